@@ -12,15 +12,14 @@ from numpy.typing import NDArray
 from calibration.fit.split_conformal import fit_calibration
 from evaluation.scoring.evaluation_settings import Sample
 from saga.data.groups import Grouping
-from saga.data.origins import Origins, cut, history, realised_earnings
+from saga.data.origins import cut, history, realised_earnings
 from saga.data.panel import Panel
 from saga.data.split import persons_of
+from saga.distributions import Marginals
 from saga.forecaster import Forecaster
-from saga.paths import Paths
-from saga.requests import Draws
 from saga.scores import covered
 
-SIZES_VERSION = 1  # raise it when the table's numbers may change (see `evaluation.cache`)
+SIZES_VERSION = 2  # raise it when the table's numbers may change (see `evaluation.cache`)
 SIZES = (1_000, 5_000, 14_107)  # numbers of calibration persons in the paper
 HORIZON, COVERAGE_90, REPEATS = 10, 0.9, 100
 GROUPS = ("all", "quintile=1")
@@ -40,7 +39,6 @@ def coverage_by_size(
     panel: Panel,
     sample: Sample,
     *,
-    n_paths: int,
     seed: int,
     sizes: Sequence[int] = SIZES,
     repeats: int = REPEATS,
@@ -54,11 +52,10 @@ def coverage_by_size(
     has no value; that number is added as a further size.
 
     Args:
-        forecaster: the bundle; its raw paths are calibrated anew.
+        forecaster: the bundle; its raw marginals are calibrated anew.
         panel: the panel with the calibration persons.
         sample: the test persons, and the training persons, whose earnings define quintiles.
-        n_paths: paths per person.
-        seed: seed of origins, paths and repeats.
+        seed: seed of origins and repeats.
         sizes: numbers of calibration persons.
         repeats: random choices of persons for each size.
         progress: called with (step, done, total).
@@ -68,14 +65,14 @@ def coverage_by_size(
     """
     until = sample.until
     calibration = cut(panel.only(persons_of(panel, "calibration")), until)
-    fit_paths, fit_outcomes = _simulate(forecaster, sample, calibration, n_paths, seed)
+    fit_marginals, fit_outcomes = _forecast(forecaster, sample, calibration)
     test = cut(sample.test, until)
-    test_paths, test_outcomes = _simulate(forecaster, sample, test, n_paths, seed)
-    members = {"all": np.ones(len(test_paths), dtype=bool)}
-    if test_paths.groups:
-        members |= {f"quintile={q}": test_paths.groups["quintile"] == q for q in "15"}
+    test_marginals, test_outcomes = _forecast(forecaster, sample, test)
+    members = {"all": np.ones(len(test_marginals), dtype=bool)}
+    if test_marginals.groups:
+        members |= {f"quintile={q}": test_marginals.groups["quintile"] == q for q in "15"}
     rows = []
-    available = len(fit_paths)
+    available = len(fit_marginals)
     for size in sorted({*sizes, available}):
         shares: dict[str, list[float]] = {group: [] for group in GROUPS}
         n_repeats = 0 if not 0 < size <= available else repeats if size < available else 1
@@ -83,12 +80,12 @@ def coverage_by_size(
             order = np.random.default_rng([seed, size, repeat]).permutation(available)
             chosen_rows = np.sort(order[:size])
             calibrator = fit_calibration(
-                fit_paths.take(chosen_rows),
+                fit_marginals.take(chosen_rows),
                 fit_outcomes[chosen_rows],
                 seed=seed + repeat,
                 coverage=(COVERAGE_90,),
             )
-            sets = calibrator.intervals(calibrator.recalibrate(test_paths), (COVERAGE_90,))
+            sets = calibrator.intervals(calibrator.recalibrate(test_marginals), (COVERAGE_90,))
             lower, upper = sets.lower[..., 0], sets.upper[..., 0]
             inside = covered(test_outcomes, lower, upper, sets.includes_zero[..., 0])[:, 0]
             for group, member in members.items():
@@ -112,20 +109,17 @@ def coverage_by_size(
     return pl.DataFrame(rows, schema=COLUMNS)
 
 
-def _simulate(
-    forecaster: Forecaster, sample: Sample, panel: Panel, n_paths: int, seed: int
-) -> tuple[Paths, NDArray[np.float64]]:
-    """Raw paths (n, 1, M) and outcomes (n, 1) at HORIZON, stored as if they were of horizon 1."""
+def _forecast(
+    forecaster: Forecaster, sample: Sample, panel: Panel
+) -> tuple[Marginals, NDArray[np.float64]]:
+    """Raw marginals (n, 1) and outcomes (n, 1) at HORIZON, stored as if they were of horizon 1."""
     origins = sample.draw(panel)
     outcomes = realised_earnings(panel, origins, [HORIZON], end=sample.until)
     observed = np.isfinite(outcomes[:, 0])
-    origins = Origins(origins.person_id[observed], origins.year[observed])
+    origins = origins.take(observed)
     past = history(panel, origins)
-    blocks, draws = [], Draws(n_paths, seed)
-    for block in forecaster.blocks(past, draws, to_horizon=HORIZON, recalibrate=False):
-        earnings = np.ascontiguousarray(block.earnings[:, [HORIZON - 1]])
-        year = block.origin_year + HORIZON - 1
-        blocks.append(replace(block, earnings=earnings, groups={}, origin_year=year))
+    blocks = forecaster.marginals(past, recalibrate=False)
+    marginals = Marginals.joined([replace(block.year(HORIZON), groups={}) for block in blocks])
     grouping = Grouping.fit(sample.training)
     labels = grouping.labels(past, origins) if len(grouping.cuts) else {}
-    return replace(Paths.joined(blocks), groups=labels), outcomes[observed]
+    return replace(marginals, groups=labels), outcomes[observed]

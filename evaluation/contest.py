@@ -1,8 +1,8 @@
 """The contest: the bundle and the baselines forecast the same persons from the same origins.
 
 First the un-averaged scores are computed, one stored file per contestant and setting, then the
-tables of means. If a contest is interrupted or a baseline is added, stored scores are reused. Paths
-of a few hundred persons are in memory at once.
+tables of means. If a contest is interrupted or a baseline is added, stored scores are reused.
+Forecasts of a few hundred persons are in memory at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from evaluation.cache import file_name, store
 from evaluation.calibration_size import SIZES_VERSION, coverage_by_size
 from evaluation.contestants import (
     BaselineContestant,
-    Blocks,
     BundleContestant,
     Contestant,
     LazyContestant,
@@ -37,6 +36,7 @@ from evaluation.scoring.evaluation_settings import Sample, SampleName, Setting, 
 from evaluation.scoring.metrics import metrics_table
 from evaluation.scoring.score_frame import SCHEMA, SCORES_VERSION, score_block
 from evaluation.scoring.subgroups import assign_subgroups
+from evaluation.scoring.year_forecasts import YearForecasts
 from saga.data.groups import Grouping
 from saga.data.panel import Panel
 from saga.data.split import persons_of
@@ -160,7 +160,7 @@ class Contest:
 
         def build(kind: str) -> Contestant:
             if kind == "static":
-                return StaticPlacebo(forecaster, self.horizons)
+                return StaticPlacebo(forecaster)
             return YearsPlacebo(forecaster, kind)
 
         return [LazyContestant(VARIANT + kind, key, partial(build, kind)) for kind in PLACEBOS]
@@ -193,7 +193,6 @@ class Contest:
                 forecaster,
                 self.panel,
                 self.sample,
-                n_paths=self.options.n_paths,
                 seed=self.seed,
                 progress=self.progress,
             )
@@ -351,36 +350,29 @@ class Contest:
         self, lazy: LazyContestant, setting: Setting, record: dict[str, Any]
     ) -> Iterator[pa.Table]:
         """Scores by block of persons and draw; adds seconds of fit and forecast to `record`."""
-        columns = np.asarray(self.horizons) - 1
-        blocks = lazy.blocks(
+        blocks = lazy.forecasts(
             setting.past,
             setting.origins,
-            to_horizon=self.horizons[-1],
+            horizons=self.horizons,
             n_paths=self.options.n_paths,
             seed=self.seed,
         )
         record |= {"fit_seconds": lazy.seconds, "seconds": 0.0}
         done = 0
-        for paths, sets in _timed(blocks, record):
-            rows = slice(done, done + len(paths))
-            if not np.array_equal(paths.person_id, setting.origins.person_id[rows]):
+        for block in _timed(blocks, record):
+            rows = slice(done, done + len(block))
+            if not np.array_equal(block.person_id, setting.origins.person_id[rows]):
                 raise ValueError(f"{lazy.name} forecast other persons than those of the setting")
-            samples, horizon_sets = paths.earnings[:, columns], sets.at(columns)
             for draw, outcomes in setting.outcomes:
                 scores = score_block(
-                    samples,
-                    outcomes[rows],
-                    horizon_sets,
-                    paths.person_id,
-                    self.horizons,
-                    self.panel.meta.floor,
+                    block, outcomes[rows], self.horizons, self.panel.meta.floor
                 ).with_columns(
                     pl.lit(lazy.name).alias("model"),
                     pl.lit(setting.name).alias("setting"),
                     pl.lit(draw, pl.Int32).alias("draw"),
                 )
                 yield scores.select(SCHEMA.names).to_arrow()
-            done += len(paths)
+            done += len(block)
             self._report(f"{setting.name}: {lazy.name}", done, len(setting.origins))
 
     def _report(self, step: str, done: int, total: int) -> None:
@@ -400,7 +392,7 @@ def _bundle_key(forecaster: Forecaster) -> str:
     return digest_json([forecaster.bundle.digest, forecaster.rollout, BundleContestant.version])
 
 
-def _timed(blocks: Blocks, record: dict[str, Any]) -> Blocks:
+def _timed(blocks: Iterator[YearForecasts], record: dict[str, Any]) -> Iterator[YearForecasts]:
     """The same blocks; adds the time of each block to `record["seconds"]`."""
     while True:
         start = time.perf_counter()

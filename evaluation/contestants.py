@@ -5,10 +5,11 @@ from __future__ import annotations
 import pickle
 import sys
 import time
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 import polars as pl
@@ -16,7 +17,7 @@ import torch
 
 from evaluation.protocol import Baseline
 from evaluation.scoring.gap import BOUND
-from evaluation.scoring.sample_sets import PredictionSets, sets_from_samples
+from evaluation.scoring.year_forecasts import YearForecasts
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.files.atomic import commit, digest_json
@@ -27,51 +28,94 @@ from saga.register.oracle import Oracle
 from saga.requests import COVERAGE, Draws
 
 BLOCK = 256  # persons whose paths are in memory at once
-Blocks = Iterator[tuple[Paths, PredictionSets]]
 
 
 class Contestant(Protocol):
-    """Anything that forecasts paths and prediction sets, a block of persons at a time."""
+    """Anything that forecasts single years, a block of persons at a time."""
 
     @property
     def name(self) -> str:
         """The contestant's row in the tables."""
         ...
 
-    def blocks(
-        self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
-    ) -> Blocks:
-        """Paths (n, H, M) and sets (n, H, L) at COVERAGE, blocks in the order of `origins`."""
+    def forecasts(
+        self, past: Panel, origins: Origins, *, horizons: Sequence[int], n_paths: int, seed: int
+    ) -> Iterator[YearForecasts]:
+        """Forecasts at `horizons`, in blocks of persons in the order of `origins`."""
         ...
+
+
+@runtime_checkable
+class PathContestant(Contestant, Protocol):
+    """A contestant that also simulates paths, which lifetimes need."""
+
+    def paths(
+        self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
+    ) -> Iterator[Paths]:
+        """Paths (n, H, M), in blocks of persons in the order of `origins`."""
+        ...
+
+
+class SampledContestant(ABC):
+    """A contestant whose forecasts of single years are the samples of its paths."""
+
+    @abstractmethod
+    def paths(
+        self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
+    ) -> Iterator[Paths]:
+        """Paths (n, H, M), in blocks of persons in the order of `origins`."""
+
+    def forecasts(
+        self, past: Panel, origins: Origins, *, horizons: Sequence[int], n_paths: int, seed: int
+    ) -> Iterator[YearForecasts]:
+        """Forecasts whose sets are of the bundle's family, without a calibration."""
+        columns = np.asarray(horizons) - 1
+        for block in self.paths(past, origins, to_horizon=horizons[-1], n_paths=n_paths, seed=seed):
+            yield YearForecasts.of_samples(block.person_id, block.earnings[:, columns])
 
 
 @dataclass(frozen=True)
 class BundleContestant:
-    """The bundle: recalibrated paths and the intervals of its calibrator.
+    """The bundle: recalibrated marginals, the sets of its calibrator, and rank-mapped paths.
 
-    `scenario` is the macro scenario that paths are conditioned on. Raise `version` when the same
-    bundle may forecast other numbers.
+    `scenario` is the macro scenario that forecasts are conditioned on. Raise `version` when the
+    same bundle may forecast other numbers.
     """
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     forecaster: Forecaster
     name: str = "saga"
     scenario: Scenario | None = None
 
-    def blocks(
+    def forecasts(
+        self, past: Panel, origins: Origins, *, horizons: Sequence[int], n_paths: int, seed: int
+    ) -> Iterator[YearForecasts]:
+        """Forecasts without paths; persons are sorted by id, as `origins` are."""
+        del origins, n_paths, seed  # origins are the last years of `past`
+        for block in self.forecaster.marginals(past, self.scenario):
+            marginals = block.first(horizons[-1])
+            sets = self.forecaster.calibrator.intervals(marginals, COVERAGE)
+            h = np.asarray(horizons) - 1
+            yield YearForecasts(
+                block.person_id,
+                marginals.at_horizons(horizons),
+                sets.lower[:, h],
+                sets.upper[:, h],
+                sets.includes_zero[:, h],
+            )
+
+    def paths(
         self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
-    ) -> Blocks:
-        """Blocks of the forecaster, which sorts persons by id; `origins` are sorted likewise."""
-        del origins  # they are the last years of `past`
+    ) -> Iterator[Paths]:
+        """Paths that are rank-mapped to the recalibrated marginals, in the same order."""
+        del origins
         draws = Draws(n_paths, seed, self.scenario)
-        for block in self.forecaster.blocks(past, draws, to_horizon=to_horizon):
-            sets = self.forecaster.calibrator.intervals(block, COVERAGE)
-            yield block, PredictionSets(sets.lower, sets.upper, sets.includes_zero)
+        return self.forecaster.blocks(past, draws, to_horizon=to_horizon)
 
 
 @dataclass(frozen=True)
-class BaselineContestant:
-    """A fitted baseline: its paths, and the prediction sets that follow from them."""
+class BaselineContestant(SampledContestant):
+    """A fitted baseline."""
 
     baseline: Baseline
 
@@ -80,24 +124,23 @@ class BaselineContestant:
         """The baseline's row in the tables."""
         return self.baseline.name
 
-    def blocks(
+    def paths(
         self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
-    ) -> Blocks:
+    ) -> Iterator[Paths]:
         """Blocks of at most 256 persons."""
         for start in range(0, len(origins), BLOCK):
             in_block = origins.take(slice(start, start + BLOCK))
-            paths = self.baseline.simulate(
+            yield self.baseline.simulate(
                 past.only(in_block.person_id.tolist()),
                 in_block,
                 to_horizon=to_horizon,
                 n_paths=n_paths,
                 seed=seed,
             )
-            yield paths, sets_from_samples(paths.earnings, COVERAGE)
 
 
 @dataclass(frozen=True)
-class Clairvoyant:
+class Clairvoyant(SampledContestant):
     """The forecaster that knows a generated register's process and hidden states.
 
     Its score is a bound that other forecasters cannot attain. Raise `version` when the oracle may
@@ -108,14 +151,11 @@ class Clairvoyant:
     oracle: Oracle
     name: str = BOUND
 
-    def blocks(
+    def paths(
         self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
-    ) -> Blocks:
+    ) -> Iterator[Paths]:
         """Blocks of the oracle, which sorts persons by id; `origins` are sorted likewise."""
-        for block in self.oracle.blocks(
-            past, origins, to_horizon=to_horizon, n_paths=n_paths, seed=seed
-        ):
-            yield block, sets_from_samples(block.earnings, COVERAGE)
+        return self.oracle.blocks(past, origins, to_horizon=to_horizon, n_paths=n_paths, seed=seed)
 
 
 @dataclass
@@ -183,8 +223,8 @@ class LazyContestant:
         """Releases the built contestant; the next forecast builds it again."""
         self._contestant = None
 
-    def blocks(
-        self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
-    ) -> Blocks:
-        """Blocks of the contestant."""
-        return self.open().blocks(past, origins, to_horizon=to_horizon, n_paths=n_paths, seed=seed)
+    def forecasts(
+        self, past: Panel, origins: Origins, *, horizons: Sequence[int], n_paths: int, seed: int
+    ) -> Iterator[YearForecasts]:
+        """Forecasts of the contestant."""
+        return self.open().forecasts(past, origins, horizons=horizons, n_paths=n_paths, seed=seed)

@@ -22,21 +22,27 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from evaluation.cache import file_name, store
-from evaluation.contestants import Blocks, BundleContestant, Contestant, LazyContestant
+from evaluation.contestants import (
+    BundleContestant,
+    Contestant,
+    LazyContestant,
+    PathContestant,
+)
 from evaluation.scoring.comparison import two_way_test
 from evaluation.scoring.evaluation_settings import Setting
 from evaluation.scoring.futures import true_futures
-from evaluation.scoring.sample_sets import sets_from_samples
-from saga.conformal.present_value import value_intervals
+from evaluation.scoring.year_forecasts import nominal_sets
+from saga.conformal.present_value import value_distribution, value_intervals
 from saga.data.origins import Origins
 from saga.lifetime import STATISTICS, Ranked, gini, realised_value
+from saga.paths import Paths
 from saga.requests import RATE, TaxName
 from saga.schema import MAX_AGE, PRICE_YEAR
 from saga.scores import crps
 from saga.tax import POLICIES
 
 Array = NDArray[np.float64]
-LIFETIMES_VERSION = 1  # raise it when stored values or taxes may change (see `evaluation.cache`)
+LIFETIMES_VERSION = 2  # raise it when stored values or taxes may change (see `evaluation.cache`)
 RATES = (0.0, 0.01, RATE, 0.03)
 RULES: tuple[TaxName, ...] = ("paper", "se-2022")
 TRUTH = "true"
@@ -134,14 +140,17 @@ class LifetimeTask:
         lazy = LazyContestant.of(contestant)
 
         def tables() -> Iterator[pa.Table]:
-            blocks = lazy.blocks(
+            opened = lazy.open()
+            if not isinstance(opened, PathContestant):
+                raise TypeError(f"{lazy.name} simulates no paths, which lifetimes need")
+            blocks = opened.paths(
                 self.setting.past,
                 self.setting.origins,
                 to_horizon=int(self.years.max()),
                 n_paths=self.n_paths,
                 seed=self.seed,
             )
-            yield from simulated_lifetimes(lazy.open(), blocks, self.years, taxed=self._taxed)
+            yield from simulated_lifetimes(opened, blocks, self.years, taxed=self._taxed)
 
         inputs = {**self._inputs, "key": lazy.key, "paths": self.n_paths, "seed": self.seed}
         path = folder / file_name(lazy.name, "lives", inputs)
@@ -182,7 +191,7 @@ class LifetimeTask:
 
 
 def simulated_lifetimes(
-    contestant: Contestant, blocks: Blocks, years: NDArray[np.int64], *, taxed: bool
+    contestant: Contestant, blocks: Iterator[Paths], years: NDArray[np.int64], *, taxed: bool
 ) -> Iterator[pa.Table]:
     """Tables of SCHEMA, one per block of persons, from a contestant's paths (n, H, M).
 
@@ -190,7 +199,7 @@ def simulated_lifetimes(
     calibrator for present values; those of other contestants follow from the samples.
     """
     done = 0
-    for paths, _ in blocks:
+    for paths in blocks:
         block_years = years[done : done + len(paths)]
         earnings = np.moveaxis(paths.earnings, 2, 0).astype(np.float64)
         values = _values(earnings, block_years, taxed)
@@ -204,10 +213,9 @@ def simulated_lifetimes(
             )
             lower, upper = intervals.lower[:, 0], intervals.upper[:, 0]
         else:
-            sets = sets_from_samples(present[:, None], [COVERAGE_90])
-            # The set of a sum is one interval; it starts at 0 if it includes zero.
-            lower = np.where(sets.includes_zero[:, 0, 0], 0.0, sets.lower[:, 0, 0])
-            upper = sets.upper[:, 0, 0]
+            distribution = value_distribution(present)
+            ends = nominal_sets(distribution, [COVERAGE_90], present.shape[1])
+            lower, upper = ends[0][:, 0, 0], ends[1][:, 0, 0]
         age = paths.origin_year - paths.birth_year
         yield _table(paths.person_id, age, block_years, lower, upper, values)
         done += len(paths)

@@ -6,24 +6,24 @@ information that the placebo hides.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from evaluation.contestants import BLOCK, Blocks, BundleContestant
+from evaluation.contestants import BLOCK, BundleContestant
 from evaluation.scoring.comparison import VARIANT
-from evaluation.scoring.sample_sets import sets_from_samples
+from evaluation.scoring.year_forecasts import YearForecasts, nominal_sets
 from saga.data.origins import Origins
 from saga.data.panel import Panel
+from saga.distributions import Marginals
 from saga.forecaster import Forecaster
-from saga.keyed_random import uniform_each, uniform_rows
-from saga.paths import Paths
-from saga.requests import COVERAGE, Draws
+from saga.keyed_random import uniform_each
+from saga.requests import COVERAGE
 
-PLACEBOS_VERSION = 1  # raise it when a placebo's numbers may change (see `evaluation.cache`)
+PLACEBOS_VERSION = 2  # raise it when a placebo's numbers may change (see `evaluation.cache`)
 WINDOW = 5  # calendar years
 FEWEST_OF_KIND = 10  # persons
 # Columns that are not permuted.
@@ -51,14 +51,14 @@ class YearsPlacebo:
         """The placebo's row among the variants."""
         return VARIANT + self.kind
 
-    def blocks(
-        self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
-    ) -> Blocks:
-        """Blocks of the bundle on the changed records."""
+    def forecasts(
+        self, past: Panel, origins: Origins, *, horizons: Sequence[int], n_paths: int, seed: int
+    ) -> Iterator[YearForecasts]:
+        """Forecasts of the bundle from the changed records."""
         is_permuted = self.kind == "permuted"
         changed = permute_years(past, seed) if is_permuted else last_years(past, origins)
-        return BundleContestant(self.forecaster).blocks(
-            changed, origins, to_horizon=to_horizon, n_paths=n_paths, seed=seed
+        return BundleContestant(self.forecaster).forecasts(
+            changed, origins, horizons=horizons, n_paths=n_paths, seed=seed
         )
 
 
@@ -66,36 +66,41 @@ class YearsPlacebo:
 class StaticPlacebo:
     """The bundle's forecast given static features alone.
 
-    Path k of a person is path k of a donor of the same kind; the donor is drawn for each k. By the
-    law of total probability this averages over the histories of such persons. A kind is age at the
-    origin, sex and education level, or age alone if fewer than ten persons are of that kind.
-    Horizons other than `horizons` are NaN.
+    The distribution of a person is the average over the persons of the same kind. By the law of
+    total probability this averages over the histories of such persons. A kind is age at the origin,
+    sex and education level, or age alone if fewer than ten persons are of that kind.
     """
 
     forecaster: Forecaster
-    horizons: Sequence[int]
     name: str = f"{VARIANT}static"
 
-    def blocks(
-        self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
-    ) -> Blocks:
-        """Blocks of 256 persons, after the paths of all persons at `horizons` are simulated."""
-        columns = np.asarray(self.horizons) - 1
-        blocks = self.forecaster.blocks(past, Draws(n_paths, seed), to_horizon=to_horizon)
-        simulated = Paths.joined(
-            [
-                replace(block, earnings=np.ascontiguousarray(block.earnings[:, columns]))
-                for block in blocks
-            ]
-        )
-        donors = draw_donors(number_kinds(past, origins), origins.person_id, n_paths, seed)
-        for start in range(0, len(simulated), BLOCK):
-            block = simulated.take(slice(start, start + BLOCK))
-            mixed = np.full((len(block), to_horizon, n_paths), np.nan, dtype=np.float32)
-            mixed[:, columns] = np.take_along_axis(
-                simulated.earnings, donors[start : start + BLOCK, None, :], axis=0
-            )
-            yield replace(block, earnings=mixed), sets_from_samples(mixed, COVERAGE)
+    def forecasts(
+        self, past: Panel, origins: Origins, *, horizons: Sequence[int], n_paths: int, seed: int
+    ) -> Iterator[YearForecasts]:
+        """Blocks of 256 persons, after the distributions of all persons are computed."""
+        del n_paths, seed
+        blocks = self.forecaster.marginals(past)
+        marginals = Marginals.joined([block.at_horizons(horizons) for block in blocks])
+        mixed = average_by_kind(marginals, number_kinds(past, origins))
+        for start in range(0, len(mixed), BLOCK):
+            block = mixed.take(slice(start, start + BLOCK))
+            yield YearForecasts(block.person_id, block, *nominal_sets(block, COVERAGE))
+
+
+def average_by_kind(marginals: Marginals, kind: NDArray[np.int64]) -> Marginals:
+    """Marginals (n, H) whose distributions are the averages over persons of the same kind (n,)."""
+    grid, cdf, p_zero = (
+        values.copy() for values in (marginals.grid, marginals.cdf, marginals.p_zero)
+    )
+    for label in np.unique(kind).tolist():
+        members = marginals.take(kind == label)
+        points = np.median(members.grid, axis=0)
+        amounts = np.broadcast_to(np.exp(points), members.cdf.shape)
+        average = members.probability(amounts).mean(axis=0)
+        average[..., -1] = np.where(np.isnan(average[..., -1]), np.nan, 1.0)
+        grid[kind == label], cdf[kind == label] = points, average
+        p_zero[kind == label] = members.p_zero.mean(axis=0)
+    return replace(marginals, grid=grid, cdf=cdf, p_zero=p_zero)
 
 
 def number_kinds(past: Panel, origins: Origins) -> NDArray[np.int64]:
@@ -116,17 +121,6 @@ def number_kinds(past: Panel, origins: Origins) -> NDArray[np.int64]:
     if not len(labelled):
         return np.empty(0, dtype=np.int64)
     return labelled.select(kind.rank("dense").cast(pl.Int64))["kind"].to_numpy()
-
-
-def draw_donors(
-    kind: NDArray[np.int64], person_id: NDArray[np.str_], n_paths: int, seed: int
-) -> NDArray[np.int64]:
-    """Rows (n, n_paths) of persons of the same kind, keyed by person and path."""
-    order = np.argsort(kind, kind="stable")
-    first = np.searchsorted(kind[order], kind)
-    count = np.searchsorted(kind[order], kind, side="right") - first
-    uniform = uniform_rows(n_paths, person_id.tolist(), "static-placebo", seed)
-    return np.asarray(order[first[:, None] + (uniform * count[:, None]).astype(np.int64)])
 
 
 def permute_years(panel: Panel, seed: int) -> Panel:

@@ -29,6 +29,7 @@ from evaluation.report.result_tables import (
 )
 from evaluation.scoring.comparison import HINDSIGHT, REFEREE, SURE, VARIANT, YEAR, verdict_lines
 from evaluation.scoring.gap import BOUND, REFERENCES
+from evaluation.scoring.metrics import percent_names
 
 HORIZON = 10  # years ahead, of the tables for one horizon
 GROUP_LABELS = {
@@ -64,6 +65,7 @@ def paper_tables(results: Results) -> list[Table]:
     """Every table of the results except those of `build_tables`."""
     tables = [
         *_differences(results),
+        *_interval_differences(results),
         *_hindsight(results),
         *_coverage_by_group(results),
         *_subgroups(results),
@@ -113,6 +115,50 @@ def _differences(results: Results) -> list[Table]:
         title = f"Differences from {REFEREE}, {setting}, test by {test}"
         tables.append(Table(title, note, head, cells))
     return tables
+
+
+def _interval_differences(results: Results) -> list[Table]:
+    """Differences in interval score, one table per setting and test with all coverages."""
+    table = results.comparisons
+    names = percent_names("interval")
+    if table is None or table.filter(pl.col("metric").is_in(names)).is_empty():
+        return []
+    rows = table.filter(pl.col("metric").is_in(names), pl.col("group") == "all")
+    verdicts = {name: verdict_lines(table, metric=name) for name in names}
+    tables = []
+    for (setting, test), tested in rows.group_by("setting", "test", maintain_order=True):
+        by_name = {(r["model"], r["horizon"], r["metric"]): r for r in tested.iter_rows(named=True)}
+        pairs = tested.select("model", "horizon").unique().sort("model", "horizon").iter_rows()
+        cells = [
+            [
+                TableCell(heading(model)),
+                TableCell(str(h)),
+                *(_interval_cell(by_name.get((model, h, name))) for name in names),
+            ]
+            for model, h in pairs
+        ]
+        found = [
+            f"{name}: {line}"
+            for name, lines in verdicts.items()
+            for line in lines
+            if line.startswith(f"{setting}, test by {test},")
+        ]
+        note = (
+            f"{' '.join(found)} Interval score (Winkler 1972) of the other model less that of "
+            f"{REFEREE}, thousand, with p (Holm over h): above 0 {REFEREE} is better (bold: "
+            f"p < .01). {_TESTS[str(test)]}"
+        )
+        title = f"Differences in interval score from {REFEREE}, {setting}, test by {test}"
+        tables.append(Table(title, note, ["model", "h", *names], cells))
+    return tables
+
+
+def _interval_cell(row: Mapping[str, Any] | None) -> TableCell:
+    if row is None:
+        return TableCell("")
+    difference, se = row["difference"] / 1_000, row["se"] / 1_000
+    text = f"{difference:.1f} ± {se:.1f} ({format_p(row['p_holm'])})"
+    return TableCell(text, best=_is_sure(row))
 
 
 def _is_sure(row: Mapping[str, Any]) -> bool:

@@ -16,13 +16,12 @@ import polars as pl
 
 from evaluation.scoring.comparison import REFEREE, VARIANT
 from evaluation.scoring.gap import BOUND, GAP, select_reference
-from evaluation.scoring.metrics import SCORES
+from evaluation.scoring.metrics import SCORES, ZERO, percent_names
 from saga.files.html import render_page
 from saga.files.markdown import markdown_table
-from saga.requests import COVERAGE
 
-MONEY = ("crps_sek", "interval_90", "width_90")
-COVERAGE_METRICS = tuple(f"coverage_{round(100 * nominal)}" for nominal in COVERAGE)
+MONEY = ("crps_sek", *percent_names("interval"), *percent_names("width"))
+COVERAGE_METRICS = percent_names("coverage")
 MEANING = {
     "in-time": "Origins and outcomes lie inside the panel's years, one drawn origin per test "
     "person; ± is the standard error, clustered by person. Long horizons rest on few origin years.",
@@ -108,7 +107,8 @@ class _Metrics:
             for row in rows
             if row and row["value"] is not None and row["model"] != BOUND
         ]
-        lowest = min(values) if values and metric in SCORES and metric != "width_90" else None
+        is_score = metric in SCORES and not metric.startswith("width_")
+        lowest = min(values) if values and is_score else None
         return [self._cell(metric, horizon, group, row, lowest) for row in rows]
 
     def _cell(
@@ -139,6 +139,7 @@ def build_tables(metrics: pl.DataFrame) -> list[Table]:
             _gap(of_setting),
             _by_group("CRPS of log earnings", "crps_log", of_setting),
             _by_group("Coverage of 90 % sets", "coverage_90", of_setting),
+            _by_zero(of_setting),
         ]
     return [table for table in tables if table.rows]
 
@@ -245,11 +246,13 @@ def _accuracy(metrics: _Metrics) -> Table:
                 for model in metrics.models
                 if (metric, h, "all", model) in metrics.rows
             ]
+            if not counts:  # results of an earlier version lack the metric
+                continue
             rows.append(
                 [
                     TableCell(metric),
                     TableCell(str(h)),
-                    TableCell(f"{max(counts, default=0):,}"),
+                    TableCell(f"{max(counts):,}"),
                     *metrics.cells(metric, h),
                     *(
                         TableCell(format_value(metric, figures.get((metric, h, m))), published=True)
@@ -316,7 +319,8 @@ def _by_group(name: str, metric: str, metrics: _Metrics) -> Table:
         [TableCell(group), TableCell(str(h)), *metrics.cells(metric, h, group)]
         for group in metrics.groups
         for h in metrics.horizons
-        if any((metric, h, group, model) in metrics.rows for model in metrics.models)
+        if not group.startswith(ZERO)
+        and any((metric, h, group, model) in metrics.rows for model in metrics.models)
     ]
     note = (
         "Groups are known at the origin; quintiles rank mean earnings of the last 5 years by age "
@@ -324,6 +328,26 @@ def _by_group(name: str, metric: str, metrics: _Metrics) -> Table:
     )
     head = ["group", "h", *map(heading, metrics.models)]
     return Table(f"{name} by group, {metrics.setting}", note, head, rows)
+
+
+def _by_zero(metrics: _Metrics) -> Table:
+    """Coverage of the referee's sets by its probability of zero."""
+    of_referee = replace(metrics, models=[REFEREE])
+    rows = []
+    for h in metrics.horizons:
+        for group in (name for name in metrics.groups if name.startswith(ZERO)):
+            row = metrics.rows.get((COVERAGE_METRICS[0], h, group, REFEREE))
+            if row is not None:
+                cells = [of_referee.cells(name, h, group)[0] for name in COVERAGE_METRICS]
+                label = group.removeprefix(f"{ZERO}=")
+                rows.append([*map(TableCell, (str(h), label, f"{row['n']:,}")), *cells])
+    note = (
+        "Share of outcomes (%) inside the sets, by the forecast probability of zero earnings; ! "
+        "marks a share outside its own band. If the probability of zero exceeds the coverage, the "
+        "set is {0} and covers more. Within bins nothing is guaranteed."
+    )
+    head = ["h", "probability of zero, %", "n", *COVERAGE_METRICS]
+    return Table(f"Coverage of {REFEREE}'s sets by {ZERO}, {metrics.setting}", note, head, rows)
 
 
 def _gap(metrics: _Metrics) -> Table:

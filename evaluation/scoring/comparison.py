@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from evaluation.scoring.gap import BOUND
+from evaluation.scoring.metrics import percent_names
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -33,7 +34,10 @@ REFEREE = "saga"  # the model with which all others are compared
 VARIANT = "saga:"  # prefix of the names of the model's variants, which are no competitors
 HINDSIGHT = f"{VARIANT}told"  # the bundle conditioned on realised macro
 GROUP_METRICS = ("crps_log",)  # the metrics in which groups are compared
-COMPARED = ("crps_log", "crps_sek", "mae_log", "pinball_log", "brier_zero", "logscore")
+COMPARED = (
+    *("crps_log", "crps_sek", "mae_log", "pinball_log", "brier_zero", "logscore"),
+    *percent_names("interval"),
+)
 PERSON, BOTH, YEAR = "person", "person and future", "year"
 SURE = 0.01  # largest adjusted p of a difference that is called sure
 SCHEMA = {

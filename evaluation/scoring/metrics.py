@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import polars as pl
 
 from calibration.diagnostics.sampling_bands import coverage_band
 from evaluation.scoring.gap import GAP, measure_gap_closed
 from saga.requests import COVERAGE
+
+
+def percent_names(name: str) -> tuple[str, ...]:
+    """A metric's names, one per coverage: "interval" -> "interval_50", ..."""
+    return tuple(f"{name}_{round(100 * coverage)}" for coverage in COVERAGE)
+
 
 SCORES = (
     "crps_log",
@@ -18,10 +25,13 @@ SCORES = (
     "pinball_log",
     "brier_zero",
     "logscore",
-    "interval_90",
-    "width_90",
+    *percent_names("interval"),
+    *percent_names("width"),
 )
-METRICS = (*SCORES, *(f"coverage_{round(100 * nominal)}" for nominal in COVERAGE))
+METRICS = (*SCORES, *percent_names("coverage"))
+# Edges of the bins of p_zero in which coverage is shown.
+ZERO_EDGES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
+ZERO = "p_zero"  # name of this grouping
 COLUMNS = {
     "model": pl.String(),
     "setting": pl.String(),
@@ -53,11 +63,13 @@ def metrics_table(
     share lies in it with probability 95 % if the sets have their stated coverage. For `saga` over
     all persons the band accounts for the numbers of calibration and test persons, otherwise only
     for that of test persons. `gap_closed` is defined in `evaluation.scoring.gap`. A horizon without
-    an outcome has rows with n = 0 and no value, for the group `all` only.
+    an outcome has rows with n = 0 and no value, for the group `all` only. `saga` also has groups by
+    its own probability of zero, such as "p_zero=05-10" (per cent).
 
     Args:
         scores: model, setting, draw (null in-time, else the macro future's number), person_id,
-            horizon and one column per metric (null: no score; `rmse_log` is of squared errors).
+            horizon, p_zero and one column per metric (null: no score; `rmse_log` is of squared
+            errors).
         groups: setting, person_id and one text column per grouping.
         horizons: the horizons of the contest.
         calibrated_on: horizon -> number of calibration persons.
@@ -71,11 +83,11 @@ def metrics_table(
     joined = scores.join(
         groups.lazy(), on=["setting", "person_id"], how="left", maintain_order="left"
     )
+    groupings = {name: pl.format("{}={}", pl.lit(name), pl.col(name)) for name in names}
+    of_saga = pl.when(pl.col("model") == "saga").then(_zero_bin())
     tables = []
-    for name in (None, *names):
-        group = pl.lit("all") if name is None else pl.format("{}={}", pl.lit(name), pl.col(name))
-        rows = joined if name is None else joined.filter(pl.col(name).is_not_null())
-        labelled = rows.with_columns(group.alias("group"))
+    for label in (pl.lit("all"), *groupings.values(), of_saga):
+        labelled = joined.with_columns(label.alias("group")).filter(pl.col("group").is_not_null())
         in_time = labelled.filter(pl.col("draw").is_null())
         forward = labelled.filter(pl.col("draw").is_not_null())
         tables += [
@@ -91,6 +103,13 @@ def metrics_table(
     return table.select(pl.col(name).cast(dtype) for name, dtype in COLUMNS.items()).sort(
         "setting", pl.col("group") != "all", "group", rank, "horizon", "model"
     )
+
+
+def _zero_bin() -> pl.Expr:
+    """The group of a row by its probability of zero."""
+    ends = [round(100 * edge) for edge in ZERO_EDGES]
+    labels = [f"{ZERO}={low:02d}-{high:02d}" for low, high in pairwise(ends)]
+    return pl.col(ZERO).cut(ZERO_EDGES[1:-1], labels=labels, left_closed=True).cast(pl.String)
 
 
 def _in_time(rows: pl.LazyFrame) -> pl.DataFrame:

@@ -10,13 +10,13 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from evaluation.scoring.metrics import METRICS
-from evaluation.scoring.sample_sets import PredictionSets
+from evaluation.scoring.metrics import METRICS, percent_names
+from evaluation.scoring.year_forecasts import YearForecasts
 from saga.requests import COVERAGE
-from saga.scores import covered, interval_score, sample_scores
+from saga.scores import covered, interval_score
 
 Array = NDArray[Any]
-SCORES_VERSION = 1  # raise it when a score or a prediction set may change (see `evaluation.cache`)
+SCORES_VERSION = 2  # raise it when a score or a prediction set may change (see `evaluation.cache`)
 SCHEMA = pa.schema(
     [
         ("model", pa.string()),
@@ -24,52 +24,48 @@ SCHEMA = pa.schema(
         ("draw", pa.int32()),
         ("person_id", pa.string()),
         ("horizon", pa.int32()),
+        ("p_zero", pa.float32()),
     ]
     + [(name, pa.float32()) for name in METRICS]
 )
 
 
 def score_block(
-    samples: Array,
-    outcomes: Array,
-    sets: PredictionSets,
-    person_id: NDArray[np.str_],
-    horizons: Sequence[int],
-    floor: float | None,
+    forecasts: YearForecasts, outcomes: Array, horizons: Sequence[int], floor: float | None
 ) -> pl.DataFrame:
-    """Un-averaged scores, one row per person and horizon with an outcome.
+    """Un-averaged scores, one row per person and horizon with an outcome and a forecast.
 
     Metrics of intervals are in money and null if there is no interval; metrics named `_log` are of
-    log max(earnings, floor).
-
-    Args:
-        samples: (n, H, M), real money.
-        outcomes: (n, H), NaN if unknown.
-        sets: (n, H, L) at COVERAGE.
-        person_id: (n,).
-        horizons: the H horizons.
-        floor: lowest amount in logs; None: logs of positive earnings only.
+    log max(earnings, floor), or of positive earnings only if `floor` is None. Outcomes (n, H) are
+    NaN if unknown.
 
     Returns:
-        Columns `person_id`, `horizon` and one Float32 column per metric.
+        Columns `person_id`, `horizon`, and Float32 columns: `p_zero` and one per metric.
     """
-    person, column = np.nonzero(np.isfinite(outcomes) & np.isfinite(samples[:, :, 0]))
-    y = outcomes[person, column]
-    by_name = sample_scores(samples[person, column][:, None], y[:, None], floor)
-    scores = {name: values[:, 0] for name, values in by_name.items()}
-    ends = (sets.lower, sets.upper, sets.includes_zero)
-    lower, upper, zero = (end[person, column] for end in ends)
-    inside = covered(y[:, None], lower, upper, zero)
-    at_90 = np.s_[:, COVERAGE.index(0.9)]
-    scores["interval_90"] = interval_score(y, lower[at_90], upper[at_90], 0.9, zero[at_90])
-    scores["width_90"] = upper[at_90] - lower[at_90]
-    scores |= {
-        f"coverage_{round(100 * nominal)}": inside[:, i] for i, nominal in enumerate(COVERAGE)
-    }
-    frame = pl.DataFrame({name: scores[name] for name in METRICS}).with_columns(
-        pl.all().fill_nan(None).cast(pl.Float32)
+    person, column = np.nonzero(np.isfinite(outcomes) & forecasts.marginals.exists)
+    at = (person, column)
+    y = outcomes[at]
+    scores = forecasts.scores(outcomes, at, floor)
+    lower, upper, zero = (
+        ends[at] for ends in (forecasts.lower, forecasts.upper, forecasts.includes_zero)
     )
+    inside = covered(y[:, None], lower, upper, zero)
+    by_coverage = {
+        "coverage": inside,
+        "width": upper - lower,
+        "interval": np.stack(
+            [
+                interval_score(y, lower[:, j], upper[:, j], coverage, zero[:, j])
+                for j, coverage in enumerate(COVERAGE)
+            ],
+            axis=1,
+        ),
+    }
+    for name, values in by_coverage.items():
+        scores |= dict(zip(percent_names(name), values.T, strict=True))
+    columns = {"p_zero": forecasts.marginals.p_zero[at], **{name: scores[name] for name in METRICS}}
+    frame = pl.DataFrame(columns).with_columns(pl.all().fill_nan(None).cast(pl.Float32))
     return frame.with_columns(
-        pl.Series("person_id", person_id[person].tolist(), dtype=pl.String),
+        pl.Series("person_id", forecasts.person_id[person].tolist(), dtype=pl.String),
         pl.Series("horizon", np.asarray(horizons)[column], dtype=pl.Int32),
     )

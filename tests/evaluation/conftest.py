@@ -9,13 +9,12 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from evaluation.scoring.sample_sets import PredictionSets, sets_from_samples
+from evaluation.contestants import SampledContestant
 from saga.data.origins import Origins
 from saga.data.panel import Panel, PanelMeta
 from saga.data.split import assign_parts
 from saga.keyed_random import uniform_rows
 from saga.paths import Paths
-from saga.requests import COVERAGE
 
 YEARS = np.arange(1995, 2023)
 
@@ -101,7 +100,7 @@ def panel_from() -> Callable[..., Panel]:
     return _panel
 
 
-class Walker:
+class Walker(SampledContestant):
     """A contestant that knows the random walk; `spread` 1 is exact, other values are wrong.
 
     Counts in `calls` how often it forecasts, and is interrupted after `until` blocks.
@@ -110,9 +109,9 @@ class Walker:
     def __init__(self, name: str, spread: float = 1.0, until: int | None = None) -> None:
         self.name, self.spread, self.until, self.calls = name, spread, until, 0
 
-    def blocks(
+    def paths(
         self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
-    ) -> Iterator[tuple[Paths, PredictionSets]]:
+    ) -> Iterator[Paths]:
         self.calls += 1
         last = past.frame.group_by("person_id", maintain_order=True).last()
         for count, start in enumerate(range(0, len(origins), 20)):
@@ -134,7 +133,7 @@ class Walker:
                 in_block.person_id, rows["birth_year"].to_numpy(), in_block.year, earnings
             )
             paths.earnings[~paths.within_age] = np.nan
-            yield paths, sets_from_samples(paths.earnings, COVERAGE)
+            yield paths
 
 
 @pytest.fixture(scope="session")

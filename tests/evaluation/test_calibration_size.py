@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,7 @@ from evaluation.calibration_size import coverage_by_size
 from evaluation.scoring.evaluation_settings import Sample
 from saga.data.groups import last_record_origins
 from saga.data.panel import Panel
-from saga.paths import Paths
-from saga.requests import Draws
+from saga.distributions import Marginals
 
 
 class TooNarrow:
@@ -22,17 +22,16 @@ class TooNarrow:
     def __init__(self, walker: Any) -> None:
         self.walker = walker("narrow", spread=0.5)
 
-    def blocks(
-        self, past: Panel, draws: Draws, *, to_horizon: int, recalibrate: bool
-    ) -> Iterator[Paths]:
-        for block, _ in self.walker.blocks(
-            past,
-            last_record_origins(past),
-            to_horizon=to_horizon,
-            n_paths=draws.n_paths,
-            seed=draws.seed,
-        ):
-            yield block
+    def marginals(self, past: Panel, *, recalibrate: bool) -> Iterator[Marginals]:
+        assert not recalibrate
+        origins = last_record_origins(past)
+        for block in self.walker.paths(past, origins, to_horizon=10, n_paths=40, seed=0):
+            yield replace(
+                Marginals.from_samples(block.earnings),
+                person_id=block.person_id,
+                birth_year=block.birth_year,
+                origin_year=block.origin_year,
+            )
 
 
 def test_coverage_holds_at_every_size_and_spreads_as_the_number_of_persons_says(
@@ -42,7 +41,7 @@ def test_coverage_holds_at_every_size_and_spreads_as_the_number_of_persons_says(
     sample = Sample.of(panel, seed=0)
     forecaster: Any = TooNarrow(walker)
     table = coverage_by_size(
-        forecaster, panel, sample, n_paths=40, seed=0, sizes=(40, 230, 480, 10_000), repeats=15
+        forecaster, panel, sample, seed=0, sizes=(40, 230, 480, 10_000), repeats=15
     )
     everybody = {row["size"]: row for row in table.filter(group="all").iter_rows(named=True)}
     tiny, small, large, lacking = (everybody[size] for size in (40, 230, 480, 10_000))

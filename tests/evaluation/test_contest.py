@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +15,10 @@ from scipy import stats
 
 from evaluation.baselines import CarryForward
 from evaluation.contest import Contest, ContestOptions
-from evaluation.contestants import BaselineContestant
+from evaluation.contestants import BaselineContestant, SampledContestant
 from evaluation.scoring.metrics import METRICS
-from evaluation.scoring.sample_sets import PredictionSets, sets_from_samples
 from evaluation.scoring.score_frame import score_block
+from evaluation.scoring.year_forecasts import YearForecasts
 from evaluation.selection import select_baselines
 from saga.data.origins import Origins
 from saga.data.panel import Panel
@@ -26,22 +26,21 @@ from saga.errors import InputError, UsageError
 from saga.files.tables import read_provenance
 from saga.keyed_random import uniform_rows
 from saga.paths import Paths
-from saga.requests import COVERAGE
 
 Make = Callable[..., Panel]
 
 
 @dataclass
-class Walker:
+class Walker(SampledContestant):
     """Knows the random walk; `spread` 1 is exact, other values are wrong. Sees histories only."""
 
     name: str
     spread: float = 1.0
     block: int = 100
 
-    def blocks(
+    def paths(
         self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
-    ) -> Iterator[tuple[Paths, PredictionSets]]:
+    ) -> Iterator[Paths]:
         last = past.frame.group_by("person_id", maintain_order=True).last()
         assert last["person_id"].to_list() == origins.person_id.tolist()
         level, born = np.log(last["earnings"].to_numpy()), last["birth_year"].to_numpy()
@@ -59,7 +58,7 @@ class Walker:
                 np.exp(log).astype(np.float32),
             )
             paths.earnings[~paths.within_age] = np.nan
-            yield paths, sets_from_samples(paths.earnings, COVERAGE)
+            yield paths
 
 
 @pytest.fixture(scope="module")
@@ -178,10 +177,9 @@ def test_scores_equal_scoringrules_and_hand_formulas() -> None:
     n, m, floor = 40, 60, 24_150.0
     samples = np.where(rng.random((n, 2, m)) < 0.2, 0.0, rng.lognormal(12, 1, (n, 2, m)))
     outcomes = np.where(rng.random((n, 2)) < 0.2, 0.0, rng.lognormal(12, 1, (n, 2)))
-    sets = sets_from_samples(samples, COVERAGE)
-    frame = score_block(
-        samples, outcomes, sets, np.array([f"{i:02d}" for i in range(n)]), [1, 5], floor
-    ).sort("person_id", "horizon")
+    ids = np.array([f"{i:02d}" for i in range(n)])
+    sets = YearForecasts.of_samples(ids, samples)
+    frame = score_block(sets, outcomes, [1, 5], floor).sort("person_id", "horizon")
     x, y = np.log(np.maximum(samples, floor)), np.log(np.maximum(outcomes, floor))
     lower, upper = sets.lower[..., 2], sets.upper[..., 2]
     inside = np.where(
@@ -203,18 +201,22 @@ def test_scores_equal_scoringrules_and_hand_formulas() -> None:
             np.asarray(values, dtype=float).ravel(), rel=1e-5
         ), metric
     positive = outcomes > 0
-    winkler = sr.interval_score(outcomes, lower, upper, 0.1)
-    assert frame["interval_90"].to_numpy()[positive.ravel()] == pytest.approx(
-        winkler[positive], rel=1e-5
-    )
+    for j, coverage in enumerate((50, 80, 90, 95)):
+        ends = sets.lower[..., j], sets.upper[..., j]
+        winkler = sr.interval_score(outcomes, *ends, 1 - coverage / 100)
+        assert frame[f"interval_{coverage}"].to_numpy()[positive.ravel()] == pytest.approx(
+            winkler[positive], rel=1e-5
+        )
+        assert frame[f"width_{coverage}"].to_numpy() == pytest.approx(
+            (ends[1] - ends[0]).ravel(), rel=1e-5
+        )
 
 
 def test_missing_outcomes_and_intervals_are_not_scored() -> None:
-    samples = np.full((2, 1, 5), 2.0)
-    none = PredictionSets(
-        np.full((2, 1, 4), np.nan), np.full((2, 1, 4), np.nan), np.zeros((2, 1, 4), dtype=bool)
-    )
-    frame = score_block(samples, np.array([[np.nan], [3.0]]), none, np.array(["a", "b"]), [1], None)
+    sampled = YearForecasts.of_samples(np.array(["a", "b"]), np.full((2, 1, 5), 2.0))
+    missing = np.full((2, 1, 4), np.nan)
+    none = replace(sampled, lower=missing, upper=missing, includes_zero=np.zeros((2, 1, 4), bool))
+    frame = score_block(none, np.array([[np.nan], [3.0]]), [1], None)
     assert frame["person_id"].to_list() == ["b"]
     assert frame["coverage_90"].null_count() == 1
     assert frame["crps_log"].null_count() == 0
@@ -278,14 +280,12 @@ def test_one_block_of_paths_is_in_memory(random_walk: Make, tmp_path: Path) -> N
     largest = 0
 
     class Watched(Walker):
-        def blocks(
-            self, *args: object, **options: object
-        ) -> Iterator[tuple[Paths, PredictionSets]]:
+        def paths(self, *args: object, **options: object) -> Iterator[Paths]:
             nonlocal largest
-            for block, sets in super().blocks(*args, **options):  # type: ignore[arg-type]
+            for block in super().paths(*args, **options):  # type: ignore[arg-type]
                 alive.append(weakref.ref(block.earnings))
                 largest = max(largest, sum(ref() is not None for ref in alive))
-                yield block, sets
+                yield block
 
     Contest(random_walk(1500), ContestOptions(horizons=(1, 5), n_paths=10)).run(
         [Watched("exact", block=10)], tmp_path
@@ -316,13 +316,13 @@ def test_a_baseline_enters_by_blocks_like_the_model(
 
 def test_forecasts_of_other_persons_are_refused(random_walk: Make, tmp_path: Path) -> None:
     class Confused(Walker):
-        def blocks(
+        def paths(
             self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
-        ) -> Iterator[tuple[Paths, PredictionSets]]:
-            for block, sets in super().blocks(
+        ) -> Iterator[Paths]:
+            for block in super().paths(
                 past, origins, to_horizon=to_horizon, n_paths=n_paths, seed=seed
             ):
-                yield block.take(slice(None, None, -1)), sets
+                yield block.take(slice(None, None, -1))
 
     with pytest.raises(ValueError, match="other persons"):
         Contest(random_walk(300), ContestOptions(horizons=(1,), n_paths=10)).run(

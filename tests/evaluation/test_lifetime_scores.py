@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 import scoringrules as sr
 
-from evaluation.contestants import Contestant
+from evaluation.contestants import Contestant, SampledContestant
 from evaluation.lifetime_scores import (
     COLUMNS,
     RATES,
@@ -21,14 +21,12 @@ from evaluation.lifetime_scores import (
     lifetime_table,
 )
 from evaluation.scoring.evaluation_settings import Setting
-from evaluation.scoring.sample_sets import PredictionSets, sets_from_samples
 from evaluation.selection import select_tables
 from saga.data.origins import Origins
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import UsageError
 from saga.lifetime import Ranked, gini, top_share
 from saga.paths import Paths
-from saga.requests import COVERAGE
 from saga.tax import Sweden2022
 
 N, DRAWS, PATHS, ORIGIN = 60, 8, 40, 2020
@@ -45,25 +43,21 @@ def _draw_earnings(
     return np.where((age <= 64)[:, :, None], earnings, np.nan)
 
 
-class Known:
+class Known(SampledContestant):
     """Forecasts `level` times a factor, with the spread of the truth."""
 
     def __init__(self, name: str, level: np.ndarray, born: np.ndarray, factor: float = 1.0) -> None:
         self.name, self.level, self.born, self.factor = name, level, born, factor
 
-    def paths(self, origins: Origins, to_horizon: int, n_paths: int) -> Paths:
+    def paths(
+        self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
+    ) -> Iterator[Paths]:
         earnings = self.factor * _draw_earnings(
             np.random.default_rng(5), self.level, self.born, to_horizon, n_paths
         )
-        return Paths(origins.person_id, self.born, origins.year, earnings.astype(np.float32))
-
-    def blocks(
-        self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
-    ) -> Iterator[tuple[Paths, PredictionSets]]:
-        whole = self.paths(origins, to_horizon, n_paths)
+        whole = Paths(origins.person_id, self.born, origins.year, earnings.astype(np.float32))
         for start in range(0, len(origins), 25):
-            block = whole.take(slice(start, start + 25))
-            yield block, sets_from_samples(block.earnings, COVERAGE)
+            yield whole.take(slice(start, start + 25))
 
 
 @pytest.fixture(scope="module")

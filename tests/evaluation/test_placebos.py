@@ -10,10 +10,17 @@ import polars as pl
 import pytest
 
 from evaluation.bundle_variants import COLUMNS, read_variants
-from evaluation.placebos import IDENTITY, draw_donors, last_years, number_kinds, permute_years
+from evaluation.placebos import (
+    IDENTITY,
+    average_by_kind,
+    last_years,
+    number_kinds,
+    permute_years,
+)
 from evaluation.scoring.evaluation_settings import Sample
 from saga.data.origins import Origins
 from saga.data.panel import Panel
+from saga.distributions import Marginals
 from saga.errors import UsageError
 
 Make = Callable[..., Panel]
@@ -47,16 +54,24 @@ def test_a_short_window_keeps_five_years(random_walk: Make) -> None:
     assert set(shown["person_id"]) == set(setting.origins.person_id.tolist())
 
 
-def test_donors_are_of_the_same_kind_and_all_are_used(grouped: Make) -> None:
+def test_distributions_are_averaged_within_kinds_of_one_age(grouped: Make) -> None:
     (setting,) = Sample.of(grouped(3000), seed=0).settings([1])
     kind = number_kinds(setting.past, setting.origins)
-    donors = draw_donors(kind, setting.origins.person_id, 400, 0)
-    assert (kind[donors] == kind[:, None]).all()
-    first = np.flatnonzero(kind == kind[0])
-    counts = np.bincount(donors[first].ravel(), minlength=len(kind))[first]
-    assert np.abs(counts / counts.mean() - 1).max() < 5 / np.sqrt(
-        counts.mean()
-    )  # uniform up to luck
+    rng = np.random.default_rng(0)
+    n = len(kind)
+    shocks = rng.normal(size=(n, 1, 50)) + rng.normal(13, 1, (n, 1, 1))
+    samples = np.where(rng.random((n, 1, 50)) < rng.random((n, 1, 1)), 0.0, np.exp(shocks))
+    marginals = Marginals.from_samples(samples)
+    averages = average_by_kind(marginals, kind)
+    amounts = np.exp(np.linspace(9, 16, 8))
+    for label in np.unique(kind)[:20]:
+        members = marginals.take(kind == label)
+        first = averages.take(np.flatnonzero(kind == label)[:1])
+        expected = members.probability(np.broadcast_to(amounts, (len(members), 1, 8))).mean(axis=0)
+        # The average is interpolated between the points of one grid.
+        assert first.probability(amounts[None, None])[0] == pytest.approx(expected, abs=0.01)
+        assert first.p_zero[0] == pytest.approx(members.p_zero.mean(axis=0))
+        assert len(np.unique(averages.p_zero[kind == label])) == 1
     ages = (
         setting.origins.year
         - setting.past.frame.group_by("person_id", maintain_order=True)

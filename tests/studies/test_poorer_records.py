@@ -42,9 +42,9 @@ def files(
     """The exact forecaster, wide for short records, beside a wide, an equal and the best one."""
 
     class Learner(walker):  # type: ignore[misc]
-        def blocks(self, past: Panel, origins: Origins, **options: Any) -> Iterator[Any]:
+        def paths(self, past: Panel, origins: Origins, **options: Any) -> Iterator[Any]:
             short = past.frame.group_by("person_id").len()["len"].max() == 3
-            yield from walker(self.name, spread=2.5 if short else 1.3).blocks(
+            yield from walker(self.name, spread=2.5 if short else 1.3).paths(
                 past, origins, **options
             )
 

@@ -237,9 +237,9 @@ def test_forecasters_that_ignore_the_hidden_part_have_equal_scores(
     class Old(walker):  # type: ignore[misc,valid-type]
         """Continues from the first year of the record, so hidden years change it."""
 
-        def blocks(self, past: Panel, origins: Origins, **options: Any) -> Iterator[Any]:
+        def paths(self, past: Panel, origins: Origins, **options: Any) -> Iterator[Any]:
             first = past.frame.group_by("person_id", maintain_order=True).first()
-            yield from super().blocks(past.with_frame(first), origins, **options)
+            yield from super().paths(past.with_frame(first), origins, **options)
 
     # A later first year gives better scores, because the random walk moves away from it.
     values = [

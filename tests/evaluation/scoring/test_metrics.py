@@ -33,6 +33,7 @@ def _replicas(
             ),
             "person_id": np.tile(persons.astype(str), runs).tolist(),
             "horizon": pl.Series([1] * (runs * n), dtype=pl.Int32),
+            "p_zero": pl.Series([0.0] * (runs * n), dtype=pl.Float32),
             **{name: values.ravel() if name == metric else None for name in METRICS},
         }
     )
@@ -108,6 +109,37 @@ def test_the_band_contains_19_of_20_calibrated_forecasters(
 
 def test_too_few_calibration_persons_for_a_threshold_cover_everything() -> None:
     assert coverage_band(0.95, 100, 10) == (1.0, 1.0)
+
+
+def test_coverage_is_also_given_by_the_probability_of_zero() -> None:
+    p_zero = np.array([0.0, 0.05, 0.07, 0.1, 0.79, 0.95])
+    n = len(p_zero)
+    scores = pl.DataFrame(
+        {
+            "model": ["saga"] * n + ["carry"] * n,
+            "setting": ["in-time"] * (2 * n),
+            "draw": pl.Series([None] * (2 * n), dtype=pl.Int32),
+            "person_id": [str(i) for i in range(n)] * 2,
+            "horizon": pl.Series([1] * (2 * n), dtype=pl.Int32),
+            "p_zero": np.tile(p_zero, 2),
+            **{name: np.tile(np.arange(n) % 2.0, 2) for name in METRICS},
+        }
+    )
+    table = metrics_table(
+        scores.lazy(), pl.DataFrame(schema={"setting": pl.String, "person_id": pl.String}), [1]
+    )
+    binned = table.filter(pl.col("group") != "all", metric="coverage_90")
+    assert set(binned["model"]) == {"saga"}
+    shares = {row["group"]: (row["n"], row["value"]) for row in binned.iter_rows(named=True)}
+    assert shares == {
+        "p_zero=00-05": (1, 0.0),
+        "p_zero=05-10": (2, 0.5),
+        "p_zero=10-20": (1, 1.0),
+        "p_zero=70-80": (1, 0.0),
+        "p_zero=80-100": (1, 1.0),
+    }
+    titles = [t.title for t in build_tables(table)]
+    assert "Coverage of saga's sets by p_zero, in-time" in titles
 
 
 class _Texts(HTMLParser):
