@@ -108,8 +108,11 @@ def metrics_table(
 def _zero_bin() -> pl.Expr:
     """The group of a row by its probability of zero."""
     ends = [round(100 * edge) for edge in ZERO_EDGES]
-    labels = [f"{ZERO}={low:02d}-{high:02d}" for low, high in pairwise(ends)]
-    return pl.col(ZERO).cut(ZERO_EDGES[1:-1], labels=labels, left_closed=True).cast(pl.String)
+    labels = {k: f"{ZERO}={low:02d}-{high:02d}" for k, (low, high) in enumerate(pairwise(ends))}
+    edges = pl.lit(pl.Series(ZERO_EDGES[1:-1], dtype=pl.Float32))
+    return edges.search_sorted(pl.col(ZERO), side="right").replace_strict(
+        labels, default=None, return_dtype=pl.String
+    )
 
 
 def _in_time(rows: pl.LazyFrame) -> pl.DataFrame:
