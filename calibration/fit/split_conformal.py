@@ -199,7 +199,8 @@ def fit_calibration(
             )
             rows_of[h + 1, group] = group_rows
     mapped = Calibrator(cells).recalibrate(marginals)
-    scores = {share: set_scores(mapped, outcomes, share) for share in coverage}
+    uniforms = pit_uniforms(marginals)
+    scores = {share: set_scores(mapped, outcomes, share, uniforms) for share in coverage}
     shifts: dict[tuple[int, float], dict[str, float]] = {}
     for h in {horizon - 1 for horizon, _ in cells}:
         map_rows = np.flatnonzero(has_outcome[:, h] & in_map)

@@ -31,6 +31,7 @@ from saga.conformal.present_value import value_scores
 from saga.conformal.recalibration import map_paths
 from saga.distributions import Marginals
 from saga.paths import Paths
+from saga.scores import pit_uniforms
 
 Array = NDArray[np.float64]
 TIE_TOLERANCE = 1e-9  # scores closer than this count as tied: averages of equal scores may differ
@@ -63,7 +64,7 @@ def fit_thresholds(
     rows = np.flatnonzero(~in_map)
     mapped, y = mapped.take(rows), outcomes[rows]
     scores: dict[ThresholdKind, Array] = {
-        **limit_scores(mapped, y),
+        **limit_scores(mapped, y, pit_uniforms(mapped)),
         "band": band_scores(calibrator, mapped, y),
     }
     w = None if weights is None else weights[rows]

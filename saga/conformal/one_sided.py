@@ -37,19 +37,24 @@ class Limits:
     positive_guarantee: NDArray[np.str_]
 
 
-def limit_scores(marginals: Marginals, outcomes: Array) -> dict[ThresholdKind, Array]:
+def limit_scores(
+    marginals: Marginals, outcomes: Array, uniforms: Array | None = None
+) -> dict[ThresholdKind, Array]:
     """Scores of outcomes (n, H) by kind of limit; NaN if a kind does not apply.
 
     The marginals are recalibrated. Intervals of positive earnings are central in the distribution
-    given positive earnings.
+    given positive earnings. `uniforms` (n, H) as in `saga.conformal.prediction_sets.set_scores`.
     """
     marginals.require_recalibrated()
     below = marginals.probability(outcomes)
     given_positive = _given_positive(below, marginals.p_zero)
+    # Zero is below every upper limit, and above a lower limit of zero.
+    at_most, at_least = np.where(outcomes == 0, 0.0, below), below
+    if uniforms is not None:
+        at_most = at_least = np.where(outcomes == 0, uniforms * below, below)
     return {
-        "at_least": 1 - below,
-        # Zero is below every upper limit.
-        "at_most": np.where(outcomes == 0, 0.0, below),
+        "at_least": 1 - at_least,
+        "at_most": np.where(np.isnan(below), np.nan, at_most),
         "positive": np.where(outcomes > 0, np.abs(2 * given_positive - 1), np.nan),
     }
 

@@ -31,26 +31,24 @@ def starts_at_zero(p_zero: NDArray[np.floating], coverage: float) -> NDArray[np.
     return np.asarray(np.asarray(p_zero, dtype=np.float64) >= (1 - coverage) / 2)
 
 
-def set_scores(marginals: Marginals, outcomes: Array, coverage: float) -> Array:
+def set_scores(
+    marginals: Marginals, outcomes: Array, coverage: float, uniforms: Array | None = None
+) -> Array:
     """Score of each outcome (n, H) for sets of this coverage: the smallest q that contains it.
 
     1 for zero earnings if the set does not contain zero: then only the set of all amounts does.
+
+    With `uniforms` (n, H), zero in a set that contains it scores a random part of its probability
+    instead of 0. Scores are then uniform under the forecast, for everybody alike. Thresholds are
+    fitted on such scores: otherwise persons who certainly lie in their set, because of the atom,
+    would make the sets of all others too small. No score gets smaller, so coverage is kept.
     """
-    return scores_of(probability_of_less(marginals, outcomes), marginals.p_zero, coverage)
-
-
-def probability_of_less(marginals: Marginals, outcomes: Array) -> Array:
-    """Forecast probability of less earnings than each outcome (n, H): 0 for zero; NaN if unknown.
-
-    With `p_zero` it gives the score of the outcome for every coverage.
-    """
-    up_to = marginals.probability(outcomes)
-    return np.where((outcomes == 0) & ~np.isnan(up_to), 0.0, up_to)
-
-
-def scores_of(less: Array, p_zero: NDArray[np.floating], coverage: float) -> Array:
-    """Scores of outcomes from `probability_of_less` and `p_zero`, arrays of one shape."""
-    return np.where(starts_at_zero(p_zero, coverage), less, np.abs(2 * less - 1))
+    below = marginals.probability(outcomes)
+    zero_score = 0.0 if uniforms is None else uniforms * marginals.p_zero
+    one_sided = np.where(outcomes == 0, zero_score, below)
+    two_sided = np.where(outcomes == 0, 1.0, np.abs(2 * below - 1))
+    scores = np.where(starts_at_zero(marginals.p_zero, coverage), one_sided, two_sided)
+    return np.where(np.isnan(below), np.nan, scores)
 
 
 def set_ends(
