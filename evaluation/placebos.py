@@ -94,7 +94,8 @@ def average_by_kind(marginals: Marginals, kind: NDArray[np.int64]) -> Marginals:
     )
     for label in np.unique(kind).tolist():
         members = marginals.take(kind == label)
-        points = np.median(members.grid, axis=0)
+        pooled = members.grid.transpose(1, 0, 2).reshape(members.n_horizons, -1)
+        points = np.quantile(pooled, np.linspace(0, 1, members.grid.shape[-1]), axis=1).T
         amounts = np.broadcast_to(np.exp(points), members.cdf.shape)
         average = members.probability(amounts).mean(axis=0)
         average[..., -1] = np.where(np.isnan(average[..., -1]), np.nan, 1.0)

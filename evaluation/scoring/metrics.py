@@ -110,7 +110,7 @@ def _zero_bin() -> pl.Expr:
     ends = [round(100 * edge) for edge in ZERO_EDGES]
     labels = {k: f"{ZERO}={low:02d}-{high:02d}" for k, (low, high) in enumerate(pairwise(ends))}
     edges = pl.lit(pl.Series(ZERO_EDGES[1:-1], dtype=pl.Float32))
-    return edges.search_sorted(pl.col(ZERO), side="right").replace_strict(
+    return edges.search_sorted(pl.col(ZERO).cast(pl.Float32), side="right").replace_strict(
         labels, default=None, return_dtype=pl.String
     )
 

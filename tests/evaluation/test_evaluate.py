@@ -14,7 +14,7 @@ from evaluation.scoring.futures import true_futures
 from saga.data.origins import history, origins_at
 from saga.data.panel import Panel
 from saga.forecaster import Forecaster
-from saga.requests import Draws, ForecastRequest
+from saga.requests import ForecastRequest
 from saga.scores import covered
 
 
