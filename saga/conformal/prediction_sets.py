@@ -43,12 +43,26 @@ def set_scores(
     fitted on such scores: otherwise persons who certainly lie in their set, because of the atom,
     would make the sets of all others too small. No score gets smaller, so coverage is kept.
     """
-    below = marginals.probability(outcomes)
-    zero_score = 0.0 if uniforms is None else uniforms * marginals.p_zero
-    one_sided = np.where(outcomes == 0, zero_score, below)
-    two_sided = np.where(outcomes == 0, 1.0, np.abs(2 * below - 1))
-    scores = np.where(starts_at_zero(marginals.p_zero, coverage), one_sided, two_sided)
-    return np.where(np.isnan(below), np.nan, scores)
+    less = probability_of_less(marginals, outcomes)
+    scores = scores_of(less, marginals.p_zero, coverage)
+    if uniforms is not None:
+        is_inside = (outcomes == 0) & starts_at_zero(marginals.p_zero, coverage)
+        scores = np.where(is_inside, uniforms * marginals.p_zero, scores)
+    return scores
+
+
+def probability_of_less(marginals: Marginals, outcomes: Array) -> Array:
+    """Forecast probability of less earnings than each outcome (n, H): 0 for zero; NaN if unknown.
+
+    With `p_zero` it gives the score of the outcome for every coverage.
+    """
+    up_to = marginals.probability(outcomes)
+    return np.where((outcomes == 0) & ~np.isnan(up_to), 0.0, up_to)
+
+
+def scores_of(less: Array, p_zero: NDArray[np.floating], coverage: float) -> Array:
+    """Scores of outcomes from `probability_of_less` and `p_zero`, arrays of one shape."""
+    return np.where(starts_at_zero(p_zero, coverage), less, np.abs(2 * less - 1))
 
 
 def set_ends(
