@@ -97,7 +97,10 @@ class DirectMarginals:
     @property
     def group_size(self) -> int:
         """Number of persons to compute together."""
-        return group_size((self.network, self.direct, self.head), MAX_HORIZON * N_NODES)
+        modules = (self.network, self.direct, self.head)
+        # Rows per person of the products: nodes of the next record, horizons, and both together.
+        rows = (N_NODES, MAX_HORIZON, MAX_HORIZON * N_NODES)
+        return min(group_size(modules, n_rows) for n_rows in rows)
 
     def marginals(
         self,
@@ -148,8 +151,11 @@ class DirectMarginals:
         p_zero, cdf = self._averaged(self.direct.head, later, shift)
         # The next record is what the yearly head is trained on, with every token.
         h = slice(self.rhythm - 1, self.rhythm)
+        # Expanded to all nodes, although equal, because products of few rows may round differently.
         following = self.head(
-            hidden[:, None, None], horizon[h, None], features[:, h, :, :MACRO_FEATURES]
+            hidden[:, None, None].expand(-1, -1, features.shape[2], -1),
+            horizon[h, None],
+            features[:, h, :, :MACRO_FEATURES],
         )
         p_zero[:, h], cdf[:, h] = self._averaged(self.head, following, shift[:, h])
         beyond = target_age > MAX_AGE
