@@ -1,22 +1,22 @@
 """Do the intervals cover as often as they state? One year, groups, sums and whole paths.
 
     python -m studies.coverage_in_time [--bundle bundles/small] [--register DIR] [--forward DIR]
-        [--persons N] [--out DIR] [--paths 25] [--workers 1] [--rollout exact|light]
+        [--persons N] [--value-persons 50000] [--paths 25] [--workers 1] [--rollout exact|light]
 
-The guarantee of split conformal prediction holds for any number of paths, so few are simulated; the
-sets are wider, but cover as often. Persons come from a generated register, without the bundle's
-training persons. A tenth of them fixes the cut-offs of groups; a keyed hash divides the others into
-calibration and test persons. If the register (or another one, --forward) has true futures, test
-persons are also forecast from its last year; a table gives mean and spread of coverage over the
-futures.
+Persons come from a generated register, without the bundle's training persons. A tenth of them fixes
+the cut-offs of groups; a keyed hash divides the others into calibration and test persons. Sets and
+bands need no paths. Present values need them and are judged on --value-persons of each side: the
+guarantee of split conformal prediction holds for any number of paths, so few are simulated; the
+intervals are wider, but cover as often. If the register (or another one, --forward) has true
+futures, test persons are also forecast from its last year; a table gives mean and spread of
+coverage over the futures.
 
 Exit 1 if a stated coverage is missed, or if a calibrator that is known to be broken passes although
 there are enough persons to detect it. A figure without outcomes or intervals counts neither as held
 nor as missed, and the last line says so.
 
-Paths are stored in --out in parts of 10,000 persons: after an interruption the same command
-resumes. The bounds of the project need a register of 500,000 persons and some hours (the time per
-person is printed). Without --register a small register is generated.
+The bounds of the project need a register of 500,000 persons. Without --register a small register is
+generated.
 """
 
 from __future__ import annotations
@@ -25,38 +25,41 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibration.fit.cqr import fit_cqr
-from calibration.fit.split_conformal import DEFAULT_ATOM_WIDTH, fit_calibration, in_map_fold
+from calibration.fit.split_conformal import fit_calibration, in_map_fold
 from calibration.fit.thresholds import fit_thresholds
 from evaluation.scoring.futures import true_futures
+from evaluation.scoring.year_forecasts import nominal_sets
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.path_bands import band_intervals
-from saga.conformal.prediction_sets import grow
 from saga.conformal.present_value import value_intervals
+from saga.conformal.recalibration import map_paths
 from saga.data.groups import Grouping
-from saga.data.origins import Origins, draw_origins, last_year, origins_at
+from saga.data.origins import Origins, draw_origins, history, last_year, origins_at
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
+from saga.distributions import Marginals
 from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
 from saga.lifetime import present_value, realised_value
+from saga.macro.scenarios import Scenario
 from saga.paths import Paths
 from saga.register import RegisterSettings, generate_register
 from saga.requests import COVERAGE, RATE, Draws
-from studies.coverage_paths import (
+from saga.scores import covered
+from studies.coverage_forecasts import (
     YEARS,
-    Sample,
-    open_folder,
+    Part,
+    Persons,
+    forecast_parts,
     persons_by_role,
-    simulate_sample,
     unseen_and_training,
 )
 from studies.coverage_verdicts import (
@@ -71,78 +74,110 @@ from studies.study_page import bundle_parser
 Array = NDArray[np.float64]
 
 
-def covered_by_product(calibrator: Calibrator, cqr: Calibrator, sample: Sample) -> dict[str, Array]:
-    """Whether each product covers the outcome (1, 0; NaN if unknown), and `p_zero`.
+class ValuePaths:
+    """Raw paths of the first `limit` persons that are asked for; of the others none."""
+
+    def __init__(self, forecaster: Forecaster, draws: Draws, limit: int) -> None:
+        self.forecaster, self.draws, self.persons_left = forecaster, draws, limit
+
+    def of(self, past: Panel) -> Paths | None:
+        """Raw paths (n, YEARS, M) of the persons of `past`, or None beyond the limit."""
+        if self.persons_left <= 0 or not len(past):
+            return None
+        self.persons_left -= len(past.persons())
+        return self.forecaster.simulate(past, self.draws, to_horizon=YEARS, recalibrate=False)
+
+
+def covered_by_product(
+    calibrator: Calibrator, cqr: Calibrator, parts: Iterable[Part], values: ValuePaths
+) -> tuple[dict[str, Array], Persons]:
+    """Whether each product covers the outcome (1, 0; NaN if unknown), `p_zero`, and the persons.
 
     "sets" (n, n_horizon, n_coverage); "band" and "value" (n, n_coverage); "cqr" and "uncalibrated"
     (n, n_horizon) at 90 %; "p_zero" (n, n_horizon).
     """
-    parts: list[dict[str, Array]] = []
-    for _, raw, y in sample.blocks():
-        paths = calibrator.recalibrate(raw)
+    results: list[dict[str, Array]] = []
+    persons: list[Persons] = []
+    for part in parts:
+        raw, y = part.marginals, part.outcomes
+        marginals = calibrator.recalibrate(raw)
         complete = ~np.isnan(y).any(axis=1)
-        band = band_intervals(calibrator, paths, YEARS, COVERAGE).covered(y).min(axis=1)
+        band = band_intervals(calibrator, marginals, YEARS, COVERAGE).covered(y).min(axis=1)
         band[~complete] = np.nan
-        parts.append(
+        lower, upper, zero = nominal_sets(raw, (0.9,))
+        results.append(
             {
-                "sets": calibrator.intervals(paths, COVERAGE).covered(y),
+                "sets": calibrator.intervals(marginals, COVERAGE).covered(y),
                 "band": band,
-                "value": value_covered(calibrator, paths, y),
+                "value": value_covered(calibrator, values.of(part.past), marginals, y),
                 "cqr": cqr.intervals(cqr.recalibrate(raw), (0.9,)).covered(y)[..., 0],
-                "uncalibrated": covered_by_raw_sets(calibrator, raw, y),
-                "p_zero": (paths.earnings == 0).mean(axis=2),
+                # The broken calibrator: sets of 90 % of a person's raw distribution.
+                "uncalibrated": covered(y, lower[..., 0], upper[..., 0], zero[..., 0]),
+                "p_zero": marginals.p_zero.astype(np.float64),
             }
         )
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        persons.append(Persons.joined([part]))
+    everybody = Persons(
+        np.concatenate([one.person_id for one in persons]),
+        {name: np.concatenate([one.groups[name] for one in persons]) for name in persons[0].groups},
+        np.concatenate([one.outcomes for one in persons]),
+    )
+    return {name: np.concatenate([r[name] for r in results]) for name in results[0]}, everybody
 
 
 def value_covered(
-    calibrator: Calibrator, paths: Paths, outcomes: Array, coverage: Sequence[float] = COVERAGE
+    calibrator: Calibrator,
+    raw: Paths | None,
+    marginals: Marginals,
+    outcomes: Array,
+    coverage: Sequence[float] = COVERAGE,
 ) -> Array:
-    """Whether intervals of the present value cover the realised one, (n, n_coverage)."""
-    complete = ~np.isnan(outcomes).any(axis=1)
-    value = realised_value(outcomes, rate=RATE)[complete, None]
-    simulated = present_value(paths, rate=RATE, years=YEARS)[complete]
+    """Whether intervals of the present value cover the realised one, (n, n_coverage).
+
+    NaN without paths or if one of the outcomes is missing.
+    """
+    inside = np.full((len(outcomes), len(coverage)), np.nan)
+    complete = np.flatnonzero(~np.isnan(outcomes).any(axis=1))
+    if raw is None or not len(complete):
+        return inside
+    paths = map_paths(raw.take(complete), marginals.take(complete))
+    value = realised_value(outcomes[complete], rate=RATE)[:, None]
+    simulated = present_value(paths, rate=RATE, years=YEARS)
     years = np.full(len(simulated), YEARS)
     interval = value_intervals(calibrator, simulated, years, coverage, RATE)
-    covered = np.full((len(outcomes), len(coverage)), np.nan)
-    inside = (interval.lower <= value) & (value <= interval.upper)
-    covered[complete] = np.where(np.isnan(interval.lower), np.nan, inside)
-    return covered
+    holds = (interval.lower <= value) & (value <= interval.upper)
+    inside[complete] = np.where(np.isnan(interval.lower), np.nan, holds)
+    return inside
 
 
-def covered_by_raw_sets(calibrator: Calibrator, raw: Paths, outcomes: Array) -> Array:
-    """The broken calibrator: sets that contain 90 % of a person's raw paths, (n, n_horizon)."""
-    covered = np.full(outcomes.shape, np.nan)
-    for h in range(YEARS):
-        rows = np.flatnonzero(~np.isnan(outcomes[:, h]))
-        growth = grow(np.sort(raw.earnings[rows, h], axis=1), calibrator.scale)
-        sets = growth.with_atom(DEFAULT_ATOM_WIDTH)
-        covered[rows, h] = sets.score(outcomes[rows, h]) <= 0.9
-    return covered
-
-
-def forward_coverage(calibrator: Calibrator, sample: Sample, futures: Array) -> dict[str, Array]:
+def forward_coverage(
+    calibrator: Calibrator, parts: Iterable[Part], futures: Array, values: ValuePaths
+) -> dict[str, Array]:
     """Coverage at 90 % in each of the `futures` (n_future, n, YEARS).
 
     "sets" and "sets, quintile=..." (n_future, YEARS); "band" and "value" (n_future, 1).
     """
-    parts: dict[str, list[Array]] = {"sets": [], "band": [], "value": []}
-    for rows, raw, _ in sample.blocks():
-        paths, outcomes = calibrator.recalibrate(raw), futures[:, rows]
-        sets = calibrator.intervals(paths, [0.9])
-        band = band_intervals(calibrator, paths, YEARS, [0.9])
-        parts["sets"].append(np.stack([sets.covered(y)[:, :, 0] for y in outcomes]))
+    found: dict[str, list[Array]] = {"sets": [], "band": [], "value": []}
+    quintiles, done = [], 0
+    for part in parts:
+        outcomes = futures[:, done : done + len(part.marginals)]
+        done += len(part.marginals)
+        marginals = calibrator.recalibrate(part.marginals)
+        sets = calibrator.intervals(marginals, [0.9])
+        band = band_intervals(calibrator, marginals, YEARS, [0.9])
+        found["sets"].append(np.stack([sets.covered(y)[:, :, 0] for y in outcomes]))
         bands = [band.covered(y)[:, :, 0].min(axis=1, keepdims=True) for y in outcomes]
-        parts["band"].append(np.stack(bands))
-        values = [value_covered(calibrator, paths, y, (0.9,)) for y in outcomes]
-        parts["value"].append(np.stack(values))
-    covered = {name: np.concatenate(arrays, axis=1) for name, arrays in parts.items()}
-    quintile = sample.paths.groups.get("quintile", np.empty(0, dtype=str))
+        found["band"].append(np.stack(bands))
+        raw = values.of(part.past)
+        of_values = [value_covered(calibrator, raw, marginals, y, (0.9,)) for y in outcomes]
+        found["value"].append(np.stack(of_values))
+        quintiles.append(marginals.groups.get("quintile", np.full(len(marginals), "unknown")))
+    shares = {name: np.concatenate(arrays, axis=1) for name, arrays in found.items()}
+    quintile = np.concatenate(quintiles)
     for label in np.unique(quintile).tolist():
         if label != "unknown":
-            covered[f"sets, quintile={label}"] = covered["sets"][:, quintile == label]
-    return {name: np.nanmean(values, axis=1) for name, values in covered.items()}
+            shares[f"sets, quintile={label}"] = shares["sets"][:, quintile == label]
+    return {name: np.nanmean(inside, axis=1) for name, inside in shares.items()}
 
 
 def main() -> int:
@@ -150,13 +185,12 @@ def main() -> int:
     args = arguments()
     with tempfile.TemporaryDirectory() as scratch:
         register = args.register or Path(scratch) / "register"
-        folder = args.out or Path(scratch) / "paths"
         if args.register is None:
             settings = RegisterSettings(
                 persons=2_000, seed=11, future_to=2022 + YEARS, future_draws=3
             )
             generate_register(register, settings)
-        return judge_register(args, register, folder)
+        return judge_register(args, register)
 
 
 def arguments() -> argparse.Namespace:
@@ -166,26 +200,19 @@ def arguments() -> argparse.Namespace:
     forward = "a register with futures; by default the register itself"
     parser.add_argument("--forward", type=Path, help=forward)
     parser.add_argument("--forward-persons", type=int, default=20_000)
-    parser.add_argument("--out", type=Path, help="folder of the paths, to resume later")
+    parser.add_argument("--value-persons", type=int, default=50_000)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--rollout", choices=["exact", "light"])
     return parser.parse_args()
 
 
-def judge_register(args: argparse.Namespace, register: Path, folder: Path) -> int:
+def judge_register(args: argparse.Namespace, register: Path) -> int:
     """Print all tables of one register; the exit status."""
     start = time.perf_counter()
     panel = read_panel(register)
-    forecaster = Forecaster.load(args.bundle, threads=1, workers=args.workers, rollout=args.rollout)
-    about = {
-        "model": forecaster.bundle.model_digest,
-        "rollout": forecaster.rollout,
-        "panel": panel.meta.panel_id,
-        "persons": args.persons,
-        "paths": args.paths,
-        "seed": args.seed,
-    }
-    open_folder(folder, about)
+    forecaster = Forecaster.load(
+        args.bundle, threads=args.workers, workers=args.workers, rollout=args.rollout
+    )
     trained_on, end = forecaster.bundle.split.get("panel_id"), last_year(panel)
     persons = persons_by_role(panel, trained_on, args.seed, args.persons)
     grouping, draws = Grouping.fit(panel.only(persons["cut"])), Draws(args.paths, args.seed)
@@ -193,56 +220,49 @@ def judge_register(args: argparse.Namespace, register: Path, folder: Path) -> in
     def one_origin(part: Panel) -> Origins:
         return draw_origins(part, max_horizon=YEARS, seed=args.seed, end=end)
 
-    def simulate(role: str, ids: list[str], conditions: Draws) -> Sample:
-        return simulate_sample(
-            forecaster,
-            panel,
-            ids,
-            one_origin,
-            grouping=grouping,
-            folder=folder / role,
-            draws=conditions,
-        )
+    def forecast(ids: list[str], scenario: Scenario | None = None) -> Iterator[Part]:
+        return forecast_parts(forecaster, panel, ids, one_origin, grouping, scenario)
 
-    calibration = simulate("calibration", persons["calibration"], draws)
-    test = simulate("test", persons["test"], draws)
-    simulated = time.perf_counter()
-    ids = calibration.paths.person_id
-    map_fold = sorted(ids[in_map_fold(ids, args.seed)].tolist())
-    economy = forecaster.realised_macro(panel, end)
-    realised = None
-    if economy is not None and map_fold:
-        conditioned = replace(draws, scenario=economy)
-        realised = simulate("calibration-economy", map_fold, conditioned).paths
-    conditioned_end = time.perf_counter()
-    calibrator = fit_calibration(
-        calibration.paths, calibration.outcomes, seed=args.seed, realised=realised
+    parts = list(forecast(persons["calibration"]))
+    calibration = Persons.joined(parts)
+    raw = Marginals.joined([part.marginals for part in parts])
+    in_map = in_map_fold(raw.person_id, args.seed)
+    realised_macro, realised = forecaster.realised_macro(panel, end), None
+    if realised_macro is not None and in_map.any():
+        conditioned = forecast(sorted(raw.person_id[in_map].tolist()), realised_macro)
+        realised = Marginals.joined([part.marginals for part in conditioned])
+    chosen = panel.only(raw.person_id[~in_map][: args.value_persons // 2].tolist())
+    paths = ValuePaths(forecaster, draws, args.value_persons).of(
+        history(chosen, one_origin(chosen))
     )
-    calibrator = fit_thresholds(calibrator, calibration.paths, calibration.outcomes, seed=args.seed)
-    cqr = fit_cqr(calibration.paths, calibration.outcomes)
-    covered = covered_by_product(calibrator, cqr, test)
-    tables = CoverageTables(covered, calibration, test, args.seed)
+    outcomes = calibration.outcomes
+    calibrator = fit_calibration(raw, outcomes, seed=args.seed, realised=realised)
+    calibrator = fit_thresholds(calibrator, raw, outcomes, seed=args.seed, paths=paths)
+    cqr = fit_cqr(raw, outcomes)
+    del raw, realised, parts
+    fitted = time.perf_counter()
+    limited = ValuePaths(forecaster, draws, args.value_persons)
+    inside, test = covered_by_product(calibrator, cqr, forecast(persons["test"]), limited)
+    tables = CoverageTables(inside, calibration, test, args.seed, args.value_persons // 2)
     figures = [*tables.products(), *tables.by_group()]
     comparisons, detected = tables.comparisons()
-    sizes = (len(calibration.paths), len(test.paths))
+    sizes = (len(calibration.person_id), len(test.person_id))
     verdict, status = conclusion([figure.holds for figure in figures], detected, min(sizes))
     print(
         f"{args.bundle} on {panel.meta.panel_id}: {sizes[0]:,} calibration and {sizes[1]:,} test "
         f"persons,\n{args.paths} paths of {YEARS} years ({forecaster.rollout} rollout), seed "
-        f"{args.seed};\n{simulated - start:,.0f} s to read and simulate "
-        f"({1_000 * (simulated - start) / sum(sizes):.1f} ms per person), "
-        f"{conditioned_end - simulated:,.0f} s for the map fold given realised macro,\n"
-        f"{time.perf_counter() - conditioned_end:,.0f} s to fit and judge. Cells of groups: "
+        f"{args.seed};\n{fitted - start:,.0f} s to read and fit, "
+        f"{time.perf_counter() - fitted:,.0f} s to judge. Cells of groups: "
         f"{sum(group != ALL for _, group in calibrator.cells)}.\n"
     )
-    parts = [
+    sections = [
         markdown_table(HEADER, [figure.row for figure in figures]),
         tables.pairs_line(),
         markdown_table(("for comparison", *HEADER[1:]), [figure.row for figure in comparisons]),
-        conditional_table(covered, test.outcomes),
+        conditional_table(inside, test.outcomes),
         verdict,
     ]
-    print("\n\n".join(parts), flush=True)
+    print("\n\n".join(sections), flush=True)
     forward = args.forward or register
     if (forward / "future").is_dir():
         if forward != register:
@@ -251,15 +271,6 @@ def judge_register(args: argparse.Namespace, register: Path, folder: Path) -> in
         followed = panel.only(sorted(persons["test"][: args.forward_persons]))
         year = last_year(panel)
         origins = origins_at(followed, year)
-        sample = simulate_sample(
-            forecaster,
-            followed,
-            [str(person) for person in origins.person_id],
-            lambda part: origins_at(part, year),
-            grouping=grouping,
-            folder=folder / f"forward-{panel.meta.panel_id}-{args.forward_persons}",
-            draws=draws,
-        )
         years = range(1, YEARS + 1)
         drawn_futures = true_futures(forward, origins, years, price_year=panel.meta.price_year)
         futures = np.stack([outcomes for _, outcomes in drawn_futures])
@@ -267,7 +278,12 @@ def judge_register(args: argparse.Namespace, register: Path, folder: Path) -> in
             f"\nForward: {len(origins):,} test persons from the last year, in each of "
             f"{len(futures)} drawn macro futures, 90 %.\n"
         )
-        print(forward_table(forward_coverage(calibrator, sample, futures)))
+        ids = [str(person) for person in origins.person_id]
+        forward_parts = forecast_parts(
+            forecaster, followed, ids, lambda part: origins_at(part, year), grouping
+        )
+        limited = ValuePaths(forecaster, draws, args.value_persons)
+        print(forward_table(forward_coverage(calibrator, forward_parts, futures, limited)))
     return status
 
 

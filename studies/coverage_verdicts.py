@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from calibration.diagnostics.sampling_bands import coverage_band
 from calibration.fit.split_conformal import in_map_fold
+from evaluation.scoring.metrics import ZERO_EDGES
 from saga.files.markdown import markdown_table
 from saga.requests import COVERAGE
-from studies.coverage_paths import YEARS, Sample
+from studies.coverage_forecasts import YEARS, Persons
 
 Array = NDArray[np.float64]
 HORIZONS = (1, 5, 10)
 MAIN_GROUPS = ("quintile", "sex", "education_level")
-P_ZERO_CUTS = (0.05, 0.2, 0.5, 0.8, 0.95)
 SIMULTANEOUS = 0.99  # probability that all figures of a faultless table are in their bands
 NINETY = COVERAGE.index(0.9)
 MIN_PAIR_PERSONS = 1_000
@@ -97,23 +97,32 @@ class CoverageTables:
     """
 
     def __init__(
-        self, covered: dict[str, Array], calibration: Sample, test: Sample, seed: int
+        self,
+        covered: dict[str, Array],
+        calibration: Persons,
+        test: Persons,
+        seed: int,
+        value_persons: int,
     ) -> None:
-        self.covered, self.calibration, self.test = covered, calibration, test
+        self.covered, self.calibration, self.test, self.seed = covered, calibration, test, seed
         self.observed = ~np.isnan(calibration.outcomes)
-        fold = ~in_map_fold(calibration.paths.person_id, seed)
+        fold = ~in_map_fold(calibration.person_id, seed)
+        self.value_persons = value_persons
         self.in_threshold_fold = self.observed & fold[:, None]  # (n, YEARS), with an outcome
 
     def products(self) -> list[Figure]:
         """Sets of all persons, present values and bands."""
-        complete = int((self.in_threshold_fold & self.observed.all(1, keepdims=True))[:, 0].sum())
+        complete = (self.in_threshold_fold & self.observed.all(1, keepdims=True))[:, 0]
+        # Present values are fitted on the first persons of the threshold fold.
+        first = np.cumsum(~in_map_fold(self.calibration.person_id, self.seed)) <= self.value_persons
+        sizes = {"value": int((complete & first).sum()), "band": int(complete.sum())}
         figures = [
             (TITLES["sets"], h, j, self.covered["sets"][:, h - 1, j], n, EVERYBODY)
             for h, n in zip(HORIZONS, self._calibrated_on(), strict=True)
             for j in range(len(COVERAGE))
         ]
         figures += [
-            (TITLES[name], YEARS, j, self.covered[name][:, j], complete, bound)
+            (TITLES[name], YEARS, j, self.covered[name][:, j], sizes[name], bound)
             for name, bound in (("value", VALUE), ("band", BAND))
             for j in range(len(COVERAGE))
         ]
@@ -139,7 +148,7 @@ class CoverageTables:
         return [
             (group, label)
             for group in MAIN_GROUPS
-            for label in np.unique(self.test.paths.groups[group]).tolist()
+            for label in np.unique(self.test.groups[group]).tolist()
             if label != "unknown"
         ]
 
@@ -151,7 +160,7 @@ class CoverageTables:
                 f"{group}={label}",
                 h,
                 0.9,
-                self.covered["sets"][self.test.paths.groups[group] == label, h - 1, NINETY],
+                self.covered["sets"][self.test.groups[group] == label, h - 1, NINETY],
                 calibrated_on=n,
                 n_figures=len(groups) * len(HORIZONS),
                 bound=GROUP,
@@ -159,7 +168,7 @@ class CoverageTables:
             for group, label in groups
             for h, n in zip(
                 HORIZONS,
-                self._calibrated_on(self.calibration.paths.groups[group] == label),
+                self._calibrated_on(self.calibration.groups[group] == label),
                 strict=True,
             )
         ]
@@ -169,8 +178,8 @@ class CoverageTables:
         pairs = []
         for (one, a), (two, b) in combinations(self._groups(), 2):
             rows, calibration_rows = (
-                (paths.groups[one] == a) & (paths.groups[two] == b)
-                for paths in (self.test.paths, self.calibration.paths)
+                (persons.groups[one] == a) & (persons.groups[two] == b)
+                for persons in (self.test, self.calibration)
             )
             if one != two and rows.sum() >= MIN_PAIR_PERSONS:
                 pairs += [
@@ -245,9 +254,9 @@ def conditional_table(covered: dict[str, Array], outcomes: Array) -> str:
     """Coverage given the outcome and within bins of `p_zero`; neither is guaranteed."""
     rows = []
     for h in HORIZONS:
-        y, bins = outcomes[:, h - 1], np.digitize(covered["p_zero"][:, h - 1], P_ZERO_CUTS)
+        y, bins = outcomes[:, h - 1], np.digitize(covered["p_zero"][:, h - 1], ZERO_EDGES[1:-1])
         masks = {"zero earnings": y == 0, "positive earnings": y > 0}
-        for i, (low, high) in enumerate(pairwise((0.0, *P_ZERO_CUTS, 1.0))):
+        for i, (low, high) in enumerate(pairwise(ZERO_EDGES)):
             masks[f"p_zero {100 * low:g} to {100 * high:g} %"] = (bins == i) & ~np.isnan(y)
         for name, mask in masks.items():
             if mask.any():

@@ -67,21 +67,17 @@ def paths_in_economies(
 ) -> dict[int, NDArray[np.float32]]:
     """`draws.n_paths` paths (n, years, n_paths) in each economy.
 
-    All paths are recalibrated together: a map moves ranks, and few paths alone have few ranks.
+    Recalibrated paths follow the marginals conditioned on the economy.
     """
-    parts = [
-        forecaster.simulate(
+    return {
+        number: forecaster.simulate(
             persons.past,
             Draws(draws.n_paths, draws.seed + i, scenario),
             to_horizon=years,
-            recalibrate=False,
-        )
-        for i, scenario in enumerate(scenarios.values())
-    ]
-    paths = parts[0].with_earnings(np.concatenate([part.earnings for part in parts], 2))
-    if recalibrate:
-        paths = forecaster.calibrator.recalibrate(paths)
-    return dict(zip(scenarios, np.split(paths.earnings, len(scenarios), 2), strict=True))
+            recalibrate=recalibrate,
+        ).earnings
+        for i, (number, scenario) in enumerate(scenarios.items())
+    }
 
 
 def main() -> int:

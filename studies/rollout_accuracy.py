@@ -42,8 +42,7 @@ from studies.study_page import bundle_parser, page_head, publish_page
 from training.masking import make_targets
 
 Array = NDArray[np.float64]
-HORIZONS = (1, 2, 5, 10, 20)
-SUMMED_YEARS = 10
+SUMMED_YEARS = (2, 5, 10, 20)
 MAX_LOSS = 1.0  # per cent
 
 
@@ -134,23 +133,34 @@ def main() -> None:
     panel = read_panel(args.register)
     ids = persons_of(panel, args.part)
     persons = panel.only(sample_persons(ids, args.persons, "rollout-scores", args.seed))
-    origins = draw_origins(persons, max_horizon=HORIZONS[-1], seed=args.seed, end=last_year(panel))
+    origins = draw_origins(
+        persons, max_horizon=SUMMED_YEARS[-1], seed=args.seed, end=last_year(panel)
+    )
     past = history(persons, origins)
-    outcomes = realised_earnings(persons, origins, range(1, HORIZONS[-1] + 1), end=last_year(panel))
-    scores, values = [], []
+    outcomes = realised_earnings(
+        persons, origins, range(1, SUMMED_YEARS[-1] + 1), end=last_year(panel)
+    )
+    scores: list[list[Array]] = []
     for rollout, precision in kinds.values():
         forecaster = Forecaster.load(
             args.bundle, workers=args.workers, rollout=rollout, precision=precision
         )
         draws = Draws(args.paths, args.seed)
-        paths = forecaster.simulate(past, draws, to_horizon=HORIZONS[-1], recalibrate=False)
-        columns = np.array(HORIZONS) - 1
-        scores.append(crps_log(paths.earnings[:, columns], outcomes[:, columns], panel.meta.floor))
-        value = realised_value(outcomes[:, :SUMMED_YEARS], rate=RATE)
-        simulated = present_value(paths, rate=RATE, years=SUMMED_YEARS)
-        values.append(crps_log(simulated, value, panel.meta.floor))
-    pairs = {f"CRPS log, h = {h}": [part[:, i] for part in scores] for i, h in enumerate(HORIZONS)}
-    pairs[f"CRPS log of the value of {SUMMED_YEARS} years"] = values
+        paths = forecaster.simulate(past, draws, to_horizon=SUMMED_YEARS[-1])
+        scores.append(
+            [
+                crps_log(
+                    present_value(paths, rate=RATE, years=years)[:, None],
+                    realised_value(outcomes[:, :years], rate=RATE)[:, None],
+                    panel.meta.floor,
+                )[:, 0]
+                for years in SUMMED_YEARS
+            ]
+        )
+    pairs = {
+        f"CRPS log of the value of {years} years": [part[i] for part in scores]
+        for i, years in enumerate(SUMMED_YEARS)
+    }
     rows, within = [], True
     for name, (reference, other) in pairs.items():
         base, difference, se, n = paired_difference(reference, other)

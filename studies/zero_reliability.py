@@ -1,7 +1,7 @@
 """How reliable is `p_zero`, the forecast probability of no earnings?
 
     python -m studies.zero_reliability REGISTER [--bundle bundles/small]
-        [--horizons 1,5,10,20] [--persons N] [--paths 500] [--seed 0] [--report FILE]
+        [--horizons 1,5,10,20] [--persons N] [--seed 0] [--report FILE]
 
 REGISTER is a generated register of another seed than the bundle's, with `future/draw=k`. Its test
 persons are forecast as in the contest: in-time from one origin each, forward from the last year.
@@ -13,6 +13,7 @@ part of the Brier score (Murphy 1973), over the same bins.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from saga.data.origins import history
 from saga.data.reading import read_panel
 from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
-from saga.requests import PATHS, Draws, ForecastRequest
+from saga.requests import check_horizons
 from studies.study_page import bundle_parser, page_head, publish_page
 
 Array = NDArray[np.float64]
@@ -35,12 +36,11 @@ MIN_PERSONS = 30  # of a bin that is shown
 
 def main() -> None:
     """Print one table per setting."""
-    parser = bundle_parser(__doc__, n_persons=None, n_paths=PATHS)
+    parser = bundle_parser(__doc__, n_persons=None, n_paths=0)
     parser.add_argument("register", type=Path)
     parser.add_argument("--horizons", default="1,5,10,20")
     args = parser.parse_args()
-    request = ForecastRequest(horizons=parse_horizons(args.horizons))
-    draws = Draws(args.paths, args.seed)
+    horizons = check_horizons(parse_horizons(args.horizons))
     forecaster, panel = Forecaster.load(args.bundle), read_panel(args.register)
     sample = Sample.of(
         panel, seed=args.seed, persons=args.persons, until=forecaster.bundle.config["until"]
@@ -51,14 +51,13 @@ def main() -> None:
             __file__,
             bundle=forecaster.bundle.digest[:12],
             register=panel.meta.panel_id,
-            paths=args.paths,
         )
     ]
-    for setting in sample.settings(request.horizons, args.register):
-        forecasts = zero_probabilities(forecaster, setting, request, draws)
+    for setting in sample.settings(horizons, args.register):
+        forecasts = zero_probabilities(forecaster, setting, horizons)
         outcomes = np.stack([future for _, future in setting.outcomes])  # (draw, person, horizon)
         rows, totals = [], []
-        for j, h in enumerate(request.horizons):
+        for j, h in enumerate(horizons):
             observed = ~np.isnan(outcomes[:, :, j]).all(0)
             y = outcomes[:, observed, j]
             table = reliability(forecasts[observed, j], np.where(np.isnan(y), np.nan, y == 0))
@@ -72,18 +71,11 @@ def main() -> None:
     publish_page("\n\n".join(parts), args.report)
 
 
-def zero_probabilities(
-    forecaster: Forecaster, setting: Setting, request: ForecastRequest, draws: Draws
-) -> Array:
+def zero_probabilities(forecaster: Forecaster, setting: Setting, horizons: Sequence[int]) -> Array:
     """`p_zero` of the setting's persons in its order, (n_person, n_horizon); NaN beyond age 64."""
-    panel = history(setting.past, setting.origins)
-    table = forecaster.forecast(panel, request, draws).table
-    position = {person: i for i, person in enumerate(setting.origins.person_id.tolist())}
-    probabilities = np.full((len(position), len(request.horizons)), np.nan)
-    rows = [position[person] for person in table["person_id"]]
-    columns = np.searchsorted(request.horizons, table["horizon"].to_numpy())
-    probabilities[rows, columns] = table["p_zero"].to_numpy()
-    return probabilities
+    blocks = forecaster.marginals(history(setting.past, setting.origins))
+    p_zero = [block.at_horizons(horizons).p_zero for block in blocks]
+    return np.concatenate(p_zero).astype(np.float64)
 
 
 @dataclass(frozen=True)

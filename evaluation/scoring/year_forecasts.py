@@ -62,7 +62,7 @@ class YearForecasts:
 
 def nominal_sets(
     marginals: Marginals, coverage: Sequence[float], n_samples: int | None = None
-) -> tuple[Array, Array, NDArray[np.bool_]]:
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
     """Ends (n, H, L) and zero of the published family of sets, without conformal thresholds.
 
     q is the coverage c. For marginals of M samples it is c (M + 1) / M, at most that of the extreme
