@@ -6,6 +6,7 @@ body and `GET /v1/variables` all read this table.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -210,6 +211,22 @@ CONTINUOUS: tuple[str, ...] = tuple(c.name for c in COLUMNS if c.kind in ("money
 CATEGORICAL: tuple[str, ...] = tuple(c.name for c in COLUMNS if c.kind == "category")
 STATIC: tuple[str, ...] = tuple(c.name for c in COLUMNS if c.static)
 EXIT: tuple[str, ...] = ("entry_year", "exit_year", "exit_reason")
+
+
+# A panel's own columns, which a mapping names, follow those of the table. The prefix distinguishes
+# them from columns that programs add to a panel's rows.
+EXTRA_PREFIX = "extra_"
+# Families are clusters of persons in standard errors, never a feature.
+FAMILY = Column("family_id", "label", "String", "Family of the person", static=True)
+
+
+def extra_column(
+    source: str, kind: Kind, *, static: bool = False, lasting: bool = False
+) -> Column:
+    """The panel's column for the column `source` of a panel's own source."""
+    name = EXTRA_PREFIX + re.sub(r"\W+", "_", source).strip("_").lower()
+    dtype_name = "Float64" if kind == "number" else "String"
+    return Column(name, kind, dtype_name, f"{source} of the source", static=static, lasting=lasting)
 
 
 def polars_schema() -> dict[str, pl.DataType]:

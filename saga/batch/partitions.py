@@ -18,7 +18,7 @@ import polars as pl
 
 from saga.data.casting import read_column
 from saga.data.files import Location, locate_files, read_files
-from saga.data.mapping import SourceMapping, load_mapping
+from saga.data.mapping import Deflator, MacroFile, SourceMapping, load_mapping
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.errors import InputError, Problem
@@ -49,8 +49,7 @@ class Source:
 
     @cached_property
     def _location(self) -> Location:
-        deflator = self._mapped[0].deflator
-        return locate_files(self.path, price_index=Path(deflator.file).name if deflator else None)
+        return locate_files(self.path, beside=self._mapped[0].files)
 
     def describe(self) -> dict[str, Any]:
         """The files by content and the rules of reading them, as JSON values."""
@@ -62,7 +61,7 @@ class Source:
             },
             "mapping": None
             if self.mapping is None
-            else mapped.model_dump(mode="json", exclude={"deflator": {"file"}}),
+            else self._mapped[0].model_dump(mode="json", exclude={"deflator": {"file"}}),
             "deflator": digest_file(Path(mapped.deflator.file))
             if mapped.deflator and Path(mapped.deflator.file).is_file()
             else None,
@@ -76,17 +75,17 @@ class Source:
         return stated if self.prices is None and isinstance(stated, int) else self.prices
 
     def _resolved(self) -> SourceMapping:
-        """The mapping with the full path of its price index, from its folder or the data's."""
+        """The mapping with the full paths of its files, from its folder or the data's."""
         mapped, folder = self._mapped
-        if mapped.deflator is None:
-            return mapped
         folders = [path for path in (folder, self._location.folder) if path is not None]
-        candidates = [path / mapped.deflator.file for path in folders]
-        path = next((file.resolve() for file in candidates if file.is_file()), None)
-        if path is None:
-            return mapped
-        deflator = mapped.deflator.model_copy(update={"file": str(path)})
-        return mapped.model_copy(update={"deflator": deflator})
+        resolved: dict[str, Deflator | MacroFile] = {}
+        for name, part in (("deflator", mapped.deflator), ("macro", mapped.macro)):
+            if isinstance(part, Deflator | MacroFile):
+                candidates = [path / part.file for path in folders]
+                path = next((file.resolve() for file in candidates if file.is_file()), None)
+                if path is not None:
+                    resolved[name] = part.model_copy(update={"file": str(path)})
+        return mapped.model_copy(update=resolved)
 
     def frames(self) -> Iterator[pl.DataFrame]:
         """The rows of each file, in the columns of the source that the mapping reads."""

@@ -27,6 +27,8 @@ def read_column(cells: pl.Series, column: Column) -> tuple[pl.Series, pl.Series]
         cells = _cleaned(cells, column)
     if cells.dtype == pl.Boolean and column.dtype == pl.Float64():
         cells = cells.cast(pl.Float64)
+    if cells.dtype == pl.Boolean and _has_any_codes(column):
+        cells = cells.cast(pl.String)
     readable = cells.dtype in (pl.String, pl.Null) or cells.dtype.is_numeric()
     if not readable:
         typed = pl.Series(cells.name, [None], dtype=column.dtype).new_from_index(0, cells.len())
@@ -54,9 +56,17 @@ def _cleaned(cells: pl.Series, column: Column) -> pl.Series:
         codes = pl.select(
             pl.when(codes.str.contains(r"^\d+$")).then(codes.str.zfill(width)).otherwise(codes)
         ).to_series()
+    elif _has_any_codes(column):  # 1.0 of one file and 1 of another are one code
+        codes = codes.str.replace(r"^(-?\d+)\.0+$", "$1")
     if codes.equals(distinct, null_equal=True):
         return cells
     return cells.replace_strict(distinct, codes, return_dtype=pl.String)
+
+
+def _has_any_codes(column: Column) -> bool:
+    """Whether a category may have any codes: a column of the panel's own."""
+    named = column.codes or column.pattern
+    return column.kind in ("category", "label") and column.dtype == pl.String() and not named
 
 
 def _numbers(cells: pl.Series) -> pl.Series:

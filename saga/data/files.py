@@ -36,11 +36,11 @@ def _refuse(path: Path, why: str, fix: str) -> InputError:
     return InputError(f"{path} cannot be read", [Problem("unreadable-file", why, fix)])
 
 
-def locate_files(source: Path, *, price_index: str | None = None) -> Location:
+def locate_files(source: Path, *, beside: Sequence[str] = ()) -> Location:
     """The files of a path: one file, a folder, or `panel/` of a generated register.
 
-    Subfolders are included. Names that begin with "." or "_" and the file `price_index` are
-    skipped. Raises `InputError` if there is no readable file, or if the folder mixes file types.
+    Subfolders are included. Names that begin with "." or "_" and the files `beside` the data (price
+    index, macro series) are skipped. Raises `InputError` if there is no readable file, or if the folder mixes file types.
     """
     register, root = _register_of(source)
     if root is not None and source.absolute() == root and (source / "panel").is_dir():
@@ -52,12 +52,13 @@ def locate_files(source: Path, *, price_index: str | None = None) -> Location:
         return Location((source,), source.parent, register)
     if not source.is_dir():
         raise _refuse(source, "there is no such file or folder", "Check the path.")
+    skipped = {Path(name).name for name in beside}
     files = [
         f
         for f in sorted(source.rglob("*"))
         if f.suffix.lower() in SUFFIXES
         and f.is_file()
-        and f.name != price_index
+        and f.name not in skipped
         and not any(part.startswith((".", "_")) for part in f.relative_to(source).parts)
     ]
     suffixes = sorted({f.suffix.lower() for f in files})

@@ -19,7 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from saga.data.panel import FLOOR
 from saga.errors import InputError, Problem, UsageError
-from saga.schema import BY_NAME, PRICE_YEAR, REQUIRED
+from saga.schema import BY_NAME, EXTRA_PREFIX, FAMILY, PRICE_YEAR, REQUIRED, Column, extra_column
 
 _RANGE = re.compile(r"(-?\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)")
 
@@ -72,6 +72,24 @@ class Deflator(_Strict):
     base_year: int
 
 
+class ExtraColumn(_Strict):
+    """How a further column of the source is read.
+
+    A `static` column does not change with the year; a `lasting` one seldom does. Forecasts continue
+    both with the last known value.
+    """
+
+    kind: Literal["category", "number"]
+    static: bool = False
+    lasting: bool = False
+
+
+class MacroFile(_Strict):
+    """A CSV file with the macro series of a country, see `saga.data.macro_rows`."""
+
+    file: str
+
+
 ColumnSource = str | tuple[str, ...] | Sum | FirstPositive
 
 
@@ -86,6 +104,9 @@ class SourceMapping(_Strict):
             counts; a sum; or the first positive of several counts. A column that is not listed has
             its own name as source.
         digits: panel column -> number of leading characters of the source's code that are used.
+        extra: source column -> its kind, for columns that the panel does not have; the network and the
+            baselines receive them. The keys of `digits` and `codes` may name them.
+        family: source column with the family of a person, for standard errors; never a feature.
         codes: panel column -> {source code or numeric range "lo-hi": panel code, null: unknown};
             other codes do not change.
         keep: source column -> [lowest, highest] credible value; cells outside are unknown.
@@ -94,12 +115,14 @@ class SourceMapping(_Strict):
         scale: unit of the amounts, for example 100 for hundreds of SEK.
         deflator: the price index of the currency.
         floor: floor of log scores, in prices of the base year; none: zeros do not occur.
-        macro: name of the macro series of the years; none: the network receives none.
+        macro: the macro series of the years: "sweden", a file; none: the network receives none.
         year_in_filename: whether the year is part of the file name, for one file per year.
     """
 
     name: str | None = None
     columns: dict[str, ColumnSource] = {}
+    extra: dict[str, ExtraColumn] = {}
+    family: str | None = None
     digits: dict[str, Annotated[int, Field(ge=1)]] = {}
     codes: Annotated[dict[str, dict[str, str | None]], BeforeValidator(_codes)] = {}
     keep: dict[str, tuple[float | None, float | None]] = {}
@@ -108,22 +131,32 @@ class SourceMapping(_Strict):
     scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     deflator: Deflator | None = None
     floor: Annotated[Annotated[float, Field(gt=0)] | None, BeforeValidator(_none)] = FLOOR
-    macro: Annotated[Literal["sweden"] | None, BeforeValidator(_none)] = "sweden"
+    macro: Annotated[Literal["sweden"] | MacroFile | None, BeforeValidator(_none)] = "sweden"
     year_in_filename: bool = False
 
     @model_validator(mode="after")
     def _consistent(self) -> SourceMapping:
         for part in ("columns", "digits", "codes"):
-            unknown = [name for name in getattr(self, part) if name not in BY_NAME]
+            known = {*BY_NAME, *(self.extra if part != "columns" else ())}
+            unknown = [name for name in getattr(self, part) if name not in known]
             if unknown:
                 raise ValueError(
                     f"`{part}` names {', '.join(unknown)}, which the panel does not have; "
                     f"its columns are {', '.join(BY_NAME)}"
+                    + (f", and of its own {', '.join(self.extra)}" if self.extra else "")
                 )
+        if twice := [name for name in self.extra if name in BY_NAME]:
+            raise ValueError(f"`extra` names {', '.join(twice)}, which the panel has; use `columns`")
+        names = [column.name for column in self.extra_columns]
+        if EXTRA_PREFIX in names or len(set(names)) < len(names):
+            raise ValueError(
+                "`extra` names columns that differ by neither letters nor digits; rename one of "
+                "them in the source"
+            )
         if self.currency != "SEK" and not {"floor", "macro"} <= self.model_fields_set:
             raise ValueError(
                 "another currency than SEK needs `floor` (a number in that currency, or none) "
-                "and `macro: none`"
+                "and `macro` (none, or a file)"
             )
         if (
             self.currency == "SEK"
@@ -135,6 +168,18 @@ class SourceMapping(_Strict):
                 f"SEK are deflated to prices of {PRICE_YEAR}: set `base_year: {PRICE_YEAR}`"
             )
         return self
+
+    @property
+    def extra_columns(self) -> tuple[Column, ...]:
+        """The panel's own columns, and the family if there is one."""
+        own = (extra_column(name, **dict(column)) for name, column in self.extra.items())
+        return (*own, *((FAMILY,) if self.family is not None else ()))
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Files beside the data that are not part of the panel."""
+        parts = (self.deflator, self.macro if isinstance(self.macro, MacroFile) else None)
+        return tuple(part.file for part in parts if part is not None)
 
     @property
     def price_year(self) -> int:
@@ -156,7 +201,13 @@ class SourceMapping(_Strict):
         sources = {name: self.columns.get(name, name) for name in BY_NAME}
         if self.year_in_filename:
             sources["year"] = (*_parts(sources["year"]), "year")
-        return sources
+        sources |= {extra_column(name, "category").name: name for name in self.extra}
+        return sources if self.family is None else {**sources, FAMILY.name: self.family}
+
+    def _key(self, name: str) -> str:
+        """The name of a panel column in `digits` and `codes`."""
+        own = {extra_column(source, "category").name: source for source in self.extra}
+        return own.get(name, name)
 
     def apply(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
         """The frame in panel columns and codes, and the number of cells that became unknown.
@@ -218,14 +269,15 @@ class SourceMapping(_Strict):
         )
 
     def _recodes(self, name: str) -> bool:
-        return name in self.codes or name in self.digits
+        return self._key(name) in {*self.codes, *self.digits}
 
     def _recoded(self, name: str, value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
         if not self._recodes(name):
             return value
         text = value.cast(pl.String).str.strip_suffix(".0")
         number = text.cast(pl.Float64, strict=False)
-        digits = self.digits.get(name)
+        key = self._key(name)
+        digits = self.digits.get(key)
         if digits is not None and dtype.is_numeric():
             why = (
                 f"{name} is read from the first {digits} characters of a code, but the source "
@@ -233,7 +285,7 @@ class SourceMapping(_Strict):
             )
             raise _misfit(Problem("lost-zeros", why, "Export the code as text.", column=name))
         result = text.str.slice(0, digits) if digits is not None else text
-        spans = {code: _RANGE.fullmatch(code) for code in self.codes.get(name, {})}
+        spans = {code: _RANGE.fullmatch(code) for code in self.codes.get(key, {})}
         # Exact codes take precedence over ranges, so they are applied last.
         for code, span in sorted(spans.items(), key=lambda item: item[1] is None):
             matches = (
@@ -241,7 +293,7 @@ class SourceMapping(_Strict):
                 if span
                 else text.eq_missing(pl.lit(code))
             )
-            new = pl.lit(self.codes[name][code], dtype=pl.String)
+            new = pl.lit(self.codes[key][code], dtype=pl.String)
             result = pl.when(matches).then(new).otherwise(result)
         return result
 
@@ -353,7 +405,8 @@ def _explain(error: Any) -> Problem:
     key = ".".join(
         str(part)
         for part in error["loc"]
-        if part not in ("str", "Sum", "FirstPositive", "tuple[str, ...]")
+        if part not in ("str", "Sum", "FirstPositive", "tuple[str, ...]", "MacroFile")
+        and not str(part).startswith("literal[")
     )
     if error["type"] == "extra_forbidden":
         fix = f"Use one of {', '.join(SourceMapping.model_fields)}."

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
+from saga.data.macro_rows import MacroRow
 from saga.errors import InputError, Problem
-from saga.schema import PRICE_YEAR, polars_schema
+from saga.schema import PRICE_YEAR, Column, Kind, polars_schema
 
 # Both are needed to distinguish death and emigration from missing years.
 EXIT_LABELS = {"exit_year", "exit_reason"}
@@ -28,7 +29,10 @@ class PanelMeta:
         price_year: year of the prices, in which all money is real.
         floor: scores use log(max(earnings, floor)); None: zeros do not occur, scores use the log.
         macro: name of the macro series of the panel's years; None masks them.
-        present: canonical columns that the source has.
+        macro_rows: the series by year if a file gives them; None: those that come with SAGA.
+        extra: the panel's own columns, see `saga.schema.extra_column`; with `saga.schema.FAMILY` if
+            the source has families.
+        present: columns of the panel that the source has.
         simulated: whether the persons are those of a generated register.
         has_exit: whether deaths and emigrations are observed.
         ignored: columns of the source that were not used.
@@ -43,6 +47,8 @@ class PanelMeta:
     price_year: int = PRICE_YEAR
     floor: float | None = FLOOR
     macro: str | None = "sweden"
+    macro_rows: Mapping[int, MacroRow] | None = None
+    extra: tuple[Column, ...] = ()
     present: tuple[str, ...] = ()
     simulated: bool = False
     has_exit: bool = False
@@ -52,20 +58,29 @@ class PanelMeta:
     nulled: Mapping[str, int] = field(default_factory=dict)
     lost: Problem | None = None
 
+    def extra_names(self, kind: Kind) -> tuple[str, ...]:
+        """Names of the panel's own columns of a kind."""
+        return tuple(column.name for column in self.extra if column.kind == kind)
+
+    @property
+    def schema(self) -> dict[str, pl.DataType]:
+        """Column name -> polars type of the panel, in canonical order."""
+        return {**polars_schema(), **{column.name: column.dtype for column in self.extra}}
+
 
 @dataclass(frozen=True)
 class Panel:
     """Person-years sorted by (person_id, year), one row each, with every column of the schema.
 
-    The columns have the order and types of `schema.polars_schema()`; a column that the source lacks
-    is null throughout. `read_panel` makes a panel from data; the constructor checks columns only.
+    The columns have the order and types of `PanelMeta.schema`; a column that the source lacks is
+    null throughout. `read_panel` makes a panel from data; the constructor checks columns only.
     """
 
     frame: pl.DataFrame
     meta: PanelMeta
 
     def __post_init__(self) -> None:
-        expected = polars_schema()
+        expected = self.meta.schema
         if list(self.frame.schema.items()) != list(expected.items()):
             wrong = [
                 name for name, dtype in expected.items() if self.frame.schema.get(name) != dtype
@@ -88,6 +103,10 @@ class Panel:
         """
         meta = self.meta
         names = f"{pl.__version__} {meta.panel_id} {meta.currency} {meta.price_year}"
+        if meta.extra:
+            names += f" {[(c.name, c.kind, c.static, c.lasting) for c in meta.extra]}"
+        if meta.macro_rows is not None:
+            names += f" {sorted(meta.macro_rows.items())}"
         digest = hashlib.sha256(names.encode())
         for part in self.frame.iter_slices(_HASHED_ROWS):
             digest.update(part.hash_rows(seed=0).to_numpy().tobytes())
@@ -113,7 +132,7 @@ class Panel:
     @classmethod
     def of(cls, frame: pl.DataFrame, meta: PanelMeta) -> Panel:
         """A panel from valid canonical columns; absent columns become null, rows are sorted."""
-        schema = polars_schema()
+        schema = meta.schema
         present = tuple(name for name in schema if name in frame.columns)
         full = frame.select(
             pl.col(name).cast(dtype)

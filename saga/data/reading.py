@@ -14,13 +14,16 @@ import polars as pl
 
 from saga.data.casting import read_column
 from saga.data.files import locate_files, read_files, require_output_outside_input
-from saga.data.mapping import SourceMapping, load_mapping
+from saga.data.macro_rows import MacroRow, read_macro_file
+from saga.data.mapping import MacroFile, SourceMapping, load_mapping
 from saga.data.panel import Panel, PanelMeta, sort_rows
 from saga.data.prices import CPI_SWEDEN, read_index, real_factors
 from saga.data.validation import RULES, describe_violations, find_violations, is_outside_ages
 from saga.errors import InputError, Problem, UsageError
 from saga.requests import OnError
-from saga.schema import BY_NAME, EXIT, MAX_AGE, MIN_AGE, MONEY, NAMES, REQUIRED
+from saga.schema import COLUMNS, EXIT, MAX_AGE, MIN_AGE, MONEY, REQUIRED, Column
+
+MAX_CODES = 500  # a column with more codes names persons or places, it does not describe them
 
 
 @dataclass(frozen=True)
@@ -75,18 +78,21 @@ def read_panel(
     mapped, mapping_folder = (SourceMapping(), None) if mapping is None else load_mapping(mapping)
     raw = _read(source, mapped, labels=mapping is None)
     renamed, nulled = mapped.apply(raw.frame)
-    present = tuple(name for name in NAMES if name in renamed.columns)
+    columns = (*COLUMNS, *mapped.extra_columns)
+    columns = tuple(column for column in columns if column.name in renamed.columns)
+    present = tuple(column.name for column in columns)
     _require_columns(present, raw, mapped)
-    typed, unreadable = _typed(renamed, present)
+    typed, unreadable = _typed(renamed, columns)
+    _require_few_codes(typed, mapped.extra_columns)
     _require_rows(typed, "there is no row")
     typed = sort_rows(typed)
-    broken = find_violations(typed, present, unreadable)
+    broken = find_violations(typed, columns, unreadable)
     covered, broken = _inside_ages(typed, broken)
     _require_rows(covered, f"all {typed.height} rows are outside ages {MIN_AGE}-{MAX_AGE}")
     outside_ages = typed.height - covered.height
     if broken.height and rejected is not None:
         _write_rejected(rejected, raw.frame, broken)
-    problems = describe_violations(broken, covered) if broken.height else []
+    problems = describe_violations(broken, covered, columns) if broken.height else []
     if problems and on_error == "fail":
         raise InputError("the panel breaks its contract", problems)
     broken_rows = broken.select("row").unique()
@@ -94,13 +100,17 @@ def read_panel(
     _require_rows(valid, "every row breaks a rule", problems)
 
     prices = raw.prices if prices is None else prices
-    real, price_year = _deflated(valid, present, mapped, prices, [mapping_folder, raw.folder])
+    folders = [mapping_folder, raw.folder]
+    real, price_year = _deflated(valid, present, mapped, prices, folders)
+    macro, macro_rows = _macro(mapped, folders)
     meta = PanelMeta(
         panel_id=panel_id or raw.register_id or mapped.name or "panel",
         currency=mapped.currency,
         price_year=price_year,
         floor=mapped.floor,
-        macro=mapped.macro,
+        macro=macro,
+        macro_rows=macro_rows,
+        extra=mapped.extra_columns,
         present=present,
         simulated=raw.register_id is not None,
         ignored=raw.unread,
@@ -117,8 +127,7 @@ def _read(source: str | Path | pl.DataFrame, mapped: SourceMapping, *, labels: b
         used = mapped.used_columns(source.columns)
         unread = tuple(name for name in source.columns if name not in used)
         return _Source(source.select(used), unread, None, None, None)
-    price_index = Path(mapped.deflator.file).name if mapped.deflator else None
-    location = locate_files(Path(source), price_index=price_index)
+    location = locate_files(Path(source), beside=mapped.files)
     frame, unread = read_files(
         location,
         mapped.used_columns,
@@ -160,17 +169,31 @@ def _require_rows(frame: pl.DataFrame, why: str, problems: Sequence[Problem] = (
 
 
 def _typed(
-    renamed: pl.DataFrame, present: Sequence[str]
+    renamed: pl.DataFrame, columns: Sequence[Column]
 ) -> tuple[pl.DataFrame, dict[str, pl.Series]]:
     """The frame in the panel's types with source row numbers, and unreadable rows by column."""
-    columns, unreadable = [], {}
+    series, unreadable = [], {}
     numbers = pl.int_range(renamed.height, dtype=pl.UInt32, eager=True).alias("row")
-    for name in present:
-        typed, bad = read_column(renamed[name], BY_NAME[name])
-        columns.append(typed)
+    for column in columns:
+        typed, bad = read_column(renamed[column.name], column)
+        series.append(typed)
         if bad.any():
-            unreadable[name] = numbers.filter(bad)
-    return pl.DataFrame([numbers, *columns]), unreadable
+            unreadable[column.name] = numbers.filter(bad)
+    return pl.DataFrame([numbers, *series]), unreadable
+
+
+def _require_few_codes(typed: pl.DataFrame, extra: Sequence[Column]) -> None:
+    problems = []
+    for column in extra:
+        if column.kind != "category" or column.name not in typed.columns:
+            continue
+        n_codes = typed[column.name].drop_nulls().n_unique()
+        if n_codes > MAX_CODES:
+            why = f"{column.name} is a category with {n_codes:,} codes; {MAX_CODES} are allowed"
+            fix = "Group the codes with `codes` or `digits` in the mapping, or use `kind: number`."
+            problems.append(Problem("too-many-codes", why, fix, column=column.name))
+    if problems:
+        raise InputError("a category has too many codes", problems)
 
 
 def _inside_ages(typed: pl.DataFrame, broken: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -253,8 +276,22 @@ def _deflated(
     return frame.with_columns(pl.col(name) * factor for name in MONEY if name in present), base
 
 
+def _macro(
+    mapped: SourceMapping, folders: Sequence[Path | None]
+) -> tuple[str | None, dict[int, MacroRow] | None]:
+    """Name and rows of the macro series; no rows for a series that comes with SAGA."""
+    if not isinstance(mapped.macro, MacroFile):
+        return mapped.macro, None
+    path = _file_beside(mapped.macro.file, folders, "macro file", "the macro series are missing")
+    return path.stem, read_macro_file(path)
+
+
 def _index_file(name: str, folders: Sequence[Path | None]) -> Path:
-    """The price index: an absolute path, or a file in the folder of the mapping or of the data."""
+    return _file_beside(name, folders, "deflator file", "the amounts cannot be deflated")
+
+
+def _file_beside(name: str, folders: Sequence[Path | None], kind: str, title: str) -> Path:
+    """A file by absolute path, or in the folder of the mapping or of the data."""
     paths = [folder / name for folder in folders if folder is not None]
     if Path(name).is_absolute():
         paths = [Path(name)]
@@ -263,11 +300,11 @@ def _index_file(name: str, folders: Sequence[Path | None]) -> Path:
             return path
     looked = ", ".join(str(path.parent) for path in paths) or "no folder: the data are not a file"
     problem = Problem(
-        "price-index",
-        f"the deflator file {name} was not found (looked in {looked})",
+        kind.replace("deflator file", "price-index").replace(" ", "-"),
+        f"the {kind} {name} was not found (looked in {looked})",
         "Put it in the folder of the data or of the mapping.",
     )
-    raise InputError("the amounts cannot be deflated", [problem])
+    raise InputError(title, [problem])
 
 
 def _whole_labels(frame: pl.DataFrame, present: Sequence[str]) -> pl.DataFrame:

@@ -7,7 +7,7 @@ a row of the source, a rule and a column.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,7 +16,7 @@ import dataframely as dy
 import polars as pl
 
 from saga.errors import Problem
-from saga.schema import BY_NAME, MAX_AGE, MIN_AGE, STATIC, Column
+from saga.schema import BY_NAME, COLUMNS, MAX_AGE, MIN_AGE, Column
 
 
 @dataclass(frozen=True)
@@ -117,19 +117,19 @@ def _allowed(column: Column) -> str:
     return f"{low} to {high}" if high else f"{low} and more"
 
 
-def _same_throughout(name: str) -> pl.Expr:
-    column = BY_NAME[name]
-    value = pl.col(name)
+def _same_throughout(column: Column) -> pl.Expr:
+    value = pl.col(column.name)
     if column.codes:
         value = value.cast(pl.Enum(column.codes), strict=False).to_physical()
     return value.min().over("person") == value.max().over("person")
 
 
-def _row_rules(present: tuple[str, ...]) -> dict[str, pl.Expr]:
+def _row_rules(columns: tuple[Column, ...]) -> dict[str, pl.Expr]:
     """Rules over several cells: "rule" or "rule column" -> expression.
 
     Rows are sorted by person and year.
     """
+    present = {column.name for column in columns}
     year, person = pl.col("year"), pl.col("person")
     same_as_before = (person == person.shift(1)) & (year == year.shift(1))
     rules = {
@@ -138,9 +138,9 @@ def _row_rules(present: tuple[str, ...]) -> dict[str, pl.Expr]:
         "born-after-record": year.min().over("person") >= pl.col("birth_year").max().over("person"),
     }
     rules |= {
-        f"not-constant {name}": _same_throughout(name)
-        for name in STATIC
-        if name in present and name != "person_id"
+        f"not-constant {column.name}": _same_throughout(column)
+        for column in columns
+        if column.static and column.name != "person_id"
     }
     if "entry_year" in present:
         rules["record-before-entry entry_year"] = year.min().over("person") >= pl.col(
@@ -167,59 +167,60 @@ def _rule(expression: pl.Expr) -> Any:
 
 
 @cache
-def person_years(present: tuple[str, ...]) -> type[dy.Schema]:
-    """The dataframely schema of a panel with the columns `present`, `row` and `person`."""
+def person_years(columns: tuple[Column, ...]) -> type[dy.Schema]:
+    """The dataframely schema of a panel with these columns, `row` and `person`."""
     types: dict[pl.DataType, Any] = {
         pl.String(): dy.String,
         pl.Int32(): dy.Int32,
         pl.Float64(): dy.Float64,
     }
     body: dict[str, Any] = {"row": dy.UInt32(nullable=False), "person": dy.UInt32(nullable=False)}
-    for name in present:
-        column = BY_NAME[name]
-        nullable = name not in ("person_id", "year", "birth_year")
+    for column in columns:
+        nullable = column.name not in ("person_id", "year", "birth_year")
         infinite = {"allow_inf": True, "allow_nan": True} if column.dtype == pl.Float64() else {}
-        body[name] = types[column.dtype](nullable=nullable, check=_cell_rules(column), **infinite)
-    for name, expression in _row_rules(present).items():
+        body[column.name] = types[column.dtype](nullable=nullable, check=_cell_rules(column), **infinite)
+    for name, expression in _row_rules(columns).items():
         body[name] = _rule(expression)
     return type("PersonYears", (dy.Schema,), body)
 
 
 def find_violations(
-    frame: pl.DataFrame, present: tuple[str, ...], unreadable: Mapping[str, pl.Series]
+    frame: pl.DataFrame, columns: tuple[Column, ...], unreadable: Mapping[str, pl.Series]
 ) -> pl.DataFrame:
     """Every broken rule: columns `row` (of the source), `rule` and `column`.
 
-    `column` is null if the rule concerns several. `frame` has the columns `row` and `present` in
+    `column` is null if the rule concerns several. `frame` has the columns `row` and `columns` in
     the panel's types, sorted by person and year. `unreadable` maps a column to the rows whose cell
     could not be read.
     """
     parts = [
         pl.DataFrame({"row": rows}, schema={"row": pl.UInt32}).with_columns(
-            rule=pl.lit(_unreadable_rule(name)), column=pl.lit(name)
+            rule=pl.lit(_unreadable_rule(column)), column=pl.lit(column.name)
         )
-        for name, rows in unreadable.items()
+        for column in columns
+        if (rows := unreadable.get(column.name)) is not None
     ]
     tagged = frame.select(
-        "row", pl.col("person_id").rle_id().cast(pl.UInt32).alias("person"), *present
+        "row",
+        pl.col("person_id").rle_id().cast(pl.UInt32).alias("person"),
+        *(column.name for column in columns),
     )
-    failure = person_years(present).filter(tagged).failure
+    failure = person_years(columns).filter(tagged).failure
     if failure.counts():
         details = failure.details()
         for key in failure.counts():
-            rule, column = _parsed_key(key)
+            rule, name = _parsed_key(key)
             rows = details.lazy().filter(pl.col(key) == "invalid").select("row").collect()
-            if rule == "missing-value" and column is not None and column in unreadable:
-                rows = rows.filter(~pl.col("row").is_in(unreadable[column].implode()))
+            if rule == "missing-value" and name is not None and name in unreadable:
+                rows = rows.filter(~pl.col("row").is_in(unreadable[name].implode()))
             parts.append(
-                rows.with_columns(rule=pl.lit(rule), column=pl.lit(column, dtype=pl.String))
+                rows.with_columns(rule=pl.lit(rule), column=pl.lit(name, dtype=pl.String))
             )
     empty = pl.DataFrame(schema={"row": pl.UInt32, "rule": pl.String, "column": pl.String})
     return pl.concat([empty, *parts]).filter(pl.col("row").is_not_null())
 
 
-def _unreadable_rule(name: str) -> str:
-    column = BY_NAME[name]
+def _unreadable_rule(column: Column) -> str:
     if column.dtype == pl.String():
         return "not-text"
     return "not-a-year" if column.dtype == pl.Int32() else "not-a-number"
@@ -238,7 +239,9 @@ def _parsed_key(key: str) -> tuple[str, str | None]:
     return rule, column or None
 
 
-def describe_violations(broken: pl.DataFrame, frame: pl.DataFrame) -> list[Problem]:
+def describe_violations(
+    broken: pl.DataFrame, frame: pl.DataFrame, columns: Sequence[Column] = COLUMNS
+) -> list[Problem]:
     """One problem for each broken rule and column, in the order of `RULES`.
 
     It counts persons if the rule is about persons, else rows, and names the first of them.
@@ -249,17 +252,18 @@ def describe_violations(broken: pl.DataFrame, frame: pl.DataFrame) -> list[Probl
         pl.col("person_id").n_unique().alias("persons"),
         pl.col("person_id", "year").sort_by("row").first(),
     )
-    rules, columns = list(RULES), [None, *BY_NAME]
+    by_name = {**BY_NAME, **{column.name: column for column in columns}}
+    rules, names = list(RULES), [None, *by_name]
     ordered = sorted(
         groups.iter_rows(named=True),
-        key=lambda group: (rules.index(group["rule"]), columns.index(group["column"])),
+        key=lambda group: (rules.index(group["rule"]), names.index(group["column"])),
     )
-    return [_problem(group) for group in ordered]
+    return [_problem(group, by_name) for group in ordered]
 
 
-def _problem(group: Mapping[str, Any]) -> Problem:
+def _problem(group: Mapping[str, Any], by_name: Mapping[str, Column]) -> Problem:
     rule, name = RULES[group["rule"]], group["column"]
-    words = {"column": name, "allowed": _allowed(BY_NAME[name]) if name else ""}
+    words = {"column": name, "allowed": _allowed(by_name[name]) if name else ""}
     year = None if rule.of_person else group["year"]
     count = group["persons"] if rule.of_person else group["rows"]
     return Problem(

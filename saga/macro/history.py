@@ -13,10 +13,10 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.data.macro_rows import SERIES, MacroRow
 from saga.data.yearly_series import read_shipped_series
 
 Floats = NDArray[np.float64]
-SERIES = ("unemployment", "real_wage_growth", "inflation")
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,11 @@ class MacroHistory:
     def last_year(self) -> int:
         """Last observed year."""
         return self.first_year + len(self.values) - 1
+
+    @classmethod
+    def of(cls, rows: Mapping[int, MacroRow]) -> MacroHistory:
+        """The history of consecutive years, in ascending order."""
+        return cls(min(rows), np.array(list(rows.values()), dtype=np.float64))
 
     def until(self, year: int) -> MacroHistory:
         """The history up to the end of `year`."""

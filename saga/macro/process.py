@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from saga.data.macro_rows import SERIES, UNEMPLOYMENT_RANGE
 from saga.errors import UsageError
 from saga.keyed_random import uniforms
-from saga.macro.history import SERIES, MacroHistory
-from saga.macro.scenarios import UNEMPLOYMENT_RANGE, Scenario
+from saga.macro.history import MacroHistory
+from saga.macro.scenarios import Scenario
 
 Floats = NDArray[np.float64]
 

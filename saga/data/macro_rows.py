@@ -1,0 +1,97 @@
+"""Rows of macro series: years with unemployment, real wage growth and inflation, checked.
+
+Scenarios and the macro series of another country have these rows.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from saga.errors import InputError, Problem
+
+SERIES = ("unemployment", "real_wage_growth", "inflation")
+UNEMPLOYMENT_RANGE = (0.005, 0.30)
+_RANGES = (UNEMPLOYMENT_RANGE, (-0.5, 0.5), (-0.5, 0.5))  # of valid values of SERIES
+MacroRow = tuple[float, float, float]
+"""Values of a year in the order of SERIES, fractions."""
+
+
+def read_rows(path: Path, subject: str) -> list[dict[str, Any]]:
+    """The rows of a CSV file. Raises InputError if it is not CSV text; `subject` names it."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as handle:
+            return list(csv.DictReader(handle))
+    except (UnicodeDecodeError, csv.Error):
+        fix = f"Give a CSV file in UTF-8 with the columns {', '.join(('year', *SERIES))}."
+        problem = Problem(_rule(subject), f"{path} is not CSV text", fix)
+        raise InputError(f"The {subject.lower()} cannot be used.", [problem]) from None
+
+
+def parse_rows(rows: Sequence[Mapping[str, Any]], subject: str) -> dict[int, MacroRow]:
+    """The values by year. Raises InputError with a problem for each row that is not valid.
+
+    Args:
+        rows: rows with the columns `year` and those of SERIES, as fractions.
+        subject: what the rows are, for messages.
+    """
+    give_columns = f"Give the columns {', '.join(('year', *SERIES))}"
+    problems: list[Problem] = []
+    values_by_year: dict[int, MacroRow] = {}
+
+    def report(message: str, fix: str, year: int | None = None, column: str | None = None) -> None:
+        problems.append(Problem(_rule(subject), message, fix, column=column, year=year))
+
+    for number, row in enumerate(rows, start=1):
+        missing = [column for column in ("year", *SERIES) if row.get(column) in (None, "")]
+        if missing:
+            lacks = f"{subject} row {number} lacks {', '.join(missing)}"
+            report(lacks, f"{give_columns}, separated by commas.")
+            continue
+        try:
+            calendar_year, *values = (float(row[column]) for column in ("year", *SERIES))
+        except (TypeError, ValueError):
+            message = f"{subject} row {number} has a value that is not a number"
+            report(message, "Use numbers; shares as fractions.")
+            continue
+        if not calendar_year.is_integer():
+            message = f"{subject} row {number} gives no whole year"
+            report(message, "Give a calendar year, such as 2023.")
+            continue
+        year, n_problems = int(calendar_year), len(problems)
+        for column, value, (low, high) in zip(SERIES, values, _RANGES, strict=True):
+            if not low <= value <= high:
+                fix = f"Give a fraction (0.07 for 7 %) from {low:g} to {high:g}."
+                report(f"{column} is out of range", fix, year, column)
+        if len(problems) > n_problems:
+            continue
+        if year in values_by_year:
+            report(f"A {subject.lower()} year appears twice", "Keep one row per year.", year)
+        values_by_year[year] = (values[0], values[1], values[2])
+    if not rows:
+        report(f"The {subject.lower()} has no rows", f"{give_columns}.")
+    if problems:
+        raise InputError(f"The {subject.lower()} cannot be used.", problems)
+    return values_by_year
+
+
+def _rule(subject: str) -> str:
+    return subject.lower().replace(" ", "-")
+
+
+def read_macro_file(path: Path) -> dict[int, MacroRow]:
+    """The macro series of a CSV file by year, ascending; years must be consecutive.
+
+    Raises InputError if the file is not valid.
+    """
+    subject = "Macro file"
+    by_year = dict(sorted(parse_rows(read_rows(path, subject), subject).items()))
+    for before, year in pairwise(by_year):
+        if year != before + 1:
+            fix = "Give each year from the first to the last one a row."
+            problem = Problem(_rule(subject), f"no row for {before + 1}", fix, year=before + 1)
+            raise InputError(f"The macro file {path} has a gap.", [problem])
+    return by_year
