@@ -138,6 +138,7 @@ class ResultWarning(BaseModel):
     code: Literal[
         "beyond-age",
         "unlike-training",
+        "own-column",
         "unit",
         "no-effect",
         "unobserved-past",

@@ -22,7 +22,12 @@ from saga.forecaster import Forecaster
 from saga.model import Saga
 from saga.requests import Draws
 from saga.schema import MAX_AGE
-from saga.simulation.rollout import RolloutOptions, draw_macro_futures, future_codes
+from saga.simulation.rollout import (
+    RolloutOptions,
+    draw_macro_futures,
+    future_codes,
+    future_values,
+)
 
 
 @torch.inference_mode()
@@ -95,7 +100,8 @@ def _continued_record(
     y = earnings.T
     state = np.where(y > 0, POSITIVE, ZERO)
     z = np.where(y > 0, np.log(np.where(y > 0, y, 1.0)) - wage, 0.0)
-    codes = future_codes(record.codes[0])
+    codes = future_codes(record.codes[0], record.persistence)
+    other = future_values(record.other[0], record.persistence)
     simulated_ages = record.age[0, -1] + np.arange(1, steps + 1)
 
     def joined(
@@ -110,7 +116,7 @@ def _continued_record(
     token = forecaster.network.tokens(
         joined(record.state, state, torch.int64),
         joined(record.z, z, torch.float32),
-        joined(record.other, np.array(np.nan), torch.float32),
+        joined(record.other, other, torch.float32),
         joined(record.codes, codes, torch.int64),
         age,
     )

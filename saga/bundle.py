@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import polars as pl
@@ -168,7 +169,7 @@ def write_bundle(
         BundleError: If a part cannot be stored, or `path` is a directory but not a bundle.
     """
     path = Path(path)
-    parts = {**vars(contents), "schema": describe_schema()}
+    parts = {**vars(contents), "schema": describe_schema(contents.transforms)}
     content = {f"{part}.json": encode_part(parts[part], part) for part in PARTS}
     content[WEIGHTS] = _weight_bytes(contents.weights)
     if contents.circumstances is not None:
@@ -236,8 +237,17 @@ def default_bundle() -> Path:
     return beside_code if beside_code.is_dir() and not shipped.is_dir() else shipped
 
 
-def describe_schema() -> dict[str, Any]:
-    """The columns of `saga.schema` as JSON, for `schema.json` and `GET /v1/variables`."""
+def describe_schema(transforms: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """The columns of `saga.schema` as JSON, for `schema.json` and `GET /v1/variables`.
+
+    With the own columns of the training panel in `transforms` (transforms.json), if there are any,
+    and the codes of those that are categories.
+    """
+    codes = transforms.get("codes", {})
+    extra = [
+        {**column, "codes": list(codes.get(column["name"], ()))}
+        for column in transforms.get("extra", ())
+    ]
     columns = [
         {
             name.removesuffix("_name"): list(value) if isinstance(value, tuple) else value
@@ -250,6 +260,7 @@ def describe_schema() -> dict[str, Any]:
         "ages": [schema.MIN_AGE, schema.MAX_AGE],
         "max_context": schema.MAX_CONTEXT_YEARS,
         "price_year": schema.PRICE_YEAR,
+        **({"extra": extra} if extra else {}),
     }
 
 

@@ -19,15 +19,29 @@ def check_panel(panel: Panel, transforms: Transforms, to_age: int = MAX_AGE) -> 
 
     Raises:
         InputError: If the panel is empty or a person cannot be forecast.
-        UsageError: If the amounts are in another currency or price year than the bundle.
+        UsageError: If the amounts are in another currency or price year than the bundle, or a
+            column of the panel's own is of another kind.
     """
     check_money(panel, transforms)
+    check_kinds(panel, transforms)
     if not len(panel):
         problem = Problem("empty", "The panel has no rows", "Give at least one person-year.")
         raise InputError("There is nobody to forecast.", [problem])
     problems = list(find_ineligible(panel, to_age).values())
     if problems:
         raise InputError(f"{len(problems)} person(s) cannot be forecast.", problems[:20])
+
+
+def check_kinds(panel: Panel, transforms: Transforms) -> None:
+    """Raise UsageError if a column of the panel's own is of another kind than in training."""
+    kinds = {column.name: column.kind for column in panel.meta.extra}
+    for column in transforms.extra:
+        kind = kinds.get(column.name, column.kind)
+        if kind != column.kind:
+            raise UsageError(
+                f"The mapping reads {column.name} as a {kind}, the bundle knows it as a "
+                f"{column.kind}. Use the mapping that the bundle was trained with."
+            )
 
 
 def check_money(panel: Panel, transforms: Transforms) -> None:

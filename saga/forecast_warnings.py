@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from saga.data.panel import Panel
@@ -20,6 +21,7 @@ from saga.features.training_reference import (
     person_numbers,
     record_properties,
 )
+from saga.features.transforms import MIN_CODE_PERSONS, Transforms
 from saga.macro.scenarios import Scenario
 from saga.requests import PATHS, Draws, ForecastRequest, LifetimeRequest, Request
 from saga.schema import MAX_AGE, MONEY
@@ -48,7 +50,8 @@ _MIN_COLUMN_RATIO = 30.0  # other columns than earnings differ more between pane
 class ForecastWarning:
     """One warning, about a person, about `count` persons, or about the whole result.
 
-    Codes: beyond-age, unlike-training, unit, no-effect, unobserved-past, simulated-people.
+    Codes: beyond-age, unlike-training, unit, own-column, no-effect, unobserved-past,
+    simulated-people.
     """
 
     code: str
@@ -71,7 +74,7 @@ def find_warnings(
     panel: Panel,
     request: Request,
     draws: Draws,
-    reference: TrainingReference | None,
+    transforms: Transforms,
     *,
     scenario: Scenario | None = None,
     simulated: bool = False,
@@ -82,10 +85,12 @@ def find_warnings(
         panel: Persons' records.
         request: The requested table.
         draws: Number of paths and seed.
-        reference: Quantiles of training persons; None: records are not compared with them.
+        transforms: Those of the bundle; if they have quantiles of training persons, records are
+            compared with them.
         scenario: The scenario of the draws.
         simulated: Whether the bundle was trained on simulated people.
     """
+    reference = transforms.reference
     return merge_warnings(
         [
             *([ForecastWarning("simulated-people", SIMULATED)] if simulated else []),
@@ -93,6 +98,7 @@ def find_warnings(
             *_scenario_without_effect(panel, request, scenario),
             *_beyond_age(panel, request),
             *_unobserved_past(panel, request),
+            *_own_columns(panel, transforms),
             *(_wrong_units(panel, reference) if reference else []),
             *(_unlike_training(panel, reference) if reference else []),
         ]
@@ -177,6 +183,29 @@ def _unobserved_past(panel: Panel, request: Request) -> list[ForecastWarning]:
     late = ends["first_year"] - ends["birth_year"] > request.from_age
     message = "The record starts after from_age. Years before the record add nothing."
     return _about(panel, late, "unobserved-past", message, option="from_age")
+
+
+def _own_columns(panel: Panel, transforms: Transforms) -> Iterator[ForecastWarning]:
+    """The panel's own columns that forecasts treat as missing, or do not use."""
+    given = {*panel.meta.extra_names("category"), *panel.meta.extra_names("number")}
+    for column in transforms.extra:
+        name = column.name
+        if name not in given or panel.frame[name].null_count() == len(panel):
+            message = f"The bundle was trained with {name}, the panel has no value of it."
+            yield ForecastWarning("own-column", message, column=name)
+        elif column.kind == "category":
+            value, codes = pl.col(name), list(transforms.codes[name])
+            unknown = panel.frame.filter(value.is_not_null() & ~value.is_in(codes))
+            if len(unknown):
+                message = (
+                    f"Some codes of {name} are those of fewer than {MIN_CODE_PERSONS} training "
+                    "persons. They count as missing."
+                )
+                count = unknown["person_id"].n_unique()
+                yield ForecastWarning("own-column", message, count=count, column=name)
+    for name in sorted(given - {column.name for column in transforms.extra}):
+        message = f"The bundle was trained without {name}, so it is not used."
+        yield ForecastWarning("own-column", message, column=name)
 
 
 def _unlike_training(panel: Panel, reference: TrainingReference) -> list[ForecastWarning]:

@@ -174,7 +174,7 @@ class Forecaster:
             panel,
             request,
             draws,
-            self.transforms.reference,
+            self.transforms,
             scenario=self.scenario(draws.scenario),
             simulated=self.bundle.simulated,
         )

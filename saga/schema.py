@@ -220,9 +220,7 @@ EXTRA_PREFIX = "extra_"
 FAMILY = Column("family_id", "label", "String", "Family of the person", static=True)
 
 
-def extra_column(
-    source: str, kind: Kind, *, static: bool = False, lasting: bool = False
-) -> Column:
+def extra_column(source: str, kind: Kind, *, static: bool = False, lasting: bool = False) -> Column:
     """The panel's column for the column `source` of a panel's own source."""
     name = EXTRA_PREFIX + re.sub(r"\W+", "_", source).strip("_").lower()
     dtype_name = "Float64" if kind == "number" else "String"

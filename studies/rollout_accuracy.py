@@ -26,10 +26,9 @@ from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.data.split import persons_of
 from saga.features.sequences import (
-    LASTING_CATEGORIES,
-    STATIC_CATEGORIES,
     encode,
     last_known,
+    last_known_values,
     pad,
 )
 from saga.files.markdown import markdown_table
@@ -75,11 +74,17 @@ def log_score_loss(
         position = (tokens.valid & (tokens.year <= origins[rows][:, None])).sum(1) - 1
         after = np.arange(tokens.valid.shape[1]) > position[:, None]
         # Features that a rollout does not simulate are missing after the origin, as in training.
+        persistence = tokens.persistence
         tokens.other[after] = np.nan
-        hidden_codes = after[..., None] & ~STATIC_CATEGORIES
+        tokens.other = np.where(
+            after[..., None] & persistence.lasting_other,
+            last_known_values(tokens.other),
+            tokens.other,
+        )
+        hidden_codes = after[..., None] & ~persistence.static_codes
         tokens.codes = np.where(hidden_codes, 0, tokens.codes)
         tokens.codes = np.where(
-            after[..., None] & LASTING_CATEGORIES, last_known(tokens.codes), tokens.codes
+            after[..., None] & persistence.lasting_codes, last_known(tokens.codes), tokens.codes
         )
         state, z, age = (
             torch.from_numpy(x) for x in (tokens.state.astype(np.int64), tokens.z, tokens.age)

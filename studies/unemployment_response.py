@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.stats import linregress
 
 from evaluation.scoring.futures import macro_of_futures
-from saga.files.markdown import markdown_table
 from saga.data.macro_rows import SERIES
+from saga.files.markdown import markdown_table
 from saga.macro.scenarios import Scenario
 from studies.cross_section import BY_NAME, EVERYBODY, FollowedPersons, simulated_sections
 

@@ -238,9 +238,12 @@ def prepare(
 
 def _macro_of(panel: Panel) -> tuple[MacroHistory | None, dict[str, Any]]:
     """The panel's macro history as known in its last year, and the content of macro.json."""
+    until = last_year(panel)
+    if panel.meta.macro_rows is not None:
+        history = MacroHistory.of(panel.meta.macro_rows).until(until)
+        return history, {**MacroProcess.fit(history).as_dict(), "source": panel.meta.macro}
     if panel.meta.macro != "sweden":
         return None, {"series": None}
-    until = last_year(panel)
     history = sweden().until(until)
     # Dynamics fitted to the published series forecast unemployment better (docs/decisions).
     process = MacroProcess.fit(history, dynamics=sweden_as_published().until(until))

@@ -16,12 +16,11 @@ from pydantic.dataclasses import dataclass as options_dataclass
 from saga import schema
 from saga.features.calendar import Calendar
 from saga.features.sequences import (
-    LASTING_CATEGORIES,
     MAX_GAP,
-    STATIC_CATEGORIES,
     UNKNOWN,
     Tokens,
     last_known,
+    last_known_values,
 )
 from saga.model.config import CheckedOptions
 from saga.requests import MAX_HORIZON
@@ -214,6 +213,7 @@ def thin_years(
         z=move(tokens.z, 0.0),
         other=move(tokens.other, np.nan),
         codes=move(tokens.codes, 0),
+        persistence=tokens.persistence,
     )
     return thinned, observed_death
 
@@ -237,7 +237,8 @@ def hide_inputs(
     survey = rng.random((n, 1)) < masking.survey_only
     columns = rng.random((n, 1)) < masking.drop_columns
     hide_other = survey | (columns & (rng.random((n, n_other)) < 0.5))
-    sex = np.array([name == "sex" for name in schema.CATEGORICAL])
+    sex = np.arange(n_codes) == schema.CATEGORICAL.index("sex")
+    persistence = tokens.persistence
     hide_codes = (survey & ~sex) | (columns & (rng.random((n, n_codes)) < 0.5))
     last = tokens.year[:, 0] + (rng.random(n) * _possible_years(tokens, end)).astype(np.int64)
     origin = np.maximum((tokens.valid & (tokens.year <= last[:, None])).sum(1) - 1, 0)
@@ -246,10 +247,13 @@ def hide_inputs(
     other[hidden] = np.nan
     codes[
         hide_codes[:, None, :]
-        | (after[..., None] & ~STATIC_CATEGORIES)
+        | (after[..., None] & ~persistence.static_codes)
         | (rng.random(codes.shape) < masking.cells)
     ] = 0
-    codes = np.where(after[..., None] & LASTING_CATEGORIES, last_known(codes), codes)
+    codes = np.where(after[..., None] & persistence.lasting_codes, last_known(codes), codes)
+    if persistence.lasting_other.any():
+        lasting = after[..., None] & persistence.lasting_other
+        other = np.where(lasting, last_known_values(other), other)
     unknown = rng.random((n, t)) < masking.cells
     visible = Tokens(
         valid=tokens.valid,
@@ -259,6 +263,7 @@ def hide_inputs(
         z=np.where(unknown, 0.0, tokens.z).astype(np.float32),
         other=other,
         codes=codes,
+        persistence=persistence,
     )
     return visible, origin
 

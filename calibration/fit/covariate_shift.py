@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from calibration.fit.split_conformal import NEIGHBOURS
-from saga.data.groups import GROUPINGS, Grouping, Labels, last_record_origins
+from saga.data.groups import Grouping, Labels, groupings, last_record_origins
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem, UsageError
@@ -66,9 +66,10 @@ class Target:
             UsageError: If a grouping in `by` does not exist.
             InputError: If everybody is 64 or older.
         """
-        unknown = [name for name in by if name not in (*GROUPINGS, COHORT)]
+        known = (*groupings(panel), COHORT)
+        unknown = [name for name in by if name not in known]
         if unknown or not by:
-            fix = f"Use some of {', '.join((*GROUPINGS, COHORT))}"
+            fix = f"Use some of {', '.join(known)}"
             problem = Problem(
                 "target-groups", "No such grouping", fix, unknown[0] if unknown else None
             )

@@ -30,7 +30,8 @@ class Window:
     """Features of a person's records up to an origin, defined by a panel of persons.
 
     Money is relative to the median earnings of its year, so that features mean the same in every
-    year. Calendar and birth years are no features, because future years do not occur in training.
+    year. The panel's own columns are features, too, and the calendar year unless the register is
+    simulated: realised macro after an origin is one draw there, which no forecaster may know.
     Unknown values are NaN.
 
     Args:
@@ -49,18 +50,19 @@ class Window:
         frame = panel.frame
         self.others = [
             name
-            for name in CONTINUOUS
+            for name in (*CONTINUOUS, *panel.meta.extra_names("number"))
             if name != "earnings" and frame[name].null_count() < frame.height
         ]
         self.codes = {
             name: codes
-            for name in CATEGORICAL
+            for name in (*CATEGORICAL, *panel.meta.extra_names("category"))
             if (codes := frame[name].drop_nulls().unique().sort().to_list())
         }
         self.pay = ["pay_0", "pay_1", "pay_recent"] if "employment_rate" in self.others else []
         self.categorical = list(self.codes)
         self.names = [
             "age",
+            *(() if panel.meta.simulated else ("year",)),
             *(f"{kind}_{lag}" for kind in ("level", "zero") for lag in range(YEARS)),
             *(*SUMMARIES, *self.pay, *self.others),
             *(f"{name}{suffix}" for suffix in ("_1", "_recent") for name in self.others),
@@ -75,7 +77,7 @@ class Window:
         rows, last, position = locate_rows(history, origins, YEARS)
         year, age = origins.year, origins.year - rows["birth_year"].to_numpy()[last]
         row_values, running = self._measure(rows)
-        columns = {"age": age.astype(np.float64)}
+        columns = {"age": age.astype(np.float64), "year": year.astype(np.float64)}
         earnings = _at(row_values["earnings"], position)
         relative = _at(row_values["relative"], position)
         columns |= {f"level_{lag}": relative[:, lag] for lag in range(YEARS)}

@@ -26,19 +26,17 @@ from saga.data.panel import Panel
 from saga.errors import InputError, Problem, UsageError
 from saga.features.calendar import macro_features
 from saga.features.sequences import MAX_GAP, POSITIVE, Tokens, encode, pad
-from saga.features.transforms import OTHER
+from saga.features.transforms import Transforms
 from saga.forecast_checks import check_panel
 from saga.forecaster import Forecaster
 from saga.model import Saga
 from saga.model.heads.binned import BinnedDistribution
-from saga.schema import CATEGORICAL
 
 Figure = Literal["mean", "p_zero"]
 FIGURES: dict[str, str] = {
     "mean": "mean log of positive earnings",
     "p_zero": "probability of zero earnings",
 }
-FEATURES = ("earnings", *OTHER, *CATEGORICAL)
 STEPS = 50  # nodes of the Gauss-Legendre rule
 _MACRO_DRAWS = 500  # draws whose mean is the expectation of the forecast year's macro values
 
@@ -137,11 +135,11 @@ def attribute_forecast(
     shift = 0.0 if figure == "p_zero" else wage
     with torch.no_grad():
         value, baseline = (float(forecast(x)) + shift for x in (parts, no_parts))
-    years = record.year[0].tolist()
+    years, names = record.year[0].tolist(), features(forecaster.transforms)
     table = pl.DataFrame(
         {
-            "year": np.repeat(years, len(FEATURES)),
-            "feature": list(FEATURES) * len(years),
+            "year": np.repeat(years, len(names)),
+            "feature": list(names) * len(years),
             "attribution": shares.ravel(),
         },
         {"year": pl.Int32, "feature": pl.String, "attribution": pl.Float64},
@@ -149,10 +147,15 @@ def attribute_forecast(
     return Explanation(person, years[-1], years[-1] + gap, figure, value, baseline, table)
 
 
+def features(transforms: Transforms) -> tuple[str, ...]:
+    """The inputs of a year that figures are attributed to: earnings and columns."""
+    return ("earnings", *transforms.numbers, *transforms.categories)
+
+
 def scaled_parts(network: Saga, record: Tokens) -> tuple[Tensor, Tensor]:
     """The baseline's tokens (1, t, d), and the part (1, t, features, d) that each entry adds.
 
-    Features are in the order of FEATURES. Baseline and parts sum to the tokens of the `record`,
+    Features are in the order of `features`. Baseline and parts sum to the tokens of the `record`,
     which is that of one person.
     """
     dtype = network.skip.weight.dtype
@@ -163,11 +166,11 @@ def scaled_parts(network: Saga, record: Tokens) -> tuple[Tensor, Tensor]:
     unknown, missing = torch.full_like(other, float("nan")), torch.zeros_like(codes)
     start: Tensor = network.tokens(*average, unknown, missing, age)
     parts = [network.tokens(state, z, unknown, missing, age) - start]
-    for j in range(len(OTHER)):
+    for j in range(other.shape[-1]):
         shown = unknown.clone()
         shown[..., j] = other[..., j]
         parts.append(network.tokens(*average, shown, missing, age) - start)
-    for j in range(len(CATEGORICAL)):
+    for j in range(codes.shape[-1]):
         coded = missing.clone()
         coded[..., j] = codes[..., j]
         parts.append(network.tokens(*average, unknown, coded, age) - start)

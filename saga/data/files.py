@@ -40,7 +40,8 @@ def locate_files(source: Path, *, beside: Sequence[str] = ()) -> Location:
     """The files of a path: one file, a folder, or `panel/` of a generated register.
 
     Subfolders are included. Names that begin with "." or "_" and the files `beside` the data (price
-    index, macro series) are skipped. Raises `InputError` if there is no readable file, or if the folder mixes file types.
+    index, macro series) are skipped. Raises `InputError` if there is no readable file, or if the
+    folder mixes file types.
     """
     register, root = _register_of(source)
     if root is not None and source.absolute() == root and (source / "panel").is_dir():

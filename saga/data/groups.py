@@ -146,7 +146,7 @@ class Grouping:
         return cls(cuts.sort("band", "period"))
 
     def assign(self, panel: Panel, origins: Origins) -> pl.DataFrame:
-        """Groups of each person: `person_id` and a text column for each of GROUPINGS.
+        """Groups of each person: `person_id` and a text column for each of `groupings(panel)`.
 
         Rows are sorted by person; unknown groups are null. The groupings:
 
@@ -157,7 +157,7 @@ class Grouping:
         - `birth_region`: "sweden", "europe" or "elsewhere";
         - `county_type`: "metropolitan", "north" or "other";
         - `profile`: kind of record, "register", "survey" or "earnings";
-        - `sex`, `education_level`: last known code.
+        - `sex`, `education_level`, the panel's own categories: last known code.
         """
         rows = _at_origin(panel, origins)
         near = rows.sort("period").join_asof(
@@ -171,7 +171,7 @@ class Grouping:
         above = pl.sum_horizontal(higher, ignore_nulls=False)
         return (
             near.with_columns((1 + above).cast(pl.String).alias("quintile"))
-            .select("person_id", *GROUPINGS)
+            .select("person_id", *groupings(panel))
             .sort("person_id")
         )
 
@@ -184,8 +184,13 @@ class Grouping:
         )
         return {
             name: np.array(groups[name].fill_null(UNKNOWN).to_list(), dtype=np.str_)
-            for name in GROUPINGS
+            for name in groupings(panel)
         }
+
+
+def groupings(panel: Panel) -> tuple[str, ...]:
+    """GROUPINGS and the panel's own categories."""
+    return (*GROUPINGS, *panel.meta.extra_names("category"))
 
 
 def pair_groupings(labels: Labels) -> dict[str, NDArray[np.str_]]:
@@ -238,6 +243,7 @@ def _at_origin(panel: Panel, origins: Origins) -> pl.DataFrame:
             earnings.drop_nulls().last().alias("last"),
             pl.col("sex").drop_nulls().last(),
             pl.col("education_level").drop_nulls().last(),
+            *(pl.col(name).drop_nulls().last() for name in panel.meta.extra_names("category")),
             pl.col("birth_region").drop_nulls().last().alias("born"),
             pl.col("county").drop_nulls().last(),
             pl.when(_any_known(REGISTER_COLUMNS))

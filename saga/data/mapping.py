@@ -104,8 +104,8 @@ class SourceMapping(_Strict):
             counts; a sum; or the first positive of several counts. A column that is not listed has
             its own name as source.
         digits: panel column -> number of leading characters of the source's code that are used.
-        extra: source column -> its kind, for columns that the panel does not have; the network and the
-            baselines receive them. The keys of `digits` and `codes` may name them.
+        extra: source column -> its kind, for columns that the panel does not have. The network and
+            the baselines receive them. The keys of `digits` and `codes` may name them.
         family: source column with the family of a person, for standard errors; never a feature.
         codes: panel column -> {source code or numeric range "lo-hi": panel code, null: unknown};
             other codes do not change.
@@ -146,7 +146,9 @@ class SourceMapping(_Strict):
                     + (f", and of its own {', '.join(self.extra)}" if self.extra else "")
                 )
         if twice := [name for name in self.extra if name in BY_NAME]:
-            raise ValueError(f"`extra` names {', '.join(twice)}, which the panel has; use `columns`")
+            raise ValueError(
+                f"`extra` names {', '.join(twice)}, which the panel has; use `columns`"
+            )
         names = [column.name for column in self.extra_columns]
         if EXTRA_PREFIX in names or len(set(names)) < len(names):
             raise ValueError(

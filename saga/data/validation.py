@@ -178,7 +178,9 @@ def person_years(columns: tuple[Column, ...]) -> type[dy.Schema]:
     for column in columns:
         nullable = column.name not in ("person_id", "year", "birth_year")
         infinite = {"allow_inf": True, "allow_nan": True} if column.dtype == pl.Float64() else {}
-        body[column.name] = types[column.dtype](nullable=nullable, check=_cell_rules(column), **infinite)
+        body[column.name] = types[column.dtype](
+            nullable=nullable, check=_cell_rules(column), **infinite
+        )
     for name, expression in _row_rules(columns).items():
         body[name] = _rule(expression)
     return type("PersonYears", (dy.Schema,), body)
@@ -194,11 +196,11 @@ def find_violations(
     could not be read.
     """
     parts = [
-        pl.DataFrame({"row": rows}, schema={"row": pl.UInt32}).with_columns(
+        pl.DataFrame({"row": unreadable[column.name]}, schema={"row": pl.UInt32}).with_columns(
             rule=pl.lit(_unreadable_rule(column)), column=pl.lit(column.name)
         )
         for column in columns
-        if (rows := unreadable.get(column.name)) is not None
+        if column.name in unreadable
     ]
     tagged = frame.select(
         "row",
@@ -213,9 +215,7 @@ def find_violations(
             rows = details.lazy().filter(pl.col(key) == "invalid").select("row").collect()
             if rule == "missing-value" and name is not None and name in unreadable:
                 rows = rows.filter(~pl.col("row").is_in(unreadable[name].implode()))
-            parts.append(
-                rows.with_columns(rule=pl.lit(rule), column=pl.lit(name, dtype=pl.String))
-            )
+            parts.append(rows.with_columns(rule=pl.lit(rule), column=pl.lit(name, dtype=pl.String)))
     empty = pl.DataFrame(schema={"row": pl.UInt32, "rule": pl.String, "column": pl.String})
     return pl.concat([empty, *parts]).filter(pl.col("row").is_not_null())
 

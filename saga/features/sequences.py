@@ -14,17 +14,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from saga import schema
 from saga.data.panel import Panel
 from saga.features.calendar import Calendar
-from saga.features.transforms import OTHER, Transforms
+from saga.features.transforms import OF_SCHEMA, OTHER, Persistence, Transforms
 
 N_OTHER = len(OTHER)
 MAX_GAP = 5
 # Numbers of the earnings state of a token.
 UNKNOWN, ZERO, POSITIVE = 0, 1, 2
-STATIC_CATEGORIES = np.array([schema.BY_NAME[name].static for name in schema.CATEGORICAL])
-LASTING_CATEGORIES = np.array([schema.BY_NAME[name].lasting for name in schema.CATEGORICAL])
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +29,8 @@ class Sequences:
     """Tokens of n persons: person i has rows offsets[i]:offsets[i + 1], sorted by year.
 
     `z` is log real earnings less the log wage index, 0 unless `state` is POSITIVE. `other` (n_row,
-    14) is NaN and `codes` (n_row, 10) is 0 where missing. `dead_year` (n,) is 0 if no death is
-    observed.
+    K) is NaN and `codes` (n_row, C) is 0 where missing; K is 14 and C is 10, plus the panel's own
+    columns. `dead_year` (n,) is 0 if no death is observed.
     """
 
     person_id: NDArray[np.str_]
@@ -45,6 +42,7 @@ class Sequences:
     z: NDArray[np.float32]
     other: NDArray[np.float32]
     codes: NDArray[np.int16]
+    persistence: Persistence = OF_SCHEMA
 
     def __len__(self) -> int:
         return len(self.person_id)
@@ -78,6 +76,7 @@ def encode(panel: Panel, transforms: Transforms, calendar: Calendar) -> Sequence
         z=z.astype(np.float32),
         other=transforms.continuous(frame),
         codes=transforms.categorical(frame),
+        persistence=transforms.persistence,
     )
 
 
@@ -92,6 +91,7 @@ class Tokens:
     z: NDArray[np.float32]
     other: NDArray[np.float32]
     codes: NDArray[np.int64]
+    persistence: Persistence = OF_SCHEMA
 
 
 def pad(
@@ -111,10 +111,20 @@ def pad(
         z=sequences.z[row] * valid,
         other=np.where(valid[..., None], sequences.other[row], np.nan).astype(np.float32),
         codes=sequences.codes[row].astype(np.int64) * valid[..., None],
+        persistence=sequences.persistence,
     )
 
 
 def last_known(codes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Codes (..., n_token, n_column) in which the last known code replaces missing ones (0)."""
-    position = np.where(codes > 0, np.arange(codes.shape[-2])[:, None], 0)
-    return np.take_along_axis(codes, np.maximum.accumulate(position, axis=-2), axis=-2)
+    return _filled_forward(codes, codes > 0)
+
+
+def last_known_values(other: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Values (..., n_token, n_column) in which the last known value replaces NaN."""
+    return _filled_forward(other, ~np.isnan(other))
+
+
+def _filled_forward(x: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[Any]:
+    position = np.where(known, np.arange(x.shape[-2])[:, None], 0)
+    return np.take_along_axis(x, np.maximum.accumulate(position, axis=-2), axis=-2)

@@ -2,13 +2,15 @@
 
 They are fitted on training persons. Earnings are logs relative to the real wage index, so that
 years after the panel resemble the years in it. Other money is transformed by a signed logarithm.
-Categories are numbers of the codes that training persons have (0: missing or another code).
+Categories are numbers of the codes that training persons have (0: missing or another code). The
+panel's own columns follow those of the schema.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,8 +29,51 @@ _LOGGED = (*(name for name in schema.MONEY if name != "earnings"), "employer_siz
 # Inputs of the network that are not columns, for `Transforms.without`.
 CALENDAR, AGE, MISSINGNESS = "calendar", "age", "missingness"
 HIDEABLE = (*OTHER, *schema.CATEGORICAL, CALENDAR, AGE, MISSINGNESS)
-_CONVERTED = ("knots", "codes", "without", "reference")  # fields with another form in JSON
+_CONVERTED = ("knots", "codes", "without", "extra", "reference")  # fields with another form in JSON
+# A code of a panel's own column needs so many training persons: a bundle says nothing about single
+# persons, and the weights of a rarer code would be noise.
+MIN_CODE_PERSONS = 10
 _LONGEST_RHYTHM = 5  # years; the longest gap that the model learns
+
+
+@dataclass(frozen=True)
+class OwnColumn:
+    """A column of the panel's own that the network receives, see `saga.schema.extra_column`."""
+
+    name: str
+    kind: schema.Kind
+    static: bool
+    lasting: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Persistence:
+    """Which inputs a rollout continues after the origin: masks of columns.
+
+    Of `static_codes` (C,) the last code continues, of `lasting_codes` (C,) and `lasting_other` (K,)
+    the last known value. All others are missing.
+    """
+
+    static_codes: NDArray[np.bool_]
+    lasting_codes: NDArray[np.bool_]
+    lasting_other: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, extra: Sequence[OwnColumn] = ()) -> Persistence:
+        """That of the schema's columns and of the panel's own."""
+        columns = [schema.BY_NAME[name] for name in schema.CATEGORICAL]
+        own = {
+            kind: [column.static or column.lasting for column in extra if column.kind == kind]
+            for kind in ("category", "number")
+        }
+        return cls(
+            np.array([c.static for c in columns] + [False] * len(own["category"])),
+            np.array([c.lasting for c in columns] + own["category"]),
+            np.array([False] * len(OTHER) + own["number"]),
+        )
+
+
+OF_SCHEMA = Persistence.of()
 
 
 @dataclass(frozen=True)
@@ -54,6 +99,7 @@ class Transforms:
             "missingness" (missing values are then encoded as average).
         span: largest number of years between the first and the last record of a person.
         reference: quantiles of training persons, for warnings; None if they were not stored.
+        extra: the panel's own columns, categories and numbers.
     """
 
     knots: Floats
@@ -71,6 +117,7 @@ class Transforms:
     without: tuple[str, ...] = ()
     span: int = schema.MAX_AGE - schema.MIN_AGE
     reference: TrainingReference | None = None
+    extra: tuple[OwnColumn, ...] = ()
 
     @classmethod
     def fit(
@@ -78,7 +125,8 @@ class Transforms:
     ) -> Transforms:
         """Fit on a panel of training persons, with `bins` bins between the outer knots.
 
-        Raises InputError if the panel has fewer than 200 positive earnings.
+        Raises InputError if the panel has fewer than 200 positive earnings, or if a column of the
+        panel's own is empty.
         """
         frame = panel.frame
         positive = frame.filter(pl.col("earnings") > 0)
@@ -99,6 +147,12 @@ class Transforms:
             name: tuple(sorted(frame[name].drop_nulls().unique().to_list()))
             for name in schema.CATEGORICAL
         }
+        extra = _own_columns(panel)
+        for column in extra:
+            if column.kind == "category":
+                codes[column.name] = _frequent_codes(frame, column.name)
+            else:
+                location[column.name], spread[column.name] = _middle(frame[column.name])
         observed = frame.filter(pl.col("earnings").is_not_null())
         spans = frame.group_by("person_id").agg(pl.col("year").max() - pl.col("year").min())
         return cls(
@@ -122,11 +176,37 @@ class Transforms:
             without=tuple(without),
             span=max(1, int(spans["year"].to_numpy().max())),
             reference=TrainingReference.fit(panel),
+            extra=extra,
         )
 
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The continuous inputs: OTHER and the panel's own numbers."""
+        return (*OTHER, *self._own("number"))
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The categorical inputs: those of the schema and the panel's own."""
+        return (*schema.CATEGORICAL, *self._own("category"))
+
+    def _own(self, kind: schema.Kind) -> tuple[str, ...]:
+        return tuple(column.name for column in self.extra if column.kind == kind)
+
+    @cached_property
+    def persistence(self) -> Persistence:
+        """Which inputs a rollout continues after the origin."""
+        return Persistence.of(self.extra)
+
     def continuous(self, frame: pl.DataFrame) -> NDArray[np.float32]:
-        """Standardised values (n_row, 14) of the columns OTHER, NaN if missing."""
-        out = np.full((frame.height, len(OTHER)), np.nan, dtype=np.float32)
+        """Standardised values (n_row, K) of `numbers`, NaN if missing; K is 14 or more."""
+        own = self._own("number")
+        out = np.full((frame.height, len(self.numbers)), np.nan, dtype=np.float32)
+        for j, name in enumerate(own, start=len(OTHER)):
+            if name in frame.columns:
+                x = frame[name].to_numpy().astype(np.float64)
+                # The inverse hyperbolic sine compresses long tails, such as those of wealth.
+                z = np.arcsinh((x - self.location[name]) / self.spread[name])
+                out[:, j] = np.clip(z, -CLIP, CLIP)
         for j, name in enumerate(OTHER):
             column = frame[name]
             if column.null_count() < frame.height and name not in self.without:
@@ -137,9 +217,11 @@ class Transforms:
         return out
 
     def categorical(self, frame: pl.DataFrame) -> NDArray[np.int16]:
-        """Code numbers (n_row, 10) of schema.CATEGORICAL, 0 if missing or not in training."""
-        out = np.zeros((frame.height, len(schema.CATEGORICAL)), dtype=np.int16)
-        for j, name in enumerate(schema.CATEGORICAL):
+        """Code numbers (n_row, C) of `categories`, 0 if missing or not in training; C >= 10."""
+        out = np.zeros((frame.height, len(self.categories)), dtype=np.int16)
+        for j, name in enumerate(self.categories):
+            if name not in frame.columns:  # a panel without a column that the bundle knows
+                continue
             column, codes = frame[name], self.codes[name]
             if column.null_count() < frame.height and codes and name not in self.without:
                 number = {code: i for i, code in enumerate(codes, start=1)}
@@ -150,7 +232,7 @@ class Transforms:
     @property
     def vocabulary(self) -> tuple[int, ...]:
         """Number of codes of each categorical column, the missing code included."""
-        return tuple(len(self.codes[name]) + 1 for name in schema.CATEGORICAL)
+        return tuple(len(self.codes[name]) + 1 for name in self.categories)
 
     @property
     def decimals(self) -> int:
@@ -160,17 +242,19 @@ class Transforms:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for transforms.json."""
         return {
-            **{name: value for name, value in vars(self).items() if name not in _CONVERTED},
+            **{f.name: getattr(self, f.name) for f in fields(self) if f.name not in _CONVERTED},
             "without": list(self.without),
             "knots": self.knots.tolist(),
             "codes": {k: list(v) for k, v in self.codes.items()},
             "reference": None if self.reference is None else self.reference.as_dict(),
+            **({"extra": [asdict(column) for column in self.extra]} if self.extra else {}),
         }
 
     @classmethod
     def from_dict(cls, d: Mapping[str, Any]) -> Transforms:
         """Inverse of `as_dict`."""
         rest = {k: v for k, v in d.items() if k not in _CONVERTED}
+        extra = tuple(OwnColumn(**column) for column in d.get("extra", ()))
         codes = {k: tuple(v) for k, v in d["codes"].items()}
         reference = d.get("reference")
         return cls(
@@ -178,8 +262,41 @@ class Transforms:
             codes=codes,
             without=tuple(d.get("without", ())),
             reference=None if reference is None else TrainingReference.from_dict(reference),
+            extra=extra,
             **rest,
         )
+
+
+def _own_columns(panel: Panel) -> tuple[OwnColumn, ...]:
+    """The panel's own categories and numbers. Raises InputError if one has no known value."""
+    columns = [column for column in panel.meta.extra if column.kind in ("category", "number")]
+    problems = [
+        Problem(
+            "missing-column",
+            f"{column.name} of `extra` in the mapping has no known value",
+            "Correct its name in the mapping, or leave it out there.",
+            column=column.name,
+        )
+        for column in columns
+        if panel.frame[column.name].null_count() == len(panel)
+    ]
+    if problems:
+        raise InputError("The panel lacks columns that its mapping names.", problems)
+    return tuple(OwnColumn(c.name, c.kind, c.static, c.lasting) for c in columns)
+
+
+def _frequent_codes(frame: pl.DataFrame, name: str) -> tuple[str, ...]:
+    """The sorted codes of a column that at least 10 persons have."""
+    persons = frame.drop_nulls(name).group_by(name).agg(pl.col("person_id").n_unique())
+    frequent = persons.filter(pl.col("person_id") >= MIN_CODE_PERSONS)
+    return tuple(sorted(frequent[name].to_list()))
+
+
+def _middle(values: pl.Series) -> tuple[float, float]:
+    """Median and spread of the known values; the spread is robust unless it would be 0."""
+    x = values.drop_nulls().to_numpy()
+    low, middle, high = np.quantile(x, [0.25, 0.5, 0.75])
+    return float(middle), float(max((high - low) / 1.349 or x.std(), 1e-6))
 
 
 def record_rhythm(

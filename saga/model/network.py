@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from saga.errors import UsageError
 from saga.features.calendar import PATH_FEATURES
-from saga.features.sequences import Tokens
+from saga.features.sequences import N_OTHER, Tokens
 from saga.features.transforms import AGE, CALENDAR, MISSINGNESS, Transforms
 from saga.model.backbones import Cache, Decoder, build_backbone
 from saga.model.config import ModelConfig
@@ -39,7 +39,12 @@ class Saga(nn.Module):
         self.config = config
         knots = torch.tensor(transforms.knots, dtype=torch.float32)
         self.tokens = TokenEmbedding(
-            config.width, transforms.vocabulary, knots, transforms.centre, transforms.scale
+            config.width,
+            transforms.vocabulary,
+            knots,
+            transforms.centre,
+            transforms.scale,
+            len(transforms.numbers) - N_OTHER,
         )
         self.tokens.missingness = MISSINGNESS not in transforms.without
         self.blocks = build_backbone(config, transforms.span)
@@ -128,8 +133,8 @@ class Saga(nn.Module):
         Args:
             state: Earnings states (n, t).
             z: Relative log earnings (n, t).
-            other: Standardised values (n, t, 14), NaN if missing.
-            codes: Code numbers (n, t, 10).
+            other: Standardised values (n, t, 14 or more), NaN if missing.
+            codes: Code numbers (n, t, 10 or more).
             age: Ages (n, t).
             gap: Years from each token to its target year (n, t).
             macro: Macro covariates of the target year (n, t, 4).

@@ -16,6 +16,7 @@ from saga.schema import CATEGORICAL, MAX_AGE, MIN_AGE
 # Embedding widths of the paper, by column.
 CODE_WIDTHS = {"occupation": 24, "industry": 16, "county": 8}
 DEFAULT_CODE_WIDTH = 4
+WIDE_CODE_WIDTH, MANY_CODES = 8, 30  # of a panel's own columns with many codes
 AGES = MAX_AGE - MIN_AGE + 1
 _EARNINGS_KNOTS = 40
 
@@ -26,14 +27,21 @@ class TokenEmbedding(nn.Module):
     Earnings enter in three forms: their state, the standardised log amount, and a piecewise linear
     encoding on the knots of the head (Gorishniy et al. 2022, eq. 1). With the last, a small network
     can reproduce an amount precisely. Without `missingness` flags, a missing value is encoded like
-    an average one.
+    an average one. The panel's own columns, of which `vocabulary` lists the codes after those of
+    the schema and `n_own` is the number of continuous ones, have maps of their own.
     """
 
     knots: Tensor
     missingness = True
 
     def __init__(
-        self, width: int, vocabulary: tuple[int, ...], knots: Tensor, centre: float, scale: float
+        self,
+        width: int,
+        vocabulary: tuple[int, ...],
+        knots: Tensor,
+        centre: float,
+        scale: float,
+        n_own: int = 0,
     ) -> None:
         super().__init__()
         self.centre, self.scale = centre, scale
@@ -41,12 +49,21 @@ class TokenEmbedding(nn.Module):
         self.register_buffer("knots", knots[::stride].clone(), persistent=False)
         widths = [CODE_WIDTHS.get(name, DEFAULT_CODE_WIDTH) for name in CATEGORICAL]
         self.codes = nn.ModuleList(
-            nn.Embedding(size, w) for size, w in zip(vocabulary, widths, strict=True)
+            nn.Embedding(size, w) for size, w in zip(vocabulary, widths, strict=False)
         )
         self.earnings = nn.Linear(self.earnings_size, width, bias=False)
         self.other = nn.Linear(2 * N_OTHER, width, bias=False)
         self.category = nn.Linear(sum(widths), width, bias=False)
         self.age = nn.Embedding(AGES, width)
+        own_codes = vocabulary[len(CATEGORICAL) :]
+        self.own_other = nn.Linear(2 * n_own, width, bias=False) if n_own else None
+        self.own_codes = self.own_category = None
+        if own_codes:
+            own_widths = [
+                WIDE_CODE_WIDTH if n > MANY_CODES else DEFAULT_CODE_WIDTH for n in own_codes
+            ]
+            self.own_codes = nn.ModuleList(map(nn.Embedding, own_codes, own_widths))
+            self.own_category = nn.Linear(sum(own_widths), width, bias=False)
 
     @property
     def earnings_size(self) -> int:
@@ -71,19 +88,26 @@ class TokenEmbedding(nn.Module):
         return embedding
 
     def embed_other(self, other: Tensor) -> Tensor:
-        """Embed standardised values (..., 14), NaN if missing, as (..., width).
+        """Embed standardised values (..., 14 or more), NaN if missing, as (..., width).
 
         Values and missingness are separate inputs.
         """
-        missing = torch.isnan(other) & self.missingness
-        inputs = torch.cat([torch.nan_to_num(other), missing.to(other.dtype)], -1)
-        embedding: Tensor = self.other(inputs)
+        embedding: Tensor = self.other(self._with_flags(other[..., :N_OTHER]))
+        if self.own_other is not None:
+            embedding = embedding + self.own_other(self._with_flags(other[..., N_OTHER:]))
         return embedding
 
+    def _with_flags(self, other: Tensor) -> Tensor:
+        missing = torch.isnan(other) & self.missingness
+        return torch.cat([torch.nan_to_num(other), missing.to(other.dtype)], -1)
+
     def embed_codes(self, codes: Tensor) -> Tensor:
-        """Embed code numbers (..., 10) as (..., width)."""
+        """Embed code numbers (..., 10 or more) as (..., width)."""
         columns = [table(codes[..., j]) for j, table in enumerate(self.codes)]
         embedding: Tensor = self.category(torch.cat(columns, -1))
+        if self.own_codes is not None and self.own_category is not None:
+            own = [table(codes[..., j]) for j, table in enumerate(self.own_codes, len(CATEGORICAL))]
+            embedding = embedding + self.own_category(torch.cat(own, -1))
         return embedding
 
     def embed_age(self, age: Tensor) -> Tensor:

@@ -27,14 +27,14 @@ from torch import Tensor
 
 from saga.features.calendar import Calendar, macro_features
 from saga.features.sequences import (
-    LASTING_CATEGORIES,
     POSITIVE,
-    STATIC_CATEGORIES,
     ZERO,
     Sequences,
     last_known,
+    last_known_values,
     pad,
 )
+from saga.features.transforms import Persistence
 from saga.keyed_random import uniforms
 from saga.macro.history import log_wage_index
 from saga.macro.process import MacroProcess
@@ -150,12 +150,18 @@ class Rollout:
         padded, lengths = pad(sequences, persons, MAX_STEPS + 1), sequences.lengths[persons]
         rows, last = np.arange(len(persons)), lengths - 1
         origin, age = padded.year[rows, last], torch.from_numpy(padded.age[rows, last])
-        codes = [padded.codes[i, :n] for i, n in enumerate(lengths)]
+        constant_inputs = [
+            (
+                future_values(padded.other[i, :n], padded.persistence),
+                future_codes(padded.codes[i, :n], padded.persistence),
+            )
+            for i, n in enumerate(lengths)
+        ]
         records = Records(
             self.network.embed(padded),
             torch.from_numpy(padded.age),
             lengths.tolist(),
-            lambda: [self._embed_unsimulated(person_codes) for person_codes in codes],
+            lambda: [self._embed_constant(*inputs) for inputs in constant_inputs],
         )
         futures = [self.macro_futures(int(year)) for year in origin]
         if len(set(origin.tolist())) == 1:
@@ -191,12 +197,11 @@ class Rollout:
         u = np.stack([uniforms(n_paths, "path", seed, *key)[self.columns] for key in keys])
         return torch.from_numpy(u.astype(np.float32))
 
-    def _embed_unsimulated(self, codes: NDArray[np.int64]) -> Tensor:
-        """The constant part (1, d) of future tokens, after a record with codes (n_token, 10)."""
+    def _embed_constant(self, other: NDArray[np.float32], codes: NDArray[np.int64]) -> Tensor:
+        """The constant part (1, d) of future tokens, of values (K,) and codes (C,)."""
         tokens = self.network.tokens
-        other = torch.full((1, tokens.other.in_features // 2), float("nan"))
-        return tokens.embed_other(other) + tokens.embed_codes(
-            torch.from_numpy(future_codes(codes)[None])
+        return tokens.embed_other(torch.from_numpy(other[None])) + tokens.embed_codes(
+            torch.from_numpy(codes[None])
         )
 
 
@@ -228,13 +233,16 @@ def draw_macro_futures(
     return features, wage
 
 
-def future_codes(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Code numbers (10,) of future tokens after a record's codes (n_token, 10).
+def future_codes(codes: NDArray[np.int64], persistence: Persistence) -> NDArray[np.int64]:
+    """Code numbers (C,) of future tokens after a record's codes (n_token, C)."""
+    static = np.where(persistence.static_codes, codes[-1], 0)
+    return np.where(persistence.lasting_codes, last_known(codes)[-1], static)
 
-    Static columns keep the last code, lasting columns the last known one; others are missing.
-    """
-    static = np.where(STATIC_CATEGORIES, codes[-1], 0)
-    return np.where(LASTING_CATEGORIES, last_known(codes)[-1], static)
+
+def future_values(other: NDArray[np.float32], persistence: Persistence) -> NDArray[np.float32]:
+    """Continuous values (K,) of future tokens after a record's values (n_token, K)."""
+    missing = np.float32(np.nan)
+    return np.where(persistence.lasting_other, last_known_values(other)[-1], missing)
 
 
 def fill_vectors(n_paths: int) -> NDArray[np.int64]:

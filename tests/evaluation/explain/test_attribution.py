@@ -13,7 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 from evaluation.explain import attribution as module
-from evaluation.explain.attribution import FEATURES, FIGURES, attribute_forecast, scaled_parts
+from evaluation.explain.attribution import FIGURES, attribute_forecast, features, scaled_parts
 from evaluation.explain.explanation_page import SUFFIXES, write_explanation
 from saga.attention import attention_by_lag
 from saga.cli import app
@@ -51,7 +51,9 @@ def test_attributions_are_complete(
         explanation = attribute_forecast(forecaster, small_panel, person, figure=figure, gap=2)
         assert abs(explanation.residual) < tolerance
         assert explanation.year == explanation.origin + 2
-        assert explanation.table.height == small_panel.only([person]).frame.height * len(FEATURES)
+        assert explanation.table.height == small_panel.only([person]).frame.height * len(
+            features(forecaster.transforms)
+        )
         if figure == "p_zero":
             assert 0 <= explanation.value <= 1
 
@@ -159,7 +161,9 @@ def test_attributions_of_a_linear_forecast_are_its_terms(
     with torch.no_grad():
         _, parts = scaled_parts(linear.network, record)
     np.testing.assert_allclose(
-        explanation.table["attribution"].to_numpy().reshape(-1, len(FEATURES))[-1],
+        explanation.table["attribution"]
+        .to_numpy()
+        .reshape(-1, len(features(forecaster.transforms)))[-1],
         parts[0, -1].sum(-1).numpy(),
         atol=1e-4,
     )
