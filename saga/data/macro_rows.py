@@ -16,6 +16,7 @@ from saga.errors import InputError, Problem
 SERIES = ("unemployment", "real_wage_growth", "inflation")
 UNEMPLOYMENT_RANGE = (0.005, 0.30)
 _RANGES = (UNEMPLOYMENT_RANGE, (-0.5, 0.5), (-0.5, 0.5))  # of valid values of SERIES
+_LEAST_RANGE = 1e-4  # between the lowest and the highest value of a series
 MacroRow = tuple[float, float, float]
 """Values of a year in the order of SERIES, fractions."""
 
@@ -85,7 +86,7 @@ def _rule(subject: str) -> str:
 def read_macro_file(path: Path) -> dict[int, MacroRow]:
     """The macro series of a CSV file by year, ascending; years must be consecutive.
 
-    Raises InputError if the file is not valid.
+    Raises InputError if the file is not valid, or a series has one value throughout.
     """
     subject = "Macro file"
     by_year = dict(sorted(parse_rows(read_rows(path, subject), subject).items()))
@@ -94,4 +95,9 @@ def read_macro_file(path: Path) -> dict[int, MacroRow]:
             fix = "Give each year from the first to the last one a row."
             problem = Problem(_rule(subject), f"no row for {before + 1}", fix, year=before + 1)
             raise InputError(f"The macro file {path} has a gap.", [problem])
+    for series, values in zip(SERIES, zip(*by_year.values(), strict=True), strict=True):
+        if max(values) - min(values) < _LEAST_RANGE:
+            fix = "Give observed values: later years are drawn from their variation."
+            problem = Problem(_rule(subject), f"{series} is constant", fix, column=series)
+            raise InputError(f"The macro file {path} cannot be used.", [problem])
     return by_year

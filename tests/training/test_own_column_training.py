@@ -1,0 +1,264 @@
+"""A network that is trained on a panel's own columns and on another country's macro series."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from evaluation.baselines.recent_years import Window
+from saga.bundle import Bundle
+from saga.data.groups import Grouping, last_record_origins
+from saga.data.origins import Origins
+from saga.data.panel import Panel, PanelMeta
+from saga.errors import InputError, UsageError
+from saga.features.calendar import Calendar
+from saga.features.sequences import encode, pad
+from saga.features.transforms import MIN_CODE_PERSONS, OTHER, Transforms
+from saga.forecaster import Forecaster
+from saga.model import ModelConfig, Saga
+from saga.requests import Draws, ForecastRequest
+from saga.schema import CATEGORICAL, FAMILY, extra_column
+from saga.simulation.rollout import future_codes, future_values
+from training.fit import train
+from training.harness import RunOptions
+from training.masking import Masking, hide_inputs
+from training.train_config import TrainConfig
+
+EXTRA = (
+    extra_column("race", "category", static=True),
+    extra_column("wealth", "number", lasting=True),
+    extra_column("enrolled", "category"),
+    extra_column("hours", "number"),
+    FAMILY,
+)
+DRAWS = np.random.default_rng(3).normal(0, 0.01, (26, 3))
+MACRO = {1990 + i: (0.06 + u, 0.01 + w, 0.02 + p) for i, (u, w, p) in enumerate(DRAWS.tolist())}
+META = PanelMeta(
+    "own", currency="USD", price_year=2010, floor=None, macro="us", macro_rows=MACRO, extra=EXTRA
+)
+CONFIG = TrainConfig(
+    name="toy",
+    model=ModelConfig(width=16, layers=1, heads=1, bins=16, head_width=16, light=8),
+    batch_persons=32,
+    max_steps=100,
+    warmup_steps=2,
+    learning_rate=1e-2,
+    validate_every=50,
+    precision="32-true",
+)
+RACE, WEALTH = len(CATEGORICAL), len(OTHER)
+
+
+def people(n: int, meta: PanelMeta = META) -> Panel:
+    """Log earnings are 11 for race 1 and 13 for race 2, plus noise; five persons have race 3."""
+    rng, rows = np.random.default_rng(0), []
+    for i in range(n):
+        race = 3 if i < 5 else 1 + i % 2
+        for year in range(2000, 2010):
+            earnings = float(np.exp(11 + 2 * (i % 2) + 0.3 * rng.normal()))
+            wealth = float(np.exp(2 * rng.normal())) if year < 2005 else None
+            enrolled = "yes" if rng.random() < 0.2 else "no"
+            rows.append(
+                (f"p{i:04d}", year, 1970, earnings, str(race), wealth, enrolled, 40.0, f"f{i // 2}")
+            )
+    columns = ["person_id", "year", "birth_year", "earnings", *(c.name for c in EXTRA)]
+    return Panel.of(pl.DataFrame(rows, columns, orient="row"), meta)
+
+
+@pytest.fixture(scope="module")
+def panel() -> Panel:
+    return people(500)
+
+
+@pytest.fixture(scope="module")
+def bundle(panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    torch.set_num_threads(1)
+    out = tmp_path_factory.mktemp("own") / "bundle"
+    return train(panel, out, config=CONFIG, seed=1, run=RunOptions(progress=False))
+
+
+@pytest.fixture(scope="module")
+def forecaster(bundle: Bundle) -> Forecaster:
+    return Forecaster(bundle, threads=1)
+
+
+def newcomer(race: str | None, **changes: float | None) -> Panel:
+    """One year of a person whose earnings lie between those of the two groups."""
+    row = {"person_id": "n", "year": 2009, "birth_year": 1970, "earnings": float(np.exp(12))}
+    return Panel.of(pl.DataFrame([{**row, "extra_race": race, **changes}]), META)
+
+
+def mean(forecaster: Forecaster, panel: Panel) -> float:
+    return float(forecaster.forecast(panel, ForecastRequest((1,))).table["mean"][0])
+
+
+def test_the_bundle_remembers_own_columns(bundle: Bundle) -> None:
+    described = {column["name"]: column for column in bundle.schema["extra"]}
+    assert list(described) == ["extra_race", "extra_wealth", "extra_enrolled", "extra_hours"]
+    assert described["extra_race"]["codes"] == ["1", "2"], "race 3 has too few persons"
+    assert described["extra_race"]["static"]
+    assert "f0" not in str(bundle.transforms), "families are no feature"
+    again = Transforms.from_dict(bundle.transforms)
+    assert again.as_dict() == bundle.transforms
+
+
+def test_a_panel_without_own_columns_has_the_same_bundle_as_before() -> None:
+    plain = people(60, replace(META, extra=(), macro_rows=None, macro=None))
+    transforms = Transforms.fit(plain, Calendar(None), 16)
+    assert "extra" not in transforms.as_dict()
+    network = Saga(CONFIG.model, transforms)
+    assert not [name for name in network.state_dict() if "own_" in name]
+    assert transforms.continuous(plain.frame).shape[1] == len(OTHER)
+    assert transforms.categorical(plain.frame).shape[1] == len(CATEGORICAL)
+
+
+def test_forecasts_depend_on_an_own_column(forecaster: Forecaster) -> None:
+    low, high = (mean(forecaster, newcomer(race)) for race in ("1", "2"))
+    assert high > 1.5 * low
+    for light in ("exact", "light"):
+        rollout = Forecaster(forecaster.bundle, threads=1, rollout=light)
+        paths = [
+            np.log(rollout.simulate(newcomer(race), Draws(50, 1), to_horizon=4).earnings)
+            for race in ("1", "2")
+        ]
+        assert (paths[1].mean((0, 2)) > paths[0].mean((0, 2)) + 0.3).all()
+
+
+def test_unknown_codes_and_missing_columns_count_as_missing_and_are_warned_of(
+    forecaster: Forecaster,
+) -> None:
+    known = mean(forecaster, newcomer(None))
+    no_columns = replace(META, extra=())
+    without = Panel.of(
+        newcomer(None).frame.select("person_id", "year", "birth_year", "earnings"), no_columns
+    )
+    for panel, expected in (
+        (newcomer("9"), "Some codes of extra_race are those of fewer than 10"),
+        (newcomer("3"), "Some codes of extra_race are those of fewer than 10"),
+        (newcomer(None), "trained with extra_race, the panel has no value of it"),
+        (without, "trained with extra_race, the panel has no value of it"),
+    ):
+        assert mean(forecaster, panel) == pytest.approx(known, rel=1e-6)
+        warnings = forecaster.warnings(panel, ForecastRequest((1,)))
+        messages = [str(w) for w in warnings if w.code == "own-column" and w.column == "extra_race"]
+        assert len(messages) == 1
+        assert expected in messages[0]
+    assert not [
+        w
+        for w in forecaster.warnings(newcomer("1"), ForecastRequest((1,)))
+        if w.column == "extra_race"
+    ]
+
+
+def test_columns_that_the_bundle_does_not_know_are_warned_of(forecaster: Forecaster) -> None:
+    meta = replace(META, extra=(*EXTRA, extra_column("shoe size", "number")))
+    panel = Panel.of(newcomer("1").frame.with_columns(extra_shoe_size=pl.lit(40.0)), meta)
+    warnings = forecaster.warnings(panel, ForecastRequest((1,)))
+    assert any("trained without extra_shoe_size" in w.message for w in warnings)
+
+
+def test_a_column_of_another_kind_is_refused(forecaster: Forecaster) -> None:
+    meta = replace(META, extra=(extra_column("race", "number"),))
+    panel = Panel.of(newcomer("1").frame.with_columns(extra_race=pl.lit(1.0)), meta)
+    with pytest.raises(
+        UsageError, match="reads extra_race as a number, the bundle knows it as a c"
+    ):
+        forecaster.forecast(panel)
+
+
+def test_training_needs_every_own_column(panel: Panel, tmp_path: Path) -> None:
+    empty = panel.with_frame(panel.frame.with_columns(extra_race=pl.lit(None, dtype=pl.String)))
+    with pytest.raises(InputError, match="extra_race of `extra` in the mapping has no known value"):
+        train(empty, tmp_path / "b", config=CONFIG, seed=1, run=RunOptions(progress=False))
+
+
+def test_a_code_needs_ten_persons(panel: Panel) -> None:
+    transforms = Transforms.fit(panel, Calendar(None), 16)
+    assert transforms.codes["extra_race"] == ("1", "2")
+    assert MIN_CODE_PERSONS == 10
+    extreme = panel.frame.head(1).with_columns(extra_wealth=pl.lit(1e300))
+    assert np.isfinite(transforms.continuous(extreme)[0, WEALTH])
+
+
+def test_static_and_lasting_columns_continue_after_the_origin(panel: Panel) -> None:
+    transforms = Transforms.fit(panel, Calendar(None), 16)
+    sequences = encode(panel.only(["p0010"]), transforms, Calendar(None))
+    tokens = pad(sequences, np.array([0]))
+    codes = future_codes(tokens.codes[0], tokens.persistence)
+    values = future_values(tokens.other[0], tokens.persistence)
+    assert codes[RACE] == tokens.codes[0, 0, RACE] > 0
+    assert codes[RACE + 1] == 0, "enrolment is of one year"
+    assert values[WEALTH] == tokens.other[0, 4, WEALTH], "the last known wealth is of 2004"
+    assert np.isnan(np.delete(values, WEALTH)).all()
+
+
+def test_masking_hides_own_columns_as_a_rollout_does(panel: Panel) -> None:
+    transforms = Transforms.fit(panel, Calendar(None), 16)
+    sequences = encode(panel.only(panel.persons()[5:105]), transforms, Calendar(None))
+    tokens = pad(sequences, np.arange(100))
+    masking = Masking(survey_only=0, drop_columns=0, cells=0, origin=1.0)
+    visible, origin = hide_inputs(tokens, 2009, masking, np.random.default_rng(0))
+    for i, last in enumerate(origin.tolist()):
+        seen = slice(0, last + 1)
+        expected = future_values(tokens.other[i, seen], tokens.persistence)
+        np.testing.assert_array_equal(visible.other[i, seen], tokens.other[i, seen])
+        for after in range(last + 1, 10):
+            np.testing.assert_array_equal(visible.other[i, after], expected)
+            assert (
+                visible.codes[i, after] == future_codes(tokens.codes[i, seen], tokens.persistence)
+            ).all()
+    all_hidden = Masking(survey_only=1.0, drop_columns=0, cells=0, origin=0)
+    visible, _ = hide_inputs(tokens, 2009, all_hidden, np.random.default_rng(0))
+    assert (visible.codes[..., RACE:] == 0).all()
+    assert np.isnan(visible.other).all()
+
+
+def test_groups_and_trees_receive_own_columns(panel: Panel) -> None:
+    origins = last_record_origins(panel)
+    labels = Grouping.fit(panel).labels(panel, origins)
+    assert set(labels["extra_race"]) == {"1", "2", "3"}
+    assert "family_id" not in labels
+    window = Window(panel)
+    assert {"extra_race", "extra_enrolled"} <= set(window.categorical)
+    assert {"year", "extra_wealth", "extra_wealth_recent"} <= set(window.names)
+    assert not [name for name in window.names if "family" in name]
+    chosen = Origins(np.array(["p0011"]), np.array([2004]))
+    values = dict(zip(window.names, window.features(panel, chosen)[0].tolist(), strict=True))
+    assert values["year"] == 2004
+    row = panel.frame.filter(pl.col("person_id") == "p0011", pl.col("year") == 2004)
+    assert values["extra_wealth"] == pytest.approx(row["extra_wealth"][0])
+    simulated = panel.with_frame(panel.frame)
+    simulated = replace(simulated, meta=replace(META, simulated=True))
+    assert "year" not in Window(simulated).names
+
+
+def test_the_macro_series_of_a_file_are_in_the_bundle(
+    bundle: Bundle, forecaster: Forecaster
+) -> None:
+    assert bundle.macro["source"] == "us"
+    process = forecaster.process
+    assert process is not None
+    assert (process.history.first_year, process.history.last_year) == (1990, 2009)
+    np.testing.assert_allclose(process.history.values[10], MACRO[2000])
+    last = np.log1p([MACRO[year][1] for year in (2008, 2009)]).sum()
+    assert forecaster.calendar.wage_index(np.array([2007]))[0] == pytest.approx(-last)
+    scenario = [
+        {"year": year, "unemployment": 0.3, "real_wage_growth": -0.2, "inflation": 0.0}
+        for year in (2010, 2011)
+    ]
+    panel = newcomer("1")
+    under_scenario = forecaster.forecast(panel, ForecastRequest((1,)), Draws(scenario=scenario))
+    assert under_scenario.table["mean"][0] != mean(forecaster, panel)
+    assert forecaster.scenario("high-growth").rows.keys() == set(range(2010, 2020))  # type: ignore[union-attr]
+
+
+def test_a_macro_file_of_few_years_is_refused(tmp_path: Path) -> None:
+    rows = {year: row for year, row in MACRO.items() if 2005 <= year}
+    few = people(300, replace(META, macro_rows=rows))
+    with pytest.raises(UsageError, match="needs at least 10 years of history, got 5"):
+        train(few, tmp_path / "b", config=CONFIG, seed=1, run=RunOptions(progress=False))
