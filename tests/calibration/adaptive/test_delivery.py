@@ -94,7 +94,7 @@ def test_an_interrupted_delivery_continues_with_its_year(
 ) -> None:
     """Interrupted twice after two of five blocks, then repeated: the ledger is the same."""
     _, reports_by_year = by_year
-    monkeypatch.setattr("saga.forecaster._BLOCK", 8)
+    monkeypatch.setattr("saga.forecaster._BLOCK_PERSONS", 8)
     ledger = Ledger(f"sqlite:///{tmp_path / 'killed.sqlite'}", PseudonymKey(b"k" * 32))
     record, total = ledger.record, RecordCounts()
 
