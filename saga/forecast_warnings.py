@@ -23,7 +23,7 @@ from saga.features.training_reference import (
 )
 from saga.features.transforms import MIN_CODE_PERSONS, Transforms
 from saga.macro.scenarios import Scenario
-from saga.requests import PATHS, Draws, ForecastRequest, LifetimeRequest, Request
+from saga.requests import PATHS, Draws, ForecastRequest, LifetimeRequest, Precision, Request
 from saga.schema import MAX_AGE, MONEY
 
 MAX_PERSONS = 20  # of one message; beyond that the warning has their number instead
@@ -77,6 +77,7 @@ def find_warnings(
     transforms: Transforms,
     *,
     scenario: Scenario | None = None,
+    precision: Precision = "float32",
     simulated: bool = False,
 ) -> tuple[ForecastWarning, ...]:
     """All warnings of a request for the persons of a panel, at most 20 of one kind.
@@ -88,13 +89,14 @@ def find_warnings(
         transforms: Those of the bundle; if they have quantiles of training persons, records are
             compared with them.
         scenario: The scenario of the draws.
+        precision: Precision of the simulated paths.
         simulated: Whether the bundle was trained on simulated people.
     """
     reference = transforms.reference
     return merge_warnings(
         [
             *([ForecastWarning("simulated-people", SIMULATED)] if simulated else []),
-            *_without_effect(request, draws),
+            *_without_effect(request, draws, precision),
             *_scenario_without_effect(panel, request, scenario),
             *_beyond_age(panel, request),
             *_unobserved_past(panel, request),
@@ -138,7 +140,9 @@ def add_counts(parts: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, A
     return warning_dicts(warnings, max_persons=0)
 
 
-def _without_effect(request: Request, draws: Draws) -> Iterator[ForecastWarning]:
+def _without_effect(
+    request: Request, draws: Draws, precision: Precision
+) -> Iterator[ForecastWarning]:
     if not isinstance(request, ForecastRequest):
         return
     why = "has no effect on forecasts of single years, which are computed without simulated paths."
@@ -146,6 +150,8 @@ def _without_effect(request: Request, draws: Draws) -> Iterator[ForecastWarning]
         yield ForecastWarning("no-effect", f"The number of paths {why}", option="paths")
     if draws.seed != 0:
         yield ForecastWarning("no-effect", f"The seed {why}", option="seed")
+    if precision != "float32":
+        yield ForecastWarning("no-effect", f"The precision {why}", option="precision")
 
 
 def _scenario_without_effect(

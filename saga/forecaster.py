@@ -176,6 +176,7 @@ class Forecaster:
             draws,
             self.transforms,
             scenario=self.scenario(draws.scenario),
+            precision=self.precision,
             simulated=self.bundle.simulated,
         )
 

@@ -60,9 +60,14 @@ def test_forecasts_are_those_of_the_library_in_the_order_of_the_request(
     answer = service.forecast({"persons": persons, "horizons": [5, 1, 2], "paths": 100, "seed": 5})
     assert answer.status_code == 200, answer.text
     body = ForecastResponse.model_validate_json(answer.content)
-    table = library.forecast(
+    result = library.forecast(
         read_panel(rows(persons)), requests.ForecastRequest([1, 2, 5]), requests.Draws(100, 5)
     )
+    table = result.table
+    assert [w.model_dump(exclude_none=True) for w in body.warnings] == [
+        warning.as_dict() for warning in result.warnings
+    ]
+    assert {w.person_id for w in body.warnings if w.code == "beyond-age"} == {"A1"}
     assert [f.person_id for f in body.forecasts] == ["Z9", "one", "A1"]
     for forecast in body.forecasts:
         expected = table.filter(person_id=forecast.person_id)
@@ -143,7 +148,7 @@ def test_bands_are_those_of_the_library(
         read_panel(rows(persons)),
         requests.ForecastRequest([1, 2, 7], coverage=[0.5], bands=5),
         requests.Draws(50),
-    )
+    ).table
     n_bands = 0
     for forecast in body.forecasts:
         expected = table.filter(person_id=forecast.person_id)
@@ -173,19 +178,39 @@ def test_bands_are_those_of_the_library(
     assert pl.read_parquet(io.BytesIO(answer.content)).equals(table)
 
 
-def test_bands_count_in_the_budget_and_have_a_limit(service: Running, person: Person) -> None:
+def test_bands_have_a_limit(service: Running, person: Person) -> None:
     plain = service.forecast({"persons": [person()], "horizons": [1], "paths": 20}).json()
     assert "bands" not in plain["forecasts"][0]["horizons"][0]
     for bands in (0, 31, "5"):
         answer = service.forecast({"persons": [person()], "paths": 20, "bands": bands})
         assert (answer.status_code, answer.json()["problems"][0]["column"]) == (422, "bands")
-    work = service.settings.max_work // 30 + 1
-    body = {
-        "persons": [person(f"P{i}") for i in range(-(-work // 10_000))],
-        "horizons": [1],
-        "paths": 10_000,
-    }
-    assert service.forecast({**body, "bands": 30}).json()["problems"][0]["rule"] == "max-work"
+
+
+def test_the_work_of_a_forecast_does_not_depend_on_the_number_of_paths(
+    service: Running, person: Person
+) -> None:
+    body = {"persons": [person(f"P{i}") for i in range(25)], "paths": 10_000}
+    assert service.client.post("/v1/lifetimes", json=body).status_code == 413
+    answer = service.forecast({**body, "horizons": [1]})
+    assert answer.status_code == 200, answer.text
+    assert [w["option"] for w in answer.json()["warnings"] if w["code"] == "no-effect"] == ["paths"]
+
+
+def test_amounts_are_whole_units_unless_unrounded_ones_are_requested(
+    service: Running, person: Person
+) -> None:
+    body = {"persons": [person()], "horizons": [1, 4], "coverage": [0.5]}
+    rounded, exact = (
+        service.forecast({**body, "unrounded": unrounded}).json()["forecasts"][0]["horizons"]
+        for unrounded in (False, True)
+    )
+    for row, exact_row in zip(rounded, exact, strict=True):
+        assert row["mean"] == round(exact_row["mean"]) != exact_row["mean"]
+        assert row["p_zero"] == exact_row["p_zero"]
+        assert row["quantiles"] == {q: round(x) for q, x in exact_row["quantiles"].items()}
+        (interval,), (exact_interval,) = row["intervals"], exact_row["intervals"]
+        for end in ("lower", "upper"):
+            assert interval[end] in (None, round(exact_interval[end] or 0))
 
 
 def test_provenance_names_bundle_calibration_seed_scenario_and_money(
@@ -201,6 +226,7 @@ def test_provenance_names_bundle_calibration_seed_scenario_and_money(
         "scenario": "recession-1990s",
     }
     provenance = service.forecast(body).json()["provenance"]
+    assert provenance["trained_on"] == "simulated people"
     assert provenance == library.provenance(requests.Draws(20, 9, "recession-1990s")) | {
         "rows_excluded": {"age-range": 1}
     }
@@ -282,10 +308,15 @@ def test_a_table_in_and_out_has_the_numbers_of_the_library(
         kind
     ]
     assert read(io.BytesIO(answer.content)).equals(
-        library.forecast(read_panel(frame), requests.ForecastRequest([1, 2]), requests.Draws(40, 4))
+        library.forecast(read_panel(frame), requests.ForecastRequest([1, 2])).table
     )
     if kind == PARQUET:
-        assert json.loads(pl.read_parquet_metadata(io.BytesIO(answer.content))[KEY])["seed"] == 4
+        provenance = json.loads(pl.read_parquet_metadata(io.BytesIO(answer.content))[KEY])
+        assert provenance["seed"] == 4
+        assert [w["option"] for w in provenance["warnings"] if w["code"] == "no-effect"] == [
+            "paths",
+            "seed",
+        ]
 
 
 def test_lifetimes_are_those_of_the_library(
@@ -323,6 +354,10 @@ def test_lifetimes_are_those_of_the_library(
         assert sum(value.histogram.shares) == pytest.approx(1)
         assert len(value.histogram.edges) == len(value.histogram.shares) + 1
     assert body.population.persons == 3
+    assert [w.model_dump(exclude_none=True) for w in body.warnings] == [
+        warning.as_dict() for warning in result.warnings
+    ]
+    assert "unobserved-past" in {warning.code for warning in body.warnings}
     for row in result.population.iter_rows(named=True):
         statistic = getattr(body.population, row["statistic"])
         assert (statistic.value, statistic.mc_error) == (row["value"], row["mc_error"])
@@ -363,9 +398,9 @@ INVALID: dict[str, tuple[Callable[[dict[str, Any]], object], int, dict[str, Any]
     ),
     "unknown option": (lambda b: b.update(horizon=[1]), 422, {"column": "horizon"}),
     "too many paths": (lambda b: b.update(paths=1_000_000), 422, {"column": "paths"}),
-    "over the budget": (
+    "too many persons": (
         lambda b: b.update(
-            paths=10_000, persons=[{**b["persons"][0], "person_id": str(i)} for i in range(25)]
+            persons=[{**b["persons"][0], "person_id": str(i)} for i in range(1_001)]
         ),
         413,
         {},

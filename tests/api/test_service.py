@@ -27,6 +27,8 @@ from api.settings import Settings
 from saga.bundle import Bundle, BundleContents, write_bundle
 from saga.errors import BundleError, UsageError
 from saga.forecaster import Forecaster
+from saga.requests import MAX_HORIZON
+from saga.simulation.marginals import N_NODES
 
 if TYPE_CHECKING:
     from tests.conftest import Running
@@ -70,14 +72,18 @@ def test_metrics_count_calls_persons_and_path_years_by_route(service: Running) -
         count("saga_path_years_total"),
         count('saga_http_requests_total{method="GET",route="unmatched"'),
     )
-    service.forecast({"persons": persons, "horizons": [2], "paths": 10})
+    service.forecast({"persons": persons, "horizons": [2]})
     service.client.get("/somewhere/person/17")
     after = (
         count("saga_persons_total"),
         count("saga_path_years_total"),
         count('saga_http_requests_total{method="GET",route="unmatched"'),
     )
-    assert tuple(b - a for a, b in zip(before, after, strict=True)) == (3, 60, 1)
+    assert tuple(b - a for a, b in zip(before, after, strict=True)) == (
+        3,
+        3 * N_NODES * MAX_HORIZON,
+        1,
+    )
     assert "person/17" not in service.client.get("/metrics").text
 
 
@@ -117,6 +123,8 @@ def test_variables_and_model_describe_columns_and_bundle(
         bundle.calibration_digest,
         bundle.parameters,
     )
+    assert card["trained_on"] == "simulated people"
+    assert "simulated people" in card["card"]
     assert 0.9 in card["coverage"]
 
 

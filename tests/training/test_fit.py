@@ -26,7 +26,7 @@ from saga.forecaster import Forecaster
 from saga.macro.history import sweden
 from saga.macro.process import MacroProcess
 from saga.model import ModelConfig
-from saga.requests import Draws, ForecastRequest
+from saga.requests import ForecastRequest
 from training.data import Batches
 from training.fit import prepare, train
 from training.harness import RunOptions

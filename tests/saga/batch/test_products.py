@@ -363,7 +363,19 @@ def test_mapped_files_with_their_own_columns_types_and_price_index(tmp_path: Pat
 def test_parts_carry_their_provenance(source: Path, tmp_path: Path) -> None:
     score(source, tmp_path / "out", Carry(seed=5))
     metadata: dict[str, Any] = pl.read_parquet_metadata(tmp_path / "out" / "part-00000.parquet")
-    assert metadata["saga"] == '{"seed": 5}'
+    (warning,) = (provenance := json.loads(metadata["saga"])).pop("warnings")
+    assert provenance == {"seed": 5}
+    assert (warning["code"], warning["count"]) == ("unit", PERSONS - 3)
+
+
+def test_the_manifest_counts_the_persons_of_each_warning_over_all_parts(
+    source: Path, tmp_path: Path
+) -> None:
+    report = score(source, tmp_path / "out", Carry(), persons_per_partition=9)
+    expected = [{"code": "unit", "message": "The amounts are small.", "count": PERSONS - 3}]
+    assert report.warnings == expected
+    totals = (atomic.read_json(tmp_path / "out" / MANIFEST) or {})["totals"]
+    assert totals["warnings"] == expected
 
 
 @pytest.fixture(scope="module")
@@ -400,7 +412,7 @@ def test_the_products_equal_the_results_of_the_forecaster(
     )
     assert sum(report.rejected.values()) == len(ineligible)
     if isinstance(request_, ForecastRequest):
-        assert rows.equals(forecaster.forecast(panel, request_, draws))
+        assert rows.equals(forecaster.forecast(panel, request_, draws).table)
     elif isinstance(request_, LifetimeRequest):
         assert rows.equals(forecaster.lifetime(panel, request_, draws).table)
     else:
@@ -410,9 +422,12 @@ def test_the_products_equal_the_results_of_the_forecaster(
         first = rows.filter(
             pl.col("person_id") == str(paths.person_id[0]), pl.col("year") == year
         ).sort("path")["earnings"]
-        assert np.array_equal(first.to_numpy(), paths.earnings[0, 0])
+        assert np.array_equal(first.to_numpy(), paths.earnings[0, 0].round())
         assert rows.height == 20 * int(paths.within_age.sum())
+    assert report.warnings[0]["code"] == "simulated-people"
     provenance = json.loads(pl.read_parquet_metadata(next(tmp_path.glob("*.parquet")))["saga"])
+    assert provenance["trained_on"] == "simulated people"
+    assert provenance["warnings"][0]["code"] == "simulated-people"
     assert (provenance["bundle"], provenance["seed"], provenance["product"]) == (
         forecaster.bundle.digest,
         3,

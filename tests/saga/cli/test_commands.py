@@ -95,6 +95,24 @@ def test_forecast_writes_the_table_with_its_provenance(
     assert answer["rows"] == 8
     assert answer["provenance"] == read_provenance(tmp_path / "f.parquet")
     assert answer["provenance"]["bundle"] == Bundle.load(tiny_bundle).digest
+    assert answer["warnings"] == answer["provenance"]["warnings"]
+    assert {w["code"] for w in answer["warnings"]} >= {"simulated-people", "no-effect"}
+    assert "number of paths has no effect" in error_text(result)
+
+
+def test_amounts_are_whole_units_unless_unrounded_ones_are_requested(
+    tiny_bundle: Path, people: Path, tmp_path: Path
+) -> None:
+    common = f"--bundle {tiny_bundle} --horizons 1,3"
+    for out, option in (("a.parquet", ""), ("b.parquet", "--unrounded")):
+        result = run(f"forecast {people} --out {tmp_path / out}", common, option)
+        assert result.exit_code == 0, result.stderr
+    rounded, exact = (pl.read_parquet(tmp_path / name) for name in ("a.parquet", "b.parquet"))
+    amounts = pl.col("^(mean|q..|lower_.*|upper_.*)$")
+    assert rounded.select(amounts).equals(exact.select(amounts.round()))
+    assert not rounded["mean"].equals(exact["mean"])
+    assert rounded["p_zero"].equals(exact["p_zero"])
+    assert " 0.0" in result.stdout, "probabilities have four digits on the screen"
 
 
 def test_bfloat16_is_in_the_provenance_and_rounds_but_keeps_the_guarantees(
@@ -102,12 +120,13 @@ def test_bfloat16_is_in_the_provenance_and_rounds_but_keeps_the_guarantees(
 ) -> None:
     common = f"--bundle {tiny_bundle} --paths 20 --precision"
     assert (
-        run(f"forecast {people} --out {tmp_path / 'a.parquet'}", common, "float32").exit_code == 0
+        run(f"lifetime {people} --out {tmp_path / 'a.parquet'}", common, "float32").exit_code == 0
     )
     assert (
-        run(f"forecast {people} --out {tmp_path / 'b.parquet'}", common, "bfloat16").exit_code == 0
+        run(f"lifetime {people} --out {tmp_path / 'b.parquet'}", common, "bfloat16").exit_code == 0
     )
-    assert run(f"score {people} {tmp_path / 'scored'}", common, "bfloat16").exit_code == 0
+    scored = f"score {people} {tmp_path / 'scored'} --product lifetimes"
+    assert run(scored, common, "bfloat16").exit_code == 0
     exact, rounded = (pl.read_parquet(tmp_path / name) for name in ("a.parquet", "b.parquet"))
     assert [
         read_provenance(tmp_path / name)["precision"] for name in ("a.parquet", "b.parquet")
@@ -118,6 +137,19 @@ def test_bfloat16_is_in_the_provenance_and_rounds_but_keeps_the_guarantees(
         pl.read_parquet(tmp_path / "scored" / "*.parquet")["mean"].to_list()
         == rounded["mean"].to_list()
     )
+
+
+def test_the_precision_of_paths_does_not_change_a_forecast(
+    tiny_bundle: Path, people: Path, tmp_path: Path
+) -> None:
+    for out, precision in (("a.parquet", "float32"), ("b.parquet", "bfloat16")):
+        result = run(
+            f"forecast {people} --bundle {tiny_bundle} --out {tmp_path / out}",
+            f"--precision {precision}",
+        )
+        assert result.exit_code == 0, result.stderr
+    assert "precision has no effect" in error_text(result)
+    assert pl.read_parquet(tmp_path / "a.parquet").equals(pl.read_parquet(tmp_path / "b.parquet"))
 
 
 def test_persons_have_the_same_numbers_in_csv_and_parquet_and_for_other_horizons(

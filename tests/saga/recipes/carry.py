@@ -14,6 +14,7 @@ import polars as pl
 
 from saga.data.panel import Panel
 from saga.errors import BundleError
+from saga.forecast_warnings import ForecastWarning
 from saga.keyed_random import uniform_each
 
 
@@ -46,6 +47,9 @@ class CarryComputation:
     def ineligible(self, panel: Panel) -> dict[str, str]:
         last = panel.frame.group_by("person_id").agg(pl.col("earnings").is_not_null().any())
         return dict.fromkeys(last.filter(~pl.col("earnings"))["person_id"], "no-earnings")
+
+    def warnings(self, panel: Panel) -> list[ForecastWarning]:
+        return [ForecastWarning("unit", "The amounts are small.", count=len(panel.persons()))]
 
     def compute(self, panel: Panel) -> pl.DataFrame:
         time.sleep(self.recipe.seconds)
