@@ -1,4 +1,4 @@
-"""Paths know whether they are raw or recalibrated; what needs the other kind refuses them."""
+"""Paths and marginals are raw or recalibrated; what needs the other kind refuses them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from calibration.fit.split_conformal import fit_calibration
 from calibration.fit.thresholds import fit_thresholds
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.one_sided import limit_scores, one_sided_limits
-from saga.conformal.path_bands import band_intervals, band_scores, year_scores
+from saga.conformal.path_bands import band_intervals, band_scores
 from saga.conformal.present_value import value_scores
+from saga.conformal.recalibration import map_paths
 from saga.data.panel import Panel, PanelMeta
+from saga.distributions import Marginals
 from saga.errors import UsageError
 from saga.forecast_tables import forecast_table, lifetime_table
 from saga.paths import Paths
@@ -42,24 +44,27 @@ def outcomes(raw: Paths) -> NDArray[np.float64]:
 
 IDENTITY = Calibrator.identity()
 PANEL = Panel.of(pl.DataFrame(schema=["person_id"]), PanelMeta("empty"))
-Use = Callable[[Paths, NDArray[np.float64]], object]
+Use = Callable[[Marginals, NDArray[np.float64]], object]
+
+
+@pytest.fixture(scope="module")
+def marginals(raw: Paths) -> Marginals:
+    """Raw marginals of the paths."""
+    return replace(Marginals.from_samples(raw.earnings), person_id=raw.person_id)
 
 
 @pytest.mark.parametrize(
     "use",
     [
-        lambda paths, _: IDENTITY.intervals(paths, COVERAGE),
-        lambda paths, _: one_sided_limits(IDENTITY, paths, COVERAGE),
-        lambda paths, _: band_intervals(IDENTITY, paths, YEARS, COVERAGE),
-        lambda paths, y: limit_scores(IDENTITY, paths, 1, y[:, 0]),
-        lambda paths, y: year_scores(IDENTITY, paths, y),
-        lambda paths, y: band_scores(IDENTITY, paths, y),
-        lambda paths, y: value_scores(IDENTITY, paths, y),
-        lambda paths, _: forecast_table(paths, IDENTITY, ForecastRequest(horizons=(1,))),
-        lambda paths, _: lifetime_table(paths, IDENTITY, PANEL, LifetimeRequest(to_age=43)),
-        lambda paths, y: judge_persons(
-            paths,
-            IDENTITY.intervals(replace(paths, recalibrated=True), COVERAGE),
+        lambda m, _: IDENTITY.intervals(m, COVERAGE),
+        lambda m, _: one_sided_limits(IDENTITY, m, COVERAGE),
+        lambda m, _: band_intervals(IDENTITY, m, YEARS, COVERAGE),
+        lambda m, y: limit_scores(m.year(1), y[:, :1]),
+        lambda m, y: band_scores(IDENTITY, m, y),
+        lambda m, _: forecast_table(m, IDENTITY, ForecastRequest(horizons=(1,))),
+        lambda m, y: judge_persons(
+            m,
+            IDENTITY.intervals(replace(m, recalibrated=True), COVERAGE),
             y[:, 0],
             1,
             thresholds=np.array([12.0]),
@@ -68,33 +73,61 @@ Use = Callable[[Paths, NDArray[np.float64]], object]
         ),
     ],
 )
-def test_raw_paths_are_refused_where_recalibrated_ones_are_needed(
-    raw: Paths, outcomes: NDArray[np.float64], use: Use
+def test_raw_marginals_are_refused_where_recalibrated_ones_are_needed(
+    marginals: Marginals, outcomes: NDArray[np.float64], use: Use
 ) -> None:
     with pytest.raises(UsageError, match="are raw"):
-        use(raw, outcomes)
-    use(IDENTITY.recalibrate(raw), outcomes)
+        use(marginals, outcomes)
+    use(IDENTITY.recalibrate(marginals), outcomes)
 
 
 @pytest.mark.parametrize(
     "use",
     [
-        lambda paths, _: IDENTITY.recalibrate(paths),
-        lambda paths, y: fit_calibration(paths, y, seed=0),
-        lambda paths, y: fit_thresholds(IDENTITY, paths, y, seed=0),
-        lambda paths, y: fit_cqr(paths, y, COVERAGE),
+        lambda paths, y: value_scores(paths, y, 0.9),
+        lambda paths, _: lifetime_table(paths, IDENTITY, PANEL, LifetimeRequest(to_age=43)),
     ],
 )
-def test_recalibrated_paths_are_refused_where_raw_ones_are_needed(
-    raw: Paths, outcomes: NDArray[np.float64], use: Use
+def test_raw_paths_are_refused_where_recalibrated_ones_are_needed(
+    raw: Paths,
+    marginals: Marginals,
+    outcomes: NDArray[np.float64],
+    use: Callable[[Paths, NDArray[np.float64]], object],
+) -> None:
+    with pytest.raises(UsageError, match="are raw"):
+        use(raw, outcomes)
+    use(map_paths(raw, IDENTITY.recalibrate(marginals)), outcomes)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda m, _: IDENTITY.recalibrate(m),
+        lambda m, y: fit_calibration(m, y, seed=0),
+        lambda m, y: fit_thresholds(IDENTITY, m, y, seed=0),
+        lambda m, y: fit_cqr(m, y, COVERAGE),
+    ],
+)
+def test_recalibrated_marginals_are_refused_where_raw_ones_are_needed(
+    marginals: Marginals, outcomes: NDArray[np.float64], use: Use
 ) -> None:
     with pytest.raises(UsageError, match="already recalibrated"):
-        use(IDENTITY.recalibrate(raw), outcomes)
-    use(raw, outcomes)
+        use(IDENTITY.recalibrate(marginals), outcomes)
+    use(marginals, outcomes)
+
+
+def test_paths_are_mapped_once_and_to_recalibrated_marginals(
+    raw: Paths, marginals: Marginals
+) -> None:
+    with pytest.raises(UsageError, match="are raw"):
+        map_paths(raw, marginals)
+    mapped = map_paths(raw, IDENTITY.recalibrate(marginals))
+    with pytest.raises(UsageError, match="already recalibrated"):
+        map_paths(mapped, IDENTITY.recalibrate(marginals))
 
 
 def test_subsets_joins_and_other_earnings_keep_what_the_paths_are(raw: Paths) -> None:
-    done = replace(IDENTITY.recalibrate(raw), conditioned=True)
+    done = replace(raw, recalibrated=True, conditioned=True)
     kept = [done.take(slice(0, 3)), done.with_earnings(2 * done.earnings), Paths.joined([done])]
     assert all(paths.recalibrated and paths.conditioned for paths in kept)
     assert not raw.take(np.arange(3)).recalibrated

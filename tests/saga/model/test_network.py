@@ -241,6 +241,26 @@ def test_draws_follow_the_density(head_and_distribution: tuple[Any, Any]) -> Non
     assert stats.kstest(wrong, "uniform").pvalue < 1e-6
 
 
+def test_the_cdf_is_the_integral_of_the_density_and_the_inverse_of_draws(
+    head_and_distribution: tuple[Any, Any],
+) -> None:
+    head, distribution = head_and_distribution
+    fine = torch.linspace(-25, 45, 700_001)
+    density = (-nll(head, distribution, POSITIVE, fine)).exp()
+    with torch.no_grad():
+        zero, cdf = head.cdf(distribution, fine[None, 1:])
+        v = torch.linspace(0.001, 0.999, 999)
+        positive, z = head.draw(repeated(distribution, len(v)), v)
+        _, at_draws = head.cdf(distribution, z[None])
+    assert float(zero) == pytest.approx(
+        float((-nll(head, distribution, ZERO, fine[:1])).exp()), rel=1e-4
+    )
+    integral = float(zero) + torch.cumulative_trapezoid(density, fine.double())
+    assert float((cdf[0].double() - integral).abs().max()) < 2e-3
+    assert float((at_draws[0] - v)[positive].abs().max()) < 1e-4
+    assert bool((v[~positive] <= zero + 1e-6).all())
+
+
 def test_draws_increase_with_the_uniform_number_and_are_finite_at_its_ends(
     head_and_distribution: tuple[Any, Any],
 ) -> None:

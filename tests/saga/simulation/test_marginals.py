@@ -1,0 +1,215 @@
+"""Marginals equal an average of the heads' distributions over macro futures, person by person."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from saga.data.panel import Panel, PanelMeta
+from saga.distributions import Marginals
+from saga.features.calendar import MACRO_FEATURES, Calendar, macro_features, path_features
+from saga.features.sequences import Sequences, encode, pad
+from saga.features.transforms import Transforms
+from saga.macro.history import log_wage_index, sweden
+from saga.macro.process import MacroProcess
+from saga.macro.scenarios import Scenario
+from saga.model import ModelConfig, Saga
+from saga.requests import MAX_HORIZON
+from saga.simulation.marginals import N_NODES, DirectMarginals, macro_nodes, marginal_grid
+from saga.simulation.rollout import MAX_STEPS
+
+CALENDAR = Calendar(sweden())
+PROCESS = MacroProcess.fit(sweden())
+Floats = NDArray[np.float64]
+
+
+@pytest.fixture(scope="module")
+def people() -> Panel:
+    """Forty persons with origins in 2018 to 2022; some turn 65 within the horizons."""
+    rng, rows = np.random.default_rng(0), []
+    for i in range(40):
+        last = 2022 - i % 5
+        for year in range(last - i % 12, last + 1):
+            earnings = 0.0 if rng.random() < 0.15 else float(rng.lognormal(12.4, 0.6))
+            rows.append((f"p{i:02d}", year, 1957 + i, earnings))
+    columns = ["person_id", "year", "birth_year", "earnings"]
+    return Panel.of(pl.DataFrame(rows, columns, orient="row"), PanelMeta("p"))
+
+
+@pytest.fixture(scope="module")
+def transforms(people: Panel) -> Transforms:
+    return Transforms.fit(people, CALENDAR, 32)
+
+
+@pytest.fixture(scope="module")
+def network(transforms: Transforms) -> Saga:
+    """Weights so large that distributions differ between persons, horizons and macro futures."""
+    torch.manual_seed(1)
+    network = Saga(ModelConfig(width=32, layers=2, heads=2, bins=32, head_width=32), transforms)
+    for weight in network.parameters():
+        weight.data.mul_(1.5).add_(torch.randn_like(weight), alpha=0.2)
+    return network.eval()
+
+
+@pytest.fixture(scope="module")
+def sequences(people: Panel, transforms: Transforms) -> Sequences:
+    return encode(people, transforms, CALENDAR)
+
+
+def computed(
+    network: Saga,
+    transforms: Transforms,
+    sequences: Sequences,
+    *,
+    process: MacroProcess | None = PROCESS,
+    scenario: Scenario | None = None,
+    persons: list[int] | None = None,
+) -> Marginals:
+    rows = np.arange(len(sequences)) if persons is None else np.array(persons)
+    direct = DirectMarginals(network, transforms, CALENDAR, process, scenario, threads=1)
+    return direct.marginals(sequences, rows, {})
+
+
+def brute_force(
+    network: Saga,
+    transforms: Transforms,
+    sequences: Sequences,
+    row: int,
+    horizon: int,
+    features: Floats,
+    wage: Floats,
+) -> Floats:
+    """CDF (G,) at the grid's earnings in one year: a loop over the macro futures.
+
+    `features` (E, 7) and `wage` (E,) are those of the futures in that year.
+    """
+    padded = pad(sequences, np.array([row]), MAX_STEPS + 1)
+    last = int(sequences.lengths[row]) - 1
+    age = int(padded.age[0, last]) + horizon
+    grid, total = marginal_grid(transforms) + wage.mean(), np.zeros(0)
+    with torch.inference_mode():
+        hidden, _ = network.hidden(network.embed(padded), torch.from_numpy(padded.age))
+        for future, index in zip(features, wage, strict=True):
+            macro = torch.from_numpy(future.astype(np.float32))
+            if horizon == transforms.rhythm:
+                gap = torch.tensor(horizon)
+                distribution = network.head(hidden[0, last], gap, macro[:MACRO_FEATURES])
+                head = network.head
+            else:
+                target = (torch.tensor(horizon), torch.tensor(age))
+                distribution = network.direct(hidden[0, last], *target, macro)
+                head = network.direct.head
+            z = torch.from_numpy((grid - index).astype(np.float32))
+            _, cdf = head.cdf(distribution, z)
+            dead = torch.sigmoid(distribution.death)
+            cdf = (dead + (1 - dead) * cdf).numpy().astype(float)
+            total = cdf if not len(total) else total + cdf
+    return np.asarray(total / len(features))
+
+
+def test_marginals_are_the_mean_of_the_distributions_given_each_macro_node(
+    network: Saga, transforms: Transforms, sequences: Sequences
+) -> None:
+    marginals = computed(network, transforms, sequences)
+    for row in (1, 17, 39):
+        origin = int(marginals.origin_year[row])
+        features, wage = macro_nodes(CALENDAR, PROCESS, origin, None)
+        for horizon in (1, 2, 9, 30):
+            h = horizon - 1
+            if not marginals.exists[row, h]:
+                continue
+            expected = brute_force(
+                network, transforms, sequences, row, horizon, features[h], wage[h]
+            )
+            # The first and the last grid point have the probability of zero and 1.
+            np.testing.assert_allclose(marginals.cdf[row, h, 1:-1], expected[1:-1], atol=2e-5)
+            assert marginals.cdf[row, h, 0] == marginals.p_zero[row, h] <= expected[0] + 1e-6
+            assert marginals.cdf[row, h, -1] == 1
+
+
+def test_the_nodes_give_nearly_the_marginals_of_all_macro_draws(
+    network: Saga, transforms: Transforms, sequences: Sequences
+) -> None:
+    marginals, row, horizon = computed(network, transforms, sequences), 39, 8
+    origin = int(marginals.origin_year[row])
+    series = PROCESS.draw(3, 400, origin, origin + MAX_HORIZON, None)
+    features = path_features(macro_features(series, PROCESS.unemployment(origin, None)))
+    wage = CALENDAR.wage_index(np.array([origin]))[0] + log_wage_index(series[..., 1])
+    h = horizon - 1
+    expected = brute_force(network, transforms, sequences, row, horizon, features[:, h], wage[:, h])
+    grid = marginal_grid(transforms) + wage[:, h].mean()
+    of_nodes = np.interp(grid, marginals.grid[row, h], marginals.cdf[row, h])
+    assert np.abs(of_nodes - expected)[1:-1].max() < 0.02
+
+
+def test_nodes_have_the_mean_of_the_macro_draws_and_nearly_their_spread() -> None:
+    features, wage = macro_nodes(CALENDAR, PROCESS, 2022, None)
+    assert features.shape == (MAX_HORIZON, N_NODES, 7)
+    assert wage.shape == (MAX_HORIZON, N_NODES)
+    series = PROCESS.draw(11, 4_096, 2022, 2022 + MAX_HORIZON, None)
+    drawn_features = path_features(macro_features(series, PROCESS.unemployment(2022, None)))
+    drawn = CALENDAR.wage_index(np.array([2022]))[0] + log_wage_index(series[..., 1])
+    for h in (0, 4, 19, 29):
+        error = drawn[:, h].std() / 64  # standard error of a mean of 4,096 draws
+        assert abs(wage[h].mean() - drawn[:, h].mean()) < 6 * error
+        assert 0.85 < wage[h].std() / drawn[:, h].std() < 1.02
+        spread = drawn_features[:, h].std(axis=0)
+        difference = np.abs(features[h].mean(axis=0) - drawn_features[:, h].mean(axis=0))
+        assert (difference <= 6 * spread / 64 + 1e-9).all()
+    again = macro_nodes(CALENDAR, PROCESS, 2022, None)
+    assert np.array_equal(again[0], features)
+    assert np.array_equal(again[1], wage)
+
+
+def test_nodes_follow_a_scenario_exactly_in_its_years() -> None:
+    rows = {2023: (0.11, -0.02, 0.02), 2024: (0.12, 0.01, 0.02)}
+    features, wage = macro_nodes(CALENDAR, PROCESS, 2022, Scenario("hard", rows))
+    before = CALENDAR.wage_index(np.array([2022]))[0]
+    np.testing.assert_allclose(wage[0], before + np.log(0.98), rtol=1e-6)
+    np.testing.assert_allclose(wage[1], before + np.log(0.98) + np.log(1.01), rtol=1e-6)
+    assert np.ptp(features[:2], axis=1).max() < 1e-9
+    assert np.ptp(wage[4]) > 0, "later years are drawn"
+
+
+def test_a_scenario_changes_its_years_and_is_noted(
+    network: Saga, transforms: Transforms, sequences: Sequences
+) -> None:
+    drawn = computed(network, transforms, sequences)
+    poor = Scenario("poor", dict.fromkeys(range(2019, 2030), (0.1, -0.05, 0.02)))
+    under = computed(network, transforms, sequences, scenario=poor)
+    assert under.conditioned
+    assert not drawn.conditioned
+    exists = drawn.exists[:, 4]
+    assert (under.mean[exists, 4] < drawn.mean[exists, 4]).mean() > 0.9, "wages fall"
+    nothing = computed(network, transforms, sequences, process=None)
+    assert np.isfinite(nothing.mean[:, 0][nothing.exists[:, 0]]).all()
+
+
+def test_persons_of_several_origins_have_bitwise_the_same_marginals_alone(
+    network: Saga, transforms: Transforms, sequences: Sequences
+) -> None:
+    together = computed(network, transforms, sequences)
+    assert len(set(together.origin_year.tolist())) == 5
+    for row in (0, 13, 38):
+        alone = computed(network, transforms, sequences, persons=[row])
+        for name in ("grid", "cdf", "p_zero"):
+            expected = getattr(together, name)[row]
+            assert np.array_equal(getattr(alone, name)[0], expected, equal_nan=True), name
+    some = computed(network, transforms, sequences, persons=[30, 2, 7])
+    assert np.array_equal(some.cdf, together.cdf[[30, 2, 7]], equal_nan=True)
+
+
+def test_there_is_no_marginal_beyond_age_64(
+    network: Saga, transforms: Transforms, sequences: Sequences
+) -> None:
+    marginals = computed(network, transforms, sequences)
+    age = marginals.origin_year - marginals.birth_year
+    expected = age[:, None] + np.arange(1, MAX_HORIZON + 1) <= 64
+    assert np.array_equal(marginals.exists, expected)
+    assert not expected.all()
+    cdf = marginals.cdf[marginals.exists]
+    assert (np.diff(cdf, axis=-1) >= 0).all()
+    assert (np.diff(marginals.grid[marginals.exists], axis=-1) > 0).all()

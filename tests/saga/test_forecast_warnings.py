@@ -1,0 +1,178 @@
+"""Warnings: what triggers each, and that none repeats a person's value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+import pytest
+
+from saga.data.panel import Panel, PanelMeta
+from saga.features.training_reference import TrainingReference
+from saga.forecast_warnings import (
+    MAX_PERSONS,
+    ForecastWarning,
+    add_counts,
+    find_warnings,
+    merge_warnings,
+    warning_dicts,
+)
+from saga.macro.scenarios import Scenario
+from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest, Request
+
+N = 3_000
+
+
+def panel_of(amounts: Sequence[Sequence[float]], *, birth_year: int = 1980) -> Panel:
+    """Persons "0000", ... whose records end in 2022; their transfers are a tenth of earnings."""
+    rows = [
+        (f"{person:04d}", 2023 - len(row) + i, birth_year, amount, amount / 10)
+        for person, row in enumerate(amounts)
+        for i, amount in enumerate(row)
+    ]
+    columns = ["person_id", "year", "birth_year", "earnings", "transfers"]
+    return Panel.of(pl.DataFrame(rows, columns, orient="row"), PanelMeta("p"))
+
+
+def ordinary(n: int, years: int = 8, seed: int = 0) -> list[list[float]]:
+    rng = np.random.default_rng(seed)
+    amounts = rng.lognormal(12.5, 0.4, (n, 1)) * rng.lognormal(0, 0.2, (n, years))
+    amounts[rng.random(amounts.shape) < 0.05] = 0
+    rows: list[list[float]] = amounts.tolist()
+    return rows
+
+
+@pytest.fixture(scope="module")
+def reference() -> TrainingReference:
+    return TrainingReference.fit(panel_of(ordinary(N)))
+
+
+def warn(
+    panel: Panel, reference: TrainingReference | None, request: Request | None = None
+) -> tuple[ForecastWarning, ...]:
+    return find_warnings(panel, request or ForecastRequest(horizons=(1,)), Draws(), reference)
+
+
+def test_ordinary_persons_cause_no_warning(reference: TrainingReference) -> None:
+    typical = [[float(np.exp(12.5)) * f for f in (1, 1.1, 0.9, 1, 1.3, 1.1, 0.9, 1)]] * 5
+    assert warn(panel_of(typical), reference) == ()
+    share = len(warn(panel_of(ordinary(20, seed=1)), reference)) / 20
+    assert share <= 0.3
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        ([3e7] * 8, "typical amount, compared with persons of the same age, is above the 99."),
+        ([9e3] * 8, "typical amount, compared with persons of the same age, is below the 0."),
+        ([2.7e5, 0, 0, 0, 2.7e5, 0, 0, 0], "share of years without earnings is above the 99."),
+        ([2e4, 2e6] * 4, "variation of earnings between years is above the 99."),
+        ([2.7e5] * 40, "number of recorded years is above the 99."),
+        ([2.7e5] * 2, "number of recorded years is below the 0."),
+    ],
+    ids=["rich", "poor", "zeros", "volatile", "long", "short"],
+)
+def test_a_record_unlike_training_is_named_with_its_quantile(
+    reference: TrainingReference, record: list[float], text: str
+) -> None:
+    panel = panel_of([*ordinary(1, seed=4), record])
+    warnings = [w for w in warn(panel, reference) if w.code == "unlike-training"]
+    matching = [w for w in warnings if text in w.message]
+    assert [w.person_id for w in matching] == ["0001"]
+    assert warn(panel, None) == (), "a bundle without quantiles compares nothing"
+
+
+@pytest.mark.parametrize(
+    ("factor", "unit", "fix"),
+    [
+        (1 / 12, "amounts per month", "`scale: 12`"),
+        (1 / 100, "hundreds", "`scale: 100`"),
+        (1 / 1_000, "thousands", "`scale: 1000`"),
+        (100, "such as ore", "`scale: 0.01`"),
+        (1e9, "", "Check their unit"),
+    ],
+)
+def test_an_implausible_unit_names_the_column_and_the_fix(
+    reference: TrainingReference, factor: float, unit: str, fix: str
+) -> None:
+    panel = panel_of([[x * factor for x in row] for row in ordinary(60, seed=2)])
+    (earnings,) = [w for w in warn(panel, reference) if w.column == "earnings" and w.code == "unit"]
+    assert unit in earnings.message
+    assert fix in earnings.message
+    assert earnings.count == 60
+    transfers = [w for w in warn(panel, reference) if w.column == "transfers"]
+    assert bool(transfers) == (factor not in (1 / 12,))
+
+
+def test_a_wrong_unit_of_one_column_is_about_that_column(reference: TrainingReference) -> None:
+    panel = panel_of(ordinary(30, seed=2))
+    wrong = panel.with_frame(panel.frame.with_columns(pl.col("transfers") / 100))
+    (warning,) = [w for w in warn(wrong, reference) if w.code == "unit"]
+    assert warning.column == "transfers"
+    assert "multiply the column by 100" in warning.message
+    one = panel_of([[300_000 / 12] * 5])
+    assert not [w for w in warn(one, reference) if w.code == "unit"], "one person may earn little"
+
+
+def test_horizons_beyond_age_64_are_counted(reference: TrainingReference) -> None:
+    panel = panel_of(ordinary(2), birth_year=1965)
+    warnings = warn(panel, None, ForecastRequest(horizons=(1, 7, 8)))
+    assert [(w.code, w.person_id) for w in warnings] == [("beyond-age", p) for p in ("0000", "0001")]
+    assert warn(panel, None, ForecastRequest(horizons=(1, 7))) == ()
+    crowd = panel_of(ordinary(MAX_PERSONS + 1), birth_year=1965)
+    (counted,) = warn(crowd, None, ForecastRequest(horizons=(8,)))
+    assert (counted.person_id, counted.count) == (None, MAX_PERSONS + 1)
+
+
+def test_options_without_effect_are_named() -> None:
+    panel = panel_of(ordinary(2))
+    for request, options in (
+        (ForecastRequest(horizons=(1,)), ["paths", "seed", "precision"]),
+        (LifetimeRequest(), []),
+        (PathsRequest(), []),
+    ):
+        warnings = find_warnings(panel, request, Draws(20, 3), None, precision="bfloat16")
+        assert [w.option for w in warnings] == options
+        assert {w.code for w in warnings} <= {"no-effect"}
+    late = Scenario("late", {2030: (0.1, 0.0, 0.02)})
+    warnings = find_warnings(panel, ForecastRequest(horizons=(5,)), Draws(), None, scenario=late)
+    assert [(w.code, w.option, w.person_id) for w in warnings] == [
+        ("no-effect", "scenario", "0000"),
+        ("no-effect", "scenario", "0001"),
+    ]
+    assert not find_warnings(panel, ForecastRequest(horizons=(8,)), Draws(), None, scenario=late)
+
+
+def test_a_past_that_starts_after_from_age_is_named() -> None:
+    panel = panel_of(ordinary(1, years=8))  # from age 35
+    (warning,) = warn(panel, None, LifetimeRequest(from_age=30))
+    assert (warning.code, warning.option) == ("unobserved-past", "from_age")
+    assert warn(panel, None, LifetimeRequest(from_age=35)) == ()
+
+
+def test_simulated_people_come_first() -> None:
+    panel = panel_of(ordinary(1))
+    warnings = find_warnings(panel, ForecastRequest(), Draws(seed=1), None, simulated=True)
+    assert warnings[0].code == "simulated-people"
+    assert "simulated people" in warnings[0].message
+
+
+def test_no_message_repeats_an_amount_of_a_person(reference: TrainingReference) -> None:
+    panel = panel_of([[7_654_321.0] * 8, [4_321.0, 987_654.0] * 4])
+    for warning in warn(panel, reference, ForecastRequest()):
+        for amount in ("7654321", "7,654,321", "4321", "987654", "765"):
+            assert amount not in str(warning) + str(warning.as_dict())
+
+
+def test_warnings_of_parts_are_added_up_without_persons() -> None:
+    named = [ForecastWarning("beyond-age", "Late.", person_id=p) for p in ("a", "b")]
+    counted = ForecastWarning("beyond-age", "Late.", count=30)
+    general = ForecastWarning("simulated-people", "Simulated.")
+    parts = [warning_dicts(part, max_persons=0) for part in ([general, *named], [general, counted])]
+    assert add_counts(parts) == [
+        {"code": "simulated-people", "message": "Simulated."},
+        {"code": "beyond-age", "message": "Late.", "count": 32},
+    ]
+    assert merge_warnings(named) == tuple(named)
+    assert str(merge_warnings(named, max_persons=1)[0]) == "Late. (2 persons)"
