@@ -151,9 +151,9 @@ class DirectMarginals:
         p_zero, cdf = self._averaged(self.direct.head, later, shift)
         # The next record is what the yearly head is trained on, with every token.
         h = slice(self.rhythm - 1, self.rhythm)
-        # Expanded to all nodes, although equal, because products of few rows may round differently.
+        # Expanded to N_NODES equal rows, because products of few rows may round differently.
         following = self.head(
-            hidden[:, None, None].expand(-1, -1, features.shape[2], -1),
+            hidden[:, None, None].expand(-1, -1, N_NODES, -1),
             horizon[h, None],
             features[:, h, :, :MACRO_FEATURES],
         )

@@ -118,7 +118,9 @@ def test_a_wrong_unit_of_one_column_is_about_that_column(reference: TrainingRefe
 def test_horizons_beyond_age_64_are_counted(reference: TrainingReference) -> None:
     panel = panel_of(ordinary(2), birth_year=1965)
     warnings = warn(panel, None, ForecastRequest(horizons=(1, 7, 8)))
-    assert [(w.code, w.person_id) for w in warnings] == [("beyond-age", p) for p in ("0000", "0001")]
+    assert [(w.code, w.person_id) for w in warnings] == [
+        ("beyond-age", p) for p in ("0000", "0001")
+    ]
     assert warn(panel, None, ForecastRequest(horizons=(1, 7))) == ()
     crowd = panel_of(ordinary(MAX_PERSONS + 1), birth_year=1965)
     (counted,) = warn(crowd, None, ForecastRequest(horizons=(8,)))

@@ -44,6 +44,12 @@ def outcomes(raw: Paths) -> NDArray[np.float64]:
 
 IDENTITY = Calibrator.identity()
 PANEL = Panel.of(pl.DataFrame(schema=["person_id"]), PanelMeta("empty"))
+
+
+def as_raw(marginals: Marginals) -> Marginals:
+    return replace(marginals, recalibrated=False)
+
+
 Use = Callable[[Marginals, NDArray[np.float64]], object]
 
 
@@ -104,7 +110,7 @@ def test_raw_paths_are_refused_where_recalibrated_ones_are_needed(
     [
         lambda m, _: IDENTITY.recalibrate(m),
         lambda m, y: fit_calibration(m, y, seed=0),
-        lambda m, y: fit_thresholds(IDENTITY, m, y, seed=0),
+        lambda m, y: fit_thresholds(fit_calibration(as_raw(m), y, seed=0), m, y, seed=0),
         lambda m, y: fit_cqr(m, y, COVERAGE),
     ],
 )
