@@ -5,7 +5,7 @@ SEED ?= 1
 PERSONS ?= 300000
 WORKERS ?= 2
 BUILD ?= build/bundle
-BENCH ?= rollout register throughput
+BENCH ?= rollout marginals register throughput
 
 BIN := .venv/bin
 SETUP := .venv/.setup-done
