@@ -135,12 +135,15 @@ def test_the_service_uses_the_thresholds_of_the_state_of_the_ledger(
     assert bundle.calibration is not None
     split = Calibrator.from_table(bundle.calibration)
     moved = adapt(split, state)
+    n_moved = 0
     for (h, group), cell in split.cells.items():
-        for (count, level), q in cell.thresholds.items():
+        for coverage, q in cell.thresholds.items():
             if q is not None and h == 1 and group in {g for g, *_ in state.cells}:
-                assert moved.cells[h, group].thresholds[count, level] == pytest.approx(
-                    q + state.offset(group, h, level), abs=0.2
-                )
+                expected = min(1.0, max(0.0, q + state.offset(group, h, coverage)))
+                threshold = moved.cells[h, group].thresholds[coverage]
+                assert threshold == pytest.approx(expected, abs=0.02)
+                n_moved += threshold != q
+    assert n_moved
 
 
 def test_a_contradiction_is_named_without_its_value_and_the_others_count(

@@ -62,7 +62,7 @@ def test_a_missing_key_file_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org", ""])
 def test_the_service_refuses_other_addresses_without_keys(host: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="without keys"):
+    with pytest.raises(UsageError, match="Without keys"):
         create_app(Settings(bundle=tmp_path, host=host))
 
 
