@@ -30,6 +30,8 @@ from saga.scores import covered
 Array = NDArray[np.float64]
 # For each grouping: its name, its labels, and the index (n,) of each person's label.
 Members = list[tuple[str, list[str], NDArray[np.int64]]]
+# Groups of candidate cells, the rows of their persons, and the members of shifting groups.
+Memberships = list[tuple[tuple[str, ...], NDArray[np.int64], Members]]
 Guarantee = Literal["finite-sample", "assumption", "extrapolated", "none"]
 
 # Groupings whose groups may have cells; the first one that has a cell for the person is used.
@@ -223,9 +225,12 @@ class Calibrator(Calibration):
             for i, labels in enumerate(combinations.tolist())
         ]
 
-    def person_thresholds(self, marginals: Marginals, horizon: int) -> PersonThresholds:
+    def person_thresholds(
+        self, marginals: Marginals, horizon: int, memberships: Memberships | None = None
+    ) -> PersonThresholds:
         """Each person's threshold at `horizon`: that of the cell plus the shifts of the groups.
 
+        `memberships` are those of the persons, None to compute them; they serve all horizons.
         Raises UsageError if the calibration has no prediction sets.
         """
         if self.method != "sets":
@@ -238,8 +243,8 @@ class Calibrator(Calibration):
         shape = (len(marginals), len(self.coverage))
         q, guarantee = np.full(shape, np.nan), np.full(shape, "none", dtype="<U13")
         separate, cell = q.copy(), np.full(len(marginals), "", dtype=object)
-        for groups, rows in self.candidate_cells(marginals):
-            highest, members = np.full(len(rows), -np.inf), members_of(marginals.groups, rows)
+        for groups, rows, members in memberships or self.memberships(marginals):
+            highest = np.full(len(rows), -np.inf)
             for j, coverage in enumerate(self.coverage):
                 cell_q, cell_guarantee, key = self.cell_threshold(horizon, coverage, groups)
                 if cell_q is None or key is None:
@@ -250,6 +255,13 @@ class Calibrator(Calibration):
                 q[rows, j], guarantee[rows, j] = highest, cell_guarantee
                 cell[rows] = key[1]
         return PersonThresholds(q, separate, guarantee, cell.astype(np.str_))
+
+    def memberships(self, marginals: Marginals) -> Memberships:
+        """The rows of `candidate_cells` with the members of the groups that shift thresholds."""
+        return [
+            (groups, rows, members_of(marginals.groups, rows) if self.shifts else [])
+            for groups, rows in self.candidate_cells(marginals)
+        ]
 
     def shift(self, members: Members, horizon: int, coverage: float) -> Array | float:
         """Sum of the shifts of the groups of some persons, one number each; 0 without shifts."""
@@ -325,9 +337,10 @@ class Calibrator(Calibration):
             return self._quantile_intervals(marginals, coverage)
         shape = (*marginals.p_zero.shape, len(self.coverage))
         q, guarantee = np.full(shape, np.nan), np.full(shape, "none", dtype="<U13")
-        cell = np.full(shape[:2], "", dtype="<U40")
+        cell, memberships = np.full(shape[:2], "", dtype="<U40"), self.memberships(marginals)
         for h in range(marginals.n_horizons):
-            thresholds, rows = self.person_thresholds(marginals, h + 1), marginals.exists[:, h]
+            thresholds = self.person_thresholds(marginals, h + 1, memberships)
+            rows = marginals.exists[:, h]
             q[rows, h], guarantee[rows, h] = thresholds.q[rows], thresholds.guarantee[rows]
             cell[rows, h] = thresholds.cell[rows]
         lower, upper, zero = set_ends(marginals, q, self.coverage)

@@ -110,8 +110,12 @@ class DirectMarginals:
     ) -> Marginals:
         """Raw marginals of `persons`, whose group labels are `groups`."""
         parts = split_persons(persons, self.threads, self.group_size)
-        with single_threaded(), thread_pool(self.threads) as pool:
-            computed = list(pool.map(partial(self._compute, sequences), parts))
+        with single_threaded():
+            if len(parts) == 1:  # starting threads would cost more than it saves
+                computed = [self._compute(sequences, persons)]
+            else:
+                with thread_pool(self.threads) as pool:
+                    computed = list(pool.map(partial(self._compute, sequences), parts))
         grid, cdf, p_zero = (np.concatenate(arrays) for arrays in zip(*computed, strict=True))
         return Marginals(
             sequences.person_id[persons],
