@@ -8,7 +8,8 @@ A model is trained on a register of a textbook process and compared with the exa
 that process: how much CRPS does it lose, and is it biased? The process runs from age 20 to 64
 instead of 25 to 60, so that origins after 3, 10 and 25 years of record all have an outcome 20 years
 ahead. All judged persons are newly simulated. Model and exact forecaster have the same records and
-the same number of paths. Raw and recalibrated paths of the model are judged. The economy has no
+the same outcomes. The model's marginals are judged, raw and recalibrated; the exact forecaster has
+--paths paths, whose fair scores do not depend on their number on average. The economy has no
 effect in these processes, so by default the model has no macro series (`--macro none`).
 
 Registers, bundles and scores stay under --out: the same command resumes, and another --config or
@@ -31,6 +32,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
+from calibration.fit.split_conformal import pit as marginal_pit
 from evaluation.cache import file_name
 from evaluation.contestants import BundleContestant
 from evaluation.scoring.evaluation_settings import Setting
@@ -38,6 +40,8 @@ from saga.bundle import Bundle
 from saga.data.origins import Origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
+from saga.distribution_scores import marginal_scores
+from saga.distributions import Marginals
 from saga.files.atomic import commit
 from saga.files.bundle_folder import MANIFEST
 from saga.files.markdown import markdown_table
@@ -48,7 +52,6 @@ from saga.register.simulation.economy import LAST_HISTORY
 from saga.register.simulation.generation import generate_register
 from saga.register.textbook.exact_forecaster import ExactForecaster
 from saga.register.textbook.textbook_register import PROCESSES, Cohort, Process
-from saga.requests import Draws
 from saga.schema import MAX_AGE
 from saga.scores import crps_log, log_earnings, pit, pit_uniforms
 from studies.study_page import bundle_parser, command_line, page_head, publish_page, say
@@ -60,35 +63,20 @@ FIRST_AGE, LAST_AGE = 20, MAX_AGE
 HORIZONS, HISTORIES = (1, 5, 10, 20), (3, 10, 25)
 MAX_LOSS, MAX_BIAS = 0.02, 0.02  # targets: within 2 % of the exact forecaster's CRPS and mean
 NINETY = 0.9
-SCORES_VERSION = 1  # raise it when a score of this study may change (see `evaluation.cache`)
+SCORES_VERSION = 2  # raise it when a score of this study may change (see `evaluation.cache`)
+_SLICES = 500  # of a distribution, for its mean and standard deviation in logs
 _BLOCK = 256  # persons whose paths are in memory at once
 _FIRST_SERIAL = 9_000_000  # above the serial numbers of any register, so that ids are new
 
 
 class Simulator(Protocol):
-    """A forecaster with paths for records and origins, such as an exact one or a baseline."""
+    """A forecaster with paths for records and origins, such as an exact one."""
 
     def simulate(
         self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Paths:
         """Paths (n, to_horizon, n_paths) in the order of `origins`, real money."""
         ...
-
-
-@dataclass(frozen=True)
-class BundleSimulator:
-    """A bundle's paths, raw or recalibrated. The history must end at the origins."""
-
-    forecaster: Forecaster
-    recalibrate: bool = False
-
-    def simulate(
-        self, history: Panel, _origins: Origins, *, to_horizon: int, n_paths: int, seed: int
-    ) -> Paths:
-        """Paths of `Forecaster.simulate`, sorted by person id as `new_persons` are."""
-        return self.forecaster.simulate(
-            history, Draws(n_paths, seed), to_horizon=to_horizon, recalibrate=self.recalibrate
-        )
 
 
 @dataclass(frozen=True)
@@ -130,7 +118,7 @@ def person_scores(
     """Un-averaged scores, one row per person and horizon.
 
     Columns: `person_id`, `horizon`, `crps` (fair, of log earnings), `mean` and `sd` of the forecast
-    of log earnings, `p_zero`, `pit`.
+    of log earnings, `noise` (the Monte-Carlo variance of `mean`), `p_zero`, `pit`.
     """
     floor, columns = persons.past.meta.floor, np.array(HORIZONS) - 1
     parts = []
@@ -152,20 +140,44 @@ def person_scores(
             "crps": crps_log(sample, outcomes, floor),
             "mean": logs.mean(axis=2),
             "sd": logs.std(axis=2),
+            "noise": logs.var(axis=2) / n_paths,
             "p_zero": (sample == 0).mean(axis=2),
             "pit": pit(sample, outcomes, pit_uniforms(paths)[:, columns]),
         }
-        keys = {
-            "person_id": np.repeat(origins.person_id, len(HORIZONS)).tolist(),
-            "horizon": np.tile(HORIZONS, len(origins)),
-        }
-        parts.append(
-            pl.DataFrame({**keys, **{name: array.ravel() for name, array in values.items()}})
-        )
+        parts.append(_score_frame(origins.person_id, values))
     return pl.concat(parts)
 
 
-def compare(model: pl.DataFrame, exact: pl.DataFrame, n_paths: int) -> pl.DataFrame:
+def bundle_scores(
+    forecaster: Forecaster, persons: JudgedPersons, *, recalibrate: bool
+) -> pl.DataFrame:
+    """As `person_scores`, of the bundle's marginals, which have no Monte-Carlo noise."""
+    floor, columns = persons.past.meta.floor, np.array(HORIZONS) - 1
+    whole = Marginals.joined(list(forecaster.marginals(persons.past, recalibrate=recalibrate)))
+    if not np.array_equal(whole.person_id, persons.origins.person_id):
+        raise ValueError("the marginals are not those of the requested persons")
+    marginals, outcomes = whole.at_horizons(HORIZONS), persons.outcomes
+    logs = log_earnings(marginals.slice_means(_SLICES), floor)
+    values = {
+        "crps": marginal_scores(marginals, outcomes, floor)["crps_log"],
+        "mean": logs.mean(axis=2),
+        "sd": logs.std(axis=2),
+        "noise": np.zeros(outcomes.shape),
+        "p_zero": marginals.p_zero.astype(np.float64),
+        "pit": marginal_pit(marginals, outcomes, pit_uniforms(whole)[:, columns]),
+    }
+    return _score_frame(whole.person_id, values)
+
+
+def _score_frame(person_id: NDArray[np.str_], values: dict[str, Array]) -> pl.DataFrame:
+    keys = {
+        "person_id": np.repeat(person_id, len(HORIZONS)).tolist(),
+        "horizon": np.tile(HORIZONS, len(person_id)),
+    }
+    return pl.DataFrame({**keys, **{name: array.ravel() for name, array in values.items()}})
+
+
+def compare(model: pl.DataFrame, exact: pl.DataFrame) -> pl.DataFrame:
     """One row per horizon from `person_scores` of both, on the same persons.
 
     - `loss`: CRPS of the model over that of the exact forecaster, minus 1; `bias`: difference of
@@ -178,20 +190,20 @@ def compare(model: pl.DataFrame, exact: pl.DataFrame, n_paths: int) -> pl.DataFr
     - `reached`: loss at most 2 % and bias within 2 %; `sure`: both by two standard errors, or one
       missed by two.
     """
-    columns = ("crps", "mean", "sd", "p_zero", "pit")
+    columns = ("crps", "mean", "sd", "noise", "p_zero", "pit")
     paired = model.join(exact, on=["person_id", "horizon"], suffix="_exact", validate="1:1")
     if paired.height != model.height or paired.height != exact.height:
         raise ValueError("model and exact forecaster were not scored on the same persons")
     rows = []
     for (horizon,), part in paired.group_by(["horizon"], maintain_order=True):
-        crps, mean, sd, p_zero, pits = (part[name].to_numpy() for name in columns)
-        crps_exact, mean_exact, sd_exact, p_zero_exact, pits_exact = (
+        crps, mean, sd, noise, p_zero, pits = (part[name].to_numpy() for name in columns)
+        crps_exact, mean_exact, sd_exact, noise_exact, p_zero_exact, pits_exact = (
             part[f"{name}_exact"].to_numpy() for name in columns
         )
         loss = crps.mean() / crps_exact.mean() - 1
         loss_se = _standard_error((crps - (1 + loss) * crps_exact) / crps_exact.mean())
         difference = mean - mean_exact
-        noise = (sd**2 + sd_exact**2).mean() / n_paths
+        chance = (noise + noise_exact).mean()
         bias, bias_se = difference.mean(), _standard_error(difference)
         reached = bool(loss <= MAX_LOSS and abs(bias) <= MAX_BIAS)
         margins = [
@@ -214,7 +226,9 @@ def compare(model: pl.DataFrame, exact: pl.DataFrame, n_paths: int) -> pl.DataFr
                 "coverage_se": np.sqrt(NINETY * (1 - NINETY) / part.height),
                 "zero": (p_zero - p_zero_exact).mean(),
                 "spread": sd.mean() / sd_exact.mean(),
-                "scatter": np.sqrt(max((difference**2).mean() - noise, 0.0) / (sd_exact**2).mean()),
+                "scatter": np.sqrt(
+                    max((difference**2).mean() - chance, 0.0) / (sd_exact**2).mean()
+                ),
                 "reached": reached,
                 "sure": bool(min(margins) > 2 if reached else min(margins) < -2),
             }
@@ -264,7 +278,6 @@ def main() -> int:
     parser.add_argument("--judged", type=int, default=2_000, help="persons per length of record")
     parser.add_argument("--particles", type=int, default=250)
     parser.add_argument("--macro", choices=["none", "sweden"], default="none")
-    parser.add_argument("--rollout", choices=["exact", "light"], default="exact")
     parser.add_argument("--workers", type=int, default=1)
     args = parser.parse_args()
     if args.bundle and len(args.process) > 1:
@@ -294,43 +307,41 @@ def judge_process(name: str, args: argparse.Namespace) -> list[tuple[str, pl.Dat
         else trained_bundles(folder, read_register(register, macro), args)
     )
     forecasters = {
-        kind: Forecaster.load(path, workers=args.workers, rollout=args.rollout)
-        for kind, path in directories.items()
+        kind: Forecaster.load(path, workers=args.workers) for kind, path in directories.items()
     }
     bundle = forecasters["raw"].bundle
-    simulators: dict[str, Simulator] = {
-        "exact": ExactForecaster.open(register, particles=args.particles)
-    }
+    exact = ExactForecaster.open(register, particles=args.particles)
     about = (register / "register.json").read_text(encoding="utf-8")
-    keys: dict[str, list[object]] = {"exact": [ExactForecaster.version, about, args.particles]}
+    keys: dict[str, list[object]] = {
+        "exact": [ExactForecaster.version, about, args.particles, args.paths]
+    }
     for kind, forecaster in forecasters.items():
         if kind == "raw" or forecaster.bundle.calibration is not None:
-            simulators[kind] = BundleSimulator(forecaster, recalibrate=kind == "calibrated")
-            keys[kind] = [BundleContestant.version, forecaster.bundle.digest, args.rollout]
-    tables: dict[str, list[pl.DataFrame]] = {kind: [] for kind in simulators if kind != "exact"}
+            keys[kind] = [BundleContestant.version, forecaster.bundle.digest]
+    tables: dict[str, list[pl.DataFrame]] = {kind: [] for kind in keys if kind != "exact"}
     for years in HISTORIES:
         persons = new_persons(process, args.judged, years, seed=args.seed, macro=macro)
         setting = Setting("known truth", persons.past, persons.origins, [(None, persons.outcomes)])
         question = {
             "question": setting.digest,
-            "paths": args.paths,
             "seed": args.seed,
             "version": SCORES_VERSION,
         }
-        scores = {}
-        for kind, simulator in simulators.items():
-            label = f"{years}-{args.judged}-{args.paths}"
-            file = folder / "scores" / file_name(kind, label, {**question, "key": keys[kind]})
-            compute = partial(person_scores, simulator, persons, n_paths=args.paths, seed=args.seed)
+        scores, label = {}, f"{years}-{args.judged}"
+        for kind, key in keys.items():
+            file = folder / "scores" / file_name(kind, label, {**question, "key": key})
+            if kind == "exact":
+                compute = partial(person_scores, exact, persons, n_paths=args.paths, seed=args.seed)
+            else:
+                compute = partial(
+                    bundle_scores, forecasters[kind], persons, recalibrate=kind == "calibrated"
+                )
             scores[kind] = read_or_write(file, compute)
         for kind, rows in tables.items():
-            table = compare(scores[kind], scores["exact"], args.paths)
+            table = compare(scores[kind], scores["exact"])
             rows.append(table.with_columns(pl.lit(years).alias("history")))
     steps = bundle.metrics["training"]["steps"]
-    about = (
-        f"{args.rollout} rollout, {bundle.parameters:,} parameters, {steps:,} steps, "
-        f"{args.persons:,} persons"
-    )
+    about = f"{bundle.parameters:,} parameters, {steps:,} steps, {args.persons:,} persons"
     return [(f"{name}, {kind} ({about})", pl.concat(rows)) for kind, rows in tables.items()]
 
 
@@ -341,12 +352,12 @@ def trained_bundles(folder: Path, panel: Panel, args: argparse.Namespace) -> dic
         config = shortened(config, args.steps)
     out = folder / f"{config.name}-{config.max_steps}-{args.macro}"
     raw = train_or_load(panel, out, config, seed=args.seed, command=command_line(__file__))
-    calibrated = out.with_name(f"{out.name}-calibrated-{args.rollout}")
+    calibrated = out.with_name(f"{out.name}-calibrated")
     if (
         not (calibrated / MANIFEST).is_file()
         or Bundle.load(calibrated).model_digest != raw.model_digest
     ):
-        options = CalibrationOptions(seed=args.seed, rollout=args.rollout)
+        options = CalibrationOptions(seed=args.seed)
         calibrate_bundle(out, panel, options, out=calibrated, workers=args.workers)
     return {"raw": out, "calibrated": calibrated}
 

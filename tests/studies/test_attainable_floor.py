@@ -24,7 +24,6 @@ from saga.data.split import persons_of
 from saga.errors import UsageError
 from saga.files.tables import read_provenance
 from saga.forecaster import Forecaster
-from saga.requests import Draws
 from studies import attainable_floor as study
 from studies.attainable_floor import subset, uncalibrated
 from studies.floor_estimation import (
@@ -278,21 +277,18 @@ def test_subsets_are_nested_and_leave_out_training_persons_only(register_panel: 
     )
 
 
-def test_an_uncalibrated_contestant_simulates_raw_paths(register_panel: Panel) -> None:
+def test_an_uncalibrated_contestant_has_raw_marginals_and_no_sets(register_panel: Panel) -> None:
     bundle = Bundle.load(ROOT / "bundles" / "small")
     contest = Contest(register_panel, ContestOptions(n_paths=20, n_persons=10, until=2022))
     setting = next(contest.settings())
     entrant = uncalibrated(bundle, "saga:1", "light")
     assert entrant.key != contest.bundle(Forecaster(bundle)).key
     assert entrant.key != uncalibrated(bundle, "saga:1", "exact").key
-    ((paths, sets),) = entrant.blocks(
-        setting.past, setting.origins, to_horizon=5, n_paths=20, seed=0
-    )
-    (raw,) = Forecaster(bundle, rollout="light").blocks(
-        setting.past, Draws(20), to_horizon=5, recalibrate=False
-    )
-    assert np.array_equal(paths.earnings, raw.earnings, equal_nan=True)
-    assert np.isnan(sets.lower).all()
+    (block,) = entrant.forecasts(setting.past, setting.origins, horizons=[1, 5], n_paths=20, seed=0)
+    (raw,) = Forecaster(bundle).marginals(setting.past, recalibrate=False)
+    expected = raw.at_horizons([1, 5])
+    assert np.array_equal(block.marginals.cdf, expected.cdf, equal_nan=True)
+    assert np.isnan(block.lower).all()
 
 
 @pytest.mark.slow

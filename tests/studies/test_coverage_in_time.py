@@ -18,7 +18,6 @@ FEW, MANY = 1_000, 200_000
 @pytest.mark.parametrize(("band", "status"), [((1.0, 1.0), 1), ((0.0, 1.0), 0)])
 def test_the_exit_status_is_1_if_a_coverage_is_missed(
     register_dir: Path,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     band: tuple[float, float],
     status: int,
@@ -27,7 +26,7 @@ def test_the_exit_status_is_1_if_a_coverage_is_missed(
     options = {
         "--bundle": ROOT / "bundles" / "small",
         "--register": register_dir,
-        "--out": tmp_path / "paths",
+        "--value-persons": 60,
     }
     arguments = [str(text) for option in options.items() for text in option]
     monkeypatch.setattr(sys, "argv", ["coverage_in_time.py", *arguments])

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,6 +16,7 @@ import studies.trained_bundle
 from saga.bundle import Bundle
 from saga.data.origins import Origins
 from saga.data.panel import Panel
+from saga.distributions import Marginals
 from saga.paths import Paths
 from saga.register.textbook.exact_forecaster import ExactForecaster
 from saga.register.textbook.gaussian_ar1 import GaussianProcess
@@ -22,6 +26,7 @@ from studies.known_truth import (
     HISTORIES,
     HORIZONS,
     JudgedPersons,
+    bundle_scores,
     compare,
     extended_process,
     new_persons,
@@ -82,7 +87,7 @@ def test_every_record_length_has_outcomes_at_every_horizon(process: GaussianProc
 
 
 def test_the_exact_forecaster_loses_nothing_against_itself(exact: pl.DataFrame) -> None:
-    table = compare(exact, exact, PATHS)
+    table = compare(exact, exact)
     assert table["horizon"].to_list() == list(HORIZONS)
     assert (table.select("loss", "bias", "zero").to_numpy() == 0).all()
     assert table["reached"].all()
@@ -97,7 +102,6 @@ def test_other_random_numbers_change_scores_only_by_chance(
     table = compare(
         person_scores(ExactForecaster(KalmanFilter(process)), judged, n_paths=PATHS, seed=1),
         exact,
-        PATHS,
     )
     for value, error in (("loss", "loss_se"), ("bias", "bias_se")):
         assert (table[value].abs() < 4 * table[error]).all()
@@ -112,7 +116,6 @@ def test_a_forecaster_that_ignores_the_record_misses_the_targets(
     table = compare(
         person_scores(RecordBlind(KalmanFilter(process)), judged, n_paths=PATHS, seed=0),
         exact,
-        PATHS,
     )
     assert not table["reached"].any()
     assert table["sure"].all()
@@ -124,7 +127,7 @@ def test_a_bias_of_five_per_cent_misses_the_target(
     process: GaussianProcess, judged: JudgedPersons, exact: pl.DataFrame
 ) -> None:
     table = compare(
-        person_scores(Biased(KalmanFilter(process)), judged, n_paths=PATHS, seed=0), exact, PATHS
+        person_scores(Biased(KalmanFilter(process)), judged, n_paths=PATHS, seed=0), exact
     )
     # The same random numbers: the bias is 0.05 but for the floor of the logs.
     assert np.abs(table["bias"].to_numpy() - 0.05).max() < 0.002
@@ -133,9 +136,31 @@ def test_a_bias_of_five_per_cent_misses_the_target(
     assert (table["pit_mean"] < 0.5).all()
 
 
+def test_marginals_of_the_exact_distribution_lose_nothing(
+    process: GaussianProcess, judged: JudgedPersons, exact: pl.DataFrame
+) -> None:
+    class Known:
+        def marginals(self, past: Panel, *, recalibrate: bool) -> Iterator[Marginals]:
+            paths = ExactForecaster(KalmanFilter(process)).simulate(
+                past, judged.origins, to_horizon=HORIZONS[-1], n_paths=1_000, seed=3
+            )
+            yield replace(
+                Marginals.from_samples(paths.earnings),
+                person_id=paths.person_id,
+                birth_year=paths.birth_year,
+                origin_year=paths.origin_year,
+            )
+
+    forecaster: Any = Known()
+    table = compare(bundle_scores(forecaster, judged, recalibrate=True), exact)
+    assert table["loss"].abs().max() < 0.01  # type: ignore[operator]
+    assert (table["bias"].abs() < 4 * table["bias_se"] + 0.002).all()
+    assert (table["spread"] - 1).abs().max() < 0.02  # type: ignore[operator]
+
+
 def test_scores_of_other_persons_are_refused(exact: pl.DataFrame) -> None:
     with pytest.raises(ValueError, match="same persons"):
-        compare(exact.head(-4), exact, PATHS)
+        compare(exact.head(-4), exact)
 
 
 def test_the_command_trains_scores_reports_and_resumes(
@@ -159,6 +184,7 @@ def test_the_command_trains_scores_reports_and_resumes(
             (studies.trained_bundle, "train"),
             (known_truth, "generate_register"),
             (known_truth, "person_scores"),
+            (known_truth, "bundle_scores"),
         ):
             patched.setattr(module, name, never)
         assert known_truth.main() == 1
@@ -169,6 +195,6 @@ def test_the_command_trains_scores_reports_and_resumes(
     config.write_text("{extends: tiny, learning_rate: 0.01}")
     monkeypatch.setattr(ExactForecaster, "version", ExactForecaster.version + 1)
     assert known_truth.main() == 1
-    for name in ("few-4-none", "few-4-none-calibrated-exact"):
+    for name in ("few-4-none", "few-4-none-calibrated"):
         assert Bundle.load(folder / name).config["training"]["learning_rate"] == 0.01
     assert len(list((folder / "scores").iterdir())) == 2 * 3 * len(HISTORIES)
