@@ -177,7 +177,15 @@ def forward_coverage(
     for label in np.unique(quintile).tolist():
         if label != "unknown":
             shares[f"sets, quintile={label}"] = shares["sets"][:, quintile == label]
-    return {name: np.nanmean(inside, axis=1) for name, inside in shares.items()}
+    return {name: _mean_known(inside) for name, inside in shares.items()}
+
+
+def _mean_known(inside: Array) -> Array:
+    """Means over the persons (second axis), without missing values; NaN if all are missing."""
+    known = ~np.isnan(inside)
+    count = known.sum(axis=1)
+    mean = np.nansum(inside, axis=1) / np.maximum(count, 1)
+    return np.where(count > 0, mean, np.nan)
 
 
 def main() -> int:

@@ -26,7 +26,7 @@ def test_the_exit_status_is_1_if_a_coverage_is_missed(
     options = {
         "--bundle": ROOT / "bundles" / "small",
         "--register": register_dir,
-        "--value-persons": 60,
+        "--paths": 10,
     }
     arguments = [str(text) for option in options.items() for text in option]
     monkeypatch.setattr(sys, "argv", ["coverage_in_time.py", *arguments])
