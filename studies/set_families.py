@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.fit.split_conformal import conformal_quantile, fit_map, pit
+from evaluation.scoring.metrics import ZERO_EDGES
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.prediction_sets import set_ends
@@ -39,7 +40,6 @@ from studies.study_page import bundle_parser, page_head, publish_page
 
 Array = NDArray[np.float64]
 HORIZONS = (1, 2, 5, 10, 20)
-BINS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
 _QS = np.concatenate([np.linspace(0.005, 0.985, 99), [0.99, 0.995, 0.999]])  # of the nested sets
 
 
@@ -157,6 +157,12 @@ def contains(sets: Sets, y: Array) -> NDArray[np.bool_]:
     return np.asarray(np.where(y == 0, sets.zero, inside))
 
 
+def mass_of(sets: Sets, marginals: Marginals) -> Array:
+    """Probability (n, H) of the sets under the person's own distribution."""
+    above_zero = np.maximum(marginals.probability(sets.lower), marginals.p_zero)
+    return marginals.probability(sets.upper) - above_zero + sets.zero * marginals.p_zero
+
+
 def judge(marginals: Marginals, outcomes: Array, part: NDArray[np.int64], coverage: float) -> str:
     """The tables of one coverage."""
     fit, test = part == 1, part == 2
@@ -173,20 +179,11 @@ def judge(marginals: Marginals, outcomes: Array, part: NDArray[np.int64], covera
             known = ~np.isnan(y[:, 0])
             inside[:, h] = np.where(known, contains(sets, y)[:, 0], np.nan)
             row.append(f"{winkler(sets, y, coverage)[known].mean() / 1000:,.1f}")
-            mass = tested.probability(sets.upper) - np.where(
-                sets.zero, tested.p_zero * (sets.lower <= 0), tested.probability(sets.lower)
-            )
-            mass = np.where(sets.zero, tested.probability(sets.upper), mass)
-            mass = np.where(
-                sets.zero & (sets.lower > 0),
-                mass - tested.probability(sets.lower) + tested.p_zero,
-                mass,
-            )
-            excess.append((mass - np.maximum(q, tested.p_zero))[known])
+            excess.append((mass_of(sets, tested) - np.maximum(q, tested.p_zero))[known])
         row.append(f"{np.quantile(np.concatenate(excess), 0.95):.3f}")
         scores.append(row)
         p_zero = marginals.take(test).p_zero
-        cells = [np.digitize(p_zero, BINS[1:-1]) == k for k in range(len(BINS) - 1)]
+        cells = [np.digitize(p_zero, ZERO_EDGES[1:-1]) == k for k in range(len(ZERO_EDGES) - 1)]
         bins.append([name, *(_share(inside, cell) for cell in cells)])
     return "\n\n".join(
         [
@@ -194,7 +191,7 @@ def judge(marginals: Marginals, outcomes: Array, part: NDArray[np.int64], covera
             "Mean interval score, thousand SEK, by years ahead.",
             markdown_table(["family", *map(str, HORIZONS), "too much"], scores),
             "Share of outcomes inside (%), by probability of zero, all horizons.",
-            markdown_table(["family", *(f"from {low:g}" for low in BINS[:-1])], bins),
+            markdown_table(["family", *(f"from {low:g}" for low in ZERO_EDGES[:-1])], bins),
         ]
     )
 
