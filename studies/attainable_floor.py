@@ -86,7 +86,7 @@ def subset(panel: Panel, share: float, seed: int) -> Panel:
 def uncalibrated(
     bundle: Bundle, name: str, rollout: RolloutName, workers: int = 1
 ) -> LazyContestant:
-    """The bundle as a contestant with raw marginals; UsageError if it does not have this rollout."""
+    """The bundle as a contestant with raw marginals; UsageError without such a rollout."""
     forecaster = Forecaster(replace(bundle, calibration=None), workers=workers, rollout=rollout)
     key = digest_json(["uncalibrated", bundle.model_digest, rollout, BundleContestant.version])
     return LazyContestant(name, key, lambda: BundleContestant(forecaster, name))
