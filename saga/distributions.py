@@ -35,6 +35,7 @@ class Marginals:
         groups: Name of a grouping -> labels (n,) at the origin, as in `saga.data.groups`.
         conditioned: Whether the macro series follow a scenario instead of the bundle's process.
         recalibrated: Whether a calibrator's maps have been applied.
+        members: The distributions of each member, if these are averages over an ensemble.
     """
 
     person_id: NDArray[np.str_]
@@ -46,6 +47,7 @@ class Marginals:
     groups: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
     conditioned: bool = False
     recalibrated: bool = False
+    members: tuple[Marginals, ...] = ()
 
     def __post_init__(self) -> None:
         shape = (len(self.person_id), *self.cdf.shape[1:])
@@ -79,6 +81,7 @@ class Marginals:
             cdf=self.cdf[rows],
             p_zero=self.p_zero[rows],
             groups={name: labels[rows] for name, labels in self.groups.items()},
+            members=tuple(member.take(rows) for member in self.members),
         )
 
     @classmethod
@@ -96,6 +99,9 @@ class Marginals:
                 name: np.concatenate([part.groups[name] for part in parts])
                 for name in parts[0].groups
             },
+            members=tuple(
+                cls.joined(members) for members in zip(*(p.members for p in parts), strict=True)
+            ),
         )
 
     @classmethod
@@ -119,7 +125,13 @@ class Marginals:
     def at_horizons(self, horizons: Sequence[int]) -> Marginals:
         """The distributions at some horizons, which become the columns."""
         h = np.asarray(horizons) - 1
-        return replace(self, grid=self.grid[:, h], cdf=self.cdf[:, h], p_zero=self.p_zero[:, h])
+        return replace(
+            self,
+            grid=self.grid[:, h],
+            cdf=self.cdf[:, h],
+            p_zero=self.p_zero[:, h],
+            members=tuple(member.at_horizons(horizons) for member in self.members),
+        )
 
     @cached_property
     def _cumulative_mean(self) -> Array:
@@ -177,6 +189,10 @@ class Marginals:
         p = np.where(amounts <= 0, self.p_zero[..., None], p)
         p[np.isnan(amounts) | ~self.exists[..., None]] = np.nan
         return p.reshape(np.shape(earnings))
+
+    def zero_beside(self, amounts: NDArray[np.floating]) -> NDArray[np.floating]:
+        """`p_zero` with the axes of amounts (n, H) or (n, H, K)."""
+        return self.p_zero.reshape(*self.p_zero.shape, *[1] * (amounts.ndim - 2))
 
     def require_recalibrated(self) -> None:
         """Raise UsageError for raw marginals, to which a calibrator's thresholds do not apply."""

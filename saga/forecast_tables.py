@@ -165,7 +165,7 @@ def _value_intervals(
 ) -> ValueIntervals:
     """Intervals of present values (n, M): of the future, then with the observed past added."""
     age, from_age = paths.origin_year - paths.birth_year, request.from_age
-    if not calibrator.has_sets:
+    if not calibrator.has_sets and calibrator.method != "cv+":
         return ValueIntervals.none(len(paths), len(request.coverage))
     calibrated = any(kind == "present_value" for kind, _ in calibrator.thresholds_of_kind)
     if not calibrated or (from_age is not None and (age < from_age).any()):

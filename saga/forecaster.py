@@ -26,14 +26,14 @@ from saga.distributions import Marginals
 from saga.errors import UsageError
 from saga.features.calendar import Calendar
 from saga.features.sequences import encode
-from saga.features.transforms import Transforms
 from saga.forecast_checks import check_panel, check_tax
 from saga.forecast_tables import forecast_table, lifetime_table, round_population
 from saga.forecast_warnings import ForecastWarning, find_warnings
 from saga.lifetime import population
 from saga.macro.process import MacroProcess
 from saga.macro.scenarios import Scenario, ScenarioSource, scenario_from
-from saga.model import ModelConfig, Saga
+from saga.model import Saga
+from saga.model.members import build_members, shared_transforms
 from saga.paths import Paths
 from saga.requests import (
     MAX_HORIZON,
@@ -45,6 +45,7 @@ from saga.requests import (
     RolloutName,
 )
 from saga.schema import MAX_AGE
+from saga.simulation.ensemble import EnsembleMarginals, EnsembleRollout, MemberSequences
 from saga.simulation.marginals import DirectMarginals
 from saga.simulation.pool import simulation_pool
 from saga.simulation.rollout import Rollout, RolloutOptions
@@ -92,17 +93,15 @@ class Forecaster:
             )
         self.precision: Precision = precision
         self.threads, self.workers = threads or os.cpu_count() or 1, workers
-        self.transforms = Transforms.from_dict(bundle.transforms)
+        self.transforms = shared_transforms(bundle.transforms)
         history = None
         self.process: MacroProcess | None = None
         if bundle.macro.get("series"):
             self.process = MacroProcess.from_dict(bundle.macro)
             history = self.process.history
         self.calendar = Calendar(history)
-        self.network = Saga(ModelConfig.from_dict(bundle.config["model"]), self.transforms)
-        self.network.load_state_dict(bundle.weights)
-        self.network.eval()
-        if self.rollout == "light" and self.network.light is None:
+        self.members = build_members(bundle.config, bundle.transforms, bundle.weights)
+        if self.rollout == "light" and self.members[0].network.light is None:
             raise UsageError(
                 "This bundle has no light rollout. Use --rollout exact, or train with a "
                 "configuration that has `light`."
@@ -139,6 +138,16 @@ class Forecaster:
             rollout=rollout,
             precision=precision,
         )
+
+    @property
+    def network(self) -> Saga:
+        """The network. UsageError if the bundle is an ensemble, which has several."""
+        if len(self.members) > 1:
+            raise UsageError(
+                f"This bundle has {len(self.members)} members, but one network is needed here. "
+                "Use a bundle that was trained without --folds."
+            )
+        return self.members[0].network
 
     def with_calibrator(self, calibrator: Calibrator) -> Self:
         """The same forecaster with another calibrator; network and threads are shared."""
@@ -227,7 +236,8 @@ class Forecaster:
             progress: Called with the persons done and the persons in all.
         """
         check_panel(panel, self.transforms, to_age)
-        sequences = encode(panel, self.transforms, self.calendar)
+        encoded = self._encode(panel)
+        sequences = encoded[0]
         rollout, direct = self._rollout(draws), self._direct(draws.scenario)
         origin = sequences.year[sequences.offsets[1:] - 1]
         years_left = to_age - (origin - sequences.birth_year)
@@ -239,7 +249,7 @@ class Forecaster:
         group_labels = grouping.labels(panel, last_record_origins(panel)) if grouping else {}
         processes = self.workers if n >= _MANY_PERSONS else 1
         with simulation_pool(
-            rollout, sequences, steps, threads=self.threads, processes=processes
+            rollout, encoded, steps, threads=self.threads, processes=processes
         ) as draw:
             for start in range(0, n, _BLOCK_PERSONS):
                 rows = np.arange(start, min(start + _BLOCK_PERSONS, n))
@@ -254,10 +264,10 @@ class Forecaster:
                     origin[rows],
                     earnings,
                     {name: values[rows] for name, values in group_labels.items()},
-                    conditioned=rollout.options.scenario is not None,
+                    conditioned=rollout.rollouts[0].options.scenario is not None,
                 )
                 if recalibrate:
-                    marginals = direct.marginals(sequences, rows, raw.groups)
+                    marginals = direct.marginals(encoded, rows, raw.groups)
                     yield map_paths(raw, self.calibrator.recalibrate(marginals))
                 else:
                     yield raw
@@ -276,44 +286,54 @@ class Forecaster:
         calibrator's maps are applied.
         """
         check_panel(panel, self.transforms, MAX_AGE)
-        sequences, direct = encode(panel, self.transforms, self.calendar), self._direct(scenario)
-        n, grouping = len(sequences), self.calibrator.grouping
+        encoded, direct = self._encode(panel), self._direct(scenario)
+        n, grouping = len(encoded[0]), self.calibrator.grouping
         labels = grouping.labels(panel, last_record_origins(panel)) if grouping else {}
         for start in range(0, n, _BLOCK_PERSONS):
             rows = np.arange(start, min(start + _BLOCK_PERSONS, n))
             groups = {name: values[rows] for name, values in labels.items()}
-            marginals = direct.marginals(sequences, rows, groups)
+            marginals = direct.marginals(encoded, rows, groups)
             if progress:
                 progress(int(rows[-1]) + 1, n)
             yield self.calibrator.recalibrate(marginals) if recalibrate else marginals
 
-    def _direct(self, scenario: ScenarioSource) -> DirectMarginals:
+    def _encode(self, panel: Panel) -> MemberSequences:
+        return tuple(encode(panel, member.transforms, self.calendar) for member in self.members)
+
+    def _direct(self, scenario: ScenarioSource) -> EnsembleMarginals:
         given = self.scenario(scenario)
         return self._baseline if given is None else self._direct_under(given)
 
-    def _direct_under(self, scenario: Scenario | None) -> DirectMarginals:
-        return DirectMarginals(
-            self.network,
-            self.transforms,
-            self.calendar,
-            self.process,
-            scenario,
-            threads=self.threads,
+    def _direct_under(self, scenario: Scenario | None) -> EnsembleMarginals:
+        return EnsembleMarginals(
+            [
+                DirectMarginals(
+                    member.network,
+                    member.transforms,
+                    self.calendar,
+                    self.process,
+                    scenario,
+                    threads=self.threads,
+                )
+                for member in self.members
+            ]
         )
 
-    def _rollout(self, draws: Draws) -> Rollout:
-        return Rollout(
-            self.network,
-            self.calendar,
-            self.process,
-            RolloutOptions(
-                n_paths=draws.n_paths,
-                seed=draws.seed,
-                scenario=self.scenario(draws.scenario),
-                rhythm=self.transforms.rhythm,
-                light=self.rollout == "light",
-                precision=self.precision,
-            ),
+    def _rollout(self, draws: Draws) -> EnsembleRollout:
+        options = RolloutOptions(
+            n_paths=draws.n_paths,
+            seed=draws.seed,
+            scenario=self.scenario(draws.scenario),
+            rhythm=self.transforms.rhythm,
+            light=self.rollout == "light",
+            precision=self.precision,
+            n_members=len(self.members),
+        )
+        return EnsembleRollout(
+            tuple(
+                Rollout(member.network, self.calendar, self.process, replace(options, member=k))
+                for k, member in enumerate(self.members[: draws.n_paths])
+            )
         )
 
     def simulate(
@@ -366,7 +386,7 @@ class Forecaster:
             seed=draws.seed,
             last_training_year=int(self.bundle.config["until"]),
         )
-        macro_futures = self._rollout(draws).macro_futures
+        macro_futures = self._rollout(draws).rollouts[0].macro_futures
         blocks = self.blocks(panel, draws, to_horizon=None, progress=progress)
         for block in simulator.simulate_blocks(blocks, macro_futures, self.threads):
             yield block.until(to_age)

@@ -16,7 +16,7 @@ from saga.schema import MAX_AGE, MIN_AGE
 if TYPE_CHECKING:
     from saga.macro.scenarios import ScenarioSource
 
-CalibrationMethod = Literal["sets", "cqr"]
+CalibrationMethod = Literal["sets", "cqr", "cv+"]
 OnError = Literal["fail", "drop"]
 Precision = Literal["float32", "bfloat16"]
 Product = Literal["forecasts", "lifetimes", "paths"]

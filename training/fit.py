@@ -31,7 +31,7 @@ from saga.attention import head_diversity
 from saga.bundle import Bundle, BundleContents, write_bundle
 from saga.data.origins import cut, last_year
 from saga.data.panel import Panel
-from saga.data.split import SPLIT_SHARES, persons_of
+from saga.data.split import SPLIT_SHARES, Shares, persons_of
 from saga.errors import InputError, Problem, UsageError
 from saga.features.calendar import Calendar
 from saga.features.sequences import encode
@@ -89,6 +89,7 @@ def train(
     seed: int = 0,
     until: int | None = None,
     validation: Sequence[str] | None = None,
+    shares: Shares = SPLIT_SHARES,
     run: RunOptions | None = None,
 ) -> Bundle:
     """Train a network on the panel and write it as the bundle `out`.
@@ -106,6 +107,7 @@ def train(
             forward evaluation.
         validation: persons whose loss decides when training stops and which weights are kept;
             all other persons are training persons. By default both come from the panel's split.
+        shares: shares of the panel's split.
         run: how the run is started.
 
     Raises:
@@ -128,6 +130,7 @@ def train(
             "panel": panel.digest,
             "macro": panel.meta.macro,
             "validation": None if validation is None else sorted(validation),
+            "shares": list(shares.values()),
         },
     )
     if run.resume:
@@ -136,7 +139,7 @@ def train(
         folder.begin()
 
     seed_run(seed)
-    prepared = prepare(panel, settings, seed, validation)
+    prepared = prepare(panel, settings, seed, validation, shares)
     data, network = prepared.data, prepared.network
     module = ForecastModule(network, settings)
     best = ModelCheckpoint(
@@ -173,7 +176,7 @@ def train(
         split={
             "panel_id": panel.meta.panel_id,
             "scheme": "person" if validation is None else "given",
-            "shares": [round(100 * share) for share in SPLIT_SHARES.values()],
+            "shares": [round(100 * share) for share in shares.values()],
         },
         weights=dict(network.state_dict()),
         metrics={"training": asdict(report)},
@@ -200,15 +203,19 @@ def _check_resumable(folder: RunFolder) -> None:
 
 
 def prepare(
-    panel: Panel, settings: TrainConfig, seed: int, validation: Sequence[str] | None = None
+    panel: Panel,
+    settings: TrainConfig,
+    seed: int,
+    validation: Sequence[str] | None = None,
+    shares: Shares = SPLIT_SHARES,
 ) -> Preparation:
     """Split the persons, fit transforms on training persons, encode, build the network.
 
-    `validation` names the validation persons, see `train`. Raises InputError if there are no
-    training or no validation persons.
+    `validation` names the validation persons, and `shares` the split, see `train`. Raises
+    InputError if there are no training or no validation persons.
     """
     if validation is None:
-        training, validating = persons_of(panel, "train"), persons_of(panel, "validation")
+        training, validating = (persons_of(panel, part, shares) for part in ("train", "validation"))
     else:
         held_out = set(validation)
         validating = sorted(held_out)

@@ -13,7 +13,7 @@ from calibration.adaptive.issued_intervals import collect_intervals
 from calibration.adaptive.ledger import Ledger, RecordCounts, SettlementReport
 from saga.data.origins import Origins, history, last_year, origins_at, realised_earnings
 from saga.data.panel import Panel
-from saga.data.split import persons_of
+from saga.data.split import persons_of, shares_of
 from saga.errors import InputError, Problem, UsageError
 from saga.forecast_checks import check_panel
 from saga.forecaster import Forecaster, Progress
@@ -74,7 +74,7 @@ def apply_delivery(
             [Problem("uncalibrated", "It has no thresholds to move", fix)],
         )
     digest, end = split.bundle.digest, last_year(panel)
-    people = panel.only(persons_of(panel, "calibration"))
+    people = panel.only(persons_of(panel, "calibration", shares_of(split.bundle.split)))
     newest = _sample_origins(people, end, n_persons)
     if not len(newest):
         fix = "Give a panel with some hundreds of persons."

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.fit.covariate_shift import DEFAULT_GROUPINGS, Target, labels_of
+from calibration.fit.cross_fitting import fit_cross_fitted
 from calibration.fit.drift import fit_drift
 from calibration.fit.split_conformal import MIN_MAP_PERSONS, fit_calibration, in_map_fold
 from calibration.fit.thresholds import fit_thresholds
@@ -19,7 +20,7 @@ from saga.conformal.calibrator import Calibrator
 from saga.data.groups import Grouping, reduce_to_profile
 from saga.data.origins import Origins, cut, draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
-from saga.data.split import persons_of
+from saga.data.split import FOLDS_SCHEME, assign_folds, persons_of, shares_of
 from saga.distributions import Marginals
 from saga.errors import InputError, Problem, UsageError
 from saga.files.bundle_folder import check_replaceable
@@ -38,7 +39,8 @@ class CalibrationOptions:
 
     Attributes:
         method: "sets": maps, prediction sets, limits, path bands, present values. "cqr": the
-            paper's intervals only.
+            paper's intervals only. "cv+": cross-fitted intervals of a bundle with members, which
+            has no other method. None: "cv+" with members, else "sets".
         n_paths: Paths per person, for present values.
         seed: Key of origins, folds and paths.
         map_persons: Persons of the map fold that a map needs; with fewer the raw forecast is used.
@@ -48,7 +50,7 @@ class CalibrationOptions:
         target_by: Groups that describe a target population, the most important first.
     """
 
-    method: CalibrationMethod = "sets"
+    method: CalibrationMethod | None = None
     n_paths: int = 200
     seed: int = 0
     map_persons: int = MIN_MAP_PERSONS
@@ -92,17 +94,19 @@ def calibrate_bundle(
             an option belongs to the other method.
     """
     options = options or CalibrationOptions()
-    _check_method(options, target)
     forecaster = Forecaster.load(bundle, workers=workers, rollout=options.rollout)
+    n_members = len(forecaster.members)
+    method: CalibrationMethod = options.method or ("cv+" if n_members > 1 else "sets")
+    _check_method(method, n_members, options, target)
     if options.until is not None:
         panel = cut(panel, options.until)
     destination = bundle if out is None else out
     check_replaceable(destination)
-    sample = _draw_sample(panel, options.seed)
+    sample = _draw_sample(panel, options.seed, forecaster.bundle)
     realised = forecaster.realised_macro(panel, sample.end)
     forecasts = _Forecasts(forecaster, realised, options, progress)
     summary: dict[str, Any] = {
-        "method": options.method,
+        "method": method,
         "persons": int((~np.isnan(sample.outcomes)).any(1).sum()),
         "paths": options.n_paths,
         "seed": options.seed,
@@ -111,7 +115,10 @@ def calibrate_bundle(
         "until": sample.end,
         "panel_id": panel.meta.panel_id,
     }
-    if options.method == "cqr":
+    if method == "cv+":
+        folds = assign_folds(panel.meta.panel_id, sample.origins.person_id.tolist(), n_members)
+        calibrator = fit_cross_fitted(forecasts.marginals(sample.records), sample.outcomes, folds)
+    elif method == "cqr":
         from calibration.fit.cqr import fit_cqr  # imports MAPIE and scikit-learn
 
         calibrator = fit_cqr(forecasts.marginals(sample.records), sample.outcomes)
@@ -176,16 +183,24 @@ class _Forecasts:
         )
 
 
-def _draw_sample(panel: Panel, seed: int) -> _Sample:
-    """One keyed origin for each calibration person; InputError if there is no such person."""
-    chosen = persons_of(panel, "calibration")
+def _draw_sample(panel: Panel, seed: int, bundle: Bundle) -> _Sample:
+    """One keyed origin for each calibration person; InputError if there is no such person.
+
+    In a bundle with folds, these are all persons except the test persons.
+    """
+    shares = shares_of(bundle.split)
+    in_folds = bundle.split["scheme"] == FOLDS_SCHEME
+    chosen = persons_of(panel, "train" if in_folds else "calibration", shares)
     if not chosen:
         fix = "Give a panel with some hundreds of persons."
         raise InputError(
             "There is nobody to calibrate on.",
             [Problem("too-few-persons", "No calibration persons in the panel", fix)],
         )
-    people, grouping = panel.only(chosen), Grouping.fit(panel.only(persons_of(panel, "train")))
+    people, grouping = (
+        panel.only(chosen),
+        Grouping.fit(panel.only(persons_of(panel, "train", shares))),
+    )
     end = last_year(panel)
     origins = draw_origins(people, max_horizon=MAX_HORIZON, seed=seed, end=end)
     records = history(people, origins)
@@ -275,13 +290,21 @@ def _target_weights(
     }
 
 
-def _check_method(options: CalibrationOptions, target: Panel | None) -> None:
-    """Raise UsageError if an option of the nested sets is given with another method."""
-    if options.method == "sets":
+def _check_method(
+    method: CalibrationMethod, n_members: int, options: CalibrationOptions, target: Panel | None
+) -> None:
+    """Raise UsageError for a method or an option that the bundle or the method does not have."""
+    if (method == "cv+") != (n_members > 1):
+        raise UsageError(
+            "A bundle with members has cross-fitted intervals only. Leave --method out."
+            if n_members > 1
+            else "Method cv+ needs a bundle with members. Train it with `saga train --folds 5`."
+        )
+    if method == "sets":
         return
     set_options = {"--profiles": options.profiles, "--target": target is not None}
     for name in (name for name, is_set in set_options.items() if is_set):
         problem = Problem(
             "calibration-method", f"{name} is an option of nested sets", "Leave it out"
         )
-        raise UsageError(f"Method {options.method} has one threshold for everybody", [problem])
+        raise UsageError(f"Method {method} has the same rule for everybody", [problem])

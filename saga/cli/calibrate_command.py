@@ -38,12 +38,14 @@ def calibrate(
     panel: options.Panel,
     out: options.OutBundle = None,
     method: Annotated[
-        CalibrationMethod,
+        CalibrationMethod | None,
         typer.Option(
             help="sets: nested sets from recalibrated forecasts. cqr: the paper's method, "
-            "conformalised quantile regression with one threshold per horizon."
+            "conformalised quantile regression with one threshold per horizon. cv+: cross-fitted "
+            "sets, for bundles of `saga train --folds`.",
+            show_default="cv+ if the bundle has members, else sets",
         ),
-    ] = "sets",
+    ] = None,
     paths: options.Paths = 200,
     seed: options.Seed = 0,
     map_persons: Annotated[
@@ -158,7 +160,7 @@ def calibrate(
         "bundle": calibrated.digest,
         "reach": {f"{coverage:g}": years for coverage, years in reach.items()},
         "calibration": calibrated.calibration_digest,
-        "method": method,
+        "method": calibrated.metrics["calibration"]["method"],
         "parents": calibrated.manifest["parents"],
         "split": split,
     }

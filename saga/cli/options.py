@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from saga import requests
+from saga.data.split import Part, parse_shares
 from saga.errors import UsageError
 from saga.schema import PRICE_YEAR
 
@@ -208,6 +209,11 @@ def parse_latent_years(text: str) -> tuple[int, ...]:
     if not text:
         return ()
     return tuple(_integers(text, "--latent-years", "Write years, such as 2002,2012."))
+
+
+def parse_split_shares(text: str) -> dict[Part, float]:
+    """`60,10,20,10` as the shares of the parts of the split."""
+    return parse_shares(_integers(text, "--shares", "Write per cent, such as 60,10,20,10."))
 
 
 def _integers(text: str, option: str, fix: str) -> list[int]:

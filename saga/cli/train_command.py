@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from saga.cli import console, options
 from saga.cli.inputs import command_line, read_persons
+from saga.data.split import SPLIT_SHARES, persons_of
+from saga.errors import UsageError
 from saga.requests import check_seed
+
+if TYPE_CHECKING:
+    from saga.bundle import Bundle
+
+_ENOUGH = 200  # half are the threshold fold; ten of these must lie beyond a 90 % interval
 
 
 def train(
@@ -22,6 +30,20 @@ def train(
     until: Annotated[
         int | None, typer.Option(help="Fit on the years up to this one, to evaluate on later ones.")
     ] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            help="Train this many members, each without one fold of the persons. For panels with "
+            "too few persons to keep some for calibration."
+        ),
+    ] = None,
+    shares: Annotated[
+        str | None,
+        typer.Option(
+            help="Per cent of training, validation, calibration and test persons.",
+            show_default="70,10,10,10",
+        ),
+    ] = None,
     seed: options.Seed = 0,
     split: options.Split = "person",
     mapping: options.Mapping = None,
@@ -32,22 +54,41 @@ def train(
 ) -> None:
     """Train a model on a panel's training persons and write it as a bundle."""
     from training.fit import train as run_training
+    from training.folds import train_folds
     from training.harness import RunOptions
 
+    if folds is not None and shares is not None:
+        raise UsageError("With --folds, nobody is kept for calibration. Leave --shares out.")
+    divided = SPLIT_SHARES if shares is None else options.parse_split_shares(shares)
     persons = read_persons(panel, mapping, prices, on_error, rejected)
-    bundle = run_training(
-        persons,
-        out,
-        config=config,
-        seed=check_seed(seed),
-        until=until,
-        run=RunOptions(
-            resume=resume,
-            devices=devices,
-            command=command_line(ctx),
-            progress=console.is_watched(quiet=as_json),
-        ),
+    run = RunOptions(
+        resume=resume,
+        devices=devices,
+        command=command_line(ctx),
+        progress=console.is_watched(quiet=as_json),
     )
+    check_seed(seed)
+    if folds is not None:
+        bundle = train_folds(
+            persons,
+            out,
+            folds,
+            config=config,
+            seed=seed,
+            until=until,
+            run=run,
+            progress=None if as_json else partial(_note_member, folds),
+        )
+    else:
+        n_calibration = len(persons_of(persons, "calibration", divided))
+        if n_calibration < _ENOUGH:
+            console.note(
+                f"{n_calibration} calibration persons are too few for 90 % intervals: about "
+                f"{_ENOUGH} are needed. --folds 5 calibrates on all persons."
+            )
+        bundle = run_training(
+            persons, out, config=config, seed=seed, until=until, shares=divided, run=run
+        )
     report = {
         "out": out,
         "bundle": bundle.digest,
@@ -59,4 +100,12 @@ def train(
         f"Wrote {out}: {bundle.parameters:,} parameters, digest {bundle.digest[:12]}.",
         report,
         as_json=as_json,
+    )
+
+
+def _note_member(n_members: int, k: int, member: Bundle) -> None:
+    report = member.metrics["training"]
+    console.note(
+        f"Member {k + 1} of {n_members}: {report['steps']:,} steps in {report['seconds']:,.0f} s, "
+        f"validation log score {report['validation_nll']:.4f}."
     )

@@ -10,6 +10,8 @@ Every figure is an average over persons. Each row is of one kind; unused columns
 - THRESHOLD_KINDS: as "threshold", for all persons; present values are those of `knot` paths.
 - "drift": `value` is the deviation of coverage `level` in `n` past origin years.
 - "cqr": as "threshold", in SEK; the only kind if the method is "cqr".
+- "fold": `value` scores of the fold `split` are at or above `knot`, for sets of coverage `level` or
+  for another kind of limit (`group`); the only kind if the method is "cv+".
 
 `n` is the number of persons, and `split` their fold: "A" is the map fold, "B" the threshold fold.
 """
@@ -26,6 +28,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.conformal.cross_fitted import FoldCounts
 from saga.conformal.recalibration import Cell
 from saga.data.groups import Grouping
 from saga.errors import BundleError, Problem
@@ -37,6 +40,7 @@ Thresholds = Mapping[float, float | None]  # coverage -> q
 _Row = tuple[str, int | None, str, float | None, float | None, float | None, int | None, str | None]
 
 ALL = "all"  # the group of all persons
+FOLD, SET = "fold", "set"  # the kind of rows with fold counts, and their group for sets of a year
 THRESHOLD_KINDS: tuple[ThresholdKind, ...] = get_args(ThresholdKind)
 SCHEMA: dict[str, pl.DataType] = {
     "kind": pl.String(),
@@ -81,7 +85,9 @@ class Calibration:
             and the number of those years.
         method: With "cqr" thresholds are SEK added to both quantiles
             (`saga.conformal.quantile_intervals`), cells are those of all persons, and other fields
-            are empty.
+            are empty. With "cv+" there are only fold counts.
+        fold_counts: (kind, horizon, coverage) -> counts of scores by fold. The kind is "set" or one
+            of THRESHOLD_KINDS, whose scores do not depend on the coverage, which is then 0.
     """
 
     cells: Mapping[tuple[int, str], Cell]
@@ -92,6 +98,7 @@ class Calibration:
     extrapolated: bool = False
     drift: Mapping[tuple[int, float], tuple[float, int]] = field(default_factory=dict)
     method: CalibrationMethod = "sets"
+    fold_counts: Mapping[tuple[str, int, float], FoldCounts] = field(default_factory=dict)
 
     def to_table(self) -> pl.DataFrame:
         """The calibration table."""
@@ -101,6 +108,11 @@ class Calibration:
             for key, cell in cells:
                 fitted = KindThresholds(cell.thresholds, cell.n_threshold)
                 rows += _threshold_rows("cqr", key, fitted, "AB")
+            return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+        if self.method == "cv+":
+            rows = [
+                row for key, c in sorted(self.fold_counts.items()) for row in _fold_rows(key, c)
+            ]
             return pl.DataFrame(rows, schema=SCHEMA, orient="row")
         if self.grouping is not None:
             rows += self.grouping.rows()
@@ -140,6 +152,15 @@ class Calibration:
             by_cell = table.partition_by("horizon", "group", as_dict=True)
             cells = {key: cqr_cell(_read_thresholds(part)) for key, part in by_cell.items()}
             return cls(cells, method="cqr")
+        if calibration_method(table) == "cv+":
+            by_kind = table.with_columns(pl.col("level").fill_null(0.0)).partition_by(
+                "group", "horizon", "level", as_dict=True, maintain_order=True
+            )
+            counts = {
+                (kind, h, share): _read_fold_counts(part)
+                for (kind, h, share), part in by_kind.items()
+            }
+            return cls({}, method="cv+", fold_counts=counts)
         parts = table.partition_by("kind", "horizon", "group", as_dict=True)
         cells = _read_cells(parts)
         if not cells:
@@ -184,7 +205,9 @@ def calibration_method(table: pl.DataFrame | None) -> CalibrationMethod | None:
     """
     if table is None:
         return None
-    return "cqr" if set(table["kind"]) == {"cqr"} else "sets"
+    methods: dict[str, CalibrationMethod] = {"cqr": "cqr", FOLD: "cv+"}
+    kinds = set(table["kind"])
+    return methods.get(kinds.pop(), "sets") if len(kinds) == 1 else "sets"
 
 
 def cqr_cell(fitted: KindThresholds) -> Cell:
@@ -205,6 +228,26 @@ def _threshold_rows(
         (kind, *cell, coverage, fitted.n_paths, q, fitted.n, fold)
         for coverage, q in sorted(fitted.thresholds.items())
     ]
+
+
+def _fold_rows(key: tuple[str, int, float], fold_counts: FoldCounts) -> list[_Row]:
+    (kind, horizon, coverage), level = key, key[2] or None
+    rows: list[_Row] = []
+    for k, n in enumerate(fold_counts.n):
+        points: list[tuple[float | None, float | None]] = [(None, None)]  # too few persons
+        if fold_counts.knots:
+            points = list(zip(fold_counts.knots[k], fold_counts.counts[k], strict=True))
+        rows += [(FOLD, horizon, kind, level, x, y, n, str(k)) for x, y in points]
+    return rows
+
+
+def _read_fold_counts(rows: pl.DataFrame) -> FoldCounts:
+    folds = rows.partition_by("split", maintain_order=True)
+    n = tuple(int(fold["n"][0]) for fold in folds)
+    if rows["knot"].null_count():
+        return FoldCounts((), (), n)
+    knots, counts = ([fold[name].to_numpy() for fold in folds] for name in ("knot", "value"))
+    return FoldCounts(tuple(knots), tuple(counts), n)
 
 
 def _of_kind(table: pl.DataFrame, kind: str) -> pl.DataFrame:

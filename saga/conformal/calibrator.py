@@ -10,7 +10,7 @@ few. Groups, which may overlap, shift its threshold.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -18,8 +18,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from saga.conformal.calibration_table import ALL, Calibration, ThresholdKind
-from saga.conformal.prediction_sets import set_ends
+from saga.conformal.calibration_table import ALL, SET, Calibration, ThresholdKind
+from saga.conformal.cross_fitted import FoldCounts, Scorer, cross_fitted_sets
+from saga.conformal.prediction_sets import set_ends, set_scores
 from saga.conformal.quantile_intervals import conformalised_intervals
 from saga.conformal.recalibration import Cell
 from saga.data.groups import Labels, pair_groupings
@@ -39,6 +40,7 @@ MONDRIAN = ("profile", "quintile")
 # With fewer persons, rounding makes a threshold noticeably larger. The report warns of this,
 # and groups have no cells.
 MIN_CELL_PERSONS = 1_000
+CROSS_FITTED = "cross-fitted"  # the cell of sets that use the scores of all folds
 _MAX_SHIFTED = 0.999  # shifts raise no threshold above it: beyond 1 there is no finite set
 
 REASONS: dict[str, str] = {
@@ -48,6 +50,9 @@ REASONS: dict[str, str] = {
     "conditions have not changed since then.",
     "extrapolated": "Not guaranteed: no outcome was observed this far ahead, or none under such a "
     "scenario. The nearest threshold is used.",
+    "cross-fitted": "Cross-fitted (CV+) on persons whom a member has not seen. Coverage 1 - a holds "
+    "about in practice, and at least 1 - 2a less a small term is guaranteed, if this person is "
+    "exchangeable with them and conditions have not changed since then.",
     "none": "No interval: there are too few calibration persons, no finite interval has this "
     "coverage, the person is past age 64, or the calibration method has no interval of this kind.",
 }
@@ -63,7 +68,9 @@ def is_shifted(cell: str) -> bool:
 
 def reason(guarantee: str, cell: str = ALL) -> str:
     """What stands behind an interval with this `guarantee`, calibrated on persons of `cell`."""
-    if cell in ("", ALL) or guarantee == "none":
+    if cell == CROSS_FITTED and guarantee == "assumption":
+        return REASONS[CROSS_FITTED]
+    if cell in ("", ALL, CROSS_FITTED) or guarantee == "none":
         return REASONS[guarantee]
     return f"{REASONS[guarantee]} Calibrated on persons with {cell.replace('=', ' ')}."
 
@@ -74,7 +81,8 @@ class Intervals:
 
     Arrays (n, H, L) in real SEK, one L per `coverage`. `lower` and `upper` are NaN if `guarantee`
     is "none", and 0 if the set is {0} alone. `cell` (n, H) names the persons whose outcomes were
-    used: "all", a group such as "quintile=2", or "" without interval.
+    used: "all", "cross-fitted" (all, each by the member that has not seen the person), a group such
+    as "quintile=2", or "" without interval.
     """
 
     coverage: tuple[float, ...]
@@ -134,7 +142,9 @@ class Calibrator(Calibration):
     @cached_property
     def coverage(self) -> tuple[float, ...]:
         """Coverage for which thresholds were fitted, ascending."""
-        return tuple(sorted({share for cell in self.cells.values() for share in cell.thresholds}))
+        fitted = {share for cell in self.cells.values() for share in cell.thresholds}
+        fitted |= {share for kind, _, share in self.fold_counts if kind == SET}
+        return tuple(sorted(fitted))
 
     @property
     def has_sets(self) -> bool:
@@ -151,6 +161,10 @@ class Calibrator(Calibration):
     def furthest_horizons(self) -> dict[float, int]:
         """Coverage -> furthest horizon with a threshold fitted on all persons; 0 without one."""
         furthest = dict.fromkeys(self.coverage, 0)
+        if self.method == "cv+":
+            for _, h, coverage in sorted(key for key in self.fold_counts if key[0] == SET):
+                if self.counts_at(SET, h, coverage)[0] is not None:
+                    furthest[coverage] = h
         for (h, group), cell in self.cells.items():
             for coverage, q in cell.thresholds.items():
                 if group == ALL and q is not None:
@@ -203,6 +217,49 @@ class Calibrator(Calibration):
 
     def _guarantee(self, observed: bool) -> Guarantee:
         return "assumption" if observed and not self.extrapolated else "extrapolated"
+
+    def counts_at(
+        self, kind: str, horizon: int, coverage: float
+    ) -> tuple[FoldCounts | None, Guarantee]:
+        """The fold counts for a set at a horizon (or number of years), and its guarantee.
+
+        The rules are those of `cell_threshold`.
+        """
+        share = coverage if kind == SET else 0.0
+        fitted = [
+            (h, counts)
+            for (fitted_kind, h, fitted_share), counts in sorted(self.fold_counts.items())
+            if (fitted_kind, fitted_share) == (kind, share) and h <= horizon
+        ]
+        if not fitted or not all(counts.has_sets(coverage) for _, counts in fitted):
+            return None, "none"
+        h, counts = fitted[-1]
+        return counts, self._guarantee(h == horizon)
+
+    def cross_fitted(
+        self, kind: str, marginals: Marginals, scorer: Callable[[float], Scorer], years: int = 0
+    ) -> Intervals:
+        """Cross-fitted sets of one kind, for all fitted coverages.
+
+        Args:
+            kind: "set" or a kind of limit.
+            marginals: Recalibrated marginals with those of the members.
+            scorer: The scores of the kind for a coverage.
+            years: Number of years of path bands; 0: each horizon has counts of its own.
+        """
+        horizons = [years or h + 1 for h in range(marginals.n_horizons)]
+        fitted = [[self.counts_at(kind, h, share) for h in horizons] for share in self.coverage]
+        lower, upper, zero = cross_fitted_sets(
+            marginals,
+            [scorer(share) for share in self.coverage],
+            [[counts for counts, _ in by_horizon] for by_horizon in fitted],
+            self.coverage,
+            bounded=kind != "at_least",
+        )
+        guarantee = np.array([[g for _, g in by_horizon] for by_horizon in fitted], dtype="<U13")
+        guarantee = np.where(np.isnan(lower), "none", guarantee.T)
+        cell = np.where((guarantee != "none").any(axis=2), CROSS_FITTED, "").astype(np.str_)
+        return Intervals(self.coverage, lower, upper, zero, guarantee, cell)
 
     def candidate_cells(
         self, marginals: Marginals
@@ -321,7 +378,8 @@ class Calibrator(Calibration):
                 if cell is not None:
                     for values in (cdf, p_zero):
                         values[rows, h] = np.interp(values[rows, h], cell.knots, cell.values)
-        return replace(marginals, cdf=cdf, p_zero=p_zero, recalibrated=True)
+        members = tuple(replace(member, recalibrated=True) for member in marginals.members)
+        return replace(marginals, cdf=cdf, p_zero=p_zero, recalibrated=True, members=members)
 
     def intervals(self, marginals: Marginals, coverage: Sequence[float]) -> Intervals:
         """Prediction sets of recalibrated marginals for each of `coverage`, nested.
@@ -335,6 +393,8 @@ class Calibrator(Calibration):
             return Intervals.none(marginals, coverage)
         if self.method == "cqr":
             return self._quantile_intervals(marginals, coverage)
+        if self.method == "cv+":
+            return self.cross_fitted(SET, marginals, _set_scorer).at(columns)
         shape = (*marginals.p_zero.shape, len(self.coverage))
         q, guarantee = np.full(shape, np.nan), np.full(shape, "none", dtype="<U13")
         cell, memberships = np.full(shape[:2], "", dtype="<U40"), self.memberships(marginals)
@@ -361,6 +421,10 @@ class Calibrator(Calibration):
         zero = has_interval & (lower <= 0)
         every = Intervals(self.coverage, lower, upper, zero, guarantee, cells)
         return every.at(self.coverage_columns(coverage))
+
+
+def _set_scorer(coverage: float) -> Scorer:
+    return lambda member, amounts: set_scores(member, amounts, coverage)
 
 
 def members_of(groups: Labels, rows: NDArray[np.int64]) -> Members:

@@ -6,7 +6,7 @@ it, as in `saga.conformal.prediction_sets`. Thresholds are fitted on the thresho
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from saga.conformal.calibration_table import ThresholdKind
 from saga.conformal.calibrator import Calibrator
+from saga.conformal.cross_fitted import Scorer
 from saga.distributions import Marginals
 
 Array = NDArray[np.float64]
@@ -47,7 +48,7 @@ def limit_scores(
     """
     marginals.require_recalibrated()
     below = marginals.probability(outcomes)
-    given_positive = _given_positive(below, marginals.p_zero)
+    given_positive = _given_positive(below, marginals.zero_beside(outcomes))
     # Zero is below every upper limit, and above a lower limit of zero.
     at_most, at_least = np.where(outcomes == 0, 0.0, below), below
     if uniforms is not None:
@@ -68,6 +69,8 @@ def one_sided_limits(
     """
     marginals.require_recalibrated()
     columns = calibrator.coverage_columns(coverage)
+    if calibrator.method == "cv+":
+        return _cross_fitted_limits(calibrator, marginals, columns)
     shape = (*marginals.p_zero.shape, len(coverage))
     if not calibrator.has_sets:
         missing, none = np.full(shape, np.nan), np.full(shape, "none", dtype="<U13")
@@ -90,6 +93,27 @@ def one_sided_limits(
     guarantee["at_least"][np.isnan(at_least)] = "none"
     guarantee["positive"][np.isnan(lower)] = "none"
     return Limits(at_least, at_most, lower, upper, guarantee["at_least"], guarantee["positive"])
+
+
+def _cross_fitted_limits(
+    calibrator: Calibrator, marginals: Marginals, columns: Sequence[int]
+) -> Limits:
+    kinds: tuple[ThresholdKind, ...] = ("at_least", "at_most", "positive")
+    least, most, positive = (
+        calibrator.cross_fitted(kind, marginals, _limit_scorer(kind)).at(columns) for kind in kinds
+    )
+    return Limits(
+        least.lower,
+        most.upper,
+        positive.lower,
+        positive.upper,
+        np.where(most.guarantee == "none", "none", least.guarantee),
+        positive.guarantee,
+    )
+
+
+def _limit_scorer(kind: ThresholdKind) -> Callable[[float], Scorer]:
+    return lambda _: lambda member, amounts: limit_scores(member, amounts)[kind]
 
 
 def _given_positive(below: Array, p_zero: NDArray[np.floating]) -> Array:

@@ -59,6 +59,8 @@ def band_intervals(
     columns = calibrator.coverage_columns(coverage)
     years = min(years, marginals.n_horizons)
     exists = marginals.exists[:, :years]
+    if calibrator.method == "cv+":
+        return _cross_fitted_bands(calibrator, marginals.first(years), coverage)
     shape = (*exists.shape, len(coverage))
     q, guarantee = np.full(shape, np.nan), np.full(shape, "none", dtype="<U13")
     years_left = exists.sum(axis=1)
@@ -71,3 +73,25 @@ def band_intervals(
     lower, upper, zero = central_ends(marginals.first(years), q)
     guarantee[np.isnan(lower)] = "none"
     return Intervals(tuple(coverage), lower, upper, zero, guarantee, np.full(shape[:2], ""))
+
+
+def _cross_fitted_bands(
+    calibrator: Calibrator, marginals: Marginals, coverage: Sequence[float]
+) -> Intervals:
+    """Path bands from the scores of all folds; all horizons are on the same scale.
+
+    The band of a year contains the amounts that some path with p > 1 - coverage takes in the year.
+    """
+    columns = calibrator.coverage_columns(coverage)
+    years_left = marginals.exists.sum(axis=1)
+    bands = Intervals.none(marginals, coverage)
+    lower, upper = bands.lower.copy(), bands.upper.copy()
+    zero, guarantee, cell = bands.includes_zero.copy(), bands.guarantee.astype("<U13"), bands.cell
+    for n_years in np.unique(years_left[years_left > 0]).tolist():
+        rows = np.flatnonzero(years_left == n_years)
+        block = marginals.take(rows).first(n_years)
+        sets = calibrator.cross_fitted("band", block, lambda _: central_scores, n_years).at(columns)
+        at = np.ix_(rows, np.arange(n_years))
+        lower[at], upper[at], zero[at] = sets.lower, sets.upper, sets.includes_zero
+        guarantee[at] = sets.guarantee
+    return Intervals(tuple(coverage), lower, upper, zero, guarantee, cell)

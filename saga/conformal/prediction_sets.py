@@ -44,7 +44,7 @@ def set_scores(
     would make the sets of all others too small. No score gets smaller, so coverage is kept.
     """
     less = probability_of_less(marginals, outcomes)
-    scores = scores_of(less, marginals.p_zero, coverage)
+    scores = scores_of(less, marginals.zero_beside(outcomes), coverage)
     if uniforms is not None:
         is_inside = (outcomes == 0) & starts_at_zero(marginals.p_zero, coverage)
         scores = np.where(is_inside, uniforms * marginals.p_zero, scores)
@@ -61,7 +61,7 @@ def probability_of_less(marginals: Marginals, outcomes: Array) -> Array:
 
 
 def scores_of(less: Array, p_zero: NDArray[np.floating], coverage: float) -> Array:
-    """Scores of outcomes from `probability_of_less` and `p_zero`, arrays of one shape."""
+    """Scores of outcomes from `probability_of_less` and `p_zero`, of shapes that broadcast."""
     return np.where(starts_at_zero(p_zero, coverage), less, np.abs(2 * less - 1))
 
 
@@ -95,7 +95,11 @@ def central_scores(marginals: Marginals, outcomes: Array) -> Array:
     """
     below = marginals.probability(outcomes)
     return (
-        np.where(outcomes == 0, np.maximum(1 - 2 * marginals.p_zero, 0.0), np.abs(2 * below - 1))
+        np.where(
+            outcomes == 0,
+            np.maximum(1 - 2 * marginals.zero_beside(outcomes), 0.0),
+            np.abs(2 * below - 1),
+        )
         + 0 * below
     )
 

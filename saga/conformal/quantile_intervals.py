@@ -17,6 +17,7 @@ from saga.requests import CalibrationMethod
 METHODS: dict[CalibrationMethod, str] = {
     "sets": "prediction sets from recalibrated forecasts, thresholds by group",
     "cqr": "conformalised quantile regression, one threshold per horizon for everybody",
+    "cv+": "cross-fitted prediction sets, from members that have not seen the person",
 }
 Array = NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""The person split: persons for training, validation, calibration and tests.
+"""The person split: persons for training, validation, calibration and tests, or folds.
 
 The part of a person is a hash of the register's name and the person's id. It does not change when
 persons or years are added, and all years of a person are in one part.
@@ -6,31 +6,72 @@ persons or years are added, and all years of a person are in one part.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from saga.data.panel import Panel
+from saga.errors import UsageError
 from saga.keyed_random import uniform_each
 
 Part = Literal["train", "validation", "calibration", "test"]
+Shares = Mapping[Part, float]
 SPLIT_SHARES: dict[Part, float] = {"train": 0.7, "validation": 0.1, "calibration": 0.1, "test": 0.1}
+FOLDS_SCHEME = "folds"  # in split.json: all persons except the test persons are in one of K folds
 
 
-def assign_parts(panel_id: str, person_ids: Iterable[str]) -> NDArray[np.str_]:
-    """The part of each person by SPLIT_SHARES, shape (n,)."""
-    upper = np.round(np.cumsum(list(SPLIT_SHARES.values())), 12)
+def assign_parts(
+    panel_id: str, person_ids: Iterable[str], shares: Shares = SPLIT_SHARES
+) -> NDArray[np.str_]:
+    """The part of each person by `shares`, shape (n,)."""
+    upper = np.round(np.cumsum(list(shares.values())), 12)
     position = uniform_each(map(str, person_ids), "split", panel_id)
-    return np.array(list(SPLIT_SHARES))[np.searchsorted(upper, position, side="right")]
+    return np.array(list(shares))[np.searchsorted(upper, position, side="right")]
 
 
-def persons_of(panel: Panel, part: Part) -> list[str]:
+def persons_of(panel: Panel, part: Part, shares: Shares = SPLIT_SHARES) -> list[str]:
     """The panel's persons of one part, sorted."""
     persons = panel.persons()
-    parts = assign_parts(panel.meta.panel_id, persons)
+    parts = assign_parts(panel.meta.panel_id, persons, shares)
     return [person for person, assigned in zip(persons, parts, strict=True) if assigned == part]
+
+
+def assign_folds(panel_id: str, person_ids: Iterable[str], n_folds: int) -> NDArray[np.int64]:
+    """The fold of each person, 0 to `n_folds` - 1, shape (n,).
+
+    Test persons have a fold too; they are left out by their part.
+    """
+    position = uniform_each(map(str, person_ids), "fold", panel_id)
+    return (position * n_folds).astype(np.int64)
+
+
+def parse_shares(percent: Iterable[int]) -> dict[Part, float]:
+    """Shares of the parts from whole per cent, in the order of `Part`.
+
+    Raises UsageError unless there are four that sum to 100, with training and validation persons,
+    and at least 10 % test persons: `saga evaluate` judges every bundle on the same persons.
+    """
+    numbers = list(percent)
+    if len(numbers) != 4 or sum(numbers) != 100 or min(numbers) < 0 or 0 in numbers[:2]:
+        raise UsageError(
+            f"--shares needs four whole per cent that sum to 100, not {numbers}: training, "
+            "validation, calibration and test persons. For example 60,10,20,10."
+        )
+    if numbers[3] < round(100 * SPLIT_SHARES["test"]):
+        raise UsageError(
+            f"--shares needs at least 10 per cent test persons, not {numbers[3]}: forecasts are "
+            "evaluated on them. For example 60,10,20,10."
+        )
+    return {part: number / 100 for part, number in zip(get_args(Part), numbers, strict=True)}
+
+
+def shares_of(split: Mapping[str, Any]) -> dict[Part, float]:
+    """The shares in a bundle's split.json; with folds, everybody but the test persons trains."""
+    return {
+        part: percent / 100 for part, percent in zip(get_args(Part), split["shares"], strict=True)
+    }
 
 
 def unseen_persons(panel: Panel, trained_on: str | None) -> Panel:

@@ -13,22 +13,37 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from multiprocessing import get_context
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from saga.features.sequences import Sequences
-from saga.simulation.rollout import Rollout
 from saga.simulation.worker_process import follow_parent
 
 Simulate = Callable[[NDArray[np.int64]], Iterator[NDArray[np.float32]]]
+Records = TypeVar("Records", contravariant=True)
+
+
+class Simulator(Protocol[Records]):
+    """A rollout of one network (`Rollout`) or of an ensemble (`EnsembleRollout`)."""
+
+    @property
+    def group_size(self) -> int:
+        """Number of persons to simulate together."""
+        ...
+
+    def simulate(
+        self, sequences: Records, persons: NDArray[np.int64], steps: NDArray[np.int64]
+    ) -> list[NDArray[np.float32]]:
+        """See `Rollout.simulate`."""
+        ...
 
 
 @contextmanager
 def simulation_pool(
-    rollout: Rollout,
-    sequences: Sequences,
+    rollout: Simulator[Records],
+    sequences: Records,
     steps: NDArray[np.int64],
     *,
     threads: int,
@@ -87,10 +102,10 @@ def single_threaded() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-_job: tuple[Rollout, Sequences]
+_job: tuple[Simulator[Any], Any]
 
 
-def _start_worker(rollout: Rollout, sequences: Sequences) -> None:
+def _start_worker(rollout: Simulator[Records], sequences: Records) -> None:
     global _job
     follow_parent()
     torch.set_num_threads(1)

@@ -62,6 +62,8 @@ class RolloutOptions:
         rhythm: Years per step, equal to the distance between records in training.
         light: Advance paths by the fast cell instead of the backbone.
         precision: Precision of products over paths (`saga.simulation.matmul`).
+        member: Number of the ensemble's member that advances these paths.
+        n_members: Number of members; path k follows member k mod `n_members`.
     """
 
     n_paths: int
@@ -70,6 +72,13 @@ class RolloutOptions:
     rhythm: int = 1
     light: bool = False
     precision: Precision = "float32"
+    member: int = 0
+    n_members: int = 1
+
+    @property
+    def path_numbers(self) -> NDArray[np.int64]:
+        """Numbers of the paths of the member."""
+        return np.arange(self.member, self.n_paths, self.n_members)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +104,8 @@ class Rollout:
         options: RolloutOptions,
     ) -> None:
         self.network, self.calendar, self.process = network, calendar, process
-        self.options, self.columns = options, fill_vectors(options.n_paths)
+        self.options, numbers = options, options.path_numbers
+        self.n_paths, self.columns = len(numbers), numbers[fill_vectors(len(numbers))]
         with torch.inference_mode():
             self.start_stepper, self.step_modules = choose_stepper(
                 network, light=options.light, precision=options.precision
@@ -137,7 +147,8 @@ class Rollout:
     ) -> list[NDArray[np.float32]]:
         """Real earnings after each person's last record, shapes (steps of the person, n_paths).
 
-        Earnings are zero from death on. The age at a last record may be at most 64 - steps.
+        The paths are those of the member. Earnings are zero from death on. The age at a last record
+        may be at most 64 - steps.
 
         Args:
             sequences: Records of the panel.
@@ -170,7 +181,7 @@ class Rollout:
         # Expanded to all paths, although equal, because products of few rows may round differently.
         x = stepper.hidden.expand(-1, len(self.columns), -1)
         alive = torch.ones(len(persons), len(self.columns), dtype=torch.bool)
-        earnings = [torch.empty(int(n), self.options.n_paths) for n in steps]
+        earnings = [torch.empty(int(n), self.n_paths) for n in steps]
         for start in range(0, years, rhythm):
             end, n = start + rhythm, int((steps > start).sum())
             u = self._uniforms(sequences.person_id[persons[:n]], origin[:n] + end)
@@ -182,7 +193,7 @@ class Rollout:
                 positive = positive & alive[:n]
                 simulated = torch.where(positive, torch.exp(z + wage), 0.0)
                 for i in range(int((steps > year).sum())):
-                    earnings[i][year] = simulated[i, : self.options.n_paths]
+                    earnings[i][year] = simulated[i, : self.n_paths]
             alive = alive[:n] & ~dead
             n_next = int((steps > end).sum())
             if n_next:

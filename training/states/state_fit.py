@@ -18,7 +18,7 @@ from pytorch_lightning.callbacks import Callback, ModelCheckpoint, Timer
 from saga.bundle import Bundle, replace_parts
 from saga.data.origins import cut
 from saga.data.panel import Panel
-from saga.data.split import persons_of
+from saga.data.split import persons_of, shares_of
 from saga.errors import UsageError
 from saga.files.bundle_folder import check_replaceable
 from saga.forecast_checks import check_money
@@ -71,7 +71,10 @@ def fit_state_network(
     _check_panel(panel, forecaster)
     until = int(bundle.config["until"])
     panel = cut(panel, until)
-    training, validating = (panel.only(persons_of(panel, part)) for part in ("train", "validation"))
+    shares = shares_of(bundle.split)
+    training, validating = (
+        panel.only(persons_of(panel, part, shares)) for part in ("train", "validation")
+    )
     if not len(training) or not len(validating):
         raise UsageError(
             "The panel has no training or no validation persons. "

@@ -1,0 +1,108 @@
+"""Cross-fitted calibration of an ensemble: each person is scored by a member that has not seen it.
+
+No map is fitted. A map would be fitted on the outcomes of all persons, so that the score of a
+calibration person would depend on the person's own outcome, and that of a new person would not;
+without exchangeable scores the proof fails (docs/method/cross-fitting.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.fit.split_conformal import NEIGHBOURS, check_persons
+from saga.conformal.calibration_table import SET
+from saga.conformal.calibrator import Calibrator
+from saga.conformal.cross_fitted import FoldCounts
+from saga.conformal.one_sided import limit_scores
+from saga.conformal.prediction_sets import central_scores, set_scores
+from saga.distributions import Marginals
+from saga.errors import UsageError
+from saga.requests import COVERAGE
+
+Array = NDArray[np.float64]
+
+
+def fit_cross_fitted(
+    marginals: Marginals,
+    outcomes: Array,
+    folds: NDArray[np.int64],
+    coverage: Sequence[float] = COVERAGE,
+) -> Calibrator:
+    """A calibrator of method "cv+" from raw marginals of persons with one origin each.
+
+    Args:
+        marginals: Raw marginals (n, H) with those of the K members.
+        outcomes: Realised earnings (n, H); NaN if unknown.
+        folds: The fold (n,) of each person; member k was fitted without the persons of fold k.
+        coverage: Stated coverages.
+
+    Raises:
+        UsageError: If shapes disagree, a person occurs twice, there are no members, or a coverage
+            is outside (0, 1).
+    """
+    check_persons(marginals, outcomes, coverage)
+    n_folds = len(marginals.members)
+    if not n_folds:
+        raise UsageError("Cross-fitting needs an ensemble. Train with `saga train --folds 5`.")
+    scores: dict[tuple[str, float], Array] = {}
+    for k, member in enumerate(marginals.members):
+        rows = np.flatnonzero(folds == k)
+        unseen = replace(member.take(rows), recalibrated=True)
+        for key, values in _scores(unseen, outcomes[rows], coverage).items():
+            scores.setdefault(key, np.full(outcomes.shape, np.nan))[rows] = values
+    return Calibrator(
+        {},
+        method="cv+",
+        fold_counts={
+            (kind, h + 1, share): smooth_counts(
+                [values[(folds == k) & known[:, h], h] for k in range(n_folds)]
+            )
+            for (kind, share), values in scores.items()
+            for known in (~np.isnan(values),)
+            for h in np.flatnonzero(known.any(axis=0)).tolist()
+        },
+    )
+
+
+def _scores(
+    marginals: Marginals, outcomes: Array, coverage: Sequence[float]
+) -> dict[tuple[str, float], Array]:
+    """Scores (n, H) of each kind; coverage is 0 for kinds that do not depend on it."""
+    scores = {(SET, share): set_scores(marginals, outcomes, share) for share in coverage}
+    for kind, values in limit_scores(marginals, outcomes).items():
+        scores[kind, 0.0] = values
+    central = central_scores(marginals, outcomes)
+    scores["band", 0.0] = np.maximum.accumulate(central, axis=1)  # NaN stays NaN
+    return scores
+
+
+def smooth_counts(scores: Sequence[Array]) -> FoldCounts:
+    """Counts of the scores of each fold at or above a score, without a single person's score.
+
+    The scores of a fold between 0 and 1 are sorted and divided into blocks of 10 to 19 persons. At
+    the mean of a block, half of it counts as above. All lines are then raised so far that their
+    sum is nowhere below the number of scores of all folds.
+    """
+    n = tuple(len(of_fold) for of_fold in scores)
+    inner = [np.sort(of_fold[(of_fold > 0) & (of_fold < 1)]) for of_fold in scores]
+    if min(map(len, inner), default=0) < NEIGHBOURS:
+        return FoldCounts((), (), n)
+    knots, counts = [], []
+    for of_fold, ordered in zip(scores, inner, strict=True):
+        blocks = np.array_split(ordered, len(ordered) // NEIGHBOURS)
+        sizes = np.array([len(block) for block in blocks])
+        ones = int((of_fold >= 1).sum())
+        above = ones + sizes[::-1].cumsum()[::-1] - sizes / 2
+        knots.append(np.array([0.0, *(block.mean() for block in blocks), 1.0]))
+        counts.append(np.array([ones + len(ordered), *above, ones], dtype=np.float64))
+    pooled = np.sort(np.concatenate(inner))
+    n_ones = sum(int((of_fold >= 1).sum()) for of_fold in scores)
+    exact = n_ones + len(pooled) - np.searchsorted(pooled, pooled, side="left")
+    lines = np.sum([np.interp(pooled, *line) for line in zip(knots, counts, strict=True)], axis=0)
+    lift = max(0.0, float((exact - lines).max()))
+    raised = [c + lift * size / sum(n) for c, size in zip(counts, n, strict=True)]
+    return FoldCounts(tuple(knots), tuple(raised), n)

@@ -1,0 +1,225 @@
+"""`saga train --folds K`: K members, each trained without one fold of the persons.
+
+Every person except the test persons is then used to train, and every person can be used to
+calibrate, because one member has not seen the person (`calibration.fit.cross_fitting`).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saga.bundle import Bundle, BundleContents, write_bundle
+from saga.data.origins import cut, last_year
+from saga.data.panel import Panel
+from saga.data.split import FOLDS_SCHEME, SPLIT_SHARES, assign_folds, assign_parts
+from saga.errors import InputError, Problem, UsageError
+from saga.features.calendar import Calendar
+from saga.features.transforms import Transforms
+from saga.files.bundle_folder import MANIFEST, check_replaceable
+from saga.keyed_random import uniform_each
+from saga.macro.history import sweden
+from saga.model.members import MEMBERS, joined_weights
+from training.fit import train
+from training.harness import RunFolder, RunOptions
+from training.train_config import TrainConfig, load_config
+
+MemberProgress = Callable[[int, Bundle], None]
+MIN_FOLDS, MAX_FOLDS = 3, 20  # with two folds, a member trains on half of the persons
+_VALIDATION_SHARE = 0.1  # of the persons in the folds, whose loss stops the training of a member
+
+
+def train_folds(
+    panel: Panel,
+    out: Path,
+    n_folds: int,
+    *,
+    config: str | Path | TrainConfig = "small",
+    seed: int = 0,
+    until: int | None = None,
+    run: RunOptions | None = None,
+    progress: MemberProgress | None = None,
+) -> Bundle:
+    """Train K members on a panel and write them as the bundle `out`.
+
+    Member k sees no person of fold k: neither its transforms, its weights nor its stopping depend
+    on them. Each member is first an ordinary bundle in `<out>.run/`; a resumed run keeps finished
+    members.
+
+    Args:
+        panel: persons to train on.
+        out: the bundle.
+        n_folds: number of folds and members K.
+        config: a configuration, its built-in name or its file.
+        seed: seed of the first member; the others have the next numbers.
+        until: as in `training.fit.train`.
+        run: how the run is started; only one device.
+        progress: called with the number of each member, from 0, when the member is trained.
+
+    Raises:
+        UsageError: there is nothing to resume, the run was started with other settings, or with
+            several devices.
+        InputError: the panel is too small.
+        BundleError: no bundle can be written to `out`.
+    """
+    settings = config if isinstance(config, TrainConfig) else load_config(config)
+    run = run or RunOptions()
+    if not MIN_FOLDS <= n_folds <= MAX_FOLDS:
+        raise UsageError(f"--folds must be {MIN_FOLDS} to {MAX_FOLDS}, not {n_folds}. Use 5.")
+    if run.devices > 1:
+        raise UsageError("Folds are trained on one device. Leave --devices out.")
+    check_replaceable(out)
+    if until is not None:
+        panel = cut(panel, until)
+    folder = RunFolder(
+        out.with_name(out.name + ".run"),
+        {
+            "config": settings.as_dict(),
+            "seed": seed,
+            "until": until,
+            "panel": panel.digest,
+            "macro": panel.meta.macro,
+            "folds": n_folds,
+        },
+    )
+    if not run.resume:
+        folder.begin()
+    elif differing := folder.differing_settings():
+        raise UsageError(
+            f"There is no such run in {folder.path}; different settings: {', '.join(differing)}. "
+            "Use the same settings, or start without --resume."
+        )
+    members = _train_members(panel, folder.path, n_folds, settings, seed, run, progress)
+    bundle = write_bundle(
+        out, _contents(panel, members, settings, until, run), seed=seed, command=run.command
+    )
+    shutil.rmtree(folder.path)
+    return bundle
+
+
+def _train_members(
+    panel: Panel,
+    folder: Path,
+    n_folds: int,
+    settings: TrainConfig,
+    seed: int,
+    run: RunOptions,
+    progress: MemberProgress | None,
+) -> list[Bundle]:
+    persons, folds = _persons_in_folds(panel, n_folds)
+    stopping = uniform_each(persons.tolist(), "fold-validation", panel.meta.panel_id)
+    members = []
+    for k in range(n_folds):
+        seen = folds != k
+        validating = persons[seen & (stopping < _VALIDATION_SHARE)].tolist()
+        if not validating:
+            fix = "Use a panel of at least a hundred persons."
+            problem = Problem("too-few-persons", f"No validation persons without fold {k}", fix)
+            raise InputError("The panel is too small to train on.", [problem])
+        path = folder / f"member-{k}"
+        finished = (path / MANIFEST).is_file()
+        started = (path.with_name(path.name + ".run") / "last.ckpt").is_file()
+        member = (
+            Bundle.load(path)
+            if finished
+            else train(
+                panel.only(persons[seen].tolist()),
+                path,
+                config=settings,
+                seed=seed + k,
+                validation=validating,
+                run=RunOptions(
+                    resume=run.resume and started, command=run.command, progress=run.progress
+                ),
+            )
+        )
+        if progress:
+            progress(k, member)
+        members.append(member)
+    return members
+
+
+def _persons_in_folds(panel: Panel, n_folds: int) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
+    """The persons in folds, sorted, and the fold of each; InputError if a fold is empty."""
+    persons = np.array(panel.persons(), dtype=np.str_)
+    persons = persons[assign_parts(panel.meta.panel_id, persons) != "test"]
+    folds = assign_folds(panel.meta.panel_id, persons, n_folds)
+    if len(np.unique(folds)) < n_folds:
+        fix = "Use fewer folds, or a panel with more persons."
+        problem = Problem("too-few-persons", f"{len(persons)} persons, {n_folds} folds", fix)
+        raise InputError("The panel is too small for these folds.", [problem])
+    return persons, folds
+
+
+def _contents(
+    panel: Panel,
+    members: Sequence[Bundle],
+    settings: TrainConfig,
+    until: int | None,
+    run: RunOptions,
+) -> BundleContents:
+    """The parts of the bundle that joins the members."""
+    n_folds, reports = len(members), [member.metrics["training"] for member in members]
+    persons, _ = _persons_in_folds(panel, n_folds)
+    history = sweden().until(last_year(panel)) if panel.meta.macro == "sweden" else None
+    shared = Transforms.fit(
+        panel.only(persons.tolist()), Calendar(history), settings.model.bins, settings.without
+    )
+    test_share = round(100 * SPLIT_SHARES["test"])
+    training = {
+        "members": n_folds,
+        "parameters": sum(report["parameters"] for report in reports),
+        "persons": {"train": len(persons), "validation": reports[0]["persons"]["validation"]},
+        "person_years": int(panel.only(persons.tolist()).frame.height),
+        "steps": sum(report["steps"] for report in reports),
+        "seconds": round(sum(report["seconds"] for report in reports), 1),
+        "validation_nll": round(float(np.mean([r["validation_nll"] for r in reports])), 6),
+        "by_member": reports,
+    }
+    return BundleContents(
+        config={**members[0].config, "until": until or last_year(panel), MEMBERS: n_folds},
+        transforms={**shared.as_dict(), MEMBERS: [member.transforms for member in members]},
+        macro=members[0].macro,
+        split={
+            "panel_id": panel.meta.panel_id,
+            "scheme": FOLDS_SCHEME,
+            "folds": n_folds,
+            "shares": [100 - test_share, 0, 0, test_share],
+        },
+        weights=joined_weights([member.weights for member in members]),
+        metrics={"training": training},
+        card=_card(panel, members, settings, run.command),
+    )
+
+
+def _card(panel: Panel, members: Sequence[Bundle], settings: TrainConfig, command: str) -> str:
+    """The bundle's README.md."""
+    years, n_folds = panel.frame["year"].to_numpy(), len(members)
+    rows = "\n".join(
+        f"| {k} | {report['persons']['train']:,} | {report['persons']['validation']:,} | "
+        f"{report['steps']:,} | {report['seconds']:,.0f} | {report['validation_nll']:.4f} |"
+        for k, report in enumerate(member.metrics["training"] for member in members)
+    )
+    return f"""# SAGA bundle `{settings.name}`, {n_folds} members
+
+An ensemble of {n_folds} networks with {members[0].parameters:,} parameters each, trained on the
+panel `{panel.meta.panel_id}` ({years.min()} to {years.max()}); money in {panel.meta.currency} of
+{panel.meta.price_year}.
+All persons except the test persons are divided into {n_folds} folds by a keyed hash (`split.json`).
+Member k was trained, scaled and stopped without the persons of fold k. A forecast is the average
+of the members' distributions; path k of a simulation follows member k mod {n_folds}.
+
+| Member | Training persons | Validation persons | Steps | Seconds | Validation log score |
+|---|---|---|---|---|---|
+{rows}
+
+Command: `{command or "saga train"}`
+
+`saga calibrate` fits cross-fitted intervals: the scores of a person come from the member that has
+not seen the person, and no map is fitted (`docs/method/cross-fitting.md`). The `guarantee` of every
+interval states what it guarantees. Test persons were not used to train, tune or calibrate.
+"""
