@@ -231,7 +231,8 @@ def _threshold_rows(
 
 
 def _fold_rows(key: tuple[str, int, float], fold_counts: FoldCounts) -> list[_Row]:
-    (kind, horizon, coverage), level = key, key[2] or None
+    kind, horizon, coverage = key
+    level = coverage or None
     rows: list[_Row] = []
     for k, n in enumerate(fold_counts.n):
         points: list[tuple[float | None, float | None]] = [(None, None)]  # too few persons

@@ -50,9 +50,9 @@ REASONS: dict[str, str] = {
     "conditions have not changed since then.",
     "extrapolated": "Not guaranteed: no outcome was observed this far ahead, or none under such a "
     "scenario. The nearest threshold is used.",
-    "cross-fitted": "Cross-fitted (CV+) on persons whom a member has not seen. Coverage 1 - a holds "
-    "about in practice, and at least 1 - 2a less a small term is guaranteed, if this person is "
-    "exchangeable with them and conditions have not changed since then.",
+    "cross-fitted": "Cross-fitted (CV+): a stated coverage 1 - a holds about in practice, and at "
+    "least 1 - 2a less a small term in the worst case, if this person is exchangeable with the "
+    "calibration persons and conditions have not changed since then.",
     "none": "No interval: there are too few calibration persons, no finite interval has this "
     "coverage, the person is past age 64, or the calibration method has no interval of this kind.",
 }

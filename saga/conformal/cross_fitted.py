@@ -128,10 +128,10 @@ def _hulls(
 
     grid = marginals.grid.astype(np.float64)
     p = np.nan_to_num(p_values(np.exp(grid)), nan=-1.0)
-    zero = p_values(np.zeros((*grid.shape[:2], 1)))[..., 0] > alpha
+    zero: NDArray[np.bool_] = p_values(np.zeros((*grid.shape[:2], 1)))[..., 0] > alpha
     inside: NDArray[np.bool_] = np.asarray(p > alpha)
     last_point = grid.shape[-1] - 1
-    nothing = ~inside.any(axis=-1)
+    nothing: NDArray[np.bool_] = np.asarray(~inside.any(axis=-1))
     inside = inside | nothing[..., None] & (np.arange(last_point + 1) == p.argmax(-1)[..., None])
     first, last = inside.argmax(-1), last_point - inside[..., ::-1].argmax(-1)
     # From the last point outside to the first one inside, at either end.

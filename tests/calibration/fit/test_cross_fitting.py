@@ -1,0 +1,272 @@
+"""Cross-fitted sets: coverage with few persons, nesting, and the stored counts.
+
+Members are ridge regressions of log earnings, refitted without a fold, with lognormal
+distributions. They have as many features as a panel of 100 persons can fit perfectly, so a member
+that has seen a person is far too sure about the person.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from calibration.fit.cross_fitting import fit_cross_fitted, smooth_counts
+from saga.conformal.calibration_table import calibration_method
+from saga.conformal.calibrator import CROSS_FITTED, Calibrator, reason
+from saga.conformal.one_sided import one_sided_limits
+from saga.conformal.path_bands import band_intervals
+from saga.conformal.prediction_sets import set_scores
+from saga.distributions import Marginals
+from saga.errors import UsageError
+
+Array = NDArray[np.float64]
+COVERAGE = (0.5, 0.8, 0.9)
+FOLDS, FEATURES, HORIZONS, NEW = 5, 60, 2, 100
+LEVEL = 12.0  # log SEK
+GRID = np.linspace(LEVEL - 9.0, LEVEL + 9.0, 121)
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """Persons with features x (n, d) and earnings y (n, H)."""
+
+    x: Array
+    y: Array
+
+    @classmethod
+    def draw(cls, rng: np.random.Generator, n: int) -> Population:
+        x = rng.normal(size=(n, FEATURES))
+        noise = rng.normal(size=(n, HORIZONS)) * 0.6
+        p_zero = norm.cdf(-1.3 + 0.6 * x[:, :1])
+        positive = rng.random((n, HORIZONS)) >= p_zero
+        level = LEVEL + 0.5 * x[:, 1] + 0.3 * x[:, 2]
+        return cls(x, np.where(positive, np.exp(level[:, None] + noise), 0.0))
+
+    def take(self, rows: NDArray[np.generic]) -> Population:
+        return Population(self.x[rows], self.y[rows])
+
+
+def fit_member(seen: Population, persons: Population) -> Marginals:
+    """Lognormal marginals of `persons`, fitted on the persons `seen`."""
+    n = len(persons.x)
+    p_zero = norm.cdf(-1.3 + 0.6 * persons.x[:, :1]) * np.ones((1, HORIZONS))
+    known = seen.y[:, 0] > 0
+    gram = seen.x[known].T @ seen.x[known] + 0.1 * np.eye(FEATURES)
+    slope = np.linalg.solve(gram, seen.x[known].T @ (np.log(seen.y[known, 0]) - LEVEL))
+    z = (GRID - LEVEL - (persons.x @ slope)[:, None, None]) / 0.6
+    cdf = p_zero[..., None] + (1 - p_zero[..., None]) * norm.cdf(z) * np.ones((1, HORIZONS, 1))
+    cdf[..., 0], cdf[..., -1] = p_zero, 1.0
+    years = np.full(n, 2000)
+    names = np.char.add("p", np.arange(n).astype(str))
+    return Marginals(names, years - 40, years, np.broadcast_to(GRID, cdf.shape), cdf, p_zero)
+
+
+def ensemble(seen: Population, folds: NDArray[np.int64], persons: Population) -> Marginals:
+    """The average of the members; member k has not seen fold k of `seen`."""
+    members = tuple(fit_member(seen.take(folds != k), persons) for k in range(FOLDS))
+    cdf, p_zero = (
+        np.mean([getattr(member, name) for member in members], axis=0) for name in ("cdf", "p_zero")
+    )
+    first = members[0]
+    return Marginals(
+        first.person_id,
+        first.birth_year,
+        first.origin_year,
+        first.grid,
+        cdf,
+        p_zero,
+        members=members,
+    )
+
+
+def draw_folds(rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+    return rng.integers(0, FOLDS, n)
+
+
+def calibrate(
+    rng: np.random.Generator, n: int, *, broken: bool = False
+) -> tuple[Calibrator, Population, NDArray[np.int64]]:
+    """A calibrator on n persons; `broken`: each is scored by a member that has seen the person."""
+    persons, folds = Population.draw(rng, n), draw_folds(rng, n)
+    marginals = ensemble(persons, folds, persons)
+    scored = (folds + 1) % FOLDS if broken else folds
+    return fit_cross_fitted(marginals, persons.y, scored, COVERAGE), persons, folds
+
+
+def simulate_coverage(n: int, repeats: int, seed: int, *, broken: bool = False) -> dict[str, Array]:
+    """Share of new persons covered (repeat, coverage), by kind of set; NaN without sets."""
+    shares: dict[str, list[Array]] = {}
+    for repeat in range(repeats):
+        rng = np.random.default_rng([seed, n, repeat])
+        calibrator, persons, folds = calibrate(rng, n, broken=broken)
+        new = Population.draw(rng, NEW)
+        forecast = calibrator.recalibrate(ensemble(persons, folds, new))
+        sets = calibrator.intervals(forecast, COVERAGE)
+        limits = one_sided_limits(calibrator, forecast, COVERAGE)
+        bands = band_intervals(calibrator, forecast, HORIZONS, COVERAGE)
+        y, first = new.y[:, :1, None], np.s_[:, :1]
+        hits: dict[str, Array] = {
+            "set": sets.covered(new.y)[first],
+            "at_least": (y >= limits.at_least[first]).astype(float),
+            "at_most": (y <= limits.at_most[first]).astype(float),
+            "positive": np.where(
+                y > 0,
+                np.logical_and(
+                    y >= limits.positive_lower[first], y <= limits.positive_upper[first]
+                ),
+                np.nan,
+            ),
+            "band": bands.covered(new.y).min(axis=1, keepdims=True),
+        }
+        guarantees = {
+            "set": sets.guarantee[:, 0],
+            "at_least": limits.guarantee[:, 0],
+            "at_most": limits.guarantee[:, 0],
+            "positive": limits.positive_guarantee[:, 0],
+            "band": bands.guarantee[:, 0],
+        }
+        for kind, hit in hits.items():
+            hit[:, 0][guarantees[kind] == "none"] = np.nan
+            n_known = (~np.isnan(hit[:, 0])).sum(axis=0)
+            share = np.nansum(hit[:, 0], axis=0) / np.maximum(n_known, 1)
+            shares.setdefault(kind, []).append(np.where(n_known > 0, share, np.nan))
+    return {kind: np.array(values) for kind, values in shares.items()}
+
+
+@pytest.mark.parametrize(("n", "repeats"), [(150, 8), (450, 5)])
+def test_new_persons_are_covered_at_least_as_stated(n: int, repeats: int) -> None:
+    coverages = simulate_coverage(n, repeats, seed=1)
+    for kind, shares in coverages.items():
+        known = np.asarray(~np.isnan(shares).any(axis=0))
+        assert known[:2].all(), kind
+        # Persons of a repeat share a calibration, so repeats are the sampling unit; the error of
+        # the new persons alone is a floor for the estimate from few repeats.
+        share = np.array(COVERAGE)
+        error = np.maximum(
+            shares.std(axis=0, ddof=1) / np.sqrt(repeats),
+            np.sqrt(share * (1 - share) / (NEW * repeats)),
+        )
+        assert (shares.mean(axis=0) >= share - 4 * error)[known].all(), (kind, shares.mean(axis=0))
+    if n == 450:
+        assert not np.isnan(coverages["set"]).any()  # 90 % sets exist
+
+
+def test_scores_of_members_that_have_seen_the_person_cover_too_little() -> None:
+    shares = simulate_coverage(150, 8, seed=1, broken=True)["set"][:, 0]
+    error = max(float(shares.std(ddof=1)) / np.sqrt(8), np.sqrt(0.25 / (NEW * 8)))
+    assert shares.mean() < 0.5 - 4 * error
+
+
+@pytest.fixture(scope="module")
+def calibrated() -> tuple[Calibrator, Marginals]:
+    """A calibrator on 300 persons, and recalibrated marginals of new persons."""
+    rng = np.random.default_rng(5)
+    calibrator, persons, folds = calibrate(rng, 300)
+    return calibrator, calibrator.recalibrate(ensemble(persons, folds, Population.draw(rng, 40)))
+
+
+def test_sets_are_nested_over_coverage_and_zero_decides_the_lower_end(
+    calibrated: tuple[Calibrator, Marginals],
+) -> None:
+    calibrator, forecast = calibrated
+    sets = calibrator.intervals(forecast, COVERAGE)
+    assert (np.diff(sets.lower) <= 0).all() and (np.diff(sets.upper) >= 0).all()
+    assert (np.diff(sets.includes_zero.astype(int)) >= 0).all()
+    assert 0 < sets.includes_zero.mean() < 1
+    assert np.array_equal(sets.includes_zero, sets.lower == 0)
+    assert set(sets.guarantee.ravel()) == {"assumption"} and set(sets.cell.ravel()) == {
+        CROSS_FITTED
+    }
+    assert "1 - 2a" in reason("assumption", CROSS_FITTED)
+
+
+def test_a_person_has_the_same_sets_in_any_batch_and_order(
+    calibrated: tuple[Calibrator, Marginals],
+) -> None:
+    calibrator, forecast = calibrated
+    whole = calibrator.intervals(forecast, COVERAGE)
+    order = np.arange(len(forecast))[::-1]
+    for rows in (order, order[:3], order[7:8]):
+        part = calibrator.intervals(forecast.take(rows), COVERAGE)
+        for name in ("lower", "upper"):
+            expected = getattr(whole, name)[rows]
+            np.testing.assert_allclose(getattr(part, name), expected, rtol=1e-9)
+        assert np.array_equal(part.includes_zero, whole.includes_zero[rows])
+
+
+def test_the_ends_are_where_the_p_value_crosses(
+    calibrated: tuple[Calibrator, Marginals],
+) -> None:
+    calibrator, forecast = calibrated
+    sets = calibrator.intervals(forecast, (0.9,))
+    counts, _ = calibrator.counts_at("set", 1, 0.9)
+    assert counts is not None
+    for end in (sets.upper[:, 0], np.where(sets.lower[:, 0] > 0, sets.lower[:, 0], np.nan)):
+        amounts = np.tile(end, (1, 2))
+        scores = np.stack([set_scores(m, amounts, 0.9)[:, 0] for m in forecast.members])
+        p = counts.p_values(scores)
+        assert np.nanmax(p) < 0.1 + 2e-3  # less if a set of lower coverage reaches further
+        assert abs(np.nanmedian(p) - 0.1) < 2e-3
+
+
+def test_a_longer_horizon_never_has_more_guarantee(
+    calibrated: tuple[Calibrator, Marginals],
+) -> None:
+    """Few outcomes at horizon 2: no set there, nor at horizon 3, which has more outcomes."""
+    rng = np.random.default_rng(6)
+    persons, folds = Population.draw(rng, 300), draw_folds(rng, 300)
+    marginals = ensemble(persons, folds, persons).at_horizons([1, 2, 2, 2])
+    y = persons.y[:, [0, 1, 1, 1]].copy()
+    y[40:, 1], y[:, 3] = np.nan, np.nan
+    calibrator = fit_cross_fitted(marginals, y, folds, COVERAGE)
+    sets = calibrator.intervals(calibrator.recalibrate(marginals), COVERAGE)
+    assert set(sets.guarantee[:, 0].ravel()) == {"assumption"}
+    assert set(sets.guarantee[:, 1:].ravel()) == {"none"}
+    assert np.isnan(sets.lower[:, 1:]).all()
+    assert set(calibrator.furthest_horizons.values()) == {1}
+    known, _ = calibrated
+    beyond = calibrated[1].at_horizons([1, 2, 2])
+    sets = known.intervals(beyond, COVERAGE)
+    assert set(sets.guarantee[:, 2].ravel()) == {"extrapolated"}
+
+
+def test_the_table_restores_the_calibration(calibrated: tuple[Calibrator, Marginals]) -> None:
+    calibrator, forecast = calibrated
+    table = calibrator.to_table()
+    restored = Calibrator.from_table(table)
+    assert calibration_method(table) == restored.method == "cv+"
+    assert restored.digest == calibrator.digest
+    assert restored.to_table().equals(table)
+    for name in ("lower", "upper", "includes_zero", "guarantee"):
+        np.testing.assert_array_equal(
+            getattr(restored.intervals(forecast, COVERAGE), name),
+            getattr(calibrator.intervals(forecast, COVERAGE), name),
+        )
+
+
+def test_counts_are_conservative_averages_over_ten_persons() -> None:
+    rng = np.random.default_rng(2)
+    scores = [np.append(rng.random(n), [0.0, 1.0, 1.0]) for n in (60, 95, 41, 70, 83)]
+    fitted = smooth_counts(scores)
+    pooled = np.concatenate(scores)
+    at = np.linspace(1e-6, 1.0, 4_001)
+    exact = (1 + (pooled[:, None] >= at).sum(axis=0)) / (len(pooled) + 1)
+    p = fitted.p_values(np.tile(at, (5, 1)))
+    assert (p >= exact - 1e-12).all()
+    assert (p - exact).mean() < 0.03
+    for of_fold, knots in zip(scores, fitted.knots, strict=True):
+        inner = knots[(knots > 0) & (knots < 1)]
+        assert len(inner) <= len(of_fold) / 10
+        assert np.abs(inner[:, None] - of_fold).min() > 0
+    assert not smooth_counts([s[:8] for s in scores]).has_sets(0.5)
+
+
+def test_marginals_without_members_cannot_be_cross_fitted() -> None:
+    rng = np.random.default_rng(3)
+    persons = Population.draw(rng, 120)
+    with pytest.raises(UsageError, match="saga train --folds"):
+        fit_cross_fitted(fit_member(persons, persons), persons.y, draw_folds(rng, 120))
