@@ -22,6 +22,7 @@ from saga.conformal.prediction_sets import central_scores, set_scores
 from saga.distributions import Marginals
 from saga.errors import UsageError
 from saga.requests import COVERAGE
+from saga.scores import pit_uniforms
 
 Array = NDArray[np.float64]
 
@@ -72,8 +73,9 @@ def _scores(
     marginals: Marginals, outcomes: Array, coverage: Sequence[float]
 ) -> dict[tuple[str, float], Array]:
     """Scores (n, H) of each kind; coverage is 0 for kinds that do not depend on it."""
-    scores = {(SET, share): set_scores(marginals, outcomes, share) for share in coverage}
-    for kind, values in limit_scores(marginals, outcomes).items():
+    uniforms = pit_uniforms(marginals)
+    scores = {(SET, share): set_scores(marginals, outcomes, share, uniforms) for share in coverage}
+    for kind, values in limit_scores(marginals, outcomes, uniforms).items():
         scores[kind, 0.0] = values
     central = central_scores(marginals, outcomes)
     scores["band", 0.0] = np.maximum.accumulate(central, axis=1)  # NaN stays NaN
