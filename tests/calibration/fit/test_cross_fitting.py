@@ -208,7 +208,7 @@ def test_the_ends_are_where_the_p_value_crosses() -> None:
     sets = calibrator.intervals(forecast, (0.9,))
     counts, _ = calibrator.counts_at("set", 1, 0.9)
     assert counts is not None
-    for end in (sets.upper[:, 0], np.where(sets.lower[:, 0] > 0, sets.lower[:, 0], np.nan)):
+    for end in (sets.upper[:, 0], np.where(sets.lower[:, 0] > 1, sets.lower[:, 0], np.nan)):
         amounts = np.tile(end, (1, HORIZONS))
         scores = np.stack([set_scores(m, amounts, 0.9)[:, 0] for m in forecast.members])
         p = counts.p_values(scores)
