@@ -1,4 +1,4 @@
-"""Draws docs/pictures/fan.svg: a forecast by the shipped bundle as a fan of quantiles.
+"""Draws docs/pictures/fan.svg: a forecast by the shipped bundle as its published sets.
 
 Usage: python docs/pictures/fan_chart.py
 """
@@ -12,7 +12,6 @@ import polars as pl
 
 from saga.data.reading import read_panel
 from saga.forecaster import Forecaster
-from saga.requests import Draws
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,10 +20,8 @@ def main() -> None:
     """Read, forecast, draw."""
     panel = read_panel(ROOT / "examples/people.csv")
     person = panel.persons()[0]
-    table = Forecaster.load(ROOT / "bundles/small").forecast(
-        panel.only([person]), draws=Draws(n_paths=1_000)
-    )
-    table = table.with_columns(pl.col("^(q|lower_|upper_).*$") / 1_000)
+    forecasts = Forecaster.load(ROOT / "bundles/small").forecast(panel.only([person]))
+    table = forecasts.table.with_columns(pl.col("^(q|lower_|upper_).*$") / 1_000)
     past = panel.frame.filter(pl.col("person_id") == person).select(
         "year", past=pl.col("earnings") / 1_000
     )
@@ -33,16 +30,17 @@ def main() -> None:
     base = alt.Chart(table).encode(year)
     bands = [
         base.mark_area(color="#1f5a99", opacity=0.22).encode(
-            alt.Y(f"{low}:Q", title="Earnings, thousand SEK of 2022 a year"), alt.Y2(high)
+            alt.Y(f"lower_{coverage}:Q", title="Earnings, thousand SEK of 2022 a year"),
+            alt.Y2(f"upper_{coverage}"),
         )
-        for low, high in (("q05", "q95"), ("q10", "q90"), ("q25", "q75"))
+        for coverage in (90, 80, 50)
     ]
     median = base.mark_line(color="#123a66").encode(alt.Y("q50:Q"))
     record = alt.Chart(past).mark_line(point=True, color="#222").encode(year, alt.Y("past:Q"))
     chart = alt.layer(*bands, median, record).properties(
         width=640,
         height=280,
-        title="A record with a zero and a missing year, and its forecast: median, 50, 80, 90 %",
+        title="A record with a zero and a missing year: median and 50, 80, 90 % prediction sets",
     )
     chart.save(ROOT / "docs/pictures/fan.svg")
 
