@@ -95,6 +95,8 @@ def calibrate_bundle(
     """
     options = options or CalibrationOptions()
     forecaster = Forecaster.load(bundle, workers=workers, rollout=options.rollout)
+    # Forecasts are raw, and without the groups of an earlier calibration.
+    forecaster = forecaster.with_calibrator(Calibrator.identity())
     n_members = len(forecaster.members)
     method: CalibrationMethod = options.method or ("cv+" if n_members > 1 else "sets")
     _check_method(method, n_members, options, target)

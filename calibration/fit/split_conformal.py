@@ -16,16 +16,17 @@ from saga.conformal.prediction_sets import set_scores
 from saga.conformal.recalibration import Cell
 from saga.distributions import Marginals
 from saga.errors import Problem, UsageError
-from saga.keyed_random import uniform_each
+from saga.keyed_random import uniform_each, uniforms
 from saga.requests import COVERAGE
 from saga.scores import pit_uniforms
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
 NEIGHBOURS = 10  # scores whose average is stored instead of one person's score
-MAX_KNOTS = 200
+MAX_BLOCKS = 198  # of a map
 MIN_MAP_PERSONS = 100  # persons that a map needs; with fewer the raw forecast is better
-_MAP_FOLDS = 5  # of the map fold, to choose how far a map is shrunk
+_MAP_FOLDS = 5  # of the map fold, to choose how smooth a map is and how far it is shrunk
+_MAP_BLOCKS = (10, 25, 70, MAX_BLOCKS)
 _MAP_WEIGHTS = np.linspace(0.0, 1.0, 11)
 
 
@@ -85,43 +86,46 @@ def fit_map(u: Array, map_persons: int = MIN_MAP_PERSONS) -> tuple[Array, Array]
 
     `u` is that of the map fold; with fewer than `map_persons` values there is no map (empty
     arrays). The map is (1 - w) identity + w R, where R is the smoothed empirical distribution
-    (`empirical_map`) and w is the weight with the highest cross-validated log score: a map from few
-    persons adds noise, and is used as far as it helps.
+    (`empirical_map`). The weight w and the number of blocks of R are those with the highest
+    cross-validated log score: a map from few persons adds noise, and is used as far as it helps.
+    The order of `u` does not matter.
     """
-    n = len(u)
-    if n < max(map_persons, NEIGHBOURS):
+    if len(u) < max(map_persons, NEIGHBOURS):
         return np.empty(0), np.empty(0)
-    weight = _map_weight(u)
+    blocks, weight = _choose_map(np.sort(u))
     if weight == 0:
-        return np.empty(0), np.empty(0)
-    knots, values = empirical_map(u)
+        return np.array([0.0, 1.0]), np.array([0.0, 1.0])
+    knots, values = empirical_map(u, blocks)
     return knots, (1 - weight) * knots + weight * values
 
 
-def _map_weight(u: Array) -> float:
-    """The weight of the empirical map with the best log score of values left out."""
-    fold = np.arange(len(u)) % _MAP_FOLDS
-    gain = np.zeros(len(_MAP_WEIGHTS))
+def _choose_map(ordered: Array) -> tuple[int, float]:
+    """The number of blocks and the weight with the best log score of values left out."""
+    fold = np.argsort(uniforms(len(ordered), "map-folds")) % _MAP_FOLDS
+    gain = np.zeros((len(_MAP_BLOCKS), len(_MAP_WEIGHTS)))
     for k in range(_MAP_FOLDS):
-        knots, values = empirical_map(u[fold != k])
-        # Density of R at the values of the fold that was left out.
-        density = np.diff(values) / np.maximum(np.diff(knots), 1e-9)
-        inside = np.clip(np.searchsorted(knots, u[fold == k], side="right") - 1, 0, len(knots) - 2)
-        for i, weight in enumerate(_MAP_WEIGHTS):
-            gain[i] += np.log1p(weight * (density[inside] - 1)).sum()
-    return float(_MAP_WEIGHTS[int(gain.argmax())])
+        left_out = ordered[fold == k]
+        for i, blocks in enumerate(_MAP_BLOCKS):
+            knots, values = empirical_map(ordered[fold != k], blocks)
+            # Density of R at the values of the fold that was left out.
+            density = np.diff(values) / np.maximum(np.diff(knots), 1e-9)
+            inside = np.clip(np.searchsorted(knots, left_out, side="right"), 1, len(knots) - 1) - 1
+            for j, weight in enumerate(_MAP_WEIGHTS):
+                gain[i, j] += np.log1p(weight * (density[inside] - 1)).sum()
+    i, j = np.unravel_index(int(gain.argmax()), gain.shape)
+    return _MAP_BLOCKS[i], float(_MAP_WEIGHTS[j])
 
 
-def empirical_map(u: Array) -> tuple[Array, Array]:
+def empirical_map(u: Array, blocks: int = MAX_BLOCKS) -> tuple[Array, Array]:
     """The smoothed empirical distribution of `u` (n,), as knots (K,) and values (K,).
 
     Each inner knot is the average of a block of at least 10 neighbouring order statistics, its
-    value their average rank / (n + 1). Blocks are finer towards 0 and 1, where tails are decided.
-    It maps 0 to 0 and 1 to 1.
+    value their average rank / (n + 1). There are at most `blocks`. They are finer towards 0 and 1,
+    where tails are decided. The map takes 0 to 0 and 1 to 1.
     """
     n = len(u)
     ordered, ranks = np.sort(u), np.arange(1, n + 1) / (n + 1)
-    blocks = min(MAX_KNOTS - 2, n // NEIGHBOURS)
+    blocks = min(blocks, n // NEIGHBOURS)
     ideal = np.round(n * np.sin(np.pi / 2 * np.linspace(0, 1, blocks + 1)) ** 2).astype(np.int64)
     bounds = [0]
     for bound in ideal[1:]:

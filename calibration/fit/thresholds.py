@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from calibration.fit.split_conformal import (
     MIN_MAP_PERSONS,
+    Rows,
     count_persons,
     empirical_map,
     in_map_fold,
@@ -67,9 +68,10 @@ def fit_thresholds(
         **limit_scores(mapped, y, pit_uniforms(mapped)),
         "band": band_scores(calibrator, mapped, y),
     }
-    w = None if weights is None else weights[rows]
     thresholds = {
-        (kind, h + 1): _kind_thresholds(dict.fromkeys(calibrator.coverage, values), h, w)
+        (kind, h + 1): _kind_thresholds(
+            dict.fromkeys(calibrator.coverage, values), h, rows, weights
+        )
         for kind, values in scores.items()
         for h in range(marginals.n_horizons)
     }
@@ -80,28 +82,30 @@ def fit_thresholds(
         values = {
             share: value_scores(mapped_paths, y[same], share) for share in calibrator.coverage
         }
-        w = None if w is None else w[same]
         for h in range(marginals.n_horizons):
-            fitted = _kind_thresholds(values, h, w)
-            thresholds["present_value", h + 1] = replace(fitted, n_paths=paths.n_paths)
-    return replace(
-        calibrator, thresholds_of_kind={key: fit for key, fit in thresholds.items() if fit.n > 0}
-    )
+            fitted = _kind_thresholds(values, h, rows[same], weights)
+            if fitted is not None:
+                thresholds["present_value", h + 1] = replace(fitted, n_paths=paths.n_paths)
+    fitted_kinds = {key: fitted for key, fitted in thresholds.items() if fitted is not None}
+    return replace(calibrator, thresholds_of_kind=fitted_kinds)
 
 
 def _kind_thresholds(
-    scores: Mapping[float, Array], h: int, weights: Array | None
-) -> KindThresholds:
-    """Thresholds at horizon h + 1 from the scores (n, H) of each coverage."""
+    scores: Mapping[float, Array], h: int, rows: Rows, weights: Array | None
+) -> KindThresholds | None:
+    """Thresholds at horizon h + 1 from the scores (m, H) of the persons in `rows` (m,).
+
+    None if nobody has a score.
+    """
     w = None if weights is None else weights[:, h]
-    rows = np.flatnonzero(~np.isnan(next(iter(scores.values()))[:, h]))
-    return KindThresholds(
-        {
-            share: published_threshold(values[rows, h], share, *weights_of(w, rows))
-            for share, values in scores.items()
-        },
-        count_persons(rows, w),
-    )
+    has_score = ~np.isnan(next(iter(scores.values()))[:, h])
+    if not has_score.any():
+        return None
+    thresholds = {
+        share: published_threshold(values[has_score, h], share, *weights_of(w, rows[has_score]))
+        for share, values in scores.items()
+    }
+    return KindThresholds(thresholds, count_persons(rows[has_score], w))
 
 
 def _fit_band_scales(scores: Array) -> dict[int, tuple[Array, Array]]:

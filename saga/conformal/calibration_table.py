@@ -139,15 +139,20 @@ class Calibration:
     def from_table(cls, table: pl.DataFrame) -> Self:
         """The calibration that `to_table` wrote.
 
-        Earlier versions wrote kinds that are no longer used ("weight", "unsupported", and "cqr" in
-        addition to the sets); they are skipped. Raises BundleError if the table has other columns
-        or lacks a part.
+        Rows of unknown kinds are skipped. Raises BundleError if the table has other columns, lacks
+        a part, or has sets of samples, which earlier versions fitted.
         """
         if dict(table.schema) != SCHEMA:
             raise BundleError(
                 "the calibration table does not have its columns",
                 [Problem("calibration-form", f"expected {list(SCHEMA)}", "Calibrate again.")],
             )
+        of_samples = pl.col("kind").is_in(["threshold", "cqr"]) & pl.col("knot").is_not_null()
+        if table.filter(of_samples).height:
+            problem = Problem(
+                "calibration-form", "its thresholds are those of an earlier version", "Calibrate again."
+            )
+            raise BundleError("the calibration table has sets of another kind", [problem])
         if calibration_method(table) == "cqr":
             by_cell = table.partition_by("horizon", "group", as_dict=True)
             cells = {key: cqr_cell(_read_thresholds(part)) for key, part in by_cell.items()}
@@ -199,10 +204,7 @@ class Calibration:
 
 
 def calibration_method(table: pl.DataFrame | None) -> CalibrationMethod | None:
-    """The method of a calibration table, None without a table.
-
-    A table of nested sets that an earlier version wrote may have "cqr" rows too.
-    """
+    """The method of a calibration table, None without a table."""
     if table is None:
         return None
     methods: dict[str, CalibrationMethod] = {"cqr": "cqr", FOLD: "cv+"}
@@ -267,9 +269,6 @@ def _read_thresholds(rows: pl.DataFrame) -> KindThresholds:
 def _read_cells(parts: Mapping[tuple[Any, ...], pl.DataFrame]) -> dict[tuple[int, str], Cell]:
     """The cells of a table of prediction sets, from its rows by kind, horizon and group."""
     cells: dict[tuple[int, str], Cell] = {}
-    if any(kind == "atom_width" for kind, *_ in parts):
-        problem = Problem("calibration-form", "an earlier version fitted it", "Calibrate again.")
-        raise BundleError("the calibration table has sets of another kind", [problem])
     for key in ((h, group) for kind, h, group in parts if kind in ("map", "threshold")):
         if ("threshold", *key) not in parts:
             problem = Problem(

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,11 @@ def is_shifted(cell: str) -> bool:
     Not if the cell is a profile: such records lack the columns that define most groups.
     """
     return not cell.startswith("profile=")
+
+
+def is_finite(q: float | None) -> TypeGuard[float]:
+    """Whether a threshold has a finite set."""
+    return q is not None and q < 1
 
 
 def reason(guarantee: str, cell: str = ALL) -> str:
@@ -159,16 +164,16 @@ class Calibrator(Calibration):
 
     @property
     def furthest_horizons(self) -> dict[float, int]:
-        """Coverage -> furthest horizon with a threshold fitted on all persons; 0 without one."""
+        """Coverage -> furthest horizon whose guarantee is "assumption"; 0 without one."""
         furthest = dict.fromkeys(self.coverage, 0)
         if self.method == "cv+":
             for _, h, coverage in sorted(key for key in self.fold_counts if key[0] == SET):
                 if self.counts_at(SET, h, coverage)[0] is not None:
                     furthest[coverage] = h
-        for (h, group), cell in self.cells.items():
-            for coverage, q in cell.thresholds.items():
-                if group == ALL and q is not None:
-                    furthest[coverage] = max(furthest[coverage], h)
+        for h in sorted(h for h, group in self.cells if group == ALL):
+            for coverage in self.coverage:
+                if self.cell_threshold(h, coverage)[1] == "assumption":
+                    furthest[coverage] = h
         return furthest
 
     def map_cell(self, horizon: int, *groups: str) -> Cell | None:
@@ -192,7 +197,7 @@ class Calibrator(Calibration):
         The cell is that of the first of `groups` with a threshold. Beyond the horizons with
         outcomes, the longest shorter horizon is used and the guarantee is "extrapolated". From the
         first horizon with too few outcomes on there is no threshold: a longer horizon never has
-        more guarantee than a shorter one.
+        more guarantee than a shorter one with outcomes.
         """
         if horizon >= self._first_small_horizon.get(coverage, np.inf):
             return None, "none", None
@@ -209,9 +214,9 @@ class Calibrator(Calibration):
         small = [
             (h, share)
             for (h, group), cell in sorted(self.cells.items())
-            if group == ALL and cell.n_threshold > 0
+            if group == ALL
             for share, q in cell.thresholds.items()
-            if q is None
+            if not is_finite(q)
         ]
         return {share: h for h, share in reversed(small)}
 
@@ -337,20 +342,22 @@ class Calibrator(Calibration):
         is no other interval for it.
         """
         q, guarantees = np.full(len(self.coverage), np.nan), list[Guarantee]()
+        fitted = [
+            (h, at_horizon.thresholds)
+            for (fitted_kind, h), at_horizon in sorted(self.thresholds_of_kind.items())
+            if fitted_kind == kind and h <= horizon
+        ]
         highest = -np.inf
         for j, coverage in enumerate(self.coverage):
-            guarantee: Guarantee = "none"
-            fitted = [
-                (h, at_horizon.thresholds.get(coverage))
-                for (fitted_kind, h), at_horizon in sorted(self.thresholds_of_kind.items())
-                if fitted_kind == kind and h <= horizon and at_horizon.n > 0
-            ]
-            if all(threshold is not None for _, threshold in fitted) or kind == "present_value":
-                for h, threshold in fitted:
-                    if threshold is not None:
-                        q[j] = highest = max(highest, threshold)
-                        guarantee = self._guarantee(h == horizon)
-            guarantees.append(guarantee)
+            by_horizon = [(h, thresholds.get(coverage)) for h, thresholds in fitted]
+            finite = [(h, threshold) for h, threshold in by_horizon if is_finite(threshold)]
+            has_all = len(finite) == len(by_horizon)
+            if finite and (has_all or kind == "present_value"):
+                last, threshold = finite[-1]
+                q[j] = highest = max(highest, threshold)
+                guarantees.append(self._guarantee(last == horizon and has_all))
+            else:
+                guarantees.append("none")
         return q, guarantees
 
     def coverage_columns(self, coverage: Sequence[float]) -> list[int]:
@@ -403,6 +410,8 @@ class Calibrator(Calibration):
             rows = marginals.exists[:, h]
             q[rows, h], guarantee[rows, h] = thresholds.q[rows], thresholds.guarantee[rows]
             cell[rows, h] = thresholds.cell[rows]
+        # From a horizon without a finite set on, longer ones have none either.
+        q = np.where(np.logical_or.accumulate(q >= 1, axis=1), np.nan, q)
         lower, upper, zero = set_ends(marginals, q, self.coverage)
         guarantee[np.isnan(lower)] = "none"
         return Intervals(self.coverage, lower, upper, zero, guarantee, cell).at(columns)

@@ -90,7 +90,9 @@ def one_sided_limits(
     at_most = _quantiles(marginals, q["at_most"] + _ROUNDING)
     lower = _quantiles(marginals, p_zero + (1 - p_zero) * np.maximum(tail, _ROUNDING))
     upper = _quantiles(marginals, p_zero + (1 - p_zero) * (1 - tail))
-    guarantee["at_least"][np.isnan(at_least)] = "none"
+    missing = np.isnan(at_least) | np.isnan(at_most)
+    at_least, at_most = (np.where(missing, np.nan, limit) for limit in (at_least, at_most))
+    guarantee["at_least"][missing] = "none"
     guarantee["positive"][np.isnan(lower)] = "none"
     return Limits(at_least, at_most, lower, upper, guarantee["at_least"], guarantee["positive"])
 
