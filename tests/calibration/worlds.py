@@ -1,0 +1,69 @@
+"""Synthetic worlds for calibration.
+
+An atom of 5-45 %, lognormal positive earnings, and forecasts that are exact, or wrong about both.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from saga.distributions import Marginals
+from saga.paths import Paths
+
+Array = NDArray[np.float64]
+World = Callable[..., tuple[Marginals, Array]]
+_Z = np.linspace(-5.0, 5.0, 201)
+
+
+def lognormal_marginals(zero: Array, centre: Array, sd: Array, names: str = "p") -> Marginals:
+    """Raw marginals of an atom `zero` and lognormal positive earnings, arrays (n, H)."""
+    n = len(zero)
+    cdf = zero[..., None] + (1 - zero[..., None]) * stats.norm.cdf(_Z)
+    cdf[..., 0], cdf[..., -1] = zero, 1.0
+    grid = centre[..., None] + sd[..., None] * _Z
+    ids = np.array([f"{names}-{i}" for i in range(n)])
+    return Marginals(ids, np.full(n, 1970), np.full(n, 2000), grid, cdf, zero)
+
+
+def draw_world(
+    n: int, seed: int, *, horizons: int = 2, wrong: bool = True
+) -> tuple[Marginals, Array]:
+    """Raw marginals and outcomes (n, H) of exchangeable persons.
+
+    `wrong`: the forecasts have too few zeros and are too high and too narrow.
+    """
+    rng = np.random.default_rng(seed)
+    zero, centre, sd = (
+        np.tile(values, (1, horizons))
+        for values in (
+            rng.uniform(0.05, 0.45, (n, 1)),
+            rng.normal(12.3, 0.4, (n, 1)),
+            rng.uniform(0.3, 0.7, (n, 1)),
+        )
+    )
+    positive = np.exp(centre + sd * rng.normal(size=(n, horizons)))
+    outcomes = np.where(rng.random((n, horizons)) < zero, 0.0, positive)
+    shift, squeeze, share = (0.2, 0.8, 0.7) if wrong else (0.0, 1.0, 1.0)
+    return lognormal_marginals(share * zero, centre + shift, squeeze * sd, str(seed)), outcomes
+
+
+def draw_paths(marginals: Marginals, count: int = 60, seed: int = 0) -> Paths:
+    """Raw paths (n, H, `count`) from raw marginals, independent from year to year."""
+    uniform = np.random.default_rng(seed).random((*marginals.p_zero.shape, count))
+    return Paths(
+        marginals.person_id,
+        marginals.birth_year,
+        marginals.origin_year,
+        marginals.quantiles(uniform).astype(np.float32),
+        marginals.groups,
+    )
+
+
+def without_year(marginals: Marginals, row: int, horizon: int) -> Marginals:
+    """The marginals of a person who is beyond age 64 at one horizon."""
+    cdf, p_zero = marginals.cdf.copy(), marginals.p_zero.copy()
+    cdf[row, horizon - 1], p_zero[row, horizon - 1] = np.nan, np.nan
+    return replace(marginals, cdf=cdf, p_zero=p_zero)
