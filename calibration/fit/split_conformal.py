@@ -112,8 +112,8 @@ def _choose_map(ordered: Array) -> tuple[int, float]:
             inside = np.clip(np.searchsorted(knots, left_out, side="right"), 1, len(knots) - 1) - 1
             for j, weight in enumerate(_MAP_WEIGHTS):
                 gain[i, j] += np.log1p(weight * (density[inside] - 1)).sum()
-    i, j = np.unravel_index(int(gain.argmax()), gain.shape)
-    return _MAP_BLOCKS[i], float(_MAP_WEIGHTS[j])
+    best = divmod(int(gain.argmax()), len(_MAP_WEIGHTS))
+    return _MAP_BLOCKS[best[0]], float(_MAP_WEIGHTS[best[1]])
 
 
 def empirical_map(u: Array, blocks: int = MAX_BLOCKS) -> tuple[Array, Array]:

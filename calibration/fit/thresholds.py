@@ -68,12 +68,14 @@ def fit_thresholds(
         **limit_scores(mapped, y, pit_uniforms(mapped)),
         "band": band_scores(calibrator, mapped, y),
     }
-    thresholds = {
+    # A horizon with outcomes that are too few has an entry, one without outcomes has none.
+    horizons = np.flatnonzero(~np.isnan(outcomes).all(axis=0)).tolist()
+    thresholds: dict[tuple[str, int], KindThresholds] = {
         (kind, h + 1): _kind_thresholds(
             dict.fromkeys(calibrator.coverage, values), h, rows, weights
         )
         for kind, values in scores.items()
-        for h in range(marginals.n_horizons)
+        for h in horizons
     }
     if paths is not None:
         row_of = {person: i for i, person in enumerate(mapped.person_id.tolist())}
@@ -82,25 +84,18 @@ def fit_thresholds(
         values = {
             share: value_scores(mapped_paths, y[same], share) for share in calibrator.coverage
         }
-        for h in range(marginals.n_horizons):
+        for h in horizons:
             fitted = _kind_thresholds(values, h, rows[same], weights)
-            if fitted is not None:
-                thresholds["present_value", h + 1] = replace(fitted, n_paths=paths.n_paths)
-    fitted_kinds = {key: fitted for key, fitted in thresholds.items() if fitted is not None}
-    return replace(calibrator, thresholds_of_kind=fitted_kinds)
+            thresholds["present_value", h + 1] = replace(fitted, n_paths=paths.n_paths)
+    return replace(calibrator, thresholds_of_kind=thresholds)
 
 
 def _kind_thresholds(
     scores: Mapping[float, Array], h: int, rows: Rows, weights: Array | None
-) -> KindThresholds | None:
-    """Thresholds at horizon h + 1 from the scores (m, H) of the persons in `rows` (m,).
-
-    None if nobody has a score.
-    """
+) -> KindThresholds:
+    """Thresholds at horizon h + 1 from the scores (m, H) of the persons in `rows` (m,)."""
     w = None if weights is None else weights[:, h]
     has_score = ~np.isnan(next(iter(scores.values()))[:, h])
-    if not has_score.any():
-        return None
     thresholds = {
         share: published_threshold(values[has_score, h], share, *weights_of(w, rows[has_score]))
         for share, values in scores.items()

@@ -150,7 +150,9 @@ class Calibration:
         of_samples = pl.col("kind").is_in(["threshold", "cqr"]) & pl.col("knot").is_not_null()
         if table.filter(of_samples).height:
             problem = Problem(
-                "calibration-form", "its thresholds are those of an earlier version", "Calibrate again."
+                "calibration-form",
+                "its thresholds are those of an earlier version",
+                "Calibrate again.",
             )
             raise BundleError("the calibration table has sets of another kind", [problem])
         if calibration_method(table) == "cqr":

@@ -33,7 +33,7 @@ def draw_world(
 ) -> tuple[Marginals, Array]:
     """Raw marginals and outcomes (n, H) of exchangeable persons.
 
-    `wrong`: the forecasts have too few zeros and are too high and too narrow.
+    `wrong`: the forecasts have too few zeros and are too low and too narrow.
     """
     rng = np.random.default_rng(seed)
     zero, centre, sd = (
@@ -46,7 +46,7 @@ def draw_world(
     )
     positive = np.exp(centre + sd * rng.normal(size=(n, horizons)))
     outcomes = np.where(rng.random((n, horizons)) < zero, 0.0, positive)
-    shift, squeeze, share = (0.2, 0.8, 0.7) if wrong else (0.0, 1.0, 1.0)
+    shift, squeeze, share = (-0.2, 0.8, 0.7) if wrong else (0.0, 1.0, 1.0)
     return lognormal_marginals(share * zero, centre + shift, squeeze * sd, str(seed)), outcomes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,24 +11,25 @@ from numpy.typing import NDArray
 
 from calibration.fit.drift import deviation, fit_drift
 from calibration.fit.split_conformal import fit_calibration
-from saga.paths import Paths
+from saga.distributions import Marginals
+from tests.calibration.worlds import lognormal_marginals
 
 
-def draw_years(n: int, seed: int, shock: float) -> tuple[Paths, NDArray[Any]]:
+def draw_years(n: int, seed: int, shock: float) -> tuple[Marginals, NDArray[Any]]:
     """One horizon, origins in 20 years; each year shifts all outcomes by a draw of size `shock`."""
     rng = np.random.default_rng(seed)
     year = rng.integers(2000, 2020, n)
     shift = shock * rng.normal(size=30)[year - 2000]
     outcomes = np.exp(12.3 + shift + 0.5 * rng.normal(size=n))[:, None]
-    earnings = np.exp(12.3 + 0.5 * rng.normal(size=(n, 1, 50))).astype(np.float32)
-    person_id = np.array([f"{seed}-{i}" for i in range(n)])
-    return Paths(person_id, np.full(n, 1970), year, earnings), outcomes
+    same = np.ones((n, 1))
+    marginals = lognormal_marginals(0 * same, 12.3 * same, 0.5 * same, str(seed))
+    return replace(marginals, origin_year=year), outcomes
 
 
 def drift_at_80(shock: float, seed: int) -> float:
-    paths, outcomes = draw_years(12_000, seed, shock)
-    calibrator = fit_calibration(paths, outcomes, seed=0, coverage=(0.5, 0.8))
-    drift = fit_drift(calibrator, paths, outcomes, seed=0)
+    marginals, outcomes = draw_years(12_000, seed, shock)
+    calibrator = fit_calibration(marginals, outcomes, seed=0, coverage=(0.5, 0.8))
+    drift = fit_drift(calibrator, marginals, outcomes, seed=0)
     assert set(drift) == {(1, 0.5), (1, 0.8)}
     assert min(n_years for _, n_years in drift.values()) >= 15
     return drift[1, 0.8][0]

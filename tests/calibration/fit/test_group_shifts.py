@@ -19,9 +19,10 @@ from calibration.fit.split_conformal import fit_calibration
 from saga.conformal.calibrator import Calibrator
 from saga.data import groups as known_groups
 from saga.data.groups import Labels
-from saga.paths import Paths
+from saga.distributions import Marginals
 from saga.requests import COVERAGE
 from tests.calibration.fit.hits import P, is_plausible
+from tests.calibration.worlds import lognormal_marginals
 
 Array = NDArray[np.float64]
 
@@ -183,8 +184,8 @@ def test_pairs_of_groups_that_differ_from_the_sum_of_both_are_covered_too(
     )
 
 
-def draw_groups(n: int, seed: int, count: int = 50) -> tuple[Paths, Array]:
-    """A sampler too narrow for the lowest quintile and for women, too wide for the highest."""
+def draw_groups(n: int, seed: int) -> tuple[Marginals, Array]:
+    """Forecasts too narrow for the lowest quintile and for women, too wide for the highest."""
     rng = np.random.default_rng(seed)
     quintile, female = rng.integers(1, 6, n), rng.random(n) < 0.5
     zero, centre, sd = 0.25 - 0.04 * quintile, rng.normal(12.3, 0.3, n), 0.5
@@ -192,38 +193,36 @@ def draw_groups(n: int, seed: int, count: int = 50) -> tuple[Paths, Array]:
     outcomes = np.where(rng.random(n) < zero, 0, np.exp(centre + spread * rng.normal(size=n)))[
         :, None
     ]
-    squeeze = (0.45 + 0.2 * quintile)[:, None]
-    positive = np.exp(centre[:, None] + squeeze * sd * rng.normal(size=(n, count)))
-    earnings = np.where(rng.random((n, count)) < zero[:, None], 0, positive).astype(np.float32)[
-        :, None, :
-    ]
+    squeeze = 0.45 + 0.2 * quintile
     groups = {
         "quintile": quintile.astype(str),
         "sex": np.where(female, "female", "male"),
         "profile": np.full(n, "register"),
     }
-    ids = np.array([f"{seed}-{i}" for i in range(n)])
-    return Paths(ids, np.full(n, 1970), np.full(n, 2000), earnings, groups), outcomes
+    marginals = lognormal_marginals(
+        zero[:, None], centre[:, None], (squeeze * sd)[:, None], str(seed)
+    )
+    return replace(marginals, groups=groups), outcomes
 
 
 @pytest.fixture(scope="module")
 def grouped() -> Calibrator:
-    paths, outcomes = draw_groups(13_000, 11)
-    return fit_calibration(paths, outcomes, seed=0)
+    marginals, outcomes = draw_groups(13_000, 11)
+    return fit_calibration(marginals, outcomes, seed=0)
 
 
 @pytest.fixture(scope="module")
-def fresh() -> tuple[Paths, Array]:
+def fresh() -> tuple[Marginals, Array]:
     return draw_groups(25_000, 12)
 
 
-def worst(calibrator: Calibrator, paths: Paths, outcomes: Array, name: str) -> float:
+def worst(calibrator: Calibrator, marginals: Marginals, outcomes: Array, name: str) -> float:
     """Largest deviation of coverage in a group, in standard errors of test and calibration."""
-    hits = calibrator.intervals(calibrator.recalibrate(paths), COVERAGE).covered(outcomes)[:, 0]
+    hits = calibrator.intervals(calibrator.recalibrate(marginals), COVERAGE).covered(outcomes)[:, 0]
     size = calibrator.cells[1, "all"].n_threshold
     largest = 0.0
-    for label in np.unique(paths.groups[name]):
-        members = paths.groups[name] == label
+    for label in np.unique(marginals.groups[name]):
+        members = marginals.groups[name] == label
         for j, coverage in enumerate(COVERAGE):
             variance = coverage * (1 - coverage)
             error = (variance * (1 / members.sum() + 2 / (size * members.mean()))) ** 0.5
@@ -232,16 +231,16 @@ def worst(calibrator: Calibrator, paths: Paths, outcomes: Array, name: str) -> f
 
 
 def test_cells_of_quintiles_follow_the_law_of_coverage(
-    grouped: Calibrator, fresh: tuple[Paths, Array]
+    grouped: Calibrator, fresh: tuple[Marginals, Array]
 ) -> None:
-    paths, outcomes = fresh
-    mapped = grouped.recalibrate(paths)
+    marginals, outcomes = fresh
+    mapped = grouped.recalibrate(marginals)
     intervals = grouped.intervals(mapped, COVERAGE)
     assert set(intervals.cell.ravel()) == {f"quintile={q}" for q in range(1, 6)}
     hits = intervals.covered(outcomes)[:, 0]
     for label in "12345":
         members, n = (
-            paths.groups["quintile"] == label,
+            marginals.groups["quintile"] == label,
             grouped.cells[1, f"quintile={label}"].n_threshold,
         )
         for j, coverage in enumerate(COVERAGE):
@@ -250,24 +249,24 @@ def test_cells_of_quintiles_follow_the_law_of_coverage(
 
 
 def test_overlapping_groups_are_covered_and_without_their_effects_are_not(
-    grouped: Calibrator, fresh: tuple[Paths, Array]
+    grouped: Calibrator, fresh: tuple[Marginals, Array]
 ) -> None:
-    paths, outcomes = fresh
-    assert worst(grouped, paths, outcomes, "sex") < 5
+    marginals, outcomes = fresh
+    assert worst(grouped, marginals, outcomes, "sex") < 5
     pooled = replace(
         grouped,
         shifts={},
         cells={key: cell for key, cell in grouped.cells.items() if key[1] == "all"},
     )
-    assert worst(pooled, paths, outcomes, "sex") > 6
-    assert worst(pooled, paths, outcomes, "quintile") > 6
+    assert worst(pooled, marginals, outcomes, "sex") > 6
+    assert worst(pooled, marginals, outcomes, "quintile") > 6
 
 
 def test_group_shifts_apply_to_each_person_and_unknown_groups_use_the_cell_of_all(
-    grouped: Calibrator, fresh: tuple[Paths, Array]
+    grouped: Calibrator, fresh: tuple[Marginals, Array]
 ) -> None:
-    paths, _ = fresh
-    few = paths.take(slice(0, 40))
+    marginals, _ = fresh
+    few = marginals.take(slice(0, 40))
     whole = grouped.intervals(grouped.recalibrate(few), COVERAGE)
     for row in (0, 7, 39):
         alone = few.take(np.array([row]))
@@ -286,37 +285,43 @@ def test_group_shifts_apply_to_each_person_and_unknown_groups_use_the_cell_of_al
 
 
 def test_sets_are_nested_over_coverages_although_effects_differ(
-    grouped: Calibrator, fresh: tuple[Paths, Array]
+    grouped: Calibrator, fresh: tuple[Marginals, Array]
 ) -> None:
-    paths, _ = fresh
+    marginals, _ = fresh
     tilted = {
         key: {group: value * (3 if key[1] < 0.85 else -3) for group, value in effects.items()}
         for key, effects in grouped.shifts.items()
     }
     for calibrator in (grouped, replace(grouped, shifts=tilted)):
-        q = calibrator.person_thresholds(paths, 1).q
+        q = calibrator.person_thresholds(marginals, 1).q
         assert (np.diff(q, axis=1) >= 0).all()
 
 
-def test_the_table_keeps_groups(grouped: Calibrator, fresh: tuple[Paths, Array]) -> None:
-    paths, _ = fresh
+def test_the_table_keeps_groups(grouped: Calibrator, fresh: tuple[Marginals, Array]) -> None:
+    marginals, _ = fresh
     again = Calibrator.from_table(grouped.to_table())
     assert again.digest == grouped.digest
     assert again.shifts == grouped.shifts
     assert np.array_equal(
-        again.person_thresholds(paths, 1).q, grouped.person_thresholds(paths, 1).q
+        again.person_thresholds(marginals, 1).q, grouped.person_thresholds(marginals, 1).q
     )
 
 
 def test_poorer_records_have_cells_of_their_own(
-    grouped: Calibrator, fresh: tuple[Paths, Array]
+    grouped: Calibrator, fresh: tuple[Marginals, Array]
 ) -> None:
-    paths, outcomes = fresh
-    imprecise = paths.with_earnings(np.random.default_rng(5).permuted(paths.earnings, axis=0))
-    poor_records = replace(
-        imprecise, groups={**paths.groups, "profile": np.full(len(paths), "earnings")}
+    marginals, outcomes = fresh
+    pooled = np.random.default_rng(5).permutation(len(marginals))
+    imprecise = replace(
+        marginals,
+        grid=marginals.grid[pooled],
+        cdf=marginals.cdf[pooled],
+        p_zero=marginals.p_zero[pooled],
     )
-    half = np.arange(len(paths)) < 12_000
+    poor_records = replace(
+        imprecise, groups={**marginals.groups, "profile": np.full(len(marginals), "earnings")}
+    )
+    half = np.arange(len(marginals)) < 12_000
     poorer = fit_calibration(replace(imprecise.take(half), groups={}), outcomes[half], seed=0)
     calibrator = with_profile(grouped, poorer, "earnings")
     fresh_records, y = poor_records.take(~half), outcomes[~half]
@@ -326,29 +331,32 @@ def test_poorer_records_have_cells_of_their_own(
     for j, coverage in enumerate(COVERAGE):
         assert is_plausible(int(hits[j]), len(y), n, coverage, P)
     assert np.array_equal(
-        calibrator.person_thresholds(paths, 1).q, grouped.person_thresholds(paths, 1).q
+        calibrator.person_thresholds(marginals, 1).q, grouped.person_thresholds(marginals, 1).q
     )  # full records are calibrator as before
 
 
 def test_a_panel_of_several_kinds_of_record_covers_each_kind() -> None:
     """Thresholds are fitted as they are calibrator, with most poor records those of women."""
 
-    def mixed(n: int, seed: int) -> tuple[Paths, Array]:
-        paths, outcomes = draw_groups(n, seed)
+    def mixed(n: int, seed: int) -> tuple[Marginals, Array]:
+        marginals, outcomes = draw_groups(n, seed)
         poor = np.random.default_rng(seed).random(n) < np.where(
-            paths.groups["sex"] == "female", 0.8, 0.1
+            marginals.groups["sex"] == "female", 0.8, 0.1
         )
         return replace(
-            paths, groups={**paths.groups, "profile": np.where(poor, "survey", "earnings")}
+            marginals, groups={**marginals.groups, "profile": np.where(poor, "survey", "earnings")}
         ), outcomes
 
     fitted = fit_calibration(*mixed(20_000, 21), seed=0)
-    paths, outcomes = mixed(25_000, 22)
-    intervals = fitted.intervals(fitted.recalibrate(paths), COVERAGE)
+    marginals, outcomes = mixed(25_000, 22)
+    intervals = fitted.intervals(fitted.recalibrate(marginals), COVERAGE)
     assert set(intervals.cell.ravel()) == {"profile=earnings", "profile=survey"}
     hits = intervals.covered(outcomes)[:, 0]
     for kind in ("earnings", "survey"):
-        members, n = paths.groups["profile"] == kind, fitted.cells[1, f"profile={kind}"].n_threshold
+        members, n = (
+            marginals.groups["profile"] == kind,
+            fitted.cells[1, f"profile={kind}"].n_threshold,
+        )
         for j, coverage in enumerate(COVERAGE):
             n_hits = int(hits[members, j].sum())
             assert is_plausible(n_hits, int(members.sum()), n, coverage, P / 16)

@@ -13,50 +13,55 @@ import numpy as np
 import polars as pl
 import pytest
 from crepes import ConformalPredictiveSystem  # type: ignore[import-untyped]
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from mapie.regression import SplitConformalRegressor
 from numpy.typing import NDArray
 from scipy import stats
 from sklearn.base import BaseEstimator, RegressorMixin
 
 from calibration.fit.split_conformal import (
-    ATOM_WIDTHS,
     NEIGHBOURS,
-    YEARS_OF_PAY,
     conformal_quantile,
+    empirical_map,
     fit_calibration,
     fit_map,
     in_map_fold,
+    pit,
     rank_needed,
-    scale_of,
 )
+from calibration.fit.thresholds import fit_thresholds
 from saga.conformal.calibration_table import SCHEMA
 from saga.conformal.calibrator import Calibrator, Intervals, reason
-from saga.conformal.prediction_sets import grow
-from saga.conformal.recalibration import Cell, map_ordered
+from saga.conformal.one_sided import one_sided_limits
+from saga.conformal.path_bands import band_intervals
+from saga.conformal.prediction_sets import central_ends
+from saga.conformal.recalibration import Cell, map_paths
+from saga.distribution_scores import marginal_scores
+from saga.distributions import Marginals
 from saga.errors import BundleError, UsageError
-from saga.paths import Paths
 from saga.requests import COVERAGE
-from saga.scores import covered, pit, pit_uniforms
+from saga.scores import covered, pit_uniforms
 from tests.calibration.fit.hits import P, is_plausible
+from tests.calibration.worlds import World, draw_paths, draw_world, without_year
 
 Array = NDArray[np.float64]
-World = Callable[..., tuple[Paths, Array]]
-Judged = tuple[Paths, Paths, Array, Intervals]
+Judged = tuple[Marginals, Marginals, Array, Intervals]
 FITTED, FRESH = 3_000, 8_000
+GUARANTEES = ("none", "extrapolated", "assumption")  # the better, the later
 
 
 @pytest.fixture(scope="module")
 def fitted(world: World) -> Calibrator:
-    paths, outcomes = world(FITTED, 1)
-    return fit_calibration(paths, outcomes, seed=0)
+    return fit_calibration(*world(FITTED, 1), seed=0)
 
 
 @pytest.fixture(scope="module")
 def judged(world: World, fitted: Calibrator) -> Judged:
-    """Fresh persons: raw paths, recalibrated paths, outcomes, intervals."""
-    paths, outcomes = world(FRESH, 2)
-    recalibrated = fitted.recalibrate(paths)
-    return paths, recalibrated, outcomes, fitted.intervals(recalibrated, COVERAGE)
+    """Fresh persons: raw marginals, recalibrated marginals, outcomes, intervals."""
+    raw, outcomes = world(FRESH, 2)
+    recalibrated = fitted.recalibrate(raw)
+    return raw, recalibrated, outcomes, fitted.intervals(recalibrated, COVERAGE)
 
 
 def calibrate_probability(u: NDArray[np.float64], cell: Cell) -> NDArray[np.float64]:
@@ -65,7 +70,7 @@ def calibrate_probability(u: NDArray[np.float64], cell: Cell) -> NDArray[np.floa
 
 def identity_cell(thresholds: Any = None, n: int = 0) -> Cell:
     grid = np.linspace(0, 1, 9)
-    return Cell(grid, grid, 500, 0.5, thresholds or {}, n)
+    return Cell(grid, grid, 500, thresholds or {}, n)
 
 
 # --- the order statistic ---
@@ -165,7 +170,7 @@ def hits_hold(hits: Array, fitted: Calibrator, outcomes: Array) -> bool:
     )
 
 
-def test_sets_cover_fresh_persons_as_stated_although_the_sampler_is_wrong(
+def test_sets_cover_fresh_persons_as_stated_although_forecasts_are_wrong(
     fitted: Calibrator, judged: Judged
 ) -> None:
     _, _, outcomes, intervals = judged
@@ -173,53 +178,17 @@ def test_sets_cover_fresh_persons_as_stated_although_the_sampler_is_wrong(
     assert hits_hold(intervals.covered(outcomes), fitted, outcomes)
 
 
-def test_sets_from_other_numbers_of_paths_cover_as_stated_too(
-    world: World, fitted: Calibrator
-) -> None:
-    # Between two fitted numbers the threshold of the lower one serves, which can only cover more.
-    for count, exact in ((25, True), (40, False), (50, True), (60, True), (150, False)):
-        paths, outcomes = world(FRESH, 30 + count, horizons=1, count=count)
-        hits = (
-            fitted.intervals(fitted.recalibrate(paths), COVERAGE)
-            .covered(outcomes)[:, 0]
-            .sum(axis=0)
-        )
-        n = fitted.cells[1, "all"].n_threshold
-        for total, coverage in zip(hits, COVERAGE, strict=True):
-            if exact:
-                assert is_plausible(int(total), FRESH, n, coverage, P / 2 / (4 * 5))
-            else:
-                k = rank_needed(n, coverage)
-                assert total >= stats.betabinom(FRESH, k, n + 1 - k).ppf(P / 20)
-
-
-def test_a_threshold_fitted_with_many_paths_fails_for_few(world: World, fitted: Calibrator) -> None:
-    paths, outcomes = world(FRESH, 55, horizons=2, count=25)
-    swapped = {
-        key: replace(c, thresholds={(25, share): c.thresholds[60, share] for share in COVERAGE})
-        for key, c in fitted.cells.items()
-    }
-    broken = Calibrator(swapped, scale=fitted.scale)
-    assert not hits_hold(
-        broken.intervals(broken.recalibrate(paths), COVERAGE).covered(outcomes), fitted, outcomes
-    )
-
-
-def test_fewer_paths_than_any_fitted_number_give_no_interval(
-    world: World, fitted: Calibrator
-) -> None:
-    assert fitted.path_counts == (25, 50, 60)
-    paths = fitted.recalibrate(world(3, 56, count=24)[0])
-    assert (fitted.intervals(paths, COVERAGE).guarantee == "none").all()
+def _stated(marginals: Marginals) -> Array:
+    return np.broadcast_to(np.array(COVERAGE), (*marginals.p_zero.shape, len(COVERAGE)))
 
 
 def test_broken_calibrators_fail_the_same_check(fitted: Calibrator, judged: Judged) -> None:
     raw, recalibrated, outcomes, intervals = judged
     unfitted = {
-        key: replace(cell, thresholds={(60, c): c for c in COVERAGE}, knots=np.empty(0))
+        key: replace(cell, thresholds={c: c for c in COVERAGE}, knots=np.empty(0))
         for key, cell in fitted.cells.items()
     }
-    unmapped = Calibrator(unfitted, scale=fitted.scale)
+    unmapped = Calibrator(unfitted)
     no_calibration = unmapped.intervals(unmapped.recalibrate(raw), COVERAGE).covered(outcomes)
     half_open = covered(
         outcomes[..., None],
@@ -227,29 +196,43 @@ def test_broken_calibrators_fail_the_same_check(fitted: Calibrator, judged: Judg
         intervals.upper,
         np.zeros_like(intervals.includes_zero),
     )
-    # Equal-tailed closed intervals of a PIT whose atom is not randomised: zero is inside too often.
-    coverages = np.array(COVERAGE)
-    low, high = (
-        np.quantile(recalibrated.earnings, q, axis=2).transpose(1, 2, 0)
-        for q in ((1 - coverages) / 2, (1 + coverages) / 2)
-    )
-    unrandomised = ((low <= outcomes[..., None]) & (outcomes[..., None] <= high)).astype(float)
-    for broken in (no_calibration, half_open, unrandomised):
+    # Central intervals: zero is inside too often.
+    closed = covered(outcomes[..., None], *central_ends(recalibrated, _stated(recalibrated)))
+    for broken in (no_calibration, half_open, closed):
         assert not hits_hold(broken, fitted, outcomes)
 
 
 def test_a_threshold_outside_the_sample_is_not_published(world: World) -> None:
-    paths, outcomes = world(60, 5)
-    small = fit_calibration(paths, outcomes, seed=0)
+    raw, outcomes = world(60, 5)
+    small = fit_calibration(raw, outcomes, seed=0)
     for (horizon, _), cell in small.cells.items():
-        assert cell.thresholds[60, 0.95] is None
-        assert cell.thresholds[60, 0.5] is not None
-        assert small.cell_threshold(horizon, 0.95, 60) == (None, "none", None)
-    intervals = small.intervals(small.recalibrate(paths), COVERAGE)
+        assert cell.thresholds[0.95] is None
+        assert cell.thresholds[0.5] is not None
+        assert small.cell_threshold(horizon, 0.95) == (None, "none", None)
+    intervals = small.intervals(small.recalibrate(raw), COVERAGE)
     assert np.isnan(intervals.lower[..., -1]).all()
     assert np.isnan(intervals.upper[..., -1]).all()
     assert (intervals.guarantee[..., -1] == "none").all()
     assert np.isnan(intervals.covered(outcomes)[..., -1]).all()
+
+
+def test_a_horizon_that_no_finite_set_covers_and_longer_ones_have_no_interval(
+    world: World,
+) -> None:
+    raw, outcomes = world(1_000, 6, horizons=3)
+    fitted = fit_calibration(raw, outcomes, seed=0)
+    cell = fitted.cells[2, "all"]
+    unreachable = replace(cell, thresholds={**cell.thresholds, 0.9: 1.0})
+    fitted = replace(fitted, cells={**fitted.cells, (2, "all"): unreachable})
+    sets = fitted.intervals(fitted.recalibrate(raw), (0.5, 0.9))
+    assert [np.unique(sets.guarantee[:, h, 1]).tolist() for h in range(3)] == [
+        ["assumption"],
+        ["none"],
+        ["none"],
+    ]
+    assert (sets.guarantee[..., 0] == "assumption").all()
+    assert np.isnan(sets.upper[:, 1:, 1]).all()
+    assert (fitted.furthest_horizons[0.9], fitted.furthest_horizons[0.5]) == (1, 3)
 
 
 def test_sets_are_nested_over_levels(judged: Judged) -> None:
@@ -261,23 +244,23 @@ def test_sets_are_nested_over_levels(judged: Judged) -> None:
     assert (sets.lower[~sets.includes_zero] > 0).all()
 
 
-def test_the_chosen_atom_width_covers_zeros_and_positive_outcomes_most_alike(world: World) -> None:
-    paths, outcomes = world(4_000, 18, horizons=1, count=120, wrong=False)
-    fresh, fresh_outcomes = world(6_000, 19, horizons=1, count=120, wrong=False)
-    fitted = fit_calibration(paths, outcomes, seed=0)
-    chosen = fitted.cells[1, "all"].atom_width
-    assert ATOM_WIDTHS[0] < chosen < ATOM_WIDTHS[-1], "the grid does not end before the best width"
-    calibration, test = (
-        grow(np.sort(group.earnings[:, 0], axis=1), fitted.scale) for group in (paths, fresh)
-    )
+def test_coverage_is_the_same_at_low_and_high_probability_of_zero_and_of_central_sets_not(
+    world: World,
+) -> None:
+    fitted = fit_calibration(*world(20_000, 18, horizons=1, wrong=False), seed=0)
+    raw, outcomes = world(20_000, 19, horizons=1, wrong=False)
+    mapped = fitted.recalibrate(raw)
+    sets = fitted.intervals(mapped, COVERAGE).covered(outcomes)[:, 0]
+    central = covered(outcomes[..., None], *central_ends(mapped, _stated(mapped)))[:, 0]
 
-    def gap(atom_width: float) -> float:
-        threshold = conformal_quantile(calibration.with_atom(atom_width).score(outcomes[:, 0]), 0.9)
-        inside = test.with_atom(atom_width).score(fresh_outcomes[:, 0]) <= threshold
-        zero = fresh_outcomes[:, 0] == 0
-        return abs(float(inside[zero].mean() - inside[~zero].mean()))
+    def largest_gap(inside: Array, j: int) -> float:
+        bins = np.digitize(raw.p_zero[:, 0], [0.15, 0.25, 0.35])
+        return max(abs(float(inside[bins == k, j].mean()) - COVERAGE[j]) for k in range(4))
 
-    assert gap(chosen) + 0.03 < min(gap(1e-6), gap(1e6))
+    for j, coverage in enumerate(COVERAGE):
+        error = (coverage * (1 - coverage) * (1 / 5_000 + 1 / 10_000)) ** 0.5
+        assert largest_gap(sets, j) < 5 * error
+        assert largest_gap(central, j) > 6 * error or coverage == 0.5
 
 
 # --- the recalibrated distribution ---
@@ -296,13 +279,13 @@ def test_recalibrated_probabilities_are_uniform_and_raw_ones_are_not(
 ) -> None:
     raw, recalibrated, outcomes, _ = judged
     v = pit_uniforms(raw)
-    before, after = pit(raw.earnings, outcomes, v), pit(recalibrated.earnings, outcomes, v)
+    before, after = pit(raw, outcomes, v), pit(recalibrated, outcomes, v)
     for h in range(2):
         cell = fitted.cells[h + 1, "all"]
         assert uniformity_pvalue(before[:, h], cell.n_map) < P
         assert uniformity_pvalue(calibrate_probability(before[:, h], cell), cell.n_map) > P
-        # Samples know probabilities up to one of M + 1 steps.
-        assert uniformity_pvalue(after[:, h], cell.n_map, slack=1 / (raw.n_paths + 1)) > P
+        # Between two grid points the recalibrated CDF is linear.
+        assert uniformity_pvalue(after[:, h], cell.n_map, slack=0.001) > P
 
 
 def test_an_unrandomised_atom_fails_the_uniformity_check(
@@ -310,161 +293,384 @@ def test_an_unrandomised_atom_fails_the_uniformity_check(
 ) -> None:
     raw, _, outcomes, _ = judged
     cell = fitted.cells[1, "all"]
-    unrandomised = pit(raw.earnings[:, :1], outcomes[:, :1], np.ones((FRESH, 1)))[:, 0]
+    unrandomised = pit(raw.year(1), outcomes[:, :1], np.ones((FRESH, 1)))[:, 0]
     assert uniformity_pvalue(calibrate_probability(unrandomised, cell), cell.n_map) < P
+
+
+def test_recalibrated_marginals_are_the_map_of_raw_ones(fitted: Calibrator, judged: Judged) -> None:
+    raw, recalibrated, outcomes, _ = judged
+    for h in range(2):
+        cell = fitted.cells[h + 1, "all"]
+        before, after = raw.year(h + 1), recalibrated.year(h + 1)
+        expected = calibrate_probability(before.cdf, cell)
+        np.testing.assert_allclose(after.cdf, expected, rtol=1e-12)
+        np.testing.assert_array_equal(after.grid, before.grid)
+        np.testing.assert_allclose(
+            after.probability(outcomes[:, h : h + 1]),
+            calibrate_probability(before.probability(outcomes[:, h : h + 1]), cell),
+            atol=0.003,
+        )
 
 
 def test_the_map_equals_the_predictive_system_of_crepes_up_to_its_blocks() -> None:
     u = np.random.default_rng(7).beta(2, 1.3, 4_000)
-    knots, values = fit_map(u)
-    cell = Cell(knots, values, len(u), 0.5, {}, 0)
     grid = np.linspace(0.001, 0.999, 500)
     oracle = (
         ConformalPredictiveSystem().fit(u, seed=0).predict_p(np.zeros(500), grid, smoothing=False)
     )
-    largest_block = np.diff(values).max()
-    assert np.abs(calibrate_probability(grid, cell) - oracle).max() <= largest_block + 2 / len(u)
-    assert len(knots) <= 200
-    assert (np.diff(knots) > 0).all()
-    assert (np.diff(values) > 0).all()
-    assert (knots[0], knots[-1], values[0], values[-1]) == (0, 1, 0, 1)
+    for knots, values in (empirical_map(u), fit_map(u)):
+        cell = Cell(knots, values, len(u), {}, 0)
+        largest_block = np.diff(values).max()
+        assert np.abs(calibrate_probability(grid, cell) - oracle).max() <= (
+            largest_block + 2 / len(u)
+        )
+        assert len(knots) <= 200
+        assert (np.diff(knots) > 0).all()
+        assert (np.diff(values) > 0).all()
+        assert (knots[0], knots[-1], values[0], values[-1]) == (0, 1, 0, 1)
+    knots, values = empirical_map(u)
+    assert np.abs(np.interp(grid, knots, values) - oracle).max() < 0.01
 
 
 def test_no_single_persons_value_is_in_the_table(world: World) -> None:
-    paths, outcomes = world(700, 8)
-    fitted = fit_calibration(paths, outcomes, seed=0)
-    u = pit(paths.earnings, outcomes, pit_uniforms(paths))
+    raw, outcomes = world(700, 8)
+    fitted = fit_calibration(raw, outcomes, seed=0)
+    u = pit(raw, outcomes, pit_uniforms(raw))
     table = fitted.to_table()
-    assert not np.isin(
-        table.filter(pl.col("kind") == "map", pl.col("knot").is_between(0, 1, closed="none"))[
-            "knot"
-        ].to_numpy(),
-        u,
-    ).any()
+    inner = table.filter(pl.col("kind") == "map", pl.col("knot").is_between(0, 1, closed="none"))
+    assert inner.height > 10
+    assert not np.isin(inner["knot"].to_numpy(), u).any()
+    assert not np.isin(table["value"].drop_nulls().to_numpy(), u[(u > 0) & (u < 1)]).any()
     for n in (100, 119, 137, 1000):
-        _, values = fit_map(np.random.default_rng(n).random(n))
+        _, values = empirical_map(np.random.default_rng(n).random(n))
         # Values are average ranks of blocks of at least 10: inner knots are 10 ranks apart.
         assert (np.diff(values[1:-1]) * (n + 1) >= NEIGHBOURS - 1e-9).all()
+        knots, shrunken = fit_map(np.random.default_rng(n).random(n))
+        assert len(knots) <= 2 + n // NEIGHBOURS
+        assert (np.diff(shrunken) > 0).all()
 
 
-def test_marginals_of_mapped_paths_are_the_recalibrated_distribution(
+# --- shrunken maps ---
+
+DISTORTIONS = {"right": (1.0, 1.0), "nearly right": (1.1, 1.0), "wrong": (1.4, 0.8)}
+Map = tuple[Array, Array]
+IDENTITY: Map = (np.array([0.0, 1.0]), np.array([0.0, 1.0]))
+
+
+def mean_gain(fit: Callable[[Array], Map], distortion: str, n: int, repeats: int) -> float:
+    """Mean log score that maps from n persons gain for fresh persons, in nats.
+
+    The PIT of a person has the beta distribution of `distortion`.
+    """
+    rng, law = np.random.default_rng(n), stats.beta(*DISTORTIONS[distortion])
+    fresh = law.ppf((np.arange(20_000) + 0.5) / 20_000)
+    gains = []
+    for _ in range(repeats):
+        knots, values = fit(law.rvs(n, random_state=rng))
+        density = np.diff(values) / np.diff(knots)
+        gains.append(np.log(density[np.searchsorted(knots, fresh) - 1]).mean())
+    return float(np.mean(gains))
+
+
+def unshrunk(u: Array) -> Map:
+    return empirical_map(u)
+
+
+def does_no_harm(fit: Callable[[Array], Map], n: int, repeats: int) -> bool:
+    """Whether maps from n persons lose at most two nats over n persons against no map."""
+    return all(mean_gain(fit, name, n, repeats) > -2 / n for name in DISTORTIONS)
+
+
+@pytest.mark.parametrize(("n", "repeats"), [(100, 60), (300, 40), (1_000, 20), (10_000, 5)])
+def test_a_map_does_no_harm_and_is_better_than_an_unshrunk_one(n: int, repeats: int) -> None:
+    assert does_no_harm(fit_map, n, repeats)
+    assert does_no_harm(unshrunk, n, repeats) == (n > 10_000), "the broken version"
+    for name in DISTORTIONS:
+        gain = mean_gain(fit_map, name, n, repeats)
+        assert gain > mean_gain(unshrunk, name, n, repeats) - 0.003
+        if name == "wrong":
+            assert gain > 0.09
+        else:
+            assert gain > mean_gain(unshrunk, name, n, repeats)
+
+
+@pytest.mark.parametrize("distortion", list(DISTORTIONS))
+def test_a_map_from_many_persons_is_close_to_the_true_map(distortion: str) -> None:
+    law = stats.beta(*DISTORTIONS[distortion])
+    u = law.rvs(100_000, random_state=np.random.default_rng(0))
+    knots, values = fit_map(u)
+    grid = np.linspace(0.0, 1.0, 1_001)
+    # The bound of Dvoretzky, Kiefer and Wolfowitz at probability P, and one block.
+    bound = math.sqrt(math.log(2 / P) / 2 / len(u)) + 0.001
+    assert np.abs(np.interp(grid, knots, values) - law.cdf(grid)).max() < bound
+    best = float(law.logpdf(law.ppf((np.arange(20_000) + 0.5) / 20_000)).mean())
+    assert mean_gain(fit_map, distortion, 100_000, 1) > best - 0.001
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+@pytest.mark.parametrize("n", [200, 10_000])
+def test_recalibrated_forecasts_of_fresh_persons_score_no_worse_than_raw_ones(
+    world: World, n: int, wrong: bool
+) -> None:
+    """CRPS; a right forecast loses hardly anything, and a wrong one gains."""
+    fresh, outcomes = world(1_000, 70, horizons=1, wrong=wrong)
+    raw = marginal_scores(fresh, outcomes)["crps_log"].mean()
+    scores: dict[str, list[float]] = {"shrunken": [], "unshrunk": []}
+    for seed in range(71, 76):
+        calibration, truth = world(n, seed, horizons=1, wrong=wrong)
+        u = pit(calibration, truth, pit_uniforms(calibration))[:, 0]
+        for name, fit in (("shrunken", fit_map), ("unshrunk", unshrunk)):
+            calibrator = Calibrator({(1, "all"): Cell(*fit(u), n, {}, 0)})
+            mapped = calibrator.recalibrate(fresh)
+            scores[name].append(float(marginal_scores(mapped, outcomes)["crps_log"].mean()))
+    mean = {name: float(np.mean(values)) for name, values in scores.items()}
+    assert mean["shrunken"] < raw - 0.01 if wrong else mean["shrunken"] < raw * (1 + 0.5 / n)
+    assert mean["shrunken"] < mean["unshrunk"] * (1.002 if wrong else 1.0001)
+    if not wrong and n == 200:
+        assert mean["unshrunk"] > raw * (1 + 0.5 / n), "the broken version"
+
+
+def test_a_map_depends_neither_on_the_order_of_persons_nor_exists_for_few() -> None:
+    u = np.random.default_rng(3).beta(1.4, 0.8, 500)
+    for left, right in zip(fit_map(u), fit_map(u[::-1]), strict=True):
+        assert np.array_equal(left, right)
+    assert len(fit_map(u[:99])[0]) == 0
+    assert len(fit_map(u[:99], map_persons=50)[0]) > 2
+
+
+def test_a_map_that_is_the_identity_is_not_replaced_by_that_of_a_shorter_horizon(
+    world: World,
+) -> None:
+    raw, outcomes = world(2_000, 20, wrong=True)
+    right, truth = world(2_000, 20, wrong=False)
+    mixed = replace(
+        raw,
+        grid=np.stack([raw.grid[:, 0], right.grid[:, 1]], axis=1),
+        cdf=np.stack([raw.cdf[:, 0], right.cdf[:, 1]], axis=1),
+        p_zero=np.stack([raw.p_zero[:, 0], right.p_zero[:, 1]], axis=1),
+    )
+    assert np.array_equal(truth, outcomes)
+    fitted = fit_calibration(mixed, outcomes, seed=0)
+    assert fitted.map_cell(2) is fitted.cells[2, "all"]
+    grid = np.linspace(0, 1, 101)
+    off = [np.abs(calibrate_probability(grid, fitted.cells[h, "all"]) - grid).max() for h in (1, 2)]
+    assert off[0] > 0.1 > 0.04 > off[1]
+
+
+# --- paths ---
+
+
+def test_mapped_paths_follow_the_recalibrated_marginals(fitted: Calibrator, judged: Judged) -> None:
+    raw, recalibrated = (forecast.take(slice(0, 500)) for forecast in judged[:2])
+    for count in (7, 60, 500):
+        mapped = map_paths(draw_paths(raw, count), recalibrated)
+        assert mapped.recalibrated
+        ordered = np.sort(mapped.earnings, axis=2)
+        # The chance of zero agrees to half a path, and so does the mean.
+        np.testing.assert_allclose(
+            ordered.mean(axis=2, dtype=float), recalibrated.mean, rtol=0.6 / count
+        )
+        assert (
+            np.abs((ordered == 0).mean(axis=2) - recalibrated.p_zero) <= 0.5 / count + 1e-9
+        ).all()
+        # The path of rank r lies between the quantiles of r / M and (r + 1) / M.
+        edges = recalibrated.quantiles(np.arange(count + 1) / count)
+        assert (ordered >= edges[..., :-1] * (1 - 1e-6)).all()
+        inside = np.arange(count) + 0.5 > recalibrated.p_zero[..., None] * count
+        assert (ordered <= edges[..., 1:] * (1 + 1e-6))[inside].all()
+    raw_means = draw_paths(raw, 500).earnings.mean(axis=2, dtype=float)
+    assert not np.allclose(raw_means, recalibrated.mean, rtol=0.02), "raw paths do not"
+
+
+def test_mapping_paths_that_follow_the_marginals_already_changes_nothing(
     fitted: Calibrator, judged: Judged
 ) -> None:
-    raw, recalibrated, _, _ = judged
-    m = raw.n_paths
-    for h in range(2):
-        cell = fitted.cells[h + 1, "all"]
-        before, after = np.sort(raw.earnings[:500, h]), np.sort(recalibrated.earnings[:500, h])
-        zeros = (before == 0).sum(axis=1)
-        expected = np.floor((m + 1) * calibrate_probability((zeros + 0.5) / (m + 1), cell) + 1e-9)
-        np.testing.assert_array_equal((after == 0).sum(axis=1), np.where(zeros > 0, expected, 0))
-        # At the i-th positive sample the new CDF counts floor((M + 1) R(i / (M + 1))) paths; below
-        # it is flat up to its smallest value.
-        smallest, largest = (
-            (after[:, None, :] <= before[:, :, None] * blur).sum(axis=2)
-            for blur in (1 - 1e-6, 1 + 1e-6)
-        )
-        target = np.clip(
-            np.floor((m + 1) * calibrate_probability(np.arange(1, m + 1) / (m + 1), cell) + 1e-9),
-            0,
-            m,
-        )
-        interior = (np.arange(1, m + 1) > zeros[:, None] + 1) & (np.arange(1, m + 1) < m)
-        assert ((smallest <= target) & (target <= largest))[interior].all()
+    raw, recalibrated = (forecast.take(slice(0, 50)) for forecast in judged[:2])
+    mapped = map_paths(draw_paths(raw, 60), recalibrated)
+    again = map_paths(replace(mapped, recalibrated=False), recalibrated)
+    assert np.array_equal(again.earnings, mapped.earnings)
+    with pytest.raises(UsageError, match="already recalibrated"):
+        map_paths(mapped, recalibrated)
+    with pytest.raises(UsageError, match="raw"):
+        map_paths(draw_paths(raw, 60), raw)
 
 
-def test_the_identity_map_leaves_paths_unchanged_bit_by_bit(world: World) -> None:
-    for count in (7, 50, 500):
-        paths, _ = world(20, 9, count=count)
-        same = Calibrator({(1, "all"): identity_cell(), (2, "all"): identity_cell()}).recalibrate(
-            paths
-        )
-        assert np.array_equal(same.earnings, paths.earnings)
-        unchanged = Calibrator.identity().recalibrate(paths)
-        assert unchanged.earnings is paths.earnings
-        assert unchanged.recalibrated
+def test_the_identity_map_leaves_marginals_unchanged_bit_by_bit(world: World) -> None:
+    raw, _ = world(20, 9)
+    for cell in (identity_cell(), Cell(*IDENTITY, 500, {}, 0)):
+        same = Calibrator({(1, "all"): cell, (2, "all"): cell}).recalibrate(raw)
+        assert np.array_equal(same.cdf, raw.cdf)
+        assert np.array_equal(same.p_zero, raw.p_zero)
+    unchanged = Calibrator.identity().recalibrate(raw)
+    assert np.array_equal(unchanged.cdf, raw.cdf)
+    assert unchanged.recalibrated
 
 
 def test_paths_keep_their_ranks_and_zeros_go_by_total_earnings(
     fitted: Calibrator, world: World
 ) -> None:
-    paths, _ = world(200, 10)
-    mapped = fitted.recalibrate(paths).earnings
+    raw, _ = world(200, 10)
+    paths = draw_paths(raw)
+    mapped = map_paths(paths, fitted.recalibrate(raw)).earnings
     total = paths.earnings.astype(float).sum(axis=1)
     for h in range(2):
         order = np.argsort(paths.earnings[:, h], axis=1, kind="stable")
-        assert (np.diff(np.take_along_axis(mapped[:, h], order, axis=1)) >= 0).all()
-        # Where some of the zeros became positive they are the ones with the largest totals.
+        rises = np.diff(np.take_along_axis(paths.earnings[:, h], order, axis=1)) > 0
+        steps = np.diff(np.take_along_axis(mapped[:, h], order, axis=1))
+        assert (steps >= 0)[rises].all()
         was_zero, is_zero = paths.earnings[:, h] == 0, mapped[:, h] == 0
+        lowest_positive = np.where(was_zero, np.inf, mapped[:, h]).min(axis=1)
+        assert (np.where(was_zero, mapped[:, h], 0).max(axis=1) <= lowest_positive).all()
+        # If some of the zeros became positive, they are the ones with the largest totals.
         richest_zero = np.where(was_zero & is_zero, total, -np.inf).max(axis=1)
         poorest_raised = np.where(was_zero & ~is_zero, total, np.inf).min(axis=1)
         assert (richest_zero <= poorest_raised).all()
+        assert (is_zero.sum(axis=1) != was_zero.sum(axis=1)).any()
+
+
+def test_years_beyond_the_last_marginal_keep_its_correction(
+    fitted: Calibrator, world: World
+) -> None:
+    raw, _ = world(300, 21, horizons=4)
+    paths = draw_paths(raw, 400)
+    mapped = map_paths(paths, fitted.recalibrate(raw).first(2))
+    full = map_paths(paths, fitted.recalibrate(raw))
+    assert np.array_equal(mapped.earnings[:, :2], full.earnings[:, :2])
+    for h in (2, 3):  # the map of the last horizon serves beyond it
+        before, corrected, expected = (
+            np.sort(p.earnings[:, h], axis=1) for p in (paths, mapped, full)
+        )
+        middle = slice(150, 250)
+        off, uncorrected = (
+            np.abs(np.log1p(x[:, middle]) - np.log1p(expected[:, middle])).mean()
+            for x in (corrected, before)
+        )
+        assert off < 0.5 * uncorrected
+        order = np.argsort(paths.earnings[:, h], axis=1, kind="stable")
+        rises = before[:, 1:] > before[:, :-1]
+        assert (np.diff(np.take_along_axis(mapped.earnings[:, h], order, axis=1)) >= 0)[rises].all()
 
 
 def test_numbers_of_a_person_do_not_depend_on_the_batch_or_its_order(
     fitted: Calibrator, world: World
 ) -> None:
-    paths, _ = world(64, 11, count=37)
-    together = fitted.recalibrate(paths)
-    sets = fitted.intervals(together, COVERAGE)
-    backwards = fitted.recalibrate(paths.take(slice(None, None, -1)))
-    assert np.array_equal(backwards.earnings[::-1], together.earnings)
+    raw, _ = world(64, 11)
+    paths = draw_paths(raw, 37)
+    together = fitted.recalibrate(raw)
+    mapped, sets = map_paths(paths, together), fitted.intervals(together, COVERAGE)
+    back = slice(None, None, -1)
+    backwards = fitted.recalibrate(raw.take(back))
+    assert np.array_equal(backwards.cdf[::-1], together.cdf)
+    assert np.array_equal(map_paths(paths.take(back), backwards).earnings[::-1], mapped.earnings)
     for row in (0, 17, 63):
-        alone = fitted.recalibrate(paths.take(np.array([row])))
+        index = np.array([row])
+        alone = fitted.recalibrate(raw.take(index))
         single = fitted.intervals(alone, COVERAGE)
-        assert np.array_equal(alone.earnings[0], together.earnings[row])
+        assert np.array_equal(alone.cdf[0], together.cdf[row])
+        assert np.array_equal(alone.quantiles([0.1, 0.9])[0], together.quantiles([0.1, 0.9])[row])
+        assert np.array_equal(map_paths(paths.take(index), alone).earnings[0], mapped.earnings[row])
         assert np.array_equal(single.lower[0], sets.lower[row])
         assert np.array_equal(single.upper[0], sets.upper[row])
 
 
-def test_a_sampler_without_zeros_gets_none() -> None:
-    samples = np.sort(np.random.default_rng(1).lognormal(12, 0.5, (5, 40)).astype(np.float32))
-    lifted = Cell(np.array([0, 0.5, 1.0]), np.array([0, 0.8, 1.0]), 500, 0.5, {}, 0)
-    assert (map_ordered(samples, lifted) > 0).all()
-    assert (map_ordered(np.zeros((2, 40), np.float32), lifted) == 0).all()
+def test_a_forecast_without_zeros_gets_none_and_one_of_zeros_keeps_them(world: World) -> None:
+    lifted = Calibrator(
+        {(1, "all"): Cell(np.array([0, 0.5, 1.0]), np.array([0, 0.8, 1.0]), 500, {}, 0)}
+    )
+    raw = world(5, 1, horizons=1)[0]
+    cdf = (raw.cdf - raw.p_zero[..., None]) / (1 - raw.p_zero[..., None])
+    never = replace(raw, cdf=cdf, p_zero=np.zeros_like(raw.p_zero))
+    always = replace(raw, cdf=np.ones_like(raw.cdf), p_zero=np.ones_like(raw.p_zero))
+    for forecast, is_positive in ((never, True), (always, False)):
+        mapped = lifted.recalibrate(forecast)
+        assert np.array_equal(mapped.p_zero, forecast.p_zero)
+        earnings = map_paths(draw_paths(forecast, 40), mapped).earnings
+        assert ((earnings > 0) == is_positive).all()
 
 
 # --- guarantees ---
 
 
-def test_horizons_without_outcomes_are_extrapolated_and_small_ones_give_none(world: World) -> None:
-    paths, outcomes = world(1_200, 12, horizons=4)
+def test_horizons_without_outcomes_are_extrapolated(world: World) -> None:
+    raw, outcomes = world(1_200, 12, horizons=4)
+    outcomes[:, 2:] = np.nan
+    fitted = fit_calibration(raw, outcomes, seed=0)
+    sets = fitted.intervals(fitted.recalibrate(raw), (0.9,))
+    assert [np.unique(sets.guarantee[:, h]).tolist() for h in range(4)] == [
+        ["assumption"],
+        ["assumption"],
+        ["extrapolated"],
+        ["extrapolated"],
+    ]
+    assert fitted.cell_threshold(4, 0.9)[0] == fitted.cells[2, "all"].thresholds[0.9]
+    assert fitted.map_cell(4) is fitted.cells[2, "all"]
+    assert set(fitted.furthest_horizons.values()) == {2}
+
+
+def test_horizons_with_few_outcomes_and_longer_ones_have_no_interval(world: World) -> None:
+    raw, outcomes = world(1_200, 12, horizons=4)
     outcomes[:, 3] = np.nan
     outcomes[30:, 2] = np.nan
-    fitted = fit_calibration(paths, outcomes, seed=0)
-    sets = fitted.intervals(fitted.recalibrate(paths), (0.9,))
+    fitted = fit_calibration(raw, outcomes, seed=0)
+    sets = fitted.intervals(fitted.recalibrate(raw), (0.9,))
     assert [np.unique(sets.guarantee[:, h]).tolist() for h in range(4)] == [
         ["assumption"],
         ["assumption"],
         ["none"],
-        ["extrapolated"],
+        ["none"],
     ]
-    assert fitted.cell_threshold(4, 0.9, 60)[0] == fitted.cells[2, "all"].thresholds[60, 0.9]
     assert fitted.map_cell(4) is fitted.cells[2, "all"]
-    assert set(fitted.furthest_horizons.values()) == {2}
+    assert fitted.furthest_horizons[0.9] == 2
     few = fit_calibration(
-        paths.take(slice(0, 150)), outcomes[:150], seed=0
+        raw.take(slice(0, 150)), outcomes[:150], seed=0
     )  # some 75 in the threshold fold: enough for 80 %, not for 90 %
     assert (few.furthest_horizons[0.8], few.furthest_horizons[0.9]) == (2, 0)
 
 
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.integers(1, 300), min_size=2, max_size=6), st.integers(0, 2))
+def test_a_longer_horizon_never_has_more_guarantee_than_a_shorter_one(
+    persons: list[int], unobserved: int
+) -> None:
+    """Whatever the numbers of persons by horizon are; likewise for limits and path bands."""
+    raw, outcomes = draw_world(300, 57, horizons=len(persons) + unobserved)
+    for h, n in enumerate(persons):
+        outcomes[n:, h] = np.nan
+    outcomes[:, len(persons) :] = np.nan
+    fitted = fit_calibration(raw, outcomes, seed=0)
+    fitted = fit_thresholds(fitted, raw, outcomes, seed=0)
+    mapped = fitted.recalibrate(raw.take(slice(0, 3)))
+    limits = one_sided_limits(fitted, mapped, COVERAGE)
+    bands = np.stack(
+        [
+            band_intervals(fitted, mapped, years, COVERAGE).guarantee[:, 0]
+            for years in range(1, raw.n_horizons + 1)
+        ],
+        axis=1,
+    )
+    sets = fitted.intervals(mapped, COVERAGE).guarantee
+    for guarantee in (sets, limits.guarantee, limits.positive_guarantee, bands):
+        rank = np.select([guarantee == word for word in GUARANTEES], [0, 1, 2])
+        assert (np.diff(rank, axis=1) <= 0).all()
+        assert (np.diff(rank, axis=2) <= 0).all(), "nor a higher coverage"
+
+
 def test_without_calibration_every_interval_is_none(world: World) -> None:
-    paths, _ = world(3, 13)
-    sets = Calibrator.identity().intervals(Calibrator.identity().recalibrate(paths), (0.9, 0.123))
+    raw, _ = world(3, 13)
+    sets = Calibrator.identity().intervals(Calibrator.identity().recalibrate(raw), (0.9, 0.123))
     assert (sets.guarantee == "none").all()
     assert np.isnan(sets.lower).all()
 
 
 def test_beyond_age_64_there_is_no_interval(fitted: Calibrator, world: World) -> None:
-    paths, _ = world(3, 14)
-    earnings = paths.earnings.copy()
-    earnings[1, 1] = np.nan
-    mapped = fitted.recalibrate(paths.with_earnings(earnings))
+    raw, _ = world(3, 14)
+    mapped = fitted.recalibrate(without_year(raw, 1, 2))
     sets = fitted.intervals(mapped, (0.9,))
-    assert np.isnan(mapped.earnings[1, 1]).all()
+    assert np.isnan(mapped.mean[1, 1])
+    assert np.isnan(mapped.quantiles([0.5])[1, 1]).all()
     assert sets.guarantee[1, 1, 0] == "none"
     assert np.isnan(sets.lower[1, 1, 0])
-    assert np.array_equal(mapped.earnings[0], fitted.recalibrate(paths).earnings[0])
+    assert np.array_equal(mapped.cdf[0], fitted.recalibrate(raw).cdf[0])
 
 
 def test_every_guarantee_has_its_sentence() -> None:
@@ -492,25 +698,11 @@ def test_the_table_gives_back_the_same_calibrator(
     again = Calibrator.from_table(pl.read_parquet(tmp_path / "calibration.parquet"))
     assert again.digest == fitted.digest
     raw, recalibrated, _, intervals = judged
-    assert np.array_equal(again.recalibrate(raw).earnings, recalibrated.earnings)
+    assert np.array_equal(again.recalibrate(raw).cdf, recalibrated.cdf)
     assert np.array_equal(again.intervals(recalibrated, COVERAGE).upper, intervals.upper)
-    other = replace(fitted, scale=fitted.scale + 1)
+    other = replace(fitted, drift={(1, 0.9): (0.01, 6)})
     assert other.digest != fitted.digest
     assert Calibrator.from_table(Calibrator.identity().to_table()).coverage == ()
-
-
-def test_the_scale_is_a_multiple_of_typical_pay_and_describes_no_single_person() -> None:
-    pay = np.array(
-        [[100_000.0, np.nan, 0.0], [200_000.0, 200_000.0, 200_000.0], [400_000.0, 0.0, 400_000.0]]
-        * 4
-    )
-    assert scale_of(pay) == pytest.approx(
-        YEARS_OF_PAY * 200_000, rel=0.01
-    )  # a person counts once, however many years are known
-    assert (
-        scale_of(pay[:9]) == scale_of(np.zeros((50, 2))) == 1.0
-    )  # of fewer than ten it would tell something of each
-    assert scale_of(np.full((10, 1), 312_345.0)) == 940_000  # two digits
 
 
 def test_a_table_of_another_form_is_refused(fitted: Calibrator) -> None:
@@ -521,22 +713,36 @@ def test_a_table_of_another_form_is_refused(fitted: Calibrator) -> None:
     assert dict(fitted.to_table().schema) == SCHEMA
 
 
+@pytest.mark.parametrize("kind", ["threshold", "cqr"])
+def test_a_table_that_an_earlier_version_fitted_on_samples_is_refused(
+    fitted: Calibrator, kind: str
+) -> None:
+    """Its thresholds were those of a number of paths, in `knot`."""
+    thresholds = fitted.to_table().filter(pl.col("kind") == "threshold")
+    old = thresholds.with_columns(kind=pl.lit(kind), knot=pl.lit(200.0))
+    with pytest.raises(BundleError, match="another kind") as refused:
+        Calibrator.from_table(old)
+    assert refused.value.problems[0].fix == "Calibrate again."
+
+
 def test_the_same_seed_gives_the_same_fit_in_any_order_of_persons(world: World) -> None:
-    paths, outcomes = world(600, 16)
+    raw, outcomes = world(600, 16)
     shuffled = np.random.default_rng(0).permutation(600)
-    one = fit_calibration(paths, outcomes, seed=3)
-    other = fit_calibration(paths.take(shuffled), outcomes[shuffled], seed=3)
+    one = fit_calibration(raw, outcomes, seed=3)
+    other = fit_calibration(raw.take(shuffled), outcomes[shuffled], seed=3)
     assert one.digest == other.digest
-    assert one.digest != fit_calibration(paths, outcomes, seed=4).digest
-    share = in_map_fold(paths.person_id, 3).mean()
+    assert one.digest != fit_calibration(raw, outcomes, seed=4).digest
+    share = in_map_fold(raw.person_id, 3).mean()
     assert abs(share - 0.5) < 5 * 0.5 / 600**0.5
 
 
 def test_a_person_twice_wrong_shapes_and_a_coverage_of_one_are_refused(world: World) -> None:
-    paths, outcomes = world(20, 17)
+    raw, outcomes = world(20, 17)
     with pytest.raises(UsageError, match="one origin per person"):
-        fit_calibration(paths.take(np.array([0, 1, 0])), outcomes[[0, 1, 0]], seed=0)
+        fit_calibration(raw.take(np.array([0, 1, 0])), outcomes[[0, 1, 0]], seed=0)
     with pytest.raises(UsageError, match="disagree"):
-        fit_calibration(paths, outcomes[:, :1], seed=0)
+        fit_calibration(raw, outcomes[:, :1], seed=0)
     with pytest.raises(UsageError, match="coverage"):
-        fit_calibration(paths, outcomes, seed=0, coverage=(1.0,))
+        fit_calibration(raw, outcomes, seed=0, coverage=(1.0,))
+    with pytest.raises(UsageError, match="raw"):
+        fit_calibration(Calibrator.identity().recalibrate(raw), outcomes, seed=0)
