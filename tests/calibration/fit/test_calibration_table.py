@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,28 +12,31 @@ import pytest
 from calibration.diagnostics.diagnosis import diagnose
 from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
 from calibration.fit.cqr import fit_cqr
-from calibration.fit.split_conformal import fit_calibration
+from calibration.fit.split_conformal import fit_calibration, in_map_fold
 from calibration.fit.thresholds import fit_thresholds
 from saga.bundle import Bundle
+from saga.conformal.calibration_table import THRESHOLD_KINDS
 from saga.conformal.calibrator import Calibrator
 from saga.data.groups import Grouping
 from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.forecaster import Forecaster
-from saga.paths import Paths
 from saga.requests import Draws
+from tests.calibration.worlds import World, draw_paths
 
-World = Callable[..., tuple[Paths, Any]]
 SHIPPED = Path("bundles/small")
 
 
 @pytest.fixture(scope="module")
 def everything(world: World, register_panel: Panel) -> Calibrator:
-    """A calibrator that writes every kind of row of the nested sets."""
-    paths, outcomes = world(3_000, 41)
+    """A calibrator that writes every kind of row of the prediction sets."""
+    marginals, outcomes = world(3_000, 41)
     sex = np.random.default_rng(0).choice(["female", "male"], 3_000)
-    paths = replace(paths, groups={"sex": sex})
-    calibrator = fit_thresholds(fit_calibration(paths, outcomes, seed=0), paths, outcomes, seed=0)
+    marginals = replace(marginals, groups={"sex": sex})
+    paths = draw_paths(marginals.take(~in_map_fold(marginals.person_id, 0)))
+    calibrator = fit_thresholds(
+        fit_calibration(marginals, outcomes, seed=0), marginals, outcomes, seed=0, paths=paths
+    )
     grouping = Grouping.fit(register_panel.only(persons_of(register_panel, "train")))
     return replace(calibrator, grouping=grouping, drift={(1, 0.9): (0.012, 7)})
 
@@ -43,8 +44,8 @@ def everything(world: World, register_panel: Panel) -> Calibrator:
 def test_each_kind_of_row_changes_what_is_read(everything: Calibrator, world: World) -> None:
     table = everything.to_table()
     kinds = set(table["kind"])
-    assert {"scale", "cut", "map", "threshold", "shift", "stretch", "band", "drift"} <= kinds
-    for kind in kinds - {"scale", "atom_width", "threshold"}:  # without these nothing loads
+    assert kinds == {"cut", "map", "threshold", "shift", "stretch", "drift", *THRESHOLD_KINDS}
+    for kind in kinds - {"threshold"}:  # without these nothing loads
         without = Calibrator.from_table(table.filter(pl.col("kind") != kind))
         assert without.digest != everything.digest, f"nothing reads {kind}"
     assert Calibrator.from_table(table).digest == everything.digest
@@ -65,16 +66,14 @@ def test_calibrating_writes_only_kinds_that_a_calibrator_writes(
     assert Calibrator.from_table(bundle.calibration).to_table().equals(bundle.calibration)
 
 
-def test_the_shipped_table_loads_and_rows_of_retired_kinds_are_skipped() -> None:
+def test_the_shipped_table_loads_and_rows_of_unknown_kinds_are_skipped() -> None:
     table = Bundle.load(SHIPPED).calibration
     assert table is not None
-    assert "cqr" in set(table["kind"])
     calibrator = Calibrator.from_table(table)
     assert calibrator.method == "sets"
-    other_rows = table.filter(pl.col("kind") != "cqr")
-    assert calibrator.to_table().sort(pl.all()).equals(other_rows.sort(pl.all()))
-    retired = table.head(1).with_columns(kind=pl.lit("weight"))
-    assert Calibrator.from_table(pl.concat([table, retired])).digest == calibrator.digest
+    assert calibrator.to_table().sort(pl.all()).equals(table.sort(pl.all()))
+    unknown = table.head(1).with_columns(kind=pl.lit("weight"))
+    assert Calibrator.from_table(pl.concat([table, unknown])).digest == calibrator.digest
 
 
 def test_the_report_shows_the_drift_term(tiny_bundle: Path, register_panel: Panel) -> None:

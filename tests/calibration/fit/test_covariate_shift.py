@@ -32,9 +32,10 @@ from saga.data.groups import Grouping, last_record_origins
 from saga.data.origins import draw_origins, history
 from saga.data.panel import Panel
 from saga.data.split import persons_of
+from saga.distributions import Marginals
 from saga.errors import UsageError
-from saga.paths import Paths
 from saga.requests import COVERAGE
+from tests.calibration.worlds import draw_paths, lognormal_marginals
 
 Array = NDArray[np.float64]
 P = 1e-6
@@ -45,44 +46,45 @@ SHARE = {
 }  # of persons whose earnings spread more than any forecast knows
 
 
-def draw(n: int, seed: int, share: float, count: int = 25) -> tuple[Paths, Array, NDArray[np.str_]]:
+def draw(n: int, seed: int, share: float) -> tuple[Marginals, Array, NDArray[np.str_]]:
     """Persons in two groups that forecasts ignore; in one, outcomes spread three times as much."""
     rng = np.random.default_rng(seed)
     wild = rng.random(n) < share
     outcomes = np.exp(12.3 + np.where(wild, 1.2, 0.4)[:, None] * rng.normal(size=(n, 2)))
-    earnings = np.exp(12.3 + 0.6 * rng.normal(size=(n, 2, count))).astype(np.float32)
-    ids = np.array([f"{seed}-{i}" for i in range(n)])
-    return (
-        Paths(ids, np.full(n, 1970), np.full(n, 2000), earnings),
-        outcomes,
-        np.where(wild, "wild", "calm"),
-    )
+    one = np.ones((n, 2))
+    marginals = lognormal_marginals(0 * one, 12.3 * one, 0.6 * one, str(seed))
+    return marginals, outcomes, np.where(wild, "wild", "calm")
+
+
+Shifted = tuple[Calibrator, Calibrator, Calibrator, Marginals, Array, int]
 
 
 @pytest.fixture(scope="module")
-def shifted() -> tuple[Calibrator, Calibrator, Calibrator, Paths, Array, int]:
+def shifted() -> Shifted:
     """Calibrators without weights, with weights, with inverse weights; persons of the target."""
-    paths, outcomes, group = draw(4_000, 1, SHARE["calibration"])
+    marginals, outcomes, group = draw(4_000, 1, SHARE["calibration"])
     _, _, target_group = draw(4_000, 2, SHARE["target"])
     target = Target({"sex": target_group}, np.full(len(target_group), 40), ("sex",), "target")
-    weights, _ = target.weights({"sex": group}, outcomes, in_map_fold(paths.person_id, 0))
+    weights, _ = target.weights({"sex": group}, outcomes, in_map_fold(marginals.person_id, 0))
+    paths = draw_paths(marginals.take(~in_map_fold(marginals.person_id, 0)), 50)
 
     def fit(weights: Array | None) -> Calibrator:
         return fit_thresholds(
-            fit_calibration(paths, outcomes, seed=0, weights=weights),
-            paths,
+            fit_calibration(marginals, outcomes, seed=0, weights=weights),
+            marginals,
             outcomes,
             seed=0,
+            paths=paths,
             weights=weights,
         )
 
-    new_paths, truth, _ = draw(4_000, 3, SHARE["target"])
+    fresh, truth, _ = draw(4_000, 3, SHARE["target"])
     fitted = fit(weights)
     return (
         fit(None),
         fitted,
         fit(1 / weights),
-        fitted.recalibrate(new_paths),
+        fitted.recalibrate(fresh),
         truth,
         fitted.cells[1, ALL].n_threshold,
     )
@@ -99,13 +101,13 @@ def plausible(hits: Array, n: int, stated: float) -> bool:
 
 
 def test_weighted_sets_hold_in_the_target_and_unweighted_ones_do_not(
-    shifted: tuple[Calibrator, Calibrator, Calibrator, Paths, Array, int],
+    shifted: Shifted,
 ) -> None:
-    plain, weighted, wrong, paths, truth, n = shifted
+    plain, weighted, wrong, marginals, truth, n = shifted
     for stated in COVERAGE:
         j = COVERAGE.index(stated)
         covered = {
-            name: calibrator.intervals(paths, COVERAGE).covered(truth)[:, 0, j]
+            name: calibrator.intervals(marginals, COVERAGE).covered(truth)[:, 0, j]
             for name, calibrator in (("plain", plain), ("weighted", weighted), ("wrong", wrong))
         }
         assert plausible(covered["weighted"], n, stated), (stated, covered["weighted"].mean())
@@ -114,22 +116,23 @@ def test_weighted_sets_hold_in_the_target_and_unweighted_ones_do_not(
 
 
 def test_bands_and_sums_cover_in_the_target_too(
-    shifted: tuple[Calibrator, Calibrator, Calibrator, Paths, Array, int],
+    shifted: Shifted,
 ) -> None:
     from saga.conformal.path_bands import band_intervals
     from saga.conformal.present_value import value_intervals
+    from saga.conformal.recalibration import map_paths
     from saga.lifetime import realised_value
     from saga.requests import RATE
 
-    plain, weighted, _, paths, truth, n = shifted
+    plain, weighted, _, marginals, truth, n = shifted
+    paths = map_paths(draw_paths(draw(4_000, 3, SHARE["target"])[0], 50, seed=1), marginals)
     values = (paths.earnings.astype(np.float64) * (1 + RATE) ** -np.arange(1.0, 3)[:, None]).sum(
         axis=1
     )
     total = realised_value(truth, rate=RATE)
     for calibrator, good in ((weighted, True), (plain, False)):
-        together = (
-            band_intervals(calibrator, paths, 2, COVERAGE).covered(truth)[:, :, NINETY].min(axis=1)
-        )
+        bands = band_intervals(calibrator, marginals, 2, COVERAGE)
+        together = bands.covered(truth)[:, :, NINETY].min(axis=1)
         sums = value_intervals(calibrator, values, np.full(len(values), 2), COVERAGE, RATE)
         inside = (sums.lower[:, NINETY] <= total) & (total <= sums.upper[:, NINETY])
         assert plausible(together, n, 0.9) == good
@@ -137,20 +140,24 @@ def test_bands_and_sums_cover_in_the_target_too(
 
 
 def test_weights_of_one_give_the_unweighted_calibration_to_the_last_bit() -> None:
-    paths, outcomes, group = draw(1_200, 5, 0.3)
+    marginals, outcomes, group = draw(1_200, 5, 0.3)
     outcomes[::7, 1] = np.nan
     ones = np.ones_like(outcomes)
-    plain = fit_thresholds(fit_calibration(paths, outcomes, seed=0), paths, outcomes, seed=0)
+    paths = draw_paths(marginals.take(~in_map_fold(marginals.person_id, 0)), 30)
+    plain = fit_thresholds(
+        fit_calibration(marginals, outcomes, seed=0), marginals, outcomes, seed=0, paths=paths
+    )
     same = fit_thresholds(
-        fit_calibration(paths, outcomes, seed=0, weights=ones),
-        paths,
+        fit_calibration(marginals, outcomes, seed=0, weights=ones),
+        marginals,
         outcomes,
         seed=0,
+        paths=paths,
         weights=ones,
     )
     assert same.digest == plain.digest
     # A target composed as the map fold has weights of 1, and so the same thresholds.
-    in_map = in_map_fold(paths.person_id, 0)
+    in_map = in_map_fold(marginals.person_id, 0)
     both = outcomes[~np.isnan(outcomes).any(axis=1)]
     a, complete = group[in_map], ~np.isnan(outcomes[in_map]).any(axis=1)
     target = Target({"sex": a[complete]}, np.full(int(complete.sum()), 40), ("sex",), "same")
@@ -222,8 +229,8 @@ def test_few_persons_in_effect_give_no_interval_however_many_there_are() -> None
 
 
 def test_a_cell_of_its_own_needs_a_thousand_persons_in_effect() -> None:
-    paths, outcomes, group = draw(4_600, 6, 0.5)
-    grouped = replace(paths, groups={"quintile": np.where(group == "wild", "1", "2")})
+    marginals, outcomes, group = draw(4_600, 6, 0.5)
+    grouped = replace(marginals, groups={"quintile": np.where(group == "wild", "1", "2")})
     rng = np.random.default_rng(0)
     even = np.ones_like(outcomes)
     uneven = np.where(

@@ -6,7 +6,6 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,30 +24,38 @@ from calibration.fit.split_conformal import conformal_quantile
 from saga.bundle import Bundle
 from saga.cli import app
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.quantile_intervals import central_quantiles, conformalised_intervals
+from saga.conformal.quantile_intervals import central_probabilities, conformalised_intervals
 from saga.data.panel import Panel
+from saga.distributions import Marginals
 from saga.errors import UsageError
 from saga.files.tables import read_provenance
 from saga.forecaster import Forecaster
-from saga.paths import Paths
 from saga.requests import COVERAGE, Draws, ForecastRequest, LifetimeRequest
 from tests.calibration.fit.hits import P, is_plausible
+from tests.calibration.worlds import World, lognormal_marginals, without_year
 
 Array = NDArray[np.float64]
-World = Callable[..., tuple[Paths, Array]]
 
 
-def conformity_scores(samples: NDArray[np.float32], outcomes: Array, coverage: float) -> Array:
-    lower, upper = central_quantiles(samples, coverage)
-    return np.maximum(lower - outcomes, outcomes - upper)
+def central_quantiles(marginals: Marginals, coverage: float) -> tuple[Array, Array]:
+    """The two quantiles (n,) of the first horizon."""
+    lower, upper = (marginals.quantiles(p)[:, 0, 0] for p in central_probabilities((coverage,)))
+    return lower, upper
 
 
-def continuous_world(world: World, n: int, seed: int) -> tuple[Paths, Array]:
-    """The world without its atom at zero, for which the theory of CQR has no ties."""
-    paths, outcomes = world(n, seed)
+def conformity_scores(marginals: Marginals, outcomes: Array, coverage: float) -> Array:
+    lower, upper = central_quantiles(marginals, coverage)
+    return np.maximum(lower - outcomes[:, 0], outcomes[:, 0] - upper)
+
+
+def continuous_world(n: int, seed: int) -> tuple[Marginals, Array]:
+    """Earnings without an atom at zero, for which the theory of CQR has no ties."""
     rng = np.random.default_rng(seed)
-    earnings = paths.earnings + rng.lognormal(10, 1, paths.earnings.shape).astype(np.float32)
-    return paths.with_earnings(earnings), outcomes + rng.lognormal(10, 1, outcomes.shape)
+    centre, sd = rng.normal(12.3, 0.4, (n, 1)), rng.uniform(0.3, 0.7, (n, 1))
+    outcomes = np.exp(centre + sd * rng.normal(size=(n, 2)))
+    one = np.ones((n, 2))
+    narrow = lognormal_marginals(0 * one, (centre - 0.2) * one, 0.8 * sd * one, str(seed))
+    return narrow, outcomes
 
 
 # --- thresholds ---
@@ -58,67 +65,64 @@ def continuous_world(world: World, n: int, seed: int) -> tuple[Paths, Array]:
 def test_mapies_threshold_is_the_order_statistic_of_the_larger_miss(
     world: World, coverage: float
 ) -> None:
-    paths, outcomes = world(400, 21)
-    samples, y = paths.earnings[:, 0], outcomes[:, 0]
-    expected = conformal_quantile(conformity_scores(samples, y, coverage), coverage)
-    threshold = cqr_threshold(*central_quantiles(samples, coverage), y, coverage, neighbours=1)
+    marginals, outcomes = world(400, 21)
+    expected = conformal_quantile(conformity_scores(marginals, outcomes, coverage), coverage)
+    ends = central_quantiles(marginals, coverage)
+    threshold = cqr_threshold(*ends, outcomes[:, 0], coverage, neighbours=1)
     assert threshold == pytest.approx(expected, rel=1e-12, abs=1e-9)
 
 
 def test_every_number_of_persons_gives_a_threshold_or_none(world: World) -> None:
     # Horizons near the end of a short panel may be known for one, nine or ten persons only.
     for n in range(1, 45):
-        paths, outcomes = world(n, 26)
+        marginals, outcomes = world(n, 26)
         for coverage in COVERAGE:
-            ends = central_quantiles(paths.earnings[:, 0], coverage)
+            ends = central_quantiles(marginals, coverage)
             q = cqr_threshold(*ends, outcomes[:, 0], coverage, neighbours=1)
             assert math.isfinite(q) == (n * min(coverage, 1 - coverage) > 1)
 
 
 def test_a_stored_threshold_is_the_average_of_ten_order_statistics(world: World) -> None:
-    paths, outcomes = world(400, 27)
-    cell = fit_cqr(paths, outcomes, (0.9,)).cells[1, "all"]
-    for count in (25, 50, 60):
-        scores = conformity_scores(paths.earnings[:, 0, :count], outcomes[:, 0], 0.9)
-        k = math.ceil(401 * 0.9 - 1e-9)
-        expected = np.sort(scores)[k - 1 : k + 9].mean()
-        assert cell.thresholds[count, 0.9] == pytest.approx(expected, rel=1e-12)
+    marginals, outcomes = world(400, 27)
+    cell = fit_cqr(marginals, outcomes, (0.9,)).cells[1, "all"]
+    k = math.ceil(401 * 0.9 - 1e-9)
+    expected = np.sort(conformity_scores(marginals, outcomes, 0.9))[k - 1 : k + 9].mean()
+    assert cell.thresholds[0.9] == pytest.approx(expected, rel=1e-12)
 
 
 # --- intervals of a calibrator ---
 
 
-def test_intervals_are_those_of_mapie_with_the_same_threshold(world: World) -> None:
-    paths, outcomes = continuous_world(world, 500, 28)
-    fresh, _ = continuous_world(world, 300, 29)
+def test_intervals_are_those_of_mapie_with_the_same_threshold() -> None:
+    marginals, outcomes = continuous_world(500, 28)
+    fresh, _ = continuous_world(300, 29)
     for coverage in COVERAGE:
         calibration, new = (
             np.column_stack([*ends, sum(ends) / 2])
-            for ends in (central_quantiles(p.earnings[:, 0], coverage) for p in (paths, fresh))
+            for ends in (central_quantiles(p, coverage) for p in (marginals, fresh))
         )
         columns = [_Column(j).fit(calibration) for j in range(3)]
         model = ConformalizedQuantileRegressor(columns, confidence_level=coverage, prefit=True)
         model.conformalize(calibration, outcomes[:, 0])
         expected = model.predict_interval(new, symmetric_correction=True)[1][..., 0]
-        q = conformal_quantile(
-            conformity_scores(paths.earnings[:, 0], outcomes[:, 0], coverage), coverage
+        q = conformal_quantile(conformity_scores(marginals, outcomes, coverage), coverage)
+        lower, upper = conformalised_intervals(
+            fresh.year(1), np.full((len(fresh), 1, 1), q), (coverage,)
         )
-        lower, upper = conformalised_intervals(fresh.earnings[:, 0], np.array([q]), (coverage,))
-        np.testing.assert_allclose(lower[:, 0], np.maximum(expected[:, 0], 0), rtol=1e-9)
-        np.testing.assert_allclose(upper[:, 0], expected[:, 1], rtol=1e-9)
+        np.testing.assert_allclose(lower[:, 0, 0], np.maximum(expected[:, 0], 0), rtol=1e-9)
+        np.testing.assert_allclose(upper[:, 0, 0], expected[:, 1], rtol=1e-9)
 
 
-def test_coverage_of_fresh_persons_follows_the_theory_and_raw_quantiles_do_not(
-    world: World,
-) -> None:
+def test_coverage_of_fresh_persons_follows_the_theory_and_raw_quantiles_do_not() -> None:
     fitted, trials = 5_000, 12_000
-    calibrator = fit_cqr(*continuous_world(world, fitted, 31))
-    fresh, outcomes = continuous_world(world, trials, 32)
+    calibrator = fit_cqr(*continuous_world(fitted, 31))
+    fresh, outcomes = continuous_world(trials, 32)
     hits = (
         calibrator.intervals(calibrator.recalibrate(fresh), COVERAGE).covered(outcomes).sum(axis=0)
     )
-    raw = conformalised_intervals(fresh.earnings[:, 0], np.zeros(len(COVERAGE)), COVERAGE)
-    inside = ((raw[0] <= outcomes[:, :1]) & (outcomes[:, :1] <= raw[1])).sum(axis=0)
+    zero = np.zeros((trials, 1, len(COVERAGE)))
+    lower, upper = conformalised_intervals(fresh.year(1), zero, COVERAGE)
+    inside = ((lower[:, 0] <= outcomes[:, :1]) & (outcomes[:, :1] <= upper[:, 0])).sum(axis=0)
     for j, coverage in enumerate(COVERAGE):
         tail = P / 16
         assert all(is_plausible(int(hits[h, j]), trials, fitted, coverage, tail) for h in range(2))
@@ -138,33 +142,31 @@ def test_intervals_start_at_zero_and_cover_too_much_if_there_is_an_atom(world: W
 
 
 def test_intervals_are_nested_and_never_cross() -> None:
-    samples = np.random.default_rng(0).lognormal(12, 0.5, (50, 60))
+    marginals, _ = continuous_world(50, 0)
     for q in ([5e4, -3e4, 2e4], [-1e6, -1e6, -1e6], [1e6, 0.0, -1e6]):
-        lower, upper = conformalised_intervals(samples, np.array(q), (0.5, 0.8, 0.9))
+        shifts = np.broadcast_to(np.array(q), (50, 2, 3))
+        lower, upper = conformalised_intervals(marginals, shifts, (0.5, 0.8, 0.9))
         assert (lower <= upper).all()
-        assert (np.diff(lower, axis=1) <= 0).all()
-        assert (np.diff(upper, axis=1) >= 0).all()
+        assert (np.diff(lower, axis=2) <= 0).all()
+        assert (np.diff(upper, axis=2) >= 0).all()
 
 
 def test_small_horizons_give_no_interval_and_neither_do_longer_ones(world: World) -> None:
-    paths, outcomes = world(600, 33, horizons=4)
+    marginals, outcomes = world(600, 33, horizons=4)
     outcomes[30:, 1] = np.nan  # enough for 50 %, too few for 90 %
     outcomes[:, 3] = np.nan
-    calibrator = fit_cqr(paths, outcomes, (0.5, 0.9))
-    guarantee = calibrator.intervals(calibrator.recalibrate(paths), (0.5, 0.9)).guarantee[0]
+    calibrator = fit_cqr(marginals, outcomes, (0.5, 0.9))
+    guarantee = calibrator.intervals(calibrator.recalibrate(marginals), (0.5, 0.9)).guarantee[0]
     assert guarantee[:, 0].tolist() == ["assumption", "assumption", "assumption", "none"]
     assert guarantee[:, 1].tolist() == ["assumption", "none", "none", "none"]
     assert calibrator.furthest_horizons == {0.5: 3, 0.9: 1}
-    fewer = paths.with_earnings(paths.earnings[:, :, :24])
-    assert (calibrator.intervals(calibrator.recalibrate(fewer), (0.5,)).guarantee == "none").all()
 
 
 def test_nobody_above_64_has_an_interval(world: World) -> None:
-    paths, outcomes = world(300, 34)
-    calibrator = fit_cqr(paths, outcomes)
-    earnings = paths.earnings.copy()
-    earnings[1, 1] = np.nan
-    intervals = calibrator.intervals(calibrator.recalibrate(paths.with_earnings(earnings)), (0.9,))
+    marginals, outcomes = world(300, 34)
+    calibrator = fit_cqr(marginals, outcomes)
+    old = without_year(marginals, 1, 2)
+    intervals = calibrator.intervals(calibrator.recalibrate(old), (0.9,))
     assert intervals.guarantee[:3, :, 0].tolist() == [
         ["assumption", "assumption"],
         ["assumption", "none"],
@@ -176,28 +178,28 @@ def test_nobody_above_64_has_an_interval(world: World) -> None:
 # --- the table ---
 
 
-def test_the_table_gives_back_the_same_calibrator(world: World, tmp_path: Path) -> None:
-    paths, outcomes = continuous_world(world, 600, 25)
-    fitted = fit_cqr(paths, outcomes)
+def test_the_table_gives_back_the_same_calibrator(tmp_path: Path) -> None:
+    marginals, outcomes = continuous_world(600, 25)
+    fitted = fit_cqr(marginals, outcomes)
     fitted.to_table().write_parquet(tmp_path / "calibration.parquet")
     table = pl.read_parquet(tmp_path / "calibration.parquet")
     loaded = Calibrator.from_table(table)
     assert (loaded.method, loaded.digest) == ("cqr", fitted.digest)
-    assert (loaded.coverage, loaded.path_counts) == (COVERAGE, (25, 50, 60))
-    mapped = fitted.recalibrate(paths)
+    assert loaded.coverage == COVERAGE
+    mapped = fitted.recalibrate(marginals)
     assert np.array_equal(
         loaded.intervals(mapped, COVERAGE).upper, fitted.intervals(mapped, COVERAGE).upper
     )
-    scores = conformity_scores(paths.earnings[:, 0], outcomes[:, 0], 0.9)
+    scores = conformity_scores(marginals, outcomes, 0.9)
     assert not np.isin(table["value"].to_numpy(), scores).any(), "no person's score is published"
 
 
-def test_a_calibration_without_nested_sets_says_so(world: World) -> None:
-    paths, outcomes = world(300, 35)
-    calibrator = fit_cqr(paths, outcomes)
-    mapped = calibrator.recalibrate(paths)
-    assert mapped.earnings is paths.earnings
-    with pytest.raises(UsageError, match="no nested sets"):
+def test_a_calibration_without_prediction_sets_says_so(world: World) -> None:
+    marginals, outcomes = world(300, 35)
+    calibrator = fit_cqr(marginals, outcomes)
+    mapped = calibrator.recalibrate(marginals)
+    assert np.array_equal(mapped.cdf, marginals.cdf)
+    with pytest.raises(UsageError, match="no prediction sets"):
         calibrator.person_thresholds(mapped, 1)
 
 
@@ -250,7 +252,7 @@ def test_forecasts_publish_the_intervals_and_name_the_method(
         young, ForecastRequest(horizons=(1, 2), limits=True, bands=2), Draws(50)
     ).table
     assert table.equals(forecast)
-    q = forecaster.calibrator.cells[1, "all"].thresholds[50, 0.9]
+    q = forecaster.calibrator.cells[1, "all"].thresholds[0.9]
     assert q is not None
     first = table.filter(pl.col("horizon") == 1)
     wide = first.select(

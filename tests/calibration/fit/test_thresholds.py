@@ -13,25 +13,27 @@ from scipy import stats
 
 from calibration.fit.split_conformal import fit_calibration, in_map_fold, rank_needed
 from calibration.fit.thresholds import fit_thresholds
-from saga.conformal.calibration_table import THRESHOLD_KINDS
+from saga.conformal.calibration_table import THRESHOLD_KINDS, KindThresholds
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.one_sided import forecast_probability, forecast_quantile, one_sided_limits
+from saga.conformal.one_sided import limit_scores, one_sided_limits
 from saga.conformal.path_bands import band_intervals, band_scores, from_band_scale, to_band_scale
-from saga.conformal.prediction_sets import grow
 from saga.conformal.present_value import ValueIntervals, value_intervals, value_scores
+from saga.conformal.recalibration import map_paths
+from saga.distributions import Marginals
 from saga.lifetime import present_value, realised_value
 from saga.paths import Paths
 from saga.requests import COVERAGE, RATE
 from tests.calibration.fit.hits import P, is_plausible
+from tests.calibration.worlds import draw_paths, draw_world, lognormal_marginals, without_year
 
 Array = NDArray[np.float64]
-Judged = tuple[Paths, Array]
+Judged = tuple[Marginals, Paths, Array]
 YEARS = 4
 NINETY = COVERAGE.index(0.9)
 
 
-def draw_careers(n: int, seed: int, count: int = 60, rho: float = 0.9) -> tuple[Paths, Array]:
-    """Outcomes that persist from year to year, and a sampler without persistence."""
+def draw_careers(n: int, seed: int, rho: float = 0.9) -> tuple[Marginals, Array]:
+    """Outcomes that persist from year to year, and forecasts that are too wide."""
     rng = np.random.default_rng(seed)
     centre, zero = rng.normal(12.3, 0.4, n), rng.uniform(0.02, 0.2, n)
 
@@ -44,25 +46,31 @@ def draw_careers(n: int, seed: int, count: int = 60, rho: float = 0.9) -> tuple[
     residual = autoregression((n, YEARS), rho)
     work = stats.norm.cdf(autoregression((n, YEARS), 0.3))
     outcomes = np.where(work < zero[:, None], 0, np.exp(centre[:, None] + 0.5 * residual))
-    earnings = np.exp(centre[:, None, None] + 0.6 * rng.normal(size=(n, YEARS, count)))
-    earnings = np.where(rng.random((n, YEARS, count)) < zero[:, None, None], 0, earnings).astype(
-        np.float32
+    same = np.ones((n, YEARS))
+    marginals = lognormal_marginals(
+        zero[:, None] * same, centre[:, None] * same, 0.6 * same, str(seed)
     )
-    ids = np.array([f"{seed}-{i}" for i in range(n)])
-    return Paths(ids, np.full(n, 1970), np.full(n, 2000), earnings), outcomes
+    return marginals, outcomes
+
+
+def fit_everything(marginals: Marginals, outcomes: Array, count: int = 60) -> Calibrator:
+    """Calibration with present values from `count` paths without persistence."""
+    calibrator = fit_calibration(marginals, outcomes, seed=0)
+    paths = draw_paths(marginals.take(~in_map_fold(marginals.person_id, 0)), count)
+    return fit_thresholds(calibrator, marginals, outcomes, seed=0, paths=paths)
 
 
 @pytest.fixture(scope="module")
 def fitted() -> Calibrator:
-    paths, outcomes = draw_careers(4_000, 1)
-    return fit_thresholds(fit_calibration(paths, outcomes, seed=0), paths, outcomes, seed=0)
+    return fit_everything(*draw_careers(4_000, 1))
 
 
 @pytest.fixture(scope="module")
 def judged(fitted: Calibrator) -> Judged:
-    """Fresh persons: recalibrated paths and outcomes."""
-    paths, outcomes = draw_careers(8_000, 2)
-    return fitted.recalibrate(paths), outcomes
+    """Fresh persons: recalibrated marginals and paths, and outcomes."""
+    raw, outcomes = draw_careers(8_000, 2)
+    marginals = fitted.recalibrate(raw)
+    return marginals, map_paths(draw_paths(raw, seed=1), marginals), outcomes
 
 
 def holds(hits: int, trials: int, n: int, coverage: float) -> bool:
@@ -77,8 +85,8 @@ def all_hold(hits: Array, trials: int, n: int) -> bool:
 def test_earnings_lie_above_and_below_their_limits_as_stated(
     fitted: Calibrator, judged: Judged
 ) -> None:
-    paths, outcomes = judged
-    published = one_sided_limits(fitted, paths, COVERAGE)
+    marginals, _, outcomes = judged
+    published = one_sided_limits(fitted, marginals, COVERAGE)
     for h in range(YEARS):
         for j, coverage in enumerate(COVERAGE):
             y = outcomes[:, h]
@@ -97,14 +105,14 @@ def test_earnings_lie_above_and_below_their_limits_as_stated(
     assert (np.diff(published.at_least, axis=2) <= 0).all()
     assert (np.diff(published.at_most, axis=2) >= 0).all()
     # The upper end of an interval is no one-sided limit: the check distinguishes them.
-    sets = fitted.intervals(paths, COVERAGE)
+    sets = fitted.intervals(marginals, COVERAGE)
     wrong = int((outcomes[:, 0] <= sets.upper[:, 0, 0]).sum())
     assert not holds(wrong, len(outcomes), fitted.thresholds_of_kind["at_most", 1].n, COVERAGE[0])
 
 
 def test_positive_earnings_lie_in_their_interval(fitted: Calibrator, judged: Judged) -> None:
-    paths, outcomes = judged
-    published = one_sided_limits(fitted, paths, COVERAGE)
+    marginals, _, outcomes = judged
+    published = one_sided_limits(fitted, marginals, COVERAGE)
     for h in range(YEARS):
         earned = outcomes[:, h] > 0
         y = outcomes[earned, h, None]
@@ -125,32 +133,33 @@ def test_positive_earnings_lie_in_their_interval(fitted: Calibrator, judged: Jud
 def test_bands_cover_whole_paths_and_yearly_sets_do_not(
     fitted: Calibrator, judged: Judged, years: int
 ) -> None:
-    paths, outcomes = judged
-    published = band_intervals(fitted, paths, years, COVERAGE)
+    marginals, _, outcomes = judged
+    published = band_intervals(fitted, marginals, years, COVERAGE)
     hits = published.covered(outcomes[:, :years]).all(axis=1).sum(axis=0)
     n = fitted.thresholds_of_kind["band", years].n
     assert all_hold(hits, len(outcomes), n)
     assert (published.guarantee == "assumption").all()
-    yearly = fitted.intervals(paths, COVERAGE).covered(outcomes)[:, :years].all(axis=1).sum(axis=0)
+    yearly = fitted.intervals(marginals, COVERAGE).covered(outcomes)[:, :years]
+    yearly = yearly.all(axis=1).sum(axis=0)
     assert all_hold(yearly, len(outcomes), n) == (years == 1)
 
 
 def test_an_outcome_is_in_the_band_exactly_if_its_score_is_at_most_the_threshold(
     fitted: Calibrator, judged: Judged
 ) -> None:
-    paths, outcomes = judged
-    few, y = paths.take(slice(0, 500)), outcomes[:500]
+    marginals, _, outcomes = judged
+    few, y = marginals.take(slice(0, 500)), outcomes[:500]
     scores = band_scores(fitted, few, y)
     for years in (1, 3):
         covered = band_intervals(fitted, few, years, (0.9,)).covered(y[:, :years])
         inside = np.asarray(covered.all(axis=1))[:, 0]
-        q = fitted.nested_thresholds("band", years, few.n_paths)[0][NINETY]
+        q = fitted.nested_thresholds("band", years)[0][NINETY]
         clear = np.abs(scores[:, years - 1] - q) > 1e-9
         assert np.array_equal(inside[clear] == 1, (scores[:, years - 1] <= q)[clear])
 
 
 def test_the_common_scale_of_years_has_an_inverse(fitted: Calibrator) -> None:
-    q = np.linspace(0, 1.7, 400)
+    q = np.linspace(0, 1, 400)
     for h in range(1, YEARS + 2):
         np.testing.assert_allclose(
             to_band_scale(fitted, h, from_band_scale(fitted, h, q)), q, atol=1e-12
@@ -158,10 +167,10 @@ def test_the_common_scale_of_years_has_an_inverse(fitted: Calibrator) -> None:
 
 
 @pytest.mark.parametrize("years", [1, 2, YEARS])
-def test_present_values_are_covered_although_the_sampler_has_no_persistence(
+def test_present_values_are_covered_although_paths_have_no_persistence(
     fitted: Calibrator, judged: Judged, years: int
 ) -> None:
-    paths, outcomes = judged
+    _, paths, outcomes = judged
     short = replace(paths, earnings=paths.earnings[:, :years])
     values = present_value(short, to_age=30 + years, rate=RATE)
     truth = realised_value(outcomes, rate=RATE, years=years)
@@ -178,19 +187,36 @@ def test_present_values_are_covered_although_the_sampler_has_no_persistence(
         assert not all_hold(raw, len(truth), n)
 
 
+def test_present_values_depend_on_the_number_of_paths_as_stated(judged: Judged) -> None:
+    """More paths than in calibration cover as much; fewer are not guaranteed to."""
+    fitted = fit_everything(*draw_careers(4_000, 1), count=200)
+    assert fitted.value_paths == 200
+    marginals, _, outcomes = judged
+    raw, _ = draw_careers(8_000, 2)
+    marginals, truth = fitted.recalibrate(raw), realised_value(outcomes, rate=RATE)
+    n = fitted.thresholds_of_kind["present_value", YEARS].n
+    for count, guarantee in ((25, "extrapolated"), (200, "assumption"), (400, "assumption")):
+        mapped = map_paths(draw_paths(raw, count, seed=2), marginals)
+        values = present_value(mapped, to_age=30 + YEARS, rate=RATE)
+        sets = value_intervals(fitted, values, np.full(len(values), YEARS), COVERAGE, RATE)
+        assert set(sets.guarantee.ravel()) == {guarantee}
+        hits = ((sets.lower <= truth[:, None]) & (truth[:, None] <= sets.upper)).sum(axis=0)
+        assert all_hold(hits, len(truth), n) == (count >= 200), "too few paths fail"
+
+
 def test_the_theorem_holds_for_any_number_of_paths() -> None:
     # Also with few and wrong paths, because those of all persons are drawn in the same way.
+    plain = Calibrator.identity()
     for count in (3, 10):
-        (paths, outcomes), (fresh, truth) = (
-            draw_careers(3_000, 5, count=count),
-            draw_careers(4_000, 6, count=count),
-        )
-        plain = Calibrator.identity()
-        scores, new = (
-            value_scores(plain, plain.recalibrate(p), y)[:, YEARS - 1]
-            for p, y in ((paths, outcomes), (fresh, truth))
-        )
-        k = rank_needed(len(scores), 0.9)
+
+        def scores_of(n: int, seed: int, count: int = count) -> Array:
+            raw, outcomes = draw_careers(n, seed)
+            mapped = map_paths(draw_paths(raw, count, seed), plain.recalibrate(raw))
+            scores = value_scores(mapped, outcomes, 0.5)[:, YEARS - 1]
+            return scores + 1e-9 * np.random.default_rng(seed).random(n)  # no ties
+
+        scores, new = scores_of(3_000, 5), scores_of(4_000, 6)
+        k = rank_needed(len(scores), 0.5)
         hits = int((new <= np.sort(scores)[k - 1]).sum())
         law = stats.betabinom(len(new), k, len(scores) + 1 - k)
         assert law.ppf(P) <= hits <= law.isf(P)
@@ -199,7 +225,7 @@ def test_the_theorem_holds_for_any_number_of_paths() -> None:
 def test_the_value_of_more_years_than_observed_and_of_another_rate_is_extrapolated(
     fitted: Calibrator, judged: Judged
 ) -> None:
-    values = judged[0].earnings[:50, 0].astype(float)
+    values = judged[1].earnings[:50, 0].astype(float)
     for years, rate in ((YEARS + 3, RATE), (2, 0.05)):
         published = value_intervals(fitted, values, np.full(50, years), (0.9,), rate)
         assert (published.guarantee == "extrapolated").all()
@@ -207,9 +233,10 @@ def test_the_value_of_more_years_than_observed_and_of_another_rate_is_extrapolat
 
 
 def test_only_the_threshold_fold_decides_thresholds_of_limits() -> None:
-    paths, outcomes = draw_careers(600, 7)
-    fitted = fit_thresholds(fit_calibration(paths, outcomes, seed=0), paths, outcomes, seed=0)
-    n = int((~in_map_fold(paths.person_id, 0)).sum())
+    raw, outcomes = draw_careers(600, 7)
+    fitted = fit_everything(raw, outcomes)
+    in_map = in_map_fold(raw.person_id, 0)
+    n = int((~in_map).sum())
     assert {
         cuts.n for (kind, _), cuts in fitted.thresholds_of_kind.items() if kind != "positive"
     } == {n}
@@ -217,61 +244,88 @@ def test_only_the_threshold_fold_decides_thresholds_of_limits() -> None:
     again = Calibrator.from_table(fitted.to_table())
     assert again.digest == fitted.digest
     assert again.thresholds_of_kind == fitted.thresholds_of_kind
+    # Limits are order statistics of the threshold fold's scores, averaged over ten.
+    scores = limit_scores(fitted.recalibrate(raw), outcomes)["at_most"][~in_map, 0]
+    k = rank_needed(n, 0.9)
+    expected = np.sort(scores)[k - 1 : k + 9].mean()
+    at_most = fitted.thresholds_of_kind["at_most", 1].thresholds[0.9]
+    assert at_most == pytest.approx(expected, rel=1e-12)
 
 
 def test_missing_years_are_left_out_of_bands_and_sums(fitted: Calibrator, judged: Judged) -> None:
-    paths, outcomes = judged
-    few, y = paths.take(slice(0, 6)), outcomes[:6].copy()
+    marginals, paths, outcomes = judged
+    few, few_paths, y = marginals.take(slice(0, 6)), paths.take(slice(0, 6)), outcomes[:6].copy()
     y[2, 1] = np.nan
-    for scores in (band_scores(fitted, few, y), value_scores(fitted, few, y)):
+    for scores in (band_scores(fitted, few, y), value_scores(few_paths, y, 0.9)):
         assert np.isnan(scores[2]).tolist() == [False, True, True, True]
         assert not np.isnan(np.delete(scores, 2, axis=0)).any()
-    old = few.earnings.copy()
-    old[3, 2:] = np.nan
-    published = band_intervals(fitted, few.with_earnings(old), YEARS, (0.9,))
+    old = without_year(without_year(few, 3, 3), 3, 4)
+    published = band_intervals(fitted, old, YEARS, (0.9,))
     assert np.isnan(published.lower[3, 2:]).all()
     assert np.array_equal(
         published.upper[3, :2], band_intervals(fitted, few.take(np.array([3])), 2, (0.9,)).upper[0]
     )
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10_000), st.floats(0, 1.5), st.integers(2, 40))
-def test_hulls_and_limits_agree_with_their_scores(seed: int, q: float, count: int) -> None:
+def test_the_threshold_of_a_horizon_is_its_own_and_not_the_largest_of_shorter_ones(
+    fitted: Calibrator,
+) -> None:
+    kinds = dict(fitted.thresholds_of_kind)
+    kinds["at_most", 1] = KindThresholds(dict.fromkeys(COVERAGE, 0.99), 2_000)
+    other = replace(fitted, thresholds_of_kind=kinds)
+    for h in (2, YEARS):
+        expected = fitted.nested_thresholds("at_most", h)
+        assert other.nested_thresholds("at_most", h)[0].tolist() == expected[0].tolist()
+    # Beyond the horizons with outcomes, the last one serves.
+    q, guarantees = fitted.nested_thresholds("at_most", YEARS + 5)
+    assert q.tolist() == fitted.nested_thresholds("at_most", YEARS)[0].tolist()
+    assert guarantees == ["extrapolated"] * len(COVERAGE)
+
+
+def test_a_kind_with_few_outcomes_has_no_limits_from_there_on_but_present_values_have() -> None:
+    raw, outcomes = draw_careers(600, 8)
+    outcomes[40:, 1:] = np.nan
+    fitted = fit_everything(raw, outcomes)
+    for kind in THRESHOLD_KINDS:
+        guarantees = [fitted.nested_thresholds(kind, h)[1][NINETY] for h in range(1, 7)]
+        beyond = "extrapolated" if kind == "present_value" else "none"
+        assert guarantees == ["assumption", *[beyond] * 5]
+    limits = one_sided_limits(fitted, fitted.recalibrate(raw), (0.9,))
+    for values in (limits.at_least, limits.at_most, limits.positive_lower, limits.positive_upper):
+        assert np.isnan(values[:, 1:]).all()
+        assert not np.isnan(values[:, 0]).any()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.floats(0.001, 0.999))
+def test_limits_agree_with_their_scores(seed: int, q: float) -> None:
+    """An outcome is inside its limits exactly if its score is at most q."""
+    raw, _ = draw_world(30, seed, horizons=1)
+    marginals = Calibrator.identity().recalibrate(raw)
     rng = np.random.default_rng(seed)
-    samples = np.sort(
-        np.where(
-            rng.random((30, count)) < rng.random((30, 1)), 0, rng.lognormal(12, 0.8, (30, count))
-        ).astype(np.float32),
-        axis=1,
-    )
-    y = np.where(rng.random(30) < 0.3, 0, rng.lognormal(12, 1.2, 30))
-    family = grow(samples, 24_150.0).with_atom(0.5)
-    lower, upper = family.hull_at(q)
-    scores = family.hull_score(y)
-    clear = np.abs(scores - q) > 1e-7
-    assert np.array_equal(
-        ((lower <= y) & (y <= upper))[clear & (y > 0.01)], (scores <= q)[clear & (y > 0.01)]
-    )
-    assert ((lower <= y) | (scores > q))[y == 0].all()
-    at = forecast_probability(samples, y, 24_150.0)
-    np.testing.assert_allclose(
-        forecast_probability(samples, forecast_quantile(samples, q, 24_150.0), 24_150.0)
-        >= q - 1e-9,
-        True,
-    )
-    np.testing.assert_array_less(-1e-12, at)
+    y = np.where(rng.random((30, 1)) < 0.3, 0, rng.lognormal(12, 1.2, (30, 1)))
+    fitted = fit_calibration(*draw_world(60, 1, horizons=1), seed=0, coverage=(0.5,))
+    kinds = {
+        (kind, 1): KindThresholds({0.5: q}, 100) for kind in ("at_least", "at_most", "positive")
+    }
+    limits = one_sided_limits(replace(fitted, thresholds_of_kind=kinds), marginals, (0.5,))
+    scores = limit_scores(marginals, y)
+    inside = {
+        "at_least": y >= limits.at_least[..., 0],
+        "at_most": y <= limits.at_most[..., 0],
+        "positive": (limits.positive_lower[..., 0] <= y) & (y <= limits.positive_upper[..., 0]),
+    }
+    for kind, is_inside in inside.items():
+        decided = np.abs(scores[kind] - q) > 1e-6  # type: ignore[index]
+        decided &= ~np.isnan(scores[kind])  # type: ignore[index]
+        assert np.array_equal(is_inside[decided], (scores[kind] <= q)[decided])  # type: ignore[index]
 
 
-@pytest.mark.parametrize("scale", [1.0, 24_150.0, 810_000.0, 920_000.0])
-def test_a_limit_at_zero_is_zero_to_the_last_bit_whatever_the_scale(scale: float) -> None:
-    none, mixed = (
-        np.zeros((1, 50), np.float32),
-        np.sort(np.tile(np.array([0, 5e4], np.float32), (1, 25)), axis=1),
-    )
-    assert (
-        forecast_quantile(none, 0.5, scale).tolist()
-        == forecast_quantile(mixed, 0.3, scale).tolist()
-        == [0.0]
-    )
-    np.testing.assert_allclose(forecast_quantile(mixed, 0.8, scale), 5e4)
+def test_a_limit_in_the_atom_is_zero_to_the_last_bit() -> None:
+    zero = np.array([[1.0], [0.5], [0.0]])
+    raw = lognormal_marginals(zero, np.full((3, 1), 12.0), np.full((3, 1), 0.5))
+    quantiles = Calibrator.identity().recalibrate(raw).quantiles([0.3, 0.5, 0.8])[:, 0]
+    assert quantiles[0].tolist() == [0.0, 0.0, 0.0]
+    assert quantiles[1, :2].tolist() == [0.0, 0.0]
+    assert (quantiles[1, 2], quantiles[2, 0]) > (0.0, 0.0)
+    np.testing.assert_allclose(quantiles[1, 2], np.exp(12.0 + 0.5 * stats.norm.ppf(0.6)), rtol=1e-3)
