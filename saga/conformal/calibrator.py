@@ -216,7 +216,7 @@ class Calibrator(Calibration):
             for (h, group), cell in sorted(self.cells.items())
             if group == ALL
             for share, q in cell.thresholds.items()
-            if not is_finite(q)
+            if q is None or (self.method == "sets" and not is_finite(q))
         ]
         return {share: h for h, share in reversed(small)}
 

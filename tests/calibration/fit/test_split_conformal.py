@@ -35,7 +35,7 @@ from saga.conformal.calibration_table import SCHEMA
 from saga.conformal.calibrator import Calibrator, Intervals, reason
 from saga.conformal.one_sided import one_sided_limits
 from saga.conformal.path_bands import band_intervals
-from saga.conformal.prediction_sets import central_ends
+from saga.conformal.prediction_sets import central_ends, set_scores
 from saga.conformal.recalibration import Cell, map_paths
 from saga.distribution_scores import marginal_scores
 from saga.distributions import Marginals
@@ -43,7 +43,13 @@ from saga.errors import BundleError, UsageError
 from saga.requests import COVERAGE
 from saga.scores import covered, pit_uniforms
 from tests.calibration.fit.hits import P, is_plausible
-from tests.calibration.worlds import World, draw_paths, draw_world, without_year
+from tests.calibration.worlds import (
+    World,
+    draw_paths,
+    draw_world,
+    lognormal_marginals,
+    without_year,
+)
 
 Array = NDArray[np.float64]
 Judged = tuple[Marginals, Marginals, Array, Intervals]
@@ -261,6 +267,35 @@ def test_coverage_is_the_same_at_low_and_high_probability_of_zero_and_of_central
         error = (coverage * (1 - coverage) * (1 / 5_000 + 1 / 10_000)) ** 0.5
         assert largest_gap(sets, j) < 5 * error
         assert largest_gap(central, j) > 6 * error or coverage == 0.5
+
+
+def draw_atoms(n: int, seed: int) -> tuple[Marginals, Array]:
+    """Exact forecasts of persons; a half of them have no earnings with probability .5 to .95."""
+    rng = np.random.default_rng(seed)
+    zero = rng.uniform(0.05, 0.95, (n, 1))
+    one = np.ones((n, 1))
+    outcomes = np.where(rng.random((n, 1)) < zero, 0, np.exp(12 + 0.5 * rng.normal(size=(n, 1))))
+    return lognormal_marginals(zero, 12 * one, 0.5 * one, str(seed)), outcomes
+
+
+def test_a_large_atom_does_not_make_the_sets_of_other_persons_too_small() -> None:
+    """The set {0} covers more than stated; thresholds do not make up for it at other persons."""
+    raw, outcomes = draw_atoms(8_000, 60)
+    fitted = fit_calibration(raw, outcomes, seed=0, coverage=(0.5,))
+    fresh, y = draw_atoms(12_000, 61)
+    mapped = fitted.recalibrate(fresh)
+    others = fresh.p_zero[:, 0] < 0.45
+    threshold_fold = ~in_map_fold(raw.person_id, 0)
+    scores = set_scores(fitted.recalibrate(raw), outcomes, 0.5)[threshold_fold, 0]
+    too_small = conformal_quantile(scores, 0.5)  # without the random part of zero
+    broken = Calibrator({(1, "all"): replace(fitted.cells[1, "all"], thresholds={0.5: too_small})})
+    inside, broken_inside = (
+        c.intervals(mapped, (0.5,)).covered(y)[:, 0, 0] for c in (fitted, broken)
+    )
+    error = 0.5 * (1 / others.sum() + 1 / threshold_fold.sum()) ** 0.5
+    assert abs(inside[others].mean() - 0.5) < 5 * error
+    assert broken_inside[others].mean() < 0.5 - 8 * error, "the broken version"
+    assert inside[~others].mean() > 0.6
 
 
 # --- the recalibrated distribution ---
