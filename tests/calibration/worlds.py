@@ -18,7 +18,12 @@ World = Callable[..., tuple[Marginals, Array]]
 _Z = np.linspace(-5.0, 5.0, 201)
 
 
-def lognormal_marginals(zero: Array, centre: Array, sd: Array, names: str = "p") -> Marginals:
+def lognormal_marginals(
+    zero: NDArray[np.floating],
+    centre: NDArray[np.floating],
+    sd: NDArray[np.floating],
+    names: str = "p",
+) -> Marginals:
     """Raw marginals of an atom `zero` and lognormal positive earnings, arrays (n, H)."""
     n = len(zero)
     cdf = zero[..., None] + (1 - zero[..., None]) * stats.norm.cdf(_Z)

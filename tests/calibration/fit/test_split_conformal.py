@@ -337,7 +337,7 @@ def test_recalibrated_marginals_are_the_map_of_raw_ones(fitted: Calibrator, judg
     for h in range(2):
         cell = fitted.cells[h + 1, "all"]
         before, after = raw.year(h + 1), recalibrated.year(h + 1)
-        expected = calibrate_probability(before.cdf, cell)
+        expected = calibrate_probability(before.cdf.astype(np.float64), cell)
         np.testing.assert_allclose(after.cdf, expected, rtol=1e-12)
         np.testing.assert_array_equal(after.grid, before.grid)
         np.testing.assert_allclose(
