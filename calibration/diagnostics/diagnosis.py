@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
-from calibration.diagnostics import averages, coverage, distributions
+from calibration.diagnostics import averages, coverage, whole_distribution
 from calibration.diagnostics.cases import ALPHA, Cases, Rows
 from calibration.diagnostics.efficiency import tabulate_efficiency
 from calibration.diagnostics.example_persons import (
@@ -344,8 +344,8 @@ def summarise(
     verdicts: list[Verdict] = []
     for name, (rows, verdicts_of_table) in {
         "coverage": coverage.tabulate_coverage(cases),
-        "pit": distributions.tabulate_pit(cases_for_distributions),
-        "reliability": distributions.tabulate_reliability(cases_for_distributions),
+        "pit": whole_distribution.tabulate_pit(cases_for_distributions),
+        "reliability": whole_distribution.tabulate_reliability(cases_for_distributions),
         "level": averages.tabulate_mean_bias(cases_for_distributions, cases),
         "together": coverage.tabulate_several_years(cases, findings.several_years),
         "zero_bins": coverage.tabulate_zero_bins(cases),
