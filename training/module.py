@@ -53,9 +53,10 @@ class ForecastModule(pl.LightningModule):
         `means["light"]` that of the fast cell, if there is one, on tokens after each person's
         origin.
 
-        The objective is the sum of all losses (the direct one per question of a token) divided by the batch's person-years. All batches have
-        about equally many person-years, so every token has the same weight. A mean over tokens with
-        a target would give more weight to batches with many deaths, which have fewer targets.
+        The objective is the sum of all losses divided by the batch's person-years; the direct loss
+        is the mean over a token's questions. All batches have about equally many person-years, so
+        every token has the same weight. A mean over tokens with a target would give more weight to
+        batches with many deaths, which have fewer targets.
         """
         net = self.network
         tokens = net.tokens(
