@@ -260,8 +260,8 @@ def interpolate_rows(
     span = np.where(high > low, high - low, 1.0)
     offset = 3.0 * np.arange(len(rows))[:, None]
     moved = np.nan_to_num((rows - low) / span) + offset
-    wanted = np.clip(np.nan_to_num((at - low) / span), -0.5, 1.5) + offset
-    index = np.searchsorted(moved.ravel(), wanted.ravel(), side="right").reshape(at.shape)
+    at_moved = np.clip(np.nan_to_num((at - low) / span), -0.5, 1.5) + offset
+    index = np.searchsorted(moved.ravel(), at_moved.ravel(), side="right").reshape(at.shape)
     index = np.clip(index - g * np.arange(len(rows))[:, None], 1, g - 1)
     x0, x1 = (np.take_along_axis(rows, i, 1) for i in (index - 1, index))
     y0, y1 = (np.take_along_axis(values, i, 1).astype(np.float64) for i in (index - 1, index))

@@ -193,10 +193,10 @@ def _unobserved_past(panel: Panel, request: Request) -> list[ForecastWarning]:
 
 def _own_columns(panel: Panel, transforms: Transforms) -> Iterator[ForecastWarning]:
     """The panel's own columns that forecasts treat as missing, or do not use."""
-    given = {*panel.meta.extra_names("category"), *panel.meta.extra_names("number")}
+    columns_here = {*panel.meta.extra_names("category"), *panel.meta.extra_names("number")}
     for column in transforms.extra:
         name = column.name
-        if name not in given or panel.frame[name].null_count() == len(panel):
+        if name not in columns_here or panel.frame[name].null_count() == len(panel):
             message = f"The bundle was trained with {name}, the panel has no value of it."
             yield ForecastWarning("own-column", message, column=name)
         elif column.kind == "category":
@@ -209,7 +209,7 @@ def _own_columns(panel: Panel, transforms: Transforms) -> Iterator[ForecastWarni
                 )
                 count = unknown["person_id"].n_unique()
                 yield ForecastWarning("own-column", message, count=count, column=name)
-    for name in sorted(given - {column.name for column in transforms.extra}):
+    for name in sorted(columns_here - {column.name for column in transforms.extra}):
         message = f"The bundle was trained without {name}, so it is not used."
         yield ForecastWarning("own-column", message, column=name)
 

@@ -301,8 +301,8 @@ class Forecaster:
         return tuple(encode(panel, member.transforms, self.calendar) for member in self.members)
 
     def _direct(self, scenario: ScenarioSource) -> EnsembleMarginals:
-        given = self.scenario(scenario)
-        return self._baseline if given is None else self._direct_under(given)
+        conditions = self.scenario(scenario)
+        return self._baseline if conditions is None else self._direct_under(conditions)
 
     def _direct_under(self, scenario: Scenario | None) -> EnsembleMarginals:
         return EnsembleMarginals(

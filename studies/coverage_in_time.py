@@ -157,7 +157,7 @@ def forward_coverage(
 
     "sets" and "sets, quintile=..." (n_future, YEARS); "band" and "value" (n_future, 1).
     """
-    found: dict[str, list[Array]] = {"sets": [], "band": [], "value": []}
+    coverage_by_kind: dict[str, list[Array]] = {"sets": [], "band": [], "value": []}
     quintiles, done = [], 0
     for part in parts:
         outcomes = futures[:, done : done + len(part.marginals)]
@@ -165,14 +165,14 @@ def forward_coverage(
         marginals = calibrator.recalibrate(part.marginals)
         sets = calibrator.intervals(marginals, [0.9])
         band = band_intervals(calibrator, marginals, YEARS, [0.9])
-        found["sets"].append(np.stack([sets.covered(y)[:, :, 0] for y in outcomes]))
+        coverage_by_kind["sets"].append(np.stack([sets.covered(y)[:, :, 0] for y in outcomes]))
         bands = [band.covered(y)[:, :, 0].min(axis=1, keepdims=True) for y in outcomes]
-        found["band"].append(np.stack(bands))
+        coverage_by_kind["band"].append(np.stack(bands))
         raw = values.of(part.past)
         of_values = [value_covered(calibrator, raw, marginals, y, (0.9,)) for y in outcomes]
-        found["value"].append(np.stack(of_values))
+        coverage_by_kind["value"].append(np.stack(of_values))
         quintiles.append(marginals.groups.get("quintile", np.full(len(marginals), "unknown")))
-    shares = {name: np.concatenate(arrays, axis=1) for name, arrays in found.items()}
+    shares = {name: np.concatenate(arrays, axis=1) for name, arrays in coverage_by_kind.items()}
     quintile = np.concatenate(quintiles)
     for label in np.unique(quintile).tolist():
         if label != "unknown":

@@ -106,7 +106,7 @@ def make_direct_targets(
 ) -> DirectTargets:
     """Random years after each token with known earnings, or after a death.
 
-    Horizons are drawn before looking at the record, from those up to the panel's last year, `end`,
+    Horizons are horizon before looking at the record, from those up to the panel's last year, `end`,
     and age 64; otherwise persons with long records would be asked more often about long horizons
     than persons who died.
     """
@@ -143,8 +143,8 @@ def _draw_horizons(reach: NDArray[np.int64], rng: np.random.Generator) -> NDArra
     """
     u, reach = rng.random(reach.shape), np.maximum(reach, 0)
     in_logs = np.exp(u * np.log(reach + 1.0))
-    drawn = np.where(rng.random(reach.shape) < 0.5, 1 + u * reach, in_logs)
-    return np.minimum(drawn.astype(np.int64), reach)
+    horizon = np.where(rng.random(reach.shape) < 0.5, 1 + u * reach, in_logs)
+    return np.minimum(horizon.astype(np.int64), reach)
 
 
 Probability = Annotated[float, Field(strict=True, ge=0, le=1)]
@@ -181,7 +181,7 @@ def thin_years(
     years are all dropped has no valid token.
 
     The choice must not depend on how the record ends, because the estimated hazard of death would
-    then be too high. A death is therefore dropped like any other year, and a late start is drawn
+    then be too high. A death is therefore dropped like any other year, and a late start is horizon
     from all years that the record could have covered (up to `end`, the panel's last year, or age
     64).
     """
@@ -227,8 +227,8 @@ def hide_inputs(
     that a rollout does not simulate are hidden after the origin; lasting columns keep their last
     known value. Targets are made before anything is hidden, so they stay complete.
 
-    The origin is drawn from all years that the record could have covered (up to `end`, the panel's
-    last year, or age 64). Origins drawn from the record itself would often lie shortly before a
+    The origin is horizon from all years that the record could have covered (up to `end`, the panel's
+    last year, or age 64). Origins horizon from the record itself would often lie shortly before a
     death, and the estimated hazard of death would be several times too high.
     """
     n, t = tokens.valid.shape

@@ -137,14 +137,14 @@ def _interval_differences(results: Results) -> list[Table]:
             ]
             for model, h in pairs
         ]
-        found = [
+        sentences = [
             f"{name}: {line}"
             for name, lines in verdicts.items()
             for line in lines
             if line.startswith(f"{setting}, test by {test},")
         ]
         note = (
-            f"{' '.join(found)} Interval score (Winkler 1972) of the other model less that of "
+            f"{' '.join(sentences)} Interval score (Winkler 1972) of the other model less that of "
             f"{REFEREE}, thousand, with p (Holm over h): above 0 {REFEREE} is better (bold: "
             f"p < .01). {_TESTS[str(test)]}"
         )

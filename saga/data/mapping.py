@@ -174,8 +174,8 @@ class SourceMapping(_Strict):
     @property
     def extra_columns(self) -> tuple[Column, ...]:
         """The panel's own columns, and the family if there is one."""
-        own = (extra_column(name, **dict(column)) for name, column in self.extra.items())
-        return (*own, *((FAMILY,) if self.family is not None else ()))
+        extra = (extra_column(name, **dict(column)) for name, column in self.extra.items())
+        return (*extra, *((FAMILY,) if self.family is not None else ()))
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -208,8 +208,8 @@ class SourceMapping(_Strict):
 
     def _key(self, name: str) -> str:
         """The name of a panel column in `digits` and `codes`."""
-        own = {extra_column(source, "category").name: source for source in self.extra}
-        return own.get(name, name)
+        source_of = {extra_column(source, "category").name: source for source in self.extra}
+        return source_of.get(name, name)
 
     def apply(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
         """The frame in panel columns and codes, and the number of cells that became unknown.

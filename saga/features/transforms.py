@@ -62,14 +62,14 @@ class Persistence:
     def of(cls, extra: Sequence[OwnColumn] = ()) -> Persistence:
         """That of the schema's columns and of the panel's own."""
         columns = [schema.BY_NAME[name] for name in schema.CATEGORICAL]
-        own = {
+        extra_of_kind = {
             kind: [column.static or column.lasting for column in extra if column.kind == kind]
             for kind in ("category", "number")
         }
         return cls(
-            np.array([c.static for c in columns] + [False] * len(own["category"])),
-            np.array([c.lasting for c in columns] + own["category"]),
-            np.array([False] * len(OTHER) + own["number"]),
+            np.array([c.static for c in columns] + [False] * len(extra_of_kind["category"])),
+            np.array([c.lasting for c in columns] + extra_of_kind["category"]),
+            np.array([False] * len(OTHER) + extra_of_kind["number"]),
         )
 
 
@@ -199,9 +199,9 @@ class Transforms:
 
     def continuous(self, frame: pl.DataFrame) -> NDArray[np.float32]:
         """Standardised values (n_row, K) of `numbers`, NaN if missing; K is 14 or more."""
-        own = self._own("number")
+        extra_of_kind = self._own("number")
         out = np.full((frame.height, len(self.numbers)), np.nan, dtype=np.float32)
-        for j, name in enumerate(own, start=len(OTHER)):
+        for j, name in enumerate(extra_of_kind, start=len(OTHER)):
             if name in frame.columns:
                 x = frame[name].to_numpy().astype(np.float64)
                 # The inverse hyperbolic sine compresses long tails, such as those of wealth.

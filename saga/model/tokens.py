@@ -106,8 +106,9 @@ class TokenEmbedding(nn.Module):
         columns = [table(codes[..., j]) for j, table in enumerate(self.codes)]
         embedding: Tensor = self.category(torch.cat(columns, -1))
         if self.own_codes is not None and self.own_category is not None:
-            own = [table(codes[..., j]) for j, table in enumerate(self.own_codes, len(CATEGORICAL))]
-            embedding = embedding + self.own_category(torch.cat(own, -1))
+            numbered = enumerate(self.own_codes, len(CATEGORICAL))
+            extra = [table(codes[..., j]) for j, table in numbered]
+            embedding = embedding + self.own_category(torch.cat(extra, -1))
         return embedding
 
     def embed_age(self, age: Tensor) -> Tensor:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import polars as pl
 import pytest
 
 from saga.data.panel import Panel, PanelMeta
+from saga.features.calendar import Calendar
 from saga.features.training_reference import TrainingReference
+from saga.features.transforms import Transforms
 from saga.forecast_warnings import (
     MAX_PERSONS,
     ForecastWarning,
@@ -51,7 +55,17 @@ def reference() -> TrainingReference:
 def warn(
     panel: Panel, reference: TrainingReference | None, request: Request | None = None
 ) -> tuple[ForecastWarning, ...]:
-    return find_warnings(panel, request or ForecastRequest(horizons=(1,)), Draws(), reference)
+    transforms = transforms_with(reference)
+    return find_warnings(panel, request or ForecastRequest(horizons=(1,)), Draws(), transforms)
+
+
+def transforms_with(reference: TrainingReference | None = None) -> Transforms:
+    return replace(fitted_transforms(), reference=reference)
+
+
+@cache
+def fitted_transforms() -> Transforms:
+    return Transforms.fit(panel_of(ordinary(N)), Calendar(None), 48)
 
 
 def test_ordinary_persons_cause_no_warning(reference: TrainingReference) -> None:
@@ -134,16 +148,19 @@ def test_options_without_effect_are_named() -> None:
         (LifetimeRequest(), []),
         (PathsRequest(), []),
     ):
-        warnings = find_warnings(panel, request, Draws(20, 3), None, precision="bfloat16")
+        warnings = find_warnings(
+            panel, request, Draws(20, 3), transforms_with(), precision="bfloat16"
+        )
         assert [w.option for w in warnings] == options
         assert {w.code for w in warnings} <= {"no-effect"}
     late = Scenario("late", {2030: (0.1, 0.0, 0.02)})
-    warnings = find_warnings(panel, ForecastRequest(horizons=(5,)), Draws(), None, scenario=late)
+    near, far = ForecastRequest(horizons=(5,)), ForecastRequest(horizons=(8,))
+    warnings = find_warnings(panel, near, Draws(), transforms_with(), scenario=late)
     assert [(w.code, w.option, w.person_id) for w in warnings] == [
         ("no-effect", "scenario", "0000"),
         ("no-effect", "scenario", "0001"),
     ]
-    assert not find_warnings(panel, ForecastRequest(horizons=(8,)), Draws(), None, scenario=late)
+    assert not find_warnings(panel, far, Draws(), transforms_with(), scenario=late)
 
 
 def test_a_past_that_starts_after_from_age_is_named() -> None:
@@ -155,7 +172,8 @@ def test_a_past_that_starts_after_from_age_is_named() -> None:
 
 def test_simulated_people_come_first() -> None:
     panel = panel_of(ordinary(1))
-    warnings = find_warnings(panel, ForecastRequest(), Draws(seed=1), None, simulated=True)
+    draws, transforms = Draws(seed=1), transforms_with()
+    warnings = find_warnings(panel, ForecastRequest(), draws, transforms, simulated=True)
     assert warnings[0].code == "simulated-people"
     assert "simulated people" in warnings[0].message
 

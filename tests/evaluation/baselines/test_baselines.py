@@ -81,8 +81,8 @@ def test_carry_is_calibrated_and_nearly_sharp_if_growth_is_independent(
     for column, h in enumerate(HORIZONS):
         y, x = outcomes[:, column], samples[:, column]
         seen = np.isfinite(y)
-        sets = nominal_sets(Marginals.from_samples(x[seen, None]), (0.9,), 200)
-        share = covered(y[seen, None], *(ends[..., 0] for ends in sets)).mean()
+        lower, upper, zero = nominal_sets(Marginals.from_samples(x[seen, None]), (0.9,), 200)
+        share = covered(y[seen, None], lower[..., 0], upper[..., 0], zero[..., 0]).mean()
         assert abs(share - 0.9) < 4 * np.sqrt(0.09 / seen.sum())
         # The exact forecaster's expected CRPS is sd / sqrt(pi); tolerance 4 standard errors.
         score = crps_log(x[seen, None], y[seen, None])[:, 0]
@@ -99,8 +99,8 @@ def test_group_quantiles_are_calibrated_in_every_group_that_makes_the_outcomes(
     samples = baseline.simulate(
         history(test, origins), origins, to_horizon=5, n_paths=200, seed=0
     ).earnings[:, [0, 4]]
-    sets = nominal_sets(Marginals.from_samples(samples), (0.9,), 200)
-    inside = covered(outcomes, *(ends[..., 0] for ends in sets))
+    lower, upper, zero = nominal_sets(Marginals.from_samples(samples), (0.9,), 200)
+    inside = covered(outcomes, lower[..., 0], upper[..., 0], zero[..., 0])
     last = history(test, origins).frame.group_by("person_id", maintain_order=True).last()
     for (sex, level), rows in last.with_row_index().group_by("sex", "education_level"):
         own_scores = inside[rows["index"].to_numpy()]

@@ -103,10 +103,10 @@ def brute_force(
                 distribution = network.direct(hidden[0, last], *target, macro)
                 head = network.direct.head
             z = torch.from_numpy((grid - index).astype(np.float32))
-            _, cdf = head.cdf(distribution, z)
+            _, inside = head.cdf(distribution, z)
             dead = torch.sigmoid(distribution.death)
-            cdf = (dead + (1 - dead) * cdf).numpy().astype(float)
-            total = cdf if not len(total) else total + cdf
+            law = (dead + (1 - dead) * inside).numpy().astype(float)
+            total = np.asarray(law if not len(total) else total + law)
     return np.asarray(total / len(features))
 
 
