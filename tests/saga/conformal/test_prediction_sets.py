@@ -87,7 +87,9 @@ def test_a_person_with_mostly_zeros_gets_zero_alone() -> None:
     lower, upper, zero = set_ends(m, np.full((len(m), 1, 1), 0.5), [0.5])
     alone = m.p_zero[:, 0] > 0.5 + 1e-6
     assert alone.any()
-    assert (upper[alone] == 0).all() and (lower[alone] == 0).all() and zero[alone].all()
+    assert (upper[alone] == 0).all()
+    assert (lower[alone] == 0).all()
+    assert zero[alone].all()
 
 
 @pytest.mark.parametrize("shift", [-0.03, 0.0, 0.02])
@@ -105,7 +107,9 @@ def test_a_threshold_of_one_has_no_finite_set() -> None:
     m = marginals(7)
     for q in (1.0, np.nan):
         lower, upper, zero = set_ends(m, np.full((len(m), 1, 1), q), [0.9])
-        assert np.isnan(lower).all() and np.isnan(upper).all() and not zero.any()
+        assert np.isnan(lower).all()
+        assert np.isnan(upper).all()
+        assert not zero.any()
 
 
 def test_a_zero_outside_the_set_scores_one_and_inside_nothing() -> None:
@@ -120,7 +124,8 @@ def test_central_sets_are_nested_for_all_q_and_agree_with_their_scores() -> None
     scores = central_scores(m, y)
     q = np.broadcast_to(np.linspace(0.02, 0.99, 40), (len(m), 1, 40))
     lower, upper, zero = central_ends(m, q)
-    assert (np.diff(lower) <= 1e-6).all() and (np.diff(upper) >= -1e-6).all()
+    assert (np.diff(lower) <= 1e-6).all()
+    assert (np.diff(upper) >= -1e-6).all()
     inside = contains(lower, upper, zero, y[..., None])
     decided = np.abs(scores[..., None] - q) > 1e-6
     np.testing.assert_array_equal(inside[decided], (scores[..., None] <= q)[decided])
