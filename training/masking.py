@@ -106,11 +106,11 @@ def make_direct_targets(
 ) -> DirectTargets:
     """Random years after each token with known earnings, or after a death.
 
-    Horizons are horizon before looking at the record, from those up to the panel's last year, `end`,
-    and age 64; otherwise persons with long records would be asked more often about long horizons
-    than persons who died.
+    Horizons are chosen before looking at the record, from those up to the panel's last year, `end`,
+    and age 64; otherwise long horizons would be more frequent for persons with long records than
+    for persons who died.
     """
-    n, t = tokens.valid.shape
+    n = len(tokens.valid)
     reach = np.minimum(np.minimum(end - tokens.year, MAX_AGE - tokens.age), MAX_HORIZON)
     reach = np.where(tokens.valid, reach, 0)[..., None]
     horizon = _draw_horizons(np.repeat(reach, DIRECT_QUESTIONS, axis=2), rng)
@@ -181,7 +181,7 @@ def thin_years(
     years are all dropped has no valid token.
 
     The choice must not depend on how the record ends, because the estimated hazard of death would
-    then be too high. A death is therefore dropped like any other year, and a late start is horizon
+    then be too high. A death is therefore dropped like any other year, and a late start is drawn
     from all years that the record could have covered (up to `end`, the panel's last year, or age
     64).
     """
@@ -227,8 +227,8 @@ def hide_inputs(
     that a rollout does not simulate are hidden after the origin; lasting columns keep their last
     known value. Targets are made before anything is hidden, so they stay complete.
 
-    The origin is horizon from all years that the record could have covered (up to `end`, the panel's
-    last year, or age 64). Origins horizon from the record itself would often lie shortly before a
+    The origin is drawn from all years that the record could have covered (up to `end`, the panel's
+    last year, or age 64). Origins drawn from the record itself would often lie shortly before a
     death, and the estimated hazard of death would be several times too high.
     """
     n, t = tokens.valid.shape
