@@ -29,12 +29,14 @@ from evaluation.report.result_tables import (
 from evaluation.scoring.comparison import REFEREE, VARIANT, verdict_lines
 from evaluation.scoring.gap import BOUND
 from evaluation.scoring.metrics import METRICS
+from saga.bundle import Bundle
 from saga.errors import UsageError
 from saga.files.markdown import markdown_table
 from saga.files.tables import read_provenance, write_table
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+SHIPPED = ROOT / "bundles/small"
 RESULTS, README = ROOT / "docs/results.md", ROOT / "README.md"
 START, END = "<!-- results: written by docs/results/write.py -->", "<!-- end of results -->"
 README_HORIZONS = (1, 10, 20)
@@ -250,11 +252,24 @@ def results_page() -> str:
         parts += [
             f"# {title}\n",
             "\n".join(f"- {line}" for line in verdicts) + "\n",
+            *([_age_note(results)] if panel == "register" else []),
             to_markdown([*_headline_tables(results), *_further_tables(results)]),
             f"Provenance: {provenance}.{_kept_note(results)}{_variants_note(panel)}\n",
             f"```console\n{commands}\n```\n",
         ]
     return "\n".join(parts)
+
+
+def _age_note(results: Results) -> str:
+    """Says so if the tables are those of another bundle or calibration than the shipped one."""
+    shipped = Bundle.load(SHIPPED)
+    if results.provenance.get("calibration") == shipped.calibration_digest:
+        return ""
+    scored = str(results.provenance["bundle"])
+    return (
+        f"**These tables are those of bundle `{scored[:12]}`, not of the shipped bundle "
+        f"`{shipped.digest[:12]}`.** The contest takes hours and has not been repeated since.\n"
+    )
 
 
 def _by_key(results: Results) -> dict[tuple[str, int, str, str], dict[str, Any]]:

@@ -7,7 +7,6 @@ one.
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,6 @@ from calibration.adaptive.issued_intervals import IssuedIntervals, pack_marginal
 from calibration.adaptive.ledger import Ledger
 from calibration.adaptive.pseudonyms import PseudonymKey
 from saga.distributions import Marginals
-from saga.paths import Paths
 
 COVERAGE = (0.5, 0.8, 0.9, 0.95)
 BUNDLE = "a" * 64
@@ -42,16 +40,6 @@ def make_intervals(
         base,
         base + 0.02,
         tuple(pack_marginals(Marginals.from_samples(samples[:, None]))),
-    )
-
-
-def sampled_marginals(paths: Paths) -> Marginals:
-    """The distributions of the paths' samples, of the same persons."""
-    return replace(
-        Marginals.from_samples(paths.earnings),
-        person_id=paths.person_id,
-        birth_year=paths.birth_year,
-        origin_year=paths.origin_year,
     )
 
 

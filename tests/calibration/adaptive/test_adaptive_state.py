@@ -29,7 +29,6 @@ from saga.conformal.calibrator import Calibrator
 from saga.forecast_tables import forecast_table
 from saga.paths import Paths
 from saga.requests import ForecastRequest
-from tests.calibration.adaptive.ledgers import sampled_marginals
 
 Array = NDArray[np.float64]
 World = Callable[..., tuple[Paths, Array]]
@@ -279,13 +278,13 @@ def state_of(calibrator: Calibrator, offset: float) -> AdaptiveState:
 
 @pytest.fixture(scope="module")
 def calibrated(world: World) -> Calibrator:
-    paths, outcomes = world(4_000, 11)
-    return fit_calibration(sampled_marginals(paths), outcomes, seed=0)
+    marginals, outcomes = world(4_000, 11)
+    return fit_calibration(marginals, outcomes, seed=0)
 
 
 def test_offsets_move_thresholds_and_keep_sets_nested(calibrated: Calibrator, world: World) -> None:
     assert adapt(calibrated, AdaptiveState(0, None, {})) is calibrated
-    marginals = calibrated.recalibrate(sampled_marginals(world(500, 12)[0]))
+    marginals = calibrated.recalibrate(world(500, 12)[0])
     before = calibrated.intervals(marginals, COVERAGE)
     same = adapt(calibrated, state_of(calibrated, 0.0)).intervals(marginals, COVERAGE)
     assert all(
@@ -310,7 +309,7 @@ def test_offsets_move_thresholds_and_keep_sets_nested(calibrated: Calibrator, wo
 def test_a_threshold_of_one_publishes_no_interval_and_one_below_zero_the_smallest(
     calibrated: Calibrator, world: World
 ) -> None:
-    marginals = calibrated.recalibrate(sampled_marginals(world(500, 12)[0]))
+    marginals = calibrated.recalibrate(world(500, 12)[0])
     request = ForecastRequest((1, 2), coverage=COVERAGE, quantiles=(0.5,))
     above = state_of(calibrated, 0.0)
     above.cells[ALL, 1, 0.9] = CellState(0.2, 0, 1, FULL, 0, 2020, (1.0,))  # type: ignore[index]

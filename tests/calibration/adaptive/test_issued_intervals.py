@@ -22,7 +22,6 @@ from saga.distributions import Marginals
 from saga.errors import UsageError
 from saga.paths import Paths
 from saga.scores import covered
-from tests.calibration.adaptive.ledgers import sampled_marginals
 
 Array = NDArray[np.float64]
 World = Callable[..., tuple[Paths, Array]]
@@ -30,8 +29,8 @@ World = Callable[..., tuple[Paths, Array]]
 
 @pytest.fixture(scope="module")
 def calibrator(world: World) -> Calibrator:
-    paths, outcomes = world(4_000, 11)
-    return fit_calibration(sampled_marginals(paths), outcomes, seed=0)
+    marginals, outcomes = world(4_000, 11)
+    return fit_calibration(marginals, outcomes, seed=0)
 
 
 def moved(calibrator: Calibrator, offset: float) -> Calibrator:
@@ -59,8 +58,7 @@ def test_a_stored_interval_misses_exactly_where_the_published_set_misses(
     calibrator: Calibrator, world: World
 ) -> None:
     adapted = moved(calibrator, 0.02)
-    paths, outcomes = world(600, 13)
-    raw = sampled_marginals(paths)
+    raw, outcomes = world(600, 13)
     with pytest.raises(UsageError, match="raw"):
         collect_intervals(raw, calibrator, adapted, (1, 2))
     marginals = calibrator.recalibrate(raw)
@@ -92,8 +90,8 @@ def test_no_outcome_misses_without_a_finite_set_and_each_one_below_zero(
     calibrator: Calibrator, world: World
 ) -> None:
     """What the error bound of docs/method/adaptive.md needs, for zero outcomes too."""
-    paths, outcomes = world(600, 13)
-    marginals = calibrator.recalibrate(sampled_marginals(paths))
+    raw, outcomes = world(600, 13)
+    marginals = calibrator.recalibrate(raw)
     for offset, share in ((1.0, 0.0), (-1.1, 1.0)):
         issued = collect_intervals(marginals, calibrator, moved(calibrator, offset), (1,))
         scores = stored_scores(issued.marginals, outcomes[:, 0], issued.coverage)

@@ -294,7 +294,7 @@ def test_options_of_nested_sets_are_refused(
 ) -> None:
     for target, profiles in ((register_panel, False), (None, True)):
         options = CalibrationOptions(method="cqr", profiles=profiles)
-        with pytest.raises(UsageError, match="one threshold for everybody"):
+        with pytest.raises(UsageError, match="same rule for everybody"):
             calibrate_bundle(
                 tiny_bundle, register_panel, options, out=tmp_path / "out", target=target
             )
