@@ -310,7 +310,7 @@ class Calibrator(Calibration):
             for j, coverage in enumerate(self.coverage):
                 cell_q, cell_guarantee, key = self.cell_threshold(horizon, coverage, groups)
                 if cell_q is None or key is None:
-                    continue
+                    break  # nested sets: without one there is none of higher coverage
                 shift = self.shift(members, key[0], coverage) if is_shifted(key[1]) else 0.0
                 separate[rows, j] = np.minimum(cell_q + shift, max(cell_q, _MAX_SHIFTED))
                 highest = np.maximum(highest, separate[rows, j])
