@@ -26,6 +26,8 @@ class EnsembleMarginals:
 
     def __init__(self, members: Sequence[DirectMarginals]) -> None:
         self.members = tuple(members)
+        for member in self.members[1:]:  # macro nodes do not depend on the network
+            member.nodes = self.members[0].nodes
         # The grids of all members move with the same wage index, so one table serves all persons.
         self.grid = np.mean([member.grid for member in members], axis=0)
         self._position = [_positions(self.grid, member.grid) for member in members]

@@ -1,0 +1,196 @@
+"""`saga train --folds`: members that have not seen a fold, in one bundle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
+from saga.bundle import Bundle
+from saga.data.panel import Panel, PanelMeta
+from saga.data.split import assign_folds, assign_parts
+from saga.errors import UsageError
+from saga.forecaster import Forecaster
+from saga.model import ModelConfig
+from saga.requests import Draws, ForecastRequest
+from studies.small_panels import covered_persons, read_wage_panel, summarise
+from training.folds import train_folds
+from training.harness import RunOptions
+from training.train_config import TrainConfig, load_config
+
+QUIET = RunOptions(progress=False)
+FOLDS = 3
+CONFIG = TrainConfig(
+    name="toy",
+    model=ModelConfig(width=8, layers=1, heads=1, bins=8, head_width=8),
+    batch_persons=16,
+    max_steps=12,
+    warmup_steps=2,
+    learning_rate=5e-3,
+    validate_every=6,
+    precision="32-true",
+)
+
+
+def make_panel() -> Panel:
+    """240 persons with earnings in 2005-2016, some of them zero."""
+    rng = np.random.default_rng(0)
+    rows = [
+        (f"p{i:03d}", year, 1970, 0.0 if rng.random() < 0.1 else float(np.exp(level + noise)))
+        for i in range(240)
+        for level in (rng.normal(12.4, 0.4),)
+        for year, noise in zip(range(2005, 2017), rng.normal(0, 0.2, 12), strict=True)
+    ]
+    frame = pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row")
+    return Panel.of(frame, PanelMeta("toy"))
+
+
+@pytest.fixture(scope="module")
+def panel() -> Panel:
+    return make_panel()
+
+
+@pytest.fixture(scope="module")
+def bundle(panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    torch.set_num_threads(1)
+    out = tmp_path_factory.mktemp("folds") / "b"
+    bundle = train_folds(panel, out, FOLDS, config=CONFIG, seed=3, run=QUIET)
+    assert not out.with_name("b.run").exists()
+    return bundle
+
+
+def test_the_bundle_states_its_members_and_folds(bundle: Bundle, panel: Panel) -> None:
+    assert bundle.config["members"] == FOLDS
+    assert bundle.split == {
+        "panel_id": "toy",
+        "scheme": "folds",
+        "folds": FOLDS,
+        "shares": [90, 0, 0, 10],
+    }
+    assert {name.split(".")[1] for name in bundle.weights} == {"0", "1", "2"}
+    assert "3 members" in bundle.card
+    persons = np.array(panel.persons())
+    persons = persons[assign_parts("toy", persons) != "test"]
+    folds = assign_folds("toy", persons, FOLDS)
+    for k, report in enumerate(bundle.metrics["training"]["by_member"]):
+        seen = report["persons"]["train"] + report["persons"]["validation"]
+        assert seen == (folds != k).sum()
+
+
+def test_a_member_does_not_depend_on_its_fold(bundle: Bundle, panel: Panel, tmp_path: Path) -> None:
+    """Other earnings in fold 1 change members 0 and 2, but not member 1."""
+    fold = pl.Series(assign_folds("toy", panel.frame["person_id"].to_list(), FOLDS))
+    changed = panel.with_frame(
+        panel.frame.with_columns(
+            earnings=pl.when(fold == 1).then(pl.col("earnings") * 3).otherwise("earnings")
+        )
+    )
+    other = train_folds(changed, tmp_path / "b", FOLDS, config=CONFIG, seed=3, run=QUIET)
+    same = [
+        all(
+            torch.equal(tensor, other.weights[name])
+            for name, tensor in bundle.weights.items()
+            if name.startswith(f"members.{k}.")
+        )
+        for k in range(FOLDS)
+    ]
+    assert same == [False, True, False]
+    assert bundle.transforms["members"][1] == other.transforms["members"][1]
+
+
+def test_a_forecast_is_the_average_of_the_members(bundle: Bundle, panel: Panel) -> None:
+    forecaster = Forecaster(bundle, threads=1)
+    people = panel.only(panel.persons()[:5])
+    (marginals,) = forecaster.marginals(people)
+    assert len(marginals.members) == FOLDS
+    at = np.exp(marginals.grid[..., 5:-5:7].astype(np.float64))
+    average = np.mean([member.probability(at) for member in marginals.members], axis=0)
+    np.testing.assert_allclose(marginals.probability(at), average, atol=2e-3)
+    with pytest.raises(UsageError, match="3 members"):
+        _ = forecaster.network
+
+
+def test_path_k_follows_member_k(bundle: Bundle, panel: Panel) -> None:
+    """The first member's paths change only with the first member."""
+    people, draws = panel.only(panel.persons()[:4]), Draws(7, 1)
+
+    def simulate(bundle: Bundle, people: Panel = people) -> np.ndarray:
+        forecaster = Forecaster(bundle, threads=1)
+        return forecaster.simulate(people, draws, to_horizon=4, recalibrate=False).earnings
+
+    paths = simulate(bundle)
+    weights = {
+        name: tensor * 0 if name == "members.1.head.cells.weight" else tensor
+        for name, tensor in bundle.weights.items()
+    }
+    other = simulate(replace(bundle, weights=weights))
+    same = [np.array_equal(paths[..., k], other[..., k]) for k in range(7)]
+    assert same == [True, False, True, True, False, True, True]
+    alone = simulate(bundle, people.only(people.persons()[2:3]))
+    assert np.array_equal(alone[0], paths[2])
+
+
+def test_an_interrupted_run_keeps_finished_members(
+    bundle: Bundle, panel: Panel, tmp_path: Path
+) -> None:
+    finished: list[int] = []
+
+    def stop(k: int, member: Bundle) -> None:
+        finished.append(k)
+        if k == 1 and len(finished) == 2:
+            raise KeyboardInterrupt
+
+    out = tmp_path / "b"
+    with pytest.raises(KeyboardInterrupt):
+        train_folds(panel, out, FOLDS, config=CONFIG, seed=3, run=QUIET, progress=stop)
+    with pytest.raises(UsageError, match="different settings: folds"):
+        train_folds(panel, out, 4, config=CONFIG, seed=3, run=replace(QUIET, resume=True))
+    resumed = train_folds(panel, out, FOLDS, config=CONFIG, seed=3, run=replace(QUIET, resume=True))
+    assert resumed.weights.keys() == bundle.weights.keys()
+    for name, tensor in bundle.weights.items():
+        assert torch.equal(tensor, resumed.weights[name]), name
+
+
+def test_calibration_cross_fits_a_bundle_with_folds(
+    bundle: Bundle, panel: Panel, tmp_path: Path
+) -> None:
+    calibrated = calibrate_bundle(
+        bundle.path, panel, CalibrationOptions(seed=1), out=tmp_path / "c"
+    )
+    assert calibrated.metrics["calibration"]["method"] == "cv+"
+    forecaster = Forecaster(calibrated, threads=1)
+    request = ForecastRequest(horizons=(1, 2), limits=True, bands=2)
+    table = forecaster.forecast(panel.only(panel.persons()[:6]), request).table
+    assert set(table["guarantee_80"]) == {"assumption"}
+    assert set(table["cell"]) == {"cross-fitted"}
+    assert (table["lower_50"] <= table["upper_50"]).all()
+    with pytest.raises(UsageError, match="cross-fitted intervals only"):
+        calibrate_bundle(bundle.path, panel, CalibrationOptions(method="sets"), out=tmp_path / "d")
+
+
+@pytest.mark.slow
+def test_a_panel_of_545_men_has_90_percent_intervals(tmp_path: Path) -> None:
+    """Wages of 545 men 1980-1987 (Vella and Verbeek 1998); a sixth are held out and judged.
+
+    `studies.small_panels` judges all of them, in a fold each.
+    """
+    if find_spec("linearmodels") is None:
+        pytest.skip("the data are in linearmodels, which is not installed")
+    men = read_wage_panel()
+    held_out = assign_folds("outer", men.persons(), 6) == 0
+    ids = np.array(men.persons())
+    others, people = (men.only(ids[rows].tolist()) for rows in (~held_out, held_out))
+    config = replace(load_config("tiny"), max_steps=100, validate_every=20, patience=3)
+    train_folds(others, tmp_path / "b", 4, config=config, seed=1, run=QUIET)
+    forecaster = Forecaster(calibrate_bundle(tmp_path / "b", others, CalibrationOptions(seed=1)))
+    assert forecaster.calibrator.furthest_horizons[0.9] >= 3
+    persons = covered_persons(forecaster, people, seed=1, end=1987)
+    table = summarise(persons).filter(pl.col("coverage") == 0.9)
+    assert table["horizon"].to_list() == [1, 2, 3]
+    assert (table["covered"] >= table["band_low"]).all()
