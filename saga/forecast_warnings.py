@@ -170,7 +170,7 @@ def _scenario_without_effect(
     scenario_years = np.array(sorted(scenario.rows))
     covered = ((scenario_years >= first[:, None]) & (scenario_years <= end[:, None])).any(axis=1)
     message = "The scenario gives no year that is forecast, so it changes nothing."
-    return _about(panel, ~covered, "no-effect", message, option="scenario")
+    return _about(panel, np.logical_not(covered), "no-effect", message, option="scenario")
 
 
 def _beyond_age(panel: Panel, request: Request) -> list[ForecastWarning]:
@@ -193,10 +193,10 @@ def _unobserved_past(panel: Panel, request: Request) -> list[ForecastWarning]:
 
 def _own_columns(panel: Panel, transforms: Transforms) -> Iterator[ForecastWarning]:
     """The panel's own columns that forecasts treat as missing, or do not use."""
-    columns_here = {*panel.meta.extra_names("category"), *panel.meta.extra_names("number")}
+    panel_columns = {*panel.meta.extra_names("category"), *panel.meta.extra_names("number")}
     for column in transforms.extra:
         name = column.name
-        if name not in columns_here or panel.frame[name].null_count() == len(panel):
+        if name not in panel_columns or panel.frame[name].null_count() == len(panel):
             message = f"The bundle was trained with {name}, the panel has no value of it."
             yield ForecastWarning("own-column", message, column=name)
         elif column.kind == "category":
@@ -209,7 +209,7 @@ def _own_columns(panel: Panel, transforms: Transforms) -> Iterator[ForecastWarni
                 )
                 count = unknown["person_id"].n_unique()
                 yield ForecastWarning("own-column", message, count=count, column=name)
-    for name in sorted(columns_here - {column.name for column in transforms.extra}):
+    for name in sorted(panel_columns - {column.name for column in transforms.extra}):
         message = f"The bundle was trained without {name}, so it is not used."
         yield ForecastWarning("own-column", message, column=name)
 
@@ -300,19 +300,19 @@ def _about(
     warning = ForecastWarning(code, message, column=column, option=option)
     if count > MAX_PERSONS:
         return [replace(warning, count=count)]
-    persons = _ends(panel)["person_id"][concerned]
-    return [replace(warning, person_id=str(person)) for person in persons]
+    rows = _last_rows(person_numbers(panel))[concerned]
+    person_ids = panel.frame["person_id"]
+    return [replace(warning, person_id=person_ids[int(row)]) for row in rows]
 
 
-def _ends(panel: Panel) -> dict[str, NDArray[Any]]:
-    """Person, birth year, first and last year (n,) of each record; the panel is sorted."""
-    frame = panel.frame
-    person = person_numbers(panel)
-    last = np.flatnonzero(np.append(person[1:] != person[:-1], True))
-    first = np.append(0, last[:-1] + 1)
-    return {
-        "person_id": frame["person_id"].gather(last).to_numpy(),
-        "birth_year": frame["birth_year"].gather(last).to_numpy().astype(np.int64),
-        "year": frame["year"].gather(last).to_numpy().astype(np.int64),
-        "first_year": frame["year"].gather(first).to_numpy().astype(np.int64),
-    }
+def _ends(panel: Panel) -> dict[str, NDArray[np.int64]]:
+    """Birth year, first and last year (n,) of each record."""
+    frame, last = panel.frame, _last_rows(person_numbers(panel))
+    birth_year, year = (frame[name].to_numpy().astype(np.int64) for name in ("birth_year", "year"))
+    first_year = year[np.append(0, last[:-1] + 1)]
+    return {"birth_year": birth_year[last], "year": year[last], "first_year": first_year}
+
+
+def _last_rows(person: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The last row (n,) of each person, from the persons of all rows, which are sorted."""
+    return np.flatnonzero(np.append(person[1:] != person[:-1], True))

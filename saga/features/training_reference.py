@@ -140,8 +140,8 @@ def _medians(person: Integers, values: Floats, n: int) -> Floats:
     start = np.cumsum(count) - count
     low, high = start + (count - 1) // 2, start + count // 2
     medians = np.full(n, np.nan)
-    has_values = count > 0
-    medians[has_values] = (ordered[low[has_values]] + ordered[high[has_values]]) / 2
+    has_value = count > 0
+    medians[has_value] = (ordered[low[has_value]] + ordered[high[has_value]]) / 2
     return medians
 
 

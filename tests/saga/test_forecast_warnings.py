@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import polars as pl
@@ -47,6 +46,11 @@ def ordinary(n: int, years: int = 8, seed: int = 0) -> list[list[float]]:
     return rows
 
 
+PLAIN = replace(
+    Transforms.fit(panel_of(ordinary(40)), Calendar(None), 4), reference=None
+)  # of a bundle without quantiles of training persons
+
+
 @pytest.fixture(scope="module")
 def reference() -> TrainingReference:
     return TrainingReference.fit(panel_of(ordinary(N)))
@@ -55,17 +59,12 @@ def reference() -> TrainingReference:
 def warn(
     panel: Panel, reference: TrainingReference | None, request: Request | None = None
 ) -> tuple[ForecastWarning, ...]:
-    transforms = transforms_with(reference)
-    return find_warnings(panel, request or ForecastRequest(horizons=(1,)), Draws(), transforms)
-
-
-def transforms_with(reference: TrainingReference | None = None) -> Transforms:
-    return replace(fitted_transforms(), reference=reference)
-
-
-@cache
-def fitted_transforms() -> Transforms:
-    return Transforms.fit(panel_of(ordinary(N)), Calendar(None), 48)
+    return find_warnings(
+        panel,
+        request or ForecastRequest(horizons=(1,)),
+        Draws(),
+        replace(PLAIN, reference=reference),
+    )
 
 
 def test_ordinary_persons_cause_no_warning(reference: TrainingReference) -> None:
@@ -148,19 +147,16 @@ def test_options_without_effect_are_named() -> None:
         (LifetimeRequest(), []),
         (PathsRequest(), []),
     ):
-        warnings = find_warnings(
-            panel, request, Draws(20, 3), transforms_with(), precision="bfloat16"
-        )
+        warnings = find_warnings(panel, request, Draws(20, 3), PLAIN, precision="bfloat16")
         assert [w.option for w in warnings] == options
         assert {w.code for w in warnings} <= {"no-effect"}
     late = Scenario("late", {2030: (0.1, 0.0, 0.02)})
-    near, far = ForecastRequest(horizons=(5,)), ForecastRequest(horizons=(8,))
-    warnings = find_warnings(panel, near, Draws(), transforms_with(), scenario=late)
+    warnings = find_warnings(panel, ForecastRequest(horizons=(5,)), Draws(), PLAIN, scenario=late)
     assert [(w.code, w.option, w.person_id) for w in warnings] == [
         ("no-effect", "scenario", "0000"),
         ("no-effect", "scenario", "0001"),
     ]
-    assert not find_warnings(panel, far, Draws(), transforms_with(), scenario=late)
+    assert not find_warnings(panel, ForecastRequest(horizons=(8,)), Draws(), PLAIN, scenario=late)
 
 
 def test_a_past_that_starts_after_from_age_is_named() -> None:
@@ -172,8 +168,7 @@ def test_a_past_that_starts_after_from_age_is_named() -> None:
 
 def test_simulated_people_come_first() -> None:
     panel = panel_of(ordinary(1))
-    draws, transforms = Draws(seed=1), transforms_with()
-    warnings = find_warnings(panel, ForecastRequest(), draws, transforms, simulated=True)
+    warnings = find_warnings(panel, ForecastRequest(), Draws(seed=1), PLAIN, simulated=True)
     assert warnings[0].code == "simulated-people"
     assert "simulated people" in warnings[0].message
 

@@ -89,7 +89,7 @@ def brute_force(
     padded = pad(sequences, np.array([row]), MAX_STEPS + 1)
     last = int(sequences.lengths[row]) - 1
     age = int(padded.age[0, last]) + horizon
-    grid, total = marginal_grid(transforms) + wage.mean(), np.zeros(0)
+    grid, cdfs = marginal_grid(transforms) + wage.mean(), []
     with torch.inference_mode():
         hidden, _ = network.hidden(network.embed(padded), torch.from_numpy(padded.age))
         for future, index in zip(features, wage, strict=True):
@@ -103,11 +103,10 @@ def brute_force(
                 distribution = network.direct(hidden[0, last], *target, macro)
                 head = network.direct.head
             z = torch.from_numpy((grid - index).astype(np.float32))
-            _, inside = head.cdf(distribution, z)
+            _, cdf = head.cdf(distribution, z)
             dead = torch.sigmoid(distribution.death)
-            law = (dead + (1 - dead) * inside).numpy().astype(float)
-            total = np.asarray(law if not len(total) else total + law)
-    return np.asarray(total / len(features))
+            cdfs.append((dead + (1 - dead) * cdf).numpy().astype(float))
+    return np.asarray(np.mean(cdfs, axis=0))
 
 
 def test_marginals_are_the_mean_of_the_distributions_given_each_macro_node(
