@@ -160,12 +160,8 @@ def contains(sets: Sets, y: Array) -> NDArray[np.bool_]:
 def mass_of(sets: Sets, marginals: Marginals) -> Array:
     """Probability (n, H) of the sets under the person's own distribution."""
     above_zero = np.maximum(marginals.probability(sets.lower), marginals.p_zero)
-<<<<<<< HEAD
-    return np.asarray(marginals.probability(sets.upper) - above_zero + sets.zero * marginals.p_zero)
-=======
     mass: Array = marginals.probability(sets.upper) - above_zero + sets.zero * marginals.p_zero
     return mass
->>>>>>> mg-evaluation
 
 
 def judge(marginals: Marginals, outcomes: Array, part: NDArray[np.int64], coverage: float) -> str:

@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from saga import requests
-from saga.data.split import Part, parse_shares
 from saga.errors import UsageError
 from saga.schema import PRICE_YEAR
+
+if TYPE_CHECKING:
+    from saga.data.split import Part
 
 HORIZONS_TEXT = f"1-{requests.MAX_HORIZON}"
 COVERAGE_TEXT, LIFETIME_COVERAGE_TEXT, QUANTILES_TEXT = (
@@ -213,6 +215,8 @@ def parse_latent_years(text: str) -> tuple[int, ...]:
 
 def parse_split_shares(text: str) -> dict[Part, float]:
     """`60,10,20,10` as the shares of the parts of the split."""
+    from saga.data.split import parse_shares
+
     return parse_shares(_integers(text, "--shares", "Write per cent, such as 60,10,20,10."))
 
 

@@ -10,7 +10,6 @@ import typer
 
 from saga.cli import console, options
 from saga.cli.inputs import command_line, read_persons
-from saga.data.split import SPLIT_SHARES, persons_of
 from saga.errors import UsageError
 from saga.requests import check_seed
 
@@ -53,6 +52,7 @@ def train(
     as_json: options.Json = False,
 ) -> None:
     """Train a model on a panel's training persons and write it as a bundle."""
+    from saga.data.split import SPLIT_SHARES, persons_of
     from training.fit import train as run_training
     from training.folds import train_folds
     from training.harness import RunOptions
