@@ -26,12 +26,12 @@ from calibration.adaptive.adaptive_state import (
 from calibration.fit.split_conformal import fit_calibration
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
+from saga.distributions import Marginals
 from saga.forecast_tables import forecast_table
-from saga.paths import Paths
 from saga.requests import ForecastRequest
 
 Array = NDArray[np.float64]
-World = Callable[..., tuple[Paths, Array]]
+World = Callable[..., tuple[Marginals, Array]]
 COVERAGE = (0.5, 0.8, 0.9, 0.95)
 BASE = np.array(COVERAGE)  # split thresholds of scores that are uniform on (0, 1)
 FULL = adaptive_state.FULL_WEIGHT_PERSONS

@@ -20,11 +20,10 @@ from saga.conformal.calibrator import Calibrator
 from saga.conformal.prediction_sets import probability_of_less, set_ends
 from saga.distributions import Marginals
 from saga.errors import UsageError
-from saga.paths import Paths
 from saga.scores import covered
 
 Array = NDArray[np.float64]
-World = Callable[..., tuple[Paths, Array]]
+World = Callable[..., tuple[Marginals, Array]]
 
 
 @pytest.fixture(scope="module")
