@@ -3,7 +3,7 @@
     python -m studies.stability PANEL [--bundle bundles/small] [--persons 1000] [--paths 500]
         [--seeds 5] [--value-seeds 5] [--seed 0] [--report FILE]
 
-Persons of the panel are forecast from their last record with default options and --seeds seeds. For
+Persons of the panel are forecast from its last year with default options and --seeds seeds. For
 quantiles and both ends of the 90 % set, the table gives the range over the seeds as a share of the
 person's median, its median and its 90th percentile over persons, at the horizons 1 to 20. A further
 table gives the share of person-horizons whose `includes_zero_90` differs between seeds, and how
@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from saga.data.reading import read_panel
 from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
-from saga.keyed_random import sample_persons
 from saga.requests import PATHS, Draws, ForecastRequest, LifetimeRequest
+from studies.cross_section import follow_persons
 from studies.study_page import bundle_parser, page_head, publish_page
 
 Array = NDArray[np.float64]
@@ -42,9 +42,9 @@ def main() -> None:
     parser.add_argument("--value-seeds", type=int, default=5)
     args = parser.parse_args()
     forecaster, panel = Forecaster.load(args.bundle), read_panel(args.panel)
-    panel = panel.only(
-        sample_persons(panel.persons(), args.persons, "stability", panel.meta.panel_id)
-    )
+    trained_on = forecaster.bundle.split["panel_id"]
+    persons = follow_persons(panel, trained_on=trained_on, n_persons=args.persons)
+    panel = persons.past
     request = ForecastRequest(horizons=HORIZONS, quantiles=QUANTILES)
     draws = [Draws(args.paths, args.seed + k) for k in range(max(args.seeds, args.value_seeds))]
     tables = [forecaster.forecast(panel, request, one).table for one in draws[: args.seeds]]
@@ -54,7 +54,7 @@ def main() -> None:
             __file__,
             bundle=forecaster.bundle.digest[:12],
             panel=panel.meta.panel_id,
-            persons=args.persons,
+            persons=len(persons.origins),
             seeds=args.seeds,
         ),
         "Range over seeds as a share (%) of the person's median.",
