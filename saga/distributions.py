@@ -18,6 +18,7 @@ from saga.errors import UsageError
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.generic] | slice
+_BLOCK_ROWS = 20_000  # rows that are interpolated at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,8 +254,19 @@ def interpolate_rows(
     value after it is taken. Rows of NaN give NaN.
     """
     g = xp.shape[-1]
-    rows = np.asarray(xp, dtype=np.float64).reshape(-1, g)
+    rows = xp.reshape(-1, g)
     values, at = np.asarray(fp).reshape(-1, g), x.reshape(len(rows), x.shape[-1])
+    result = np.empty(at.shape)
+    for start in range(0, len(rows), _BLOCK_ROWS):  # so that memory stays bounded
+        block = slice(start, start + _BLOCK_ROWS)
+        result[block] = _interpolate_block(at[block], rows[block], values[block])
+    return result.reshape(x.shape)
+
+
+def _interpolate_block(
+    at: Array, points: NDArray[np.floating], values: NDArray[np.floating | np.integer]
+) -> Array:
+    rows, g = points.astype(np.float64), points.shape[-1]
     # Each row is moved to an interval of its own, so that one search serves all rows.
     low, high = rows[:, :1], rows[:, -1:]
     span = np.where(high > low, high - low, 1.0)
@@ -267,4 +279,4 @@ def interpolate_rows(
     y0, y1 = (np.take_along_axis(values, i, 1).astype(np.float64) for i in (index - 1, index))
     share = np.clip((at - x0) / np.where(x1 > x0, x1 - x0, 1.0), 0.0, 1.0)
     share = np.where((x1 == x0) & (at >= x1), 1.0, share)
-    return np.asarray(y0 + share * (y1 - y0)).reshape(x.shape)
+    return np.asarray(y0 + share * (y1 - y0))
