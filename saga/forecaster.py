@@ -78,7 +78,7 @@ class Forecaster:
             workers: Number of processes for 300 persons and more. They are spawned, so a script
                 needs `if __name__ == "__main__"`. Neither this nor `threads` changes a number.
             rollout: How paths are simulated; None for the rollout of the calibration. With
-                another rollout, the guarantee of intervals is "extrapolated".
+                another rollout, the guarantee of present values is "extrapolated".
             precision: Precision of a rollout's matrix products (`saga.simulation.matmul`).
 
         Raises:
@@ -112,8 +112,7 @@ class Forecaster:
             else Calibrator.identity()
         )
         self._baseline = self._direct_under(None)  # its macro nodes are computed once
-        if self.rollout != calibrated:
-            self.calibrator = replace(self.calibrator, extrapolated=True)
+        self._calibrated_paths = self.rollout == calibrated
 
     @classmethod
     def load(
@@ -456,10 +455,10 @@ class Forecaster:
         )
 
     def _calibrator_for(self, forecast: Paths | Marginals) -> Calibrator:
-        """The calibrator; its guarantees are weaker for forecasts conditioned on a scenario."""
-        return (
-            replace(self.calibrator, extrapolated=True) if forecast.conditioned else self.calibrator
-        )
+        """The calibrator, without guarantees for a scenario or paths of another rollout."""
+        other_paths = isinstance(forecast, Paths) and not self._calibrated_paths
+        extrapolated = forecast.conditioned or other_paths
+        return replace(self.calibrator, extrapolated=True) if extrapolated else self.calibrator
 
 
 @dataclass(frozen=True, eq=False)

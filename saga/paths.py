@@ -114,8 +114,8 @@ class Paths:
         """Raise UsageError for raw paths, where a calibrator's thresholds do not apply."""
         if not self.recalibrated:
             raise UsageError(
-                "These paths are raw, but recalibrated paths are needed here. Apply "
-                "`Calibrator.recalibrate` first, or simulate with `recalibrate=True`."
+                "These paths are raw, but recalibrated paths are needed here. Simulate with "
+                "`recalibrate=True`, or apply `map_paths` first."
             )
 
     def require_raw(self) -> None:

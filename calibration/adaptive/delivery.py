@@ -62,7 +62,7 @@ def apply_delivery(
         progress: Called with the persons done and the persons in all.
 
     Raises:
-        UsageError: The bundle has no thresholds of nested sets.
+        UsageError: The bundle has no thresholds of prediction sets.
         InputError: The panel has no calibration persons.
         LedgerError: The database does not answer.
     """

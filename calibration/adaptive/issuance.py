@@ -57,7 +57,7 @@ class AdaptedForecaster:
 
 
 def check_recordable(forecaster: Forecaster, scenario: ScenarioSource) -> None:
-    """Raise UsageError if forecasts are under a scenario, or the bundle has no nested sets."""
+    """Raise UsageError if forecasts are under a scenario, or there are no conformal sets."""
     if scenario not in (None, "baseline"):
         message = "Its intervals hold under the scenario, so outcomes cannot judge them"
         fix = "Leave the scenario out, or do not record"
@@ -68,7 +68,14 @@ def check_recordable(forecaster: Forecaster, scenario: ScenarioSource) -> None:
         fix = "Calibrate the bundle with `saga calibrate --method sets`, or do not record"
         raise UsageError(
             "There are no intervals to record",
-            [Problem("record-uncalibrated", "The bundle has no nested sets", fix, "record")],
+            [
+                Problem(
+                    "record-uncalibrated",
+                    "The bundle has no thresholds of prediction sets",
+                    fix,
+                    "record",
+                )
+            ],
         )
 
 

@@ -40,7 +40,7 @@ def calibrate(
     method: Annotated[
         CalibrationMethod | None,
         typer.Option(
-            help="sets: nested sets from recalibrated forecasts. cqr: the paper's method, "
+            help="sets: prediction sets from recalibrated forecasts. cqr: the paper's method, "
             "conformalised quantile regression with one threshold per horizon. cv+: cross-fitted "
             "sets, for bundles of `saga train --folds`.",
             show_default="cv+ if the bundle has members, else sets",

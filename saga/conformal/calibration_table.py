@@ -79,8 +79,9 @@ class Calibration:
         band_scales: Horizon -> knots and values of the map that makes scores of all horizons
             comparable, for path bands.
         grouping: How persons are grouped; None if the calibration has no groups.
-        extrapolated: Whether forecasts are made differently from those of the calibration (a
-            scenario). No guarantee is then better than "extrapolated". Not stored.
+        extrapolated: Whether forecasts are made differently from those of the calibration (under
+            a scenario, or with paths of another rollout). No guarantee is then better than
+            "extrapolated". Not stored.
         drift: (horizon, coverage) -> root mean square deviation of coverage over past origin years,
             and the number of those years.
         method: With "cqr" thresholds are SEK added to both quantiles

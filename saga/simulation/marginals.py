@@ -1,4 +1,4 @@
-"""Marginals from the direct forecast: laws of single years, averaged over macro futures.
+"""Marginals: distributions of single years from the direct head, averaged over macro futures.
 
 The record is encoded once. For each horizon the direct head (for the next record: the yearly head)
 gives one distribution per macro future, relative to that future's wage index. Their average, on a

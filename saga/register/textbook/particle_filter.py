@@ -60,11 +60,6 @@ class GkosPosterior:
     z: Floats
     density: Singles
 
-    @property
-    def effective(self) -> float:
-        """Effective number of particles, 1 / sum of squared weights."""
-        return float(1.0 / np.square(self.weight).sum())
-
     def draw(self, u: Floats) -> Floats:
         """States (3, M), independent draws from uniforms `u` (M,)."""
         joint = np.cumsum(self.density * self.weight[:, None], dtype=np.float64)
