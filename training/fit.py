@@ -134,37 +134,14 @@ def train(
         },
     )
     if run.resume:
-        _check_resumable(folder)
+        check_resumable(folder)
     elif getattr(rank_zero_only, "rank", 0) == 0:
         folder.begin()
 
     seed_run(seed)
     prepared = prepare(panel, settings, seed, validation, shares)
     data, network = prepared.data, prepared.network
-    module = ForecastModule(network, settings)
-    best = ModelCheckpoint(
-        dirpath=folder.path,
-        filename="best",
-        monitor="validation",
-        save_last=True,
-        enable_version_counter=False,
-    )
-    clock = Timer()  # stored in checkpoints, so a resumed run reports the time of all its parts
-    epoch_steps = len(data.train) // settings.batch_persons
-    trainer = lightning_trainer(settings, folder.path, [best, clock], run, epoch_steps)
-    fit_module(trainer, module, data, folder.checkpoint if run.resume else None)
-    if not trainer.is_global_zero:
-        sys.exit()
-    checkpoint = torch.load(best.best_model_path, map_location="cpu", weights_only=False)
-    module.load_state_dict(checkpoint["state_dict"])
-    report = TrainReport(
-        parameters=network.parameters_count,
-        persons={"train": len(data.train), "validation": len(data.validation)},
-        person_years=len(data.train.year),
-        steps=trainer.global_step,
-        seconds=round(clock.time_elapsed(), 1),
-        validation_nll=round(checkpoint["validation_nll"], 6),
-    )
+    report = fit_best(network, data, settings, folder, run)
     contents = BundleContents(
         config={
             "model": settings.model.as_dict(),
@@ -190,7 +167,42 @@ def train(
     return bundle
 
 
-def _check_resumable(folder: RunFolder) -> None:
+def fit_best(
+    network: Saga, data: PanelData, settings: TrainConfig, folder: RunFolder, run: RunOptions
+) -> TrainReport:
+    """Fit the network; afterwards it has the weights with the best validation.
+
+    Raises:
+        KeyboardInterrupt: the run was stopped.
+    """
+    module = ForecastModule(network, settings)
+    best = ModelCheckpoint(
+        dirpath=folder.path,
+        filename="best",
+        monitor="validation",
+        save_last=True,
+        enable_version_counter=False,
+    )
+    clock = Timer()  # stored in checkpoints, so a resumed run reports the time of all its parts
+    epoch_steps = len(data.train) // settings.batch_persons
+    trainer = lightning_trainer(settings, folder.path, [best, clock], run, epoch_steps)
+    fit_module(trainer, module, data, folder.checkpoint if run.resume else None)
+    if not trainer.is_global_zero:
+        sys.exit()
+    checkpoint = torch.load(best.best_model_path, map_location="cpu", weights_only=False)
+    module.load_state_dict(checkpoint["state_dict"])
+    return TrainReport(
+        parameters=network.parameters_count,
+        persons={"train": len(data.train), "validation": len(data.validation)},
+        person_years=len(data.train.year),
+        steps=trainer.global_step,
+        seconds=round(clock.time_elapsed(), 1),
+        validation_nll=round(checkpoint["validation_nll"], 6),
+    )
+
+
+def check_resumable(folder: RunFolder) -> None:
+    """Raise UsageError if a run with these settings cannot be resumed in `folder`."""
     if not folder.checkpoint.is_file():
         raise UsageError(
             f"Nothing to resume: {folder.checkpoint} does not exist. Start without --resume."
