@@ -22,7 +22,7 @@ from api import problems
 from api.logs import error_location
 from api.openapi import body_components
 from api.routes import calibration, forecasts, health, lifetimes, model, outcomes
-from api.security import check_exposure, read_keys, require_key
+from api.security import KeyStore, check_exposure, current_caller, identify
 from api.service import Service
 from api.settings import Settings
 from saga.forecaster import Forecaster
@@ -67,11 +67,12 @@ def create_app(
         swagger_ui_parameters={"defaultModelsExpandDepth": 0},
     )
     app.state.service = service
-    app.state.keyring = read_keys(settings.keys)
+    keys = settings.keys
+    app.state.key_store = None if keys is None else KeyStore(keys, service.log)
     problems.install(app)
     app.include_router(health.open_router)
     for routes in (forecasts, lifetimes, outcomes, model, calibration, health):
-        app.include_router(routes.router, dependencies=[Depends(require_key)])
+        app.include_router(routes.router, dependencies=[Depends(identify)])
     app.add_middleware(RequestMonitor, service=service)
     app.add_middleware(CorrelationIdMiddleware)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
@@ -106,6 +107,7 @@ class RequestMonitor:
             await self._app(scope, receive, send)
             return
         status = 0
+        current_caller.set(None)
         start = time.perf_counter()
 
         async def send_and_note_status(message: Message) -> None:

@@ -9,6 +9,8 @@ import structlog
 from asgi_correlation_id import correlation_id
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
+from api.security import current_caller
+
 
 def make_logger(stream: TextIO) -> FilteringBoundLogger:
     """A logger of JSON lines with time, log level and the correlation id of the call."""
@@ -18,6 +20,7 @@ def make_logger(stream: TextIO) -> FilteringBoundLogger:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _add_request_id,
+            _add_caller,
             structlog.processors.JSONRenderer(sort_keys=True),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(20),
@@ -28,6 +31,15 @@ def make_logger(stream: TextIO) -> FilteringBoundLogger:
 def _add_request_id(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     if (identifier := correlation_id.get()) is not None:
         event["request"] = identifier
+    return event
+
+
+def _add_caller(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """The holder and the name of the key of the call, never the key itself."""
+    if (caller := current_caller.get()) is not None:
+        event["holder"] = caller.holder
+        if caller.key is not None:
+            event["key"] = caller.key
     return event
 
 

@@ -34,7 +34,9 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def compute_responses() -> dict[int | str, dict[str, Any]]:
     """OpenAPI `responses` of an endpoint that computes: the table formats and errors."""
-    return problem_responses(401, 408, 413, 415, 422, 503) | {200: {"content": _table_content()}}
+    return problem_responses(401, 403, 408, 413, 415, 422, 503) | {
+        200: {"content": _table_content()}
+    }
 
 
 def request_body(component: str) -> dict[str, Any]:

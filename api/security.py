@@ -1,105 +1,77 @@
-"""Bearer keys: stored as hashes in a file, compared in constant time.
+"""Authentication: which key a call has, what the key may do, and who holds it.
 
-A key has 256 random bits and cannot be guessed, so one round of SHA-256 is enough. Without a key
-file the service accepts every call, so it then listens on loopback only.
+Without a key file the service accepts every call, so it then listens on loopback only.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import ipaddress
-import re
-import secrets
-from collections.abc import Mapping
+import time
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from structlog.typing import FilteringBoundLogger
 
+from api.key_file import SCOPES, BearerKey, Keyring, Scope, parse_keys, read_key_text
 from api.problems import ProblemError
+from calibration.adaptive.tenancy import COMMON
 from saga.errors import Problem, UsageError
 
-_LINE = re.compile(r"^(?P<name>[A-Za-z0-9._-]{1,64})\s+sha256:(?P<digest>[0-9a-f]{64})$")
-_NAME = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
-
-
-def _digest(key: str) -> str:
-    return hashlib.sha256(key.encode()).hexdigest()
-
-
-def new_key(name: str) -> tuple[str, str]:
-    """Make a key: the key itself, which is stored nowhere, and its line for the key file.
-
-    Raises UsageError unless the name is 1 to 64 letters, digits, dots, dashes or underscores.
-    """
-    if not _NAME.match(name):
-        fix = "Use 1 to 64 letters, digits, dots, dashes or underscores"
-        raise UsageError(
-            "The name of the key cannot be written to the key file",
-            [Problem("key-name", "Name not allowed", fix)],
-        )
-    key = f"saga_{secrets.token_urlsafe(32)}"
-    return key, f"{name} sha256:{_digest(key)}"
+_READ_AGAIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Keyring:
-    """The accepted keys: `digests` maps the name of a holder to the SHA-256 of the key."""
+class Caller:
+    """Who makes a call: the holder and the name of the key, and the key's scopes."""
 
-    digests: Mapping[str, str]
-
-    def holder(self, key: str) -> str | None:
-        """The holder of this key, or None.
-
-        Every entry is compared, so the time does not reveal which one matched.
-        """
-        digest = _digest(key)
-        holder = None
-        for name, stored_digest in self.digests.items():
-            if hmac.compare_digest(digest, stored_digest):
-                holder = name
-        return holder
+    holder: str
+    key: str | None
+    scopes: tuple[Scope, ...]
 
 
-def read_keys(path: Path | None) -> Keyring | None:
-    """The keys of a file, or None without a file. Blank lines and # lines are skipped.
+# Without a key file every caller is the operator.
+OPERATOR = Caller(COMMON, None, SCOPES)
+current_caller: ContextVar[Caller | None] = ContextVar("current_caller", default=None)
 
-    Raises UsageError if the file cannot be read, has no key or a malformed line. The error names
-    the line and never repeats its text.
-    """
-    if path is None:
-        return None
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            "The key file cannot be read",
-            [Problem("key-file", type(error).__name__, "Give a readable UTF-8 file")],
-        ) from None
-    digests: dict[str, str] = {}
-    problems: list[Problem] = []
-    for number, line in enumerate(lines, start=1):
-        text = line.strip()
-        if not text or text.startswith("#"):
-            continue
-        match = _LINE.match(text)
-        if match is None:
-            message = f"Line {number} is not `NAME sha256:HEX`"
-            problems.append(Problem("key-line", message, "Make one with `saga keys new NAME`"))
-        elif match["name"] in digests:
-            message = f"Line {number} repeats a name"
-            problems.append(Problem("key-twice", message, "Give each key its own name"))
-        else:
-            digests[match["name"]] = match["digest"]
-    if not digests and not problems:
-        fix = "Make one with `saga keys new NAME`"
-        problems.append(Problem("key-none", "The file has no key", fix))
-    if problems:
-        raise UsageError("The key file is not valid", problems)
-    return Keyring(digests)
+
+class KeyStore:
+    """The keys of a file, which is read again within a second of a change."""
+
+    def __init__(self, path: Path, log: FilteringBoundLogger) -> None:
+        """Read the file. Raises UsageError if it is not valid."""
+        self._path, self._log = path, log
+        self._text = read_key_text(path)
+        self._keyring = parse_keys(self._text)
+        self._next_reading = 0.0
+        self._failed = False
+
+    def keyring(self) -> Keyring:
+        """The present keys; those before a change that made the file unreadable."""
+        now = time.monotonic()
+        if now >= self._next_reading:
+            self._next_reading = now + _READ_AGAIN_SECONDS
+            self._read_again()
+        return self._keyring
+
+    def _read_again(self) -> None:
+        try:
+            text = read_key_text(self._path)
+            if text != self._text:
+                self._keyring = parse_keys(text)
+                self._text = text
+                self._log.info("keys_read", keys=len(self._keyring.keys))
+            self._failed = False
+        except UsageError as error:
+            if not self._failed:  # one line, not one a second
+                problems = [str(problem) for problem in error.problems]
+                self._log.error("keys_not_read", wrong=error.args[0], problems=problems)
+            self._failed = True
 
 
 def is_loopback(host: str) -> bool:
@@ -116,8 +88,8 @@ def check_exposure(host: str, keys: Path | None) -> None:
     """Raise UsageError if other machines can reach the address and there are no keys."""
     if keys is None and not is_loopback(host):
         fix = (
-            "Make a key with `saga keys new NAME`, write its line to a file and pass it with"
-            " --keys, or listen on 127.0.0.1"
+            "Make a key with `saga keys create NAME --file FILE` and pass the file with --keys, or"
+            " listen on 127.0.0.1"
         )
         raise UsageError(
             "Without keys the service listens on this machine only",
@@ -127,32 +99,64 @@ def check_exposure(host: str, keys: Path | None) -> None:
 
 _bearer = HTTPBearer(
     auto_error=False,
-    description="A key made with `saga keys new NAME`; not needed on loopback without keys",
+    description="A key made with `saga keys create NAME`; not needed on loopback without keys",
 )
 
 
-def require_key(
+async def identify(
     request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-) -> None:
-    """Dependency of endpoints with data: status 401 unless the call has a valid key.
+) -> Caller:
+    """Dependency of endpoints with data: the caller; status 401 without a valid key."""
+    store: KeyStore | None = request.app.state.key_store
+    if store is None:
+        caller = OPERATOR
+    else:
+        key = _active_key(store.keyring(), credentials)
+        caller = Caller(key.holder, key.name, key.scopes)
+    current_caller.set(caller)
+    return caller
 
-    A service without keys accepts every call.
-    """
-    keyring: Keyring | None = request.app.state.keyring
-    if keyring is None:
-        return
+
+CurrentCaller = Annotated[Caller, Depends(identify)]
+
+
+def require_scope(*scopes: Scope) -> Callable[[Caller], Awaitable[None]]:
+    """A dependency: status 403 unless the key of the call has one of these scopes."""
+
+    async def check(caller: CurrentCaller) -> None:
+        check_scope(caller, *scopes)
+
+    return check
+
+
+def check_scope(caller: Caller, *scopes: Scope) -> None:
+    """Raise a problem of status 403 unless the caller has one of these scopes."""
+    if not set(scopes) & set(caller.scopes):
+        needed = " or ".join(scopes)
+        fix = f"Use a key with the scope {needed}; the operator makes one with `saga keys create`"
+        raise ProblemError(
+            403,
+            "scope",
+            "This key may not do this",
+            [Problem("scope", f"The key lacks the scope {needed}", fix)],
+        )
+
+
+def _active_key(keyring: Keyring, credentials: HTTPAuthorizationCredentials | None) -> BearerKey:
     if credentials is None:
         raise _unauthorised(
             'Bearer realm="saga"',
             "The call has no key",
             "Send the header `Authorization: Bearer KEY`",
         )
-    if keyring.holder(credentials.credentials) is None:
-        raise _unauthorised(
-            'Bearer realm="saga", error="invalid_token"',
-            "The key is not known",
-            "Ask the operator for a key",
-        )
+    invalid = 'Bearer realm="saga", error="invalid_token"'
+    key = keyring.find(credentials.credentials)
+    status = "unknown" if key is None else key.status(datetime.now(UTC))
+    if key is None or status != "active":
+        known = {"expired": "The key has expired", "revoked": "The key was revoked"}
+        message = known.get(status, "The key is not known")
+        raise _unauthorised(invalid, message, "Ask the operator for a key")
+    return key
 
 
 def _unauthorised(challenge: str, message: str, fix: str) -> ProblemError:

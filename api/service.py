@@ -133,7 +133,7 @@ def example_scale(forecaster: Forecaster) -> float:
     return 1.0 if transforms.currency == "SEK" else math.exp(transforms.centre) / 300_000
 
 
-def service_of(request: Request) -> Service:
+async def service_of(request: Request) -> Service:
     """The service that received the request."""
     service: Service = request.app.state.service
     return service

@@ -28,7 +28,7 @@ class Settings(BaseSettings):
         int, Field(ge=0, le=65535, description="Port to listen on; 0 picks a free one")
     ] = 8000
     keys: Annotated[
-        Path | None, Field(description="File of hashed bearer keys, one `NAME sha256:HEX` a line")
+        Path | None, Field(description="File of hashed bearer keys, made by `saga keys create`")
     ] = None
     threads: Annotated[
         int | None, Field(ge=1, description="Threads of one forecast; default: all cores")

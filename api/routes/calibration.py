@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import anyio.to_thread
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Depends, Response
 from fastapi.responses import HTMLResponse
 
 from api.ledger_access import LedgerAccess
@@ -11,6 +11,7 @@ from api.negotiation import json_response
 from api.openapi import problem_responses
 from api.problems import ProblemError
 from api.response_models import CalibrationTables
+from api.security import require_scope
 from api.service import CurrentService, Service
 from calibration.adaptive.adaptive_state import EXPERTS
 from calibration.diagnostics.adaptive_table import with_state
@@ -19,6 +20,7 @@ from saga.errors import UsageError
 
 router = APIRouter(prefix="/v1", tags=["calibration"])
 
+_READERS = [Depends(require_scope("forecast", "outcomes"))]
 _MIN_PERSONS = 10  # cells with fewer intervals compared with outcomes are hidden
 
 
@@ -27,7 +29,8 @@ _MIN_PERSONS = 10  # cells with fewer intervals compared with outcomes are hidde
     name="calibration",
     summary="The current thresholds",
     response_model=CalibrationTables,
-    responses=problem_responses(401, 503),
+    responses=problem_responses(401, 403, 503),
+    dependencies=_READERS,
 )
 async def get_thresholds(service: CurrentService) -> Response:
     """The thresholds of split conformal calibration by horizon, group and coverage.
@@ -64,7 +67,8 @@ async def get_thresholds(service: CurrentService) -> Response:
     name="report",
     summary="Can the forecasts be trusted? The calibration report, an HTML page",
     response_class=HTMLResponse,
-    responses=problem_responses(401, 404, 503),
+    responses=problem_responses(401, 403, 404, 503),
+    dependencies=_READERS,
 )
 async def get_report(service: CurrentService) -> HTMLResponse:
     """The calibration report of the bundle's diagnostics, one self-contained page.

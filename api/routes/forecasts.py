@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import anyio.to_thread
 import polars as pl
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from api import budget
 from api.negotiation import Explain, interval_json, quantiles_json, read_call, respond
@@ -15,6 +15,7 @@ from api.problems import no_ledger_problem
 from api.request_models import ForecastBody, ForecastOptions
 from api.request_panel import RequestPanel
 from api.response_models import ForecastResponse
+from api.security import CurrentCaller, check_scope, require_scope
 from api.service import CurrentService
 from calibration.adaptive.issuance import forecast_and_record
 from saga.conformal.calibrator import reason
@@ -31,9 +32,12 @@ router = APIRouter(prefix="/v1", tags=["forecasts"])
     summary="Forecast earnings 1 to 30 years ahead",
     response_model=ForecastResponse,
     responses=compute_responses() | problem_responses(404),
+    dependencies=[Depends(require_scope("forecast"))],
     openapi_extra=request_body("ForecastRequest"),
 )
-async def post_forecasts(request: Request, service: CurrentService) -> Response:
+async def post_forecasts(
+    request: Request, service: CurrentService, caller: CurrentCaller
+) -> Response:
     """One distribution per person and horizon, until age 64; the origin is a person's last year.
 
     A Parquet or Arrow body has the columns of a panel, and the options are query parameters
@@ -48,6 +52,8 @@ async def post_forecasts(request: Request, service: CurrentService) -> Response:
     call = await read_call(
         request, service, ForecastBody, ForecastOptions, ForecastOptions.to_request
     )
+    if call.options.record:
+        check_scope(caller, "record")
     forecaster, panel = service.forecaster, call.people.panel
     # All horizons are computed, each for a fixed number of macro futures instead of paths.
     n_futures, n_years = N_NODES, MAX_HORIZON

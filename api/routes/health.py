@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Depends, Response
 from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from api.openapi import problem_responses
+from api.security import require_scope
 from api.service import CurrentService
 
 open_router = APIRouter(tags=["health"])
@@ -40,7 +41,8 @@ async def redirect_to_docs() -> RedirectResponse:
     "/metrics",
     summary="Metrics for Prometheus",
     response_class=PlainTextResponse,
-    responses=problem_responses(401),
+    responses=problem_responses(401, 403),
+    dependencies=[Depends(require_scope("metrics"))],
 )
 async def metrics(service: CurrentService) -> Response:
     """Prometheus text format: calls, seconds, persons, simulated path-years."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from numpy.typing import NDArray
 
 from api import budget
@@ -14,6 +14,7 @@ from api.negotiation import TableRow, interval_json, quantiles_json, read_call, 
 from api.openapi import compute_responses, request_body
 from api.request_models import LifetimeBody, LifetimeOptions
 from api.response_models import LifetimeResponse
+from api.security import require_scope
 from api.service import CurrentService
 from saga.conformal.calibrator import REASONS
 from saga.data.panel import Panel
@@ -36,6 +37,7 @@ _REASONS = REASONS | {
     summary="Present value of the earnings of a working life",
     response_model=LifetimeResponse,
     responses=compute_responses(),
+    dependencies=[Depends(require_scope("forecast"))],
     openapi_extra=request_body("LifetimeRequest"),
 )
 async def post_lifetimes(request: Request, service: CurrentService) -> Response:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import anyio.to_thread
 import polars as pl
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from api import budget
 from api.codecs import JSON, decode_json, read_query, read_table, validate
@@ -17,6 +17,7 @@ from api.problems import no_ledger_problem, visible_problems
 from api.request_models import MAX_OUTCOMES, OutcomesBody, OutcomesOptions
 from api.request_panel import PricesOption, check_prices
 from api.response_models import OutcomesResponse
+from api.security import require_scope
 from api.service import CurrentService
 from saga.data import validation
 from saga.data.casting import read_column
@@ -35,7 +36,8 @@ _COLUMNS = {"person_id": pl.String, "year": pl.Int64, "earnings": pl.Float64}
     name="outcomes",
     summary="Send realised earnings, which move the thresholds",
     response_model=OutcomesResponse,
-    responses=problem_responses(401, 404, 408, 413, 415, 422, 503),
+    responses=problem_responses(401, 403, 404, 408, 413, 415, 422, 503),
+    dependencies=[Depends(require_scope("outcomes"))],
     openapi_extra=request_body("OutcomesRequest"),
 )
 async def post_outcomes(request: Request, service: CurrentService) -> Response:

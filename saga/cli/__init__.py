@@ -19,7 +19,7 @@ from saga.cli.calibrate_command import calibrate
 from saga.cli.evaluate_command import evaluate
 from saga.cli.explain_command import explain
 from saga.cli.forecast_command import forecast
-from saga.cli.keys_command import new
+from saga.cli.keys_command import create, list_, revoke
 from saga.cli.lifetime_command import lifetime
 from saga.cli.register_command import check, generate, release
 from saga.cli.report_command import report
@@ -64,7 +64,7 @@ app = typer.Typer(
 def _group(name: str, help_text: str, *commands: Callable[..., None]) -> None:
     group = typer.Typer(help=help_text, no_args_is_help=True)
     for command in commands:
-        group.command()(command)
+        group.command(command.__name__.rstrip("_"))(command)
     app.add_typer(group, name=name)
 
 
@@ -83,7 +83,7 @@ for command in (
     app.command()(command)
 _group("register", "The synthetic register that models are trained on.", generate, check, release)
 _group("bundle", "Show a bundle, or check every byte of it.", inspect, verify)
-_group("keys", "Bearer keys of the service.", new)
+_group("keys", "Bearer keys of the service.", create, list_, revoke)
 
 
 def main() -> None:

@@ -2,32 +2,121 @@
 
 from __future__ import annotations
 
-import os
+import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from saga.cli import console, options
+from saga.errors import UsageError
+
+_KeyFile = Annotated[
+    Path, typer.Option("--file", envvar="SAGA_KEYS", help="Key file of the service.")
+]
 
 
-def new(
+def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key.")],
     file: Annotated[Path | None, typer.Option(help="Append the key's hash to this file.")] = None,
+    holder: Annotated[
+        str | None,
+        typer.Option(
+            help="Who holds the key; keys of one holder share one part of the ledger.",
+            show_default="NAME",
+        ),
+    ] = None,
+    scopes: Annotated[
+        str,
+        typer.Option(
+            help="What the key may do, of forecast, record (enter intervals in the ledger), "
+            "outcomes (send and correct realised earnings) and metrics."
+        ),
+    ] = "forecast",
+    expires: Annotated[
+        str | None,
+        typer.Option(help="Last day (2027-12-31), or days from now (90d).", show_default="never"),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Make a bearer key: it is shown once, and only its hash is stored."""
-    from api.security import new_key
+    from api.key_file import SCOPES, add_key, new_key
 
-    key, line = new_key(name)
+    names = {scope.strip() for scope in scopes.split(",")}
+    if not names or names - set(SCOPES):
+        raise UsageError(f"--scopes lists one or more of {', '.join(SCOPES)}.")
+    secret, key = new_key(
+        name,
+        holder=holder,
+        scopes=[scope for scope in SCOPES if scope in names],
+        expires=_parse_expiry(expires),
+    )
     if file is not None:
-        with os.fdopen(
-            os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", encoding="utf-8"
-        ) as handle:
-            handle.write(line + "\n")
-    hash_text = f"Its hash is in {file}." if file is not None else f"Line for the key file: {line}"
+        add_key(file, key)
+    hash_text = (
+        f"Its hash is in {file}." if file is not None else f"Line for the key file: {key.line}"
+    )
     console.result(
-        f"Key of {name}, shown only now: {key}\n{hash_text}",
-        {"name": name, "key": key, "line": line},
+        f"Key {name} of {key.holder}, shown only now: {secret}\n{hash_text}",
+        {"name": name, "holder": key.holder, "key": secret, "line": key.line},
         as_json=as_json,
     )
+
+
+def list_(file: _KeyFile, as_json: options.Json = False) -> None:
+    """List the keys of a file: name, holder, scopes, expiry and whether each is accepted."""
+    from api.key_file import read_keys
+
+    now = datetime.now(UTC)
+    rows = [
+        {
+            "name": key.name,
+            "holder": key.holder,
+            "scopes": list(key.scopes),
+            "expires": key.expires and key.expires.isoformat(),
+            "status": key.status(now),
+        }
+        for key in read_keys(file).keys
+    ]
+    text = "\n".join(
+        f"{key.name}: {key.status(now)}, holder {key.holder}, scopes {', '.join(key.scopes)}, "
+        + (f"expires {key.expires:%Y-%m-%d %H:%M} UTC" if key.expires else "does not expire")
+        for key in read_keys(file).keys
+    )
+    console.result(text, {"keys": rows}, as_json=as_json)
+
+
+def revoke(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key.")],
+    file: _KeyFile,
+    as_json: options.Json = False,
+) -> None:
+    """Revoke a key: a running service refuses it within seconds; its line stays for the record."""
+    from api.key_file import revoke_key
+
+    key = revoke_key(file, name, datetime.now(UTC))
+    assert key.revoked is not None
+    console.result(
+        f"Revoked {name}; running services refuse it within 5 seconds.",
+        {"name": name, "holder": key.holder, "revoked": key.revoked.isoformat()},
+        as_json=as_json,
+    )
+
+
+def _parse_expiry(text: str | None) -> datetime | None:
+    """The first moment at which a key with this expiry is refused."""
+    if text is None:
+        return None
+    now = datetime.now(UTC).replace(microsecond=0)
+    if match := re.fullmatch(r"(\d{1,5})d", text):
+        return now + timedelta(days=int(match[1]))
+    try:
+        last_day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError:
+        raise UsageError(
+            "--expires is a date such as 2027-12-31 or a number of days such as 90d."
+        ) from None
+    if last_day + timedelta(days=1) <= now:
+        raise UsageError("--expires is in the past. Give a later day.")
+    return last_day + timedelta(days=1)

@@ -25,7 +25,7 @@ def serve(
     keys: Annotated[
         Path | None,
         typer.Option(
-            envvar="SAGA_KEYS", help="File of hashed bearer keys, made by `saga keys new`."
+            envvar="SAGA_KEYS", help="File of hashed bearer keys, made by `saga keys create`."
         ),
     ] = None,
     rollout: options.Rollout = None,

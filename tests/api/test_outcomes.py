@@ -15,7 +15,7 @@ import pytest
 import uvicorn
 from pydantic import SecretStr
 
-from api.security import new_key
+from api.key_file import new_key
 from api.server import serve
 from api.settings import Settings
 from calibration.adaptive.adaptive_state import adapt
@@ -352,8 +352,8 @@ def test_a_forecast_under_a_scenario_cannot_be_recorded(
 
 
 def test_outcomes_need_a_key(start: Start, tiny_bundle: Path, tmp_path: Path) -> None:
-    key, line = new_key("office")
-    (tmp_path / "keys").write_text(line)
+    key, entry = new_key("office")
+    (tmp_path / "keys").write_text(entry.line)
     with start(settings(tiny_bundle, tmp_path, keys=tmp_path / "keys")) as service:
         service.wait_until_ready()
         assert service.client.post("/v1/outcomes", json={"outcomes": outcomes()}).status_code == 401

@@ -1,28 +1,54 @@
-"""Bearer keys: key files, refused addresses, and which endpoints need a key."""
+"""Bearer keys: key files, scopes, expiry, rotation, and which endpoints need which key."""
 
 from __future__ import annotations
 
 import asyncio
 import io
+import json
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 import pytest
+import structlog
 
 from api.app import create_app
-from api.security import Keyring, check_exposure, new_key, read_keys
+from api.key_file import (
+    SCOPES,
+    BearerKey,
+    Keyring,
+    add_key,
+    new_key,
+    parse_keys,
+    read_keys,
+    revoke_key,
+)
+from api.security import KeyStore, check_exposure
 from api.settings import Settings
 from saga.errors import UsageError
 
+if TYPE_CHECKING:
+    from tests.conftest import Running
+
+Start = Callable[[Settings], AbstractContextManager["Running"]]
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+
+
+def bearer(secret: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {secret}"}
+
 
 def test_a_key_is_recognised_by_its_hash() -> None:
-    key, line = new_key("analyst")
-    name, _, digest = line.partition(" sha256:")
-    assert key not in line
-    ring = Keyring({"other": "0" * 64, name: digest})
-    assert ring.holder(key) == "analyst"
-    assert ring.holder(key[:-1]) is None
-    assert ring.holder(digest) is None, "the hash in the file is not a key"
+    secret, key = new_key("analyst")
+    assert secret not in key.line
+    ring = Keyring((BearerKey("other", "0" * 64, "other"), key))
+    assert ring.find(secret) == key
+    assert ring.find(secret[:-1]) is None
+    assert ring.find(key.digest) is None, "the hash in the file is not a key"
 
 
 def test_two_keys_differ() -> None:
@@ -31,21 +57,64 @@ def test_two_keys_differ() -> None:
 
 @pytest.mark.parametrize("name", ["", "two words", "x" * 65, "line\nbreak"])
 def test_a_name_that_does_not_fit_the_key_file_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="letters, digits"):
-        new_key(name)
+    for key_name, holder in ((name, None), ("fits", name or " ")):
+        with pytest.raises(UsageError, match="letters, digits"):
+            new_key(key_name, holder=holder)
 
 
-def test_a_key_file_may_have_comments_and_blank_lines(tmp_path: Path) -> None:
-    key, line = new_key("analyst")
+def test_a_line_has_all_that_a_key_is() -> None:
+    _, key = new_key("a-2", holder="a", scopes=("metrics", "forecast"), expires=NOW)
+    assert key.scopes == ("forecast", "metrics")
+    assert BearerKey.parse(key.line) == key
+
+
+def test_a_line_of_an_earlier_version_is_its_own_holder_with_all_scopes() -> None:
+    (key,) = parse_keys(f"# made long ago\n\nanalyst sha256:{'a' * 64}\n").keys
+    assert (key.holder, key.scopes, key.expires, key.revoked) == ("analyst", SCOPES, None, None)
+
+
+def test_a_key_ends_when_it_expires_or_is_revoked() -> None:
+    _, key = new_key("a", expires=NOW)
+    assert key.status(NOW - timedelta(seconds=1)) == "active"
+    assert key.status(NOW) == "expired"
+    assert new_key("a")[1].status(NOW) == "active"
+
+
+def test_revoking_keeps_the_line_and_the_other_keys(tmp_path: Path) -> None:
     file = tmp_path / "keys"
-    file.write_text(f"# made today\n\n{line}\n")
+    (_, first), (secret, second) = new_key("one"), new_key("two", holder="one")
+    file.write_text("# the keys of one")
+    with pytest.raises(UsageError, match="no key"):
+        add_key(file, first)
+    file.write_text(f"# the keys of one\n{first.line}")
+    add_key(file, second)
+    with pytest.raises(UsageError, match="of this name"):
+        add_key(file, first)
+    inode = file.stat().st_ino
+    assert revoke_key(file, "one", NOW) == revoke_key(file, "one", NOW + timedelta(1))
     ring = read_keys(file)
-    assert ring is not None
-    assert ring.holder(key) == "analyst"
+    assert [key.status(NOW) for key in ring.keys] == ["revoked", "active"]
+    assert ring.find(secret) == second
+    assert file.read_text().startswith("# the keys of one\n")
+    assert file.stat().st_ino == inode, "a mount of the file sees the change"
+    with pytest.raises(UsageError, match="no key of this name"):
+        revoke_key(file, "three", NOW)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "# nothing\n", "analyst plain-SENTINEL\n", "a sha256:SENTINEL\n"]
+    "text",
+    [
+        "",
+        "# nothing\n",
+        "analyst plain-SENTINEL\n",
+        "a sha256:SENTINEL\n",
+        f"a sha256:{'a' * 64} scopes=SENTINEL\n",
+        f"a sha256:{'a' * 64} expires=SENTINEL\n",
+        f"a sha256:{'a' * 64} SENTINEL\n",
+        f"a sha256:{'a' * 64} other=SENTINEL\n",
+        f"a sha256:{'a' * 64}SENTINEL\n",
+        f"a sha256:{'a' * 64}\na sha256:{'b' * 64}\n",
+    ],
 )
 def test_a_bad_key_file_is_refused_without_repeating_it(tmp_path: Path, text: str) -> None:
     file = tmp_path / "keys"
@@ -58,6 +127,25 @@ def test_a_bad_key_file_is_refused_without_repeating_it(tmp_path: Path, text: st
 def test_a_missing_key_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         read_keys(tmp_path / "none")
+
+
+def test_a_file_that_became_unreadable_keeps_its_keys_and_is_logged_once(tmp_path: Path) -> None:
+    file, log = tmp_path / "keys", io.StringIO()
+    secret, key = new_key("one")
+    add_key(file, key)
+    logger = structlog.wrap_logger(
+        structlog.WriteLogger(log), processors=[structlog.processors.JSONRenderer()]
+    )
+    store = KeyStore(file, logger)
+    for text in ("half a li", ""):
+        file.write_text(text)
+        for _ in range(3):
+            store._next_reading = 0.0
+            assert store.keyring().find(secret) == key
+    assert log.getvalue().count("\n") == 1
+    file.write_text(new_key("two")[1].line)
+    store._next_reading = 0.0
+    assert store.keyring().find(secret) is None
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org", ""])
@@ -104,9 +192,19 @@ def test_health_and_documentation_need_no_key(tmp_path: Path, path: str) -> None
     assert _get(tmp_path, path, {}).status_code == 200
 
 
+def test_an_expired_key_is_refused_and_says_so(tmp_path: Path) -> None:
+    secret, key = new_key("old", expires=datetime.now(UTC) - timedelta(seconds=1))
+    add_key(tmp_path / "keys", key)
+    answer = _get(tmp_path, "/v1/variables", bearer(secret))
+    assert (answer.status_code, answer.json()["problems"][0]["message"]) == (
+        401,
+        "The key has expired",
+    )
+
+
 def _get(tmp_path: Path, path: str, headers: dict[str, str] | None) -> httpx.Response:
-    key, line = new_key("analyst")
-    (tmp_path / "keys").write_text(line)
+    secret, key = new_key("analyst")
+    add_key(tmp_path / "keys", key)
     app = create_app(
         Settings(bundle=tmp_path, host="0.0.0.0", keys=tmp_path / "keys"), log=io.StringIO()
     )
@@ -115,8 +213,69 @@ def _get(tmp_path: Path, path: str, headers: dict[str, str] | None) -> httpx.Res
         async with httpx.AsyncClient(
             transport=httpx.ASGITransport(app), base_url="http://service"
         ) as client:
-            return await client.get(
-                path, headers={"Authorization": f"Bearer {key}"} if headers is None else headers
-            )
+            return await client.get(path, headers=bearer(secret) if headers is None else headers)
 
     return asyncio.run(send())
+
+
+def test_scopes_rotation_and_holders_of_a_running_service(
+    start: Start, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    """A scope opens its endpoints only; a revoked key fails within 5 s; logs name the holder."""
+    file = tmp_path / "keys"
+    secrets = {}
+    for name, holder, scopes in (
+        ("office-2026", "office", ("forecast", "record", "outcomes")),
+        ("scraper", "monitoring", ("metrics",)),
+        ("reader", "library", ("forecast",)),
+    ):
+        secrets[name], key = new_key(name, holder=holder, scopes=scopes)  # type: ignore[arg-type]
+        add_key(file, key)
+    person = {"person_id": "P", "birth_year": 1980, "history": [{"year": 2022, "earnings": 1e5}]}
+    forecast = {"persons": [person], "horizons": [1]}
+    outcomes = {"outcomes": [{"person_id": "P", "year": 2023, "earnings": 1.0}]}
+    with start(Settings(bundle=tiny_bundle, threads=1, keys=file)) as service:
+        service.wait_until_ready()
+
+        def status(name: str, path: str, body: object = None) -> int:
+            method = "GET" if body is None else "POST"
+            headers = bearer(secrets[name])
+            return service.client.request(method, path, json=body, headers=headers).status_code
+
+        recording = {**forecast, "record": True}
+        for name, path, body, expected in (
+            ("reader", "/v1/forecasts", forecast, 200),
+            ("reader", "/v1/forecasts", recording, 403),
+            ("reader", "/v1/outcomes", outcomes, 403),
+            ("reader", "/metrics", None, 403),
+            ("reader", "/v1/calibration", None, 200),
+            ("scraper", "/metrics", None, 200),
+            ("scraper", "/v1/model", None, 200),
+            ("scraper", "/v1/calibration", None, 403),
+            ("scraper", "/v1/forecasts", forecast, 403),
+            ("scraper", "/v1/lifetimes", {"persons": [person]}, 403),
+            ("office-2026", "/v1/forecasts", recording, 404),  # allowed; there is no ledger
+            ("office-2026", "/v1/outcomes", outcomes, 404),
+        ):
+            assert status(name, path, body) == expected, (name, path)
+
+        secrets["office-2027"], key = new_key("office-2027", holder="office")
+        add_key(file, key)
+        until = time.monotonic() + 5
+        while status("office-2027", "/v1/variables") != 200:
+            assert time.monotonic() < until
+        assert status("office-2026", "/v1/variables") == 200, "both keys of the holder work"
+        revoke_key(file, "office-2026", datetime.now(UTC))
+        until = time.monotonic() + 5
+        while status("office-2026", "/v1/variables") != 401:
+            assert time.monotonic() < until
+        assert status("office-2027", "/v1/variables") == 200
+        log = service.log.getvalue()
+    assert not any(secret in log for secret in secrets.values())
+    answered = [json.loads(line) for line in log.splitlines() if '"answered"' in line]
+    assert {
+        (line.get("holder"), line.get("key"))
+        for line in answered
+        if line["route"] == "/v1/forecasts"
+    } == {("library", "reader"), ("monitoring", "scraper"), ("office", "office-2026")}
+    assert all("holder" not in line for line in answered if line["status"] == 401)

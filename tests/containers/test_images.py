@@ -125,7 +125,7 @@ def _await_health(engine: Engine, container: str, seconds: float = 120.0) -> Non
 @pytest.fixture
 def key_file(engine: Engine, build: Callable[[str], str], tmp_path: Path) -> tuple[Path, str]:
     """A key file, and the key whose hash it has."""
-    key_facts = json.loads(engine(f"run --rm {HARDENED} {build('api')} keys new tester --json"))
+    key_facts = json.loads(engine(f"run --rm {HARDENED} {build('api')} keys create tester --json"))
     keys = tmp_path / "keys.txt"
     keys.write_text(key_facts["line"] + "\n")
     return keys, key_facts["key"]

@@ -288,7 +288,7 @@ def test_bundle_verify_and_inspect_describe_a_bundle_and_name_a_changed_file(
 def test_keys_are_shown_once_and_stored_as_a_hash(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     for name in ("ada", "grace"):
-        answer = json.loads(run(f"keys new {name} --file {file} --json").stdout)
+        answer = json.loads(run(f"keys create {name} --file {file} --json").stdout)
         assert answer["key"] not in file.read_text()
     assert [line.split()[0] for line in file.read_text().splitlines()] == ["ada", "grace"]
     assert file.stat().st_mode & 0o077 == 0
@@ -454,4 +454,4 @@ def test_serve_prints_its_address_answers_and_ends_without_an_error(
 def test_serve_refuses_to_listen_beyond_this_machine_without_keys(tiny_bundle: Path) -> None:
     result = run(f"serve --bundle {tiny_bundle} --host 0.0.0.0 --port 0")
     assert result.exit_code == 2
-    assert "saga keys new" in error_text(result)
+    assert "saga keys create" in error_text(result)
