@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from threading import Lock
 from typing import Annotated, TextIO
@@ -130,7 +129,7 @@ class Service:
 def example_scale(forecaster: Forecaster) -> float:
     """Factor from the example's SEK to ordinary amounts in the bundle's currency."""
     transforms = forecaster.transforms
-    return 1.0 if transforms.currency == "SEK" else math.exp(transforms.centre) / 300_000
+    return 1.0 if transforms.currency == "SEK" else transforms.typical_amount / 300_000
 
 
 async def service_of(request: Request) -> Service:

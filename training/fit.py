@@ -236,14 +236,20 @@ def prepare(
         fix = "Use a panel of at least a few hundred persons."
         problem = Problem("too-few-persons", "No training or no validation persons", fix)
         raise InputError("The panel is too small to train on.", [problem])
-    history, macro = _macro_of(panel)
+    history, macro = macro_of(panel)
     calendar = Calendar(history)
     training_panel = panel.only(training)
     # The sample is random, because persons may be sorted by birth year.
     validation_sample = sample_persons(
         validating, settings.validation_persons, "validation", panel.meta.panel_id
     )
-    transforms = Transforms.fit(training_panel, calendar, settings.model.bins, settings.without)
+    transforms = Transforms.fit(
+        training_panel,
+        calendar,
+        settings.model.bins,
+        settings.without,
+        scale_free=settings.scale_free,
+    )
     data = PanelData(
         encode(training_panel, transforms, calendar),
         encode(panel.only(validation_sample), transforms, calendar),
@@ -255,7 +261,7 @@ def prepare(
     return Preparation(data, Saga(settings.model, transforms), transforms, macro)
 
 
-def _macro_of(panel: Panel) -> tuple[MacroHistory | None, dict[str, Any]]:
+def macro_of(panel: Panel) -> tuple[MacroHistory | None, dict[str, Any]]:
     """The panel's macro history as known in its last year, and the content of macro.json."""
     until = last_year(panel)
     if panel.meta.macro_rows is not None:

@@ -22,9 +22,8 @@ from saga.features.calendar import Calendar
 from saga.features.transforms import Transforms
 from saga.files.bundle_folder import MANIFEST, check_replaceable
 from saga.keyed_random import uniform_each
-from saga.macro.history import sweden
 from saga.model.members import MEMBERS, joined_weights
-from training.fit import train
+from training.fit import macro_of, train
 from training.harness import RunFolder, RunOptions
 from training.train_config import TrainConfig, load_config
 
@@ -165,9 +164,12 @@ def _contents(
     """The parts of the bundle that joins the members."""
     n_folds, reports = len(members), [member.metrics["training"] for member in members]
     persons, _ = _persons_in_folds(panel, n_folds)
-    history = sweden().until(last_year(panel)) if panel.meta.macro == "sweden" else None
     shared = Transforms.fit(
-        panel.only(persons.tolist()), Calendar(history), settings.model.bins, settings.without
+        panel.only(persons.tolist()),
+        Calendar(macro_of(panel)[0]),
+        settings.model.bins,
+        settings.without,
+        scale_free=settings.scale_free,
     )
     test_share = round(100 * SPLIT_SHARES["test"])
     training = {

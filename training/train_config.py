@@ -52,6 +52,8 @@ class TrainConfig(CheckedOptions):
     precision: str = "auto"  # auto: depends on the machine, see training/fit.py
     # Inputs (names in HIDEABLE) that the network never receives, in training and in forecasts.
     without: tuple[str, ...] = ()
+    # Whether earnings are relative to the panel's level by age and year, in units of its spread.
+    scale_free: Annotated[bool, Field(strict=True)] = False
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

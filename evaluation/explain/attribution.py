@@ -115,24 +115,24 @@ def attribute_forecast(
     knots = torch.from_numpy(forecaster.transforms.knots)
     if figure == "p_zero" and not (network.head.has_zeros or network.head.has_death):
         raise UsageError("The bundle has no probability of zero earnings. Choose another figure.")
-    covariates, wage = expected_macro(forecaster, int(record.year[0, -1]), gap)
-    age = torch.from_numpy(record.age)
+    is_share, last_age, year = figure == "p_zero", record.age[0, -1], record.year[0, -1]
+    covariates, wage = expected_macro(forecaster, int(year), gap)
+    age, units = torch.from_numpy(record.age), forecaster.transforms.units
     with torch.no_grad():
         start, parts = scaled_parts(network, record)
 
     def forecast(scaled: Tensor) -> Tensor:
         token = start + scaled.sum(2)
         hidden, _ = network.hidden(token, age.expand(len(token), -1))
-        return figure_of(
-            network.head(hidden[:, -1], torch.tensor([gap]), covariates), knots, figure
-        )
+        distribution = network.head(hidden[:, -1], torch.tensor([gap]), covariates)
+        return figure_of(distribution, knots, figure) * (1.0 if is_share else units.scale)
 
     no_parts = torch.zeros_like(parts)
     attributions = IntegratedGradients(forecast).attribute(
         parts, no_parts, n_steps=steps, method="gausslegendre"
     )
     shares = attributions.sum(-1)[0].numpy()
-    shift = 0.0 if figure == "p_zero" else wage
+    shift = 0.0 if is_share else wage + float(units.level(last_age + gap, year + gap))
     with torch.no_grad():
         value, baseline = (float(forecast(x)) + shift for x in (parts, no_parts))
     years, names = record.year[0].tolist(), features(forecaster.transforms)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from saga.data.panel import Panel
 from saga.features.calendar import Calendar
 from saga.features.transforms import OF_SCHEMA, OTHER, Persistence, Transforms
+from saga.features.units import IDENTITY, Units
 
 N_OTHER = len(OTHER)
 MAX_GAP = 5
@@ -28,9 +29,9 @@ UNKNOWN, ZERO, POSITIVE = 0, 1, 2
 class Sequences:
     """Tokens of n persons: person i has rows offsets[i]:offsets[i + 1], sorted by year.
 
-    `z` is log real earnings less the log wage index, 0 unless `state` is POSITIVE. `other` (n_row,
-    K) is NaN and `codes` (n_row, C) is 0 where missing; K is 14 and C is 10, plus the panel's own
-    columns. `dead_year` (n,) is 0 if no death is observed.
+    `z` is log real earnings less the log wage index, in `units`, 0 unless `state` is POSITIVE.
+    `other` (n_row, K) is NaN and `codes` (n_row, C) is 0 where missing; K is 14 and C is 10, plus
+    the panel's own columns. `dead_year` (n,) is 0 if no death is observed.
     """
 
     person_id: NDArray[np.str_]
@@ -43,6 +44,7 @@ class Sequences:
     other: NDArray[np.float32]
     codes: NDArray[np.int16]
     persistence: Persistence = OF_SCHEMA
+    units: Units = IDENTITY
 
     def __len__(self) -> int:
         return len(self.person_id)
@@ -61,8 +63,10 @@ def encode(panel: Panel, transforms: Transforms, calendar: Calendar) -> Sequence
     year = frame["year"].to_numpy().astype(np.int64)
     known_state = np.where(earnings > 0, POSITIVE, ZERO)
     state = np.where(np.isnan(earnings), UNKNOWN, known_state).astype(np.int8)
+    age = year - frame["birth_year"].to_numpy().astype(np.int64)
     with np.errstate(divide="ignore", invalid="ignore"):
-        z = np.where(state == POSITIVE, np.log(earnings) - calendar.wage_index(year), 0.0)
+        logs = np.log(earnings) - calendar.wage_index(year)
+    z = np.where(state == POSITIVE, transforms.units.relative(logs, age, year), 0.0)
     dead = frame.select(
         pl.when(pl.col("exit_reason") == "dead").then("exit_year").otherwise(0).fill_null(0)
     )["exit_year"]
@@ -77,6 +81,7 @@ def encode(panel: Panel, transforms: Transforms, calendar: Calendar) -> Sequence
         other=transforms.continuous(frame),
         codes=transforms.categorical(frame),
         persistence=transforms.persistence,
+        units=transforms.units,
     )
 
 

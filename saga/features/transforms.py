@@ -1,9 +1,10 @@
 """Scales and vocabularies that convert panel values to the model's inputs, stored as JSON.
 
 They are fitted on training persons. Earnings are logs relative to the real wage index, so that
-years after the panel resemble the years in it. Other money is transformed by a signed logarithm.
-Categories are numbers of the codes that training persons have (0: missing or another code). The
-panel's own columns follow those of the schema.
+years after the panel resemble the years in it, and if the configuration says so also relative to
+the panel's level by age and year (`saga.features.units`). Other money is transformed by a signed
+logarithm. Categories are numbers of the codes that training persons have (0: missing or another
+code). The panel's own columns follow those of the schema.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from saga.data.panel import Panel
 from saga.errors import InputError, Problem
 from saga.features.calendar import CLIP, Calendar
 from saga.features.training_reference import TrainingReference
+from saga.features.units import IDENTITY, STANDARD_QUARTILES, Units
 
 Floats = NDArray[np.float64]
 OTHER = tuple(name for name in schema.CONTINUOUS if name != "earnings")
@@ -29,11 +31,16 @@ _LOGGED = (*(name for name in schema.MONEY if name != "earnings"), "employer_siz
 # Inputs of the network that are not columns, for `Transforms.without`.
 CALENDAR, AGE, MISSINGNESS = "calendar", "age", "missingness"
 HIDEABLE = (*OTHER, *schema.CATEGORICAL, CALENDAR, AGE, MISSINGNESS)
-_CONVERTED = ("knots", "codes", "without", "extra", "reference")  # fields with another form in JSON
+_CONVERTED = ("knots", "codes", "without", "extra", "reference", "units")  # other forms in JSON
 # A code of a panel's own column needs so many training persons: a bundle says nothing about single
 # persons, and the weights of a rarer code would be noise.
 MIN_CODE_PERSONS = 10
 _LONGEST_RHYTHM = 5  # years; the longest gap that the model learns
+_MONEY_UNIT = 1_000.0  # SEK, of other money than earnings
+_TYPICAL_SEK = 300_000.0  # in relative units other money has the same share of typical earnings
+# Shares of the knots that follow the distribution of earnings, and that are spread evenly.
+_BY_DISTRIBUTION, _EVEN = 0.7, 0.3
+_LOWEST, _HIGHEST = 0.002, 0.998  # probabilities of the outer knots
 
 
 @dataclass(frozen=True)
@@ -81,8 +88,7 @@ class Transforms:
     """Conversion of a panel to the model's inputs, fitted on training persons.
 
     Attributes:
-        knots: edges of the head's bins, shape (n_bin + 1,), on the scale
-            z = log earnings - log wage index.
+        knots: edges of the head's bins, shape (n_bin + 1,), in the units of z.
         centre: mean of z.
         scale: standard deviation of z.
         location: means of the other continuous columns after the signed logarithm.
@@ -100,6 +106,7 @@ class Transforms:
         span: largest number of years between the first and the last record of a person.
         reference: quantiles of training persons, for warnings; None if they were not stored.
         extra: the panel's own columns, categories and numbers.
+        units: units of z; by default z = log earnings - log wage index.
     """
 
     knots: Floats
@@ -118,15 +125,37 @@ class Transforms:
     span: int = schema.MAX_AGE - schema.MIN_AGE
     reference: TrainingReference | None = None
     extra: tuple[OwnColumn, ...] = ()
+    units: Units = IDENTITY
 
     @classmethod
     def fit(
-        cls, panel: Panel, calendar: Calendar, bins: int, without: Sequence[str] = ()
+        cls,
+        panel: Panel,
+        calendar: Calendar,
+        bins: int,
+        without: Sequence[str] = (),
+        *,
+        scale_free: bool = False,
+        like: Transforms | None = None,
     ) -> Transforms:
-        """Fit on a panel of training persons, with `bins` bins between the outer knots.
+        """Fit on a panel of training persons.
 
-        Raises InputError if the panel has fewer than 200 positive earnings, or if a column of the
-        panel's own is empty.
+        With `like`, the result fits a network that was trained with those transforms: knots and
+        hidden inputs are the same, z has the same meaning in units of this panel, and codes keep
+        their numbers; codes that `like` does not have follow. Columns without values keep their
+        location and spread.
+
+        Args:
+            panel: training persons.
+            calendar: the panel's macro series.
+            bins: number of bins between the outer knots.
+            without: inputs that the network never receives.
+            scale_free: whether earnings are relative to the panel's level (`Units.fit`).
+            like: transforms of another panel; `bins`, `without` and `scale_free` then do not count.
+
+        Raises:
+            InputError: if the panel has fewer than 200 positive earnings, or if a column of the
+                panel's own is empty.
         """
         frame = panel.frame
         positive = frame.filter(pl.col("earnings") > 0)
@@ -135,14 +164,28 @@ class Transforms:
             fix = "Use a panel with more persons or years."
             problem = Problem("too-few-records", why, fix, column="earnings")
             raise InputError("The panel is too small to train on.", [problem])
-        z = np.log(positive["earnings"].to_numpy()) - calendar.wage_index(
-            positive["year"].to_numpy()
-        )
-        location, spread = {}, {}
+        year = positive["year"].to_numpy().astype(np.int64)
+        age = year - positive["birth_year"].to_numpy()
+        z = np.log(positive["earnings"].to_numpy()) - calendar.wage_index(year)
+        units = IDENTITY
+        if scale_free or like is not None:
+            by_age = like is None or like.units.by_age
+            units = Units.fit(
+                z,
+                age,
+                year,
+                by_age=by_age,
+                continues=calendar.history is None,
+                quartiles=STANDARD_QUARTILES if like is None or by_age else like.quartiles,
+            )
+            z = units.relative(z, age, year)
+        location = dict.fromkeys(OTHER, 0.0) if like is None else dict(like.location)
+        spread = dict.fromkeys(OTHER, 1.0) if like is None else dict(like.spread)
         for name in OTHER:
-            values = _signed_log(name, frame[name].drop_nulls().to_numpy())
-            location[name] = float(values.mean()) if values.size else 0.0
-            spread[name] = float(max(values.std(), 1e-3)) if values.size else 1.0
+            values = _signed_log(name, frame[name].drop_nulls().to_numpy(), _money_unit(units))
+            if values.size:
+                location[name] = float(values.mean())
+                spread[name] = float(max(values.std(), 1e-3))
         codes = {
             name: tuple(sorted(frame[name].drop_nulls().unique().to_list()))
             for name in schema.CATEGORICAL
@@ -153,12 +196,17 @@ class Transforms:
                 codes[column.name] = _frequent_codes(frame, column.name)
             else:
                 location[column.name], spread[column.name] = _middle(frame[column.name])
+        if like is not None:
+            location = {name: location[name] for name in (*OTHER, *_names(extra, "number"))}
+            spread = {name: spread[name] for name in location}
+            codes = {name: _continued(like.codes.get(name, ()), codes[name]) for name in codes}
+            without = like.without
         observed = frame.filter(pl.col("earnings").is_not_null())
         spans = frame.group_by("person_id").agg(pl.col("year").max() - pl.col("year").min())
         return cls(
-            knots=_knots(z, bins),
-            centre=float(z.mean()),
-            scale=float(z.std()),
+            knots=_knots(z, bins) if like is None else like.knots,
+            centre=float(z.mean()) if like is None else like.centre,
+            scale=float(z.std()) if like is None else like.scale,
             location=location,
             spread=spread,
             codes=codes,
@@ -177,20 +225,18 @@ class Transforms:
             span=max(1, int(spans["year"].to_numpy().max())),
             reference=TrainingReference.fit(panel),
             extra=extra,
+            units=units,
         )
 
     @property
     def numbers(self) -> tuple[str, ...]:
         """The continuous inputs: OTHER and the panel's own numbers."""
-        return (*OTHER, *self._own("number"))
+        return (*OTHER, *_names(self.extra, "number"))
 
     @property
     def categories(self) -> tuple[str, ...]:
         """The categorical inputs: those of the schema and the panel's own."""
-        return (*schema.CATEGORICAL, *self._own("category"))
-
-    def _own(self, kind: schema.Kind) -> tuple[str, ...]:
-        return tuple(column.name for column in self.extra if column.kind == kind)
+        return (*schema.CATEGORICAL, *_names(self.extra, "category"))
 
     @cached_property
     def persistence(self) -> Persistence:
@@ -199,7 +245,7 @@ class Transforms:
 
     def continuous(self, frame: pl.DataFrame) -> NDArray[np.float32]:
         """Standardised values (n_row, K) of `numbers`, NaN if missing; K is 14 or more."""
-        extra_of_kind = self._own("number")
+        extra_of_kind, unit = _names(self.extra, "number"), _money_unit(self.units)
         out = np.full((frame.height, len(self.numbers)), np.nan, dtype=np.float32)
         for j, name in enumerate(extra_of_kind, start=len(OTHER)):
             if name in frame.columns:
@@ -211,9 +257,8 @@ class Transforms:
             column = frame[name]
             if column.null_count() < frame.height and name not in self.without:
                 x = column.to_numpy().astype(np.float64)
-                out[:, j] = np.clip(
-                    (_signed_log(name, x) - self.location[name]) / self.spread[name], -CLIP, CLIP
-                )
+                values = (_signed_log(name, x, unit) - self.location[name]) / self.spread[name]
+                out[:, j] = np.clip(values, -CLIP, CLIP)
         return out
 
     def categorical(self, frame: pl.DataFrame) -> NDArray[np.int16]:
@@ -235,9 +280,24 @@ class Transforms:
         return tuple(len(self.codes[name]) + 1 for name in self.categories)
 
     @property
+    def quartiles(self) -> tuple[float, float, float]:
+        """Quartiles of z of the training persons, from the knots (inverse of their choice)."""
+        even = np.linspace(0, 1, len(self.knots))
+        position = (self.knots - self.knots[0]) / (self.knots[-1] - self.knots[0])
+        share = (even - _EVEN * position) / _BY_DISTRIBUTION
+        probability = _LOWEST + (_HIGHEST - _LOWEST) * np.maximum.accumulate(share)
+        low, middle, high = np.interp([0.25, 0.5, 0.75], probability, self.knots).tolist()
+        return low, middle, high
+
+    @property
+    def typical_amount(self) -> float:
+        """A typical amount of earnings."""
+        return float(np.exp(self.units.typical + self.units.scale * self.centre))
+
+    @property
     def decimals(self) -> int:
         """Decimals of published amounts: none, or two if the typical amount is below 1,000."""
-        return 0 if np.exp(self.centre) >= 1_000 else 2
+        return 0 if self.typical_amount >= 1_000 else 2
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for transforms.json."""
@@ -248,6 +308,7 @@ class Transforms:
             "codes": {k: list(v) for k, v in self.codes.items()},
             "reference": None if self.reference is None else self.reference.as_dict(),
             **({"extra": [asdict(column) for column in self.extra]} if self.extra else {}),
+            **({} if self.units is IDENTITY else {"units": self.units.as_dict()}),
         }
 
     @classmethod
@@ -263,8 +324,25 @@ class Transforms:
             without=tuple(d.get("without", ())),
             reference=None if reference is None else TrainingReference.from_dict(reference),
             extra=extra,
+            units=Units.from_dict(d["units"]) if "units" in d else IDENTITY,
             **rest,
         )
+
+
+def _names(extra: Sequence[OwnColumn], kind: schema.Kind) -> tuple[str, ...]:
+    return tuple(column.name for column in extra if column.kind == kind)
+
+
+def _continued(first: Sequence[str], codes: Sequence[str]) -> tuple[str, ...]:
+    """The codes of `first`, then all others."""
+    return (*first, *(code for code in codes if code not in first))
+
+
+def _money_unit(units: Units) -> float:
+    """Unit of other money, of which the signed logarithm is taken."""
+    if units is IDENTITY:
+        return _MONEY_UNIT
+    return float(np.exp(units.typical)) * _MONEY_UNIT / _TYPICAL_SEK
 
 
 def _own_columns(panel: Panel) -> tuple[OwnColumn, ...]:
@@ -318,12 +396,12 @@ def record_rhythm(
     return int(np.bincount(np.minimum(gap[counts], longest), minlength=2)[1:].argmax()) + 1
 
 
-def _signed_log(name: str, x: NDArray[Any]) -> Floats:
-    """Signed log1p of money in thousands or of counts; shares and flags do not change."""
+def _signed_log(name: str, x: NDArray[Any], money_unit: float) -> Floats:
+    """Signed log1p of money in `money_unit` or of counts; shares and flags do not change."""
     x = x.astype(np.float64)
     if name not in _LOGGED:
         return x
-    unit = 1.0 if name == "employer_size" else 1_000.0
+    unit = 1.0 if name == "employer_size" else money_unit
     out: Floats = np.sign(x) * np.log1p(np.abs(x) / unit)
     return out
 
@@ -333,8 +411,9 @@ def _knots(z: Floats, bins: int) -> Floats:
 
     70 % of the bins follow the distribution. 30 % are spread evenly for detail in sparse parts.
     """
-    quantiles = np.quantile(z, np.linspace(0.002, 0.998, 2_001))
+    quantiles = np.quantile(z, np.linspace(_LOWEST, _HIGHEST, 2_001))
     grid = np.linspace(quantiles[0], quantiles[-1], 20_001)
     distribution = np.searchsorted(quantiles, grid, side="right") / len(quantiles)
-    measure = 0.7 * distribution / distribution[-1] + 0.3 * np.linspace(0, 1, len(grid))
+    even = np.linspace(0, 1, len(grid))
+    measure = _BY_DISTRIBUTION * distribution / distribution[-1] + _EVEN * even
     return np.interp(np.linspace(measure[0], measure[-1], bins + 1), measure, grid)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from saga.distributions import Marginals
@@ -28,9 +29,6 @@ class EnsembleMarginals:
         self.members = tuple(members)
         for member in self.members[1:]:  # macro nodes do not depend on the network
             member.nodes = self.members[0].nodes
-        # The grids of all members move with the same wage index, so one table serves all persons.
-        self.grid = np.mean([member.grid for member in members], axis=0)
-        self._position = [_positions(self.grid, member.grid) for member in members]
 
     def marginals(
         self,
@@ -52,31 +50,37 @@ class EnsembleMarginals:
         if len(members) == 1:
             return members[0]
         first = members[0]
-        shift = first.grid[..., :1].astype(np.float64) - self.members[0].grid[0]
+        grid: NDArray[np.float64] = np.stack([member.grid for member in members]).mean(
+            axis=0, dtype=np.float64
+        )
         cdf, p_zero = np.zeros(first.cdf.shape), np.zeros(first.p_zero.shape)
-        for member, (index, weight) in zip(members, self._position, strict=True):
-            cdf += (1 - weight) * member.cdf[..., index - 1] + weight * member.cdf[..., index]
+        for member in members:
+            cdf += _interpolated(grid, member.grid, member.cdf)
             p_zero += member.p_zero
         cdf, p_zero = cdf / len(members), p_zero / len(members)
         cdf[..., 0], cdf[..., -1] = p_zero, np.where(np.isnan(p_zero), np.nan, 1.0)
         cdf = np.maximum.accumulate(cdf, axis=-1)
-        grid = (self.grid + shift).astype(np.float32)
         return replace(
             first,
-            grid=grid,
+            grid=grid.astype(np.float32),
             cdf=cdf.astype(np.float32),
             p_zero=p_zero.astype(np.float32),
             members=members,
         )
 
 
-def _positions(
-    grid: NDArray[np.float64], member_grid: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Index of the member's grid point after each point of `grid`, and its weight."""
-    index = np.clip(np.searchsorted(member_grid, grid, side="right"), 1, len(grid) - 1)
-    low, high = member_grid[index - 1], member_grid[index]
-    return index, np.clip((grid - low) / (high - low), 0.0, 1.0)
+def _interpolated(
+    grid: NDArray[np.float64], member_grid: NDArray[np.float32], cdf: NDArray[np.float32]
+) -> NDArray[np.float64]:
+    """A member's CDF (..., G) on its grid (..., G), interpolated linearly at `grid` (..., G)."""
+    points = member_grid.astype(np.float64)
+    index = torch.searchsorted(torch.from_numpy(points), torch.from_numpy(grid), right=True).numpy()
+    index = np.clip(index, 1, grid.shape[-1] - 1)
+    low, high = (np.take_along_axis(points, index - k, axis=-1) for k in (1, 0))
+    below, above = (np.take_along_axis(cdf, index - k, axis=-1) for k in (1, 0))
+    weight = np.clip((grid - low) / (high - low), 0.0, 1.0)
+    interpolated: NDArray[np.float64] = (1 - weight) * below + weight * above
+    return interpolated
 
 
 @dataclass(frozen=True, eq=False)

@@ -81,7 +81,8 @@ class DirectMarginals:
         with torch.inference_mode():
             self.direct = at_precision(network.direct, "float32")
             self.head = at_precision(network.head, "float32")
-        self.rhythm, self.grid = transforms.rhythm, marginal_grid(transforms)
+        self.rhythm, self.units = transforms.rhythm, transforms.units
+        self.grid = marginal_grid(transforms)
         self.z = torch.from_numpy(self.grid.astype(np.float32))
         self.nodes = lru_cache(maxsize=64)(self._nodes)
 
@@ -164,14 +165,15 @@ class DirectMarginals:
         p_zero[:, h], cdf[:, h] = self._averaged(self.head, following, shift[:, h])
         beyond = target_age > MAX_AGE
         cdf[beyond], p_zero[beyond] = float("nan"), float("nan")
-        grid = np.broadcast_to((self.grid + level[..., None]).astype(np.float32), cdf.shape)
-        return grid, cdf.numpy(), p_zero.numpy()
+        level = level + self.units.level(target_age.numpy(), origin[:, None] + horizon.numpy())
+        grid = (self.units.scale * self.grid + level[..., None]).astype(np.float32)
+        return np.broadcast_to(grid, cdf.shape), cdf.numpy(), p_zero.numpy()
 
     def _averaged(
         self, head: Head[Any], distribution: Predictive, shift: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Probability of zero (n, H) and CDF (n, H, G), averages over the nodes (n, H, E)."""
-        zero, cdf = head.cdf(distribution, self.z - shift[..., None])
+        zero, cdf = head.cdf(distribution, self.z - shift[..., None] / self.units.scale)
         survival = torch.sigmoid(-distribution.death)
         p_zero = (1 - survival * (1 - zero)).mean(2)
         cdf = (1 - survival[..., None] * (1 - cdf)).mean(2)

@@ -174,6 +174,13 @@ class Rollout:
             lengths.tolist(),
             lambda: [self._embed_constant(*inputs) for inputs in constant_inputs],
         )
+        # Level of the person's units in each year; 0 if amounts are relative to wages only.
+        later, units = np.arange(1, years + 1), sequences.units
+        level = torch.from_numpy(
+            units.level(padded.age[rows, last, None] + later, origin[:, None] + later).astype(
+                np.float32
+            )
+        )
         futures = [self.macro_futures(int(year)) for year in origin]
         if len(set(origin.tolist())) == 1:
             futures = futures[:1]
@@ -191,7 +198,8 @@ class Rollout:
                 distribution = self.head(x[:n], torch.tensor([year - start + 1]), macro)
                 dead, positive, z = self.head.sample(distribution, u)
                 positive = positive & alive[:n]
-                simulated = torch.where(positive, torch.exp(z + wage), 0.0)
+                logs = torch.add(level[:n, year, None], z, alpha=units.scale) + wage
+                simulated = torch.where(positive, torch.exp(logs), 0.0)
                 for i in range(int((steps > year).sum())):
                     earnings[i][year] = simulated[i, : self.n_paths]
             alive = alive[:n] & ~dead

@@ -189,7 +189,7 @@ class LifeCourseSimulator:
         age = origin - self.sequences.birth_year[persons]
         hidden = self._hidden_at_origin(persons).repeat_interleave(m, 0)
         state, z, runs = self._encode_paths(
-            [earnings[i] for i in order], [wages[i] for i in order], last
+            [earnings[i] for i in order], [wages[i] for i in order], last, age
         )
         spells = self._spells_at_origin(persons).take(np.repeat(np.arange(n), m))
         numbers = [np.zeros((years, self.n_paths, len(COLUMNS)), np.int16) for years in steps]
@@ -246,6 +246,7 @@ class LifeCourseSimulator:
         earnings: Sequence[NDArray[np.float32]],
         wages: Sequence[NDArray[np.float32]],
         last: NDArray[np.int64],
+        age: NDArray[np.int64],
     ) -> tuple[Tensor, Tensor, ZeroRuns]:
         """Earnings states and relative log earnings (longest + 2, rows), and runs (longest, rows).
 
@@ -255,13 +256,16 @@ class LifeCourseSimulator:
         state, z = np.full((longest + 2, n, m), UNKNOWN), np.zeros((longest + 2, n, m), np.float32)
         state[0], z[0] = self.sequences.state[last][:, None], self.sequences.z[last][:, None]
         zero_years, years_left = np.zeros((2, longest, n, m), np.int64)
-        zero_to_end = np.zeros((longest, n, m), np.bool_)
+        zero_to_end, units = np.zeros((longest, n, m), np.bool_), self.sequences.units
+        origin = self.sequences.year[last]
         for i, (path, wage) in enumerate(zip(earnings, wages, strict=True)):
             years, path = slice(0, len(path)), path[:, self.columns]
             positive = path > 0
             state[1:][years, i] = np.where(positive, POSITIVE, ZERO)
             logs = np.log(np.where(positive, path, 1.0)) - wage[:, self.columns]
-            z[1:][years, i] = np.where(positive, logs, 0.0)
+            later = np.arange(1, len(path) + 1)[:, None]
+            relative = units.relative(logs.astype(np.float64), age[i] + later, origin[i] + later)
+            z[1:][years, i] = np.where(positive, relative, 0.0)
             runs = ZeroRuns.of_paths(~positive)
             zero_years[years, i], years_left[years, i] = runs.zero_years, runs.years_left
             zero_to_end[years, i] = runs.zero_to_end

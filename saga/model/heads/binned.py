@@ -1,4 +1,4 @@
-"""Bins and tails: a density on z = log earnings - log wage index, with an atom at zero earnings.
+"""Bins and tails: a density on relative log earnings z, with an atom at zero earnings.
 
 The density is constant inside bins, exponential below the lowest knot and logistic above the
 highest. Prior-data fitted networks have such a binned density as output (Müller et al. 2022). The
@@ -67,6 +67,7 @@ class BinnedHead(Head[BinnedDistribution]):
         # The logits of bins; the attribute's name is that of weights in a bundle.
         self.cells = nn.Linear(config.width, 1 + 1 + config.bins + 1)
         self.shape = nn.Linear(config.width, 4)
+        self.min_upper = MIN_TAIL_RATE * transforms.units.scale
 
     def outputs(self) -> list[nn.Linear]:
         """The layers with the logits of bins, and with tails and death."""
@@ -82,7 +83,7 @@ class BinnedHead(Head[BinnedDistribution]):
         return BinnedDistribution(
             logits,
             0.3 + F.softplus(lower),
-            MIN_TAIL_RATE + F.softplus(upper),
+            self.min_upper + F.softplus(upper),
             peak.clamp(-_MAX_PEAK, _MAX_PEAK),
             self.death_logit(death),
         )

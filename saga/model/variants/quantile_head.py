@@ -56,6 +56,7 @@ class QuantileHead(Head[QuantileDistribution]):
     ) -> None:
         super().__init__(config, transforms, inputs)
         self.centre, self.scale = transforms.centre, transforms.scale
+        self.min_upper = MIN_TAIL_RATE * transforms.units.scale
         self.median = HEAD_QUANTILES.index(0.5)
         probabilities = torch.tensor(HEAD_QUANTILES)
         self.register_buffer("probabilities", probabilities, persistent=False)
@@ -141,4 +142,4 @@ class QuantileHead(Head[QuantileDistribution]):
         p, steps = self.probabilities, distribution.knots.diff(dim=-1)
         lower = p.diff()[0] / (p[0] * steps[..., 0])
         upper = p.diff()[-1] / ((1 - p[-1]) * steps[..., -1])
-        return lower, upper.clamp(min=MIN_TAIL_RATE)
+        return lower, upper.clamp(min=self.min_upper)
