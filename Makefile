@@ -10,7 +10,7 @@ BENCH ?= rollout marginals register throughput
 BIN := .venv/bin
 SETUP := .venv/.setup-done
 
-.PHONY: setup run test lint bench test-containers bundle lock
+.PHONY: setup run test lint bench test-containers test-service bundle lock
 
 setup: $(SETUP)
 
@@ -40,6 +40,10 @@ bench: setup
 
 test-containers: setup
 	@$(BIN)/python -m pytest -m containers tests/containers
+
+# Attacks and load on a running service; prints what it must hold, what was measured and the load of the machine.
+test-service: setup
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m service tests/service
 
 # The shipped bundle, from one seed. The register is generated anew, so nothing but this checkout is needed.
 bundle: setup

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
+import anyio
 import anyio.to_thread
 from fastapi import Request
+from starlette.requests import ClientDisconnect
 
 from api.problems import ProblemError
 from saga.errors import BudgetError, Problem
@@ -50,41 +53,88 @@ def check_work(n_persons: int, n_paths: int, n_years: int, max_work: int) -> int
     return work
 
 
-async def read_body(request: Request, *, max_bytes: int, seconds: float) -> bytes:
-    """The request body.
+class BodyMemory:
+    """Reads bodies; together they have at most `max_total` bytes until their calls let go of them.
 
-    Raises:
-        ProblemError: Status 413 as soon as the body is larger than `max_bytes`, 408 if it takes
-            longer than `seconds` to arrive.
+    Beyond that, the largest body that is still arriving is refused: a call whose body is small
+    does not suffer from large bodies that arrive slowly.
+
+    Args:
+        max_bytes: Largest body.
+        max_total: Bytes of all bodies in memory.
+        seconds: Longest time for one body to arrive.
     """
-    limit, fix = f"A body may have {max_bytes} bytes", f"Send fewer persons, or Parquet; {_BATCH}"
-    too_large = ProblemError(
-        413,
-        "body-size",
-        "The request body is too large",
-        [Problem("max-body-bytes", limit, fix)],
-        headers={"Connection": "close"},
-    )
-    declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > max_bytes:
-        raise too_large
-    body = bytearray()
-    try:
-        async with asyncio.timeout(seconds):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > max_bytes:
-                    raise too_large
-    except TimeoutError:
-        message = f"The body must arrive within {seconds:g} seconds"
-        raise ProblemError(
-            408,
-            "body-slow",
-            "The request body did not arrive in time",
-            [Problem("body-seconds", message, "Send it faster, or send less")],
-            headers={"Connection": "close"},
-        ) from None
-    return bytes(body)
+
+    def __init__(self, *, max_bytes: int, max_total: int, seconds: float) -> None:
+        self._max_bytes, self._max_total, self._seconds = max_bytes, max_total, seconds
+        self._arriving: dict[anyio.CancelScope, bytearray] = {}
+        self.used = 0
+
+    @asynccontextmanager
+    async def body(self, request: Request) -> AsyncIterator[bytes]:
+        """The body of a request, which counts until the context is left.
+
+        Raises:
+            ProblemError: Status 413 as soon as the body is larger than allowed, 408 if it takes too
+                long to arrive, 503 if there is no memory for it, 499 if the client leaves.
+        """
+        self._refuse_large(int(request.headers.get("content-length") or 0))
+        content = bytearray()
+        try:
+            await self._receive(request, content)
+            yield bytes(content)
+        finally:
+            self.used -= len(content)
+
+    async def _receive(self, request: Request, content: bytearray) -> None:
+        with anyio.CancelScope() as scope:
+            self._arriving[scope] = content
+            try:
+                async with asyncio.timeout(self._seconds):
+                    async for chunk in request.stream():
+                        content += chunk
+                        self.used += len(chunk)
+                        self._refuse_large(len(content))
+                        if self.used > self._max_total:
+                            max(self._arriving, key=lambda s: len(self._arriving[s])).cancel()
+            except TimeoutError:
+                message = f"The body must arrive within {self._seconds:g} seconds"
+                raise ProblemError(
+                    408,
+                    "body-slow",
+                    "The request body did not arrive in time",
+                    [Problem("body-seconds", message, "Send it faster, or send less")],
+                    headers={"Connection": "close"},
+                ) from None
+            except ClientDisconnect:
+                raise client_gone() from None
+            finally:
+                del self._arriving[scope]
+        if scope.cancelled_caught:
+            message = "The bodies of the present calls fill the memory for them"
+            raise ProblemError(
+                503,
+                "busy",
+                "The service is busy",
+                [Problem("body-memory", message, f"Try again soon, or send less; {_BATCH}")],
+                headers={"Connection": "close", "Retry-After": "5"},
+            )
+
+    def _refuse_large(self, n_bytes: int) -> None:
+        if n_bytes > self._max_bytes:
+            limit = f"A body may have {self._max_bytes} bytes"
+            raise ProblemError(
+                413,
+                "body-size",
+                "The request body is too large",
+                [Problem("max-body-bytes", limit, f"Send fewer persons, or Parquet; {_BATCH}")],
+                headers={"Connection": "close"},
+            )
+
+
+def client_gone() -> ProblemError:
+    """The error of a call whose client has left; nobody reads it, the log counts it as 499."""
+    return ProblemError(499, "client-gone", "The client closed the connection")
 
 
 class ComputeSlot:
@@ -139,9 +189,7 @@ class ComputeSlot:
 
     async def _compute(self, request: Request, work: Callable[[], Result], size: int) -> Result:
         if await request.is_disconnected():
-            raise ProblemError(
-                499, "client-gone", "The client closed the connection while it waited"
-            )
+            raise client_gone()
         start = time.perf_counter()
         # A cancelled call keeps its thread and its slot until the work is done.
         result = await anyio.to_thread.run_sync(work)

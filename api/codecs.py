@@ -13,15 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import jiter
 import polars as pl
 import pyarrow.ipc
 from pydantic import BaseModel, ValidationError
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from api.budget import check_persons
 from api.problems import ProblemError, shape_problems, wrong_shape
 from api.request_models import MAX_YEARS, DrawOptions
-from saga.errors import InputError, Problem
+from api.table_reader import READER
+from saga.errors import BudgetError, InputError, Problem
 from saga.files.tables import KEY
 from saga.schema import BY_NAME, STATIC, polars_schema
 
@@ -30,6 +32,9 @@ ARROW_STREAM = "application/vnd.apache.arrow.stream"
 ARROW_FILE = "application/vnd.apache.arrow.file"
 TABLES = (PARQUET, ARROW_STREAM, ARROW_FILE)
 _MAX_ENTRIES = 100  # no person, year or request has more entries than this
+# Commas and opening brackets of a body: a bound on the values that its text unfolds to, which are
+# made while no other thread runs. 1,000 persons with 40 years of 13 columns have as many.
+_MAX_MARKS = 600_000
 _LIST_OPTIONS = ("horizons", "coverage", "quantiles")
 
 OptionsT = TypeVar("OptionsT", bound=DrawOptions)
@@ -59,34 +64,57 @@ def parse_json(body: bytes, model: type[OptionsT], max_persons: int) -> Call[Opt
     """
     content = decode_json(body)
     check_persons(len(_list_entry(content, "persons")), max_persons)
-    _check_entry_counts(content)
     options = validate(model, content)
     persons = options.model_dump(include={"persons"}, exclude_unset=True)["persons"]
     return Call(_person_years(persons), options)
 
 
 def decode_json(body: bytes) -> Any:
-    """The content of a JSON body. Raises ProblemError 422 if it is not JSON."""
+    """The content of a JSON body.
+
+    Raises:
+        ProblemError: Status 422 if it is not JSON, or an object has an entry twice or very many
+            entries, which validation would list.
+        BudgetError: It has more values than a call needs.
+    """
+    marks = sum(body.count(mark) for mark in (b",", b"[", b"{"))
+    if marks > _MAX_MARKS:
+        message = f"The JSON has {marks} commas and brackets, {_MAX_MARKS} are allowed"
+        fix = "Send fewer persons per call, or Parquet; `saga score` does any number in batch"
+        raise BudgetError("Too many values for one call", [Problem("json-values", message, fix)])
     try:
-        return from_json(body)
+        content = jiter.from_json(body, catch_duplicate_keys=True)
     except ValueError as error:
         position = re.search(r"at (line \d+ column \d+)$", str(error))
+        where = f" at {position[1]}" if position else ""
+        if str(error).startswith("Detected duplicate key"):
+            problem = Problem("json-twice", f"An entry is given twice{where}", "Give it once")
+            raise ProblemError(422, "json", "The request repeats an entry", [problem]) from None
         problem = Problem(
             "json",
-            f"The JSON is broken at {position[1]}" if position else "The body is not JSON",
+            f"The JSON is broken{where}" if position else "The body is not JSON",
             "Send one JSON object in UTF-8",
         )
         raise ProblemError(422, "json", "The request body is not valid JSON", [problem]) from None
+    _check_entry_counts(content)
+    return content
 
 
 def _check_entry_counts(content: Any) -> None:
-    """Reject objects with very many entries, because validation would list every entry."""
-    persons = [p for p in _list_entry(content, "persons") if isinstance(p, dict)]
-    rows = [row for p in persons for row in _list_entry(p, "history") if isinstance(row, dict)]
-    objects = [entry for entry in (content, *persons, *rows) if isinstance(entry, dict)]
-    if any(len(entry) > _MAX_ENTRIES for entry in objects):
-        message = f"An object has more than {_MAX_ENTRIES} entries"
-        raise wrong_shape(Problem("entries", message, "GET /v1/variables lists the columns"))
+    """Reject very many entries in a request, in an object of its lists, or in one of theirs."""
+    objects = [content] if isinstance(content, dict) else []
+    for _ in range(3):
+        if any(len(entry) > _MAX_ENTRIES for entry in objects):
+            message = f"An object has more than {_MAX_ENTRIES} entries"
+            raise wrong_shape(Problem("entries", message, "GET /v1/variables lists the columns"))
+        objects = [
+            entry
+            for container in objects
+            for entries in container.values()
+            if isinstance(entries, list)
+            for entry in entries
+            if isinstance(entry, dict)
+        ]
 
 
 def _list_entry(container: Any, name: str) -> list[Any]:
@@ -158,7 +186,7 @@ def parse_table(
         max_persons: Most persons of a call.
     """
     options = validate(model, read_query(query))
-    frame = read_table(io.BytesIO(body), kind, max_persons * MAX_YEARS + 1)
+    frame = READER.read(body, kind, max_persons * MAX_YEARS)
     unknown = [name for name in frame.columns if name not in BY_NAME]
     if unknown:
         fix = "Remove it or correct its name; GET /v1/variables lists the columns"
@@ -166,23 +194,25 @@ def parse_table(
             "The table has unknown columns",
             [Problem("extra_forbidden", "Not a column of a panel", fix, c) for c in unknown],
         )
-    check_persons(-(-frame.height // MAX_YEARS), max_persons)
+    check_no_flags(frame)
     if "person_id" in frame.columns:
         check_persons(frame["person_id"].n_unique(), max_persons)
     return Call(frame, options)
 
 
-def read_table(body: io.BytesIO, kind: str, max_rows: int) -> pl.DataFrame:
-    """The first rows of a Parquet or Arrow body. Raises ProblemError 422 if it is unreadable."""
-    readers = {PARQUET: pl.read_parquet, ARROW_STREAM: pl.read_ipc_stream, ARROW_FILE: pl.read_ipc}
-    try:
-        frame: pl.DataFrame = readers[kind](body, n_rows=max_rows)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError):
-        problem = Problem(
-            "table", "The bytes are not a table of this type", f"Send a file that is {kind}"
+def check_no_flags(frame: pl.DataFrame) -> None:
+    """Raise InputError if a column of numbers has the values true and false, as in JSON."""
+    flags = [
+        name
+        for name, dtype in frame.schema.items()
+        if dtype == pl.Boolean and BY_NAME[name].dtype.is_numeric()
+    ]
+    if flags:
+        fix = "Send numbers, or null for unknown"
+        raise InputError(
+            "A column has another type",
+            [Problem("float_type", "This must be a number", fix, name) for name in flags],
         )
-        raise ProblemError(422, "table", "The request body cannot be read", [problem]) from None
-    return frame
 
 
 def read_query(query: Sequence[tuple[str, str]]) -> dict[str, Any]:

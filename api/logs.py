@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 import traceback
 from typing import TextIO
 
@@ -53,3 +55,43 @@ def error_location(error: BaseException) -> dict[str, str | list[str]]:
         "error": type(error).__name__,
         "at": [f"{frame.name}:{frame.lineno}" for frame in frames],
     }
+
+
+class LogBridge(logging.Handler):
+    """Lines of the server and of asyncio as events of the service's log.
+
+    They name the logger and the place of an error, and leave out the message, which can contain
+    parts of a request. A line that repeats within ten seconds is counted instead of written.
+    """
+
+    _SECONDS = 10.0
+
+    def __init__(self, log: FilteringBoundLogger) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+        self._last: dict[tuple[str, str], float] = {}
+        self._skipped: dict[tuple[str, str], int] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line, unless it was written lately."""
+        key, now = (record.name, f"{record.pathname}:{record.lineno}"), time.monotonic()
+        if now - self._last.get(key, -self._SECONDS) < self._SECONDS:
+            self._skipped[key] = self._skipped.get(key, 0) + 1
+            return
+        self._last[key] = now
+        error = record.exc_info[1] if record.exc_info else None
+        self._log.warning(
+            "server",
+            source=record.name,
+            line=f"{record.module}:{record.lineno}",
+            skipped=self._skipped.pop(key, 0),
+            **(error_location(error) if error is not None else {}),
+        )
+
+
+def bridge_logs(log: FilteringBoundLogger) -> None:
+    """Let the loggers of the server, of asyncio and of warnings write to the service's log."""
+    logging.captureWarnings(True)
+    for name in ("uvicorn", "asyncio", "py.warnings"):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [LogBridge(log)], False

@@ -10,7 +10,6 @@ import anyio.to_thread
 import polars as pl
 from fastapi import Request, Response
 
-from api import budget
 from api.codecs import JSON, TABLES, encode_json, encode_table, media_type, parse_json, parse_table
 from api.problems import ProblemError, wrong_shape
 from api.request_models import DrawOptions
@@ -89,11 +88,8 @@ async def read_call(
     """
     kind, query = check_body_type(request)
     forecaster, settings = service.forecaster, service.settings
-    body = await budget.read_body(
-        request, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds
-    )
 
-    def decode() -> ComputeCall[OptionsT, RequestT]:
+    def decode(body: bytes) -> ComputeCall[OptionsT, RequestT]:
         if kind == JSON:
             call = parse_json(body, body_model, settings.max_persons)
         else:
@@ -102,7 +98,7 @@ async def read_call(
         people = read_request_panel(forecaster.transforms, call.frame, options.prices)
         return ComputeCall(options, typed, options.draws(), people)
 
-    return await anyio.to_thread.run_sync(decode)
+    return await service.parse(request, decode)
 
 
 async def respond(

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import sys
 
 import uvicorn
+from fastapi import FastAPI
 
 from api.app import create_app
+from api.connections import ConnectionDoors
 from api.example import curl
+from api.logs import bridge_logs
 from api.service import example_scale
 from api.settings import Settings
 from calibration.adaptive.ledger import open_ledger
 from saga.bundle import Bundle
 from saga.errors import Problem, UsageError
 from saga.forecaster import Forecaster
+
+_OTHER_FILES = 128  # besides connections: the ledger, the bundle, pipes
 
 
 def serve(settings: Settings) -> None:
@@ -43,15 +49,40 @@ def serve(settings: Settings) -> None:
             open_ledger(settings.database.get_secret_value(), settings.database_key).close()
         name = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"http://{name}:{listener.getsockname()[1]}"
-        # uvicorn's log would contain queries and exception messages; SAGA's log has neither.
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=30,
-        )
-        uvicorn.Server(config).run(sockets=[listener])
+        bridge_logs(app.state.service.log)
+        uvicorn.Server(server_config(app, settings)).run(sockets=[listener])
+
+
+def server_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
+    """The configuration of uvicorn, with connections as `api.connections` guards them."""
+    doors = ConnectionDoors(
+        max_connections=_allowed_connections(settings.max_connections),
+        header_seconds=settings.header_seconds,
+        write_seconds=settings.body_seconds,
+    )
+    # uvicorn's log would contain queries and exception messages; SAGA's log has neither.
+    return uvicorn.Config(
+        app,
+        http=doors.protocol,  # type: ignore[arg-type]  # called like a class
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=30,
+    )
+
+
+def _allowed_connections(n_connections: int) -> int:
+    """At most `n_connections`, and few enough that the process can still open files.
+
+    The limit of open files is raised as far as the system lets a process raise it.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = n_connections + _OTHER_FILES
+    if soft < files and (hard == resource.RLIM_INFINITY or hard > soft):
+        soft = files if hard == resource.RLIM_INFINITY else min(files, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(8, min(n_connections, soft - _OTHER_FILES))
 
 
 def open_socket(host: str, port: int) -> socket.socket:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from threading import Lock
-from typing import Annotated, TextIO
+from typing import Annotated, TextIO, TypeVar
 
 import anyio.to_thread
+from anyio import CapacityLimiter
 from fastapi import Depends, Request
 
-from api.budget import ComputeSlot
+from api.budget import BodyMemory, ComputeSlot
 from api.codecs import parse_json
 from api.example import example_persons
 from api.ledger_access import LedgerAccess
@@ -20,12 +21,16 @@ from api.request_models import ForecastBody
 from api.request_panel import read_request_panel
 from api.service_metrics import Metrics
 from api.settings import Settings
+from api.table_reader import READER
 from calibration.adaptive.ledger import open_ledger
 from calibration.diagnostics.diagnosis import Diagnostics
 from calibration.diagnostics.report import render
 from saga.errors import Problem, SagaError
 from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest
+
+ContentT = TypeVar("ContentT")
+_MAX_PARSES = 2  # decoding holds the interpreter, and /livez must answer meanwhile
 
 
 class Service:
@@ -43,6 +48,12 @@ class Service:
             max_seconds=settings.queue_seconds,
             max_work=settings.max_work,
         )
+        self.bodies = BodyMemory(
+            max_bytes=settings.max_body_bytes,
+            max_total=settings.max_bodies_bytes,
+            seconds=settings.body_seconds,
+        )
+        self._parsers = CapacityLimiter(_MAX_PARSES)
         self.metrics.waiting.set_function(lambda: self.slot.waiting)
         self.ledger_access: LedgerAccess | None = None
         self._forecaster: Forecaster | None = None
@@ -88,10 +99,19 @@ class Service:
         frame = parse_json(body, ForecastBody, max_persons=1).frame
         people = read_request_panel(forecaster.transforms, frame, prices=None)
         forecaster.forecast(people.panel, ForecastRequest(horizons=[1]), Draws(n_paths=2))
+        READER.start()
         if settings.database is not None:
             ledger = open_ledger(settings.database.get_secret_value(), settings.database_key)
             self.ledger_access = LedgerAccess(ledger, forecaster)
         return forecaster
+
+    async def parse(self, request: Request, decode: Callable[[bytes], ContentT]) -> ContentT:
+        """What `decode` makes of the body of a request.
+
+        At most two calls are decoded at a time. Raises what `BodyMemory.body` and `decode` raise.
+        """
+        async with self.bodies.body(request) as body:
+            return await anyio.to_thread.run_sync(decode, body, limiter=self._parsers)
 
     def count_computed(self, product: str, n_persons: int, n_paths: int, n_years: int) -> None:
         """Count and log the size of one finished call."""

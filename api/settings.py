@@ -43,9 +43,18 @@ class Settings(BaseSettings):
         int, Field(ge=1, description="Most persons x paths x years in one call")
     ] = 6_000_000
     max_body_bytes: Annotated[int, Field(ge=1, description="Largest request body")] = 32 * 2**20
+    max_bodies_bytes: Annotated[
+        int, Field(ge=1, description="Bytes of all request bodies in memory")
+    ] = 128 * 2**20
     body_seconds: Annotated[
         float, Field(gt=0, description="Longest time a client may take to send its body")
     ] = 60.0
+    header_seconds: Annotated[
+        float, Field(gt=0, description="Longest time a client may take to send its headers")
+    ] = 10.0
+    max_connections: Annotated[
+        int, Field(ge=8, description="Most connections; beyond them one without a call is closed")
+    ] = 512
     queue: Annotated[
         int, Field(ge=0, description="Calls that may wait for the compute slot; more get 503")
     ] = 8

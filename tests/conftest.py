@@ -18,7 +18,7 @@ import pytest
 import uvicorn
 
 from api.app import create_app
-from api.server import open_socket
+from api.server import open_socket, server_config
 from api.settings import Settings
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
@@ -108,10 +108,7 @@ class Running:
 def _running(settings: Settings) -> Iterator[Running]:
     log = io.StringIO()
     with open_socket("127.0.0.1", 0) as listener:
-        config = uvicorn.Config(
-            create_app(settings, log=log), log_level="critical", access_log=False
-        )
-        server = uvicorn.Server(config)
+        server = uvicorn.Server(server_config(create_app(settings, log=log), settings))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         while thread.is_alive() and not server.started:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 
 import anyio.to_thread
 import polars as pl
 from fastapi import APIRouter, Depends, Request, Response
 
-from api import budget
-from api.codecs import JSON, decode_json, read_query, read_table, validate
+from api.codecs import JSON, check_no_flags, decode_json, read_query, validate
 from api.negotiation import check_body_type, json_response
 from api.openapi import problem_responses, request_body
 from api.problems import no_ledger_problem, visible_problems
@@ -19,10 +17,11 @@ from api.request_panel import PricesOption, check_prices
 from api.response_models import OutcomesResponse
 from api.security import require_scope
 from api.service import CurrentService
+from api.table_reader import READER
 from saga.data import validation
 from saga.data.casting import read_column
 from saga.data.prices import CPI_SWEDEN, real_factors
-from saga.errors import BudgetError, InputError, Problem
+from saga.errors import InputError, Problem
 from saga.features.transforms import Transforms
 from saga.schema import BY_NAME
 
@@ -49,16 +48,17 @@ async def post_outcomes(request: Request, service: CurrentService) -> Response:
     parameter. No amount is stored, only a keyed hash of it and its conformity scores.
     """
     kind, query = check_body_type(request)
-    settings, transforms = service.settings, service.forecaster.transforms
+    transforms = service.forecaster.transforms
     ledger_access = service.ledger_access
     if ledger_access is None:
         raise no_ledger_problem()
-    body = await budget.read_body(
-        request, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds
-    )
+
+    def decode(body: bytes) -> tuple[pl.DataFrame, PricesOption]:
+        return _read_json(body) if kind == JSON else _read_table(body, kind, query)
+
+    table, prices = await service.parse(request, decode)
 
     def settle() -> dict[str, object]:
-        table, prices = _read_json(body) if kind == JSON else _read_table(body, kind, query)
         report = ledger_access.ledger.settle(
             _in_bundle_money(transforms, table, prices).iter_rows()
         )
@@ -79,18 +79,13 @@ def _read_table(
     body: bytes, kind: str, query: Sequence[tuple[str, str]]
 ) -> tuple[pl.DataFrame, PricesOption]:
     prices = validate(OutcomesOptions, read_query(query)).prices
-    frame = read_table(io.BytesIO(body), kind, MAX_OUTCOMES + 1)
-    if frame.height > MAX_OUTCOMES:
-        fix = f"Send at most {MAX_OUTCOMES} a call"
-        raise BudgetError(
-            "Too many outcomes for one call",
-            [Problem("max-outcomes", f"More than {MAX_OUTCOMES} rows", fix)],
-        )
+    frame = READER.read(body, kind, MAX_OUTCOMES)
     if set(frame.columns) != set(_COLUMNS):
         fix = f"Send the columns {', '.join(_COLUMNS)}"
         raise InputError(
             "The table has other columns", [Problem("columns", "Not the columns of outcomes", fix)]
         )
+    check_no_flags(frame)
     try:
         table = frame.select(
             "person_id", pl.col("year").cast(pl.Int64), pl.col("earnings").cast(pl.Float64)

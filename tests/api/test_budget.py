@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 from fastapi import Request
 
-from api.budget import ComputeSlot, check_work, read_body
+from api.budget import BodyMemory, ComputeSlot, check_work
 from api.codecs import parse_json
 from api.problems import ProblemError
 from api.request_models import ForecastBody
@@ -69,9 +69,15 @@ def test_too_many_persons_are_refused_before_they_are_validated() -> None:
     assert time.perf_counter() - start < 1
 
 
+async def read_body(request: Request, bodies: BodyMemory) -> bytes:
+    async with bodies.body(request) as body:
+        return body
+
+
 def test_a_body_is_read_completely() -> None:
-    body = asyncio.run(read_body(fake_request(b"ab", b"cd"), max_bytes=4, seconds=1))
-    assert body == b"abcd"
+    bodies = BodyMemory(max_bytes=4, max_total=4, seconds=1)
+    assert asyncio.run(read_body(fake_request(b"ab", b"cd"), bodies)) == b"abcd"
+    assert bodies.used == 0
 
 
 @pytest.mark.parametrize("client_request", [fake_request(b"ab", b"cde"), fake_request(length=5)])
@@ -79,14 +85,36 @@ def test_a_too_large_body_is_refused_with_or_without_content_length(
     client_request: Request,
 ) -> None:
     with pytest.raises(ProblemError) as caught:
-        asyncio.run(read_body(client_request, max_bytes=4, seconds=1))
+        asyncio.run(read_body(client_request, BodyMemory(max_bytes=4, max_total=40, seconds=1)))
     assert caught.value.status == 413
 
 
 def test_a_slow_body_is_refused() -> None:
     with pytest.raises(ProblemError) as caught:
-        asyncio.run(read_body(fake_request(*(b"a",) * 50, pause=0.01), max_bytes=100, seconds=0.05))
+        asyncio.run(
+            read_body(
+                fake_request(*(b"a",) * 50, pause=0.01),
+                BodyMemory(max_bytes=100, max_total=100, seconds=0.05),
+            )
+        )
     assert caught.value.status == 408
+
+
+def test_the_largest_body_that_arrives_gives_way_when_memory_is_full() -> None:
+    async def crowd() -> list[object]:
+        bodies = BodyMemory(max_bytes=80, max_total=100, seconds=5)
+        large = [fake_request(*(b"a" * 10,) * 8, pause=0.01) for _ in range(2)]
+        small = fake_request(*(b"b",) * 12, pause=0.01)
+        calls = [read_body(request, bodies) for request in (*large, small)]
+        answers = list(await asyncio.gather(*calls, return_exceptions=True))
+        return [*answers, bodies.used]
+
+    first, second, small, used = asyncio.run(crowd())
+    refused = [answer for answer in (first, second) if isinstance(answer, ProblemError)]
+    assert [answer.status for answer in refused] == [503]
+    assert b"a" * 80 in (first, second)
+    assert small == b"b" * 12
+    assert used == 0
 
 
 def test_calls_compute_one_at_a_time_in_order_and_the_queue_is_bounded() -> None:
