@@ -209,3 +209,67 @@ def test_a_table_carries_its_provenance(kind: str) -> None:
     ]
     assert reader(io.BytesIO(data)).equals(frame)
     assert b'{"seed": 3}' in data
+
+
+def test_an_entry_that_is_given_twice_is_refused_at_any_depth(person: Person) -> None:
+    text = json.dumps({"persons": [person()], "seed": 1})
+    for once, twice in (('"seed": 1', '"seed": 1, "seed": 1'), ('"sex"', '"sex": "male", "sex"')):
+        with pytest.raises(ProblemError, match="repeats") as caught:
+            parse_json(text.replace(once, twice).encode(), ForecastBody, 10)
+        assert caught.value.status == 422
+        assert caught.value.problems[0].rule == "json-twice"
+
+
+@pytest.mark.parametrize("body", [b"[" + b"[]," * 700_000 + b"1]", b"{" + b'"a":{},' * 500_000])
+def test_json_of_very_many_values_is_refused_before_it_is_decoded(body: bytes) -> None:
+    with pytest.raises(BudgetError) as caught:
+        parse_json(body, ForecastBody, 10)
+    assert [problem.rule for problem in caught.value.problems] == ["json-values"]
+
+
+@pytest.mark.parametrize("column", ["earnings", "year", "birth_year"])
+def test_true_and_false_are_not_numbers_in_a_table(person: Person, column: str) -> None:
+    frame = _json(person()).frame.with_columns(pl.lit(True).alias(column))
+    with pytest.raises(InputError) as caught:
+        parse_table(_bytes(frame, PARQUET), PARQUET, [], ForecastOptions, 100)
+    assert [problem.column for problem in caught.value.problems] == [column]
+
+
+def _unfolding() -> dict[str, tuple[pl.DataFrame, str]]:
+    return {
+        "long text": (pl.DataFrame({"person_id": ["x" * 2**21]}), "string_too_long"),
+        "repeated long text": (
+            pl.DataFrame({"person_id": pl.Series(["y" * 2**20] * 2_000, dtype=pl.Categorical)}),
+            "string_too_long",
+        ),
+        "bytes": (
+            pl.DataFrame({f"c{i}": pl.zeros(5_000, pl.Float64, eager=True) for i in range(99)}),
+            "extra_forbidden",
+        ),
+        "columns": (pl.DataFrame({f"c{i}": [1] for i in range(101)}), "table-columns"),
+        "lists": (pl.DataFrame({"person_id": ["A"], "earnings": [[1.0]]}), "column-type"),
+    }
+
+
+@pytest.mark.parametrize("case", ["long text", "repeated long text", "bytes", "columns", "lists"])
+@pytest.mark.parametrize("kind", [PARQUET, ARROW_STREAM, ARROW_FILE])
+def test_tables_beyond_the_limits_name_what_is_too_large(kind: str, case: str) -> None:
+    frame, rule = _unfolding()[case]
+    with pytest.raises((InputError, ProblemError)) as caught:
+        parse_table(_bytes(frame, kind), kind, [], ForecastOptions, 100)
+    assert {problem.rule for problem in caught.value.problems} == {rule}
+
+
+def test_a_table_that_needs_more_memory_than_allowed_is_refused_and_the_next_is_read(
+    person: Person,
+) -> None:
+    """The process that decodes has a limit of its own, so the size in the file need not be true."""
+    bomb = pl.DataFrame({"person_id": ["x" * (300 * 2**20)]})
+    buffer = io.BytesIO()
+    bomb.write_ipc_stream(buffer, compression="zstd")
+    with pytest.raises(ProblemError) as caught:
+        parse_table(buffer.getvalue(), ARROW_STREAM, [], ForecastOptions, 100)
+    assert caught.value.status == 413
+    valid = _json(person()).frame
+    call = parse_table(_bytes(valid, PARQUET), PARQUET, [], ForecastOptions, 100)
+    assert call.frame.equals(valid)
