@@ -257,6 +257,7 @@ def test_tables_beyond_the_limits_name_what_is_too_large(kind: str, case: str) -
     frame, rule = _unfolding()[case]
     with pytest.raises((InputError, ProblemError)) as caught:
         parse_table(_bytes(frame, kind), kind, [], ForecastOptions, 100)
+    assert isinstance(caught.value, InputError | ProblemError)
     assert {problem.rule for problem in caught.value.problems} == {rule}
 
 
