@@ -33,18 +33,19 @@ from evaluation.report.evaluation_results import Results
 from evaluation.report.pages import write_pages
 from evaluation.scoring.comparison import HINDSIGHT, VARIANT, compare_models
 from evaluation.scoring.evaluation_settings import Sample, SampleName, Setting, SplitName
-from evaluation.scoring.metrics import metrics_table
+from evaluation.scoring.metrics import CLUSTER, metrics_table
 from evaluation.scoring.score_frame import SCHEMA, SCORES_VERSION, score_block
 from evaluation.scoring.subgroups import assign_subgroups
 from evaluation.scoring.year_forecasts import YearForecasts
 from saga.data.groups import Grouping
 from saga.data.panel import Panel
-from saga.data.split import persons_of
+from saga.data.split import persons_of, units_of
 from saga.errors import UsageError
 from saga.files.atomic import digest_json
 from saga.files.tables import read_provenance, write_table
 from saga.forecaster import Forecaster
 from saga.requests import Draws, check_horizons
+from saga.schema import FAMILY
 
 Progress = Callable[[str, int, int], None]
 HORIZONS = (1, 5, 10, 20)
@@ -87,9 +88,17 @@ class ContestOptions:
 
 
 @dataclass(frozen=True)
-class _ContestFiles:
-    """Files of un-averaged scores, files of lifetimes by model, and tables of estimates."""
+class ScoredSample:
+    """What contestants scored on a sample.
 
+    Args:
+        groups: the persons' groups, origins and families, see `compare_models`.
+        scores: files of un-averaged scores.
+        lifetimes: files of lifetimes by model.
+        estimates: tables of estimates.
+    """
+
+    groups: pl.DataFrame
     scores: list[Path] = field(default_factory=list)
     lifetimes: dict[str, Path] = field(default_factory=dict)
     estimates: list[pl.DataFrame] = field(default_factory=list)
@@ -99,11 +108,17 @@ class Contest:
     """The test persons of a panel, their origins and outcomes; `run` scores contestants on them."""
 
     def __init__(
-        self, panel: Panel, options: ContestOptions, *, progress: Progress | None = None
+        self,
+        panel: Panel,
+        options: ContestOptions,
+        *,
+        sample: Sample | None = None,
+        progress: Progress | None = None,
     ) -> None:
+        """The contest on `sample`; by default on the test persons of the split in `options`."""
         self.panel, self.options, self.progress = panel, options, progress
         self.horizons, self.seed = list(options.horizons), options.seed
-        self.sample = Sample.of(
+        self.sample = sample or Sample.of(
             panel,
             seed=options.seed,
             persons=options.n_persons,
@@ -186,7 +201,8 @@ class Contest:
             "version": SIZES_VERSION,
             "panels": [calibration, self.test.digest],
         }
-        path = self._folder(out) / file_name("saga", "calibration-size", inputs)
+        folder = self.options.cache or out / "scores"
+        path = folder / file_name("saga", "calibration-size", inputs)
         if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
             table = coverage_by_size(
@@ -228,33 +244,48 @@ class Contest:
         Returns:
             The metrics table (`evaluation.scoring.metrics.metrics_table`).
         """
-        out.mkdir(parents=True, exist_ok=True)
         settings = list(self.settings(futures))
-        groups = pl.concat([self._groups(setting) for setting in settings])
         task = self._lifetime_task(settings, futures) if lifetimes else None
-        results = self._score_all(contestants, settings, self._folder(out), task)
-        scores = pl.scan_parquet(results.scores)
-        metrics = metrics_table(
-            scores, groups.drop("year"), self.horizons, calibrated_on=calibrated_on
-        )
+        scored = self.score(contestants, out, settings, task)
         tables = {
             **(further_tables or {}),
-            "metrics": metrics,
-            "comparisons": compare_models(scores, groups),
-            "cost": cost_table(results.scores),
+            **score_tables([scored], self.horizons, calibrated_on=calibrated_on),
         }
         if task:
-            tables["lifetimes"] = lifetime_table(results.lifetimes, task.reach)
-        if results.estimates:
-            tables["estimates"] = pl.concat(results.estimates)
-        record = {**(provenance or {}), **self.provenance}
-        for name in FILES:
-            if name in tables:
-                write_table(tables[name], out / f"{name}.parquet", record)
-            else:
-                (out / f"{name}.parquet").unlink(missing_ok=True)
-        write_pages(Results.read(out), out)
-        return metrics
+            tables["lifetimes"] = lifetime_table(scored.lifetimes, task.reach)
+        if scored.estimates:
+            tables["estimates"] = pl.concat(scored.estimates)
+        write_results(tables, out, {**(provenance or {}), **self.provenance})
+        return tables["metrics"]
+
+    def score(
+        self,
+        contestants: Iterable[Contestant],
+        out: Path,
+        settings: Sequence[Setting],
+        task: LifetimeTask | None = None,
+    ) -> ScoredSample:
+        """Scores contestants in `settings`, and in `task`; one contestant is in memory.
+
+        Scores are stored in the cache of the options, by default in `out`/scores.
+        """
+        folder = self.options.cache or out / "scores"
+        scored = ScoredSample(pl.concat([self._groups(setting) for setting in settings]))
+        if task:
+            scored.lifetimes[TRUTH] = task.store_realised(folder)
+        for contestant in contestants:
+            lazy = LazyContestant.of(contestant)
+            scored.scores.extend(
+                self.scores(lazy, setting, folder)
+                for setting in settings
+                if lazy.only_setting in (None, setting.name)
+            )
+            if task and not lazy.name.startswith(VARIANT):
+                self._report(f"lifetimes: {lazy.name}", 0, 1)
+                scored.lifetimes[lazy.name] = task.store_simulated(lazy, folder)
+            scored.estimates.extend(self._estimates(lazy, folder))
+            lazy.close()
+        return scored
 
     def settings(self, futures: Path | None = None) -> Iterator[Setting]:
         """The settings of the sample at the contest's horizons."""
@@ -289,17 +320,18 @@ class Contest:
     def _training_digest(self) -> str:
         return self.sample.training.digest
 
-    def _folder(self, out: Path) -> Path:
-        return self.options.cache or out / "scores"
-
     def _groups(self, setting: Setting) -> pl.DataFrame:
         groups = self.grouping.assign(setting.past, setting.origins).select("person_id", *GROUPINGS)
         subgroups = assign_subgroups(setting.past, setting.origins)
         groups = groups.join(subgroups, on="person_id", how="left", maintain_order="left")
         years = setting.origins.frame().rename({"origin": "year"})
-        return groups.join(years, on="person_id").with_columns(
+        groups = groups.join(years, on="person_id").with_columns(
             pl.lit(setting.name).alias("setting")
         )
+        if FAMILY.name not in setting.past.frame.columns:
+            return groups
+        families = units_of(setting.past, groups["person_id"].to_list())
+        return groups.with_columns(pl.Series(CLUSTER, families, dtype=pl.String))
 
     def _lifetime_task(self, settings: Sequence[Setting], futures: Path | None) -> LifetimeTask:
         if futures is None or self.sample.until < self.sample.end:
@@ -307,31 +339,6 @@ class Contest:
                 "Lifetimes need a register with drawn futures after the last year of fitting."
             )
         return LifetimeTask(futures, settings[-1], self.options.n_paths, self.seed)
-
-    def _score_all(
-        self,
-        contestants: Iterable[Contestant],
-        settings: Sequence[Setting],
-        folder: Path,
-        task: LifetimeTask | None,
-    ) -> _ContestFiles:
-        """The files of every contestant; one contestant at a time is in memory."""
-        results = _ContestFiles()
-        if task:
-            results.lifetimes[TRUTH] = task.store_realised(folder)
-        for contestant in contestants:
-            lazy = LazyContestant.of(contestant)
-            results.scores.extend(
-                self.scores(lazy, setting, folder)
-                for setting in settings
-                if lazy.only_setting in (None, setting.name)
-            )
-            if task and not lazy.name.startswith(VARIANT):
-                self._report(f"lifetimes: {lazy.name}", 0, 1)
-                results.lifetimes[lazy.name] = task.store_simulated(lazy, folder)
-            results.estimates.extend(self._estimates(lazy, folder))
-            lazy.close()
-        return results
 
     def _estimates(self, lazy: LazyContestant, folder: Path) -> list[pl.DataFrame]:
         """The parameters of a baseline, from this fit or a stored one; empty if it has none."""
@@ -380,11 +387,50 @@ class Contest:
             self.progress(step, done, total)
 
 
+def score_tables(
+    samples: Sequence[ScoredSample],
+    horizons: Sequence[int],
+    *,
+    calibrated_on: Mapping[int, int] | None = None,
+) -> dict[str, pl.DataFrame]:
+    """The tables `metrics`, `comparisons` and `cost` of the persons of all samples together."""
+    files = [file for sample in samples for file in sample.scores]
+    scores, groups = pl.scan_parquet(files), pl.concat([sample.groups for sample in samples])
+    return {
+        "metrics": metrics_table(
+            scores, groups.drop("year"), horizons, calibrated_on=calibrated_on
+        ),
+        "comparisons": compare_models(scores, groups),
+        "cost": cost_table(files),
+    }
+
+
+def write_results(
+    tables: Mapping[str, pl.DataFrame], out: Path, provenance: Mapping[str, Any]
+) -> None:
+    """Writes tables named in FILES and the pages to `out`; other tables of FILES are removed."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        if name in tables:
+            write_table(tables[name], out / f"{name}.parquet", provenance)
+        else:
+            (out / f"{name}.parquet").unlink(missing_ok=True)
+    write_pages(Results.read(out), out)
+
+
 def cost_table(files: Iterable[Path]) -> pl.DataFrame:
-    """Seconds of fit and forecast per (model, setting) from the provenance of score files."""
-    names = ("model", "setting", "fit_seconds", "seconds", "persons", "horizon", "paths")
+    """Seconds of fit and forecast per (model, setting) from the provenance of score files.
+
+    If a model and setting have several files, seconds and persons are their sums.
+    """
+    keys, sums = ("model", "setting", "horizon", "paths"), ("fit_seconds", "seconds", "persons")
     records = [read_provenance(file) for file in files]
-    table = pl.DataFrame([{name: record[name] for name in names} for record in records])
+    rows = pl.DataFrame([{name: record[name] for name in (*keys, *sums)} for record in records])
+    table = (
+        rows.group_by(keys, maintain_order=True)
+        .agg(pl.col(sums).sum())
+        .select("model", "setting", "fit_seconds", "seconds", "persons", "horizon", "paths")
+    )
     return table.with_columns(ms_person=1000 * pl.col("seconds") / pl.col("persons"))
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from saga.bundle import Bundle, BundleContents, write_bundle
 from saga.data.origins import cut, last_year
 from saga.data.panel import Panel
-from saga.data.split import FOLDS_SCHEME, SPLIT_SHARES, assign_folds, assign_parts
+from saga.data.split import FOLDS_SCHEME, SPLIT_SHARES, assign_folds, assign_parts, units_of
 from saga.errors import InputError, Problem, UsageError
 from saga.features.calendar import Calendar
 from saga.features.transforms import Transforms
@@ -110,7 +110,8 @@ def _train_members(
     progress: MemberProgress | None,
 ) -> list[Bundle]:
     persons, folds = _persons_in_folds(panel, n_folds)
-    stopping = uniform_each(persons.tolist(), "fold-validation", panel.meta.panel_id)
+    units = units_of(panel, persons.tolist())
+    stopping = uniform_each(units, "fold-validation", panel.meta.panel_id)
     members = []
     for k in range(n_folds):
         seen = folds != k
@@ -144,9 +145,10 @@ def _train_members(
 
 def _persons_in_folds(panel: Panel, n_folds: int) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
     """The persons in folds, sorted, and the fold of each; InputError if a fold is empty."""
-    persons = np.array(panel.persons(), dtype=np.str_)
-    persons = persons[assign_parts(panel.meta.panel_id, persons) != "test"]
-    folds = assign_folds(panel.meta.panel_id, persons, n_folds)
+    panel_id, persons = panel.meta.panel_id, np.array(panel.persons(), dtype=np.str_)
+    units = np.array(units_of(panel), dtype=np.str_)
+    trained = assign_parts(panel_id, units) != "test"
+    persons, folds = persons[trained], assign_folds(panel_id, units[trained], n_folds)
     if len(np.unique(folds)) < n_folds:
         fix = "Use fewer folds, or a panel with more persons."
         problem = Problem("too-few-persons", f"{len(persons)} persons, {n_folds} folds", fix)

@@ -20,7 +20,7 @@ from saga.conformal.calibrator import Calibrator
 from saga.data.groups import Grouping, reduce_to_profile
 from saga.data.origins import Origins, cut, draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
-from saga.data.split import FOLDS_SCHEME, assign_folds, persons_of, shares_of
+from saga.data.split import FOLDS_SCHEME, assign_folds, persons_of, shares_of, units_of
 from saga.distributions import Marginals
 from saga.errors import InputError, Problem, UsageError
 from saga.files.bundle_folder import check_replaceable
@@ -118,7 +118,8 @@ def calibrate_bundle(
         "panel_id": panel.meta.panel_id,
     }
     if method == "cv+":
-        folds = assign_folds(panel.meta.panel_id, sample.origins.person_id.tolist(), n_members)
+        units = units_of(panel, sample.origins.person_id.tolist())
+        folds = assign_folds(panel.meta.panel_id, units, n_members)
         calibrator = fit_cross_fitted(forecasts.marginals(sample.records), sample.outcomes, folds)
     elif method == "cqr":
         from calibration.fit.cqr import fit_cqr  # imports MAPIE and scikit-learn

@@ -171,6 +171,8 @@ _TESTS = {
     "person": "Errors are clustered by person.",
     "person and future": "Errors are clustered by person and by macro future (Cameron, Gelbach and "
     "Miller 2011); t has as many degrees of freedom as futures less one.",
+    "family": "Errors are clustered by family.",
+    "family and future": "Errors are clustered by family and by macro future.",
     "year": "Diebold-Mariano over origin years: Newey-West with h - 1 lags, correction of Harvey, "
     "Leybourne and Newbold; not given with fewer than 2 h years.",
 }

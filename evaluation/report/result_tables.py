@@ -24,13 +24,14 @@ MONEY = ("crps_sek", *percent_names("interval"), *percent_names("width"))
 COVERAGE_METRICS = percent_names("coverage")
 MEANING = {
     "in-time": "Origins and outcomes lie inside the panel's years, one drawn origin per test "
-    "person; ± is the standard error, clustered by person. Long horizons rest on few origin years.",
+    "person; ± is the standard error, clustered by person or family. Long horizons rest on few "
+    "origin years.",
     "forward": "Origins lie in the panel's last year, outcomes in the register's drawn macro "
     "futures; ± is the standard error of the mean over futures. A single future may deviate more: "
     "see `sd_futures` in the metrics table.",
     "forward, observed": "Origins lie in the last year that fitting used, outcomes in the panel's "
-    "later years; ± is the standard error, clustered by person. This is one macro future; another "
-    "would give other figures.",
+    "later years; ± is the standard error, clustered by person or family. This is one macro "
+    "future; another would give other figures.",
 }
 Row = Mapping[str, Any]  # a row of the metrics table
 

@@ -3,7 +3,8 @@
 Three two-sided tests, named in the column `test`:
 
 - `person` (in-time, and forward on observed years): differences clustered by person, t with C - 1
-  degrees of freedom.
+  degrees of freedom. If the panel has families, the cluster is the family, and the test is named
+  `family` (forward on drawn futures `family and future`).
 - `person and future` (forward on drawn futures): the same persons occur in every drawn macro
   future, so differences are dependent in both dimensions. Variances are added as in Cameron,
   Gelbach and Miller (2011, eq. 2.8); t has as many degrees of freedom as the smaller number of
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from evaluation.scoring.gap import BOUND
-from evaluation.scoring.metrics import percent_names
+from evaluation.scoring.metrics import CLUSTER, percent_names
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -39,6 +40,7 @@ COMPARED = (
     *percent_names("interval"),
 )
 PERSON, BOTH, YEAR = "person", "person and future", "year"
+FAMILY, FAMILY_BOTH = "family", "family and future"  # in place of the first two
 SURE = 0.01  # largest adjusted p of a difference that is called sure
 SCHEMA = {
     "model": pl.String(),
@@ -71,13 +73,15 @@ def compare_models(scores: pl.LazyFrame, groups: pl.DataFrame) -> pl.DataFrame:
 
     Args:
         scores: as in `evaluation.scoring.metrics.metrics_table`.
-        groups: as in `metrics_table`, with a further column `year`, the origin.
+        groups: as in `metrics_table`, with a further column `year`, the origin. With CLUSTER, tests
+            are by family.
 
     Returns:
         Columns of SCHEMA.
     """
     models = scores.select("model").unique().collect()["model"].sort().to_list()
-    names = [name for name in groups.columns if name not in ("setting", "person_id", "year")]
+    others = ("setting", "person_id", "year", CLUSTER)
+    names = [name for name in groups.columns if name not in others]
     rows: list[dict[str, Any]] = []
     if REFEREE in models:
         for model in (name for name in models if name != REFEREE):
@@ -114,10 +118,15 @@ def _against(
         .join(groups.lazy(), on="person_id", maintain_order="left")
         .collect()
     )
+    by_family = CLUSTER in groups.columns
+    by_person, by_both = (FAMILY, FAMILY_BOTH) if by_family else (PERSON, BOTH)
     rows = []
     for (horizon,), pairs in paired.group_by("horizon", maintain_order=True):
         forward = pairs["draw"].null_count() == 0
-        person = pairs["person_id"].cast(pl.Categorical).to_physical().to_numpy().astype(np.int64)
+        person, cluster = (
+            pairs[name].cast(pl.Categorical).to_physical().to_numpy().astype(np.int64)
+            for name in ("person_id", CLUSTER if by_family else "person_id")
+        )
         draw, year = (
             pairs[name].fill_null(0).to_numpy().astype(np.int64) for name in ("draw", "year")
         )
@@ -140,9 +149,9 @@ def _against(
                     continue
                 d, mean = model_score[at] - referee_score[at], float(model_score[at].mean())
                 if forward:
-                    tests = {BOTH: two_way_test(d, person[at], draw[at])}
+                    tests = {by_both: two_way_test(d, cluster[at], draw[at])}
                 else:
-                    tests = {PERSON: clustered_test(d, person[at])}
+                    tests = {by_person: clustered_test(d, cluster[at])}
                     if len(np.unique(year[at])) >= 2:
                         tests[YEAR] = diebold_mariano_test(d, year[at], int(horizon))
                 shared = {

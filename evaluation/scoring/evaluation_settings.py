@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import polars as pl
@@ -25,7 +25,7 @@ from saga.data.origins import (
     realised_earnings,
 )
 from saga.data.panel import Panel
-from saga.data.split import Part, persons_of
+from saga.data.split import Part, assign_folds, persons_of, units_of
 from saga.errors import InputError, Problem, UsageError
 from saga.keyed_random import sample_persons
 from saga.requests import MAX_HORIZON
@@ -89,7 +89,7 @@ class Sample:
         sample: SampleName = "all",
         split: SplitName = "person",
         until: int | None = None,
-    ) -> Sample:
+    ) -> Self:
         """Test persons of the split and its training persons, whose years end at `until`.
 
         Args:
@@ -104,8 +104,7 @@ class Sample:
         Raises:
             InputError: if there is no test person.
         """
-        end = last_year(panel)
-        tested = _part(panel, "test", split)
+        tested, trained = (_part(panel, part, split) for part in ("test", "train"))
         tested = sample_persons(tested, persons, "contest", panel.meta.panel_id)
         if not tested:
             problem = Problem(
@@ -114,9 +113,62 @@ class Sample:
                 "Give a panel with more persons.",
             )
             raise InputError("There are no test persons", [problem])
+        return cls._of_persons(panel, tested, trained, seed, sample, until)
+
+    @classmethod
+    def of_folds(
+        cls,
+        panel: Panel,
+        n_folds: int,
+        *,
+        seed: int,
+        persons: int | None = None,
+        sample: SampleName = "all",
+        until: int | None = None,
+    ) -> Iterator[Self]:
+        """A sample per fold: its persons are tested, and all others are training persons.
+
+        Every person is tested once. Families are not divided (`saga.data.split.units_of`).
+
+        Args:
+            panel: all persons.
+            n_folds: number of folds.
+            seed: of the origins.
+            persons: largest number of test persons of all folds, reproducibly at random.
+            sample: as in `of`.
+            until: last year that fitting may use.
+
+        Raises:
+            InputError: if a fold has no person.
+        """
+        units, ids = units_of(panel), panel.persons()
+        folds = assign_folds(panel.meta.panel_id, units, n_folds)
+        if len(np.unique(folds)) < n_folds:
+            message = f"{len(set(units))} persons or families cannot fill {n_folds} folds"
+            problem = Problem(
+                "too-few-persons", message, "Use fewer folds, or a panel with more persons."
+            )
+            raise InputError("The panel is too small for these folds", [problem])
+        chosen = set(sample_persons(ids, persons, "contest", panel.meta.panel_id))
+        for fold in range(n_folds):
+            inside = [person for person, k in zip(ids, folds, strict=True) if k == fold]
+            outside = [person for person, k in zip(ids, folds, strict=True) if k != fold]
+            tested = [person for person in inside if person in chosen]
+            yield cls._of_persons(panel, tested, outside, seed, sample, until)
+
+    @classmethod
+    def _of_persons(
+        cls,
+        panel: Panel,
+        tested: Sequence[str],
+        trained: Sequence[str],
+        seed: int,
+        sample: SampleName,
+        until: int | None,
+    ) -> Self:
+        end = last_year(panel)
         stop = end if until is None else min(until, end)
-        training = cut(panel.only(_part(panel, "train", split)), stop)
-        return cls(panel.only(tested), training, stop, end, seed, sample)
+        return cls(panel.only(tested), cut(panel.only(trained), stop), stop, end, seed, sample)
 
     def settings(self, horizons: Sequence[int], futures: Path | None = None) -> Iterator[Setting]:
         """The setting `in-time`, and `forward` if the panel has later years or `futures` are given.

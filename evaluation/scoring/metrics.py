@@ -46,6 +46,7 @@ COLUMNS = {
     "band_upper": pl.Float64(),
 }
 BY = ("model", "setting", "horizon")
+CLUSTER = "cluster"  # column of groups with the family of each person
 
 
 def metrics_table(
@@ -58,31 +59,35 @@ def metrics_table(
     """The metrics table, one row per (model, setting, metric, horizon, group).
 
     `n` is the number of persons with a score (forward: mean over futures). In-time, `se` is
-    clustered by person. Forward, it is the standard error of the mean over drawn macro futures, and
-    `sd_futures` is the standard deviation between them. Coverage in-time has a band: the observed
-    share lies in it with probability 95 % if the sets have their stated coverage. For `saga` over
-    all persons the band accounts for the numbers of calibration and test persons, otherwise only
-    for that of test persons. `gap_closed` is defined in `evaluation.scoring.gap`. A horizon without
-    an outcome has rows with n = 0 and no value, for the group `all` only. `saga` also has groups by
-    its own probability of zero, such as "p_zero=05-10" (per cent).
+    clustered by person, or by family if `groups` has the column CLUSTER. Forward, it is the
+    standard error of the mean over drawn macro futures, and `sd_futures` is the standard deviation
+    between them. Coverage in-time has a band: the observed share lies in it with probability 95 %
+    if the sets have their stated coverage. For `saga` over all persons the band accounts for the
+    numbers of calibration and test persons, otherwise only for that of test persons. `gap_closed`
+    is defined in `evaluation.scoring.gap`. A horizon without an outcome has rows with n = 0 and no
+    value, for the group `all` only. `saga` also has groups by its own probability of zero, such as
+    "p_zero=05-10" (per cent).
 
     Args:
         scores: model, setting, draw (null in-time, else the macro future's number), person_id,
             horizon, p_zero and one column per metric (null: no score; `rmse_log` is of squared
             errors).
-        groups: setting, person_id and one text column per grouping.
+        groups: setting, person_id and one text column per grouping; with CLUSTER if the panel has
+            families.
         horizons: the horizons of the contest.
         calibrated_on: horizon -> number of calibration persons.
 
     Returns:
         Columns of COLUMNS.
     """
-    names = [name for name in groups.columns if name not in ("setting", "person_id")]
+    names = [name for name in groups.columns if name not in ("setting", "person_id", CLUSTER)]
     # The last digit of a sum depends on the order of its terms: rows keep their order, so that the
     # same scores give the same bytes.
     joined = scores.join(
         groups.lazy(), on=["setting", "person_id"], how="left", maintain_order="left"
     )
+    family = [CLUSTER] if CLUSTER in groups.columns else []
+    joined = joined.with_columns(pl.coalesce(*family, "person_id").alias(CLUSTER))
     groupings = {name: pl.format("{}={}", pl.lit(name), pl.col(name)) for name in names}
     of_saga = pl.when(pl.col("model") == "saga").then(_zero_bin())
     tables = []
@@ -116,9 +121,13 @@ def _zero_bin() -> pl.Expr:
 
 
 def _in_time(rows: pl.LazyFrame) -> pl.DataFrame:
-    """Mean, standard error clustered by person (sandwich, C / (C - 1) correction) and n."""
-    person = rows.group_by(*BY, "group", "person_id", maintain_order=True).agg(
+    """Mean, standard error by cluster (sandwich, C / (C - 1) correction) and number of persons."""
+    person = rows.group_by(*BY, "group", CLUSTER, "person_id", maintain_order=True).agg(
         pl.col(METRICS).sum().name.suffix(":s"), pl.col(METRICS).count().name.suffix(":n")
+    )
+    cluster = person.group_by(*BY, "group", CLUSTER, maintain_order=True).agg(
+        *(pl.col(f"{metric}:{part}").sum() for metric in METRICS for part in "sn"),
+        *((pl.col(f"{metric}:n") > 0).sum().alias(f"{metric}:persons") for metric in METRICS),
     )
 
     def expressions(metric: str) -> list[pl.Expr]:
@@ -130,11 +139,11 @@ def _in_time(rows: pl.LazyFrame) -> pl.DataFrame:
         return [
             mean.alias(f"{metric}:value"),
             se.alias(f"{metric}:se"),
-            clusters.alias(f"{metric}:count"),
+            pl.col(f"{metric}:persons").sum().alias(f"{metric}:count"),
         ]
 
     return _long(
-        person.group_by(*BY, "group", maintain_order=True)
+        cluster.group_by(*BY, "group", maintain_order=True)
         .agg([e for metric in METRICS for e in expressions(metric)])
         .collect()
     )

@@ -8,16 +8,44 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from saga.cli import console, options
-from saga.cli.inputs import n_workers, read_persons
+from saga.cli.inputs import command_line, n_workers, read_persons
+from saga.errors import UsageError
 
 if TYPE_CHECKING:
     import polars as pl
 
 
+# Options with --folds only, and options without --folds only.
+_FOLDS_ONLY = ("config", "until")
+_BUNDLE_ONLY = ("tables", "variants", "split")
+
+
 def evaluate(
-    bundle: options.BundleArgument,
+    ctx: typer.Context,
     panel: options.Panel,
     out: Annotated[Path, typer.Option(help="Directory for metrics.parquet and the tables.")],
+    bundle: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="BUNDLE",
+            help="Directory of a bundle; none with --folds.",
+            show_default="required without --folds",
+        ),
+    ] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            help="Judge every person once: train a bundle and fit the baselines for each of so "
+            "many folds, on the persons of the other folds."
+        ),
+    ] = None,
+    config: Annotated[
+        str, typer.Option(help="--folds: tiny, small, base or a YAML file, as in `saga train`.")
+    ] = "small",
+    until: Annotated[
+        int | None,
+        typer.Option(help="--folds: fit on the years up to this one, and also judge later ones."),
+    ] = None,
     baselines: Annotated[
         str,
         typer.Option(
@@ -73,11 +101,10 @@ def evaluate(
     """Score a bundle and the baselines on persons outside training and calibration."""
     import polars as pl
 
-    from evaluation.bundle_evaluation import EvaluationOptions
-    from evaluation.bundle_evaluation import evaluate as run_evaluation
     from evaluation.contest import ContestOptions
     from evaluation.scoring.comparison import verdict_lines
 
+    _check_mode(ctx, bundle, folds)
     contest_options = ContestOptions(
         horizons=options.parse_horizons(horizons),
         n_paths=paths,
@@ -85,30 +112,52 @@ def evaluate(
         sample=sample,
         split=split,
         n_persons=persons,
+        until=until,
         cache=cache,
     )
-    evaluation_options = EvaluationOptions(
-        baselines=tuple(name.strip() for name in baselines.split(",")),
-        tables=[name.strip() for name in tables.split(",")],
-        variants=variants,
-        futures=panel if (panel / "future").is_dir() else None,
-        register=panel if (panel / "register.json").is_file() else None,
-        rollout=rollout,
-        workers=n_workers(threads),
-    )
+    names = tuple(name.strip() for name in baselines.split(","))
     test_panel = read_persons(panel, mapping, prices, on_error, rejected)
-    with console.progress("Scoring", quiet=as_json) as progress:
-        metrics = run_evaluation(
-            bundle,
-            test_panel,
-            out,
-            contest_options,
-            evaluation_options,
-            progress=None
-            if progress is None
-            else lambda step, done, total: progress(done, total, step),
-            notice=console.note,
-        )
+    with console.progress("Scoring", quiet=as_json) as bar:
+        progress = None if bar is None else lambda step, done, total: bar(done, total, step)
+        if folds is not None:
+            from evaluation.fold_evaluation import FoldOptions, evaluate_folds
+            from evaluation.fold_training import FoldTraining
+
+            metrics = evaluate_folds(
+                test_panel,
+                out,
+                contest_options,
+                FoldOptions(
+                    folds,
+                    FoldTraining(config, rollout, command_line(ctx)),
+                    names,
+                    n_workers(threads),
+                ),
+                progress=progress,
+                notice=console.note,
+            )
+        else:
+            from evaluation.bundle_evaluation import EvaluationOptions
+            from evaluation.bundle_evaluation import evaluate as evaluate_bundle
+
+            assert bundle is not None
+            metrics = evaluate_bundle(
+                bundle,
+                test_panel,
+                out,
+                contest_options,
+                EvaluationOptions(
+                    baselines=names,
+                    tables=[name.strip() for name in tables.split(",")],
+                    variants=variants,
+                    futures=panel if (panel / "future").is_dir() else None,
+                    register=panel if (panel / "register.json").is_file() else None,
+                    rollout=rollout,
+                    workers=n_workers(threads),
+                ),
+                progress=progress,
+                notice=console.note,
+            )
     lines = verdict_lines(pl.read_parquet(out / "comparisons.parquet"))
     if not as_json:
         _show_metrics(metrics)
@@ -123,6 +172,24 @@ def evaluate(
         {"out": out, "split": split, "rows": metrics.height, "verdicts": lines},
         as_json=as_json,
     )
+
+
+def _check_mode(ctx: typer.Context, bundle: Path | None, folds: int | None) -> None:
+    """Raise UsageError unless there is either BUNDLE or --folds, with the options of this mode."""
+    if (bundle is None) == (folds is None):
+        raise UsageError(
+            "Give the directory of a bundle, or --folds 5 to train and judge a bundle per fold."
+            if bundle is None
+            else "--folds trains a bundle per fold. Leave BUNDLE out."
+        )
+    for name in _FOLDS_ONLY if folds is None else _BUNDLE_ONLY:
+        source = ctx.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise UsageError(
+                f"--{name} is only for --folds. Leave it out."
+                if folds is None
+                else f"--{name} is not for --folds. Leave it out."
+            )
 
 
 def _show_metrics(metrics: pl.DataFrame) -> None:

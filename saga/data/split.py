@@ -1,12 +1,13 @@
 """The person split: persons for training, validation, calibration and tests, or folds.
 
 The part of a person is a hash of the register's name and the person's id. It does not change when
-persons or years are added, and all years of a person are in one part.
+persons or years are added, and all years of a person are in one part. Where a panel has families,
+the family takes the place of the person, so that no test person has a relative in training.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from saga.data.panel import Panel
 from saga.errors import UsageError
 from saga.keyed_random import uniform_each
+from saga.schema import FAMILY
 
 Part = Literal["train", "validation", "calibration", "test"]
 Shares = Mapping[Part, float]
@@ -23,27 +25,40 @@ FOLDS_SCHEME = "folds"  # in split.json: all persons except the test persons are
 
 
 def assign_parts(
-    panel_id: str, person_ids: Iterable[str], shares: Shares = SPLIT_SHARES
+    panel_id: str, units: Iterable[str], shares: Shares = SPLIT_SHARES
 ) -> NDArray[np.str_]:
-    """The part of each person by `shares`, shape (n,)."""
+    """The part of each unit (`units_of`) by `shares`, shape (n,)."""
     upper = np.round(np.cumsum(list(shares.values())), 12)
-    position = uniform_each(map(str, person_ids), "split", panel_id)
+    position = uniform_each(map(str, units), "split", panel_id)
     return np.array(list(shares))[np.searchsorted(upper, position, side="right")]
 
 
+def units_of(panel: Panel, persons: Sequence[str] | None = None) -> list[str]:
+    """The unit that is split, for each of `persons` (default: all, sorted): family or person.
+
+    A person without a known family is a unit.
+    """
+    ids = panel.persons() if persons is None else list(persons)
+    if FAMILY.name not in panel.frame.columns:
+        return ids
+    known = panel.frame.select("person_id", FAMILY.name).drop_nulls().unique("person_id")
+    family = dict(known.iter_rows())
+    return [family.get(person, person) for person in ids]
+
+
 def persons_of(panel: Panel, part: Part, shares: Shares = SPLIT_SHARES) -> list[str]:
-    """The panel's persons of one part, sorted."""
+    """The panel's persons of one part, sorted; families are not divided."""
     persons = panel.persons()
-    parts = assign_parts(panel.meta.panel_id, persons, shares)
+    parts = assign_parts(panel.meta.panel_id, units_of(panel, persons), shares)
     return [person for person, assigned in zip(persons, parts, strict=True) if assigned == part]
 
 
-def assign_folds(panel_id: str, person_ids: Iterable[str], n_folds: int) -> NDArray[np.int64]:
-    """The fold of each person, 0 to `n_folds` - 1, shape (n,).
+def assign_folds(panel_id: str, units: Iterable[str], n_folds: int) -> NDArray[np.int64]:
+    """The fold of each unit (`units_of`), 0 to `n_folds` - 1, shape (n,).
 
     Test persons have a fold too; they are left out by their part.
     """
-    position = uniform_each(map(str, person_ids), "fold", panel_id)
+    position = uniform_each(map(str, units), "fold", panel_id)
     return (position * n_folds).astype(np.int64)
 
 

@@ -23,6 +23,7 @@ from evaluation.baselines.origin_states import (
 from evaluation.baselines.recent_years import locate_rows
 from saga.data.origins import Origins, last_year
 from saga.data.panel import Panel
+from saga.data.split import units_of
 from saga.errors import InputError, Problem
 from saga.keyed_random import uniform_each, uniforms
 from saga.paths import Paths
@@ -131,8 +132,8 @@ class DeepAR:
         self.bins = Bins.of(np.log(positive["earnings"].to_numpy()) - level)
         deaths = careers["exit_year"].to_numpy(allow_copy=True)
         windows = self._windows(panel, ends, self.context + LAGS, deaths=deaths)
-        persons = careers["person_id"].to_list()
-        uniform = uniform_each(persons, self.name, panel.meta.panel_id, seed, "held")
+        units = units_of(panel, careers["person_id"].to_list())
+        uniform = uniform_each(units, self.name, panel.meta.panel_id, seed, "held")
         is_held_out = uniform < HELD_OUT
         self.model = self._network(seed)
         self._train(windows.take(~is_held_out), windows.take(is_held_out), seed)

@@ -17,7 +17,7 @@ import numpy as np
 from evaluation.baselines.origin_states import identities, no_history_error
 from saga.data.origins import Origins, history
 from saga.data.panel import Panel
-from saga.data.split import SPLIT_SHARES
+from saga.data.split import SPLIT_SHARES, units_of
 from saga.files.atomic import digest_json
 from saga.forecaster import Forecaster
 from saga.keyed_random import uniform_each
@@ -51,7 +51,7 @@ class TrainedNetwork:
         validation_share = SPLIT_SHARES["validation"] / (
             SPLIT_SHARES["train"] + SPLIT_SHARES["validation"]
         )
-        uniform = uniform_each(persons, self.name, "validation", panel.meta.panel_id)
+        uniform = uniform_each(units_of(panel), self.name, "validation", panel.meta.panel_id)
         stopping = [p for p, u in zip(persons, uniform, strict=True) if u < validation_share]
         with TemporaryDirectory(prefix=f"saga-{self.name}-") as folder:
             bundle = train(

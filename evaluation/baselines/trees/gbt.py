@@ -27,6 +27,7 @@ from evaluation.baselines.trees.horizon_trees import (
 )
 from saga.data.origins import Origins, draw_origins, eligible_origins, last_year, realised_earnings
 from saga.data.panel import Panel
+from saga.data.split import units_of
 from saga.keyed_random import uniform_each, uniforms
 from saga.paths import Paths
 from saga.schema import MAX_AGE
@@ -80,7 +81,7 @@ class BoostedTrees:
         Raises InputError if no horizon has enough outcomes (FEWEST).
         """
         persons = panel.persons()
-        uniform = uniform_each(persons, "gbt", panel.meta.panel_id, seed, "held")
+        uniform = uniform_each(units_of(panel), "gbt", panel.meta.panel_id, seed, "held")
         held_out = {person for person, u in zip(persons, uniform, strict=True) if u < HELD_OUT}
         self.window = Window(panel)
         examples = self._examples(panel, held_out, seed)

@@ -10,6 +10,7 @@ from scipy import stats
 from evaluation.scoring.comparison import (
     BOTH,
     COMPARED,
+    FAMILY,
     PERSON,
     SCHEMA,
     YEAR,
@@ -21,6 +22,7 @@ from evaluation.scoring.comparison import (
     verdict_lines,
 )
 from evaluation.scoring.gap import BOUND
+from evaluation.scoring.metrics import CLUSTER, METRICS, metrics_table
 
 RUNS = 1500
 
@@ -51,6 +53,89 @@ def test_clusters_of_equal_size_give_the_t_test_of_their_means() -> None:
     assert (result["t"], result["p"], result["clusters"]) == pytest.approx(
         (oracle.statistic, oracle.pvalue, 12)
     )
+
+
+def test_errors_by_family_equal_the_cluster_robust_formula_of_the_regression_on_a_constant() -> (
+    None
+):
+    """Liang and Zeger (1986): (X'X)^-1 (sum over families of X_f' e_f e_f' X_f) (X'X)^-1."""
+    rng = np.random.default_rng(5)
+    family = rng.integers(0, 30, 200)
+    d = rng.normal(0.1, 1, 30)[family] + rng.normal(0, 0.5, 200)
+    x = np.ones((200, 1))
+    e = d - d.mean()
+    bread = np.linalg.inv(x.T @ x)
+    meat = sum(
+        np.outer(x[family == f].T @ e[family == f], x[family == f].T @ e[family == f])
+        for f in range(30)
+    )
+    families = len(np.unique(family))
+    robust = np.sqrt((bread @ meat @ bread)[0, 0] * families / (families - 1))
+    result = clustered_test(d, family)
+    assert result is not None
+    assert (result["se"], result["df"]) == pytest.approx((robust, families - 1))
+
+
+def _family_scores(
+    rng: np.random.Generator, families: int = 40, size: int = 5
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Scores of two equal models whose differences relatives share, and groups with families."""
+    n = families * size
+    ids = [f"{i:03d}" for i in range(n)]
+    shared = np.repeat(rng.normal(0, 1, families), size)
+    score = {"saga": rng.normal(5, 1, n), "rival": np.zeros(n)}
+    score["rival"] = score["saga"] + shared + rng.normal(0, 0.5, n)
+    parts = [
+        pl.DataFrame(
+            {
+                "model": [model] * n,
+                "setting": ["in-time"] * n,
+                "draw": pl.Series([None] * n, dtype=pl.Int32),
+                "person_id": ids,
+                "horizon": pl.Series([1] * n, dtype=pl.Int32),
+                "p_zero": pl.Series([0.0] * n, dtype=pl.Float32),
+                **{name: values if name == "crps_log" else None for name in METRICS},
+            },
+            schema_overrides=dict.fromkeys(METRICS, pl.Float64),
+        )
+        for model, values in score.items()
+    ]
+    groups = pl.DataFrame(
+        {
+            "setting": ["in-time"] * n,
+            "person_id": ids,
+            "year": [2000] * n,
+            CLUSTER: [f"f{i // size}" for i in range(n)],
+        }
+    )
+    return pl.concat(parts), groups
+
+
+def test_tests_by_family_keep_the_size_and_those_by_person_reject_too_often() -> None:
+    rng = np.random.default_rng(6)
+    by_family, by_person = [], []
+    for _ in range(150):
+        scores, groups = _family_scores(rng)
+        for p_values, given in ((by_family, groups), (by_person, groups.drop(CLUSTER))):
+            table = compare_models(scores.lazy(), given).filter(metric="crps_log", group="all")
+            p_values.append(table["p"].to_list()[0])
+    assert _inside(np.array(by_family) < 0.05, 0.05)
+    assert np.mean(np.array(by_person) < 0.05) > 0.2  # four relatives are no further evidence
+
+
+def test_with_families_the_tests_say_so_and_count_persons_and_families() -> None:
+    scores, groups = _family_scores(np.random.default_rng(7))
+    row = compare_models(scores.lazy(), groups).filter(metric="crps_log", group="all")
+    assert row.select("test", "n", "clusters", "df").row(0) == (FAMILY, 200, 40, 39)
+    metrics = metrics_table(scores.lazy(), groups.drop("year"), [1])
+    means = metrics.filter(metric="crps_log", model="rival", group="all")
+    values = scores.filter(model="rival")["crps_log"].to_numpy()
+    sums = (values - values.mean()).reshape(40, 5).sum(axis=1)
+    assert means["n"].to_list() == [200]
+    assert means["se"].to_list() == pytest.approx([np.sqrt((sums**2).sum() * 40 / 39) / 200])
+    alone = metrics_table(scores.lazy(), groups.drop("year", CLUSTER), [1])
+    by_person = alone.filter(metric="crps_log", model="rival", group="all")["se"].to_list()[0]
+    assert by_person < 0.8 * means["se"].to_list()[0]
 
 
 def test_two_way_errors_equal_the_formula_written_out() -> None:

@@ -1,0 +1,74 @@
+"""The bundle of one fold: trained and calibrated on the persons outside the fold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
+from saga.bundle import Bundle
+from saga.data.panel import Panel
+from saga.data.split import Shares
+from saga.files.atomic import digest_json
+from saga.files.bundle_folder import MANIFEST
+from saga.requests import RolloutName
+from training.fit import train
+from training.harness import RunOptions
+from training.train_config import TrainConfig, load_config
+
+# Shares of the persons outside a fold; the test persons are those of the fold.
+SHARES: Shares = {"train": 0.8, "validation": 0.1, "calibration": 0.1, "test": 0.0}
+
+
+@dataclass(frozen=True)
+class FoldTraining:
+    """How the bundle of every fold is trained and calibrated.
+
+    Args:
+        config: a training configuration, its built-in name or its file.
+        rollout: how paths are simulated; None: as in calibration by default.
+        command: the command line, for the model card.
+    """
+
+    config: str | Path | TrainConfig = "small"
+    rollout: RolloutName | None = None
+    command: str = ""
+
+    def settings(self) -> Mapping[str, Any]:
+        """What the bundle depends on, besides persons, seed and last year."""
+        config = self.config if isinstance(self.config, TrainConfig) else load_config(self.config)
+        return {
+            "config": config.as_dict(),
+            "rollout": self.rollout,
+            "shares": list(SHARES.values()),
+        }
+
+    def bundle(
+        self, panel: Panel, folder: Path, *, fold: int, seed: int, until: int | None
+    ) -> Bundle:
+        """The calibrated bundle of `panel`, the persons outside the fold, in `folder`.
+
+        A finished bundle of the same persons and settings is reused, and an interrupted training is
+        continued.
+        """
+        inputs = [self.settings(), panel.digest, seed, until]
+        path = folder / f"without-fold-{fold}-{digest_json(inputs)[:12]}"
+        if not (path / MANIFEST).is_file():
+            started = (path.with_name(path.name + ".run") / "last.ckpt").is_file()
+            folder.mkdir(parents=True, exist_ok=True)
+            train(
+                panel,
+                path,
+                config=self.config,
+                seed=seed,
+                until=until,
+                shares=SHARES,
+                run=RunOptions(resume=started, command=self.command, progress=False),
+            )
+        trained = Bundle.load(path)
+        if "calibration" in trained.metrics:
+            return trained
+        options = CalibrationOptions(seed=seed, rollout=self.rollout, until=until)
+        return calibrate_bundle(path, panel, options, command=self.command)
