@@ -23,6 +23,8 @@ from saga.schema import CATEGORICAL, CONTINUOUS, MONEY
 Array = NDArray[Any]
 YEARS = 10  # calendar years of the window, the last is the origin
 RECENT = 5  # last years over which columns other than earnings are averaged
+LEAST_MEAN = 1e-3  # smallest mean of relative amounts in logs
+KNOWN = 5  # last known earnings of a real panel, whatever the years between them
 SHORTEST = 1 / 52  # smallest employment, in years, from which the pay of a full year is computed
 
 
@@ -30,9 +32,10 @@ class Window:
     """Features of a person's records up to an origin, defined by a panel of persons.
 
     Money is relative to the median earnings of its year, so that features mean the same in every
-    year. The panel's own columns are features, too, and the calendar year unless the register is
-    simulated: realised macro after an origin is one draw there, which no forecaster may know.
-    Unknown values are NaN.
+    year. The panel's own columns are features, too. Unknown values are NaN. A simulated register
+    has no gaps between interviews, and realised macro after an origin is one draw there, which no
+    forecaster may know: the last known earnings with the gaps between them, and the calendar year,
+    are features of other panels only.
 
     Args:
         panel: the persons whose columns, codes and medians define the features.
@@ -62,7 +65,7 @@ class Window:
         self.categorical = list(self.codes)
         self.names = [
             "age",
-            *(() if panel.meta.simulated else ("year",)),
+            *(() if panel.meta.simulated else ("year", *_KNOWN, *_AMOUNTS)),
             *(f"{kind}_{lag}" for kind in ("level", "zero") for lag in range(YEARS)),
             *(*SUMMARIES, *self.pay, *self.others),
             *(f"{name}{suffix}" for suffix in ("_1", "_recent") for name in self.others),
@@ -86,6 +89,8 @@ class Window:
             for lag in range(YEARS)
         }
         columns |= _window_summaries(relative)
+        if "known_0" in self.names:
+            columns |= _last_known(rows, row_values, last)
         columns |= self._lifelong(running, last, year, age)
         for name in self.others:
             values = rows[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
@@ -179,6 +184,40 @@ _LIFELONG = (
     "since_positive",
 )
 SUMMARIES = (*_WINDOW, *_LIFELONG)
+_KNOWN = tuple(f"{kind}_{k}" for kind in ("known", "known_gap") for k in range(KNOWN))
+_AMOUNTS = ("mean_amount", "zero_share")
+
+
+def _last_known(rows: pl.DataFrame, values: dict[str, Array], last: Array) -> dict[str, Array]:
+    """The last KNOWN levels and the years before each of them, and two means over all years.
+
+    `known_gap_0` is the time from the last known year to the last row. `mean_amount` is the log of
+    mean earnings relative to the medians of their years.
+    """
+    known = np.flatnonzero(np.isfinite(values["earnings"]))
+    person = rows["person_id"].rle_id().to_numpy()
+    year = rows["year"].to_numpy().astype(np.float64)
+    newest = np.searchsorted(known, last, side="right") - 1
+    columns: dict[str, Array] = {}
+    later = year[last]
+    for k in range(KNOWN):
+        row = known[np.maximum(newest - k, 0)] if len(known) else np.zeros_like(last)
+        exists = (newest >= k) & (person[row] == person[last])
+        columns[f"known_{k}"] = np.where(exists, values["relative"][row], np.nan)
+        columns[f"known_gap_{k}"] = np.where(exists, later - year[row], np.nan)
+        later = year[row]
+    sums = pl.DataFrame(
+        {
+            "person": person,
+            "amount": np.nan_to_num(values["earnings"] / values["median"]),
+            "zero": (values["earnings"] == 0).astype(np.float64),
+            "known": np.isfinite(values["earnings"]).astype(np.float64),
+        }
+    ).select(pl.col("amount", "zero", "known").cum_sum().over("person"))[last]
+    n = np.maximum(sums["known"].to_numpy(), 1)
+    columns["mean_amount"] = np.log(np.maximum(sums["amount"].to_numpy() / n, LEAST_MEAN))
+    columns["zero_share"] = sums["zero"].to_numpy() / n
+    return columns
 
 
 def _window_summaries(relative: Array) -> dict[str, Array]:

@@ -29,6 +29,7 @@ from saga.files.tables import read_provenance
 from saga.model import ModelConfig
 from saga.paths import Paths
 from saga.schema import FAMILY
+from training import fit as training_fit
 from training.train_config import TrainConfig
 
 Make = Callable[..., Panel]
@@ -128,7 +129,7 @@ def test_pooled_scores_are_those_of_one_forecaster_that_learns_nothing(
     scores = pl.read_parquet(tmp_path / "scores/*.parquet").filter(horizon=5)["crps_log"]
     row = table.filter(metric="crps_log", group="all", horizon=5).row(0, named=True)
     assert row["value"] == pytest.approx(scores.cast(pl.Float64).mean())
-    error = scores.cast(pl.Float64).std() / np.sqrt(len(scores))  # type: ignore[operator]
+    error = scores.cast(pl.Float64).std() / np.sqrt(len(scores))
     assert row["se"] == pytest.approx(error)
 
 
@@ -157,15 +158,13 @@ def test_bundles_are_trained_and_calibrated_without_the_persons_of_their_fold(
     relatives: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained: list[set[str]] = []
-    import evaluation.fold_training as module
-
-    train = module.train
+    train = training_fit.train
 
     def spy(panel: Panel, *args: object, **kwargs: object) -> object:
         trained.append(set(panel.persons()))
         return train(panel, *args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module, "train", spy)
+    monkeypatch.setattr("evaluation.fold_training.train", spy)
     options = FoldOptions(2, FoldTraining(TOY), ("carry",))
     few = ContestOptions(horizons=(1, 5), n_paths=20, n_persons=90)
     table = evaluate_folds(relatives, tmp_path, few, options)

@@ -113,7 +113,8 @@ def _family_scores(
 
 def test_tests_by_family_keep_the_size_and_those_by_person_reject_too_often() -> None:
     rng = np.random.default_rng(6)
-    by_family, by_person = [], []
+    by_family: list[float] = []
+    by_person: list[float] = []
     for _ in range(150):
         scores, groups = _family_scores(rng)
         for p_values, given in ((by_family, groups), (by_person, groups.drop(CLUSTER))):

@@ -329,6 +329,57 @@ def test_features_agree_with_the_records() -> None:
     assert "spouse_earnings" not in window.names
 
 
+def test_last_known_earnings_do_not_depend_on_years_without_a_record() -> None:
+    """A person interviewed every year and one interviewed every second year, by hand."""
+    yearly, second = [10.0, 20.0, 0.0, 40.0, 80.0, 160.0], [10.0, None, 20.0, 40.0]
+    frame = pl.DataFrame(
+        {
+            "person_id": ["a"] * 6 + ["b"] * 4,
+            "year": [*range(2000, 2006), 2000, 2002, 2004, 2006],
+            "birth_year": [1970] * 10,
+            "earnings": [*yearly, *second],
+        }
+    )
+    window = Window(Panel.of(frame, PanelMeta("two", floor=1.0)))
+    panel = Panel.of(frame, PanelMeta("two", floor=1.0))
+    origins = Origins(np.array(["a", "b", "b"]), np.array([2004, 2006, 2002]))
+    a, b, early = (
+        dict(zip(window.names, row, strict=True))
+        for row in window.features(panel, origins).astype(np.float64)
+    )
+    level = {year: float(window.reference.level(np.array(year))) for year in range(2000, 2007)}
+
+    def known(row: dict[str, float]) -> list[float]:
+        return [row[f"known_{k}"] for k in range(5)]
+
+    def gaps(row: dict[str, float]) -> list[float]:
+        return [row[f"known_gap_{k}"] for k in range(5)]
+
+    by_hand = [
+        np.log(max(y, 1.0) / level[2000 + t]) for t, y in reversed(list(enumerate(yearly[:5])))
+    ]
+    assert known(a) == pytest.approx(by_hand, abs=1e-5)
+    assert gaps(a) == [0, 1, 1, 1, 1]
+    of_b = [np.log(40 / level[2006]), np.log(20 / level[2004]), np.log(10 / level[2000])]
+    assert known(b)[:3] == pytest.approx(of_b, abs=1e-5)
+    assert gaps(b)[:3] == [0, 2, 4]
+    assert np.isnan([*known(b)[3:], *gaps(b)[3:]]).all()
+    assert (gaps(early)[0], early["zero_share"]) == (2, 0)  # the row of 2002 has no earnings
+    assert a["zero_share"] == pytest.approx(0.2)
+    shares = [y / level[2000 + t] for t, y in enumerate(yearly[:5])]
+    assert a["mean_amount"] == pytest.approx(np.log(np.mean(shares)), abs=1e-5)
+
+
+def test_a_simulated_register_has_the_features_of_calendar_years_only() -> None:
+    panel = employment(20, 0)
+    simulated = replace(panel, meta=replace(panel.meta, simulated=True))
+    further = set(Window(panel).names) - set(Window(simulated).names)
+    assert further == {
+        *("year", "mean_amount", "zero_share"),
+        *(f"{kind}_{k}" for kind in ("known", "known_gap") for k in range(5)),
+    }
+
+
 def test_too_few_outcomes_are_refused() -> None:
     with pytest.raises(InputError, match="nothing to learn"):
         quick().fit(employment(8, 0), seed=0)
