@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import torch
 
-from evaluation.protocol import Baseline
+from evaluation.protocol import Baseline, HasMarginals
 from evaluation.scoring.gap import BOUND
 from evaluation.scoring.year_forecasts import YearForecasts
 from saga.data.origins import Origins
@@ -115,7 +115,7 @@ class BundleContestant:
 
 @dataclass(frozen=True)
 class BaselineContestant(SampledContestant):
-    """A fitted baseline."""
+    """A fitted baseline; single years are scored by its distributions if it has some."""
 
     baseline: Baseline
 
@@ -124,19 +124,33 @@ class BaselineContestant(SampledContestant):
         """The baseline's row in the tables."""
         return self.baseline.name
 
+    def forecasts(
+        self, past: Panel, origins: Origins, *, horizons: Sequence[int], n_paths: int, seed: int
+    ) -> Iterator[YearForecasts]:
+        """Blocks of at most 256 persons."""
+        if not isinstance(self.baseline, HasMarginals):
+            yield from super().forecasts(
+                past, origins, horizons=horizons, n_paths=n_paths, seed=seed
+            )
+            return
+        for records, in_block in _blocks(past, origins):
+            marginals = self.baseline.marginals(records, in_block)
+            yield YearForecasts.of_marginals(marginals.at_horizons(horizons))
+
     def paths(
         self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Iterator[Paths]:
         """Blocks of at most 256 persons."""
-        for start in range(0, len(origins), BLOCK):
-            in_block = origins.take(slice(start, start + BLOCK))
+        for records, in_block in _blocks(past, origins):
             yield self.baseline.simulate(
-                past.only(in_block.person_id.tolist()),
-                in_block,
-                to_horizon=to_horizon,
-                n_paths=n_paths,
-                seed=seed,
+                records, in_block, to_horizon=to_horizon, n_paths=n_paths, seed=seed
             )
+
+
+def _blocks(past: Panel, origins: Origins) -> Iterator[tuple[Panel, Origins]]:
+    for start in range(0, len(origins), BLOCK):
+        in_block = origins.take(slice(start, start + BLOCK))
+        yield past.only(in_block.person_id.tolist()), in_block
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import polars as pl
 
 from saga.data.origins import Origins
 from saga.data.panel import Panel
+from saga.distributions import Marginals
 from saga.paths import Paths
 
 
@@ -43,6 +44,15 @@ class Baseline(Protocol):
         panel's price year, NaN beyond age 64. A person's numbers depend on the seed, the person's
         id, record and origin alone, not on the other persons.
         """
+        ...
+
+
+@runtime_checkable
+class HasMarginals(Protocol):
+    """A baseline that knows the distribution of each year, so that no samples are needed."""
+
+    def marginals(self, history: Panel, origins: Origins) -> Marginals:
+        """Distributions (n, 30), in the order of `origins`; arguments as in `simulate`."""
         ...
 
 

@@ -46,6 +46,12 @@ class YearForecasts:
         sets = nominal_sets(marginals, COVERAGE, samples.shape[-1])
         return cls(person_id, marginals, *sets, samples)
 
+    @classmethod
+    def of_marginals(cls, marginals: Marginals) -> Self:
+        """Forecasts of a contestant without a calibration that gives distributions."""
+        sets = nominal_sets(marginals, COVERAGE)
+        return cls(marginals.person_id, marginals, *sets)
+
     def __len__(self) -> int:
         return len(self.person_id)
 

@@ -8,9 +8,10 @@ results show what attention contributes.
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from evaluation.baselines.origin_states import identities, no_history_error
 from saga.data.origins import Origins, history
 from saga.data.panel import Panel
 from saga.data.split import SPLIT_SHARES, units_of
+from saga.distributions import Marginals
 from saga.files.atomic import digest_json
 from saga.forecaster import Forecaster
 from saga.keyed_random import uniform_each
@@ -31,7 +33,7 @@ from training.train_config import TrainConfig, load_config
 class TrainedNetwork:
     """A network of a training configuration (`training/configs`), with its training budget."""
 
-    version = 1  # raise it when its numbers or `training` may change (see `evaluation.cache`)
+    version = 2  # raise it when its numbers or `training` may change (see `evaluation.cache`)
 
     def __init__(self, name: str, config: str | TrainConfig) -> None:
         self.name = name
@@ -54,7 +56,7 @@ class TrainedNetwork:
         uniform = uniform_each(units_of(panel), self.name, "validation", panel.meta.panel_id)
         stopping = [p for p, u in zip(persons, uniform, strict=True) if u < validation_share]
         with TemporaryDirectory(prefix=f"saga-{self.name}-") as folder:
-            bundle = train(
+            self.bundle = train(
                 panel,
                 Path(folder) / self.name,
                 config=self.config,
@@ -62,8 +64,26 @@ class TrainedNetwork:
                 validation=stopping,
                 run=RunOptions(progress=False),
             )
-        self.forecaster = Forecaster(bundle)
         return self
+
+    @cached_property
+    def forecaster(self) -> Forecaster:
+        """The forecaster of the trained bundle."""
+        return Forecaster(self.bundle)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the forecaster, so that a stored fit is small."""
+        return {name: value for name, value in vars(self).items() if name != "forecaster"}
+
+    def marginals(self, history: Panel, origins: Origins) -> Marginals:
+        """Distributions (n, 30) by the direct forecast, in the order of `origins`.
+
+        Raises InputError if a person has no record in the origin year.
+        """
+        past = _history_until_origin(history, origins)
+        blocks = self.forecaster.marginals(past, recalibrate=False)
+        marginals = Marginals.joined(list(blocks))
+        return marginals.take(np.searchsorted(marginals.person_id, origins.person_id))
 
     def simulate(
         self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int

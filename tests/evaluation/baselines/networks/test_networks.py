@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 
 from evaluation.baselines import LSTM, FeedForward
@@ -48,3 +50,19 @@ def test_a_stored_score_belongs_to_its_configuration() -> None:
     )
     assert (lstm.name, FeedForward().name) == ("lstm", "ff")
     assert FeedForward().config.model.backbone == "feedforward"
+
+
+def test_a_stored_fit_gives_the_same_distributions(random_walk: Callable[..., Panel]) -> None:
+    panel = random_walk(300)
+    fitted = FeedForward(BRIEF).fit(panel, seed=0)
+    rows = panel.frame.filter(pl.col("year") - pl.col("birth_year") < 60)
+    last = rows.group_by("person_id", maintain_order=True).agg(pl.col("year").last())
+    persons = last["person_id"].to_numpy().astype(str)
+    origins = Origins(persons[::-1].copy(), last["year"].to_numpy()[::-1].copy())
+    marginals = fitted.marginals(panel, origins)
+    assert marginals.person_id.tolist() == origins.person_id.tolist()
+    stored = pickle.loads(pickle.dumps(fitted)).marginals(panel, origins)
+    np.testing.assert_array_equal(stored.cdf, marginals.cdf)
+    # A person's numbers do not depend on the others.
+    alone = fitted.marginals(panel, origins.take(slice(7, 8)))
+    np.testing.assert_array_equal(alone.cdf[0], marginals.cdf[7])
