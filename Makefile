@@ -10,7 +10,7 @@ BENCH ?= rollout marginals register throughput
 BIN := .venv/bin
 SETUP := .venv/.setup-done
 
-.PHONY: setup run test lint bench test-containers test-service bundle lock
+.PHONY: setup run test lint bench test-containers test-service bundle prior lock
 
 setup: $(SETUP)
 
@@ -56,6 +56,12 @@ bundle: setup
 	$(BIN)/saga evaluate $(BUILD)/small --panel $(BUILD)/register --baselines carry,groupq,clairvoyant --out $(BUILD)/evaluation
 	$(BIN)/saga bundle verify $(BUILD)/small
 	rm -rf bundles/small && mv $(BUILD)/small bundles/small
+
+# The start for training on any panel: a network trained on simulated economies, under an hour on one core.
+prior: setup
+	$(BIN)/python -m training.pretraining --out build/prior --seed $(SEED)
+	$(BIN)/saga bundle verify build/prior
+	rm -rf bundles/prior && mv build/prior bundles/prior
 
 # Pins what a clean environment resolves to today (torch without its local version, so any build of it satisfies the pin).
 lock:

@@ -1,0 +1,1 @@
+"""Simulated economies, from whose panels the shipped prior is trained."""

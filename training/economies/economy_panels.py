@@ -1,0 +1,45 @@
+"""Panels of random economies: one number, one economy, one panel."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from saga import schema
+from saga.data.panel import SIMULATED_ID, Panel, PanelMeta
+from training.economies.observation import Observation
+from training.economies.random_draws import ParameterDraws, random_stream
+from training.economies.register_economy import RegisterEconomy
+from training.economies.textbook_economy import TextbookEconomy
+
+POOL_ECONOMIES = 96
+REGISTER_PERSONS = 4  # times the persons of another economy
+
+
+def draw_panel(seed: int, number: int, persons: int) -> Panel:
+    """The panel of economy `number`; it depends on (seed, number, persons) alone.
+
+    One of `POOL_ECONOMIES` economies is a register, which takes far longer per person. Persons
+    without any record are left out, so a panel can have fewer than `persons`.
+    """
+    draws = ParameterDraws(random_stream("economy", seed, number))
+    observation = Observation.draw(draws)
+    if number % POOL_ECONOMIES == 0:
+        economy = RegisterEconomy.draw(draws)
+        frame = economy.simulate(REGISTER_PERSONS * persons, observation.first_year)
+    else:
+        textbook = TextbookEconomy.draw(draws)
+        frame = textbook.simulate(persons, observation.first_year, draws)
+    frame = observation.observe(frame, draws.rng)
+    columns = schema.polars_schema()
+    complete = frame.select(
+        pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None, dtype).alias(name)
+        for name, dtype in columns.items()
+    )
+    meta = PanelMeta(
+        panel_id=f"{SIMULATED_ID}economy-{seed}-{number}",
+        currency="units",
+        floor=None,
+        macro=None,
+        simulated=True,
+    )
+    return Panel(complete, meta)
