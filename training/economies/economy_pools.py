@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -75,7 +76,7 @@ def concatenate(parts: Sequence[Sequences]) -> Sequences:
     """The records of all parts, whose inputs have the same meaning; units are those of each."""
     starts = np.cumsum([0, *(len(part.year) for part in parts)])
     offsets = [part.offsets[:-1] + start for part, start in zip(parts, starts, strict=False)]
-    joined = {
+    joined: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in parts])
         for name in (*_OF_PERSONS, *_OF_ROWS)
     }

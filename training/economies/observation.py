@@ -92,6 +92,8 @@ class Observation:
         age = pl.col("year") - pl.col("birth_year")
         in_years = pl.col("year").is_between(self.first_year, LAST_YEAR)
         frame = frame.filter(in_years & age.is_between(*self.ages))
+        if frame.is_empty():  # cohorts that are too young or too old for the ages of the panel
+            return frame
         person = frame["person_id"].rle_id().to_numpy().astype(np.int64)
         year = frame["year"].to_numpy().astype(np.int64)
         earnings = frame["earnings"].to_numpy().astype(np.float64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
@@ -48,15 +48,16 @@ class RegisterEconomy:
         """Parameters of a random economy."""
         rng, standard = draws.rng, Parameters()
         factors = np.exp(_SPREAD * rng.standard_normal(len(VARIED) + 2))
-        varied: dict[str, float] = {
-            name: getattr(standard.careers, name) * float(factor)
-            for name, factor in zip(VARIED, factors, strict=False)
+        varied: dict[str, Any] = {
+            name: getattr(standard.careers, name) * float(multiplier)
+            for name, multiplier in zip(VARIED, factors, strict=False)
         }
-        ability = tuple(float(factors[-2]) * sd for sd in standard.careers.ability_sd)
+        men, women = standard.careers.ability_sd
+        factor = float(factors[-2])
         careers = replace(
             standard.careers,
             **varied,
-            ability_sd=ability,
+            ability_sd=(factor * men, factor * women),
             persistence=1.0 - draws.log_uniform(0.005, 0.15),
         )
         losses = replace(standard.economy, loss_scale=standard.economy.loss_scale * factors[-1])

@@ -129,9 +129,9 @@ def test_a_nonlinear_process_without_its_nonlinear_parts_is_an_ar1() -> None:
     linear = replace(NONLINEAR, slope=0.0, curvature=0.0, skewness=0.0, tail=1.0)
     for z, shock in [(-0.5, 2.0), (0.3, -1.0)]:
         assert persistence(linear, z, shock) == pytest.approx(linear.rho, abs=1e-6)
-    z = linear.step(np.full(N, 0.4), stream("ar1").standard_normal(N))
-    assert z.mean() == pytest.approx(0.95 * 0.4, abs=4 * 0.15 / np.sqrt(N))
-    assert z.std() == pytest.approx(0.15, rel=4 / np.sqrt(2 * N))
+    following = linear.step(np.full(N, 0.4), stream("ar1").standard_normal(N))
+    assert following.mean() == pytest.approx(0.95 * 0.4, abs=4 * 0.15 / np.sqrt(N))
+    assert following.std() == pytest.approx(0.15, rel=4 / np.sqrt(2 * N))
 
 
 def test_the_next_value_of_a_nonlinear_process_increases_with_the_shock() -> None:
@@ -151,11 +151,11 @@ def test_gkos_wages_and_shares_of_the_year_multiply_to_its_earnings() -> None:
     assert share.max() == 1.0
     # About 27 % of the years of US men are without earnings in this process.
     assert (share == 0).mean() == pytest.approx(0.27, abs=0.02)
-    z = process.sd_alpha**2 + process.rho**2 * process.sd_z0**2 + process.eta.variance
-    t = process.time(25)
-    z += (process.sd_beta * t) ** 2 + process.eps.variance
-    z += 2 * process.correlation * process.sd_alpha * process.sd_beta * t
-    assert logs[:, 0].var() == pytest.approx(z, rel=0.05)
+    t = float(process.time(25))
+    effects = process.sd_alpha**2 + (process.sd_beta * t) ** 2
+    effects += 2 * process.correlation * process.sd_alpha * process.sd_beta * t
+    shocks = process.rho**2 * process.sd_z0**2 + process.eta.variance + process.eps.variance
+    assert logs[:, 0].var() == pytest.approx(effects + shocks, rel=0.05)
 
 
 def test_held_wages_change_at_the_given_rate() -> None:
