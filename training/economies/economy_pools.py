@@ -22,6 +22,7 @@ _OF_PERSONS = ("person_id", "birth_year", "dead_year")  # fields of `Sequences`
 _OF_ROWS = ("year", "state", "z", "other", "codes")
 PANEL_ID = f"{SIMULATED_ID}economies"
 VALIDATION = -1  # number of the pool of validation persons
+_LEAST_SCALE = 0.02  # logs; without differences between persons there are no units
 _TYPICAL = 100_000.0  # amount at the level of an economy in the panel of `fit_reference`
 
 
@@ -32,15 +33,17 @@ class Economies:
     Attributes:
         seed: seed of the economies.
         persons: persons of an economy.
+        pool_size: economies of a pool.
     """
 
     seed: int
     persons: int
+    pool_size: int = POOL_ECONOMIES
 
     def panels(self, pool: int) -> list[Panel]:
         """The panels of pool number `pool`; the pools have different economies."""
-        first = pool * POOL_ECONOMIES
-        numbers = range(first, first + POOL_ECONOMIES)
+        first = pool * self.pool_size
+        numbers = range(first, first + self.pool_size)
         return [draw_panel(self.seed, number, self.persons) for number in numbers]
 
     def reference(self, bins: int) -> Transforms:
@@ -55,20 +58,25 @@ class Economies:
                 fitted = Transforms.fit(panel, NO_CALENDAR, bins, scale_free=True)
             except InputError:
                 continue
-            relative.append(_relative_rows(panel, fitted))
+            if fitted.units.scale > _LEAST_SCALE:
+                relative.append(_relative_rows(panel, fitted))
         meta = replace(panel.meta, panel_id=PANEL_ID)
         joined = Panel(pl.concat(relative).sort("person_id", "year"), meta)
         return Transforms.fit(joined, NO_CALENDAR, bins, scale_free=True)
 
     def pool(self, number: int, reference: Transforms) -> Sequences:
-        """The records of a pool. Economies with too few positive earnings are left out."""
+        """The records of a pool.
+
+        Economies with too few positive earnings, or where all earn the same, are left out.
+        """
         parts = []
         for panel in self.panels(number):
             try:
                 fitted = Transforms.fit(panel, NO_CALENDAR, 0, like=reference)
             except InputError:
                 continue
-            parts.append(encode(panel, fitted, NO_CALENDAR))
+            if fitted.units.scale > _LEAST_SCALE:
+                parts.append(encode(panel, fitted, NO_CALENDAR))
         return concatenate(parts)
 
 

@@ -24,6 +24,7 @@ from training.economies.random_draws import Floats, ParameterDraws
 from training.economies.wage_adjustment import hold_wages
 
 WageProcess = LinearProcess | NonlinearProcess | GkosProcess
+_LARGEST_LOG = 8.0  # distance of log wages from their profile; heavy tails end there
 _LEAST_SHARE = 0.02  # of a year: who works less has no earnings
 
 
@@ -110,6 +111,7 @@ class TextbookEconomy:
         else:
             residual, share = self.wages.simulate(n, n_years, rng), np.ones((n, n_years))
         residual = residual * np.exp(self.unequal_education * (persons.education - 1.5))[:, None]
+        residual = np.clip(residual, -_LARGEST_LOG, _LARGEST_LOG)
         loss: Floats | float = 0.0
         if self.spells is not None:
             work: Work = self.spells.simulate(residual, persons.female, ages, rng)

@@ -16,6 +16,7 @@ from training.economies.random_draws import ParameterDraws, random_stream
 from training.economies.register_economy import VARIED, RegisterEconomy
 
 N_PANELS, PERSONS = 40, 150
+ECONOMIES = Economies(seed=3, persons=60, pool_size=20)
 
 
 @pytest.fixture(scope="module")
@@ -79,12 +80,12 @@ def test_a_register_is_one_of_the_economies() -> None:
 
 @pytest.fixture(scope="module")
 def reference() -> Transforms:
-    return Economies(3, 60).reference(32)
+    return ECONOMIES.reference(32)
 
 
 @pytest.fixture(scope="module")
 def pool(reference: Transforms) -> Sequences:
-    return Economies(3, 60).pool(0, reference)
+    return ECONOMIES.pool(0, reference)
 
 
 def test_a_pool_has_the_units_of_each_economy(reference: Transforms, pool: Sequences) -> None:
@@ -100,10 +101,9 @@ def test_a_pool_has_the_units_of_each_economy(reference: Transforms, pool: Seque
 
 
 def test_pools_reproduce_and_differ(reference: Transforms, pool: Sequences) -> None:
-    economies = Economies(3, 60)
-    again = economies.pool(0, reference)
+    again = ECONOMIES.pool(0, reference)
     assert (again.z == pool.z).all()
-    validation = economies.pool(VALIDATION, reference)
+    validation = ECONOMIES.pool(VALIDATION, reference)
     assert len(validation.z) != len(pool.z)
 
 
