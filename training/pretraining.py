@@ -25,7 +25,6 @@ from saga.files.bundle_folder import check_replaceable
 from saga.forecast_warnings import SIMULATED
 from saga.model import Saga
 from training.data import Batch, PanelData
-from training.economies.economy_panels import POOL_ECONOMIES
 from training.economies.economy_pools import NO_CALENDAR, PANEL_ID, VALIDATION, Economies, take
 from training.economies.observation import LAST_YEAR
 from training.fit import TrainReport, check_resumable, fit_best
@@ -38,18 +37,16 @@ POOL_EPOCHS = 2  # epochs for which a pool is used: drawing it takes a tenth of 
 class EconomyData(PanelData):
     """Persons of simulated economies; the pool changes every `POOL_EPOCHS` epochs."""
 
-    def __init__(
-        self, economies: Economies, reference: Transforms, settings: TrainConfig, seed: int
-    ) -> None:
+    def __init__(self, economies: Economies, reference: Transforms, settings: TrainConfig) -> None:
         self.economies, self.reference, self._pool = economies, reference, 0
         validation = economies.pool(VALIDATION, reference)
-        chosen = np.random.default_rng([seed, 3]).permutation(len(validation))
+        chosen = np.random.default_rng([economies.seed, 3]).permutation(len(validation))
         super().__init__(
             economies.pool(0, reference),
             take(validation, np.sort(chosen[: settings.validation_persons])),
             NO_CALENDAR,
             batch_persons=settings.batch_persons,
-            seed=seed,
+            seed=economies.seed,
             masking=settings.masking,
         )
 
@@ -63,10 +60,9 @@ class EconomyData(PanelData):
 
 def pretrain(
     out: Path,
+    economies: Economies,
     *,
     config: str | Path | TrainConfig = "prior",
-    persons: int = 400,
-    seed: int = 0,
     run: RunOptions | None = None,
 ) -> Bundle:
     """Train a network on simulated economies and write it as the bundle `out`.
@@ -76,9 +72,9 @@ def pretrain(
 
     Args:
         out: the bundle.
+        economies: the source of persons; its seed is also that of the initial weights, the batches
+            and the masks.
         config: a configuration, its built-in name or its file.
-        persons: persons of an economy.
-        seed: seed of the economies, the initial weights, the batches and the masks.
         run: how the run is started.
 
     Raises:
@@ -91,16 +87,15 @@ def pretrain(
     check_replaceable(out)
     folder = RunFolder(
         out.with_name(out.name + ".run"),
-        {"config": settings.as_dict(), "seed": seed, "persons": persons},
+        {"config": settings.as_dict(), "economies": asdict(economies)},
     )
     if run.resume:
         check_resumable(folder)
     else:
         folder.begin()
-    seed_run(seed)
-    economies = Economies(seed, persons)
+    seed_run(economies.seed)
     reference = economies.reference(settings.model.bins)
-    data = EconomyData(economies, reference, settings, seed)
+    data = EconomyData(economies, reference, settings)
     network = Saga(settings.model, reference)
     pool_steps = POOL_EPOCHS * (len(data.train) // settings.batch_persons)
     report = fit_best(network, data, settings, folder, run)
@@ -121,9 +116,9 @@ def pretrain(
         split={"panel_id": PANEL_ID, "scheme": "given", "shares": list(SPLIT_SHARES.values())},
         weights=dict(network.state_dict()),
         metrics={"training": asdict(report)},
-        card=_card(report, settings, n_pools * POOL_ECONOMIES, run.command),
+        card=_card(report, settings, n_pools * economies.pool_size, run.command),
     )
-    return write_bundle(out, contents, seed=seed, command=run.command)
+    return write_bundle(out, contents, seed=economies.seed, command=run.command)
 
 
 def _card(report: TrainReport, settings: TrainConfig, n_economies: int, command: str) -> str:
@@ -167,9 +162,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         progress=sys.stderr.isatty(),
     )
     try:
-        bundle = pretrain(
-            options.out, config=options.config, persons=options.persons, seed=options.seed, run=run
-        )
+        economies = Economies(options.seed, options.persons)
+        bundle = pretrain(options.out, economies, config=options.config, run=run)
     except SagaError as error:
         sys.stderr.write(f"{error}\n")
         return 2
