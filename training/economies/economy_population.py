@@ -107,4 +107,5 @@ class WageProfile:
         gap = np.where(population.female[:, None], self.gap + self.gap_growth * t, 0.0)
         year = birth_year[:, None] + ages - birth_year.min() - MIN_AGE
         changes = self.trend + self.cycle * rng.standard_normal(int(year.max()) + 1)
-        return profile + gap + np.cumsum(changes)[year]
+        logs: Floats = profile + gap + np.cumsum(changes)[year]
+        return logs

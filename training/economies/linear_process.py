@@ -88,4 +88,5 @@ class LinearProcess:
             z[:, k] = before
         noise = draw_mixture(self.transitory, (n, n_years + 1), rng)
         transitory = size * (noise[:, 1:] + self.ma * noise[:, :-1])
-        return level[:, None] + slope[:, None] * t + z + transitory
+        logs: Floats = level[:, None] + slope[:, None] * t + z + transitory
+        return logs

@@ -65,7 +65,8 @@ class NonlinearProcess:
         spread = self.sd * np.exp(self.slope * position + self.curvature * (position**2 - 0.25))
         shock = np.sinh((np.arcsinh(normal) - self.skewness * position) / self.tail)
         limit = _LARGEST_EXCURSION * 4.0 * self.sd
-        return np.clip(self.rho * z + spread * shock, -limit, limit)
+        following: Floats = np.clip(self.rho * z + spread * shock, -limit, limit)
+        return following
 
     def simulate(self, n: int, n_years: int, rng: np.random.Generator) -> Floats:
         """Log wages (n, n_years) of n persons from the first age on, without their profile."""
@@ -75,5 +76,5 @@ class NonlinearProcess:
         for k in range(n_years):
             z = self.step(z, normal[k + 2])
             out[:, k] = z
-        level = self.sd_level * normal[1]
-        return level[:, None] + out + draw_mixture(self.transitory, (n, n_years), rng)
+        level: Floats = self.sd_level * normal[1][:, None]
+        return level + out + draw_mixture(self.transitory, (n, n_years), rng)
