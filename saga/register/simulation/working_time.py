@@ -79,7 +79,8 @@ def choose_hours(life: LifeState, year: CohortYear, births: Births, activity: Ac
     women = p.part_time[1] * np.exp(p.part_time_fall * years)
     part = np.where(life.female, women, p.part_time[0])
     mother = life.female & (life.care > p.part_time_care_from) & life.custody
-    care = np.clip(life.care / p.care_first, 0.0, p.part_time_care_ceiling)
+    # Without the child penalty there is no care and `care_first` is 0.
+    care = np.clip(life.care / (p.care_first or 1.0), 0.0, p.part_time_care_ceiling)
     part = part + np.where(mother, p.part_time_mother * care, 0.0)
     has_job = life.occupation >= 0
     common = np.where(has_job, OCCUPATION_PART_TIME[np.maximum(life.occupation, 0)], False)
