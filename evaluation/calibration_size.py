@@ -119,7 +119,9 @@ def _forecast(
     origins = origins.take(observed)
     past = history(panel, origins)
     blocks = forecaster.marginals(past, recalibrate=False)
-    marginals = Marginals.joined([replace(block.year(HORIZON), groups={}) for block in blocks])
+    marginals = Marginals.joined(
+        [replace(block.at_horizon(HORIZON), groups={}) for block in blocks]
+    )
     grouping = Grouping.fit(sample.training)
     labels = grouping.labels(past, origins) if len(grouping.cuts) else {}
     return replace(marginals, groups=labels), outcomes[observed]

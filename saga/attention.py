@@ -1,8 +1,8 @@
-"""Inspect a network: attention by lag, layer and head along its rollouts; diversity of its heads.
+"""Inspect a network: attention by lag and attention head along its rollouts; diversity of heads.
 
 Attention is computed by the decoder, on records continued by simulated years. It shows which years
-have weight in a head, not the causes of a forecast; `evaluation.explain.attribution` attributes a
-forecast to its inputs.
+have weight in an attention head, not the causes of a forecast; `evaluation.explain.attribution`
+attributes a forecast to its inputs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from saga.features.sequences import POSITIVE, ZERO, Sequences, encode, pad
 from saga.forecaster import Forecaster
 from saga.model import Saga
 from saga.requests import Draws
-from saga.schema import MAX_AGE
+from saga.schema import MAX_AGE, N_AGES
 from saga.simulation.rollout import (
     RolloutOptions,
     draw_macro_futures,
@@ -41,21 +41,30 @@ def attention_by_lag(
 ) -> pl.DataFrame:
     """Mean attention of the exact rollout at each horizon, over persons and paths.
 
-    Columns `horizon`, `layer`, `head`, `lag`, `weight`. `lag` counts years back from the last
-    record (0); simulated years have negative lags. The mean includes persons without a token at a
-    lag, with weight 0, so the weights of a head sum to 1. It leaves out persons who are above age
-    64 at the horizon. Raises InputError or UsageError if a person cannot be forecast.
+    Columns `horizon`, `layer`, `head` (attention head), `lag`, `weight`. `lag` counts years back
+    from the last record (0); simulated years have negative lags. The mean includes persons without
+    a token at a lag, with weight 0, so the weights of an attention head sum to 1. It leaves out
+    persons who are above age 64 at the horizon.
+
+    Raises:
+        InputError: If a person cannot be forecast.
+        UsageError: If the forecaster's rollout is not exact, its records are not yearly, or its
+            bundle is an ensemble or has another network than the decoder.
     """
-    if forecaster.transforms.rhythm != 1:
+    if forecaster.transforms.rhythm != 1 or forecaster.rollout != "exact":
         raise UsageError(
-            "Attention along rollouts is available only for bundles that step one year at a time."
+            "Attention along rollouts needs a bundle that steps one year at a time, and its exact "
+            'rollout. Load the bundle with `rollout="exact"`.'
         )
+    network, horizons = forecaster.network, sorted(set(horizons))
     paths = forecaster.simulate(
         panel, Draws(n_paths, seed), to_horizon=max(horizons), recalibrate=False
     )
     sequences = encode(panel, forecaster.transforms, forecaster.calendar)
-    totals: dict[tuple[int, int, int, int], float] = {}
-    counts = dict.fromkeys(horizons, 0)
+    first_lag = 1 - horizons[-1]
+    shape = (len(horizons), len(network.stack), network.config.heads, N_AGES - first_lag)
+    totals, has_token = np.zeros(shape), np.zeros(shape, dtype=np.bool_)
+    counts = np.zeros(len(horizons))
     for i in range(len(sequences)):
         origin, birth_year = int(paths.origin_year[i]), int(paths.birth_year[i])
         reached = [h for h in horizons if origin + h - birth_year <= MAX_AGE]
@@ -63,21 +72,21 @@ def attention_by_lag(
             continue
         simulated = paths.earnings[i, : max(reached) - 1].astype(np.float64)
         token, age, year = _continued_record(forecaster, sequences, i, simulated, seed)
-        weights_by_layer = [
-            weights.mean(0) for weights in forecaster.network.decoder.attention(token, age)
-        ]
+        # Mean over paths: (layer, attention head, attending token, attended token).
+        weights = torch.stack([layer.mean(0) for layer in network.decoder.attention(token, age)])
         last = int(np.flatnonzero(year == origin)[-1])
-        for h in reached:
-            counts[h] += 1
-            lags = (origin - year[: last + h]).tolist()
-            for layer, weights in enumerate(weights_by_layer):
-                for head, row in enumerate(weights[:, last + h - 1, : last + h].tolist()):
-                    for lag, weight in zip(lags, row, strict=True):
-                        key = (h, layer, head, lag)
-                        totals[key] = totals.get(key, 0.0) + weight
-    rows = [(*key, weight / counts[key[0]]) for key, weight in sorted(totals.items())]
-    schema = dict.fromkeys(("horizon", "layer", "head", "lag"), pl.Int32) | {"weight": pl.Float64}
-    return pl.DataFrame(rows, schema, orient="row")
+        for column, h in enumerate(reached):
+            lags = origin - year[: last + h] - first_lag
+            counts[column] += 1
+            totals[column][..., lags] += weights[..., last + h - 1, : last + h].numpy()
+            has_token[column][..., lags] = True
+    row, layer, head, lag = np.nonzero(has_token)
+    columns = {"horizon": np.array(horizons)[row], "layer": layer, "head": head}
+    return (
+        pl.DataFrame({**columns, "lag": lag + first_lag})
+        .cast(pl.Int32)
+        .with_columns(weight=totals[has_token] / counts[row])
+    )
 
 
 def _continued_record(
@@ -99,6 +108,7 @@ def _continued_record(
     )
     y = earnings.T
     state = np.where(y > 0, POSITIVE, ZERO)
+    # Relative log earnings: `wage` is the log wage index.
     z = np.where(y > 0, np.log(np.where(y > 0, y, 1.0)) - wage, 0.0)
     codes = future_codes(record.codes[0], record.persistence)
     other = future_values(record.other[0], record.persistence)
@@ -124,15 +134,10 @@ def _continued_record(
 
 
 def head_diversity(network: Saga) -> pl.DataFrame:
-    """Distance between the heads of each layer.
+    """Distance between the attention heads of each layer (docs/method/inspection.md).
 
-    Columns `layer`, `part` ("queries", "outputs") and `index`. The index is 1 - mean over pairs of
-    heads (i, j) of (1/s) sum over k of cos² theta_k(i, j), with the s principal angles theta
-    between the subspaces that the heads read their queries from (rows of the query maps) or write
-    to (columns of the output maps; all heads share one value map). 0: all heads use one subspace.
-    1: all subspaces are orthogonal. Independent random subspaces of R^d: 1 - s/d on average. The
-    sum of squared cosines is the projection kernel of two subspaces; cosines are singular values
-    (Björck and Golub 1973). The index is null for a layer with one head.
+    Columns `layer`, `part` ("queries", "outputs") and `index`: 0 if all attention heads of a layer
+    use one subspace, 1 if their subspaces are orthogonal, null for a layer with one.
     """
     rows = []
     for layer, block in enumerate(network.stack):

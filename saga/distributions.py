@@ -1,4 +1,4 @@
-"""Marginal distributions of earnings: one object per person and horizon, read by everything else.
+"""Marginal distributions of earnings: those of n persons at H horizons are one object.
 
 A distribution is an atom at zero and a CDF on a grid of log earnings, linear between grid points.
 It comes from the network's direct forecast (`saga.simulation.marginals`) or from samples. Means,
@@ -7,63 +7,54 @@ probabilities of zero, quantiles, prediction sets, limits and scores are compute
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from saga.errors import UsageError
+from saga.person_forecasts import PersonForecasts
 
 Array = NDArray[np.float64]
-Rows = NDArray[np.generic] | slice
 _BLOCK_ROWS = 20_000  # rows that are interpolated at once
 
 
 @dataclass(frozen=True, eq=False)
-class Marginals:
+class Marginals(PersonForecasts):
     """Distributions of earnings of n persons over horizons 1..H.
 
     Args:
-        person_id: Text, shape (n,).
-        birth_year: Shape (n,).
-        origin_year: Last observed year, shape (n,).
-        grid: Log earnings (n, H, G), ascending; earnings are in real SEK a year.
+        person_id: See `PersonForecasts`, like the arguments that are not listed.
+        grid: Log earnings (n, H, G), ascending; earnings are real money of the panel a year.
         cdf: Probability (n, H, G) of earnings up to the grid point, zero included. It starts at
             `p_zero` and ends at 1. NaN beyond age 64.
-        p_zero: Probability (n, H) of zero earnings, death included.
-        groups: Name of a grouping -> labels (n,) at the origin, as in `saga.data.groups`.
-        conditioned: Whether the macro series follow a scenario instead of the bundle's process.
-        recalibrated: Whether a calibrator's maps have been applied.
+        p_zero: Probability (n, H) of zero earnings, death included. NaN beyond age 64.
         members: The distributions of each member, if these are averages over an ensemble.
     """
 
-    person_id: NDArray[np.str_]
-    birth_year: NDArray[np.int64]
-    origin_year: NDArray[np.int64]
+    kind: ClassVar[str] = "marginals"
+    needs_recalibrated: ClassVar[str] = "Apply `Calibrator.recalibrate` first."
+    needs_raw: ClassVar[str] = "Forecast with `recalibrate=False`."
+
     grid: NDArray[np.floating]
     cdf: NDArray[np.floating]
     p_zero: NDArray[np.floating]
-    groups: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
-    conditioned: bool = False
-    recalibrated: bool = False
-    members: tuple[Marginals, ...] = ()
+    members: tuple[Marginals, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
-        shape = (len(self.person_id), *self.cdf.shape[1:])
-        if self.cdf.ndim != 3 or self.cdf.shape != shape or self.grid.shape != shape:
+        super().__post_init__()
+        shapes = (self.cdf.shape, self.grid.shape, (*self.p_zero.shape, self.cdf.shape[-1]))
+        if self.cdf.ndim != 3 or len(set(shapes)) > 1:
             raise ValueError(
-                f"marginals of {len(self.person_id)} persons need a grid and a CDF of shape "
-                f"(persons, horizons, points); got {self.grid.shape} and {self.cdf.shape}"
+                "a CDF and its grid have shape (persons, horizons, points), and p_zero the first "
+                f"two; got {self.cdf.shape}, {self.grid.shape} and {self.p_zero.shape}"
             )
-
-    def __len__(self) -> int:
-        return len(self.person_id)
 
     @property
     def n_horizons(self) -> int:
-        """H, the last horizon."""
+        """H, the number of horizons."""
         return int(self.cdf.shape[1])
 
     @property
@@ -71,45 +62,14 @@ class Marginals:
         """Whether there is a distribution (n, H): not beyond age 64."""
         return np.asarray(~np.isnan(self.p_zero))
 
-    def take(self, rows: Rows) -> Marginals:
-        """The distributions of a subset of persons: an index, mask or slice."""
-        return replace(
-            self,
-            person_id=self.person_id[rows],
-            birth_year=self.birth_year[rows],
-            origin_year=self.origin_year[rows],
-            grid=self.grid[rows],
-            cdf=self.cdf[rows],
-            p_zero=self.p_zero[rows],
-            groups={name: labels[rows] for name, labels in self.groups.items()},
-            members=tuple(member.take(rows) for member in self.members),
-        )
-
-    @classmethod
-    def joined(cls, parts: Sequence[Marginals]) -> Marginals:
-        """Consecutive blocks of persons as one; all with the same horizons and groupings."""
-        return replace(
-            parts[0],
-            person_id=np.concatenate([part.person_id for part in parts]),
-            birth_year=np.concatenate([part.birth_year for part in parts]),
-            origin_year=np.concatenate([part.origin_year for part in parts]),
-            grid=np.concatenate([part.grid for part in parts]),
-            cdf=np.concatenate([part.cdf for part in parts]),
-            p_zero=np.concatenate([part.p_zero for part in parts]),
-            groups={
-                name: np.concatenate([part.groups[name] for part in parts])
-                for name in parts[0].groups
-            },
-            members=tuple(
-                cls.joined(members) for members in zip(*(p.members for p in parts), strict=True)
-            ),
-        )
-
     @classmethod
     def from_samples(
         cls, samples: NDArray[np.floating], *, recalibrated: bool = False
     ) -> Marginals:
-        """The distributions of samples (n, H, M) of unnamed persons; see `grid_of_samples`."""
+        """The distributions of samples (n, H, M); see `grid_of_samples`.
+
+        The persons have no names, and their birth and origin years are 0.
+        """
         grid, cdf, p_zero = grid_of_samples(samples)
         unknown = np.zeros(len(samples), dtype=np.int64)
         person_id = np.array([""] * len(samples), dtype=np.str_)
@@ -119,12 +79,12 @@ class Marginals:
         """The distributions at horizons 1..`n_horizons`."""
         return self.at_horizons(range(1, n_horizons + 1))
 
-    def year(self, horizon: int) -> Marginals:
+    def at_horizon(self, horizon: int) -> Marginals:
         """The distributions at one horizon, as marginals with H = 1."""
         return self.at_horizons([horizon])
 
     def at_horizons(self, horizons: Sequence[int]) -> Marginals:
-        """The distributions at some horizons, which become the columns."""
+        """The distributions at some horizons; the columns are these, and no longer 1..H."""
         h = np.asarray(horizons) - 1
         return replace(
             self,
@@ -136,15 +96,15 @@ class Marginals:
 
     @cached_property
     def _cumulative_mean(self) -> Array:
-        """Integral (n, H, G) of earnings up to each grid point, over their distribution."""
+        """Expected earnings (n, H, G) from amounts up to each grid point: E[y; log y <= point]."""
         grid, cdf = self.grid.astype(np.float64), self.cdf.astype(np.float64)
         # Between grid points the density is constant in logs.
         width, earnings = np.diff(grid, axis=-1), np.exp(grid)
         mean = np.diff(earnings, axis=-1) / np.where(width > 0, width, 1.0)
         mean = np.where(width > 0, mean, earnings[..., 1:])
         parts = np.diff(cdf, axis=-1) * mean
-        first = (cdf[..., 0] - self.p_zero) * earnings[..., 0]
-        return np.cumsum(np.concatenate([first[..., None], parts], axis=-1), axis=-1)
+        parts = np.concatenate([np.zeros_like(parts[..., :1]), parts], axis=-1)
+        return np.cumsum(parts, axis=-1)
 
     @property
     def mean(self) -> Array:
@@ -152,9 +112,10 @@ class Marginals:
         return self._cumulative_mean[..., -1]
 
     def slice_means(self, count: int) -> Array:
-        """Means (n, H, M) of M slices of equal probability, ascending; their mean is `mean`.
+        """Means (n, H, M) of M slices of equal probability, ascending; their mean is nearly `mean`.
 
-        A slice is zero if more than half of it lies in the atom at zero.
+        A slice is zero if at least half of it lies in the atom at zero. What the rest of such a
+        slice earns is missing in the mean; the part missing falls with M.
         """
         edges = np.arange(1, count) / count
         p = np.broadcast_to(edges, (*self.p_zero.shape, count - 1))
@@ -191,37 +152,27 @@ class Marginals:
         p[np.isnan(amounts) | ~self.exists[..., None]] = np.nan
         return p.reshape(np.shape(earnings))
 
-    def zero_beside(self, amounts: NDArray[np.floating]) -> NDArray[np.floating]:
+    def p_zero_like(self, amounts: NDArray[np.floating]) -> NDArray[np.floating]:
         """`p_zero` with the axes of amounts (n, H) or (n, H, K)."""
         return self.p_zero.reshape(*self.p_zero.shape, *[1] * (amounts.ndim - 2))
-
-    def require_recalibrated(self) -> None:
-        """Raise UsageError for raw marginals, to which a calibrator's thresholds do not apply."""
-        if not self.recalibrated:
-            raise UsageError(
-                "These marginals are raw, but recalibrated ones are needed here. Apply "
-                "`Calibrator.recalibrate` first."
-            )
-
-    def require_raw(self) -> None:
-        """Raise UsageError for recalibrated marginals, which must not be fitted on again."""
-        if self.recalibrated:
-            raise UsageError("These marginals are already recalibrated, but raw ones are needed.")
 
 
 def grid_of_samples(samples: NDArray[np.floating], points: int = 129) -> tuple[Array, Array, Array]:
     """Grid (..., G), CDF (..., G) and `p_zero` (...,) of samples (..., M).
 
-    The CDF is that of the samples with half a step of mass in both tails; between positive samples
-    it is linear in logs.
+    Of the M+ positive samples, at most `points` quantiles are grid points; G is two more, one in
+    each tail. Between grid points the CDF is linear in logs. Each tail has half the probability of
+    one positive sample.
     """
     m = samples.shape[-1]
     ordered = np.sort(samples, axis=-1).astype(np.float64)
     zeros = (ordered == 0).sum(axis=-1)
     positive = m - zeros
     points = min(points, max(2, m))
-    share = np.linspace(0.0, 1.0, points)
-    position = np.minimum(zeros, m - 1)[..., None] + share * np.maximum(positive - 1, 0)[..., None]
+    fraction = np.linspace(0.0, 1.0, points)
+    position = (
+        np.minimum(zeros, m - 1)[..., None] + fraction * np.maximum(positive - 1, 0)[..., None]
+    )
     low = position.astype(np.int64)
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(ordered)
@@ -229,12 +180,13 @@ def grid_of_samples(samples: NDArray[np.floating], points: int = 129) -> tuple[A
         above = np.take_along_axis(logs, np.minimum(low + 1, m - 1), -1)
         weight = position - low
         grid = np.where(weight > 0, below + weight * (above - below), below)
-    grid = np.where(positive[..., None] > 0, grid, share)
+    # Without positive samples the CDF is 1 at every point; the grid only has to ascend.
+    grid = np.where(positive[..., None] > 0, grid, fraction)
     steps = np.maximum(positive, 1)[..., None]
-    inner = (0.5 + share * (steps - 1)) / steps
+    inner = (0.5 + fraction * (steps - 1)) / steps
     p_zero = np.where(np.isnan(ordered[..., -1]), np.nan, zeros / m)
     cdf = p_zero[..., None] + (1 - p_zero[..., None]) * inner
-    # Half a step on each side: down and up by the distance to the next point, at least 1 %.
+    # A tail is as wide as the distance to the next grid point, and at least 1 %.
     reach_low = np.maximum(grid[..., 1] - grid[..., 0], 0.01)
     reach_high = np.maximum(grid[..., -1] - grid[..., -2], 0.01)
     grid = np.concatenate(
@@ -272,11 +224,12 @@ def _interpolate_block(
     span = np.where(high > low, high - low, 1.0)
     offset = 3.0 * np.arange(len(rows))[:, None]
     moved = np.nan_to_num((rows - low) / span) + offset
+    # Intervals are 3 apart and an amount at most 0.5 outside its own.
     at_moved = np.clip(np.nan_to_num((at - low) / span), -0.5, 1.5) + offset
     index = np.searchsorted(moved.ravel(), at_moved.ravel(), side="right").reshape(at.shape)
     index = np.clip(index - g * np.arange(len(rows))[:, None], 1, g - 1)
     x0, x1 = (np.take_along_axis(rows, i, 1) for i in (index - 1, index))
     y0, y1 = (np.take_along_axis(values, i, 1).astype(np.float64) for i in (index - 1, index))
-    share = np.clip((at - x0) / np.where(x1 > x0, x1 - x0, 1.0), 0.0, 1.0)
-    share = np.where((x1 == x0) & (at >= x1), 1.0, share)
-    return np.asarray(y0 + share * (y1 - y0))
+    weight = np.clip((at - x0) / np.where(x1 > x0, x1 - x0, 1.0), 0.0, 1.0)
+    weight = np.where((x1 == x0) & (at >= x1), 1.0, weight)
+    return np.asarray(y0 + weight * (y1 - y0))

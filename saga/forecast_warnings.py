@@ -78,6 +78,7 @@ def find_warnings(
     *,
     scenario: Scenario | None = None,
     precision: Precision = "float32",
+    other_rollout: bool = False,
     simulated: bool = False,
 ) -> tuple[ForecastWarning, ...]:
     """All warnings of a request for the persons of a panel, at most 20 of one kind.
@@ -90,13 +91,14 @@ def find_warnings(
             compared with them.
         scenario: The scenario of the draws.
         precision: Precision of the simulated paths.
+        other_rollout: Whether paths are simulated by another rollout than that of the calibration.
         simulated: Whether the bundle was trained on simulated people.
     """
     reference = transforms.reference
     return merge_warnings(
         [
             *([ForecastWarning("simulated-people", SIMULATED)] if simulated else []),
-            *_without_effect(request, draws, precision),
+            *_without_effect(request, draws, precision, other_rollout),
             *_scenario_without_effect(panel, request, scenario),
             *_beyond_age(panel, request),
             *_unobserved_past(panel, request),
@@ -141,17 +143,19 @@ def add_counts(parts: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, A
 
 
 def _without_effect(
-    request: Request, draws: Draws, precision: Precision
+    request: Request, draws: Draws, precision: Precision, other_rollout: bool
 ) -> Iterator[ForecastWarning]:
     if not isinstance(request, ForecastRequest):
         return
     why = "has no effect on forecasts of single years, which are computed without simulated paths."
-    if draws.n_paths != PATHS:
-        yield ForecastWarning("no-effect", f"The number of paths {why}", option="paths")
-    if draws.seed != 0:
-        yield ForecastWarning("no-effect", f"The seed {why}", option="seed")
-    if precision != "float32":
-        yield ForecastWarning("no-effect", f"The precision {why}", option="precision")
+    for option, name, is_given in (
+        ("paths", "number of paths", draws.n_paths != PATHS),
+        ("seed", "seed", draws.seed != 0),
+        ("rollout", "rollout", other_rollout),
+        ("precision", "precision", precision != "float32"),
+    ):
+        if is_given:
+            yield ForecastWarning("no-effect", f"The {name} {why}", option=option)
 
 
 def _scenario_without_effect(

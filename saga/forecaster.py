@@ -49,7 +49,7 @@ from saga.simulation.ensemble import EnsembleMarginals, EnsembleRollout, MemberS
 from saga.simulation.marginals import DirectMarginals
 from saga.simulation.pool import simulation_pool
 from saga.simulation.rollout import Rollout, RolloutOptions
-from saga.states.codes import code_labels, code_numbers
+from saga.states.codes import code_labels, code_numbers, code_sizes
 from saga.states.life_courses import LifeCourses, LifeCourseSimulator
 from saga.states.state_network import StateNetwork
 
@@ -111,7 +111,7 @@ class Forecaster:
             if bundle.calibration is not None
             else Calibrator.identity()
         )
-        self._baseline = self._direct_under(None)  # its macro nodes are computed once
+        self._unconditioned = self._direct_marginals(None)  # its macro nodes are computed once
         self._calibrated_paths = self.rollout == calibrated
 
     @classmethod
@@ -185,6 +185,7 @@ class Forecaster:
             self.transforms,
             scenario=self.scenario(draws.scenario),
             precision=self.precision,
+            other_rollout=not self._calibrated_paths,
             simulated=self.bundle.simulated,
         )
 
@@ -262,7 +263,7 @@ class Forecaster:
                     sequences.birth_year[rows],
                     origin[rows],
                     earnings,
-                    {name: values[rows] for name, values in group_labels.items()},
+                    groups={name: values[rows] for name, values in group_labels.items()},
                     conditioned=rollout.rollouts[0].options.scenario is not None,
                 )
                 if recalibrate:
@@ -301,9 +302,9 @@ class Forecaster:
 
     def _direct(self, scenario: ScenarioSource) -> EnsembleMarginals:
         conditions = self.scenario(scenario)
-        return self._baseline if conditions is None else self._direct_under(conditions)
+        return self._unconditioned if conditions is None else self._direct_marginals(conditions)
 
-    def _direct_under(self, scenario: Scenario | None) -> EnsembleMarginals:
+    def _direct_marginals(self, scenario: Scenario | None) -> EnsembleMarginals:
         return EnsembleMarginals(
             [
                 DirectMarginals(
@@ -374,9 +375,8 @@ class Forecaster:
         weights = self.bundle.state_weights()
         check_panel(panel, self.transforms, to_age)
         labels = code_labels(self.transforms)
-        sizes = tuple(len(codes) + 1 for codes in labels.values())
         simulator = LifeCourseSimulator(
-            StateNetwork.from_weights(weights, sizes),
+            StateNetwork.from_weights(weights, code_sizes(self.transforms)),
             self.network,
             encode(panel, self.transforms, self.calendar),
             code_numbers(panel.frame, self.transforms),

@@ -89,7 +89,7 @@ class ForecastRequest:
 
     @property
     def n_years(self) -> int:
-        """Number of years after the origin that must be simulated."""
+        """Number of years after the origin that are forecast."""
         return max(self.horizons[-1], self.bands or 1)
 
 

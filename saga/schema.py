@@ -34,6 +34,7 @@ MARITAL_STATUSES = ("single", "married", "cohabiting", "divorced", "widowed")
 YOUNGEST_CHILD = ("none", "infant", "preschool", "school", "teen")
 
 MIN_AGE, MAX_AGE = 16, 64
+N_AGES = MAX_AGE - MIN_AGE + 1
 MAX_CONTEXT_YEARS = 50  # most years of a record that a forecast uses
 PRICE_YEAR = 2022
 

@@ -40,15 +40,17 @@ class Persons:
     outcomes: Array
 
     @classmethod
-    def joined(cls, parts: Sequence[Part]) -> Persons:
-        """The persons of consecutive parts."""
-        names = parts[0].marginals.groups
+    def of(cls, part: Part) -> Persons:
+        """The persons of a part."""
+        return cls(part.marginals.person_id, part.marginals.groups, part.outcomes)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Persons]) -> Persons:
+        """Consecutive blocks of persons as one."""
+        names = parts[0].groups
         return cls(
-            np.concatenate([part.marginals.person_id for part in parts]),
-            {
-                name: np.concatenate([part.marginals.groups[name] for part in parts])
-                for name in names
-            },
+            np.concatenate([part.person_id for part in parts]),
+            {name: np.concatenate([part.groups[name] for part in parts]) for name in names},
             np.concatenate([part.outcomes for part in parts]),
         )
 

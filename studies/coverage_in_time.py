@@ -1,22 +1,24 @@
 """Do the intervals cover as often as they state? One year, groups, sums and whole paths.
 
     python -m studies.coverage_in_time [--bundle bundles/small] [--register DIR] [--forward DIR]
-        [--persons N] [--value-persons 50000] [--paths 25] [--workers 1] [--rollout exact|light]
+        [--forward-persons 20000] [--persons N] [--value-persons 50000] [--paths 25] [--seed 0]
+        [--workers 1] [--rollout exact|light]
 
-Persons come from a generated register, without the bundle's training persons. A tenth of them fixes
-the cut-offs of groups; a keyed hash divides the others into calibration and test persons. Sets and
-bands need no paths. Present values need them and are judged on --value-persons of each side: the
-guarantee of split conformal prediction holds for any number of paths, so few are simulated; the
-intervals are wider, but cover as often. If the register (or another one, --forward) has true
-futures, test persons are also forecast from its last year; a table gives mean and spread of
-coverage over the futures.
+Persons come from a generated register. The cut-offs of groups are those of a tenth of them, or of
+the bundle's training persons if it was trained on this register. A keyed hash divides the others
+into calibration and test persons. Sets and bands need no paths. Present values need them: they are
+fitted on half of --value-persons (the threshold fold) and judged on at least --value-persons test
+persons. The guarantee of split conformal prediction holds for any number of paths, so few are
+simulated; the intervals are wider, but cover as often. If the register (or another one, --forward)
+has true futures, test persons are also forecast from its last year; a table gives mean and spread
+of coverage over the futures.
 
-Exit 1 if a stated coverage is missed, or if a calibrator that is known to be broken passes although
-there are enough persons to detect it. A figure without outcomes or intervals counts neither as held
-nor as missed, and the last line says so.
+Exit 1 if a stated coverage is missed, if nothing was measured, or if a calibrator that is known to
+be broken passes although there are enough persons to detect it. A figure without outcomes or
+intervals counts neither as held nor as missed. The verdict says so.
 
-The bounds of the project need a register of 500,000 persons. Without --register a small register is
-generated.
+The bounds in `studies.coverage_verdicts` need a register of 500,000 persons. Without --register a
+small register is generated.
 """
 
 from __future__ import annotations
@@ -41,11 +43,12 @@ from saga.conformal.calibrator import Calibrator
 from saga.conformal.path_bands import band_intervals
 from saga.conformal.present_value import value_intervals
 from saga.conformal.recalibration import map_paths
-from saga.data.groups import Grouping
+from saga.data.groups import UNKNOWN, Grouping
 from saga.data.origins import Origins, draw_origins, history, last_year, origins_at
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.distributions import Marginals
+from saga.errors import UsageError
 from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
 from saga.lifetime import present_value, realised_value
@@ -64,6 +67,7 @@ from studies.coverage_forecasts import (
 )
 from studies.coverage_verdicts import (
     HEADER,
+    NINETY,
     CoverageTables,
     conclusion,
     conditional_table,
@@ -72,16 +76,20 @@ from studies.coverage_verdicts import (
 from studies.study_page import bundle_parser
 
 Array = NDArray[np.float64]
+STATED = COVERAGE[NINETY]  # coverage of the comparisons and in true futures
 
 
 class ValuePaths:
-    """Raw paths of the first `limit` persons that are asked for; of the others none."""
+    """Raw paths of the first panels that are asked for, up to at least `limit` persons."""
 
     def __init__(self, forecaster: Forecaster, draws: Draws, limit: int) -> None:
         self.forecaster, self.draws, self.persons_left = forecaster, draws, limit
 
-    def of(self, past: Panel) -> Paths | None:
-        """Raw paths (n, YEARS, M) of the persons of `past`, or None beyond the limit."""
+    def simulate_next(self, past: Panel) -> Paths | None:
+        """Raw paths (n, YEARS, M) of the persons of `past`.
+
+        None after calls for `limit` persons or more, so the order of the calls matters.
+        """
         if self.persons_left <= 0 or not len(past):
             return None
         self.persons_left -= len(past.persons())
@@ -89,12 +97,12 @@ class ValuePaths:
 
 
 def covered_by_product(
-    calibrator: Calibrator, cqr: Calibrator, parts: Iterable[Part], values: ValuePaths
+    calibrator: Calibrator, cqr: Calibrator, parts: Iterable[Part], value_paths: ValuePaths
 ) -> tuple[dict[str, Array], Persons]:
-    """Whether each product covers the outcome (1, 0; NaN if unknown), `p_zero`, and the persons.
+    """Whether each product covers the outcome (1, 0; NaN if unknown), and the persons.
 
     "sets" (n, n_horizon, n_coverage); "band" and "value" (n, n_coverage); "cqr" and "uncalibrated"
-    (n, n_horizon) at 90 %; "p_zero" (n, n_horizon).
+    (n, n_horizon) at 90 %. "p_zero" (n, n_horizon) is the forecast probability, no coverage.
     """
     results: list[dict[str, Array]] = []
     persons: list[Persons] = []
@@ -104,30 +112,28 @@ def covered_by_product(
         complete = ~np.isnan(y).any(axis=1)
         band = band_intervals(calibrator, marginals, YEARS, COVERAGE).covered(y).min(axis=1)
         band[~complete] = np.nan
-        lower, upper, zero = nominal_sets(raw, (0.9,))
+        lower, upper, zero = nominal_sets(raw, (STATED,))
         results.append(
             {
                 "sets": calibrator.intervals(marginals, COVERAGE).covered(y),
                 "band": band,
-                "value": value_covered(calibrator, values.of(part.past), marginals, y),
-                "cqr": cqr.intervals(cqr.recalibrate(raw), (0.9,)).covered(y)[..., 0],
+                "value": value_covered(
+                    calibrator, value_paths.simulate_next(part.past), marginals, y
+                ),
+                "cqr": cqr.intervals(cqr.recalibrate(raw), (STATED,)).covered(y)[..., 0],
                 # The broken calibrator: sets of 90 % of a person's raw distribution.
                 "uncalibrated": covered(y, lower[..., 0], upper[..., 0], zero[..., 0]),
                 "p_zero": marginals.p_zero.astype(np.float64),
             }
         )
-        persons.append(Persons.joined([part]))
-    everybody = Persons(
-        np.concatenate([one.person_id for one in persons]),
-        {name: np.concatenate([one.groups[name] for one in persons]) for name in persons[0].groups},
-        np.concatenate([one.outcomes for one in persons]),
-    )
-    return {name: np.concatenate([r[name] for r in results]) for name in results[0]}, everybody
+        persons.append(Persons.of(part))
+    covered_all = {name: np.concatenate([r[name] for r in results]) for name in results[0]}
+    return covered_all, Persons.joined(persons)
 
 
 def value_covered(
     calibrator: Calibrator,
-    raw: Paths | None,
+    raw_paths: Paths | None,
     marginals: Marginals,
     outcomes: Array,
     coverage: Sequence[float] = COVERAGE,
@@ -138,9 +144,9 @@ def value_covered(
     """
     inside = np.full((len(outcomes), len(coverage)), np.nan)
     complete = np.flatnonzero(~np.isnan(outcomes).any(axis=1))
-    if raw is None or not len(complete):
+    if raw_paths is None or not len(complete):
         return inside
-    paths = map_paths(raw.take(complete), marginals.take(complete))
+    paths = map_paths(raw_paths.take(complete), marginals.take(complete))
     value = realised_value(outcomes[complete], rate=RATE)[:, None]
     simulated = present_value(paths, rate=RATE, years=YEARS)
     years = np.full(len(simulated), YEARS)
@@ -151,33 +157,35 @@ def value_covered(
 
 
 def forward_coverage(
-    calibrator: Calibrator, parts: Iterable[Part], futures: Array, values: ValuePaths
+    calibrator: Calibrator, parts: Iterable[Part], futures: Array, value_paths: ValuePaths
 ) -> dict[str, Array]:
-    """Coverage at 90 % in each of the `futures` (n_future, n, YEARS).
+    """Coverage at 90 % in each of the `futures` (n_future, n, YEARS), persons in parts' order.
 
     "sets" and "sets, quintile=..." (n_future, YEARS); "band" and "value" (n_future, 1).
     """
-    coverage_by_kind: dict[str, list[Array]] = {"sets": [], "band": [], "value": []}
+    inside: dict[str, list[Array]] = {"sets": [], "band": [], "value": []}
     quintiles, done = [], 0
     for part in parts:
         outcomes = futures[:, done : done + len(part.marginals)]
         done += len(part.marginals)
         marginals = calibrator.recalibrate(part.marginals)
-        sets = calibrator.intervals(marginals, [0.9])
-        band = band_intervals(calibrator, marginals, YEARS, [0.9])
-        coverage_by_kind["sets"].append(np.stack([sets.covered(y)[:, :, 0] for y in outcomes]))
+        sets = calibrator.intervals(marginals, [STATED])
+        band = band_intervals(calibrator, marginals, YEARS, [STATED])
+        inside["sets"].append(np.stack([sets.covered(y)[:, :, 0] for y in outcomes]))
         bands = [band.covered(y)[:, :, 0].min(axis=1, keepdims=True) for y in outcomes]
-        coverage_by_kind["band"].append(np.stack(bands))
-        raw = values.of(part.past)
-        of_values = [value_covered(calibrator, raw, marginals, y, (0.9,)) for y in outcomes]
-        coverage_by_kind["value"].append(np.stack(of_values))
-        quintiles.append(marginals.groups.get("quintile", np.full(len(marginals), "unknown")))
-    shares = {name: np.concatenate(arrays, axis=1) for name, arrays in coverage_by_kind.items()}
+        inside["band"].append(np.stack(bands))
+        raw_paths = value_paths.simulate_next(part.past)
+        of_values = [
+            value_covered(calibrator, raw_paths, marginals, y, (STATED,)) for y in outcomes
+        ]
+        inside["value"].append(np.stack(of_values))
+        quintiles.append(marginals.groups.get("quintile", np.full(len(marginals), UNKNOWN)))
+    joined = {name: np.concatenate(arrays, axis=1) for name, arrays in inside.items()}
     quintile = np.concatenate(quintiles)
     for label in np.unique(quintile).tolist():
-        if label != "unknown":
-            shares[f"sets, quintile={label}"] = shares["sets"][:, quintile == label]
-    return {name: _mean_known(inside) for name, inside in shares.items()}
+        if label != UNKNOWN:
+            joined[f"sets, quintile={label}"] = joined["sets"][:, quintile == label]
+    return {name: _mean_known(flags) for name, flags in joined.items()}
 
 
 def _mean_known(inside: Array) -> Array:
@@ -198,12 +206,14 @@ def main() -> int:
                 persons=2_000, seed=11, future_to=2022 + YEARS, future_draws=3
             )
             generate_register(register, settings)
+        if args.forward is not None and not (args.forward / "future").is_dir():
+            raise UsageError(f"{args.forward} has no true futures. Generate it with --future-to.")
         return judge_register(args, register)
 
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = bundle_parser(__doc__, n_persons=None, n_paths=25)
+    parser = bundle_parser(__doc__, n_persons=None, n_paths=25, report=False)
     parser.add_argument("--register", type=Path, help="a generated register")
     forward = "a register with futures; by default the register itself"
     parser.add_argument("--forward", type=Path, help=forward)
@@ -232,26 +242,27 @@ def judge_register(args: argparse.Namespace, register: Path) -> int:
         return forecast_parts(forecaster, panel, ids, one_origin, grouping, scenario)
 
     parts = list(forecast(persons["calibration"]))
-    calibration = Persons.joined(parts)
+    calibration = Persons.joined([Persons.of(part) for part in parts])
     raw = Marginals.joined([part.marginals for part in parts])
     in_map = in_map_fold(raw.person_id, args.seed)
-    realised_macro, realised = forecaster.realised_macro(panel, end), None
+    realised = None
+    realised_macro = forecaster.realised_macro(panel, end)
     if realised_macro is not None and in_map.any():
         conditioned = forecast(sorted(raw.person_id[in_map].tolist()), realised_macro)
         realised = Marginals.joined([part.marginals for part in conditioned])
-    chosen = panel.only(raw.person_id[~in_map][: args.value_persons // 2].tolist())
-    paths = ValuePaths(forecaster, draws, args.value_persons).of(
-        history(chosen, one_origin(chosen))
-    )
+    threshold_persons = args.value_persons // 2  # the threshold fold is half of the persons
+    chosen = panel.only(raw.person_id[~in_map][:threshold_persons].tolist())
+    value_paths = ValuePaths(forecaster, draws, args.value_persons)
+    paths = value_paths.simulate_next(history(chosen, one_origin(chosen)))
     outcomes = calibration.outcomes
     calibrator = fit_calibration(raw, outcomes, seed=args.seed, realised=realised)
     calibrator = fit_thresholds(calibrator, raw, outcomes, seed=args.seed, paths=paths)
     cqr = fit_cqr(raw, outcomes)
     del raw, realised, parts
-    fitted = time.perf_counter()
-    limited = ValuePaths(forecaster, draws, args.value_persons)
-    inside, test = covered_by_product(calibrator, cqr, forecast(persons["test"]), limited)
-    tables = CoverageTables(inside, calibration, test, args.seed, args.value_persons // 2)
+    fitted_at = time.perf_counter()
+    value_paths = ValuePaths(forecaster, draws, args.value_persons)
+    inside, test = covered_by_product(calibrator, cqr, forecast(persons["test"]), value_paths)
+    tables = CoverageTables(inside, calibration, test, args.seed, threshold_persons)
     figures = [*tables.products(), *tables.by_group()]
     comparisons, detected = tables.comparisons()
     sizes = (len(calibration.person_id), len(test.person_id))
@@ -259,8 +270,8 @@ def judge_register(args: argparse.Namespace, register: Path) -> int:
     print(
         f"{args.bundle} on {panel.meta.panel_id}: {sizes[0]:,} calibration and {sizes[1]:,} test "
         f"persons,\n{args.paths} paths of {YEARS} years ({forecaster.rollout} rollout), seed "
-        f"{args.seed};\n{fitted - start:,.0f} s to read and fit, "
-        f"{time.perf_counter() - fitted:,.0f} s to judge. Cells of groups: "
+        f"{args.seed};\n{fitted_at - start:,.0f} s to read and fit, "
+        f"{time.perf_counter() - fitted_at:,.0f} s to judge. Cells of groups: "
         f"{sum(group != ALL for _, group in calibrator.cells)}.\n"
     )
     sections = [
@@ -277,22 +288,46 @@ def judge_register(args: argparse.Namespace, register: Path) -> int:
             panel = read_panel(forward)
             persons["test"] = unseen_and_training(panel, trained_on, args.seed)[0]
         followed = panel.only(sorted(persons["test"][: args.forward_persons]))
-        year = last_year(panel)
-        origins = origins_at(followed, year)
-        years = range(1, YEARS + 1)
-        drawn_futures = true_futures(forward, origins, years, price_year=panel.meta.price_year)
-        futures = np.stack([outcomes for _, outcomes in drawn_futures])
-        print(
-            f"\nForward: {len(origins):,} test persons from the last year, in each of "
-            f"{len(futures)} drawn macro futures, 90 %.\n"
+        judge_forward(
+            calibrator, forecaster, followed, forward, grouping, draws, args.value_persons
         )
-        ids = [str(person) for person in origins.person_id]
-        forward_parts = forecast_parts(
-            forecaster, followed, ids, lambda part: origins_at(part, year), grouping
-        )
-        limited = ValuePaths(forecaster, draws, args.value_persons)
-        print(forward_table(forward_coverage(calibrator, forward_parts, futures, limited)))
     return status
+
+
+def judge_forward(
+    calibrator: Calibrator,
+    forecaster: Forecaster,
+    persons: Panel,
+    register: Path,
+    grouping: Grouping,
+    draws: Draws,
+    value_persons: int,
+) -> None:
+    """Print the coverage of forecasts of `persons` from the last year in the true futures.
+
+    Args:
+        calibrator: the fitted calibrator.
+        forecaster: the bundle.
+        persons: test persons.
+        register: the register with the futures.
+        grouping: cut-offs of groups.
+        draws: of the paths of present values.
+        value_persons: number of persons with present values.
+    """
+    year = last_year(persons)
+    origins = origins_at(persons, year)
+    drawn_futures = true_futures(
+        register, origins, range(1, YEARS + 1), price_year=persons.meta.price_year
+    )
+    futures = np.stack([outcomes for _, outcomes in drawn_futures])
+    print(
+        f"\nForward: {len(origins):,} test persons from the last year, in each of "
+        f"{len(futures)} drawn macro futures, 90 %.\n"
+    )
+    ids = [str(person) for person in origins.person_id]
+    parts = forecast_parts(forecaster, persons, ids, lambda part: origins_at(part, year), grouping)
+    value_paths = ValuePaths(forecaster, draws, value_persons)
+    print(forward_table(forward_coverage(calibrator, parts, futures, value_paths)))
 
 
 if __name__ == "__main__":

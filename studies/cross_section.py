@@ -29,7 +29,7 @@ from saga.schema import MAX_AGE
 
 Array = NDArray[np.float64]
 MOBILITY = 5  # years between the ranks that are correlated
-AGES = ((20, 34), (35, 49), (50, 64))
+AGE_RANGES = ((20, 34), (35, 49), (50, 64))
 SURE = 3.0  # standard errors
 GROUPS = 10  # random groups for the standard error over persons (Wolter 2007, ch. 2)
 MIN_PERSONS = 50  # of a statistic
@@ -66,7 +66,7 @@ STATISTICS = (
     *(
         Statistic(f"zero_{sex}_{a}_{b}", f"share with zero earnings, {sex} {a}-{b}", 0.03)
         for sex in ("women", "men")
-        for a, b in AGES
+        for a, b in AGE_RANGES
     ),
 )
 BY_NAME = {statistic.name: statistic for statistic in STATISTICS}
@@ -161,7 +161,7 @@ def _sections(
             if both.sum() >= min_persons:
                 values["mobility"] = np.corrcoef(*ranks)[0, 1]
         for sex, code in (("women", "female"), ("men", "male")):
-            for low, high in AGES:
+            for low, high in AGE_RANGES:
                 part = observed & (persons.sex == code) & (age + h >= low) & (age + h <= high)
                 if part.sum() >= min_persons:
                     values[f"zero_{sex}_{low}_{high}"] = (y[part] == 0).mean()

@@ -175,7 +175,7 @@ def judge(marginals: Marginals, outcomes: Array, part: NDArray[np.int64], covera
         excess = []
         for h in range(len(HORIZONS)):
             q = conformal_quantile(fitted[~np.isnan(fitted[:, h]), h], coverage)
-            tested, y = marginals.take(test).year(h + 1), outcomes[test][:, h : h + 1]
+            tested, y = marginals.take(test).at_horizon(h + 1), outcomes[test][:, h : h + 1]
             sets = family(tested, min(q, 0.999), coverage)
             known = ~np.isnan(y[:, 0])
             inside[:, h] = np.where(known, contains(sets, y)[:, 0], np.nan)

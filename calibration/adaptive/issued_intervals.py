@@ -75,7 +75,7 @@ def _collect_horizon(
         base.cell[rows],
         np.where(is_issued, base.separate, np.nan)[rows],
         np.where(is_issued, in_force.separate, np.nan)[rows],
-        tuple(pack_marginals(marginals.year(horizon).take(rows))),
+        tuple(pack_marginals(marginals.at_horizon(horizon).take(rows))),
     )
 
 

@@ -172,7 +172,10 @@ def judge_persons(
     marginals.require_recalibrated()
     h = horizon - 1
     row = np.flatnonzero(~np.isnan(outcomes) & marginals.exists[:, h])
-    v, forecasts = pit_uniforms(marginals.take(row))[:, [h]], marginals.take(row).year(horizon)
+    v, forecasts = (
+        pit_uniforms(marginals.take(row))[:, [h]],
+        marginals.take(row).at_horizon(horizon),
+    )
     y = outcomes[row]
     log_y, scores = log_earnings(y, floor), marginal_scores(forecasts, y[:, None], floor)
     data: dict[str, Any] = {

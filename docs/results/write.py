@@ -248,10 +248,10 @@ def results_page() -> str:
             for key, value in results.provenance.items()
             if not isinstance(value, (dict, list))
         )
-        verdicts = [] if results.comparisons is None else verdict_lines(results.comparisons)
+        verdicts = {} if results.comparisons is None else verdict_lines(results.comparisons)
         parts += [
             f"# {title}\n",
-            "\n".join(f"- {line}" for line in verdicts) + "\n",
+            "\n".join(f"- {line}" for line in verdicts.values()) + "\n",
             *([_age_note(results)] if panel == "register" else []),
             to_markdown([*_headline_tables(results), *_further_tables(results)]),
             f"Provenance: {provenance}.{_kept_note(results)}{_variants_note(panel)}\n",
@@ -292,7 +292,7 @@ def _headline_tables(results: Results) -> list[Table]:
         lowest = min(value for value, model in zip(crps, models, strict=True) if model != BOUND)
         n = by_key[setting, horizon, "crps_log", REFEREE]["n"]
         first = [TableCell(setting), TableCell(str(horizon))]
-        cells = [TableCell(f"{value:.3f}", best=value == lowest) for value in crps]
+        cells = [TableCell(f"{value:.3f}", bold=value == lowest) for value in crps]
         crps_rows.append([*first, TableCell(f"{n:,}"), *cells])
         coverage = [by_key[setting, horizon, "coverage_90", model] for model in models]
         cells = [

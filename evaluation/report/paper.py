@@ -6,6 +6,7 @@ Nothing is computed here except ratios of means.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -18,6 +19,7 @@ from evaluation.report.result_tables import (
     LABEL,
     Table,
     TableCell,
+    format_figure,
     format_p,
     format_percent,
     format_share,
@@ -27,11 +29,33 @@ from evaluation.report.result_tables import (
     published_cell,
     published_percent,
 )
-from evaluation.scoring.comparison import HINDSIGHT, REFEREE, SURE, VARIANT, YEAR, verdict_lines
-from evaluation.scoring.gap import BOUND, REFERENCES
+from evaluation.scoring.comparison import (
+    BOTH,
+    FAMILY,
+    FAMILY_BOTH,
+    HINDSIGHT,
+    PERSON,
+    REFEREE,
+    SURE,
+    SURE_TEXT,
+    VARIANT,
+    YEAR,
+    verdict_lines,
+)
+from evaluation.scoring.gap import BOUND, select_reference
 from evaluation.scoring.metrics import percent_names
 
-HORIZON = 10  # years ahead, of the tables for one horizon
+PAPER_HORIZON = 10  # years ahead, of the tables for one horizon
+TESTS = {
+    PERSON: "Errors are clustered by person.",
+    BOTH: "Errors are clustered by person and by macro future (Cameron, Gelbach and Miller 2011); "
+    "t has as many degrees of freedom as the smaller number of clusters less one, usually the "
+    "futures.",
+    FAMILY: "Errors are clustered by family.",
+    FAMILY_BOTH: "Errors are clustered by family and by macro future.",
+    YEAR: "Diebold-Mariano over origin years: Newey-West with h - 1 lags, correction of Harvey, "
+    "Leybourne and Newbold; not given with fewer than 2 h years.",
+}
 GROUP_LABELS = {
     "all": "everybody",
     "sex=male": "men",
@@ -88,25 +112,25 @@ def _differences(results: Results) -> list[Table]:
     lines = verdict_lines(table)
     tables = []
     for (setting, test), tested in rows.group_by("setting", "test", maintain_order=True):
-        of_test = figures if test == YEAR else {}
+        published_t = figures if test == YEAR else {}
         cells = [
             [
                 TableCell(heading(row["model"])),
                 TableCell(str(row["horizon"])),
-                TableCell(f"{row['difference']:.4f} ± {row['se']:.4f}", best=_is_sure(row)),
+                TableCell(format_figure(row, name="difference"), bold=_is_sure(row)),
                 TableCell(format_percent(row["relative"])),
                 TableCell("" if row["t"] is None else f"{row['t']:.1f}"),
                 TableCell(str(row["df"])),
                 TableCell(format_p(row["p"])),
                 TableCell(format_p(row["p_holm"])),
-                published_cell(of_test.get(row["model"], {}).get(str(row["horizon"])), ".1f"),
+                published_cell(published_t.get(row["model"], {}).get(str(row["horizon"])), ".1f"),
             ]
             for row in tested.sort("model", "horizon").iter_rows(named=True)
         ]
-        verdict = " ".join(line for line in lines if line.startswith(f"{setting}, test by {test},"))
         note = (
-            f"{verdict} CRPS of log earnings of the other model less that of {REFEREE}: above 0 "
-            f"{REFEREE} is better (bold: p < .01, Holm). {_TESTS[str(test)]}"
+            f"{lines.get((setting, test), '')} CRPS of log earnings of the other model less that "
+            f"of {REFEREE}: above 0 {REFEREE} is better (bold: {SURE_TEXT}, Holm). "
+            f"{TESTS[str(test)]}"
         )
         head = [
             *("model", "h", "difference", "cut (%)", "t", "df", "p", "p (Holm over h)"),
@@ -138,15 +162,14 @@ def _interval_differences(results: Results) -> list[Table]:
             for model, h in pairs
         ]
         sentences = [
-            f"{name}: {line}"
+            f"{name}: {lines[setting, test]}"
             for name, lines in verdicts.items()
-            for line in lines
-            if line.startswith(f"{setting}, test by {test},")
+            if (setting, test) in lines
         ]
         note = (
             f"{' '.join(sentences)} Interval score (Winkler 1972) of the other model less that of "
-            f"{REFEREE}, thousand, with p (Holm over h): above 0 {REFEREE} is better (bold: "
-            f"p < .01). {_TESTS[str(test)]}"
+            f"{REFEREE}, in thousands of the currency, with p (Holm over h): above 0 {REFEREE} is "
+            f"better (bold: {SURE_TEXT}). {TESTS[str(test)]}"
         )
         title = f"Differences in interval score from {REFEREE}, {setting}, test by {test}"
         tables.append(Table(title, note, ["model", "h", *names], cells))
@@ -156,26 +179,15 @@ def _interval_differences(results: Results) -> list[Table]:
 def _interval_cell(row: Mapping[str, Any] | None) -> TableCell:
     if row is None:
         return TableCell("")
-    difference, se = row["difference"] / 1_000, row["se"] / 1_000
-    text = f"{difference:.1f} ± {se:.1f} ({format_p(row['p_holm'])})"
-    return TableCell(text, best=_is_sure(row))
+    thousands = {name: row[name] / 1_000 for name in ("difference", "se")}
+    text = f"{format_figure(thousands, '.1f', name='difference')} ({format_p(row['p_holm'])})"
+    return TableCell(text, bold=_is_sure(row))
 
 
 def _is_sure(row: Mapping[str, Any]) -> bool:
-    """Whether the referee is better than the model of a comparison with p < .01; no bound."""
+    """Whether the referee is surely better than the model of a comparison; never for the bound."""
     p = row["p_holm"]
     return p is not None and p < SURE and row["difference"] > 0 and row["model"] != BOUND
-
-
-_TESTS = {
-    "person": "Errors are clustered by person.",
-    "person and future": "Errors are clustered by person and by macro future (Cameron, Gelbach and "
-    "Miller 2011); t has as many degrees of freedom as futures less one.",
-    "family": "Errors are clustered by family.",
-    "family and future": "Errors are clustered by family and by macro future.",
-    "year": "Diebold-Mariano over origin years: Newey-West with h - 1 lags, correction of Harvey, "
-    "Leybourne and Newbold; not given with fewer than 2 h years.",
-}
 
 
 def _coverage_by_group(results: Results) -> list[Table]:
@@ -203,7 +215,7 @@ def _coverage_by_group(results: Results) -> list[Table]:
             if row is None or row["se"] is None:  # too few calibration persons, or one test person
                 cells.append(TableCell(""))
             else:
-                share = f"{100 * row['value']:.1f} ± {100 * row['se']:.1f}"
+                share = format_share(row["value"], row["se"])
                 cells.append(TableCell(share, alarm=outside_band(row)))
             cells.append(published_percent(figures.get((group, metric))))
         rows.append(cells)
@@ -218,16 +230,17 @@ def _coverage_by_group(results: Results) -> list[Table]:
 
 
 def _subgroups(results: Results) -> list[Table]:
-    reference, head, rows = _reductions(results, GROUP_LABELS)
+    reference, head, rows = _cuts(results, GROUP_LABELS)
     note = (
-        f"Cut in CRPS of log earnings of {REFEREE} against {reference}, {HORIZON} years ahead, in "
-        "the same groups of persons. Employers are counted by year, places are counties."
+        f"Cut in CRPS of log earnings of {REFEREE} against {reference}, {PAPER_HORIZON} years "
+        "ahead, on the persons of each row. Every employer of a year beyond the first counts as a "
+        "change of employer. The county is the last known one."
     )
     return [Table("Subgroups", note, head, rows)] if reference else []
 
 
 def _robustness(results: Results) -> list[Table]:
-    reference, head, rows = _reductions(results, ROBUSTNESS)
+    reference, head, rows = _cuts(results, ROBUSTNESS)
     if not reference:
         return []
     if results.lifetimes is not None:
@@ -236,31 +249,33 @@ def _robustness(results: Results) -> list[Table]:
             value = dict(crps.filter(rate=rate).select("model", "value").iter_rows())
             if reference in value and REFEREE in value:
                 cells = [TableCell("") for _ in head[1:-1]]
+                # Lifetimes are scored in the last setting, whose cut is the last of these columns.
                 cells[-1] = TableCell(format_percent(1 - value[REFEREE] / value[reference]))
                 name = TableCell(f"present value at {100 * rate:g} % (lifetimes)")
                 figure = published_percent(published()["cut"].get(f"rate={rate:g}"))
                 rows.append([name, *cells, figure])
     note = (
-        f"Cut in CRPS (%) of {REFEREE} against {reference}, {HORIZON} years ahead; of present "
-        "values if the row says so."
+        f"Cut in CRPS (%) of {REFEREE} against {reference}, {PAPER_HORIZON} years ahead; of "
+        "present values if the row says so."
     )
     return [Table("Robustness", note, head, rows)]
 
 
-def _reductions(
+def _cuts(
     results: Results, groups: Mapping[str, str]
 ) -> tuple[str | None, list[str], list[list[TableCell]]]:
-    """The reference's name (None: no table), and head and rows of the reductions of CRPS."""
+    """The reference's name (None: no table), and head and rows of the cuts in CRPS."""
     table = results.comparisons
     if table is None or table.is_empty():
         return None, [], []
-    reference = next((name for name in REFERENCES if name in table["model"].unique()), None)
+    reference = select_reference(table["model"].unique().to_list())
     if reference is None:
         return None, [], []
+    # Without the test by year, which has no groups, each setting has one test.
     compared = table.filter(
         pl.col("model") == reference,
         pl.col("metric") == "crps_log",
-        pl.col("horizon") == HORIZON,
+        pl.col("horizon") == PAPER_HORIZON,
         pl.col("test") != YEAR,
     )
     by_group = {(row["setting"], row["group"]): row for row in compared.iter_rows(named=True)}
@@ -280,57 +295,64 @@ def _reductions(
     return reference if rows else None, [*head, f"against gkos ({LABEL})"], rows
 
 
+@dataclass(frozen=True)
+class _Variant:
+    """A row of the tables of variants, as in `evaluation.bundle_variants.Variant`.
+
+    `table` is the table's title, `label` the row's; `note` says how the variant was trained.
+    """
+
+    name: str
+    table: str
+    label: str
+    note: str
+
+
 def _variants(results: Results) -> list[Table]:
     """Placebos, and the variants that a file lists (ablations, robustness)."""
-    listed = [
-        {"name": name, "table": "Placebos", "label": label, "note": "no training"}
-        for name, label in PLACEBOS.items()
-    ]
+    listed = [_Variant(name, "Placebos", label, "no training") for name, label in PLACEBOS.items()]
     if results.variants is not None:
-        listed += results.variants.to_dicts()
-    metrics = results.metrics.filter(metric="crps_log", group="all", horizon=HORIZON)
+        fields = results.variants.select("name", "table", "label", "note")
+        listed += [_Variant(*row) for row in fields.iter_rows()]
+    metrics = results.metrics.filter(metric="crps_log", group="all", horizon=PAPER_HORIZON)
     by_model = {
         (row["setting"], row["model"]): row
         for row in metrics.filter(pl.col("n") > 0).iter_rows(named=True)
     }
     settings = sorted({setting for setting, _ in by_model}, reverse=True)
-    reference = next(
-        (name for name in REFERENCES if any((setting, name) in by_model for setting in settings)),
-        None,
-    )
+    reference = select_reference([model for _, model in by_model])
     crps_figures, ratio_figures = published()["crps_log_10"], published()["crps_ratio_10"]
     tables: dict[str, list[list[TableCell]]] = {}
     for variant in listed:
-        model = VARIANT + variant["name"]
+        model = VARIANT + variant.name
         if not any((setting, model) in by_model for setting in settings):
             continue
-        cells = [TableCell(variant["label"])]
+        cells = [TableCell(variant.label)]
         for setting in settings:
             row, full, other = (
                 by_model.get((setting, name)) for name in (model, REFEREE, reference or "")
             )
             texts = [
-                f"{row['value']:.4f} ± {row['se']:.4f}" if row else "",
+                format_figure(row),
                 f"{row['value'] / full['value']:.3f}" if row and full else "",
-                format_percent(1 - row["value"] / other["value"]) if row and other else "",
             ]
+            if reference:
+                cut = 1 - row["value"] / other["value"] if row and other else None
+                texts.append(format_percent(cut))
             cells += map(TableCell, texts)
-        crps = crps_figures.get(variant["name"])
-        ratio = ratio_figures.get(variant["name"], crps / crps_figures["full"] if crps else None)
+        crps = crps_figures.get(variant.name)
+        ratio = ratio_figures.get(variant.name, crps / crps_figures["full"] if crps else None)
         cells += [
             published_cell(crps, ".3f"),
             published_cell(ratio, ".3f"),
-            published_percent(published()["cut"].get(variant["name"])),
-            TableCell(variant["note"]),
+            published_percent(published()["cut"].get(variant.name)),
+            TableCell(variant.note),
         ]
-        tables.setdefault(variant["table"], []).append(cells)
+        tables.setdefault(variant.table, []).append(cells)
     head = ["variant"]
     for setting in settings:
-        head += [
-            f"CRPS, {setting}",
-            f"times {REFEREE}, {setting}",
-            f"cut against {reference} (%), {setting}",
-        ]
+        head += [f"CRPS, {setting}", f"times {REFEREE}, {setting}"]
+        head += [f"cut against {reference} (%), {setting}"] if reference else []
     head += [
         f"CRPS ({LABEL})",
         f"times the full model ({LABEL})",
@@ -338,14 +360,15 @@ def _variants(results: Results) -> list[Table]:
         "trained",
     ]
     note = (
-        f"CRPS of log earnings {HORIZON} years ahead, as a multiple of {REFEREE}'s and against "
-        f"{reference}'s on the same persons."
+        f"CRPS of log earnings {PAPER_HORIZON} years ahead, and as a multiple of {REFEREE}'s"
+        + (f", and cut against {reference}'s" if reference else "")
+        + ", on the same persons."
     )
     return [Table(title, note, head, rows) for title, rows in tables.items()]
 
 
 def _hindsight(results: Results) -> list[Table]:
-    """CRPS of the bundle conditioned on realised macro, in-time, and of the best baseline."""
+    """CRPS in-time of the bundle, of the bundle given realised macro, and of the best baseline."""
     rows = []
     crps = results.metrics.filter(
         pl.col("n") > 0, metric="crps_log", group="all", setting="in-time"
@@ -360,7 +383,7 @@ def _hindsight(results: Results) -> list[Table]:
         if HINDSIGHT in by_model and REFEREE in by_model and baselines:
             best = min(baselines, key=lambda row: float(row["value"]))
             compared = (by_model[REFEREE], by_model[HINDSIGHT], best)
-            crps_texts = [f"{row['value']:.4f} ± {row['se']:.4f}" for row in compared]
+            crps_texts = [format_figure(row) for row in compared]
             texts = [str(horizon), f"{compared[0]['n']:,}", *crps_texts, best["model"]]
             rows.append([TableCell(text) for text in texts])
     head = [
@@ -373,8 +396,8 @@ def _hindsight(results: Results) -> list[Table]:
     ]
     note = (
         "CRPS of log earnings. Baselines are fitted on outcomes of the years that they forecast, "
-        f"so they know realised macro; {REFEREE} does not, unless it is conditioned on it. That is "
-        "hindsight and no forecast."
+        "so their parameters depend on realised macro. The forecasts of "
+        f"{REFEREE} do not, unless they are conditioned on it: that is hindsight, not a forecast."
     )
     return [Table("What knowing realised macro is worth, in-time", note, head, rows)]
 
@@ -386,8 +409,8 @@ def _calibration_size(results: Results) -> list[Table]:
     rows = []
     for (size,), of_size in results.calibration_size.group_by("size", maintain_order=True):
         repeats, available = of_size["repeats"][0], of_size["available"][0]
-        no_value = "no interval" if size <= available else f"only {available:,} persons"
-        cells = [TableCell(f"{size:,}"), TableCell(str(repeats) if repeats else no_value)]
+        reason = "no interval" if size <= available else f"only {available:,} persons"
+        cells = [TableCell(f"{size:,}"), TableCell(str(repeats))]
         for group in ("all", "quintile=1"):
             rows_of_group = of_size.filter(group=group)
             value, sd = (
@@ -399,7 +422,7 @@ def _calibration_size(results: Results) -> list[Table]:
                 TableCell(format_share(value, sd)),
                 TableCell(format_share(*figure) if figure else "", published=True),
             ]
-        rows.append(cells)
+        rows.append([*cells, TableCell("" if repeats else reason)])
     head = [
         "calibration persons",
         "repeats",
@@ -407,11 +430,12 @@ def _calibration_size(results: Results) -> list[Table]:
         f"everybody ({LABEL})",
         "lowest fifth",
         f"lowest fifth ({LABEL})",
+        "remark",
     ]
     note = (
-        f"Coverage (%) of 90 % sets {HORIZON} years ahead, in-time, by the number of calibration "
-        "persons with an outcome then; ± is the spread over random choices of them, on the same "
-        "test persons."
+        f"Coverage (%) of 90 % sets {PAPER_HORIZON} years ahead, in-time, by the number of "
+        "calibration persons with an outcome then; ± is the spread over random choices of them, on "
+        "the same test persons."
     )
     return [Table("Calibration size", note, head, rows)]
 
@@ -458,5 +482,5 @@ def _cost(results: Results) -> list[Table]:
 
 def _nearest_horizon(table: pl.DataFrame) -> int:
     """The horizon of the table that is nearest to the paper's."""
-    horizons: list[int] = table["horizon"].unique().to_list() or [HORIZON]
-    return min(horizons, key=lambda h: (abs(h - HORIZON), h))
+    horizons: list[int] = table["horizon"].unique().to_list() or [PAPER_HORIZON]
+    return min(horizons, key=lambda h: (abs(h - PAPER_HORIZON), h))

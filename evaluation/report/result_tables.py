@@ -42,13 +42,14 @@ class TableCell:
 
     Args:
         text: the text.
-        best: whether it is the lowest figure in its row, apart from the bound and the paper.
+        bold: whether the figure is the lowest in its row, apart from the bound and the paper; in
+            tables of differences, whether the difference is sure (`paper.py`).
         alarm: whether the figure lies outside its sampling band.
         published: whether it is a figure of the paper.
     """
 
     text: str
-    best: bool = False
+    bold: bool = False
     alarm: bool = False
     published: bool = False
 
@@ -123,7 +124,7 @@ class _Metrics:
         error = f" ± {format_value(metric, row['se'])}" if row["se"] is not None else ""
         return TableCell(
             format_value(metric, row["value"]) + error,
-            best=row["value"] == lowest,
+            bold=row["value"] == lowest,
             alarm=outside_band(row),
         )
 
@@ -146,7 +147,7 @@ def build_tables(metrics: pl.DataFrame) -> list[Table]:
 
 
 def to_markdown(tables: Iterable[Table]) -> str:
-    """GitHub tables; the best model of a row is bold, coverage outside its band has a !."""
+    """GitHub tables; cells are bold if they are `bold`, and end in ! if they are an `alarm`."""
     return "\n".join(
         f"## {table.title}\n\n"
         + (f"{table.note}\n\n" if table.note else "")
@@ -197,6 +198,14 @@ def format_value(metric: str, value: float | None) -> str:
     if metric.startswith("coverage_") or metric == GAP:
         return f"{100 * value:.1f}"
     return f"{value:.4f}"
+
+
+def format_figure(row: Row | None, form: str = ".4f", *, name: str = "value") -> str:
+    """The figure `name` of a row with its standard error if there is one; empty without a row."""
+    if row is None:
+        return ""
+    error = "" if row["se"] is None else f" ± {row['se']:{form}}"
+    return f"{row[name]:{form}}{error}"
 
 
 def format_percent(share: float | None) -> str:
@@ -352,7 +361,7 @@ def _by_zero(metrics: _Metrics) -> Table:
 
 
 def _gap(metrics: _Metrics) -> Table:
-    reference = select_reference(set(metrics.models))
+    reference = select_reference(metrics.models) if BOUND in metrics.models else None
     models = [model for model in metrics.models if model not in (reference, BOUND)]
     of_models = replace(metrics, models=models)
     rows = [
@@ -368,5 +377,5 @@ def _gap(metrics: _Metrics) -> Table:
 
 
 def _marked(cell: TableCell) -> str:
-    text = f"**{cell.text}**" if cell.best else cell.text
+    text = f"**{cell.text}**" if cell.bold else cell.text
     return f"{text} !" if cell.alarm else text

@@ -41,7 +41,8 @@ COMPARED = (
 )
 PERSON, BOTH, YEAR = "person", "person and future", "year"
 FAMILY, FAMILY_BOTH = "family", "family and future"  # in place of the first two
-SURE = 0.01  # largest adjusted p of a difference that is called sure
+SURE = 0.01  # a difference with a smaller adjusted p is called sure
+SURE_TEXT = f"p < {SURE:g}".replace("0.", ".")
 SCHEMA = {
     "model": pl.String(),
     "setting": pl.String(),
@@ -224,16 +225,16 @@ def adjust_holm(p: Array) -> Array:
     return adjusted
 
 
-def verdict_lines(table: pl.DataFrame, *, metric: str = "crps_log") -> list[str]:
-    """A line per setting and test: which models the referee beats at every horizon.
+def verdict_lines(table: pl.DataFrame, *, metric: str = "crps_log") -> dict[tuple[str, str], str]:
+    """A line by setting and test: which models the referee beats at every horizon.
 
-    "Beats" means a lower mean score with p < .01 after Holm.
+    "Beats" means a lower mean score with p < SURE after Holm.
     """
     rows = table.filter(
         pl.col("metric") == metric, pl.col("group") == "all", pl.col("model") != BOUND
     )
     rows = rows.filter(~pl.col("model").str.starts_with(VARIANT))
-    lines = []
+    lines = {}
     for (setting, test), tested in rows.group_by("setting", "test", maintain_order=True):
         horizons = tested["horizon"].unique().sort().to_list()
         beaten, not_beaten = [], []
@@ -249,11 +250,11 @@ def verdict_lines(table: pl.DataFrame, *, metric: str = "crps_log") -> list[str]
                 beaten.append(str(model))
         line = f"{setting}, test by {test}, h = {_join(horizons)}: {REFEREE} is "
         if beaten and not not_beaten:
-            line += f"best at every horizon with p < .01 (Holm): against {_join(beaten)}."
+            line += f"best at every horizon with {SURE_TEXT} (Holm): against {_join(beaten)}."
         else:
-            line += f"not better at every horizon with p < .01 (Holm) than {_join(not_beaten)}"
+            line += f"not better at every horizon with {SURE_TEXT} (Holm) than {_join(not_beaten)}"
             line += f"; it is better than {_join(beaten)}." if beaten else "."
-        lines.append(line)
+        lines[str(setting), str(test)] = line
     return lines
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import polars as pl
 
 BOUND = "clairvoyant"
@@ -9,9 +11,9 @@ GAP = "gap_closed"
 REFERENCES = ("gkos", "groupq", "carry")  # the first one in a contest is the reference
 
 
-def select_reference(models: set[str]) -> str | None:
-    """The reference among `models`; None if there is none, or no clairvoyant."""
-    return next((name for name in REFERENCES if name in models), None) if BOUND in models else None
+def select_reference(models: Collection[str]) -> str | None:
+    """The reference among `models`; None if there is none."""
+    return next((name for name in REFERENCES if name in models), None)
 
 
 def measure_gap_closed(rows: pl.LazyFrame, unit: str) -> pl.DataFrame:
@@ -34,7 +36,8 @@ def measure_gap_closed(rows: pl.LazyFrame, unit: str) -> pl.DataFrame:
         .agg(pl.col("crps_log").cast(pl.Float64).mean(), pl.len().alias("n"))
         .collect()
     )
-    reference = select_reference(set(means["model"])) or BOUND
+    names = set(means["model"])
+    reference = (select_reference(names) if BOUND in names else None) or BOUND
 
     def crps_of(model: str, column: str) -> pl.DataFrame:
         return means.filter(pl.col("model") == model).select(

@@ -43,14 +43,16 @@ class Recipe:
     The type of `request` decides the product. A recipe is small and can be pickled.
     """
 
-    bundle: str | Path
+    bundle: str | Path  # its directory
     request: Request = ForecastRequest()
     draws: Draws = Draws()
     rollout: RolloutName | None = None
     precision: Precision = "float32"
 
     def describe(self) -> dict[str, Any]:
-        """The values on which rows depend, as JSON; digests of the bundle and a scenario file.
+        """The values on which rows depend, to be written as JSON.
+
+        The bundle and a scenario file are represented by their digests.
 
         Raises:
             BundleError: If the bundle cannot be trusted.
@@ -75,7 +77,7 @@ class Recipe:
         }
 
     def open(self) -> ProductComputation:
-        """Load the bundle."""
+        """The computation of the recipe, with its bundle loaded."""
         forecaster = Forecaster.load(
             self.bundle, threads=1, rollout=self.rollout, precision=self.precision
         )
@@ -121,35 +123,31 @@ class ProductComputation:
 
 
 def paths_table(paths: Paths, life_courses: LifeCourses | None = None) -> pl.DataFrame:
-    """Paths as a long table `person_id, path, year, earnings`, sorted; the first path is 0.
+    """Paths as a long table `person_id, path, year, earnings`, sorted in this order of columns.
 
-    Years end at age 64. With `life_courses` the table also has the columns of `saga.states.codes`;
-    a person without a code has null.
+    Paths are numbered from 0; earnings are real money of the panel a year. A path ends with its
+    last simulated year, at age 64 or earlier. With `life_courses`, whose paths are `paths`, the
+    table also has the columns of `saga.states.codes`; a person without a code has null.
     """
-    person, path, horizon = np.nonzero(
-        np.broadcast_to(paths.within_age[:, None, :], (len(paths), paths.n_paths, paths.n_horizons))
-    )
-    earnings = paths.earnings[person, horizon, path]
-    simulated = np.isfinite(earnings)
-    return pl.DataFrame(
+    person, path, column = np.nonzero(np.isfinite(paths.earnings.transpose(0, 2, 1)))
+    table = pl.DataFrame(
         {
             "person_id": paths.person_id[person],
             "path": path.astype(np.int32),
-            "year": paths.years[person, horizon].astype(np.int32),
-            "earnings": earnings,
-            **(
-                {}
-                if life_courses is None
-                else {
-                    name: _code_column(life_courses, name, person, horizon, path)
-                    for name in life_courses.numbers
-                }
-            ),
+            "year": paths.years[person, column].astype(np.int32),
+            "earnings": paths.earnings[person, column, path],
         }
-    ).filter(simulated)
+    )
+    if life_courses is None:
+        return table
+    return table.with_columns(
+        _code_column(life_courses, name, person, column, path).alias(name)
+        for name in life_courses.numbers
+    )
 
 
 def _code_column(life_courses: LifeCourses, name: str, *index: NDArray[np.int64]) -> pl.Series:
+    """The codes of a column of life courses; number 0 is a missing code."""
     codes = life_courses.labels(name)
     number = life_courses.numbers[name][index].astype(np.int64)
     return pl.Series([None, *codes], dtype=pl.Enum(codes)).gather(number)

@@ -1,7 +1,7 @@
 """The command line. It may import all packages, and each command does so only when it runs.
 
-Exit codes: 0 done, 1 a check failed, 2 wrong use or bad input, 3 interrupted (the same command
-continues), 70 internal error.
+Exit codes: 0 done, 1 a check failed, 2 wrong use or bad input, 3 interrupted (docs/decisions tells
+which commands continue), 70 internal error.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def evaluate(
                 progress=progress,
                 notice=console.note,
             )
-    lines = verdict_lines(pl.read_parquet(out / "comparisons.parquet"))
+    lines = list(verdict_lines(pl.read_parquet(out / "comparisons.parquet")).values())
     if not as_json:
         _show_metrics(metrics)
     console.result(

@@ -39,7 +39,7 @@ def forecast(
     paths: options.UnusedPaths = PATHS,
     seed: options.UnusedSeed = 0,
     scenario: options.Scenario = None,
-    rollout: options.Rollout = None,
+    rollout: options.UnusedRollout = None,
     precision: options.Precision = None,
     mapping: options.Mapping = None,
     prices: options.Prices = None,
@@ -80,6 +80,7 @@ def forecast(
     check_out(out)
     check_record(record, database)
     forecaster = open_forecaster(bundle, threads, rollout, precision)
+    forecaster.calibrator.coverage_columns(request.coverage)  # before any work
     panel = read_persons(source, mapping, prices, on_error, rejected)
     panel, problems = keep_forecastable(panel, on_error)
     panel, too_old = _keep_within_age(panel, request.horizons[0])

@@ -87,6 +87,14 @@ Rollout = Annotated[
         show_default="as calibrated",
     ),
 ]
+UnusedRollout = Annotated[
+    requests.RolloutName | None,
+    typer.Option(
+        "--rollout",
+        help="No effect: a forecast needs no simulated futures.",
+        show_default="as calibrated",
+    ),
+]
 Precision = Annotated[
     requests.Precision | None,
     typer.Option(
@@ -134,7 +142,8 @@ Record = Annotated[
     bool,
     typer.Option(
         "--record",
-        help="Record the issued intervals in the ledger, to compare them with later outcomes.",
+        help="Record intervals of every fitted coverage in the ledger, to compare them with later "
+        "outcomes.",
     ),
 ]
 Split = Annotated[
@@ -148,7 +157,7 @@ Threads = Annotated[
     typer.Option(
         "--threads",
         min=1,
-        help="Persons simulated at a time (large jobs: processes).",
+        help="Threads; with many persons processes, in commands that simulate futures.",
         show_default="all cores",
     ),
 ]

@@ -30,7 +30,10 @@ def serve(
     ] = None,
     rollout: options.Rollout = None,
     precision: options.Precision = None,
-    threads: options.Threads = None,
+    threads: Annotated[
+        int | None,
+        typer.Option("--threads", min=1, help="Threads of one forecast.", show_default="all cores"),
+    ] = None,
 ) -> None:
     """Serve forecasts over HTTP until interrupted."""
     from api.server import serve as run_service

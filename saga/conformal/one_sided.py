@@ -48,7 +48,7 @@ def limit_scores(
     """
     marginals.require_recalibrated()
     below = marginals.probability(outcomes)
-    given_positive = _given_positive(below, marginals.zero_beside(outcomes))
+    given_positive = _given_positive(below, marginals.p_zero_like(outcomes))
     # Zero is below every upper limit, and above a lower limit of zero.
     at_most, at_least = np.where(outcomes == 0, 0.0, below), below
     if uniforms is not None:

@@ -44,7 +44,7 @@ def set_scores(
     would make the sets of all others too small. No score gets smaller, so coverage is kept.
     """
     less = probability_of_less(marginals, outcomes)
-    scores = scores_of(less, marginals.zero_beside(outcomes), coverage)
+    scores = scores_of(less, marginals.p_zero_like(outcomes), coverage)
     if uniforms is not None:
         is_inside = (outcomes == 0) & starts_at_zero(marginals.p_zero, coverage)
         scores = np.where(is_inside, uniforms * marginals.p_zero, scores)
@@ -97,7 +97,7 @@ def central_scores(marginals: Marginals, outcomes: Array) -> Array:
     return (
         np.where(
             outcomes == 0,
-            np.maximum(1 - 2 * marginals.zero_beside(outcomes), 0.0),
+            np.maximum(1 - 2 * marginals.p_zero_like(outcomes), 0.0),
             np.abs(2 * below - 1),
         )
         + 0 * below

@@ -69,10 +69,10 @@ def map_paths(paths: Paths, marginals: Marginals) -> Paths:
         values = np.take_along_axis(paths.earnings[rows, h], by_total[rows], axis=1)
         order = np.argsort(values, axis=1, kind="stable")
         if h < last:
-            mapped = marginals.take(rows).year(h + 1).slice_means(m)[:, 0]
+            mapped = marginals.take(rows).at_horizon(h + 1).slice_means(m)[:, 0]
         else:
             known = np.sort(paths.earnings[rows, last - 1], axis=1)[:, None]
-            corrected = marginals.take(rows).year(last).probability(known)[:, 0]
+            corrected = marginals.take(rows).at_horizon(last).probability(known)[:, 0]
             ranks = np.broadcast_to(np.arange(m), corrected.shape)
             rank = interpolate_rows(np.tile(probability, (len(rows), 1)), corrected, ranks)
             ordered = np.take_along_axis(values, order, axis=1)

@@ -19,7 +19,7 @@ from saga.keyed_random import uniform_each
 from saga.schema import MAX_AGE
 
 MIN_HISTORY = 3  # years with known earnings up to an origin
-AGES = (20, 60)  # at an origin
+ORIGIN_AGES = (20, 60)  # at an origin
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ def last_year(panel: Panel) -> int:
     return int(panel.frame["year"].max())  # type: ignore[arg-type]
 
 
-def eligible_origins(panel: Panel, *, ages: tuple[int, int] = AGES) -> pl.DataFrame:
+def eligible_origins(panel: Panel, *, ages: tuple[int, int] = ORIGIN_AGES) -> pl.DataFrame:
     """Person-years that may be origins: `person_id`, `birth_year`, `year`, sorted.
 
     The person has a row in that year, 3 rows with known earnings up to it, and an age in `ages`.

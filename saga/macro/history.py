@@ -36,7 +36,7 @@ class MacroHistory:
 
     @classmethod
     def of(cls, rows: Mapping[int, MacroRow]) -> MacroHistory:
-        """The history of consecutive years, in ascending order."""
+        """The history of consecutive years; `rows` must ascend."""
         return cls(min(rows), np.array(list(rows.values()), dtype=np.float64))
 
     def until(self, year: int) -> MacroHistory:
@@ -55,30 +55,33 @@ def sweden_as_published() -> MacroHistory:
 def sweden() -> MacroHistory:
     """Swedish series 1990-2022 as fractions, unemployment by the present definition.
 
-    Since 2007 the definition includes persons in labour-market programmes who look for work. The
-    definition before 2007 leaves out a third of the jobless of the 1990s. By the definitions of
-    their years, 1994 and 2009 have nearly the same rate, though more persons were out of work in
-    1994.
+    Since 2007 the definition includes jobless persons who study or are in a labour-market programme
+    and look for work. The definition before 2007 leaves out a third of the jobless of the 1990s. By
+    the definitions of their years, the rate is 9.4 % in 1994 and 8.4 % in 2009, although far more
+    persons were out of work in 1994.
     """
     published = sweden_as_published()
     values = published.values.copy()
     years = range(published.first_year, published.last_year + 1)
-    values[:, 0] += [programmes(year) - programmes(published.last_year) for year in years]
+    values[:, SERIES.index("unemployment")] += [
+        uncounted_jobless(year) - uncounted_jobless(published.last_year) for year in years
+    ]
     return MacroHistory(published.first_year, values)
 
 
-def programmes(year: int) -> float:
-    """Jobless persons outside the published unemployment rate, share of the labour force.
+def uncounted_jobless(year: int) -> float:
+    """Joblessness less the published unemployment rate, share of the labour force.
 
-    Interpolated between the years of the table. Negative from 2007 on: the present definition also
-    counts students who look for work.
+    Before 2008 these are mostly persons in labour-market programmes. Interpolated between the years
+    of the table. Negative from 2008 on: the present definition also counts students who look for
+    work.
     """
-    shares = _programme_shares()
+    shares = _uncounted_shares()
     return float(np.interp(year, list(shares), list(shares.values())))
 
 
 @cache
-def _programme_shares() -> Mapping[int, float]:
+def _uncounted_shares() -> Mapping[int, float]:
     table = read_shipped_series("labour_market_programmes_sweden", gaps=True)
     return table["labour_market_programmes"].values
 

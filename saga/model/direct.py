@@ -12,8 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from saga.model.heads.head import Head, Predictive
-from saga.model.tokens import AGES
-from saga.schema import MIN_AGE
+from saga.schema import MIN_AGE, N_AGES
 
 
 class DirectForecast(nn.Module):
@@ -21,7 +20,7 @@ class DirectForecast(nn.Module):
 
     def __init__(self, width: int, head: Head[Any]) -> None:
         super().__init__()
-        self.age = nn.Embedding(AGES, width)
+        self.age = nn.Embedding(N_AGES, width)
         self.head = head
 
     def forward(self, hidden: Tensor, horizon: Tensor, age: Tensor, macro: Tensor) -> Predictive:
@@ -33,6 +32,6 @@ class DirectForecast(nn.Module):
             age: Ages in the target year (...,).
             macro: Covariates (..., 7), see `saga.features.calendar.path_features`.
         """
-        at_age = self.age((age - MIN_AGE).clamp(0, AGES - 1))
+        at_age = self.age((age - MIN_AGE).clamp(0, N_AGES - 1))
         predictive: Predictive = self.head(hidden + at_age, horizon, macro)
         return predictive

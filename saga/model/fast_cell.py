@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from saga.features.sequences import MAX_GAP
 from saga.model.config import ModelConfig
 from saga.model.decoder import squared_relu
-from saga.model.tokens import AGES
-from saga.schema import MIN_AGE
+from saga.schema import MIN_AGE, N_AGES
 
 _HIDDEN_RATIO = 2  # units of the hidden layer per unit of the state
 # Decay of the slowest unit at the start of training: half of a state remains after 38 steps.
@@ -51,7 +50,7 @@ class FastCell(nn.Module):
         self.bias = nn.Linear(d, inner)
         self.skip = nn.Linear(d, d, bias=False)
         self.earnings = nn.Linear(earnings_size, inner, bias=False)
-        self.age = nn.Embedding(AGES, inner)
+        self.age = nn.Embedding(N_AGES, inner)
         self.gap = nn.Embedding(MAX_GAP + 1, inner)
         self.up = nn.Linear(s, inner)
         self.down = nn.Linear(inner, s)
@@ -68,7 +67,7 @@ class FastCell(nn.Module):
 
         It depends on encoded earnings (..., e), the age, and the years since the previous record.
         """
-        position = self.age((age - MIN_AGE).clamp(0, AGES - 1)) + self.gap(gap.clamp(0, MAX_GAP))
+        position = self.age((age - MIN_AGE).clamp(0, N_AGES - 1)) + self.gap(gap.clamp(0, MAX_GAP))
         gates: Tensor = self.earnings(earnings) + position
         return gates
 

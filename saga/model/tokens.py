@@ -11,13 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from saga.features.sequences import N_OTHER, POSITIVE, UNKNOWN, ZERO
-from saga.schema import CATEGORICAL, MAX_AGE, MIN_AGE
+from saga.schema import CATEGORICAL, MIN_AGE, N_AGES
 
 # Embedding widths of the paper, by column.
 CODE_WIDTHS = {"occupation": 24, "industry": 16, "county": 8}
 DEFAULT_CODE_WIDTH = 4
 WIDE_CODE_WIDTH, MANY_CODES = 8, 30  # of a panel's own columns with many codes
-AGES = MAX_AGE - MIN_AGE + 1
 _EARNINGS_KNOTS = 40
 
 
@@ -54,7 +53,7 @@ class TokenEmbedding(nn.Module):
         self.earnings = nn.Linear(self.earnings_size, width, bias=False)
         self.other = nn.Linear(2 * N_OTHER, width, bias=False)
         self.category = nn.Linear(sum(widths), width, bias=False)
-        self.age = nn.Embedding(AGES, width)
+        self.age = nn.Embedding(N_AGES, width)
         own_codes = vocabulary[len(CATEGORICAL) :]
         self.own_other = nn.Linear(2 * n_own, width, bias=False) if n_own else None
         self.own_codes = self.own_category = None
@@ -113,7 +112,7 @@ class TokenEmbedding(nn.Module):
 
     def embed_age(self, age: Tensor) -> Tensor:
         """Embed ages (...,) as (..., width)."""
-        embedding: Tensor = self.age((age - MIN_AGE).clamp(0, AGES - 1))
+        embedding: Tensor = self.age((age - MIN_AGE).clamp(0, N_AGES - 1))
         return embedding
 
     def forward(

@@ -125,7 +125,7 @@ class DirectMarginals:
             grid,
             cdf,
             p_zero,
-            groups,
+            groups=groups,
             conditioned=self.scenario is not None,
         )
 

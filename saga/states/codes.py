@@ -60,6 +60,11 @@ def code_labels(transforms: Transforms) -> dict[str, tuple[str, ...]]:
     return {"state": STATES, **{name: transforms.codes[name] for name in CATEGORIES}}
 
 
+def code_sizes(transforms: Transforms) -> tuple[int, ...]:
+    """Number of codes of each column, with 0 for a missing one."""
+    return tuple(len(codes) + 1 for codes in code_labels(transforms).values())
+
+
 def code_numbers(frame: pl.DataFrame, transforms: Transforms) -> NDArray[np.int16]:
     """Code numbers (n_row, 7) of a panel's rows; 0 if missing, or if there is no workplace."""
     codes = transforms.categorical(frame)

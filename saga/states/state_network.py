@@ -6,9 +6,9 @@ rule this is the joint distribution, and it leaves the distribution of earnings 
 within a year is emigration; death, which is possible only if all later earnings of the path are
 zero; then the columns, each given those before it (Bengio and Bengio 2000).
 
-Each output depends on the decoder's state at the origin; on the path's earnings of the year, the
-year before and the year after; on the number of zero years ahead; on age; and on the states at the
-end of the year before, with their durations.
+Emigration depends on the decoder's state at the origin, on age and period, on the states at the end
+of the year before with their durations, and on that year's earnings. Death and the columns also
+depend on the path's earnings of the year and the year after, and on its zero years ahead.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ import torch
 from torch import Tensor, nn
 
 from saga.model.decoder import squared_relu
-from saga.model.tokens import AGES
+from saga.schema import N_AGES
 from saga.states.codes import INDUSTRY, MAX_SPELL, OCCUPATION
 
+WIDTH = 128
 MAX_LOOKAHEAD = 15  # years of the path in which the next positive earnings are looked for
 _NEVER = float("-inf")
 
@@ -36,14 +37,16 @@ class StateInputs(NamedTuple):
         before: Encoded earnings of the year before (n, e).
         now: Encoded earnings of the year (n, e).
         after: Encoded earnings of the year after (n, e).
-        zero_years: See `saga.states.life_courses.ZeroRuns` (n,).
-        years_left: See `ZeroRuns` (n,).
-        zero_to_end: See `ZeroRuns` (n,).
+        zero_years: Zero years in a row from the year on, at most MAX_LOOKAHEAD + 1 (n,).
+        years_left: Years of the path after the year, at most MAX_LOOKAHEAD; 0 if the year is not
+            zero (n,).
+        zero_to_end: Whether the path has no positive earnings from the year on (n,).
         age: Years above 16 (n,).
-        period: Decades since the last training year, at most 0 (n,).
+        period: (year - last training year) / 10: negative in training, 0 in later years (n,).
         codes: Codes at the end of the year before (n, 7).
-        workplace: Whether there was a workplace (n,).
-        durations: Years in the current spells (n, 8).
+        workplace: Whether there was a workplace then (n,).
+        durations: Years in the current spell of each code; the eighth: with or without a workplace
+            (n, 8).
     """
 
     origin: Tensor
@@ -64,28 +67,37 @@ ChooseCodes = Callable[[int, Tensor], Tensor]  # column and logits (n, size) -> 
 
 
 class StateNetwork(nn.Module):
-    """Heads for exits and for columns of `sizes` codes each, 0 included.
+    """Draws exits and the codes of the columns (`saga.states.codes.COLUMNS`).
 
-    `d` is the width of the earnings network. The names of the attributes are those of the weights
-    in circumstances.safetensors. `told` (n_column,) is 0 for a column that no training record has;
-    such a column is never drawn.
+    The names of layers and buffers are those of the weights in circumstances.safetensors.
+
+    Attributes:
+        sizes: Number of codes of each column, with 0 for a missing one.
+        share: Width of the features of one column.
+        told: 1 for a column that occurs in training, 0 for others, which are never drawn
+            (n_column,).
+        starts: First row of each integer input in the table `numbers`.
+        ahead: Table of the zero years ahead.
+        read: Map from the hidden layer to the features of all columns.
+        drawn: What a drawn code adds to the features of later columns.
     """
 
     starts: Tensor
     told: Tensor
 
     def __init__(
-        self, d: int, earnings_size: int, sizes: tuple[int, ...], width: int = 128
+        self, d: int, earnings_size: int, sizes: tuple[int, ...], width: int = WIDTH
     ) -> None:
+        """Layers of `width` for an earnings network of width `d`."""
         super().__init__()
-        self.sizes, self.share, columns = sizes, width // 2, len(sizes)
-        self.register_buffer("told", torch.ones(columns))
+        self.sizes, self.share, n_column = sizes, width // 2, len(sizes)
+        self.register_buffer("told", torch.ones(n_column))
         self.origin = nn.Linear(d, width)
         self.before = nn.Linear(earnings_size, width, bias=False)
         self.now = nn.Linear(2 * earnings_size, width, bias=False)
         self.period = nn.Linear(2, width, bias=False)
         # One table for all integers (age, codes, durations) needs one sum instead of sixteen.
-        rows = [AGES, *sizes, *[2 * (MAX_SPELL + 1)] * (columns + 1)]
+        rows = [N_AGES, *sizes, *[2 * (MAX_SPELL + 1)] * (n_column + 1)]
         self.numbers = nn.EmbeddingBag(sum(rows), width, mode="sum")
         starts = torch.from_numpy(np.cumsum([0, *rows[:-1]]))
         self.register_buffer("starts", starts, persistent=False)
@@ -94,9 +106,9 @@ class StateNetwork(nn.Module):
         # rows (`saga.simulation.rollout.rows_are_independent`).
         self.leave, self.die = nn.Linear(width, 2), nn.Linear(width, 2)
         self.inner = nn.Linear(width, width)
-        self.read = nn.Linear(width, columns * self.share)
+        self.read = nn.Linear(width, n_column * self.share)
         self.drawn = nn.ModuleList(
-            nn.Embedding(size, (columns - 1 - j) * self.share) for j, size in enumerate(sizes[:-1])
+            nn.Embedding(size, (n_column - 1 - j) * self.share) for j, size in enumerate(sizes[:-1])
         )
         self.out = nn.ModuleList(nn.Linear(self.share, size + 1) for size in sizes)
         for layer in [*self.out, self.leave, self.die]:
@@ -119,7 +131,7 @@ class StateNetwork(nn.Module):
         of surviving or dying, where a path with positive earnings ahead survives; and the features
         (n, 7 width / 2).
         """
-        # Odd rows of the table are for durations with a workplace, even rows for those without.
+        # In a block of the table, odd rows are durations with a workplace, even rows without.
         durations = 2 * inputs.durations + inputs.workplace[:, None]
         integers = torch.cat([inputs.age[:, None], inputs.codes, durations], 1) + self.starts
         period = self.period(torch.stack([inputs.period, inputs.period.exp()], -1))
@@ -129,7 +141,7 @@ class StateNetwork(nn.Module):
             + self.numbers(integers)
             + period
         )
-        leave = self.leave(squared_relu(x.clone()))
+        leave = self.leave(squared_relu(x.clone()))  # `squared_relu` overwrites its input
         run = 2 * inputs.zero_years + inputs.zero_to_end
         ahead = self.ahead(run * (MAX_LOOKAHEAD + 1) + inputs.years_left)
         h = squared_relu(x + self.now(torch.cat([inputs.now, inputs.after], -1)) + ahead)
@@ -139,11 +151,14 @@ class StateNetwork(nn.Module):
         return leave, die, self.read(h)
 
     def columns(self, features: Tensor, before: Tensor, choose: ChooseCodes) -> Tensor:
-        """Code numbers (n, 7) of the columns, in order; 0 for a column absent from training.
+        """Code numbers (n, 7) of the columns, in order.
+
+        A number is 0 for a column that does not occur in training, for the industry without a
+        workplace, and for the occupation without a workplace.
 
         Args:
             features: The features of `exits`.
-            before: Codes last known (n, 7); keeping a code has a logit of its own.
+            before: Codes last known (n, 7); keeping a code adds a learned bonus to its logit.
             choose: Chooses the codes of a column from its logits.
         """
         numbers: list[Tensor] = []

@@ -63,7 +63,7 @@ def draw_paths(marginals: Marginals, count: int = 60, seed: int = 0) -> Paths:
         marginals.birth_year,
         marginals.origin_year,
         marginals.quantiles(uniform).astype(np.float32),
-        marginals.groups,
+        groups=marginals.groups,
     )
 
 

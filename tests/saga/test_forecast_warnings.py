@@ -143,11 +143,13 @@ def test_horizons_beyond_age_64_are_counted(reference: TrainingReference) -> Non
 def test_options_without_effect_are_named() -> None:
     panel = panel_of(ordinary(2))
     for request, options in (
-        (ForecastRequest(horizons=(1,)), ["paths", "seed", "precision"]),
+        (ForecastRequest(horizons=(1,)), ["paths", "seed", "rollout", "precision"]),
         (LifetimeRequest(), []),
         (PathsRequest(), []),
     ):
-        warnings = find_warnings(panel, request, Draws(20, 3), PLAIN, precision="bfloat16")
+        warnings = find_warnings(
+            panel, request, Draws(20, 3), PLAIN, precision="bfloat16", other_rollout=True
+        )
         assert [w.option for w in warnings] == options
         assert {w.code for w in warnings} <= {"no-effect"}
     late = Scenario("late", {2030: (0.1, 0.0, 0.02)})

@@ -65,7 +65,7 @@ def marginals(raw: Paths) -> Marginals:
         lambda m, _: IDENTITY.intervals(m, COVERAGE),
         lambda m, _: one_sided_limits(IDENTITY, m, COVERAGE),
         lambda m, _: band_intervals(IDENTITY, m, YEARS, COVERAGE),
-        lambda m, y: limit_scores(m.year(1), y[:, :1]),
+        lambda m, y: limit_scores(m.at_horizon(1), y[:, :1]),
         lambda m, y: band_scores(IDENTITY, m, y),
         lambda m, _: forecast_table(m, IDENTITY, ForecastRequest(horizons=(1,))),
         lambda m, y: judge_persons(
@@ -142,5 +142,5 @@ def test_subsets_joins_and_other_earnings_keep_what_the_paths_are(raw: Paths) ->
 
 
 def test_paths_whose_shapes_disagree_are_refused(raw: Paths) -> None:
-    with pytest.raises(ValueError, match="need birth and origin years"):
+    with pytest.raises(ValueError, match="need arrays of 12 rows; birth_year has 11"):
         replace(raw, birth_year=raw.birth_year[1:])

@@ -23,7 +23,7 @@ from saga.errors import UsageError
 from saga.files.bundle_folder import check_replaceable
 from saga.forecast_checks import check_money
 from saga.forecaster import Forecaster
-from saga.states.codes import code_labels
+from saga.states.codes import code_sizes
 from saga.states.state_network import StateNetwork
 from saga.version import current_version
 from training.data import ResumableLoader
@@ -31,7 +31,7 @@ from training.harness import RunFolder, fit_module, progress_bars, seed_run
 from training.states.state_data import StateBatches, StateRecords
 from training.states.state_module import StateFitOptions, StateModule
 
-_NEVER = -1e4  # logit of an event that does not occur
+_NO_EXIT = -1e4  # logit of an exit that no training person has; finite, so that it is stored
 _HEADING = "## Circumstances"  # heading of this part of the model card
 
 
@@ -49,7 +49,8 @@ def fit_state_network(
 
     After an interruption the same call continues from the last checkpoint in
     `<out>.circumstances.run/`. The metrics "circumstances" describe the fit; `validation_nll` in
-    them is each column's mean negative log-likelihood per year on validation persons.
+    them is the mean negative log-likelihood per year, of each column and exit, on validation
+    persons.
 
     Args:
         source: the bundle to which the state network is added.
@@ -62,15 +63,17 @@ def fit_state_network(
 
     Raises:
         UsageError: the panel does not fit the bundle (name, money) or has no training or no
-            validation persons, or the bundle's records are not yearly.
+            validation persons; the bundle's records are not yearly, or it is an ensemble; or `out`
+            cannot be replaced.
+        BundleError: the bundle cannot be trusted.
     """
     options, out = options or StateFitOptions(), out or source
     check_replaceable(out)
     forecaster = Forecaster.load(source)
     bundle, network = forecaster.bundle, forecaster.network
     _check_panel(panel, forecaster)
-    until = int(bundle.config["until"])
-    panel = cut(panel, until)
+    last_training_year = int(bundle.config["until"])
+    panel = cut(panel, last_training_year)
     shares = shares_of(bundle.split)
     training, validating = (
         panel.only(persons_of(panel, part, shares)) for part in ("train", "validation")
@@ -94,13 +97,14 @@ def fit_state_network(
         run.begin()
 
     seed_run(seed)
-    sizes = tuple(len(codes) + 1 for codes in code_labels(forecaster.transforms).values())
+    sizes = code_sizes(forecaster.transforms)
     width, earnings_size = network.config.width, network.tokens.earnings_size
     state_network = StateNetwork(width, earnings_size, sizes, options.width)
     records = StateRecords.from_panel(training, forecaster)
-    state_network.told.copy_(torch.from_numpy((records.codes > 0).any(0)))
+    in_training = (records.codes > 0).any(0)  # of codes (n_row, 7)
+    state_network.told.copy_(torch.from_numpy(in_training))
     module = StateModule(state_network, network, options)
-    batches = StateBatches(records, until, options.batch_persons, options.steps, seed)
+    batches = StateBatches(records, last_training_year, options.batch_persons, options.steps, seed)
     clock = Timer()  # stored in checkpoints
     trainer = _state_trainer(run.path, options.steps, clock, progress)
     checkpoint = run.checkpoint if run.checkpoint.is_file() else None
@@ -111,14 +115,14 @@ def fit_state_network(
     )
     for exit_layer, exit_years in exits:
         if not exit_years.any():  # a panel without exits does not identify their probability
-            exit_layer.bias.data[1] = _NEVER
+            exit_layer.bias.data[1] = _NO_EXIT  # logit 0 is to stay or survive, 1 the exit
     report = {
         "parameters": sum(p.numel() for p in state_network.parameters()),
         "persons": training.frame["person_id"].n_unique(),
         "steps": trainer.global_step,
         "seconds": round(clock.time_elapsed(), 1),
         "validation_nll": module.mean_losses(
-            StateRecords.from_panel(validating, forecaster), until
+            StateRecords.from_panel(validating, forecaster), last_training_year
         ),
     }
     result = replace_parts(
@@ -173,6 +177,6 @@ def _card(report: dict[str, Any], command: str) -> str:
     return f"""{_HEADING}
 
 Employment state, industry, occupation, county and family along paths of earnings, deaths and
-emigration: {report["parameters"]:,} parameters, {report["steps"]:,} steps, {report["seconds"]:,.0f}
-s. Command: `{command or "saga circumstances"}`
+emigration: {report["parameters"]:,} parameters, {report["steps"]:,} steps,
+{report["seconds"]:,.0f} s. Command: `{command or "saga circumstances"}`
 """

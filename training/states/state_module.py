@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from saga.model import Saga
 from saga.states.codes import COLUMNS
-from saga.states.state_network import StateInputs, StateNetwork
+from saga.states.state_network import WIDTH, StateInputs, StateNetwork
 from training.data import Batch
 from training.harness import half_cosine, schedule_rate
 from training.states.state_data import StateRecords, make_state_batch
@@ -25,7 +25,7 @@ _WARMUP_STEPS = 100
 class StateFitOptions:
     """How the state network is fitted by AdamW (Loshchilov and Hutter 2019)."""
 
-    width: int = 128
+    width: int = WIDTH
     steps: int = 4_000
     batch_persons: int = 256
     learning_rate: float = 2e-3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,12 @@ from numpy.typing import NDArray
 
 from evaluation.baselines.econometric.gmm import GmmEstimate, system_gmm
 from evaluation.baselines.econometric.histories import LOW, UNKNOWN, WORK, ZERO, Histories
-from evaluation.baselines.econometric.hurdle import Career, careers, repeat_on_paths
+from evaluation.baselines.econometric.hurdle import (
+    Career,
+    careers,
+    quantile_position,
+    repeat_on_paths,
+)
 from evaluation.baselines.econometric.hurdle_base import HurdleBaseline
 from evaluation.baselines.econometric.variance_components import Belief, Components
 from saga.errors import InputError
@@ -23,20 +30,22 @@ PRIME = (25, 59)  # ages between the beginning and the end of careers, to estima
 FIRST_LAGS = (3, 4, 5, 6)
 REJECTED = 0.01  # below this p of Hansen's test the next first lag is tried
 LONGEST_RHYTHM = 3  # longest regular distance of a panel's records, in years
-N_QUANTILES = 201  # quantiles of the shocks of a bin
+SHOCK_QUANTILES = 201  # quantiles of the shocks of a bin
 SMALLEST = 200  # shocks that a bin needs; with fewer the next broader bin is used
-AGES = (18, 20, 23, 26, 30, 40, 50, 55, 59, 62)  # limits of bins
-LEVELS = (-1.0, -0.5, -0.2, 0.0, 0.2, 0.5)  # limits of bins of the expected residual
-SCALES = (0.15, 0.3, 0.6, 1.0)  # limits of bins of recent surprise, see `Belief.scale`
+AGE_LIMITS = (18, 20, 23, 26, 30, 40, 50, 55, 59, 62)  # between bins
+RESIDUAL_LIMITS = (-1.0, -0.5, -0.2, 0.0, 0.2, 0.5)  # between bins of the expected residual
+SCALE_LIMITS = (0.15, 0.3, 0.6, 1.0)  # between bins of recent surprise, see `Belief.scale`
 
 
 class AutoRegression(HurdleBaseline[Belief]):
     """r = alpha + z + eps with z an AR(1), forecast by the Kalman filter in innovations form.
 
-    The filter gives mean and standard deviation of next year's residual given a record. The
-    standardised surprise (residual less mean, divided by the standard deviation) is drawn from
-    those of training persons of similar age, expected residual, recent surprise and spell of work.
-    It updates the filter as an observed one does, so paths include the uncertainty about alpha.
+    r is the residual of log earnings in a year of work (`Histories.residual`). The filter gives
+    mean and standard deviation of next year's residual given a record. The standardised surprise
+    (residual less mean, divided by the standard deviation) is drawn from those of training persons
+    of similar age, expected residual, recent surprise and spell of work.
+    A drawn surprise updates the filter in the same way as an observed one, so paths include the
+    uncertainty about alpha.
     """
 
     name = "ar1"
@@ -48,32 +57,24 @@ class AutoRegression(HurdleBaseline[Belief]):
         """Estimates rho by system GMM in the panel's rhythm, then variances, then surprises.
 
         Variance components are estimated by minimum distance. Surprises are those of the filter on
-        the training records.
+        the training records. Raises InputError if the panel is too small to estimate rho.
         """
         del seed  # nothing is drawn
-        person, year = np.nonzero(past.status != UNKNOWN)
+        person, known_column = np.nonzero(past.status != UNKNOWN)
         # Instruments at this distance also use earlier years that are closer together.
         end = past.status.shape[1] - 1
-        step = record_rhythm(person, year, end=end, longest=LONGEST_RHYTHM)
-        self.estimate = _persistence(past, step)
-        rho = float(np.clip(self.estimate.rho, 0.0, 1.0)) ** (1 / step)
-        entry = np.zeros(past.status.shape, dtype=np.bool_)
-        entry[:, 1:] = _without_work(past.status[:, :-1])
-        self.components = Components.fit(_steady(past), past.age, past.residual[entry], rho)
+        rhythm = record_rhythm(person, known_column, end=end, longest=LONGEST_RHYTHM)
+        self.estimate = _persistence(past, rhythm)
+        rho = float(np.clip(self.estimate.rho, 0.0, 1.0)) ** (1 / rhythm)
+        enters = np.zeros(past.status.shape, dtype=np.bool_)  # after a calendar year without work
+        enters[:, 1:] = _without_work(past.status[:, :-1])
+        self.components = Components.fit(_steady(past), past.age, past.residual[enters], rho)
         bins_of_year: list[list[Array]] = []
         surprises: list[Floats] = []
-        belief = Belief.prior(self.components, (len(past.age),))
-        for column, career in enumerate(careers(past)):
-            if column == past.years:
-                break
-            belief, level, deviation = self._expect(belief, past.age[:, column], career)
-            seen = past.status[:, column] == WORK
-            surprise = past.residual[:, column] - level
-            bins_of_year.append(
-                [key[seen] for key in _bins(past.age[:, column], level, belief.scale, career)]
-            )
-            surprises.append((surprise / deviation)[seen])
-            belief = belief.updated(surprise, seen, deviation)
+        for column, year in enumerate(self._filtered(past, careers(past))):
+            keys = _bins(past.age[:, column], year.expected, year.belief.scale, year.career)
+            bins_of_year.append([key[year.works] for key in keys])
+            surprises.append((year.surprise / year.deviation)[year.works])
         self.shocks = Shocks(
             [np.concatenate(keys) for keys in zip(*bins_of_year, strict=True)],
             np.concatenate(surprises),
@@ -82,19 +83,27 @@ class AutoRegression(HurdleBaseline[Belief]):
     def states(self, past: Histories, careers: list[Career], u: Floats) -> Belief:
         """The filter's distribution in the last column, the same on every path."""
         belief = Belief.prior(self.components, (len(past.age),))
-        for column in range(past.years):
-            belief, level, deviation = self._expect(belief, past.age[:, column], careers[column])
-            surprise, is_known = past.residual[:, column] - level, past.status[:, column] == WORK
-            belief = belief.updated(surprise, is_known, deviation)
+        for year in self._filtered(past, careers):
+            belief = year.updated()
         return Belief(**repeat_on_paths(belief, u.shape[1]))
+
+    def _filtered(self, past: Histories, careers: Iterable[Career]) -> Iterator[_FilteredYear]:
+        """What the filter expects of each column, and the surprise in it."""
+        belief = Belief.prior(self.components, (len(past.age),))
+        for column, career in zip(range(past.years), careers, strict=False):
+            belief, expected, deviation = self._expect(belief, past.age[:, column], career)
+            surprise, works = past.residual[:, column] - expected, past.status[:, column] == WORK
+            year = _FilteredYear(career, belief, expected, deviation, surprise, works)
+            yield year
+            belief = year.updated()
 
     def step(
         self, state: Belief, age: Array, status: Array, career: Career, u: tuple[Floats, Floats]
     ) -> tuple[Floats, Belief]:
         """One year: expected residual plus a drawn surprise, which updates the filter at work."""
-        belief, level, deviation = self._expect(state, age, career)
-        surprise = deviation * self.shocks.draw(_bins(age, level, belief.scale, career), u[0])
-        return level + surprise, belief.updated(surprise, status == WORK, deviation)
+        belief, expected, deviation = self._expect(state, age, career)
+        surprise = deviation * self.shocks.draw(_bins(age, expected, belief.scale, career), u[0])
+        return expected + surprise, belief.updated(surprise, status == WORK, deviation)
 
     def _expect(self, belief: Belief, age: Array, career: Career) -> tuple[Belief, Floats, Floats]:
         """The belief a year later, at `age`, and mean and standard deviation of the residual."""
@@ -102,22 +111,39 @@ class AutoRegression(HurdleBaseline[Belief]):
         return (ahead, *ahead.expected(self.components, age, career.years_out > 0))
 
 
+@dataclass(frozen=True)
+class _FilteredYear:
+    """A year of n persons: the career and the belief before it, and the surprise in it."""
+
+    career: Career
+    belief: Belief
+    expected: Floats
+    deviation: Floats
+    surprise: Floats
+    works: Array
+
+    def updated(self) -> Belief:
+        """The belief after the year."""
+        return self.belief.updated(self.surprise, self.works, self.deviation)
+
+
 class Shocks:
     """Quantiles of standardised surprises by bin, at several levels of detail.
 
     Args:
-        bins: the bin (n,) of each surprise at every level of detail, finest first, last one bin.
+        bins: the bin (n,) of each surprise at every level of detail, finest first. The last level
+            has one bin.
         shocks: (n,), the surprises.
     """
 
     def __init__(self, bins: list[Array], shocks: Floats) -> None:
-        chances = np.linspace(0, 1, N_QUANTILES)
+        chances = np.linspace(0, 1, SHOCK_QUANTILES)
         self._tables, self._is_used = [], []
-        for level, key in enumerate(bins):
+        for detail, key in enumerate(bins):
             order = np.argsort(key, kind="stable")
             count = np.bincount(key)
-            table = np.zeros((len(count), N_QUANTILES))
-            enough = count >= (SMALLEST if level < len(bins) - 1 else 1)
+            table = np.zeros((len(count), SHOCK_QUANTILES))
+            enough = count >= (SMALLEST if detail < len(bins) - 1 else 1)
             start = np.cumsum(count) - count
             for b in np.flatnonzero(enough):
                 table[b] = np.quantile(shocks[order[start[b] : start[b] + count[b]]], chances)
@@ -126,9 +152,7 @@ class Shocks:
 
     def draw(self, bins: list[Array], u: Floats) -> Floats:
         """A surprise for each uniform; `bins` as in the fit, of the shape of `u`."""
-        position = u * (N_QUANTILES - 1)
-        below = np.minimum(position.astype(np.int64), N_QUANTILES - 2)
-        within = position - below
+        below, within = quantile_position(u, SHOCK_QUANTILES)
         shocks = np.zeros(u.shape)
         is_open = np.ones(u.shape, dtype=np.bool_)
         for key, table, enough in zip(bins, self._tables, self._is_used, strict=True):
@@ -140,11 +164,11 @@ class Shocks:
         return shocks
 
 
-def _bins(age: Array, level: Floats, scale: Floats, career: Career) -> list[Array]:
+def _bins(age: Array, expected: Floats, scale: Floats, career: Career) -> list[Array]:
     """Bin numbers at five levels of detail, finest first.
 
-    The finest is kind of career x age x expected residual x recent surprise; the others combine
-    fewer of these, the last is one bin.
+    The finest is kind of career x age x expected residual x recent surprise. The others combine
+    fewer of these. The last has one bin.
     """
     # 0 to 2: at work for at least three years in a row, for two years, for at most one year.
     # 3 to 5: out of work for 1, 2-3, 4+ years. 6, 7: never at work, with and without a known year.
@@ -155,12 +179,20 @@ def _bins(age: Array, level: Floats, scale: Floats, career: Career) -> list[Arra
         kind,
     )
     kind = np.where(career.worked == 0, np.where(career.years_out > 0, 6, 7), kind)
-    age_bin = np.broadcast_to(np.searchsorted(AGES, age, side="right"), level.shape)
-    level_bin = np.searchsorted(LEVELS, level, side="right")
-    scale_bin = np.searchsorted(SCALES, scale, side="right")
-    broad = kind * (len(AGES) + 1) + age_bin
-    fine = (broad * (len(LEVELS) + 1) + level_bin) * (len(SCALES) + 1) + scale_bin
-    return [fine, kind * 100 + level_bin * 10 + scale_bin, broad, kind, np.zeros_like(kind)]
+    age_bin = np.broadcast_to(np.searchsorted(AGE_LIMITS, age, side="right"), expected.shape)
+    residual_bin = np.searchsorted(RESIDUAL_LIMITS, expected, side="right")
+    scale_bin = np.searchsorted(SCALE_LIMITS, scale, side="right")
+    kinds, ages, residuals, scales = (
+        8, len(AGE_LIMITS) + 1, len(RESIDUAL_LIMITS) + 1, len(SCALE_LIMITS) + 1,
+    )  # fmt: skip
+    keys = (kind, age_bin, residual_bin, scale_bin)
+    return [
+        np.ravel_multi_index(keys, (kinds, ages, residuals, scales)),
+        np.ravel_multi_index((kind, residual_bin, scale_bin), (kinds, residuals, scales)),
+        np.ravel_multi_index((kind, age_bin), (kinds, ages)),
+        kind,
+        np.zeros_like(kind),
+    ]
 
 
 def _without_work(status: Array) -> Array:
@@ -168,33 +200,37 @@ def _without_work(status: Array) -> Array:
 
 
 def _steady(past: Histories) -> Floats:
-    """Residuals except in the first and last year of a spell of work, often partial years."""
+    """Residuals except in years of work before or after a calendar year known to be without work.
+
+    Such years are often partial. If records are every second year, no year is left out.
+    """
     idle, steady = _without_work(past.status), past.residual.copy()
     steady[:, 1:][idle[:, :-1]] = np.nan
     steady[:, :-1][idle[:, 1:]] = np.nan
     return steady
 
 
-def _persistence(past: Histories, step: int) -> GmmEstimate:
+def _persistence(past: Histories, rhythm: int) -> GmmEstimate:
     """System GMM on the steady years of persons in their prime.
 
     The first lag is the smallest one that Hansen's test does not reject; if it rejects all, the one
-    with the largest p.
+    with the largest p. If there are too few persons in their prime, all ages are used. Raises
+    InputError if these are too few as well.
     """
     steady = _steady(past)
     prime = np.where((past.age >= PRIME[0]) & (past.age <= PRIME[1]), steady, np.nan)
-    problem: InputError | None = None
+    too_few: InputError | None = None
     estimates: list[GmmEstimate] = []
     for residual in (prime, steady):  # all ages if a panel has few persons in their prime
         for lag in FIRST_LAGS:
             try:
-                estimates.append(system_gmm(residual, first_lag=lag, step=step))
+                estimates.append(system_gmm(residual, first_lag=lag, step=rhythm))
             except InputError as error:
-                problem = error
+                too_few = error
                 break
             if estimates[-1].p_hansen >= REJECTED:
                 return estimates[-1]
         if estimates:
             return max(estimates, key=lambda estimate: estimate.p_hansen)
-    assert problem is not None
-    raise problem
+    assert too_few is not None
+    raise too_few

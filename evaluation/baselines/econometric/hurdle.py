@@ -35,8 +35,8 @@ Floats = NDArray[np.float64]
 SAMPLE_SIZE = 200_000  # half the expected number of person-years that are sampled for the fit
 MAX_YEARS = 20  # spells and careers are counted up to this many years
 DECAY = 0.8  # decay factor of the weighted share of years at work
-AGES = (20, 25, 30, 40, 50, 55, 58, 60, 62)  # knots of the linear splines of age
-N_QUANTILES = 401  # number of quantiles of earnings below the floor
+AGE_KNOTS = (20, 25, 30, 40, 50, 55, 58, 60, 62)  # knots of the linear splines of age
+AMOUNT_QUANTILES = 401  # number of quantiles of earnings below the floor
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +148,7 @@ class Chance:
 
 def _ages(age: Array) -> list[Array]:
     years = np.asarray(age, dtype=np.float64)
-    return [(years - 40) / 10, *(np.maximum(years - knot, 0.0) / 10 for knot in AGES)]
+    return [(years - 40) / 10, *(np.maximum(years - knot, 0.0) / 10 for knot in AGE_KNOTS)]
 
 
 def _person_features(age: Array, sex: Array, education: Array) -> list[Array]:
@@ -275,7 +275,7 @@ class Hurdle:
         rate = min(1.0, 2 * SAMPLE_SIZE / max(1, int(seen.sum())))
         sampled = uniforms(seen.size, "hurdle", seed).reshape(seen.shape) < rate
         amount_quantiles = np.quantile(
-            amounts if len(amounts) else [0.0], np.linspace(0, 1, N_QUANTILES)
+            amounts if len(amounts) else [0.0], np.linspace(0, 1, AMOUNT_QUANTILES)
         )
         death = None
         if deaths is not None and deaths.any():
@@ -337,10 +337,9 @@ class Hurdle:
         zeros = self._by_last_status(self.zero, age, sex, education, career)
         status = np.where(u[0] < chance, WORK, np.where(u[1] < zeros, ZERO, LOW)).astype(np.int8)
         rank = np.clip((u[1] - zeros) / np.maximum(1 - zeros, 1e-12), 0.0, 1.0)
-        position = rank * (N_QUANTILES - 1)
-        below = np.minimum(position.astype(np.int64), N_QUANTILES - 2)
+        below, within = quantile_position(rank, AMOUNT_QUANTILES)
         low, high = self.amounts[below], self.amounts[below + 1]
-        return status, low + (position - below) * (high - low)
+        return status, low + within * (high - low)
 
     def _by_last_status(
         self,
@@ -354,6 +353,13 @@ class Hurdle:
         at_work = models[0]([*person, *_features_at_work(age, career)])
         idle = models[1]([*person, *_features_idle(age, career)])
         return np.where(career.years_out > 0, idle, at_work)
+
+
+def quantile_position(u: Floats, n_quantiles: int) -> tuple[Array, Floats]:
+    """The quantile below each `u` in [0, 1] of equally spaced quantiles, and the part beyond it."""
+    position = u * (n_quantiles - 1)
+    below = np.minimum(position.astype(np.int64), n_quantiles - 2)
+    return below, position - below
 
 
 def _rows(

@@ -26,12 +26,11 @@ from evaluation.baselines.econometric.quantile_functions import (
     QuantileDistribution,
     locate_quantile,
 )
-from saga.schema import MAX_AGE, MIN_AGE
+from saga.schema import MAX_AGE, MIN_AGE, N_AGES
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 INTERVALS = 128  # G, intervals of the grid of eta
-AGES = MAX_AGE - MIN_AGE + 1
 LEAST = 1e-12  # smallest likelihood of an interval, so that no record is impossible
 FEATURES = (15, 5, 5)  # numbers of features of the distributions of eta, eps and the first eta
 
@@ -117,11 +116,11 @@ class Tables:
         self, distributions: Distributions, ages: range = range(MIN_AGE, MAX_AGE + 1)
     ) -> None:
         self.distributions, grid = distributions, distributions.grid
-        self.eta_knots = np.zeros((AGES, 2, INTERVALS, len(TAUS)))
-        self.eps_knots = np.zeros((AGES, 2, len(TAUS)))
-        self.start_knots = np.zeros((AGES, 2, len(TAUS)))
-        self.moves = np.zeros((AGES, 2, INTERVALS, INTERVALS))
-        self.starts = np.zeros((AGES, 2, INTERVALS))
+        self.eta_knots = np.zeros((N_AGES, 2, INTERVALS, len(TAUS)))
+        self.eps_knots = np.zeros((N_AGES, 2, len(TAUS)))
+        self.start_knots = np.zeros((N_AGES, 2, len(TAUS)))
+        self.moves = np.zeros((N_AGES, 2, INTERVALS, INTERVALS))
+        self.starts = np.zeros((N_AGES, 2, INTERVALS))
         for age in ages:
             for mark in (0, 1):
                 same_age, row = np.full(INTERVALS, age), (age - MIN_AGE, mark)

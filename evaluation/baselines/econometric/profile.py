@@ -8,16 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import BSpline
 
-from evaluation.baselines.origin_states import CODES, States
+from evaluation.baselines.origin_states import CODES, LARGEST_GROWTH, States
 from saga.keyed_random import uniforms
-from saga.schema import MAX_AGE, MIN_AGE
+from saga.schema import MAX_AGE, MIN_AGE, N_AGES
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 KNOTS = (16, 18, 20, 22, 25, 30, 40, 50, 58, 62, 64)  # ages; denser at both ends of careers
-LARGEST_DRIFT = 0.03  # of log real earnings per year, either way
-RIDGE = 0.1  # penalty that shrinks groups to the common profile, in observations
-AGES = MAX_AGE - MIN_AGE + 1  # number of ages
+N_SPLINES = len(KNOTS) + 2  # cubic B-splines on these knots
+RIDGE = 0.1  # penalty that shrinks groups and years to the common profile, in observations
+LEAST_RIDGE = 1e-6  # penalty of the common profile, so that ages without observations are solved
 GROUPS = (len(CODES["sex"]) + 1, len(CODES["education_level"]) + 1)  # codes, 0 for unknown
 
 
@@ -27,9 +27,9 @@ class Profile:
         log y = m(age) + m_sex(age) + m_education(age) + m_sex,education + year effect + residual
 
     m is a cubic B-spline of age. In forecasts, year effects after the origin are a random walk. Its
-    drift is the slope of the panel's year effects on the year (at most 3 % either way), its
-    innovations are their centred yearly changes, drawn with replacement. Realised macro after the
-    origin is not used.
+    drift is the slope of the panel's year effects on the year, at most LARGEST_GROWTH either way.
+    Its innovations are the yearly changes of the panel's year effects, centred and drawn with
+    replacement. Realised macro after the origin is not used.
 
     Args:
         states: all person-years with known earnings.
@@ -37,22 +37,24 @@ class Profile:
     """
 
     def __init__(self, states: States, working: Array) -> None:
-        year, age = states.year[working], np.clip(states.age[working], MIN_AGE, MAX_AGE) - MIN_AGE
-        self._ages = int(age.min(initial=MAX_AGE)) + MIN_AGE, int(age.max(initial=0)) + MIN_AGE
+        year, age = states.year[working], np.clip(states.age[working], MIN_AGE, MAX_AGE)
+        self._ages = int(age.min(initial=MAX_AGE)), int(age.max(initial=MIN_AGE))
+        age_index = age - MIN_AGE
         log = np.log(states.earnings[working])
         self.first = int(states.year.min())
         years = int(states.year.max()) - self.first + 1
         # One row per combination of sex, education, age and year: far fewer than person-years.
-        shape = (*GROUPS, AGES, years)
+        shape = (*GROUPS, N_AGES, years)
         combination = np.ravel_multi_index(
-            (states.sex[working], states.education_level[working], age, year - self.first), shape
+            (states.sex[working], states.education_level[working], age_index, year - self.first),
+            shape,
         )
         count = np.bincount(combination, minlength=int(np.prod(shape)))
         total = np.bincount(combination, weights=log, minlength=len(count))
         filled = np.flatnonzero(count)
-        sex, education, age_of, t = np.unravel_index(filled, shape)
-        design = np.column_stack([self._design(sex, education, age_of), np.eye(years)[t][:, 1:]])
-        penalty = np.where(np.arange(design.shape[1]) < len(KNOTS) + 2, 1e-6, RIDGE)
+        sex, education, age_index, t = np.unravel_index(filled, shape)
+        design = np.column_stack([self._design(sex, education, age_index), np.eye(years)[t][:, 1:]])
+        penalty = np.where(np.arange(design.shape[1]) < N_SPLINES, LEAST_RIDGE, RIDGE)
         weight = count[filled].astype(np.float64)
         gram = (design * weight[:, None]).T @ design + np.diag(penalty)
         solution = np.linalg.solve(gram, design.T @ total[filled])
@@ -63,15 +65,15 @@ class Profile:
         self._effect = np.interp(np.arange(years), np.flatnonzero(observed), effect[observed])
         steps = np.diff(self._effect)
         slope = float(np.polyfit(np.arange(years), self._effect, 1)[0]) if years > 2 else 0.0
-        self.growth = float(np.clip(slope, -LARGEST_DRIFT, LARGEST_DRIFT))
+        self.growth = float(np.clip(slope, -LARGEST_GROWTH, LARGEST_GROWTH))
         self._shocks = steps - steps.mean() if len(steps) else np.zeros(1)
-        grid = np.indices((*GROUPS, AGES)).reshape(3, -1)
-        self._table = (self._design(*grid) @ solution[:split]).reshape(*GROUPS, AGES)
+        grid = np.indices((*GROUPS, N_AGES)).reshape(3, -1)
+        self._table = (self._design(*grid) @ solution[:split]).reshape(*GROUPS, N_AGES)
 
     @staticmethod
-    def _design(sex: Array, education: Array, age: Array) -> Floats:
+    def _design(sex: Array, education: Array, age_index: Array) -> Floats:
         knots = np.concatenate([[KNOTS[0]] * 3, KNOTS, [KNOTS[-1]] * 3]).astype(float)
-        spline = BSpline.design_matrix(age + float(MIN_AGE), knots, 3).toarray()
+        spline = BSpline.design_matrix(age_index + float(MIN_AGE), knots, 3).toarray()
         of_sex = [spline * (sex == code)[:, None] for code in range(1, GROUPS[0])]
         of_level = [spline * (education == code)[:, None] for code in range(1, GROUPS[1])]
         pairs = np.eye(GROUPS[0] * GROUPS[1])[sex * GROUPS[1] + education]
@@ -90,6 +92,9 @@ class Profile:
         return np.asarray(self._effect[inside - self.first] + self.growth * (year - inside))
 
     def draw(self, year: int, n_paths: int, seed: int) -> Floats:
-        """The change of the year effect into `year` on each path, (n_paths,), common to persons."""
+        """The change of the year effect from the year before to `year`, (n_paths,).
+
+        It is the same for all persons on a path.
+        """
         position = uniforms(n_paths, "year-effect", seed, int(year)) * len(self._shocks)
         return np.asarray(self.growth + self._shocks[position.astype(np.int64)])

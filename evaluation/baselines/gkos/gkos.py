@@ -1,8 +1,9 @@
 """The GKOS process as a forecaster: estimated on training persons, filtered by record.
 
-Two baselines. `gkos-paper`: one process, from the paper's 87 moments. `gkos`: from robust moments,
-by sex, with mean earnings and non-employment by age and education, and deaths. Method:
-docs/method/baselines-gkos.md.
+Two baselines. `gkos-paper`: one process, from the paper's 87 moments. `gkos`: processes from robust
+moments, by sex, with mean earnings and non-employment by age and education. Both have deaths and
+small earnings. Method: docs/method/baselines-gkos.md. The process and its parameters (alpha, beta,
+z; a, b, c, d and lambda of non-employment) are those of `saga.register.textbook.gkos_process`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from evaluation.baselines.gkos.gkos_moments import AGES, FIRST, PaperMoments, RobustMoments
-from evaluation.baselines.gkos.gkos_profiles import Profiles, shift_to_mean
+from evaluation.baselines.gkos.gkos_profiles import Profiles, shift_to_mean, shock_probability
 from evaluation.baselines.gkos.gkos_records import (
     EDUCATIONS,
     SEXES,
@@ -63,12 +64,13 @@ from saga.register.textbook.particle_filter import GkosFilter
 from saga.schema import MAX_AGE
 
 PARTICLES = 125
-# Careers simulated at each evaluation of a process; two per person in a smaller panel.
+# Careers simulated at each evaluation of a process; two per person in a smaller group of persons.
 CAREERS = {"gkos-paper": 6_000, "gkos": 1_500}
+INTERCEPT_CAREERS = 1_500  # of the careers of `gkos-paper`, those that give the intercept a
 PROFILE_CAREERS = 12_000  # careers simulated for the profiles of the estimated process
 FEWEST_FOR_ERAS = 2_000  # persons of a sex that has one process per era
 SETTLED_AGE = 30  # from this age the last known education counts as final
-SLACK = 0.02  # standard deviation of a share that the process is expected to miss at best
+SLACK = 0.02  # standard deviation of the error in shares that even the best process makes
 NEGLIGIBLE = 0.02  # final educations that are less probable are left out of a forecast
 
 
@@ -96,9 +98,12 @@ class GkosBaseline(ABC):
 
     Attributes:
         fits: estimates by group of persons.
-        forecasters: the exact forecaster of each estimated process.
+        forecasters: the exact forecaster of each estimated process; its index is the process's.
         records_from: the first age of the records that each of them uses.
         minimum: lowest earnings that count as work, real money.
+        reference: medians of earnings by year.
+        low_earnings: earnings below `minimum`, by age.
+        deaths: probability of death (sex, age from 20).
     """
 
     name: str
@@ -114,13 +119,13 @@ class GkosBaseline(ABC):
     def _draw_processes(
         self, states: States, ids: Sequence[Identity], n_paths: int, seed: int
     ) -> Array:
-        """The number of the process of each person on each path, (n, n_paths)."""
+        """The index of the process of each person on each path, (n, n_paths)."""
 
     def fit(self, panel: Panel, *, seed: int) -> Self:
         """Estimates the processes on the persons of `panel`; deterministic given `seed`.
 
-        Earnings are first divided by the panel's median of each year. Raises InputError if no
-        person has earnings at 20 or later.
+        Earnings are first divided by the median of their year relative to that of the last year.
+        Raises InputError if no person has earnings at 20 or later.
         """
         states = known_states(panel)
         self.reference = Reference(as_states(states))
@@ -136,9 +141,9 @@ class GkosBaseline(ABC):
     ) -> Paths:
         """`n_paths` joint futures of each person, shape (n, to_horizon, n_paths).
 
-        They follow the distribution of (alpha, beta, z) given the record from age 20 on. Real wages
-        grow from the origin's year at the average rate of the training years. Raises InputError for
-        an origin before 19.
+        They follow the distribution of (alpha, beta, z) given the record from the age
+        `records_from` of the process on. Real wages grow from the origin's year at the average rate
+        of the training years. Raises InputError for an origin before 19.
         """
         detrended = history.with_frame(
             history.frame.with_columns(
@@ -147,27 +152,28 @@ class GkosBaseline(ABC):
         )
         states, born = states_at(history, origins)
         ids = identities(origins)
-        process = self._draw_processes(states, ids, n_paths, seed)
+        process_index = self._draw_processes(states, ids, n_paths, seed)
         earnings = np.full((len(origins), to_horizon, n_paths), np.nan, dtype=np.float32)
         records = {age: _hide_before(detrended, age) for age in set(self.records_from)}
-        for number, (first_age, forecaster) in enumerate(
+        for index, (first_age, forecaster) in enumerate(
             zip(self.records_from, self.forecasters, strict=True)
         ):
-            rows = np.flatnonzero((process == number).any(axis=1))
+            rows = np.flatnonzero((process_index == index).any(axis=1))
             if len(rows):
                 futures = forecaster.simulate(
                     records[first_age], origins.take(rows),
                     to_horizon=to_horizon, n_paths=n_paths, seed=seed,
                 ).earnings  # fmt: skip
-                on_path = (process[rows] == number)[:, None, :]
+                on_path = (process_index[rows] == index)[:, None, :]
                 earnings[rows] = np.where(on_path, futures, earnings[rows])
         horizons = np.arange(1, to_horizon + 1)
         wages = self._wage_index(origins.year)[:, None] * np.exp(self.reference.growth * horizons)
         earnings *= wages[:, :, None].astype(np.float32)
-        age = np.clip((origins.year - born)[:, None] + horizons, FIRST, MAX_AGE) - FIRST
+        age_index = np.clip((origins.year - born)[:, None] + horizons, FIRST, MAX_AGE) - FIRST
         u = uniform_rows(to_horizon * n_paths, ids, "gkos-little", seed)
-        self.low_earnings.add_to(earnings, age, u.reshape(earnings.shape))
-        alive = np.cumprod(1.0 - self.deaths[states.sex.astype(np.int64)[:, None], age], axis=1)
+        self.low_earnings.add_to(earnings, age_index, u.reshape(earnings.shape))
+        sex = states.sex.astype(np.int64)[:, None]
+        alive = np.cumprod(1.0 - self.deaths[sex, age_index], axis=1)
         dead = uniform_rows(n_paths, ids, "gkos-death", seed)[:, None, :] > alive[:, :, None]
         earnings[dead & np.isfinite(earnings)] = 0.0
         return Paths(np.asarray(origins.person_id), born, np.asarray(origins.year), earnings)
@@ -211,7 +217,8 @@ class GkosPaper(GkosBaseline):
         moments = PaperMoments(self.minimum)
         count = min(CAREERS[self.name], 2 * len(earnings))
         draws = CareerDraws(count, seed)
-        seen = np.isfinite(np.resize(earnings[records.sample(count, seed)], (count, len(AGES))))
+        sampled = np.resize(earnings[records.sample(count, seed)], (count, len(AGES)))
+        is_known = np.isfinite(sampled)  # (careers, ages)
         zeros = float((earnings == 0).sum() / np.isfinite(earnings).sum())
         at_work = earnings[earnings >= self.minimum]
         level = float(np.log(at_work).mean()) if len(at_work) else np.log(self.minimum)
@@ -219,13 +226,14 @@ class GkosPaper(GkosBaseline):
         def complete(values: dict[str, float]) -> tuple[GkosProcess, Floats]:
             """The process with both intercepts, and its careers with the panel's gaps."""
             process = process_of(PUBLISHED | values | {"a": 0.0, "a0": 0.0}, THOUSAND_DOLLARS)
-            z = np.where(seen.T, draws.persistent(process), np.nan)[:, :1_500]
-            slope = process.nonemployment_index(AGES[:, None], z)
+            z = np.where(is_known.T, draws.persistent(process), np.nan)[:, :INTERCEPT_CAREERS]
+            without_intercept = process.nonemployment_index(AGES[:, None], z)  # (ages, careers)
             a = intercepts_for(
-                np.clip(zeros * np.exp(process.rate), 1e-9, 0.99), slope[np.isfinite(slope)]
+                shock_probability(zeros, process),
+                without_intercept[np.isfinite(without_intercept)],
             )
             process = replace(process, nonemployment=(float(a), *process.nonemployment[1:]))
-            earned = np.where(seen, draws.careers(process), np.nan)
+            earned = np.where(is_known, draws.careers(process), np.nan)
             a0 = shift_to_mean(earned[earned > 0], level, self.minimum)
             return replace(process, profile=(a0, *process.profile[1:])), earned * np.exp(a0)
 
@@ -249,9 +257,17 @@ class GkosPaper(GkosBaseline):
 class Gkos(GkosBaseline):
     """The process with shocks by sex, and means and non-employment by age, sex and education.
 
-    The process has the same shocks at all ages, the data do not. So persons are forecast with one
-    process at origins below 30 and with another from 30 on, each estimated on changes that start at
-    these ages. On each path a final education is drawn, given sex, age and education at the origin.
+    The process has the same shocks at all ages, the data do not. So persons whose last known year
+    is below age 30 are forecast with one process and others with another, each estimated on changes
+    that start at these ages. On each path a final education is drawn, given sex, and age and
+    education in the last known year. If more than half of the training persons have a final
+    education (`SETTLED_AGE`), only these are used.
+
+    Attributes:
+        sex_groups: group (sex,) of each code of sex; small groups are pooled.
+        process_index: index of the process (era, sex, final education).
+        processes: the estimated processes.
+        prospects: probability of each final education (sex, age, education, final education).
     """
 
     name = "gkos"
@@ -261,23 +277,23 @@ class Gkos(GkosBaseline):
         last_age = len(AGES) - 1 - np.argmax(np.isfinite(records.earnings[:, ::-1]), axis=1) + FIRST
         is_settled = last_age >= SETTLED_AGE
         settled = records.take(is_settled) if is_settled.mean() > 0.5 else records
-        self.strata = pool_small_groups(settled.sex, SEXES)
-        # (era, sex, final education) -> number of the process
-        self.process_numbers = np.zeros((len(ERAS), SEXES, EDUCATIONS), dtype=np.int64)
+        self.sex_groups = pool_small_groups(settled.sex, SEXES)
+        self.process_index = np.zeros((len(ERAS), SEXES, EDUCATIONS), dtype=np.int64)
         self.processes: list[ProfiledProcess] = []
         self.records_from, self.fits = [], {}
-        for stratum in range(self.strata.max() + 1):
-            members = settled.take(self.strata[settled.sex] == stratum)
+        for sex_group in range(self.sex_groups.max() + 1):
+            members = settled.take(self.sex_groups[settled.sex] == sex_group)
             groups = pool_small_groups(members.education, EDUCATIONS)
             has_eras = len(members.person_id) >= FEWEST_FOR_ERAS
-            for number, era in enumerate(ERAS if has_eras else (ALL_AGES,)):
+            for era_index, era in enumerate(ERAS if has_eras else (ALL_AGES,)):
                 first = len(self.processes)
-                self.process_numbers[number:, self.strata == stratum] = first + groups
-                fit, processes = _fit_stratum(
+                # With one era, its processes also serve the later one.
+                self.process_index[era_index:, self.sex_groups == sex_group] = first + groups
+                fit, processes = _fit_sex_group(
                     members, groups[members.education], self.minimum, era, seed
                 )
                 codes = enumerate(("unknown", *CODES["sex"]))
-                sexes = "/".join(name for code, name in codes if self.strata[code] == stratum)
+                sexes = "/".join(name for code, name in codes if self.sex_groups[code] == sex_group)
                 self.fits[f"{sexes} from {era.start}"] = fit
                 self.processes += processes
                 self.records_from += [era.records_from] * len(processes)
@@ -291,30 +307,30 @@ class Gkos(GkosBaseline):
         self, states: States, ids: Sequence[Identity], n_paths: int, seed: int
     ) -> Array:
         sex, education = states.sex.astype(np.int64), states.education_level.astype(np.int64)
-        age = np.clip(states.age, FIRST, MAX_AGE) - FIRST
+        age_index = np.clip(states.age, FIRST, MAX_AGE) - FIRST
         era = np.searchsorted([era.start for era in ERAS[1:]], states.age, side="right")
         probability = np.zeros((len(ids), len(self.processes)))
-        cells = np.arange(len(ids))[:, None], self.process_numbers[era, sex]
-        np.add.at(probability, cells, self.prospects[sex, age, education])
+        index = np.arange(len(ids))[:, None], self.process_index[era, sex]
+        np.add.at(probability, index, self.prospects[sex, age_index, education])
         probability[probability < NEGLIGIBLE] = 0.0
         upper = np.cumsum(probability, axis=1) / probability.sum(axis=1, keepdims=True)
         u = uniform_rows(n_paths, ids, "gkos-group", seed)
         return np.asarray((u[:, :, None] > upper[:, None, :-1]).sum(axis=-1))
 
 
-def _fit_stratum(
+def _fit_sex_group(
     records: Records, group: Array, minimum: float, era: Era, seed: int
 ) -> tuple[Fit, list[ProfiledProcess]]:
-    """Estimates for one sex in one era, and the processes of its groups 0..E-1.
+    """Estimates for one group of sexes in one era, and the processes of its education groups.
 
-    `group` (n,) is the group of each person.
+    `group` (n,) is the education group of each person, 0..E-1.
     """
     count = min(CAREERS[Gkos.name], 2 * len(records.person_id))
     persons = np.resize(records.sample(count, seed), count)
     persons = persons[np.argsort(group[persons], kind="stable")]
     edges = np.searchsorted(group[persons], np.arange(group.max() + 2))
     slices = [slice(a, b) for a, b in pairwise(edges.tolist())]
-    seen = np.isfinite(records.earnings[persons])
+    is_known = np.isfinite(records.earnings[persons])
     profiles = Profiles.of(records.earnings, group, minimum)
     moments = RobustMoments(records.earnings, minimum, era.decades)
     draws = CareerDraws(count, seed)
@@ -322,7 +338,7 @@ def _fit_stratum(
     def simulate(values: dict[str, float]) -> Floats:
         simulated = profiles.processes(values, draws, slices)
         careers = [profiles.shift(e, earnings)[0] for e, (_, earnings) in enumerate(simulated)]
-        return moments.of(np.where(seen, np.concatenate(careers), np.nan))
+        return moments.of(np.where(is_known, np.concatenate(careers), np.nan))
 
     weights = Weights.bootstrap(moments, records.earnings, count, seed, slack=SLACK)
     fit = search(
@@ -330,7 +346,7 @@ def _fit_stratum(
         starts=[PUBLISHED, process_values(FEW_ZEROS)],
         ratio=len(records.person_id) / count, seed=seed,
     )  # fmt: skip
-    # Profiles are computed again with other and more careers, all of them for every group.
+    # The profiles are computed again with new careers. Every group uses all of them.
     more = CareerDraws(PROFILE_CAREERS, seed + 1)
     solutions = profiles.processes(fit.values, more, [slice(None)] * len(slices))
     return fit, [
@@ -340,7 +356,7 @@ def _fit_stratum(
 
 
 def _hide_before(panel: Panel, age: int) -> Panel:
-    """The panel with unknown earnings before `age`."""
+    """The panel with earnings before `age` set to null."""
     early = pl.col("year") - pl.col("birth_year") < age
     return panel.with_frame(
         panel.frame.with_columns(pl.when(~early).then("earnings").alias("earnings"))

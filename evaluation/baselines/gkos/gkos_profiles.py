@@ -15,6 +15,7 @@ from evaluation.baselines.gkos.gkos_smm import (
     intercepts_for,
     process_of,
 )
+from saga.register.textbook.gkos_process import GkosProcess
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +63,7 @@ class Profiles:
         points = z[:, ((np.arange(64) + 0.5) / 64 * z.shape[1]).astype(np.int64)]
         _, _, c, d = base.nonemployment
         slope = (c + d * base.time(AGES))[:, None] * points
-        share = np.clip(self.zeros * np.exp(base.rate), 1e-9, 0.99)
+        share = shock_probability(self.zeros, base)
         processes = []
         for intercepts, members in zip(intercepts_for(share, slope), slices, strict=True):
             process = ProfiledProcess.of(base, np.zeros(len(AGES)), intercepts)
@@ -79,6 +80,14 @@ class Profiles:
             )
             works = logs + level >= np.log(self.minimum)
         return earnings * np.exp(level), level
+
+
+def shock_probability(zeros: Floats | float, process: GkosProcess) -> Floats:
+    """Probability of a shock of non-employment that gives a share `zeros` of full years.
+
+    A shock lasts the full year with probability exp(-lambda).
+    """
+    return np.asarray(np.clip(zeros * np.exp(process.rate), 1e-9, 0.99))
 
 
 def shift_to_mean(earnings: Floats, level: float, minimum: float) -> float:

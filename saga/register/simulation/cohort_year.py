@@ -18,11 +18,11 @@ class CohortYear:
 
     Attributes:
         age: Age of the cohort at the end of the year.
-        first_year: First year of the panel; nobody dies or emigrates before it ends.
+        first_year: First year of the panel; deaths and emigration start in the year after it.
         macro: The economy of the year.
         employers: All employers.
         closing: Flags of employers that shed most of their jobs this year (employer,).
-        rng: Random numbers of the chunk.
+        rng: Random numbers of the part of the cohort that is simulated together.
         parameters: All parameters of the register.
     """
 

@@ -15,7 +15,7 @@ import polars as pl
 
 from saga.data.prices import CPI_SWEDEN
 from saga.data.yearly_series import read_shipped_series
-from saga.macro.history import programmes, sweden_as_published
+from saga.macro.history import sweden_as_published, uncounted_jobless
 from saga.register.simulation.parameters import EconomyParameters
 
 FIRST_HISTORY, LAST_HISTORY = 1990, 2022
@@ -101,7 +101,8 @@ def build_economy(
     for year in range(first_year, last_year + 1):
         unemployment, growth, inflation = rates[year]
         before, joblessness = (
-            p.unemployment_mean + p.felt * (rates[y][0] + programmes(y) - p.unemployment_mean)
+            p.unemployment_mean
+            + p.felt * (rates[y][0] + uncounted_jobless(y) - p.unemployment_mean)
             for y in (year - 1, year)
         )
         job_loss, job_finding = labour_flows(before, joblessness, p)

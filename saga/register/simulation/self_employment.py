@@ -17,22 +17,26 @@ from saga.register.simulation.working_time import Activity
 
 
 def simulate_firms(life: LifeState, year: CohortYear, activity: Activity) -> Floats:
-    """Log yield of firms relative to the pay of a similar employee (n,), 0 for employees.
+    """Log yield of firms relative to the pay of a similar employee (n,), 0 without a firm.
 
-    Updates in place who runs a firm.
+    Updates in place who runs a firm (`life.own`) and the persistent log yield of firms
+    (`life.profit`), which has no meaning for persons without a firm.
     """
     p, rng = year.parameters.self_employment, year.rng
-    u, e = rng.random((2, len(life))), rng.standard_normal((2, len(life)))
+    (stop_u, start_u), shocks = rng.random((2, len(life))), rng.standard_normal((2, len(life)))
     works = (life.state == Labour.EMPLOYED) & ~activity.casual & (life.employer >= 0)
-    rate = (
+    # Persons without an industry (-1) get the rate of the last one; `works` leaves them out.
+    start_rate = (
         by_sex(p.start, life.female)
         * INDUSTRY_OWN_FIRMS[life.industry]
         * step_value(p.start_by_age, year.age)
     )
-    stays = life.own & works & ~activity.hired & (u[0] >= p.stop)
-    starts = works & ~stays & (u[1] < rate * np.where(activity.hired, p.start_of_hired, 1.0))
+    stays = life.own & works & ~activity.hired & (stop_u >= p.stop)
+    starts = (
+        works & ~stays & (start_u < start_rate * np.where(activity.hired, p.start_of_hired, 1.0))
+    )
     life.profit = np.where(
-        stays, p.persistence * life.profit + p.shock_sd * e[0], p.start_sd * e[0]
+        stays, p.persistence * life.profit + p.shock_sd * shocks[0], p.start_sd * shocks[0]
     )
     life.own = stays | starts
-    return np.where(life.own, p.level + life.profit + p.transitory_sd * e[1], 0.0)
+    return np.where(life.own, p.level + life.profit + p.transitory_sd * shocks[1], 0.0)

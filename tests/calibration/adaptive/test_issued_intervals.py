@@ -70,7 +70,7 @@ def test_a_stored_interval_misses_exactly_where_the_published_set_misses(
     separate = np.concatenate(
         [
             is_in_separate_sets(
-                marginals.year(h),
+                marginals.at_horizon(h),
                 issued.issued[issued.horizon == h],
                 outcomes[:, h - 1],
                 np.asarray(issued.coverage),

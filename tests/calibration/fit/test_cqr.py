@@ -107,7 +107,7 @@ def test_intervals_are_those_of_mapie_with_the_same_threshold() -> None:
         expected = model.predict_interval(new, symmetric_correction=True)[1][..., 0]
         q = conformal_quantile(conformity_scores(marginals, outcomes, coverage), coverage)
         lower, upper = conformalised_intervals(
-            fresh.year(1), np.full((len(fresh), 1, 1), q), (coverage,)
+            fresh.at_horizon(1), np.full((len(fresh), 1, 1), q), (coverage,)
         )
         np.testing.assert_allclose(lower[:, 0, 0], np.maximum(expected[:, 0], 0), rtol=1e-9)
         np.testing.assert_allclose(upper[:, 0, 0], expected[:, 1], rtol=1e-9)
@@ -121,7 +121,7 @@ def test_coverage_of_fresh_persons_follows_the_theory_and_raw_quantiles_do_not()
         calibrator.intervals(calibrator.recalibrate(fresh), COVERAGE).covered(outcomes).sum(axis=0)
     )
     zero = np.zeros((trials, 1, len(COVERAGE)))
-    lower, upper = conformalised_intervals(fresh.year(1), zero, COVERAGE)
+    lower, upper = conformalised_intervals(fresh.at_horizon(1), zero, COVERAGE)
     inside = ((lower[:, 0] <= outcomes[:, :1]) & (outcomes[:, :1] <= upper[:, 0])).sum(axis=0)
     for j, coverage in enumerate(COVERAGE):
         tail = P / 16

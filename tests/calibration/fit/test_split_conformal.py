@@ -328,7 +328,7 @@ def test_an_unrandomised_atom_fails_the_uniformity_check(
 ) -> None:
     raw, _, outcomes, _ = judged
     cell = fitted.cells[1, "all"]
-    unrandomised = pit(raw.year(1), outcomes[:, :1], np.ones((FRESH, 1)))[:, 0]
+    unrandomised = pit(raw.at_horizon(1), outcomes[:, :1], np.ones((FRESH, 1)))[:, 0]
     assert uniformity_pvalue(calibrate_probability(unrandomised, cell), cell.n_map) < P
 
 
@@ -336,7 +336,7 @@ def test_recalibrated_marginals_are_the_map_of_raw_ones(fitted: Calibrator, judg
     raw, recalibrated, outcomes, _ = judged
     for h in range(2):
         cell = fitted.cells[h + 1, "all"]
-        before, after = raw.year(h + 1), recalibrated.year(h + 1)
+        before, after = raw.at_horizon(h + 1), recalibrated.at_horizon(h + 1)
         expected = calibrate_probability(before.cdf.astype(np.float64), cell)
         np.testing.assert_allclose(after.cdf, expected, rtol=1e-12)
         np.testing.assert_array_equal(after.grid, before.grid)

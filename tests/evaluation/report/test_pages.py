@@ -53,7 +53,7 @@ def test_the_tables_expose_a_forecaster_that_is_too_wide(judged: Path) -> None:
     )  # of eight looks, each wrong once in twenty
     compared = _table(tables, "Differences from saga, in-time, test by person")
     assert "saga is best at every horizon with p < .01 (Holm): against groupq." in compared.note
-    assert all(row[2].best for row in compared.rows if row[0].text == "groupq")
+    assert all(row[2].bold for row in compared.rows if row[0].text == "groupq")
 
 
 def test_the_tables_expose_a_wrong_saga(
@@ -84,6 +84,22 @@ def test_variants_are_rows_of_their_table_and_not_competitors(judged: Path) -> N
     )
     assert [cell.text for cell in row[2:3]] == [f"{own_value / full:.3f}"]
     assert any(cell.text == "2.140" and cell.published for cell in row)
+
+
+def test_figures_without_an_error_and_rows_without_a_reference_are_shown(judged: Path) -> None:
+    metrics = pl.read_parquet(judged / "metrics.parquet").with_columns(
+        se=pl.lit(None, dtype=pl.Float64)
+    )
+    hindsight = metrics.filter(model="saga").with_columns(model=pl.lit("saga:told"))
+    tables = paper_tables(Results(pl.concat([metrics, hindsight]), {}))
+    for title in ("Placebos", "What knowing realised macro is worth, in-time"):
+        shown = [cell.text for row in _table(tables, title).rows for cell in row]
+        assert any(text.count(".") == 1 for text in shown)
+        assert not any("±" in text for text in shown)
+    alone = metrics.filter(pl.col("model").str.starts_with("saga"))
+    table = _table(paper_tables(Results(alone, {})), "Placebos")
+    assert "None" not in " ".join([table.note, *table.head])
+    assert len({len(table.head), *(len(row) for row in table.rows)}) == 1
 
 
 def test_cuts_are_shares_of_the_reference_score_of_the_same_group(judged: Path) -> None:

@@ -367,12 +367,12 @@ def test_a_score_that_is_missing_on_one_side_does_not_count() -> None:
 
 
 def test_verdicts_leave_the_bound_out() -> None:
-    better = verdict_lines(compare_models(_scores(0.05)[0].lazy(), _scores(0.05)[1]))
+    better = list(verdict_lines(compare_models(_scores(0.05)[0].lazy(), _scores(0.05)[1])).values())
     assert len(better) == 3
     assert all(
         "best at every horizon with p < .01" in line and "against rival." in line for line in better
     )
-    same = verdict_lines(compare_models(_scores(0.0)[0].lazy(), _scores(0.0)[1]))
+    same = list(verdict_lines(compare_models(_scores(0.0)[0].lazy(), _scores(0.0)[1])).values())
     assert all(
         "not better at every horizon" in line and "rival (h = 1, 5)" in line for line in same
     )

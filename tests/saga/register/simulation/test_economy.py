@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from saga.data.prices import CPI_SWEDEN
-from saga.macro.history import programmes, sweden, sweden_as_published
+from saga.macro.history import sweden, sweden_as_published, uncounted_jobless
 from saga.register.simulation.economy import build_economy, labour_flows
 from saga.register.simulation.parameters import EconomyParameters
 
@@ -33,7 +33,7 @@ def test_job_loss_follows_the_comparable_rate_not_the_published_one() -> None:
     rises = [economy[year].rise for year in range(1991, 2023)]
     np.testing.assert_allclose(rises, np.diff(jobless), atol=1e-12)
     assert (
-        programmes(2008) == programmes(2022) < 0
+        uncounted_jobless(2008) == uncounted_jobless(2022) < 0
     )  # one definition since then, that of the futures
 
 
