@@ -10,7 +10,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +34,7 @@ from saga.data.panel import Panel
 from saga.data.split import SPLIT_SHARES, Shares, persons_of
 from saga.errors import InputError, Problem, UsageError
 from saga.features.calendar import Calendar
-from saga.features.sequences import encode
+from saga.features.sequences import UNKNOWN, ZERO, encode
 from saga.features.transforms import Transforms
 from saga.files.bundle_folder import check_replaceable
 from saga.forecast_warnings import SIMULATED
@@ -43,10 +43,12 @@ from saga.macro.history import MacroHistory, sweden, sweden_as_published
 from saga.macro.process import MacroProcess
 from saga.model import Saga
 from saga.simulation.matmul import has_matrix_units
+from training.auto_config import AUTO, auto_config
 from training.data import PanelData
-from training.harness import RunFolder, RunOptions, fit_module, progress_bars, seed_run
+from training.harness import RunFolder, RunOptions, fit_module, progress_callbacks, seed_run
 from training.module import ForecastModule
-from training.train_config import TrainConfig, load_config
+from training.train_config import TrainConfig, check_shape, load_config
+from training.transfer import Source
 
 _MAX_AVERAGED_STEPS = 1_000
 _MIN_BFLOAT16_WIDTH = 128  # narrower networks are faster in float32, also with matrix units
@@ -101,23 +103,25 @@ def train(
     Args:
         panel: persons to train on.
         out: the bundle.
-        config: a configuration, its built-in name or its file.
+        config: a configuration, its built-in name, its file, or "auto" (by size of the panel).
         seed: seed of the initial weights, the batches and the masks.
         until: last year that anything fitted may use (records, transforms, macro process), for
             forward evaluation.
         validation: persons whose loss decides when training stops and which weights are kept;
             all other persons are training persons. By default both come from the panel's split.
         shares: shares of the panel's split.
-        run: how the run is started.
+        run: how the run is started. With a source, training starts from its weights.
 
     Raises:
-        UsageError: there is nothing to resume, or the run was started with other settings.
+        UsageError: there is nothing to resume, the run was started with other settings, or the
+            source has another network than the configuration.
         InputError: the panel is too small.
         BundleError: no bundle can be written to `out`.
         KeyboardInterrupt: the run was stopped.
     """
-    settings = config if isinstance(config, TrainConfig) else load_config(config)
     run = run or RunOptions()
+    source = None if run.source is None else Source.open(run.source)
+    settings = settings_for(config, len(persons_of(panel, "train", shares)), source)
     check_replaceable(out)
     if until is not None:
         panel = cut(panel, until)
@@ -131,6 +135,7 @@ def train(
             "macro": panel.meta.macro,
             "validation": None if validation is None else sorted(validation),
             "shares": list(shares.values()),
+            "source": None if source is None else source.digest,
         },
     )
     if run.resume:
@@ -139,7 +144,7 @@ def train(
         folder.begin()
 
     seed_run(seed)
-    prepared = prepare(panel, settings, seed, validation, shares)
+    prepared = prepare(panel, settings, seed, validation, shares, source)
     data, network = prepared.data, prepared.network
     report = fit_best(network, data, settings, folder, run)
     contents = BundleContents(
@@ -147,6 +152,7 @@ def train(
             "model": settings.model.as_dict(),
             "training": settings.as_dict(),
             "until": until or last_year(panel),
+            **({} if source is None else {"source": source.as_dict()}),
         },
         transforms=prepared.transforms.as_dict(),
         macro=prepared.macro,
@@ -158,13 +164,53 @@ def train(
         weights=dict(network.state_dict()),
         metrics={"training": asdict(report)},
         card=model_card(
-            report, settings, panel, run.command, network, person_split=validation is None
+            report,
+            settings,
+            panel,
+            run.command,
+            network,
+            person_split=validation is None,
+            source=source,
         ),
     )
-    bundle = write_bundle(out, contents, seed=seed, command=run.command)
+    bundle = write_bundle(
+        out,
+        contents,
+        seed=seed,
+        command=run.command,
+        parents=[] if source is None else [source.digest],
+    )
     for file in folder.path.glob("*.ckpt"):
         file.unlink()
     return bundle
+
+
+def settings_for(
+    config: str | Path | TrainConfig, n_persons: int, source: Source | None = None
+) -> TrainConfig:
+    """The configuration, which has the shape of the source if there is one.
+
+    `n_persons` is the number of training persons, for the configuration "auto". Raises UsageError
+    if the configuration cannot be used, or the source has another shape.
+    """
+    shape = None if source is None else source.model
+    if isinstance(config, TrainConfig):
+        settings = config
+        if shape is not None:
+            check_shape(config.model.as_dict(), shape, f"Configuration '{config.name}'")
+    elif config == AUTO:
+        settings = auto_config(n_persons, shape)
+    else:
+        settings = load_config(config, shape)
+    if source is None:
+        return settings
+    without = source.transforms.without
+    if settings.without and set(settings.without) != set(without):
+        raise UsageError(
+            f"Configuration '{settings.name}' hides other inputs than the bundle that training "
+            f"starts from ({', '.join(without) or 'none'}). Leave `without` out."
+        )
+    return replace(settings, without=without, scale_free=True)
 
 
 def fit_best(
@@ -185,7 +231,8 @@ def fit_best(
     )
     clock = Timer()  # stored in checkpoints, so a resumed run reports the time of all its parts
     epoch_steps = len(data.train) // settings.batch_persons
-    trainer = lightning_trainer(settings, folder.path, [best, clock], run, epoch_steps)
+    callbacks = [best, clock, *progress_callbacks(run, clock)]
+    trainer = lightning_trainer(settings, folder.path, callbacks, run, epoch_steps)
     fit_module(trainer, module, data, folder.checkpoint if run.resume else None)
     if not trainer.is_global_zero:
         sys.exit()
@@ -220,11 +267,13 @@ def prepare(
     seed: int,
     validation: Sequence[str] | None = None,
     shares: Shares = SPLIT_SHARES,
+    source: Source | None = None,
 ) -> Preparation:
     """Split the persons, fit transforms on training persons, encode, build the network.
 
-    `validation` names the validation persons, and `shares` the split, see `train`. Raises
-    InputError if there are no training or no validation persons.
+    `validation` names the validation persons, and `shares` the split, see `train`. The network has
+    the weights of `source` if there is one. Raises InputError if there are no training or no
+    validation persons.
     """
     if validation is None:
         training, validating = (persons_of(panel, part, shares) for part in ("train", "validation"))
@@ -233,7 +282,7 @@ def prepare(
         validating = sorted(held_out)
         training = [person for person in panel.persons() if person not in held_out]
     if not training or not validating:
-        fix = "Use a panel of at least a few hundred persons."
+        fix = "Use a panel of at least a few hundred persons, or --folds 5 to train on more of it."
         problem = Problem("too-few-persons", "No training or no validation persons", fix)
         raise InputError("The panel is too small to train on.", [problem])
     history, macro = macro_of(panel)
@@ -249,6 +298,7 @@ def prepare(
         settings.model.bins,
         settings.without,
         scale_free=settings.scale_free,
+        like=None if source is None else source.transforms,
     )
     data = PanelData(
         encode(training_panel, transforms, calendar),
@@ -258,7 +308,12 @@ def prepare(
         seed=seed,
         masking=settings.masking,
     )
-    return Preparation(data, Saga(settings.model, transforms), transforms, macro)
+    if source is None:
+        network = Saga(settings.model, transforms)
+    else:
+        known = data.train.state[data.train.state != UNKNOWN]
+        network = source.network(settings.model, transforms, float((known == ZERO).mean()))
+    return Preparation(data, network, transforms, macro)
 
 
 def macro_of(panel: Panel) -> tuple[MacroHistory | None, dict[str, Any]]:
@@ -287,7 +342,7 @@ def lightning_trainer(
     Args:
         settings: the configuration.
         logs: folder of the logs.
-        further_callbacks: callbacks in addition to weight averaging, early stopping and progress.
+        further_callbacks: callbacks in addition to weight averaging and early stopping.
         run: how the run is started.
         epoch_steps: batches of an epoch.
     """
@@ -304,7 +359,6 @@ def lightning_trainer(
         WeightAveraging(avg_fn=_average_recent),
         *further_callbacks,
         EarlyStopping("validation", patience=settings.patience),
-        *progress_bars(run.progress),
     ]
     return lightning.Trainer(
         accelerator="gpu" if gpu else "cpu",
@@ -342,6 +396,7 @@ def model_card(
     network: Saga,
     *,
     person_split: bool = True,
+    source: Source | None = None,
 ) -> str:
     """The bundle's README.md; `person_split` says whether test persons were set aside."""
     years, backbone = panel.frame["year"].to_numpy(), _BACKBONES[settings.model.backbone]
@@ -360,7 +415,7 @@ def model_card(
 {panel.meta.price_year}.
 {report.steps:,} steps, {report.seconds:,.0f} s; validation log score {report.validation_nll:.4f}
 nats a year.
-
+{"" if source is None else source.described()}
 Command: `{command or "saga train"}`
 
 Model:

@@ -7,7 +7,8 @@ calibrate, because one member has not seen the person (`calibration.fit.cross_fi
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +21,15 @@ from saga.data.split import FOLDS_SCHEME, SPLIT_SHARES, assign_folds, assign_par
 from saga.errors import InputError, Problem, UsageError
 from saga.features.calendar import Calendar
 from saga.features.transforms import Transforms
-from saga.files.bundle_folder import MANIFEST, check_replaceable
+from saga.files.bundle_folder import check_replaceable
 from saga.keyed_random import uniform_each
 from saga.model.members import MEMBERS, joined_weights
-from training.fit import macro_of, train
+from training.fit import macro_of, settings_for
 from training.harness import RunFolder, RunOptions
-from training.train_config import TrainConfig, load_config
+from training.seeds import MemberProgress, joined_report, train_member
+from training.train_config import TrainConfig
+from training.transfer import Source
 
-MemberProgress = Callable[[int, Bundle], None]
 MIN_FOLDS, MAX_FOLDS = 3, 20  # with two folds, a member trains on half of the persons
 _VALIDATION_SHARE = 0.1  # of the persons in the folds, whose loss stops the training of a member
 
@@ -53,11 +55,12 @@ def train_folds(
         panel: persons to train on.
         out: the bundle.
         n_folds: number of folds and members K.
-        config: a configuration, its built-in name or its file.
+        config: a configuration, its built-in name, its file, or "auto" (by size of the panel).
         seed: seed of the first member; the others have the next numbers.
         until: as in `training.fit.train`.
-        run: how the run is started; only one device.
-        progress: called with the number of each member, from 0, when the member is trained.
+        run: how the run is started; only one device. With a source, every member starts from
+            its weights.
+        progress: called with the number of each trained member, from 0, and of all members.
 
     Raises:
         UsageError: there is nothing to resume, the run was started with other settings, or with
@@ -65,8 +68,10 @@ def train_folds(
         InputError: the panel is too small.
         BundleError: no bundle can be written to `out`.
     """
-    settings = config if isinstance(config, TrainConfig) else load_config(config)
     run = run or RunOptions()
+    source = None if run.source is None else Source.open(run.source)
+    n_persons = round(len(panel.persons()) * (1 - SPLIT_SHARES["test"]) * (1 - 1 / n_folds))
+    settings = replace(settings_for(config, n_persons, source), members=1)
     if not MIN_FOLDS <= n_folds <= MAX_FOLDS:
         raise UsageError(f"--folds must be {MIN_FOLDS} to {MAX_FOLDS}, not {n_folds}. Use 5.")
     if run.devices > 1:
@@ -83,18 +88,17 @@ def train_folds(
             "panel": panel.digest,
             "macro": panel.meta.macro,
             "folds": n_folds,
+            "source": None if source is None else source.digest,
         },
     )
-    if not run.resume:
-        folder.begin()
-    elif differing := folder.differing_settings():
-        raise UsageError(
-            f"There is no such run in {folder.path}; different settings: {', '.join(differing)}. "
-            "Use the same settings, or start without --resume."
-        )
+    folder.begin_or_resume(resume=run.resume)
     members = _train_members(panel, folder.path, n_folds, settings, seed, run, progress)
     bundle = write_bundle(
-        out, _contents(panel, members, settings, until, run), seed=seed, command=run.command
+        out,
+        _contents(panel, members, settings, until, run.command, source),
+        seed=seed,
+        command=run.command,
+        parents=[] if source is None else [source.digest],
     )
     shutil.rmtree(folder.path)
     return bundle
@@ -120,25 +124,16 @@ def _train_members(
             fix = "Use a panel of at least a hundred persons."
             problem = Problem("too-few-persons", f"No validation persons without fold {k}", fix)
             raise InputError("The panel is too small to train on.", [problem])
-        path = folder / f"member-{k}"
-        finished = (path / MANIFEST).is_file()
-        started = (path.with_name(path.name + ".run") / "last.ckpt").is_file()
-        member = (
-            Bundle.load(path)
-            if finished
-            else train(
-                panel.only(persons[seen].tolist()),
-                path,
-                config=settings,
-                seed=seed + k,
-                validation=validating,
-                run=RunOptions(
-                    resume=run.resume and started, command=run.command, progress=run.progress
-                ),
-            )
+        member = train_member(
+            panel.only(persons[seen].tolist()),
+            folder / f"member-{k}",
+            run,
+            config=settings,
+            seed=seed + k,
+            validation=validating,
         )
         if progress:
-            progress(k, member)
+            progress(k, n_folds, member)
         members.append(member)
     return members
 
@@ -161,10 +156,11 @@ def _contents(
     members: Sequence[Bundle],
     settings: TrainConfig,
     until: int | None,
-    run: RunOptions,
+    command: str,
+    source: Source | None,
 ) -> BundleContents:
     """The parts of the bundle that joins the members."""
-    n_folds, reports = len(members), [member.metrics["training"] for member in members]
+    n_folds = len(members)
     persons, _ = _persons_in_folds(panel, n_folds)
     shared = Transforms.fit(
         panel.only(persons.tolist()),
@@ -172,17 +168,14 @@ def _contents(
         settings.model.bins,
         settings.without,
         scale_free=settings.scale_free,
+        like=None if source is None else source.transforms,
     )
     test_share = round(100 * SPLIT_SHARES["test"])
+    report = joined_report(members)
     training = {
-        "members": n_folds,
-        "parameters": sum(report["parameters"] for report in reports),
-        "persons": {"train": len(persons), "validation": reports[0]["persons"]["validation"]},
+        **report,
+        "persons": {"train": len(persons), "validation": report["persons"]["validation"]},
         "person_years": int(panel.only(persons.tolist()).frame.height),
-        "steps": sum(report["steps"] for report in reports),
-        "seconds": round(sum(report["seconds"] for report in reports), 1),
-        "validation_nll": round(float(np.mean([r["validation_nll"] for r in reports])), 6),
-        "by_member": reports,
     }
     return BundleContents(
         config={**members[0].config, "until": until or last_year(panel), MEMBERS: n_folds},
@@ -196,11 +189,17 @@ def _contents(
         },
         weights=joined_weights([member.weights for member in members]),
         metrics={"training": training},
-        card=_card(panel, members, settings, run.command),
+        card=_card(panel, members, settings, command, source),
     )
 
 
-def _card(panel: Panel, members: Sequence[Bundle], settings: TrainConfig, command: str) -> str:
+def _card(
+    panel: Panel,
+    members: Sequence[Bundle],
+    settings: TrainConfig,
+    command: str,
+    source: Source | None,
+) -> str:
     """The bundle's README.md."""
     years, n_folds = panel.frame["year"].to_numpy(), len(members)
     rows = "\n".join(
@@ -220,7 +219,7 @@ of the members' distributions; path k of a simulation follows member k mod {n_fo
 | Member | Training persons | Validation persons | Steps | Seconds | Validation log score |
 |---|---|---|---|---|---|
 {rows}
-
+{"" if source is None else source.described()}
 Command: `{command or "saga train"}`
 
 `saga calibrate` fits cross-fitted intervals: the scores of a person come from the member that has

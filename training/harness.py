@@ -14,8 +14,9 @@ from typing import Any
 
 import pytorch_lightning as lightning
 import torch
-from pytorch_lightning.callbacks import TQDMProgressBar
+from pytorch_lightning.callbacks import Callback, Timer, TQDMProgressBar
 
+from saga.errors import UsageError
 from saga.files.atomic import commit_json, read_json
 
 _SETTINGS = "run.json"
@@ -36,13 +37,17 @@ class RunOptions:
             run without interruption.
         devices: number of devices; each processes `batch_persons` persons per step.
         command: the command line, for the model card.
-        progress: whether to show progress.
+        progress: whether to show a progress bar.
+        source: bundle whose weights training starts from.
+        report: receives a line of text after each validation.
     """
 
     resume: bool = False
     devices: int = 1
     command: str = ""
     progress: bool = True
+    source: Path | None = None
+    report: Callable[[str], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,19 @@ class RunFolder:
         """Names of the settings that differ from those of the run in the folder."""
         started = read_json(self.path / _SETTINGS) or {}
         return sorted(name for name in self.settings if started.get(name) != self.settings[name])
+
+    def begin_or_resume(self, *, resume: bool) -> None:
+        """Begin, or check that the run in the folder was started with the same settings.
+
+        Raises UsageError if it was not.
+        """
+        if not resume:
+            self.begin()
+        elif differing := self.differing_settings():
+            raise UsageError(
+                f"There is no such run in {self.path}; different settings: "
+                f"{', '.join(differing)}. Use the same settings, or start without --resume."
+            )
 
     def begin(self) -> None:
         """Delete the folder and create it again; it then contains only the settings."""
@@ -98,9 +116,45 @@ def fit_module(
             raise KeyboardInterrupt from None
 
 
-def progress_bars(progress: bool) -> list[TQDMProgressBar]:
-    """The callbacks that show progress."""
-    return [TQDMProgressBar(refresh_rate=20)] if progress else []
+class ValidationLines(Callback):
+    """Reports a line after each validation: steps, time left and the score."""
+
+    def __init__(self, report: Callable[[str], None], clock: Timer) -> None:
+        self.report, self.clock = report, clock
+        self.best, self.best_step = math.inf, 0
+
+    def on_validation_end(
+        self, trainer: lightning.Trainer, _module: lightning.LightningModule
+    ) -> None:
+        """Report the validation."""
+        step, total = trainer.global_step, int(trainer.max_steps)
+        score = float(trainer.callback_metrics["validation"])
+        if score < self.best:
+            self.best, self.best_step = score, step
+        left = self.clock.time_elapsed("train") / max(step, 1) * (total - step)
+        self.report(
+            f"Step {step:,} of {total:,}, {_duration(left)} left at most: validation score "
+            f"{score:.4f} (lower is better; best {self.best:.4f} at step {self.best_step:,})."
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The best score so far; Lightning stores it in the checkpoint."""
+        return {"best": self.best, "best_step": self.best_step}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue with the best score of the run before."""
+        self.best, self.best_step = state_dict["best"], state_dict["best_step"]
+
+
+def _duration(seconds: float) -> str:
+    """A duration for people."""
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def progress_callbacks(run: RunOptions, clock: Timer) -> list[Callback]:
+    """The callbacks that show progress: a bar, a line for each validation, or both."""
+    bars: list[Callback] = [TQDMProgressBar(refresh_rate=20)] if run.progress else []
+    return bars if run.report is None else [*bars, ValidationLines(run.report, clock)]
 
 
 def half_cosine(progress: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -46,9 +46,10 @@ class TrainConfig(CheckedOptions):
     learning_rate: NotNegative = 2e-3
     weight_decay: NotNegative = 0.01
     clip: NotNegative = 1.0
-    validate_every: Count = 500
+    validate_every: Count = 500  # steps
     validation_persons: Count = 4_000
     patience: Count = 10  # validations without improvement before stopping
+    members: Count = 1  # networks that differ by seed; their forecasts are averaged
     precision: str = "auto"  # auto: depends on the machine, see training/fit.py
     # Inputs (names in HIDEABLE) that the network never receives, in training and in forecasts.
     without: tuple[str, ...] = ()
@@ -74,17 +75,39 @@ class TrainConfig(CheckedOptions):
         return {**super().as_dict(), "without": list(self.without)}
 
 
-def load_config(source: str | Path) -> TrainConfig:
+def load_config(source: str | Path, shape: ModelConfig | None = None) -> TrainConfig:
     """A built-in configuration by name, or one from a YAML file.
 
-    Raises UsageError if the file cannot be used.
+    With `shape`, the network has that shape, as the bundle that training starts from; the
+    configuration may change its dropout.
+
+    Raises UsageError if the file cannot be used, or names another shape.
     """
     name = str(source) if _is_built_in(source) else Path(source).stem
     options = {key: value for key, value in _parsed(source).items() if value is not None}
+    if shape is not None:
+        model = options.get("model") or {}
+        check_shape(model, shape, f"Configuration '{source}'")
+        options["model"] = replace(shape, dropout=model.get("dropout", shape.dropout))
     try:
         return TrainConfig.from_dict({"name": name, **options})
     except UsageError as error:
         raise UsageError(f"Configuration '{source}': {error}") from None
+
+
+def check_shape(model: Mapping[str, Any], shape: ModelConfig, named: str) -> None:
+    """Raise UsageError if options of the network differ from those of the starting bundle."""
+    fixed = {key: value for key, value in shape.as_dict().items() if key != "dropout"}
+    differing = [
+        f"{key} is {fixed[key]}, not {value}"
+        for key, value in model.items()
+        if key in fixed and value != fixed[key]
+    ]
+    if differing:
+        raise UsageError(
+            f"{named} has another network than the bundle that training starts from, where "
+            f"{'; '.join(differing)}. Leave these options of `model` out, or train without --from."
+        )
 
 
 def _parsed(source: str | Path, extended: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -97,9 +97,10 @@ def calibrate_bundle(
     forecaster = Forecaster.load(bundle, workers=workers, rollout=options.rollout)
     # Forecasts are raw, and without the groups of an earlier calibration.
     forecaster = forecaster.with_calibrator(Calibrator.identity())
-    n_members = len(forecaster.members)
-    method: CalibrationMethod = options.method or ("cv+" if n_members > 1 else "sets")
-    _check_method(method, n_members, options, target)
+    in_folds = forecaster.bundle.split["scheme"] == FOLDS_SCHEME
+    n_folds = len(forecaster.members) if in_folds else 1
+    method: CalibrationMethod = options.method or ("cv+" if n_folds > 1 else "sets")
+    _check_method(method, n_folds, options, target)
     if options.until is not None:
         panel = cut(panel, options.until)
     destination = bundle if out is None else out
@@ -119,7 +120,7 @@ def calibrate_bundle(
     }
     if method == "cv+":
         units = units_of(panel, sample.origins.person_id.tolist())
-        folds = assign_folds(panel.meta.panel_id, units, n_members)
+        folds = assign_folds(panel.meta.panel_id, units, n_folds)
         calibrator = fit_cross_fitted(forecasts.marginals(sample.records), sample.outcomes, folds)
     elif method == "cqr":
         from calibration.fit.cqr import fit_cqr  # imports MAPIE and scikit-learn
@@ -294,14 +295,14 @@ def _target_weights(
 
 
 def _check_method(
-    method: CalibrationMethod, n_members: int, options: CalibrationOptions, target: Panel | None
+    method: CalibrationMethod, n_folds: int, options: CalibrationOptions, target: Panel | None
 ) -> None:
     """Raise UsageError for a method or an option that the bundle or the method does not have."""
-    if (method == "cv+") != (n_members > 1):
+    if (method == "cv+") != (n_folds > 1):
         raise UsageError(
-            "A bundle with members has cross-fitted intervals only. Leave --method out."
-            if n_members > 1
-            else "Method cv+ needs a bundle with members. Train it with `saga train --folds 5`."
+            "A bundle with folds has cross-fitted intervals only. Leave --method out."
+            if n_folds > 1
+            else "Method cv+ needs a bundle with folds. Train it with `saga train --folds 5`."
         )
     if method == "sets":
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +22,17 @@ def train(
     ctx: typer.Context,
     panel: options.Panel,
     out: Annotated[Path, typer.Option(help="Bundle to write.")],
-    config: Annotated[str, typer.Option(help="tiny, small, base or a YAML file.")] = "small",
+    config: Annotated[
+        str | None,
+        typer.Option(
+            help="auto (by size of the panel), tiny, small, base or a YAML file.",
+            show_default="small for a generated register, else auto",
+        ),
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", help="Bundle whose weights training starts from (fine-tuning)."),
+    ] = None,
     resume: Annotated[bool, typer.Option(help="Continue from the last checkpoint.")] = False,
     devices: Annotated[int, typer.Option(min=1, help="GPUs, or CPU processes.")] = 1,
     until: Annotated[
@@ -53,20 +62,26 @@ def train(
 ) -> None:
     """Train a model on a panel's training persons and write it as a bundle."""
     from saga.data.split import SPLIT_SHARES, persons_of
-    from training.fit import train as run_training
+    from training.auto_config import AUTO
     from training.folds import train_folds
     from training.harness import RunOptions
+    from training.seeds import train_members
 
     if folds is not None and shares is not None:
         raise UsageError("With --folds, nobody is kept for calibration. Leave --shares out.")
     divided = SPLIT_SHARES if shares is None else options.parse_split_shares(shares)
     persons = read_persons(panel, mapping, prices, on_error, rejected)
+    watched = console.is_watched(quiet=as_json)
     run = RunOptions(
         resume=resume,
         devices=devices,
         command=command_line(ctx),
-        progress=console.is_watched(quiet=as_json),
+        progress=watched,
+        source=source,
+        report=None if watched or as_json else console.note,
     )
+    if config is None:
+        config = "small" if persons.meta.simulated and source is None else AUTO
     check_seed(seed)
     if folds is not None:
         bundle = train_folds(
@@ -77,7 +92,7 @@ def train(
             seed=seed,
             until=until,
             run=run,
-            progress=None if as_json else partial(_note_member, folds),
+            progress=None if as_json else _note_member,
         )
     else:
         n_calibration = len(persons_of(persons, "calibration", divided))
@@ -86,8 +101,15 @@ def train(
                 f"{n_calibration} calibration persons are too few for 90 % intervals: about "
                 f"{_ENOUGH} are needed. --folds 5 calibrates on all persons."
             )
-        bundle = run_training(
-            persons, out, config=config, seed=seed, until=until, shares=divided, run=run
+        bundle = train_members(
+            persons,
+            out,
+            config=config,
+            seed=seed,
+            until=until,
+            shares=divided,
+            run=run,
+            progress=None if as_json else _note_member,
         )
     report = {
         "out": out,
@@ -103,7 +125,7 @@ def train(
     )
 
 
-def _note_member(n_members: int, k: int, member: Bundle) -> None:
+def _note_member(k: int, n_members: int, member: Bundle) -> None:
     report = member.metrics["training"]
     console.note(
         f"Member {k + 1} of {n_members}: {report['steps']:,} steps in {report['seconds']:,.0f} s, "

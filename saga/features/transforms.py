@@ -222,7 +222,7 @@ class Transforms:
             ),
             has_death=bool((frame["exit_reason"] == "dead").any()),
             without=tuple(without),
-            span=max(1, int(spans["year"].to_numpy().max())),
+            span=max(1 if like is None else like.span, int(spans["year"].to_numpy().max())),
             reference=TrainingReference.fit(panel),
             extra=extra,
             units=units,

@@ -141,7 +141,7 @@ def test_an_interrupted_run_keeps_finished_members(
 ) -> None:
     finished: list[int] = []
 
-    def stop(k: int, member: Bundle) -> None:
+    def stop(k: int, _n_members: int, _member: Bundle) -> None:
         finished.append(k)
         if k == 1 and len(finished) == 2:
             raise KeyboardInterrupt

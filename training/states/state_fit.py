@@ -27,7 +27,7 @@ from saga.states.codes import code_sizes
 from saga.states.state_network import StateNetwork
 from saga.version import current_version
 from training.data import ResumableLoader
-from training.harness import RunFolder, fit_module, progress_bars, seed_run
+from training.harness import RunFolder, RunOptions, fit_module, progress_callbacks, seed_run
 from training.states.state_data import StateBatches, StateRecords
 from training.states.state_module import StateFitOptions, StateModule
 
@@ -158,7 +158,7 @@ def _state_trainer(folder: Path, steps: int, clock: Timer, progress: bool) -> li
     callbacks: list[Callback] = [
         ModelCheckpoint(dirpath=folder, save_last=True, save_top_k=0, every_n_train_steps=100),
         clock,
-        *progress_bars(progress),
+        *progress_callbacks(RunOptions(progress=progress), clock),
     ]
     return lightning.Trainer(
         accelerator="cpu",

@@ -1,0 +1,273 @@
+"""Fine-tuning: training starts from the forecasts of another bundle, whatever the new columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import polars.testing
+import pytest
+import torch
+from torch import Tensor
+
+from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
+from saga.bundle import Bundle
+from saga.data.panel import Panel, PanelMeta
+from saga.errors import UsageError
+from saga.features.sequences import POSITIVE, pad
+from saga.forecaster import Forecaster
+from saga.model import ModelConfig
+from saga.requests import Draws, ForecastRequest
+from saga.schema import extra_column
+from training.auto_config import auto_config
+from training.fit import Preparation, prepare, settings_for, train
+from training.folds import train_folds
+from training.harness import RunOptions
+from training.seeds import train_members
+from training.train_config import TrainConfig, load_config
+from training.transfer import Source
+
+QUIET = RunOptions(progress=False)
+CONFIG = TrainConfig(
+    name="toy",
+    model=ModelConfig(width=8, layers=1, heads=1, bins=8, head_width=8, light=4),
+    batch_persons=16,
+    max_steps=12,
+    warmup_steps=2,
+    learning_rate=2e-2,
+    validate_every=6,
+    precision="32-true",
+    scale_free=True,
+)
+RACE, UNION, WEALTH = (
+    extra_column("race", "category", static=True),
+    extra_column("union", "category"),
+    extra_column("wealth", "number", lasting=True),
+)
+OWN = (RACE, UNION, WEALTH)
+
+
+def make_panel(extra: Sequence[str] = (), *, factor: float = 1.0, zeros: bool = True) -> Panel:
+    """240 persons in 2005-2016 with own columns `extra` and the schema's columns in it."""
+    rng, rows = np.random.default_rng(0), []
+    for i in range(240):
+        level = rng.normal(12.4, 0.4)
+        for year in range(2005, 2017):
+            zero, noise = zeros and rng.random() < 0.1, rng.normal(0, 0.2)
+            earnings = 0.0 if zero else factor * float(np.exp(level + noise))
+            rows.append((f"p{i:03d}", year, 1960 + i % 25, earnings))
+    frame = pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row")
+    number = pl.int_range(pl.len())
+    values = {
+        "sex": pl.when(number // 12 % 2 == 0).then(pl.lit("female")).otherwise(pl.lit("male")),
+        "spouse_earnings": (number * 7 % 1_000).cast(pl.Float64),
+        RACE.name: (number // 12 % 3).cast(pl.String),
+        UNION.name: pl.when(number % 5 > 0).then((number % 2).cast(pl.String)),
+        WEALTH.name: pl.when(number % 3 > 0).then((number % 100).cast(pl.Float64)),
+    }
+    columns = tuple(column for column in OWN if column.name in extra)
+    frame = frame.with_columns(values[name].alias(name) for name in extra)
+    return Panel.of(frame, PanelMeta("toy", extra=columns))
+
+
+@pytest.fixture(scope="module")
+def source_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    path = tmp_path_factory.mktemp("source") / "source"
+    train(make_panel(["sex", RACE.name]), path, config=CONFIG, seed=3, run=QUIET)
+    return path
+
+
+@pytest.fixture(scope="module")
+def source(source_path: Path) -> Source:
+    return Source.open(source_path)
+
+
+def started(panel: Panel, source: Source) -> Preparation:
+    return prepare(panel, settings_for(CONFIG, 100, source), 0, source=source)
+
+
+def hidden(prepared: Preparation) -> Tensor:
+    """Hidden states of the training persons before the first step."""
+    network, sequences = prepared.network.eval(), prepared.data.train
+    records = pad(sequences, np.arange(20))
+    with torch.no_grad():
+        states, _ = network.hidden(network.embed(records), torch.from_numpy(records.age))
+    return states
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [],  # columns of the source that the panel lacks count as missing
+        [UNION.name, WEALTH.name],
+        ["spouse_earnings"],
+        [UNION.name, "sex", WEALTH.name, "spouse_earnings", RACE.name],
+    ],
+)
+def test_new_columns_have_no_effect_before_the_first_step(
+    columns: list[str], source: Source
+) -> None:
+    """With and without them, the states are those of the source for the columns that it has."""
+    known = [name for name in columns if name in ("sex", RACE.name)]
+    prepared = started(make_panel(columns), source)
+    before = prepare(make_panel(["sex", RACE.name]), CONFIG, 0)
+    before.network.load_state_dict(source.weights)
+    sequences = before.data.train
+    for name in {"sex", RACE.name} - set(known):
+        sequences.codes[:, before.transforms.categories.index(name)] = 0
+    expected = hidden(before)
+    torch.testing.assert_close(hidden(prepared), expected, atol=1e-5, rtol=1e-4)
+    assert expected.std() > 0.1  # the states differ between persons
+    prepared.data.train.codes[:, len(source.transforms.categories) :] = 0
+    prepared.data.train.other[:] = np.nan
+    torch.testing.assert_close(hidden(prepared), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_codes_are_matched_by_name(source: Source) -> None:
+    """Codes in another order keep their embeddings; a new code is embedded as missing."""
+    panel = make_panel(["sex", RACE.name])
+    renamed = panel.frame.with_columns(pl.col(RACE.name).replace({"0": "a", "1": "1", "2": "0"}))
+    prepared = started(Panel.of(renamed, panel.meta), source)
+    assert prepared.transforms.codes[RACE.name] == ("0", "1", "2", "a")
+    table = prepared.network.state_dict()["tokens.own_codes.0.weight"]
+    torch.testing.assert_close(table[:4], source.weights["tokens.own_codes.0.weight"])
+    torch.testing.assert_close(table[4], table[0])
+
+
+def test_new_columns_are_learnt(source: Source) -> None:
+    """Zero effect is a start and not the end: their weights receive gradients."""
+    from training.module import ForecastModule
+
+    prepared = started(make_panel([UNION.name, WEALTH.name, "spouse_earnings"]), source)
+    module = ForecastModule(prepared.network, CONFIG)
+    module.losses(next(iter(prepared.data.train_dataloader()))).objective.backward()
+    tokens = prepared.network.tokens
+    for layer in (tokens.own_category, tokens.own_other, tokens.other):
+        assert layer is not None
+        assert layer.weight.grad is not None
+        assert layer.weight.grad.abs().max() > 0
+
+
+def test_a_panel_in_other_units_gets_the_forecasts_of_the_source(source: Source) -> None:
+    one, other = (started(make_panel(["sex", RACE.name], factor=f), source) for f in (1.0, 0.01))
+    torch.testing.assert_close(hidden(one), hidden(other), atol=1e-4, rtol=1e-3)
+
+
+def test_a_source_without_zeros_starts_with_the_share_of_zeros(tmp_path: Path) -> None:
+    train(make_panel(zeros=False), tmp_path / "s", config=CONFIG, seed=3, run=QUIET)
+    prepared = started(make_panel(), Source.open(tmp_path / "s"))
+    network, sequences = prepared.network.eval(), prepared.data.train
+    records = pad(sequences, np.arange(100))
+    with torch.no_grad():
+        states, _ = network.hidden(network.embed(records), torch.from_numpy(records.age))
+        gap = torch.ones(states.shape[:2], dtype=torch.long)
+        zero = network.head(states, gap, torch.zeros(*gap.shape, 4)).logits.softmax(-1)[..., 0]
+    assert 0.03 < float(zero.mean()) < 0.3  # the panel has one zero in ten
+
+
+def test_without_steps_the_bundle_is_the_source(source_path: Path, tmp_path: Path) -> None:
+    """At learning rate 0 the fine-tuned bundle forecasts as the source; both panels are named."""
+    panel, still = make_panel(["sex", RACE.name]), replace(CONFIG, learning_rate=0.0)
+    run = RunOptions(progress=False, source=source_path)
+    tuned = train(panel, tmp_path / "b", config=still, seed=5, run=run)
+    request = ForecastRequest(horizons=(1, 5))
+    before, after = (
+        Forecaster(bundle).forecast(panel, request).table
+        for bundle in (Bundle.load(source_path), tuned)
+    )
+    polars.testing.assert_frame_equal(before, after, rel_tol=1e-5)
+    digest = Bundle.load(source_path).digest
+    assert tuned.manifest["parents"] == [digest]
+    assert tuned.config["source"] == {"name": "source", "digest": digest, "panel_id": "toy"}
+    assert digest in tuned.card
+    folds = train_folds(panel, tmp_path / "f", 3, config=still, seed=5, run=run)
+    assert folds.manifest["parents"] == [digest]
+    assert digest in folds.card
+    for name, weight in source_weights(tuned).items():
+        torch.testing.assert_close(folds.weights[f"members.0.{name}"], weight)
+
+
+def source_weights(bundle: Bundle) -> dict[str, Tensor]:
+    """Weights that do not depend on the codes of training persons."""
+    return {name: w for name, w in bundle.weights.items() if not name.startswith("tokens.")}
+
+
+def test_bundles_and_configurations_that_do_not_fit_are_refused(
+    source: Source, tmp_path: Path
+) -> None:
+    panel = make_panel()
+    train_folds(panel, tmp_path / "f", 3, config=CONFIG, seed=0, run=QUIET)
+    with pytest.raises(UsageError, match=r"has 3 members.*Name a bundle"):
+        Source.open(tmp_path / "f")
+    file = tmp_path / "mine.yaml"
+    file.write_text("model: {width: 16, head: mixture, dropout: 0.1}\nmax_steps: 9\n")
+    with pytest.raises(UsageError, match="width is 8, not 16; head is binned, not mixture"):
+        settings_for(file, 100, source)
+    with pytest.raises(UsageError, match="'toy' has another network"):
+        settings_for(replace(CONFIG, model=ModelConfig()), 100, source)
+    with pytest.raises(UsageError, match="hides other inputs"):
+        settings_for(replace(CONFIG, without=("age",)), 100, source)
+    file.write_text(
+        "model: {dropout: 0.1}\nmax_steps: 9\nvalidate_every: 3\nlearning_rate: 1.0e-4\n"
+    )
+    settings = settings_for(file, 100, source)
+    assert settings.model == replace(source.model, dropout=0.1)
+    assert (settings.max_steps, settings.learning_rate) == (9, 1e-4)
+
+
+def test_auto_chooses_by_the_size_of_the_panel(source: Source) -> None:
+    sizes = [100, 2_000, 50_000, 1_000_000]
+    chosen = [auto_config(n) for n in sizes]
+    dropout = [config.model.dropout for config in chosen]
+    assert dropout == sorted(dropout, reverse=True)
+    assert [c.members for c in chosen] == sorted((c.members for c in chosen), reverse=True)
+    assert [c.max_steps for c in chosen] == sorted(c.max_steps for c in chosen)
+    assert all(config.scale_free for config in chosen)
+    for n in sizes:
+        tuned = settings_for("auto", n, source)
+        assert replace(tuned.model, dropout=source.model.dropout) == source.model
+        assert tuned.learning_rate < auto_config(n).learning_rate
+    with pytest.raises(UsageError, match="neither a file"):
+        load_config("automatic")
+
+
+def test_members_by_seed_are_averaged_and_calibrated_together(tmp_path: Path) -> None:
+    """Paths follow the members in turn; the law is the mean of the members' laws."""
+    panel, lines = make_panel(), list[str]()
+    config = replace(CONFIG, members=2)
+    run = replace(QUIET, report=lines.append)
+    bundle = train_members(panel, tmp_path / "b", config=config, seed=3, run=run)
+    alone = train(panel, tmp_path / "one", config=CONFIG, seed=4, run=QUIET)
+    for name, weight in alone.weights.items():
+        torch.testing.assert_close(bundle.weights[f"members.1.{name}"], weight)
+    people = panel.only(panel.persons()[:8])
+    joint = Forecaster(bundle).simulate(people, Draws(6, 0), to_horizon=2, recalibrate=False)
+    assert joint.earnings.shape == (8, 2, 6)
+    mean = np.mean(
+        [
+            member.p_zero
+            for block in Forecaster(bundle).marginals(people, recalibrate=False)
+            for member in block.members
+        ],
+        axis=0,
+    )
+    (block,) = Forecaster(bundle).marginals(people, recalibrate=False)
+    np.testing.assert_allclose(block.p_zero, mean, rtol=1e-6)
+    assert len(lines) == 4  # two validations of each member
+    assert lines[0].startswith("Step 6 of 12, ")
+    assert "left at most: validation score" in lines[0]
+    assert "Step 12 of 12, 0 s left" in lines[1]
+    calibrated = calibrate_bundle(tmp_path / "b", panel, CalibrationOptions(seed=0, n_paths=20))
+    assert calibrated.metrics["calibration"]["method"] == "sets"
+    with pytest.raises(UsageError, match="one device"):
+        train_members(panel, tmp_path / "c", config=config, run=replace(QUIET, devices=2))
+
+
+def test_earnings_of_the_panel_are_scale_free(source: Source) -> None:
+    sequences = started(make_panel(["sex"]), source).data.train
+    z = sequences.z[sequences.state == POSITIVE]
+    assert abs(float(np.median(z))) < 0.05

@@ -1,0 +1,69 @@
+"""`--config auto`: size of the network, regularisation and members by the size of the panel.
+
+docs/method/fine-tuning.md has the rule and the measurements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from saga.model import ModelConfig
+from training.masking import Masking
+from training.train_config import TrainConfig, load_config
+
+AUTO = "auto"
+_FEW, _MANY, _VERY_MANY = 1_000, 20_000, 100_000  # training persons
+# Surveys miss years, and years are missed for reasons: most records are thinned in training.
+_SURVEY = Masking(drop_years=0.6, origin=0.7)
+
+
+def auto_config(n_persons: int, shape: ModelConfig | None = None) -> TrainConfig:
+    """The configuration for a panel with `n_persons` training persons.
+
+    `shape` is that of the bundle that training starts from, if there is one.
+    """
+    few = n_persons < _FEW
+    if shape is not None:
+        # Small steps: the weights are near their final values already.
+        return TrainConfig(
+            name=AUTO,
+            model=replace(shape, dropout=0.2 if few else 0.1 if n_persons < _MANY else 0.0),
+            masking=_SURVEY,
+            max_steps=600 if few else 2_000,
+            warmup_steps=100,
+            learning_rate=5e-4,
+            weight_decay=0.1,
+            validate_every=50 if few else 100,
+            patience=6,
+            members=2 if n_persons < _MANY else 1,
+            scale_free=True,
+        )
+    if n_persons >= _VERY_MANY:
+        return replace(load_config("small"), name=AUTO, scale_free=True)
+    many = n_persons >= _MANY
+    model = (
+        ModelConfig(width=96, layers=2, heads=4, mlp_ratio=2, bins=96, head_width=96, dropout=0.05)
+        if many
+        else ModelConfig(
+            width=64,
+            layers=2,
+            heads=4,
+            mlp_ratio=2,
+            bins=80,
+            head_width=128,
+            dropout=0.3 if few else 0.2,
+        )
+    )
+    return TrainConfig(
+        name=AUTO,
+        model=model,
+        masking=_SURVEY,
+        max_steps=6_000 if many else 600 if few else 2_000,
+        warmup_steps=200 if many else 100,
+        learning_rate=3e-3 if many else 1.5e-3,
+        weight_decay=0.03 if many else 0.1,
+        validate_every=300 if many else 50 if few else 100,
+        patience=10,
+        members=1 if many else 3,
+        scale_free=True,
+    )

@@ -1,0 +1,167 @@
+"""Starting weights from another bundle: columns and codes are matched by name.
+
+What the bundle does not know has no effect before the first step: a new column counts as missing,
+and a new code of a known column too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from saga import schema
+from saga.bundle import Bundle
+from saga.errors import UsageError
+from saga.features.sequences import N_OTHER
+from saga.features.transforms import OTHER, Transforms
+from saga.model import ModelConfig, Saga
+from saga.model.members import count_members
+
+_UNSEEN = (0.0, 1.0)  # location and spread of a column without values in training
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """The bundle that training starts from; `name` and `panel_id` are for the model card."""
+
+    name: str
+    digest: str
+    panel_id: str
+    model: ModelConfig
+    transforms: Transforms
+    weights: dict[str, Tensor]
+
+    @classmethod
+    def open(cls, path: str | Path) -> Source:
+        """Read a bundle. Raises UsageError if it has several members."""
+        bundle = Bundle.load(path)
+        if (n_members := count_members(bundle.config)) > 1:
+            raise UsageError(
+                f"{path} has {n_members} members; training can only start from one network. Name a "
+                "bundle that was trained without --folds and without members."
+            )
+        return cls(
+            name=Path(path).name,
+            digest=bundle.digest,
+            panel_id=str(bundle.split.get("panel_id", "")),
+            model=ModelConfig.from_dict(bundle.config["model"]),
+            transforms=Transforms.from_dict(bundle.transforms),
+            weights=bundle.weights,
+        )
+
+    def as_dict(self) -> dict[str, str]:
+        """Which bundle it is, for config.json."""
+        return {"name": self.name, "digest": self.digest, "panel_id": self.panel_id}
+
+    def described(self) -> str:
+        """Paragraph of the model card: what the weights learnt from before."""
+        return f"""
+Training started from the weights of the bundle `{self.name}` (digest `{self.digest}`), which was
+trained on the panel `{self.panel_id}`. The weights therefore contain what was learnt from both.
+"""
+
+    def network(self, model: ModelConfig, transforms: Transforms, zero_share: float) -> Saga:
+        """A network for `transforms` (fitted like those of the source) with the source's weights.
+
+        Args:
+            model: shape of the network, equal to that of the source but for its dropout.
+            transforms: of the panel to train on.
+            zero_share: share of zeros among its known earnings, for a source without zeros.
+        """
+        network = Saga(model, transforms)
+        start = network.state_dict()
+        for name, weight in self.weights.items():
+            if name in start and weight.shape == start[name].shape:
+                start[name] = weight.clone()
+        constant = self._fill_schema_columns(start, transforms)
+        constant = constant + self._fill_own_columns(start, transforms)
+        # What the source adds to each token for columns that were always missing.
+        start["tokens.age.weight"] = self.weights["tokens.age.weight"] + constant
+        if transforms.has_zeros and not self.transforms.has_zeros:
+            _start_zeros(start, zero_share)
+        network.load_state_dict(start)
+        return network
+
+    def _fill_schema_columns(self, start: dict[str, Tensor], transforms: Transforms) -> Tensor:
+        """Weights of the schema's columns; returns what becomes a constant (d,)."""
+        source = self.transforms
+        for j, name in enumerate(schema.CATEGORICAL):
+            key = f"tokens.codes.{j}.weight"
+            start[key] = _rows(self.weights[key], source.codes[name], transforms.codes[name])
+        weight = start["tokens.other.weight"]
+        constant = torch.zeros(len(weight))
+        for j, name in enumerate(OTHER):
+            seen = (transforms.location[name], transforms.spread[name]) != _UNSEEN
+            if seen and (source.location[name], source.spread[name]) == _UNSEEN:
+                constant += self._flag_weight(weight[:, N_OTHER + j])
+                weight[:, [j, N_OTHER + j]] = 0.0
+        return constant
+
+    def _fill_own_columns(self, start: dict[str, Tensor], transforms: Transforms) -> Tensor:
+        """Weights of panels' own columns; returns what becomes a constant (d,)."""
+        source, constant = self.transforms, torch.zeros(start["tokens.age.weight"].shape[1])
+        before, after = source.numbers[N_OTHER:], transforms.numbers[N_OTHER:]
+        if after:
+            start["tokens.own_other.weight"].zero_()
+        for j, name in enumerate(before):
+            weight = self.weights["tokens.own_other.weight"][:, [j, len(before) + j]]
+            if name in after:
+                k = after.index(name)
+                start["tokens.own_other.weight"][:, [k, len(after) + k]] = weight
+            else:
+                constant += self._flag_weight(weight[:, 1])
+        first = len(schema.CATEGORICAL)
+        before, after = source.categories[first:], transforms.categories[first:]
+        blocks = _blocks(start, "tokens.own_codes", len(after))
+        if after:
+            start["tokens.own_category.weight"].zero_()
+        for j, (name, block) in enumerate(
+            zip(before, _blocks(self.weights, "tokens.own_codes", len(before)), strict=True)
+        ):
+            table = self.weights[f"tokens.own_codes.{j}.weight"]
+            weight = self.weights["tokens.own_category.weight"][:, block]
+            if name not in after:
+                constant += weight @ table[0]
+                continue
+            k = after.index(name)
+            rows = _rows(table, source.codes[name], transforms.codes[name])
+            width = rows.shape[1]
+            wider = start[f"tokens.own_codes.{k}.weight"]
+            wider[:, :width], wider[:, width:] = rows, 0.0
+            columns = slice(blocks[k].start, blocks[k].start + width)
+            start["tokens.own_category.weight"][:, columns] = weight
+        return constant
+
+    def _flag_weight(self, weight: Tensor) -> Tensor:
+        """What a missing value adds to a token, given the weight of its flag."""
+        return torch.zeros_like(weight) if "missingness" in self.transforms.without else weight
+
+
+def _rows(table: Tensor, before: Sequence[str], after: Sequence[str]) -> Tensor:
+    """Embeddings of the codes `after`; those that `before` lacks are embedded as missing."""
+    number = {code: i for i, code in enumerate(before, start=1)}
+    return table[[0, *(number.get(code, 0) for code in after)]].clone()
+
+
+def _blocks(weights: dict[str, Tensor], prefix: str, count: int) -> list[slice]:
+    """Columns of the embeddings of each own category in `own_category`."""
+    blocks, start = [], 0
+    for j in range(count):
+        width = weights[f"{prefix}.{j}.weight"].shape[1]
+        blocks.append(slice(start, start + width))
+        start += width
+    return blocks
+
+
+def _start_zeros(start: dict[str, Tensor], zero_share: float) -> None:
+    """Give the panel's share of zeros to a binned head that has never seen one."""
+    share = min(max(zero_share, 1e-3), 0.9)
+    for prefix in ("head", "direct.head"):
+        bias, weight = start.get(f"{prefix}.cells.bias"), start.get(f"{prefix}.cells.weight")
+        if bias is not None and weight is not None:
+            weight[0] = 0.0
+            bias[0] = bias[1:].logsumexp(0) + torch.logit(torch.tensor(share))
