@@ -26,6 +26,7 @@ from training.auto_config import auto_config
 from training.fit import Preparation, prepare, settings_for, train
 from training.folds import train_folds
 from training.harness import RunOptions
+from training.module import ForecastModule
 from training.seeds import train_members
 from training.train_config import TrainConfig, load_config
 from training.transfer import Source
@@ -140,11 +141,10 @@ def test_codes_are_matched_by_name(source: Source) -> None:
 
 def test_new_columns_are_learnt(source: Source) -> None:
     """Zero effect is a start and not the end: their weights receive gradients."""
-    from training.module import ForecastModule
-
     prepared = started(make_panel([UNION.name, WEALTH.name, "spouse_earnings"]), source)
     module = ForecastModule(prepared.network, CONFIG)
-    module.losses(next(iter(prepared.data.train_dataloader()))).objective.backward()
+    losses = module.losses(next(iter(prepared.data.train_dataloader())))
+    losses.objective.backward()  # type: ignore[no-untyped-call]
     tokens = prepared.network.tokens
     for layer in (tokens.own_category, tokens.own_other, tokens.other):
         assert layer is not None
