@@ -49,7 +49,13 @@ from saga.schema import FAMILY
 
 Progress = Callable[[str, int, int], None]
 HORIZONS = (1, 5, 10, 20)
-GROUPINGS = ("sex", "education_level", "quintile", "age", "origin")  # scores have means by these
+SCORED_GROUPINGS = (
+    "sex",
+    "education_level",
+    "quintile",
+    "age",
+    "origin",
+)  # scores have means by these
 PATHS = 200
 FILES = ("metrics", "comparisons", "cost", "lifetimes", "estimates", "variants", "calibration_size")
 
@@ -321,7 +327,9 @@ class Contest:
         return self.sample.training.digest
 
     def _groups(self, setting: Setting) -> pl.DataFrame:
-        groups = self.grouping.assign(setting.past, setting.origins).select("person_id", *GROUPINGS)
+        groups = self.grouping.assign(setting.past, setting.origins).select(
+            "person_id", *SCORED_GROUPINGS
+        )
         subgroups = assign_subgroups(setting.past, setting.origins)
         groups = groups.join(subgroups, on="person_id", how="left", maintain_order="left")
         years = setting.origins.frame().rename({"origin": "year"})

@@ -42,7 +42,7 @@ from saga.scores import crps
 from saga.tax import POLICIES
 
 Array = NDArray[np.float64]
-LIFETIMES_VERSION = 2  # raise it when stored values or taxes may change (see `evaluation.cache`)
+LIFETIMES_VERSION = 2
 RATES = (0.0, 0.01, RATE, 0.03)
 RULES: tuple[TaxName, ...] = ("paper", "se-2022")
 TRUTH = "true"

@@ -23,7 +23,7 @@ from saga.forecaster import Forecaster
 from saga.keyed_random import uniform_each
 from saga.requests import COVERAGE
 
-PLACEBOS_VERSION = 2  # raise it when a placebo's numbers may change (see `evaluation.cache`)
+PLACEBOS_VERSION = 2
 WINDOW = 5  # calendar years
 FEWEST_OF_KIND = 10  # persons
 # Columns that are not permuted.

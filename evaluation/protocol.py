@@ -16,13 +16,14 @@ class Baseline(Protocol):
     """A forecaster of earnings that the contest can fit and score.
 
     A baseline may use every record of the persons it is fitted on. Of the persons it forecasts, it
-    may use only rows up to the origin, even if `history` contains later ones. A baseline that needs
-    a library outside the extra `train` imports it when it is constructed, so that a contest of all
-    baselines can leave it out if the library is not installed.
+    may use only rows up to the origin, even if `history` contains later ones. A library that is not
+    in the pip extra `train` is imported in `__init__`, not at module level, so that a contest of
+    all baselines can leave the baseline out if the library is not installed.
 
     Attributes:
         name: its name in the tables.
-        version: raise it when the same inputs may give other numbers (see `evaluation.cache`).
+        version: to be increased when the same inputs may give other numbers, like the constants
+            `*_VERSION` of stored tables (see `evaluation.cache`).
     """
 
     name: str

@@ -51,7 +51,7 @@ def mean_log(marginals: Marginals, floor: float | None = FLOOR) -> Array:
 
 
 def crps_money(marginals: Marginals, outcomes: Array) -> Array:
-    """CRPS in SEK; each integral between two grid points is exact."""
+    """CRPS in money; each integral between two grid points is exact."""
     first = np.exp(marginals.grid[..., 0].astype(np.float64))
     cells = _Cells.of_grid(marginals)
     with np.errstate(divide="ignore"):

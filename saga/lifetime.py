@@ -53,7 +53,7 @@ def present_value(
     history: Panel | None = None,
     years: int | None = None,
 ) -> Array:
-    """Present value of every path, shape (n, M), real SEK; 0 if no year counts.
+    """Present value of every path, shape (n, M), in real money of the panel; 0 if no year counts.
 
     It is the sum over the years t after the origin of y / (1 + rate)^(t - origin). With `from_age`
     the observed past from that age is added, and all is discounted to the year of that age.
@@ -99,7 +99,7 @@ def present_value(
 def observed_past(history: Panel, paths: Paths, *, rate: float = RATE, from_age: int) -> Array:
     """Observed earnings from `from_age` to the origin, discounted to that age, shape (n,).
 
-    In real SEK. Years without a record or with unknown earnings add nothing.
+    In real money of the panel. Years without a record or with unknown earnings add nothing.
     """
     order = pl.DataFrame(
         {"person_id": [str(p) for p in paths.person_id], "origin": paths.origin_year},

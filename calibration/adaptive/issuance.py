@@ -33,17 +33,17 @@ INITIAL_STATE = AdaptiveState(0, None, {})
 
 @dataclass(frozen=True)
 class AdaptedForecaster:
-    """A forecaster under one state of the ledger; `split` has the thresholds of the bundle."""
+    """A forecaster under one state of the ledger; `unadapted` has those of the bundle."""
 
     forecaster: Forecaster
-    split: Forecaster
+    unadapted: Forecaster
     state: AdaptiveState
 
     @classmethod
-    def of(cls, split: Forecaster, state: AdaptiveState | None) -> Self:
+    def of(cls, unadapted: Forecaster, state: AdaptiveState | None) -> Self:
         """The forecaster under a state; without a state the thresholds are the bundle's."""
         state = state or INITIAL_STATE
-        return cls(split.with_calibrator(adapt(split.calibrator, state)), split, state)
+        return cls(unadapted.with_calibrator(adapt(unadapted.calibrator, state)), unadapted, state)
 
     def reason(self, guarantee: str, cell: str = ALL) -> str:
         """What stands behind an interval, with the state that moved it."""
@@ -100,14 +100,14 @@ def forecast_and_record(
         draws: Number of paths, seed and scenario.
         progress: Called with the persons done and the persons in all.
     """
-    check_recordable(adapted.split, draws.scenario)
-    split, in_force = adapted.split.calibrator, adapted.forecaster.calibrator
+    check_recordable(adapted.unadapted, draws.scenario)
+    split, in_force = adapted.unadapted.calibrator, adapted.forecaster.calibrator
     tables, recorded = [], RecordCounts()
     blocks = adapted.forecaster.forecast_blocks(panel, request, draws, progress=progress)
     for block, table in blocks:
         tables.append(table)
         issued = collect_intervals(block, split, in_force, request.horizons)
-        recorded += ledger.record(adapted.split.bundle.digest, issued)
+        recorded += ledger.record(adapted.unadapted.bundle.digest, issued)
     return pl.concat(tables), recorded
 
 

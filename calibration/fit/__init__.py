@@ -1,1 +1,1 @@
-"""Fits a calibration to simulated paths and outcomes."""
+"""Fits a calibration to forecast distributions, paths and outcomes."""

@@ -1,7 +1,7 @@
 """The paper's calibration method: conformalised quantile regression, fitted by MAPIE.
 
 Romano, Patterson and Candes (2019): the conformity score is
-max(lower quantile - outcome, outcome - upper quantile) in SEK, and the interval is
+max(lower quantile - outcome, outcome - upper quantile) in money, and the interval is
 [lower quantile - q, upper quantile + q]. There is one q per horizon and coverage, the same
 for every group. It is fitted on all calibration persons, with forecasts that are not
 recalibrated. The intervals cover too much if zero earnings are frequent, so this method is not the
@@ -61,7 +61,7 @@ def fit_cqr(
 def cqr_threshold(
     lower: Array, upper: Array, outcomes: Array, coverage: float, *, neighbours: int = NEIGHBOURS
 ) -> float:
-    """The threshold q in SEK, from quantiles `lower`, `upper` (n,) and outcomes (n,).
+    """The threshold q, an amount, from quantiles `lower`, `upper` (n,) and outcomes (n,).
 
     MAPIE's threshold is one person's score; with `neighbours` > 1 it is the average of that score
     and the next ones above. +inf if n is too small for MAPIE, or if fewer than `neighbours` scores

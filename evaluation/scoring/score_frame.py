@@ -16,7 +16,7 @@ from saga.requests import COVERAGE
 from saga.scores import covered, interval_score
 
 Array = NDArray[Any]
-SCORES_VERSION = 2  # raise it when a score or a prediction set may change (see `evaluation.cache`)
+SCORES_VERSION = 2
 SCHEMA = pa.schema(
     [
         ("model", pa.string()),

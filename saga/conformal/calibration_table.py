@@ -9,7 +9,7 @@ Every figure is an average over persons. Each row is of one kind; unused columns
 - "stretch": a score of `knot` at a horizon counts as `value` in path bands.
 - THRESHOLD_KINDS: as "threshold", for all persons; present values are those of `knot` paths.
 - "drift": `value` is the deviation of coverage `level` in `n` past origin years.
-- "cqr": as "threshold", in SEK; the only kind if the method is "cqr".
+- "cqr": as "threshold", in money; the only kind if the method is "cqr".
 - "fold": `value` scores of the fold `split` are at or above `knot`, for sets of coverage `level` or
   for another kind of limit (`group`); the only kind if the method is "cv+".
 
@@ -84,7 +84,7 @@ class Calibration:
             "extrapolated". Not stored.
         drift: (horizon, coverage) -> root mean square deviation of coverage over past origin years,
             and the number of those years.
-        method: With "cqr" thresholds are SEK added to both quantiles
+        method: With "cqr" thresholds are amounts added to both quantiles
             (`saga.conformal.quantile_intervals`), cells are those of all persons, and other fields
             are empty. With "cv+" there are only fold counts.
         fold_counts: (kind, horizon, coverage) -> counts of scores by fold. The kind is "set" or one

@@ -84,10 +84,10 @@ def reason(guarantee: str, cell: str = ALL) -> str:
 class Intervals:
     """Prediction sets: [lower, upper] of positive amounts, and {0} if `includes_zero`.
 
-    Arrays (n, H, L) in real SEK, one L per `coverage`. `lower` and `upper` are NaN if `guarantee`
-    is "none", and 0 if the set is {0} alone. `cell` (n, H) names the persons whose outcomes were
-    used: "all", "cross-fitted" (all, each by the member that has not seen the person), a group such
-    as "quintile=2", or "" without interval.
+    Arrays (n, H, L) in real money of the panel, one L per `coverage`. `lower` and `upper` are NaN
+    if `guarantee` is "none", and 0 if the set is {0} alone. `cell` (n, H) names the persons whose
+    outcomes were used: "all", "cross-fitted" (all, each by the member that has not seen the
+    person), a group such as "quintile=2", or "" without interval.
     """
 
     coverage: tuple[float, ...]

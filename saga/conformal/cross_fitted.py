@@ -22,7 +22,7 @@ from saga.distributions import Marginals
 Array = NDArray[np.float64]
 # Scores (n, H, P) of amounts (n, H, P) under the distributions of a member.
 Scorer = Callable[[Marginals, Array], Array]
-_SMALLEST = 1.0  # SEK; the lower end of a set without zero
+_SMALLEST = 1.0  # unit of the currency; the lower end of a set without zero
 _SUBDIVISIONS = 16  # of the grid interval in which an end lies
 _BLOCK_PERSONS = 256  # persons whose grids are in memory at the same time
 
@@ -67,7 +67,7 @@ def cross_fitted_sets(
     *,
     bounded: bool = True,
 ) -> tuple[Array, Array, NDArray[np.bool_]]:
-    """Hulls (n, H, L) of the sets in SEK, and whether zero belongs to them; nested.
+    """Hulls (n, H, L) of the sets, in money, and whether zero belongs to them; nested.
 
     Args:
         marginals: Averaged marginals with those of the members.

@@ -23,7 +23,7 @@ _ROUNDING = 1e-9  # probability by which limits are rounded outward
 
 @dataclass(frozen=True, eq=False)
 class Limits:
-    """Limits in real SEK, arrays (n, H, L), one L per coverage.
+    """Limits in real money of the panel, arrays (n, H, L), one L per coverage.
 
     With a probability equal to the coverage, earnings are at least `at_least`; likewise, they are
     at most `at_most`, and, if positive, in [`positive_lower`, `positive_upper`]. A limit is NaN if

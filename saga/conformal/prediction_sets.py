@@ -23,7 +23,7 @@ from saga.distributions import Marginals
 
 Array = NDArray[np.float64]
 _ROUNDING = 1e-9  # probability by which ends are rounded outward
-_SMALLEST = 1.0  # SEK; the lower end of a set without zero
+_SMALLEST = 1.0  # unit of the currency; the lower end of a set without zero
 
 
 def starts_at_zero(p_zero: NDArray[np.floating], coverage: float) -> NDArray[np.bool_]:
@@ -68,7 +68,7 @@ def scores_of(less: Array, p_zero: NDArray[np.floating], coverage: float) -> Arr
 def set_ends(
     marginals: Marginals, q: Array, coverage: Sequence[float]
 ) -> tuple[Array, Array, NDArray[np.bool_]]:
-    """Ends (n, H, L) in SEK, and whether zero belongs to the set; one of L per coverage.
+    """Ends (n, H, L) in money, and whether zero belongs to the set; one of L per coverage.
 
     `coverage` ascends and `q` (n, H, L) must not decrease with it; each set then contains those of
     lower coverage. NaN if `q` is NaN, or 1 or above, which no finite set reaches. Below 0 the set
@@ -105,7 +105,7 @@ def central_scores(marginals: Marginals, outcomes: Array) -> Array:
 
 
 def central_ends(marginals: Marginals, q: Array) -> tuple[Array, Array, NDArray[np.bool_]]:
-    """Ends (n, H, L) in SEK of the central sets of `q` (n, H, L), and whether zero belongs to them.
+    """Ends (n, H, L) in money of the central sets of `q` (n, H, L), and whether zero is inside.
 
     NaN if `q` is NaN, or 1 or above.
     """

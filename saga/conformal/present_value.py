@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 class ValueIntervals:
     """Intervals of present values.
 
-    `lower` and `upper` (n, L) are in SEK, NaN if `guarantee` (n, L) is "none".
+    `lower` and `upper` (n, L) are in real money of the panel, NaN if `guarantee` (n, L) is "none".
     """
 
     lower: Array

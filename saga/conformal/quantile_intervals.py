@@ -30,10 +30,10 @@ def central_probabilities(coverage: Sequence[float]) -> Array:
 def conformalised_intervals(
     marginals: Marginals, q: Array, coverage: Sequence[float]
 ) -> tuple[Array, Array]:
-    """Ends (n, H, L) in SEK of the intervals, one for each of `coverage`.
+    """Ends (n, H, L), in money, of the intervals, one for each of `coverage`.
 
-    `q` (n, H, L) in SEK is added on both sides. Ends below 0 become 0. If a negative q is so large
-    that the ends would cross, both are the middle. `coverage` must ascend, and each interval
+    The amount `q` (n, H, L) is added on both sides. Ends below 0 become 0. If a negative q is so
+    large that the ends would cross, both are the middle. `coverage` must ascend, and each interval
     contains those of lower coverage. NaN where `q` is.
     """
     low, high = (marginals.quantiles(p) for p in central_probabilities(coverage))

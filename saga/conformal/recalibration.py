@@ -49,9 +49,10 @@ def map_paths(paths: Paths, marginals: Marginals) -> Paths:
     """The raw paths with the recalibrated marginals as distributions of each year.
 
     In each year, the path of rank r among M becomes the mean of the r-th of M slices of equal
-    probability, so that the mean of the paths is that of the marginal. Zeros are ranked
-    by the path's total earnings, then by its number. Years beyond the last horizon of `marginals`
-    keep the correction of that horizon: their samples get its recalibrated probabilities.
+    probability, so that the mean of the paths is nearly that of the marginal (`slice_means`).
+    Zeros are ranked by the path's total earnings, then by its number. Years beyond the last horizon
+    of `marginals` keep the correction of that horizon: their samples get its recalibrated
+    probabilities.
     """
     paths.require_raw()
     marginals.require_recalibrated()

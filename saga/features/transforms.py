@@ -36,7 +36,7 @@ _CONVERTED = ("knots", "codes", "without", "extra", "reference", "units")  # oth
 # persons, and the weights of a rarer code would be noise.
 MIN_CODE_PERSONS = 10
 _LONGEST_RHYTHM = 5  # years; the longest gap that the model learns
-_MONEY_UNIT = 1_000.0  # SEK, of other money than earnings
+_MONEY_UNIT = 1_000.0  # in the currency, of other money than earnings
 _TYPICAL_SEK = 300_000.0  # in relative units other money has the same share of typical earnings
 # Shares of the knots that follow the distribution of earnings, and that are spread evenly.
 _BY_DISTRIBUTION, _EVEN = 0.7, 0.3

@@ -1,7 +1,8 @@
 """Causal decoder blocks with multi-query attention and rotary positions on age.
 
 Blocks are pre-norm, with one key-value head (Shazeer 2019) and a squared-ReLU MLP (So et al. 2021).
-Positions are ages, not indices: a gap of three years counts as three years.
+Positions are ages, not indices: a gap of three years counts as three years. The key-value cache is
+built in `saga.model.backbones` and kept in `saga.simulation.steppers`.
 """
 
 from __future__ import annotations
@@ -106,10 +107,9 @@ def attend_with_cache(
 
 
 def squared_relu(x: Tensor) -> Tensor:
-    """relu(x)^2; overwrites x, which must be the result of a linear map.
+    """relu(x)^2; overwrites x, which no gradient may need, as for a result of a linear map or sum.
 
-    A product takes a quarter of the time of a power on a CPU. The gradient of a linear map does not
-    need its result, so overwriting it is safe.
+    A product takes a quarter of the time of a power on a CPU.
     """
     positive = F.relu(x, inplace=True)
     return positive * positive

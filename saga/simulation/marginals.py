@@ -36,7 +36,7 @@ from saga.requests import MAX_HORIZON
 from saga.schema import MAX_AGE
 from saga.simulation.matmul import at_precision
 from saga.simulation.pool import single_threaded, split_persons, thread_pool
-from saga.simulation.rollout import MAX_STEPS, group_size
+from saga.simulation.rollout import MAX_STEPS, persons_per_group
 
 Floats = NDArray[np.float64]
 N_NODES = 16  # macro futures per horizon, a power of two
@@ -101,7 +101,7 @@ class DirectMarginals:
         modules = (self.network, self.direct, self.head)
         # Rows per person of the products: nodes of the next record, horizons, and both together.
         rows = (N_NODES, MAX_HORIZON, MAX_HORIZON * N_NODES)
-        return min(group_size(modules, n_rows) for n_rows in rows)
+        return min(persons_per_group(modules, n_rows) for n_rows in rows)
 
     def marginals(
         self,

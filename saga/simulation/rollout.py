@@ -1,8 +1,8 @@
 """Monte-Carlo paths: encode the record once, then advance every path year by year.
 
-A person's numbers depend only on the weights, the person's record, the seed and the number of
-paths. With one machine and precision they are bitwise the same in any batch, order, engine or
-worker, for three reasons:
+A person's numbers depend only on the weights, the person's record, the macro process or scenario,
+the seed, the number of paths and the member of an ensemble. With one machine and precision they are
+bitwise the same in any batch, order, engine or worker, for three reasons:
 
 - Random numbers are keyed by (seed, person, year).
 - Persons are computed together only if, on this machine, the bits of a row of a matrix product do
@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from saga.features.calendar import Calendar, macro_features
+from saga.features.calendar import MACRO_FEATURES, Calendar, macro_features
 from saga.features.sequences import (
     POSITIVE,
     ZERO,
@@ -113,7 +113,7 @@ class Rollout:
             self.head = at_precision(network.head, options.precision)
         self.macro_futures = lru_cache(maxsize=64)(self._macro_futures)
         # After a block of this size is freed, glibc reuses the memory of smaller blocks.
-        # Otherwise every simulated year would request it from the system again.
+        # Otherwise every simulated year would request memory from the system again.
         torch.empty(_REUSED_BYTES, dtype=torch.uint8)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -139,7 +139,7 @@ class Rollout:
         cache.
         """
         modules = (self.network, self.head, *self.step_modules)
-        return group_size(modules, len(self.columns))
+        return persons_per_group(modules, len(self.columns))
 
     @torch.inference_mode()
     def simulate(
@@ -185,7 +185,8 @@ class Rollout:
         if len(set(origin.tolist())) == 1:
             futures = futures[:1]
         stepper = self.start_stepper(records, len(self.columns), -(-years // rhythm), rhythm)
-        # Expanded to all paths, although equal, because products of few rows may round differently.
+        # All rows are equal. They are still expanded, because products of few rows may round
+        # differently.
         x = stepper.hidden.expand(-1, len(self.columns), -1)
         alive = torch.ones(len(persons), len(self.columns), dtype=torch.bool)
         earnings = [torch.empty(int(n), self.n_paths) for n in steps]
@@ -217,7 +218,7 @@ class Rollout:
         return torch.from_numpy(u.astype(np.float32))
 
     def _embed_constant(self, other: NDArray[np.float32], codes: NDArray[np.int64]) -> Tensor:
-        """The constant part (1, d) of future tokens, of values (K,) and codes (C,)."""
+        """The constant part (1, d) of future tokens, from `other` (K,) and `codes` (C,)."""
         tokens = self.network.tokens
         return tokens.embed_other(torch.from_numpy(other[None])) + tokens.embed_codes(
             torch.from_numpy(codes[None])
@@ -225,7 +226,10 @@ class Rollout:
 
 
 def _stack_year(futures: Sequence[MacroFutures], year: int) -> tuple[Tensor, Tensor]:
-    """Covariates (n, n_column, 4) and log wage index (n, n_column) of a year."""
+    """Covariates (n, n_column, 4) and log wage index (n, n_column) of a year.
+
+    n is 1 if all persons have the same origin.
+    """
     return (
         torch.stack([future.features[year] for future in futures]),
         torch.stack([future.wage[year] for future in futures]),
@@ -245,7 +249,7 @@ def draw_macro_futures(
     """
     shape = (options.n_paths, n_years)
     if process is None or not n_years:
-        return np.zeros((*shape, 4)), np.zeros(shape)
+        return np.zeros((*shape, MACRO_FEATURES)), np.zeros(shape)
     series = process.draw(options.seed, options.n_paths, origin, origin + n_years, options.scenario)
     features = macro_features(series, process.unemployment(origin, options.scenario))
     wage = calendar.wage_index(np.array([origin]))[0] + log_wage_index(series[..., 1])
@@ -269,8 +273,8 @@ def fill_vectors(n_paths: int) -> NDArray[np.int64]:
     return np.minimum(np.arange(-(-n_paths // VECTOR) * VECTOR), n_paths - 1)
 
 
-def group_size(modules: Iterable[torch.nn.Module], rows: int) -> int:
-    """Persons of `rows` paths to compute together; 1 if a product's rows are not independent."""
+def persons_per_group(modules: Iterable[torch.nn.Module], rows: int) -> int:
+    """Persons of `rows` rows each to compute together; 1 if the rows are not independent."""
     return max(1, GROUP_ROWS // rows) if rows_are_independent(modules, rows) else 1
 
 
@@ -280,20 +284,21 @@ def rows_are_independent(modules: Iterable[torch.nn.Module], n_paths: int) -> bo
     Tested on this machine with the matrix shapes of the modules.
     """
     layers = [layer for module in modules for layer in module.modules()]
-    maps = {
+    # Shape of the weight, whether there is a bias, type, whether it is `Affine`.
+    shapes = {
         (*layer.weight.shape, layer.bias is not None, layer.weight.dtype, isinstance(layer, Affine))
         for layer in layers
         if isinstance(layer, torch.nn.Linear | Affine)
     }
     lstm = [layer for layer in layers if isinstance(layer, torch.nn.LSTM)]
-    maps |= {
+    shapes |= {
         (4 * layer.hidden_size, layer.input_size, True, torch.float32, False) for layer in lstm
     }
     n_persons = max(2, GROUP_ROWS // n_paths)  # as in a group: large products use other kernels
     return all(
         _product_rows_are_independent(n_persons, rows, *shape)
         for rows in (n_paths, MAX_STEPS + 1)
-        for shape in sorted(maps, key=str)
+        for shape in sorted(shapes, key=str)
     )
 
 

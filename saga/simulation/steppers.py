@@ -1,6 +1,6 @@
-"""Steppers: advance simulated paths by one year, from a backbone's state.
+"""Steppers: advance simulated paths by one step, from a backbone's state.
 
-A stepper simulates a group of persons with m paths each. Every year it receives the earnings of
+A stepper simulates a group of persons with m paths each. In every step it receives the earnings of
 each path and returns the next input of the head. There are three steppers: for the decoder with its
 key-value cache, for the fast cell with its recurrent state, and for other backbones with their
 state (LSTM state, or window of records). Persons without further years to simulate leave the group
@@ -56,9 +56,9 @@ class Stepper(Protocol):
     hidden: Tensor
 
     def step(self, state: Tensor, z: Tensor, age: Tensor) -> Tensor:
-        """Hidden states (n, m, d) after a year at `age` (n,).
+        """Hidden states (n, m, d) after a step that ends at `age` (n,).
 
-        Earnings states and relative log earnings are (n, m). `n` may be smaller than in the year
+        Earnings states and relative log earnings are (n, m). `n` may be smaller than in the step
         before: the first n persons continue.
         """
         ...

@@ -21,7 +21,7 @@ from saga.model import Saga
 from saga.paths import Paths
 from saga.schema import MIN_AGE
 from saga.simulation.pool import split_persons, thread_pool
-from saga.simulation.rollout import MAX_STEPS, MacroFutures, fill_vectors, group_size
+from saga.simulation.rollout import MAX_STEPS, MacroFutures, fill_vectors, persons_per_group
 from saga.states.codes import ABROAD, COLUMNS, DEAD, INDUSTRY, STATE, STATES, Spells
 from saga.states.state_network import MAX_LOOKAHEAD, ChooseCodes, StateInputs, StateNetwork
 
@@ -134,7 +134,7 @@ class LifeCourseSimulator:
     @property
     def group_size(self) -> int:
         """Number of persons that are best computed together, as in `Rollout.group_size`."""
-        return group_size((self.state_network, self.network), len(self.columns))
+        return persons_per_group((self.state_network, self.network), len(self.columns))
 
     def simulate_blocks(
         self, blocks: Iterable[Paths], macro_futures: Callable[[int], MacroFutures], threads: int

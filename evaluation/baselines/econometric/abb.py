@@ -42,7 +42,7 @@ class QuantileProcess(HurdleBaseline[Floats]):
     """
 
     name = "abb"
-    version = 1  # raise it when its numbers may change (see `evaluation.cache`)
+    version = 1
     distributions: Distributions
 
     def learn(self, past: Histories, *, seed: int) -> None:

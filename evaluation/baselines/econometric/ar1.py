@@ -49,7 +49,7 @@ class AutoRegression(HurdleBaseline[Belief]):
     """
 
     name = "ar1"
-    version = 1  # raise it when its numbers may change (see `evaluation.cache`)
+    version = 1
     estimate: GmmEstimate
     components: Components
 

@@ -209,7 +209,7 @@ class GkosPaper(GkosBaseline):
     """
 
     name = "gkos-paper"
-    version = 2  # raise it when its numbers may change (see `evaluation.cache`)
+    version = 2
 
     def _estimate(self, records: Records, rows: pl.DataFrame, seed: int) -> None:
         del rows  # for `Gkos` only
@@ -271,7 +271,7 @@ class Gkos(GkosBaseline):
     """
 
     name = "gkos"
-    version = 2  # raise it when its numbers may change (see `evaluation.cache`)
+    version = 2
 
     def _estimate(self, records: Records, rows: pl.DataFrame, seed: int) -> None:
         last_age = len(AGES) - 1 - np.argmax(np.isfinite(records.earnings[:, ::-1]), axis=1) + FIRST

@@ -19,7 +19,7 @@ class CarryForward(DonorBaseline):
     """
 
     name = "carry"
-    version = 1  # raise it when its numbers may change (see `evaluation.cache`)
+    version = 1
 
     def base(self, states: States) -> NDArray[Any]:
         """The last earnings, at least the floor; the year's median for persons at zero."""

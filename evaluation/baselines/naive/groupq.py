@@ -20,7 +20,7 @@ class GroupQuantiles(DonorBaseline):
     """
 
     name = "groupq"
-    version = 1  # raise it when its numbers may change (see `evaluation.cache`)
+    version = 1
 
     def base(self, states: States) -> NDArray[Any]:
         """The median earnings of the origin year."""

@@ -70,7 +70,7 @@ class DeepAR:
     """
 
     name = "deepar"
-    version = 1  # raise it when its numbers may change (see `evaluation.cache`)
+    version = 1
 
     def __init__(
         self,

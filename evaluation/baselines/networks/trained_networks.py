@@ -33,7 +33,7 @@ from training.train_config import TrainConfig, load_config
 class TrainedNetwork:
     """A network of a training configuration (`training/configs`), with its training budget."""
 
-    version = 2  # raise it when its numbers or `training` may change (see `evaluation.cache`)
+    version = 2  # also of the numbers of `training`
 
     def __init__(self, name: str, config: str | TrainConfig) -> None:
         self.name = name

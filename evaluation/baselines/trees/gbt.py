@@ -61,7 +61,7 @@ class BoostedTrees:
     """
 
     name = "gbt"
-    version = 2  # raise it when its numbers may change (see `evaluation.cache`)
+    version = 2
 
     def __init__(
         self,
