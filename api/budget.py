@@ -1,23 +1,17 @@
-"""Limits of a call and of the queue of calls; a call that is too large is rejected early."""
+"""Limits of a call, and of the bodies in memory; a call that is too large is rejected early."""
 
 from __future__ import annotations
 
 import asyncio
-import math
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TypeVar
 
 import anyio
-import anyio.to_thread
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from api.problems import ProblemError
+from api.problems import ProblemError, client_gone
 from saga.errors import BudgetError, Problem
-
-Result = TypeVar("Result")
 
 _BATCH = "`saga score` does any number of persons in batch"
 
@@ -130,81 +124,3 @@ class BodyMemory:
                 [Problem("max-body-bytes", limit, f"Send fewer persons, or Parquet; {_BATCH}")],
                 headers={"Connection": "close"},
             )
-
-
-def client_gone() -> ProblemError:
-    """The error of a call whose client has left; nobody reads it, the log counts it as 499."""
-    return ProblemError(499, "client-gone", "The client closed the connection")
-
-
-class ComputeSlot:
-    """Runs one forecast at a time in a thread; a bounded number of calls wait in order.
-
-    Two forecasts at once would each take twice as long on the same cores, so a queue serves all
-    calls sooner. Work is measured in path-years.
-
-    Args:
-        max_waiting: Number of calls that may wait; further calls are rejected.
-        max_seconds: Longest wait.
-        max_work: Largest work of one call.
-    """
-
-    def __init__(self, *, max_waiting: int, max_seconds: float, max_work: int) -> None:
-        self._lock = asyncio.Lock()
-        self._max_waiting, self._max_seconds = max_waiting, max_seconds
-        # Before the first measurement, the largest call is assumed to take `max_seconds`.
-        self._seconds_per_unit = max_seconds / max_work
-        self._pending_work = 0  # of the calls that compute or wait
-        self.waiting = 0
-
-    async def run(self, request: Request, work: Callable[[], Result], *, size: int) -> Result:
-        """Run `work` of `size` path-years.
-
-        Raises:
-            ProblemError: Status 503 if the queue is full or the wait too long; Retry-After is the
-                estimated seconds of the earlier calls. Status 499 if the client has closed the
-                connection.
-        """
-        if self._lock.locked() and self.waiting >= self._max_waiting:
-            raise self._busy("The queue is full", self._pending_work)
-        self._pending_work += size
-        try:
-            await self._wait(size)
-            try:
-                return await self._compute(request, work, size)
-            finally:
-                self._lock.release()
-        finally:
-            self._pending_work -= size
-
-    async def _wait(self, size: int) -> None:
-        self.waiting += 1
-        try:
-            async with asyncio.timeout(self._max_seconds):
-                await self._lock.acquire()
-        except TimeoutError:
-            raise self._busy("The wait was too long", self._pending_work - size) from None
-        finally:
-            self.waiting -= 1
-
-    async def _compute(self, request: Request, work: Callable[[], Result], size: int) -> Result:
-        if await request.is_disconnected():
-            raise client_gone()
-        start = time.perf_counter()
-        # A cancelled call keeps its thread and its slot until the work is done.
-        result = await anyio.to_thread.run_sync(work)
-        seconds = time.perf_counter() - start
-        if seconds > 1:  # a shorter call is mostly overhead
-            self._seconds_per_unit += 0.5 * (seconds / size - self._seconds_per_unit)
-        return result
-
-    def _busy(self, message: str, pending_work: int) -> ProblemError:
-        seconds = max(1, math.ceil(self._seconds_per_unit * pending_work))
-        fix = f"Try again in {seconds} second{'s' if seconds > 1 else ''}; {_BATCH}"
-        return ProblemError(
-            503,
-            "busy",
-            "The service is busy",
-            [Problem("queue", message, fix)],
-            headers={"Retry-After": str(seconds)},
-        )

@@ -10,13 +10,24 @@ import anyio.to_thread
 import polars as pl
 from fastapi import Request, Response
 
-from api.codecs import JSON, TABLES, encode_json, encode_table, media_type, parse_json, parse_table
+from api.codecs import (
+    JSON,
+    TABLES,
+    Call,
+    encode_json,
+    encode_table,
+    media_type,
+    parse_json,
+    parse_table,
+)
+from api.compute_queue import Ticket
+from api.panel_batches import SentFrame
 from api.problems import ProblemError, wrong_shape
 from api.request_models import DrawOptions
-from api.request_panel import RequestPanel, read_request_panel
+from api.request_panel import RequestPanel
 from api.service import Service
 from saga.conformal.calibration_table import ALL
-from saga.errors import Problem
+from saga.errors import Problem, SagaError
 from saga.forecast_tables import percent_label
 from saga.forecast_warnings import ForecastWarning, warning_dicts
 from saga.requests import Draws, ForecastRequest, LifetimeRequest
@@ -73,6 +84,7 @@ def check_body_type(request: Request) -> tuple[str, list[tuple[str, str]]]:
 async def read_call(
     request: Request,
     service: Service,
+    ticket: Ticket,
     body_model: type[OptionsT],
     query_model: type[OptionsT],
     to_request: Callable[[OptionsT], RequestT],
@@ -82,23 +94,27 @@ async def read_call(
     Args:
         request: The HTTP request.
         service: The service, whose settings limit the body and whose bundle has the prices.
+        ticket: The place of the call.
         body_model: Model of a JSON body.
         query_model: Model of the query parameters of a call with a Parquet or Arrow body.
         to_request: Makes the typed request, before the panel is read.
     """
     kind, query = check_body_type(request)
-    forecaster, settings = service.forecaster, service.settings
+    max_persons = service.settings.max_persons
 
-    def decode(body: bytes) -> ComputeCall[OptionsT, RequestT]:
+    def decode(body: bytes) -> tuple[Call[OptionsT], RequestT]:
         if kind == JSON:
-            call = parse_json(body, body_model, settings.max_persons)
+            call = parse_json(body, body_model, max_persons)
         else:
-            call = parse_table(body, kind, query, query_model, settings.max_persons)
-        options, typed = call.options, to_request(call.options)
-        people = read_request_panel(forecaster.transforms, call.frame, options.prices)
-        return ComputeCall(options, typed, options.draws(), people)
+            call = parse_table(body, kind, query, query_model, max_persons)
+        return call, to_request(call.options)
 
-    return await service.parse(request, decode)
+    call, typed = await service.parse(request, ticket, decode)
+    people = await service.panels.submit(SentFrame(call.frame, call.options.prices))
+    ticket.is_decoding = False
+    if isinstance(people, SagaError):
+        raise people
+    return ComputeCall(call.options, typed, call.options.draws(), people)
 
 
 async def respond(

@@ -104,6 +104,11 @@ class ProblemError(Exception):
         self.problems, self.headers = tuple(problems), dict(headers or {})
 
 
+def client_gone() -> ProblemError:
+    """The error of a call whose client has left; nobody reads it, the log counts it as 499."""
+    return ProblemError(499, "client-gone", "The client closed the connection")
+
+
 def wrong_shape(*problems: Problem) -> ProblemError:
     """The error of a request that does not fit the schema."""
     return ProblemError(422, "request", "The request has the wrong shape", problems)

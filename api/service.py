@@ -1,9 +1,11 @@
-"""One running service: settings, forecaster, ledger, compute slot, counters and log."""
+"""One running service: settings, forecaster, ledger, queue, counters and log."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from threading import Lock
 from typing import Annotated, TextIO, TypeVar
 
@@ -11,14 +13,18 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 from fastapi import Depends, Request
 
-from api.budget import BodyMemory, ComputeSlot
+from api.budget import BodyMemory
 from api.codecs import parse_json
+from api.compute_queue import ComputeQueue, Ticket
 from api.example import example_persons
 from api.ledger_access import LedgerAccess
 from api.logs import error_location, make_logger
+from api.panel_batches import Batcher, SentFrame, read_panels
 from api.problems import ProblemError, SetupError, startup_error
+from api.quotas import Quotas
 from api.request_models import ForecastBody
-from api.request_panel import read_request_panel
+from api.request_panel import RequestPanel, read_request_panel
+from api.security import OPERATOR, Caller
 from api.service_metrics import Metrics
 from api.settings import Settings
 from api.table_reader import READER
@@ -30,6 +36,7 @@ from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest
 
 ContentT = TypeVar("ContentT")
+ANSWER_HEADERS = "saga.answer_headers"  # entry of a request's scope: further headers of its answer
 _MAX_PARSES = 2  # decoding holds the interpreter, and /livez must answer meanwhile
 
 
@@ -43,18 +50,21 @@ class Service:
         self.settings = settings
         self.log = make_logger(log)
         self.metrics = Metrics()
-        self.slot = ComputeSlot(
-            max_waiting=settings.queue,
+        self.queue = ComputeQueue(
+            max_calls=settings.queue,
             max_seconds=settings.queue_seconds,
             max_work=settings.max_work,
+            observe=self.metrics.observe_stage,
         )
+        self._quotas = Quotas(settings.quota)
+        self.panels = Batcher(self._read_panels)
         self.bodies = BodyMemory(
             max_bytes=settings.max_body_bytes,
             max_total=settings.max_bodies_bytes,
             seconds=settings.body_seconds,
         )
         self._parsers = CapacityLimiter(_MAX_PARSES)
-        self.metrics.waiting.set_function(lambda: self.slot.waiting)
+        self.metrics.waiting.set_function(lambda: self.queue.waiting)
         self.ledger_access: LedgerAccess | None = None
         self._forecaster: Forecaster | None = None
         self._startup_error: SagaError | None = None
@@ -105,13 +115,35 @@ class Service:
             self.ledger_access = LedgerAccess(ledger, forecaster)
         return forecaster
 
-    async def parse(self, request: Request, decode: Callable[[bytes], ContentT]) -> ContentT:
+    @asynccontextmanager
+    async def admit(self, request: Request, caller: Caller) -> AsyncIterator[Ticket]:
+        """The place of a call, before its body is read; see `ComputeQueue.admit`.
+
+        Raises what the `forecaster` raises, and ProblemError 429 if the quota of the key is used
+        up.
+        """
+        if caller != OPERATOR:
+            request.scope[ANSWER_HEADERS] = self._quotas.take(caller.holder)
+        _ = self.forecaster
+        async with self.queue.admit(caller.holder) as ticket:
+            yield ticket
+
+    async def parse(
+        self, request: Request, ticket: Ticket, decode: Callable[[bytes], ContentT]
+    ) -> ContentT:
         """What `decode` makes of the body of a request.
 
         At most two calls are decoded at a time. Raises what `BodyMemory.body` and `decode` raise.
         """
         async with self.bodies.body(request) as body:
-            return await anyio.to_thread.run_sync(decode, body, limiter=self._parsers)
+            start = time.perf_counter()
+            ticket.is_decoding = True
+            content = await anyio.to_thread.run_sync(decode, body, limiter=self._parsers)
+            self.metrics.observe_stage("parse", time.perf_counter() - start)
+            return content
+
+    def _read_panels(self, sent: list[SentFrame]) -> list[RequestPanel | SagaError]:
+        return read_panels(self.forecaster.transforms, sent)
 
     def count_computed(self, product: str, n_persons: int, n_paths: int, n_years: int) -> None:
         """Count and log the size of one finished call."""

@@ -23,6 +23,13 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
+        self._stages = Histogram(
+            "saga_stage_seconds",
+            "Seconds of a call in the queue, of decoding its body, and of one piece of computing",
+            ("stage",),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
         self._persons = Counter(
             "saga_persons", "Persons forecast", ("product",), registry=self.registry
         )
@@ -30,7 +37,7 @@ class Metrics:
             "saga_path_years", "Simulated person-path-years", ("product",), registry=self.registry
         )
         self.waiting = Gauge(
-            "saga_queue_waiting", "Calls that wait for the compute slot", registry=self.registry
+            "saga_queue_waiting", "Calls that wait to be computed", registry=self.registry
         )
         self.ready = Gauge(
             "saga_ready", "1 once the bundle is verified and warmed up", registry=self.registry
@@ -40,6 +47,10 @@ class Metrics:
         """Count one answered call."""
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
+
+    def observe_stage(self, stage: str, seconds: float) -> None:
+        """Count seconds of the stage "queue", "parse" or "compute"."""
+        self._stages.labels(stage).observe(seconds)
 
     def count_computed(self, product: str, n_persons: int, work: int) -> None:
         """Count one finished forecast or lifetime call."""

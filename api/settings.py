@@ -56,8 +56,11 @@ class Settings(BaseSettings):
         int, Field(ge=8, description="Most connections; beyond them one without a call is closed")
     ] = 512
     queue: Annotated[
-        int, Field(ge=0, description="Calls that may wait for the compute slot; more get 503")
-    ] = 8
+        int, Field(ge=1, description="Most calls at a time; more get 503 before they are read")
+    ] = 64
+    quota: Annotated[
+        int | None, Field(ge=1, description="Calls of one key a minute; more get 429")
+    ] = 6_000
     database: Annotated[
         SecretStr | None,
         Field(
@@ -73,7 +76,7 @@ class Settings(BaseSettings):
         ),
     ] = None
     queue_seconds: Annotated[
-        float, Field(gt=0, description="Longest wait for the compute slot before 503")
+        float, Field(gt=0, description="Longest wait to be computed before 503")
     ] = 30.0
 
     @classmethod

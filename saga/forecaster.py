@@ -111,6 +111,7 @@ class Forecaster:
             if bundle.calibration is not None
             else Calibrator.identity()
         )
+        self._method = calibration_method(bundle.calibration)
         self._unconditioned = self._direct_marginals(None)  # its macro nodes are computed once
         self._calibrated_paths = self.rollout == calibrated
 
@@ -161,7 +162,7 @@ class Forecaster:
         return {
             "bundle": self.bundle.digest,
             "calibration": self.bundle.calibration_digest,
-            "calibration_method": calibration_method(self.bundle.calibration),
+            "calibration_method": self._method,
             "code_version": self.bundle.code_version,
             "seed": draws.seed,
             "paths": draws.n_paths,

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from operator import attrgetter
 
 import anyio.to_thread
 import polars as pl
 from fastapi import APIRouter, Depends, Request, Response
 
 from api import budget
-from api.negotiation import Explain, interval_json, quantiles_json, read_call, respond
+from api.compute_queue import Ticket, Work
+from api.negotiation import (
+    ComputeCall,
+    Explain,
+    interval_json,
+    quantiles_json,
+    read_call,
+    respond,
+)
 from api.openapi import compute_responses, problem_responses, request_body
+from api.panel_batches import MAX_TOGETHER, forecast_parts, parts_of
 from api.problems import no_ledger_problem
 from api.request_models import ForecastBody, ForecastOptions
 from api.request_panel import RequestPanel
 from api.response_models import ForecastResponse
 from api.security import CurrentCaller, check_scope, require_scope
-from api.service import CurrentService
+from api.service import CurrentService, Service
 from calibration.adaptive.issuance import forecast_and_record
+from calibration.adaptive.ledger import RecordCounts
 from saga.conformal.calibrator import reason
+from saga.data.panel import Panel
 from saga.forecast_checks import check_scenario
 from saga.requests import MAX_HORIZON, ForecastRequest
 from saga.simulation.marginals import N_NODES
@@ -49,15 +61,25 @@ async def post_forecasts(
     service has a ledger, the thresholds of single years follow its outcomes, and `record` enters
     the intervals in it.
     """
-    call = await read_call(
-        request, service, ForecastBody, ForecastOptions, ForecastOptions.to_request
-    )
-    if call.options.record:
-        check_scope(caller, "record")
+    async with service.admit(request, caller) as ticket:
+        call = await read_call(
+            request, service, ticket, ForecastBody, ForecastOptions, ForecastOptions.to_request
+        )
+        if call.options.record:
+            check_scope(caller, "record")
+        return await _answer(request, service, ticket, call)
+
+
+async def _answer(
+    request: Request,
+    service: Service,
+    ticket: Ticket,
+    call: ComputeCall[ForecastOptions, ForecastRequest],
+) -> Response:
     forecaster, panel = service.forecaster, call.people.panel
     # All horizons are computed, each for a fixed number of macro futures instead of paths.
     n_futures, n_years = N_NODES, MAX_HORIZON
-    work = budget.check_work(call.n_persons, n_futures, n_years, service.settings.max_work)
+    size = budget.check_work(call.n_persons, n_futures, n_years, service.settings.max_work)
     check_scenario(forecaster.scenario(call.draws.scenario), panel, years=call.request.horizons[-1])
     provenance = forecaster.provenance(call.draws) | call.people.provenance()
     explain: Explain = reason
@@ -66,21 +88,27 @@ async def post_forecasts(
         forecaster, explain = adapted.forecaster, adapted.reason
         provenance["adaptive"] = adapted.state.identity()
     if not call.options.record:
-        forecasts = await service.slot.run(
-            request, lambda: forecaster.forecast(panel, call.request, call.draws), size=work
+        parts = parts_of(panel, call.request, call.draws, forecaster)
+        tables = await service.queue.run(
+            request,
+            ticket,
+            Work(parts, forecast_parts, size, parts[0].like, MAX_TOGETHER, attrgetter("n_persons")),
         )
-        table, warnings = forecasts.table, forecasts.warnings
+        table = pl.concat(tables)
     elif ledger_access is None:
         raise no_ledger_problem()
     else:
         ledger = ledger_access.ledger
-        table, recorded = await service.slot.run(
-            request,
-            lambda: forecast_and_record(adapted, panel, ledger, call.request, call.draws),
-            size=work,
-        )
+
+        def record(panels: list[Panel]) -> list[tuple[pl.DataFrame, RecordCounts]]:
+            return [
+                forecast_and_record(adapted, panel, ledger, call.request, call.draws)
+                for panel in panels
+            ]
+
+        ((table, recorded),) = await service.queue.run(request, ticket, Work([panel], record, size))
         provenance["recorded"] = asdict(recorded)
-        warnings = forecaster.warnings(panel, call.request, call.draws)
+    warnings = forecaster.warnings(panel, call.request, call.draws)
     service.count_computed("forecasts", call.n_persons, n_futures, n_years)
     return await respond(
         request,

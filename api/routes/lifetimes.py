@@ -10,21 +10,27 @@ from fastapi import APIRouter, Depends, Request, Response
 from numpy.typing import NDArray
 
 from api import budget
+from api.compute_queue import Work
 from api.negotiation import TableRow, interval_json, quantiles_json, read_call, respond
 from api.openapi import compute_responses, request_body
+from api.panel_batches import split_persons
 from api.request_models import LifetimeBody, LifetimeOptions
 from api.response_models import LifetimeResponse
-from api.security import require_scope
+from api.security import CurrentCaller, require_scope
 from api.service import CurrentService
 from saga.conformal.calibrator import REASONS
 from saga.data.panel import Panel
 from saga.forecast_checks import check_scenario
+from saga.forecast_tables import round_population
+from saga.forecast_warnings import ForecastWarning
 from saga.forecaster import Lifetimes
+from saga.lifetime import population
 from saga.requests import LifetimeRequest
 
 router = APIRouter(prefix="/v1", tags=["lifetimes"])
 
 _N_BINS = 24
+_PART_SIZE = 100_000  # path-years that are computed in some tenths of a second
 _REASONS = REASONS | {
     "extrapolated": "Not guaranteed: no present value over so many years was observed, or none "
     "at this rate or in this scenario."
@@ -40,7 +46,9 @@ _REASONS = REASONS | {
     dependencies=[Depends(require_scope("forecast"))],
     openapi_extra=request_body("LifetimeRequest"),
 )
-async def post_lifetimes(request: Request, service: CurrentService) -> Response:
+async def post_lifetimes(
+    request: Request, service: CurrentService, caller: CurrentCaller
+) -> Response:
     """Present values of the earnings after the origin, up to `to_age`.
 
     The present value is the sum of earnings / (1 + rate)^(year - origin), for persons who stay
@@ -51,26 +59,47 @@ async def post_lifetimes(request: Request, service: CurrentService) -> Response:
     paths; `mc_error` is the Monte-Carlo error of that average. A Parquet or Arrow response has one
     row per person.
     """
-    call = await read_call(
-        request, service, LifetimeBody, LifetimeOptions, LifetimeOptions.to_request
-    )
-    forecaster, panel = service.forecaster, call.people.panel
-    n_paths, n_years = call.draws.n_paths, _years_ahead(panel, call.request.to_age)
-    work = budget.check_work(call.n_persons, n_paths, n_years, service.settings.max_work)
-    check_scenario(forecaster.scenario(call.draws.scenario), panel, to_age=call.request.to_age)
-    lifetimes = await service.slot.run(
-        request, lambda: forecaster.lifetime(panel, call.request, call.draws), size=work
-    )
-    service.count_computed("lifetimes", call.n_persons, n_paths, n_years)
-    provenance = forecaster.provenance(call.draws) | call.people.provenance()
-    return await respond(
-        request,
-        lifetimes.table,
-        provenance,
-        lifetimes.warnings,
-        lambda: _lifetimes_json(
-            lifetimes, call.people.person_ids, call.request, forecaster.decimals(call.request)
-        ),
+    async with service.admit(request, caller) as ticket:
+        call = await read_call(
+            request, service, ticket, LifetimeBody, LifetimeOptions, LifetimeOptions.to_request
+        )
+        forecaster, panel = service.forecaster, call.people.panel
+        n_paths, n_years = call.draws.n_paths, _years_ahead(panel, call.request.to_age)
+        size = budget.check_work(call.n_persons, n_paths, n_years, service.settings.max_work)
+        check_scenario(forecaster.scenario(call.draws.scenario), panel, to_age=call.request.to_age)
+
+        def compute(panels: list[Panel]) -> list[Lifetimes]:
+            return [forecaster.lifetime(part, call.request, call.draws) for part in panels]
+
+        parts = split_persons(panel, max(1, _PART_SIZE // (n_paths * n_years)))
+        lifetimes = _joined(
+            await service.queue.run(request, ticket, Work(parts, compute, size)),
+            forecaster.decimals(call.request),
+            forecaster.warnings(panel, call.request, call.draws),
+        )
+        service.count_computed("lifetimes", call.n_persons, n_paths, n_years)
+        provenance = forecaster.provenance(call.draws) | call.people.provenance()
+        return await respond(
+            request,
+            lifetimes.table,
+            provenance,
+            lifetimes.warnings,
+            lambda: _lifetimes_json(
+                lifetimes, call.people.person_ids, call.request, forecaster.decimals(call.request)
+            ),
+        )
+
+
+def _joined(
+    parts: Sequence[Lifetimes], decimals: int | None, warnings: tuple[ForecastWarning, ...]
+) -> Lifetimes:
+    """The lifetimes of all parts, whose numbers do not depend on how persons are divided."""
+    values = np.concatenate([part.values for part in parts])
+    return Lifetimes(
+        pl.concat([part.table for part in parts]),
+        values,
+        round_population(population(values), decimals),
+        warnings,
     )
 
 

@@ -15,7 +15,7 @@ from api.problems import no_ledger_problem, visible_problems
 from api.request_models import MAX_OUTCOMES, OutcomesBody, OutcomesOptions
 from api.request_panel import PricesOption, check_prices
 from api.response_models import OutcomesResponse
-from api.security import require_scope
+from api.security import CurrentCaller, require_scope
 from api.service import CurrentService
 from api.table_reader import READER
 from saga.data import validation
@@ -39,7 +39,9 @@ _COLUMNS = {"person_id": pl.String, "year": pl.Int64, "earnings": pl.Float64}
     dependencies=[Depends(require_scope("outcomes"))],
     openapi_extra=request_body("OutcomesRequest"),
 )
-async def post_outcomes(request: Request, service: CurrentService) -> Response:
+async def post_outcomes(
+    request: Request, service: CurrentService, caller: CurrentCaller
+) -> Response:
     """Realised earnings of years for which forecasts were recorded.
 
     Each outcome counts once, however often it is sent. An outcome that contradicts an earlier one
@@ -56,7 +58,8 @@ async def post_outcomes(request: Request, service: CurrentService) -> Response:
     def decode(body: bytes) -> tuple[pl.DataFrame, PricesOption]:
         return _read_json(body) if kind == JSON else _read_table(body, kind, query)
 
-    table, prices = await service.parse(request, decode)
+    async with service.admit(request, caller) as ticket:
+        table, prices = await service.parse(request, ticket, decode)
 
     def settle() -> dict[str, object]:
         report = ledger_access.ledger.settle(

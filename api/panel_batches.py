@@ -1,0 +1,207 @@
+"""Panels of several calls as one: read together and forecast together, then apart again.
+
+Most of the cost of a small panel is fixed. Persons of different calls get different names for the
+time that they are together. No number depends on who else is in a panel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+import anyio
+import anyio.to_thread
+import polars as pl
+
+from api.request_panel import PricesOption, RequestPanel, read_request_panel
+from saga.data.panel import Panel
+from saga.errors import SagaError
+from saga.features.transforms import Transforms
+from saga.forecaster import Forecaster
+from saga.requests import Draws, ForecastRequest
+
+MAX_TOGETHER = 64  # persons of one piece of work: some tenths of a second
+_PREFIX = 7  # characters before the name of a person
+
+Item = TypeVar("Item")
+Output = TypeVar("Output")
+
+
+@dataclass(frozen=True)
+class SentFrame:
+    """The person-years of a call as they were sent, and the prices of their amounts."""
+
+    frame: pl.DataFrame
+    prices: PricesOption
+
+    @property
+    def like(self) -> Hashable:
+        """Frames with the same value can be read together; None: only alone."""
+        persons = self.frame.get_column("person_id", default=None)
+        if persons is None or persons.dtype != pl.String or persons.n_unique() > MAX_TOGETHER:
+            return None
+        if not persons.str.strip_chars().str.len_bytes().cast(pl.Boolean).fill_null(False).all():
+            return None
+        return self.prices, *self.frame.schema.items()
+
+
+def read_panels(
+    transforms: Transforms, sent: Sequence[SentFrame]
+) -> list[RequestPanel | SagaError]:
+    """The panel of each call, or why it is refused, as `read_request_panel` says.
+
+    Frames that are alike are read together; if one of them is refused or loses a row, each alone.
+    """
+    answers: dict[int, RequestPanel | SagaError] = {}
+    alike: dict[Hashable, list[int]] = {}
+    for i, call in enumerate(sent):
+        like = call.like if len(sent) > 1 else None
+        alike.setdefault(i if like is None else like, []).append(i)
+    for group in alike.values():
+        together = _read_together(transforms, [sent[i] for i in group]) if len(group) > 1 else None
+        for position, i in enumerate(group):
+            answers[i] = (
+                _read_alone(transforms, sent[i]) if together is None else together[position]
+            )
+    return [answers[i] for i in range(len(sent))]
+
+
+def _read_alone(transforms: Transforms, call: SentFrame) -> RequestPanel | SagaError:
+    try:
+        return read_request_panel(transforms, call.frame, call.prices)
+    except SagaError as error:
+        return error
+
+
+def _read_together(transforms: Transforms, calls: Sequence[SentFrame]) -> list[RequestPanel] | None:
+    stripped = pl.col("person_id").str.strip_chars()
+    frames = [
+        call.frame.with_columns(person_id=pl.lit(_prefix(i)) + stripped)
+        for i, call in enumerate(calls)
+    ]
+    try:
+        joined = read_request_panel(transforms, pl.concat(frames), calls[0].prices)
+    except SagaError:
+        return None
+    if joined.panel.meta.excluded:  # rows are counted by call
+        return None
+    panels = split_panel(joined.panel, len(calls))
+    persons = pl.Series(joined.person_ids)
+    owners, names = persons.str.head(_PREFIX - 1).cast(pl.Int64), persons.str.slice(_PREFIX)
+    return [RequestPanel(panel, tuple(names.filter(owners == i))) for i, panel in enumerate(panels)]
+
+
+def _prefix(i: int) -> str:
+    return f"{i:0{_PREFIX - 1}d} "
+
+
+def join_panels(panels: Sequence[Panel]) -> Panel:
+    """One panel of all persons; `panels` are alike."""
+    named = [
+        panel.frame.with_columns(person_id=pl.lit(_prefix(i)) + pl.col("person_id"))
+        for i, panel in enumerate(panels)
+    ]
+    return panels[0].with_frame(pl.concat(named))
+
+
+def split_panel(panel: Panel, n: int) -> list[Panel]:
+    """The `n` panels of which a joined panel consists."""
+    return [panel.with_frame(frame) for frame in split_rows(panel.frame, n)]
+
+
+def split_rows(frame: pl.DataFrame, n: int) -> list[pl.DataFrame]:
+    """The rows of each of `n` calls, which are sorted by call, with their persons' own names."""
+    ends = (
+        frame["person_id"]
+        .str.head(_PREFIX)
+        .search_sorted(pl.Series([_prefix(i) for i in range(n)]), side="right")
+    )
+    frame = frame.with_columns(pl.col("person_id").str.slice(_PREFIX))
+    starts = [0, *ends[:-1]]
+    return [frame[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+@dataclass(frozen=True)
+class ForecastPart:
+    """Persons of one call, at most `MAX_TOGETHER`, and what is forecast for them."""
+
+    panel: Panel
+    request: ForecastRequest
+    draws: Draws
+    forecaster: Forecaster
+
+    n_persons: int
+
+    @property
+    def like(self) -> Hashable:
+        """Parts with the same value can be forecast together.
+
+        The numbers do not depend on the paths and the seed. The calibrator is compared because the
+        thresholds follow the outcomes.
+        """
+        meta = replace(self.panel.meta, excluded={}, lost=None)
+        scenario = repr(self.draws.scenario)
+        return repr(meta), self.request, scenario, id(self.forecaster.calibrator)
+
+
+def parts_of(
+    panel: Panel, request: ForecastRequest, draws: Draws, forecaster: Forecaster
+) -> list[ForecastPart]:
+    """The persons of a call in parts that can be computed one after the other."""
+    return [
+        ForecastPart(part, request, draws, forecaster, part.frame["person_id"].n_unique())
+        for part in split_persons(panel, MAX_TOGETHER)
+    ]
+
+
+def split_persons(panel: Panel, n_persons: int) -> list[Panel]:
+    """The panel in parts of at most `n_persons` persons, in their order."""
+    persons = panel.persons()
+    if len(persons) <= n_persons:
+        return [panel]
+    starts = range(0, len(persons), n_persons)
+    return [panel.only(persons[start : start + n_persons]) for start in starts]
+
+
+def forecast_parts(parts: list[ForecastPart]) -> list[pl.DataFrame]:
+    """The forecast table of each part; parts of several calls are forecast as one panel."""
+    first = parts[0]
+    panel = first.panel if len(parts) == 1 else join_panels([part.panel for part in parts])
+    blocks = first.forecaster.forecast_blocks(panel, first.request, first.draws)
+    table = pl.concat([table for _, table in blocks])
+    return [table] if len(parts) == 1 else split_rows(table, len(parts))
+
+
+class Batcher(Generic[Item, Output]):
+    """Runs waiting items together: while one batch runs, the next gathers."""
+
+    def __init__(self, run: Callable[[list[Item]], list[Output]]) -> None:
+        self._run = run
+        self._waiting: list[tuple[Item, asyncio.Future[Output]]] = []
+        self._runner: asyncio.Task[None] | None = None
+        self._thread = anyio.CapacityLimiter(1)
+
+    async def submit(self, item: Item) -> Output:
+        """The output of an item."""
+        future: asyncio.Future[Output] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        if self._runner is None or self._runner.done():
+            self._runner = asyncio.create_task(self._serve())
+        return await future
+
+    async def _serve(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            items = [item for item, _ in batch]
+            try:
+                outputs = await anyio.to_thread.run_sync(self._run, items, limiter=self._thread)
+            except Exception as error:
+                for _, future in batch:
+                    if not future.done():
+                        future.set_exception(error)
+                continue
+            for (_, future), output in zip(batch, outputs, strict=True):
+                if not future.done():
+                    future.set_result(output)
