@@ -19,6 +19,7 @@ from fastapi_offline import FastAPIOffline
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
+from api.answers import AnswerFormat
 from api.logs import error_location
 from api.openapi import body_components
 from api.routes import calibration, forecasts, health, lifetimes, model, outcomes
@@ -33,6 +34,13 @@ _DESCRIPTION = (
     "state their guarantee. Money is in the currency and prices that the provenance names. Errors "
     "are RFC 9457 problems and repeat no value of a request."
 )
+_TAGS = {
+    "forecasts": "Earnings of single years",
+    "lifetimes": "Present values of working lives",
+    "calibration": "Thresholds of the intervals, and the outcomes that move them",
+    "model": "The bundle, and the columns of a person",
+    "health": "State of the process",
+}
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -65,6 +73,9 @@ def create_app(
         description=_DESCRIPTION,
         lifespan=lifespan,
         swagger_ui_parameters={"defaultModelsExpandDepth": 0},
+        servers=[{"url": "/", "description": "This service"}],
+        openapi_tags=[{"name": name, "description": text} for name, text in _TAGS.items()],
+        generate_unique_id_function=lambda route: route.name,
     )
     app.state.service = service
     keys = settings.keys
@@ -74,6 +85,7 @@ def create_app(
     for routes in (forecasts, lifetimes, outcomes, model, calibration, health):
         app.include_router(routes.router, dependencies=[Depends(identify)])
     app.add_middleware(RequestMonitor, service=service)
+    app.add_middleware(AnswerFormat)
     app.add_middleware(CorrelationIdMiddleware)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
@@ -83,7 +95,12 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
     """FastAPI's schema, with the components of the request bodies added."""
     if app.openapi_schema is None:
         schema = get_openapi(
-            title=app.title, version=app.version, description=app.description, routes=app.routes
+            title=app.title,
+            version=app.version,
+            description=app.description,
+            routes=app.routes,
+            servers=app.servers,
+            tags=app.openapi_tags,
         )
         components = schema.setdefault("components", {}).setdefault("schemas", {})
         components.update(body_components())
@@ -114,11 +131,6 @@ class RequestMonitor:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [
-                    *message.get("headers", []),
-                    (b"x-content-type-options", b"nosniff"),
-                    (b"cache-control", b"no-store"),
-                ]
             await send(message)
 
         try:

@@ -35,7 +35,7 @@ _MAX_ENTRIES = 100  # no person, year or request has more entries than this
 # Commas and opening brackets of a body: a bound on the values that its text unfolds to, which are
 # made while no other thread runs. 1,000 persons with 40 years of 13 columns have as many.
 _MAX_MARKS = 600_000
-_LIST_OPTIONS = ("horizons", "coverage", "quantiles")
+LIST_OPTIONS = ("horizons", "coverage", "quantiles")
 
 OptionsT = TypeVar("OptionsT", bound=DrawOptions)
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -225,7 +225,7 @@ def read_query(query: Sequence[tuple[str, str]]) -> dict[str, Any]:
         if name in options:
             problem = Problem("query-twice", "Given twice", "Give it once", name)
             raise ProblemError(422, "request", "A query parameter appears twice", [problem])
-        is_list = name in _LIST_OPTIONS
+        is_list = name in LIST_OPTIONS
         options[name] = [_scalar(part) for part in text.split(",")] if is_list else _scalar(text)
     return options
 

@@ -8,9 +8,17 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from api.codecs import JSON, TABLES
+from api.codecs import JSON, LIST_OPTIONS, TABLES
 from api.problems import MEDIA_TYPE, ProblemDocument
-from api.request_models import ForecastBody, LifetimeBody, OutcomesBody
+from api.request_models import (
+    ForecastBody,
+    ForecastOptions,
+    LifetimeBody,
+    LifetimeOptions,
+    OutcomesBody,
+    OutcomesOptions,
+)
+from saga.macro.scenarios import SCENARIOS
 
 _REF = "#/components/schemas/{model}"
 _BODIES: dict[str, type[BaseModel]] = {
@@ -19,30 +27,81 @@ _BODIES: dict[str, type[BaseModel]] = {
     "OutcomesRequest": OutcomesBody,
 }
 
+_OPTIONS: dict[str, type[BaseModel]] = {
+    "ForecastRequest": ForecastOptions,
+    "LifetimeRequest": LifetimeOptions,
+    "OutcomesRequest": OutcomesOptions,
+}
+_HEADERS: dict[int, tuple[str, ...]] = {
+    401: ("WWW-Authenticate",),
+    429: ("Retry-After", "RateLimit-Policy", "RateLimit"),
+    503: ("Retry-After",),
+}
+_HEADER_TEXTS = {
+    "X-Request-ID": "Names this call in the logs of the service",
+    "WWW-Authenticate": "How to send a key, and what is wrong with the one that was sent",
+    "Retry-After": "Seconds until the call can succeed",
+    "RateLimit-Policy": "The quota of the key: calls `q` in `w` seconds",
+    "RateLimit": "What remains of it: calls `r`, full again in `t` seconds",
+}
+
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """OpenAPI `responses` for these statuses: each is a problem document."""
+    """OpenAPI `responses` for these statuses and 500: each is a problem document."""
     schema = {"$ref": _REF.format(model=ProblemDocument.__name__)}
     return {
         status: {
             "description": HTTPStatus(status).phrase,
             "content": {MEDIA_TYPE: {"schema": schema}},
+            "headers": {
+                name: _header(name) for name in ("X-Request-ID", *_HEADERS.get(status, ()))
+            },
         }
-        for status in statuses
+        for status in (*statuses, 500)
     }
+
+
+def _header(name: str) -> dict[str, Any]:
+    kind = "integer" if name == "Retry-After" else "string"
+    return {"description": _HEADER_TEXTS[name], "schema": {"type": kind}}
 
 
 def compute_responses() -> dict[int | str, dict[str, Any]]:
     """OpenAPI `responses` of an endpoint that computes: the table formats and errors."""
-    return problem_responses(401, 403, 408, 413, 415, 422, 503) | {
-        200: {"content": _table_content()}
+    headers = {name: _header(name) for name in ("X-Request-ID", "RateLimit-Policy", "RateLimit")}
+    return problem_responses(401, 403, 408, 413, 415, 422, 429, 503) | {
+        200: {"content": _table_content(), "headers": headers}
     }
 
 
 def request_body(component: str) -> dict[str, Any]:
-    """OpenAPI `requestBody`: JSON of a component of `body_components`, or a table."""
+    """OpenAPI `requestBody` and query parameters: JSON of a component, or a table with a query."""
     content = {JSON: {"schema": {"$ref": _REF.format(model=component)}}} | _table_content()
-    return {"requestBody": {"required": True, "content": content}}
+    return {
+        "requestBody": {"required": True, "content": content},
+        "parameters": _query_parameters(_OPTIONS[component]),
+    }
+
+
+def _query_parameters(options: type[BaseModel]) -> list[dict[str, Any]]:
+    """The options as query parameters; a list has commas, and a scenario is a name."""
+    parameters = []
+    for name, entry in options.model_json_schema()["properties"].items():
+        schema = {key: value for key, value in entry.items() if key not in ("title", "description")}
+        if name == "scenario":
+            schema = {"type": "string", "enum": list(SCENARIOS)}
+        description = entry.get("description", "")
+        parameters.append(
+            {
+                "name": name,
+                "in": "query",
+                "required": False,
+                "description": f"{description} (only with a table as the body)".strip(),
+                "schema": schema,
+                **({"style": "form", "explode": False} if name in LIST_OPTIONS else {}),
+            }
+        )
+    return parameters
 
 
 def body_components() -> dict[str, Any]:
@@ -61,4 +120,4 @@ def body_components() -> dict[str, Any]:
 
 
 def _table_content() -> dict[str, Any]:
-    return {kind: {"schema": {"type": "string", "contentMediaType": kind}} for kind in TABLES}
+    return {kind: {"schema": {"type": "string", "format": "binary"}} for kind in TABLES}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -20,6 +21,7 @@ from pydantic import (
     WithJsonSchema,
     create_model,
 )
+from pydantic_core import PydanticCustomError
 
 from api.example import example_persons
 from saga import requests
@@ -49,9 +51,10 @@ def _read_flag(value: object) -> object:
     return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
 
 
-Whole = Annotated[int, BeforeValidator(_read_whole), Strict()]
+# The last entry of a whole number's type, after its bounds: else the schema would lose them.
+_WHOLE = BeforeValidator(_read_whole)
 Real = Annotated[float, Strict()]
-Year = Annotated[Whole, Field(ge=1900, le=2200)]
+Year = Annotated[int, Strict(), Field(ge=1900, le=2200), _WHOLE]
 Code = Annotated[
     str,
     Strict(),
@@ -61,8 +64,26 @@ Code = Annotated[
         {"anyOf": [{"type": "string", "minLength": 1, "maxLength": 64}, {"type": "integer"}]}
     ),
 ]
+Horizon = Annotated[int, Strict(), Field(ge=1, le=requests.MAX_HORIZON), _WHOLE]
 Flag = Annotated[bool, BeforeValidator(_read_flag), Strict()]
 Fractions = list[Annotated[Real, Field(gt=0, lt=1)]]
+
+
+def _check_coverage(value: float) -> float:
+    if value not in requests.COVERAGE:
+        allowed = ", ".join(f"{coverage:g}" for coverage in requests.COVERAGE)
+        raise PydanticCustomError("coverage", "not calibrated", {"expected": allowed})
+    return value
+
+
+# The coverages for which `saga calibrate` fits intervals.
+Coverages = list[
+    Annotated[
+        Real,
+        AfterValidator(_check_coverage),
+        WithJsonSchema({"anyOf": [{"type": "number", "const": c} for c in requests.COVERAGE]}),
+    ]
+]
 
 
 def _describe(column: Column) -> str:
@@ -79,7 +100,7 @@ def _field(column: Column) -> tuple[Any, Any]:
     if column.kind in ("money", "number"):
         kind: Any = Real | None
     elif column.dtype.is_integer():
-        kind = Annotated[Whole, Field(ge=-_INT32, le=_INT32)] | None
+        kind = Annotated[int, Strict(), Field(ge=-_INT32, le=_INT32), _WHOLE] | None
     else:
         kind = Code | None
     return kind, Field(default=None, description=_describe(column))
@@ -148,11 +169,16 @@ class DrawOptions(BaseModel):
 
     model_config = _STRICT
     paths: Annotated[
-        Whole,
+        int,
+        Strict(),
         Field(ge=2, le=requests.MAX_PATHS, description="Number of simulated paths per person"),
+        _WHOLE,
     ] = requests.PATHS
     seed: Annotated[
-        Whole, Field(ge=0, lt=2**63, description="The same seed gives the same numbers")
+        int,
+        Strict(),
+        Field(ge=0, le=2**63 - 1, description="The same seed gives the same numbers"),
+        _WHOLE,
     ] = 0
     scenario: Scenario | None = Field(
         None, description="Macro values: a name, or rows; years without a row are simulated"
@@ -172,13 +198,13 @@ class DrawOptions(BaseModel):
 class ForecastOptions(DrawOptions):
     """Options of `POST /v1/forecasts`; query parameters if the body is Parquet or Arrow."""
 
-    horizons: list[Annotated[Whole, Field(ge=1, le=requests.MAX_HORIZON)]] = Field(
+    horizons: list[Horizon] = Field(
         list(requests.HORIZONS),
         min_length=1,
         max_length=requests.MAX_HORIZON,
         description="Years after the origin",
     )
-    coverage: Fractions = Field(
+    coverage: Coverages = Field(
         list(requests.COVERAGE), min_length=1, max_length=20, description="Coverage of intervals"
     )
     quantiles: Fractions = Field(
@@ -187,7 +213,7 @@ class ForecastOptions(DrawOptions):
         max_length=99,
         description="Quantiles of the forecast",
     )
-    bands: Annotated[Whole, Field(ge=1, le=requests.MAX_HORIZON)] | None = Field(
+    bands: Horizon | None = Field(
         None, description="K: also give path bands, which contain the outcomes of all next K years"
     )
     record: Flag = Field(
@@ -212,13 +238,16 @@ class LifetimeOptions(DrawOptions):
         requests.RATE
     )
     to_age: Annotated[
-        Whole, Field(gt=MIN_AGE, le=MAX_AGE, description="Last age whose earnings count")
+        int,
+        Strict(),
+        Field(ge=MIN_AGE + 1, le=MAX_AGE, description="Last age whose earnings count"),
+        _WHOLE,
     ] = MAX_AGE
-    from_age: Annotated[Whole, Field(ge=MIN_AGE, lt=MAX_AGE)] | None = Field(
+    from_age: Annotated[int, Strict(), Field(ge=MIN_AGE, le=MAX_AGE - 1), _WHOLE] | None = Field(
         None, description="Add the observed past from this age and discount to it"
     )
     tax: requests.TaxName = Field("none", description="Tax on each year's earnings")
-    coverage: Fractions = Field(
+    coverage: Coverages = Field(
         list(requests.LIFETIME_COVERAGE),
         min_length=1,
         max_length=20,
@@ -290,7 +319,13 @@ class OutcomesOptions(BaseModel):
 class OutcomesBody(OutcomesOptions):
     """Realised earnings of persons and years, in any order; sending them again is harmless."""
 
-    model_config = ConfigDict(title="OutcomesRequest", extra="forbid")
+    model_config = ConfigDict(
+        title="OutcomesRequest",
+        extra="forbid",
+        json_schema_extra={
+            "example": {"outcomes": [{"person_id": "A1", "year": 2023, "earnings": 341_000.0}]}
+        },
+    )
     outcomes: Annotated[
         list[RealisedYear], FailFast(), Field(min_length=1, max_length=MAX_OUTCOMES)
     ]

@@ -151,10 +151,41 @@ class ResultWarning(BaseModel):
     option: str | None = None
 
 
+class RecordedIntervals(BaseModel):
+    """Intervals of a call with `record`: entered, entered before, or too late to be entered."""
+
+    new: int
+    repeated: int
+    late: int
+
+
+class Provenance(BaseModel):
+    """What made the numbers: the same entries give the same numbers."""
+
+    bundle: str = Field(description="Digest of the bundle")
+    calibration: str | None = Field(description="Digest of the calibration")
+    calibration_method: CalibrationMethod | None
+    code_version: str
+    seed: int
+    paths: int
+    rollout: str
+    precision: str
+    scenario: str = Field(description="Name of the scenario, `baseline` without one")
+    scenario_digest: str | None = None
+    currency: str
+    price_year: int
+    trained_on: str
+    rows_excluded: dict[str, int] | None = Field(
+        None, description="Rows of the request that were not used, by rule"
+    )
+    adaptive: AdaptiveVersion | None = Field(None, description="State of the ledger")
+    recorded: RecordedIntervals | None = None
+
+
 class ForecastResponse(BaseModel):
     """Forecasts and their provenance."""
 
-    provenance: dict[str, Any]
+    provenance: Provenance
     warnings: list[ResultWarning]
     forecasts: list[PersonForecast]
 
@@ -225,7 +256,7 @@ class Population(BaseModel):
 class LifetimeResponse(BaseModel):
     """Lifetimes and their provenance."""
 
-    provenance: dict[str, Any]
+    provenance: Provenance
     warnings: list[ResultWarning]
     lifetimes: list[PersonLifetime]
     population: Population

@@ -13,6 +13,7 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 from fastapi import Depends, Request
 
+from api.answers import ANSWER_HEADERS
 from api.budget import BodyMemory
 from api.codecs import parse_json
 from api.compute_queue import ComputeQueue, Ticket
@@ -36,7 +37,6 @@ from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest
 
 ContentT = TypeVar("ContentT")
-ANSWER_HEADERS = "saga.answer_headers"  # entry of a request's scope: further headers of its answer
 _MAX_PARSES = 2  # decoding holds the interpreter, and /livez must answer meanwhile
 
 

@@ -35,7 +35,7 @@ _COLUMNS = {"person_id": pl.String, "year": pl.Int64, "earnings": pl.Float64}
     name="outcomes",
     summary="Send realised earnings, which move the thresholds",
     response_model=OutcomesResponse,
-    responses=problem_responses(401, 403, 404, 408, 413, 415, 422, 503),
+    responses=problem_responses(401, 403, 404, 408, 413, 415, 422, 429, 503),
     dependencies=[Depends(require_scope("outcomes"))],
     openapi_extra=request_body("OutcomesRequest"),
 )

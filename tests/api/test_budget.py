@@ -1,21 +1,17 @@
-"""Limits of a call, and the compute slot with its queue."""
+"""Limits of a call, and of the bodies in memory."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
 from collections.abc import AsyncIterator
-from functools import partial
-from itertools import count
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from fastapi import Request
 
-from api.budget import BodyMemory, ComputeSlot, check_work
+from api.budget import BodyMemory, check_work
 from api.codecs import parse_json
 from api.problems import ProblemError
 from api.request_models import ForecastBody
@@ -23,21 +19,17 @@ from saga.errors import BudgetError
 
 
 class Client:
-    """The parts of a request that `api.budget` reads: body chunks and connection."""
+    """The parts of a request that `api.budget` reads: headers and chunks of the body."""
 
     def __init__(
         self,
         chunks: tuple[bytes, ...] = (),
         *,
         length: int | None = None,
-        gone: bool = False,
         pause: float = 0.0,
     ) -> None:
         self.headers = {} if length is None else {"content-length": str(length)}
-        self._chunks, self._gone, self._pause = chunks, gone, pause
-
-    async def is_disconnected(self) -> bool:
-        return self._gone
+        self._chunks, self._pause = chunks, pause
 
     async def stream(self) -> AsyncIterator[bytes]:
         for chunk in self._chunks:
@@ -115,99 +107,3 @@ def test_the_largest_body_that_arrives_gives_way_when_memory_is_full() -> None:
     assert b"a" * 80 in (first, second)
     assert small == b"b" * 12
     assert used == 0
-
-
-def test_calls_compute_one_at_a_time_in_order_and_the_queue_is_bounded() -> None:
-    running, max_running, order = 0, 0, []
-    lock = threading.Lock()
-
-    def work(name: int) -> int:
-        nonlocal running, max_running
-        with lock:
-            running += 1
-            max_running = max(max_running, running)
-            order.append(name)
-        time.sleep(0.02)
-        with lock:
-            running -= 1
-        return name
-
-    async def crowd() -> list[int | BaseException]:
-        slot = ComputeSlot(max_waiting=3, max_seconds=5, max_work=10)
-        calls = [slot.run(fake_request(), partial(work, i), size=1) for i in range(6)]
-        return await asyncio.gather(*calls, return_exceptions=True)
-
-    results = asyncio.run(crowd())
-    assert results[:4] == [0, 1, 2, 3], "one computes, three wait"
-    assert order == [0, 1, 2, 3]
-    assert max_running == 1
-    for refused in results[4:]:
-        assert isinstance(refused, ProblemError)
-        assert refused.status == 503
-        assert int(refused.headers["Retry-After"]) >= 1
-
-
-@pytest.mark.parametrize(
-    ("n_before", "call_seconds", "retry_after"), [(0, 22, 14), (5, 22, 198), (5, 0.1, 14)]
-)
-def test_a_refused_call_gets_the_seconds_of_the_calls_before_it(
-    monkeypatch: pytest.MonkeyPatch, n_before: int, call_seconds: float, retry_after: int
-) -> None:
-    """Nine calls of 390 path-years compute or wait.
-
-    Before a call is timed, the largest allowed one (7,800) is assumed to last 30 seconds. Short
-    calls do not change this.
-    """
-    clock = count(0, call_seconds)
-    monkeypatch.setattr("api.budget.time", SimpleNamespace(perf_counter=lambda: next(clock)))
-
-    async def crowd() -> list[object]:
-        slot = ComputeSlot(max_waiting=8, max_seconds=30, max_work=7_800)
-        for _ in range(n_before):
-            await slot.run(fake_request(), bool, size=390 if call_seconds > 1 else 1)
-        release = threading.Event()
-        calls = [slot.run(fake_request(), release.wait, size=390) for _ in range(12)]
-        asyncio.get_running_loop().call_later(0.1, release.set)
-        return list(await asyncio.gather(*calls, return_exceptions=True))
-
-    refused = [answer for answer in asyncio.run(crowd()) if isinstance(answer, ProblemError)]
-    assert len(refused) == 3
-    assert [int(answer.headers["Retry-After"]) for answer in refused] == [
-        pytest.approx(retry_after, rel=0.05)
-    ] * 3
-    assert f"in {refused[0].headers['Retry-After']} seconds;" in refused[0].problems[0].fix
-
-
-def test_a_call_that_waited_too_long_gets_503_and_leaves_the_queue() -> None:
-    async def crowd() -> tuple[list[object], int]:
-        slot = ComputeSlot(max_waiting=3, max_seconds=0.05, max_work=10)
-        results = await asyncio.gather(
-            *(slot.run(fake_request(), lambda: time.sleep(0.3), size=1) for _ in range(2)),
-            return_exceptions=True,
-        )
-        return list(results), slot.waiting
-
-    (first, second), waiting = asyncio.run(crowd())
-    assert first is None
-    assert isinstance(second, ProblemError)
-    assert (second.status, second.headers["Retry-After"]) == (503, "1")
-    assert "in 1 second;" in second.problems[0].fix
-    assert waiting == 0
-
-
-def test_nothing_is_computed_for_a_disconnected_client() -> None:
-    results: list[int] = []
-    slot = ComputeSlot(max_waiting=1, max_seconds=1, max_work=10)
-    with pytest.raises(ProblemError):
-        asyncio.run(slot.run(fake_request(gone=True), lambda: results.append(1), size=1))
-    assert results == []
-
-
-def test_a_failure_frees_the_slot() -> None:
-    async def twice() -> int:
-        slot = ComputeSlot(max_waiting=1, max_seconds=1, max_work=10)
-        with pytest.raises(ZeroDivisionError):
-            await slot.run(fake_request(), lambda: 1 // 0, size=1)
-        return await slot.run(fake_request(), lambda: 7, size=1)
-
-    assert asyncio.run(twice()) == 7

@@ -1,0 +1,135 @@
+"""What all answers share: security headers, HEAD, entity tags and compression."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+
+import anyio.to_thread
+import pyarrow
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+# The documentation has inline styles and one inline script, and shows answers as `data:` images.
+_DOCUMENT_POLICY = (
+    "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; font-src 'self' data:; connect-src 'self'; form-action 'none'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+_DATA_POLICY = "default-src 'none'; frame-ancestors 'none'"
+_SECURITY = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+}
+_MIN_BYTES = 1_024  # smaller answers are not compressed
+_LARGE_BYTES = 65_536  # larger ones are compressed in a thread
+_COMPRESSIBLE = ("application/json", "application/problem+json", "text/")
+_GZIP_LEVEL = 5
+ANSWER_HEADERS = "saga.answer_headers"  # entry of a request's scope: further headers of its answer
+
+
+def compress(content: bytes, encoding: str) -> bytes:
+    """The content in the encoding "zstd" or "gzip"."""
+    if encoding == "zstd":
+        compressed = pyarrow.Codec("zstd").compress(content, asbytes=True)
+        return bytes(compressed)
+    return gzip.compress(content, _GZIP_LEVEL, mtime=0)
+
+
+def accepted_encoding(header: str) -> str | None:
+    """The best of zstd and gzip that a header Accept-Encoding allows, or None."""
+    weights: dict[str, float] = {}
+    for entry in header.lower().split(","):
+        name, _, parameter = entry.partition(";")
+        try:
+            weight = float(parameter.partition("=")[2] or 1)
+        except ValueError:
+            weight = 0.0
+        weights[name.strip()] = weight
+    allowed = {name: weights.get(name, weights.get("*", 0.0)) for name in ("zstd", "gzip")}
+    best = max(allowed, key=lambda name: allowed[name])  # of equals zstd, which is faster
+    return best if allowed[best] > 0 else None
+
+
+class AnswerFormat:
+    """Middleware: HEAD like GET without a body, 304 for a known entity tag, compression, headers.
+
+    All answers of the service are complete when they begin, so each is one body.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one call."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        method = scope["method"]
+        if method == "HEAD":
+            scope = {**scope, "method": "GET"}
+        answer = _Answer(scope, send, method)
+        await self._app(scope, receive, answer.take)
+
+
+class _Answer:
+    """Collects an answer of one body, changes it and sends it; streams pass through."""
+
+    def __init__(self, scope: Scope, send: Send, method: str) -> None:
+        self._scope, self._send, self._method = scope, send, method
+        self._start: Message | None = None
+
+    async def take(self, message: Message) -> None:
+        """Take a message of the application."""
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(raw=list(message.get("headers", [])))
+            self._add_headers(headers, message["status"])
+            self._start = {**message, "headers": headers.raw}
+            return
+        if self._start is not None:
+            start, self._start = self._start, None
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                message = await self._finish(start, message)
+            await self._send(start)
+        if self._method == "HEAD":
+            message = {**message, "body": b""}
+        await self._send(message)
+
+    def _add_headers(self, headers: MutableHeaders, status: int) -> None:
+        is_page = headers.get("content-type", "").startswith("text/html")
+        policy = _DOCUMENT_POLICY if is_page else _DATA_POLICY
+        extra = self._scope.get(ANSWER_HEADERS) or {}
+        for name, value in {**_SECURITY, "content-security-policy": policy, **extra}.items():
+            headers.setdefault(name, value)
+        is_page_of_facts = self._method in ("GET", "HEAD") and status == 200
+        headers.setdefault("cache-control", "no-cache" if is_page_of_facts else "no-store")
+        headers.add_vary_header("Accept-Encoding")
+
+    async def _finish(self, start: Message, message: Message) -> Message:
+        headers, body = MutableHeaders(raw=start["headers"]), message.get("body", b"")
+        sent = Headers(scope=self._scope)
+        if self._method in ("GET", "HEAD") and start["status"] == 200:
+            tag = f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
+            headers["etag"] = tag
+            if _matches(sent.get("if-none-match", ""), tag):
+                start["status"] = 304
+                for name in ("content-length", "content-type"):
+                    del headers[name]
+                return {**message, "body": b""}
+        kind = headers.get("content-type", "")
+        encoding = accepted_encoding(sent.get("accept-encoding", ""))
+        if len(body) >= _MIN_BYTES and kind.startswith(_COMPRESSIBLE) and encoding is not None:
+            if len(body) > _LARGE_BYTES:
+                body = await anyio.to_thread.run_sync(compress, body, encoding)
+            else:
+                body = compress(body, encoding)
+            headers["content-encoding"] = encoding
+            headers["content-length"] = str(len(body))
+        return {**message, "body": body}
+
+
+def _matches(header: str, tag: str) -> bool:
+    tags = {entry.strip() for entry in header.split(",")}
+    return tag in tags or tag.removeprefix("W/") in tags or "*" in tags

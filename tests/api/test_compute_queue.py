@@ -1,0 +1,206 @@
+"""The queue: order, fair shares, pieces that are computed together, and calls that leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import pytest
+from fastapi import Request
+
+from api.compute_queue import ComputeQueue, Ticket, Work
+from api.problems import ProblemError
+from api.quotas import Quotas
+
+
+class Client:
+    """A client whose body has been read; it stays until `leave` is set."""
+
+    def __init__(self) -> None:
+        self.leave = asyncio.Event()
+
+    async def receive(self) -> dict[str, Any]:
+        await self.leave.wait()
+        return {"type": "http.disconnect"}
+
+
+class Office:
+    """A queue, and what it computed in which order; `hold` stops its thread until released."""
+
+    def __init__(self, **limits: Any) -> None:
+        options = {"max_calls": 10, "max_seconds": 5.0, "max_work": 10} | limits
+        self.queue = ComputeQueue(**options)
+        self.computed: list[list[str]] = []
+
+    def compute(self, parts: list[str]) -> list[str]:
+        self.computed.append(list(parts))
+        if "wrong" in parts:
+            raise ZeroDivisionError
+        return [part.upper() for part in parts]
+
+    async def call(
+        self, holder: str, *parts: str, like: str | None = None, client: Client | None = None
+    ) -> list[str]:
+        async with self.queue.admit(holder) as ticket:
+            return await self.run(ticket, *parts, like=like, client=client)
+
+    async def run(
+        self, ticket: Ticket, *parts: str, like: str | None = None, client: Client | None = None
+    ) -> list[str]:
+        work = Work(parts, self.compute, size=len(parts), like=like, n_together=3)
+        return await self.queue.run(cast(Request, client or Client()), ticket, work)
+
+
+def gather(*calls: Awaitable[Any]) -> Awaitable[list[Any]]:
+    return asyncio.gather(*calls, return_exceptions=True)
+
+
+def run(scene: Callable[[], Awaitable[Any]]) -> Any:
+    async def inside() -> Any:
+        return await scene()
+
+    return asyncio.run(inside())
+
+
+def test_calls_of_one_holder_are_computed_in_their_order() -> None:
+    async def scene() -> tuple[list[Any], list[list[str]]]:
+        office = Office()
+        return await gather(*(office.call("A", part) for part in "abc")), office.computed
+
+    assert run(scene) == ([["A"], ["B"], ["C"]], [["a"], ["b"], ["c"]])
+
+
+def test_waiting_pieces_that_are_alike_are_computed_together_up_to_a_limit() -> None:
+    async def scene() -> tuple[list[Any], list[list[str]]]:
+        office = Office()
+        calls = [office.call(str(i), part, like="same") for i, part in enumerate("abcde")]
+        return await gather(*calls, office.call("x", "f", like="other")), office.computed
+
+    answers, computed = run(scene)
+    assert answers == [["A"], ["B"], ["C"], ["D"], ["E"], ["F"]]
+    assert [len(parts) for parts in computed if "f" not in parts] == [3, 2]
+    assert ["f"] in computed
+
+
+def test_a_small_call_does_not_wait_for_all_pieces_of_a_large_one() -> None:
+    async def scene() -> list[list[str]]:
+        office = Office()
+        await gather(office.call("greedy", *"abcdef"), office.call("modest", "m"))
+        return office.computed
+
+    computed = run(scene)
+    assert computed.index(["m"]) <= 1
+
+
+def test_holders_take_turns_however_many_calls_one_of_them_has() -> None:
+    async def scene() -> list[list[str]]:
+        office = Office()
+        greedy = [office.call("greedy", f"g{i}") for i in range(6)]
+        modest = [office.call("modest", f"m{i}") for i in range(2)]
+        await gather(*greedy, *modest)
+        return office.computed
+
+    computed = [parts[0] for parts in run(scene)]
+    assert computed.index("m1") <= 4
+    assert [name for name in computed if name[0] == "g"] == [f"g{i}" for i in range(6)]
+
+
+def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
+    async def scene() -> list[Any]:
+        office = Office(max_calls=3)
+        return await gather(*(office.call("A", str(i)) for i in range(5)))
+
+    answers = run(scene)
+    assert answers[:3] == [["0"], ["1"], ["2"]]
+    for refused in answers[3:]:
+        assert isinstance(refused, ProblemError)
+        assert refused.status == 503
+        assert int(refused.headers["Retry-After"]) >= 1
+
+
+def test_the_holder_with_most_calls_gives_way_in_a_full_queue() -> None:
+    async def scene() -> list[Any]:
+        office = Office(max_calls=4)
+        greedy = [office.call("greedy", f"g{i}") for i in range(4)]
+        return await gather(*greedy, office.call("modest", "m"))
+
+    *greedy, modest = run(scene)
+    assert modest == ["M"]
+    assert [isinstance(answer, ProblemError) for answer in greedy] == [False, False, False, True]
+
+
+def test_an_error_belongs_to_its_call_alone() -> None:
+    async def scene() -> list[Any]:
+        office = Office()
+        return await gather(*(office.call(p, p, like="same") for p in ("a", "wrong", "b")))
+
+    first, wrong, last = run(scene)
+    assert (first, last) == (["A"], ["B"])
+    assert isinstance(wrong, ZeroDivisionError)
+
+
+def test_a_call_leaves_the_queue_with_its_client_and_is_not_computed() -> None:
+    async def scene() -> tuple[list[Any], list[list[str]], int]:
+        office, client = Office(), Client()
+        calls = gather(office.call("A", *"abc", client=client), office.call("B", "d", "e"))
+        while not office.computed:
+            await asyncio.sleep(0)
+        client.leave.set()
+        return await calls, office.computed, office.queue.waiting
+
+    (left, stayed), computed, waiting = run(scene)
+    assert isinstance(left, ProblemError)
+    assert left.status == 499
+    assert stayed == ["D", "E"]
+    assert len([parts for parts in computed if parts[0] in "abc"]) <= 2
+    assert waiting == 0
+
+
+def test_a_wait_that_is_too_long_ends_with_503() -> None:
+    async def scene() -> list[Any]:
+        office = Office(max_seconds=0.0)
+        return await gather(*(office.call("A", str(i)) for i in range(2)))
+
+    answers = run(scene)
+    refused = [answer for answer in answers if isinstance(answer, ProblemError)]
+    assert refused
+    assert {answer.status for answer in refused} == {503}
+
+
+def test_a_queue_that_closes_answers_every_call() -> None:
+    async def scene() -> tuple[list[Any], Any]:
+        office = Office()
+        calls = gather(*(office.call("A", str(i)) for i in range(3)))
+        await asyncio.sleep(0)
+        office.queue.close()
+        return await calls, await gather(office.call("B", "late"))
+
+    answers, late = run(scene)
+    refused = [answer for answer in [*answers, *late] if isinstance(answer, ProblemError)]
+    assert {answer.status for answer in refused} == {503}
+    assert late[0].slug == "stopping"
+
+
+def test_a_quota_refills_with_time_and_is_apart_by_holder() -> None:
+    now = 0.0
+    quotas = Quotas(12, clock=lambda: now)  # two at once, then one in five seconds
+    headers = [quotas.take("A") for _ in range(2)]
+    assert [entry["RateLimit"] for entry in headers] == [
+        '"calls";r=1;t=10',
+        '"calls";r=0;t=10',
+    ]
+    with pytest.raises(ProblemError) as caught:
+        quotas.take("A")
+    assert caught.value.status == 429
+    assert 5 <= int(caught.value.headers["Retry-After"]) <= 8
+    quotas.take("B")
+    now = 5.0
+    quotas.take("A")
+    with pytest.raises(ProblemError):
+        quotas.take("A")
+
+
+def test_without_a_quota_no_call_is_refused() -> None:
+    quotas = Quotas(None)
+    assert [quotas.take("A") for _ in range(3)] == [{}, {}, {}]

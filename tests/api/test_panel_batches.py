@@ -1,0 +1,132 @@
+"""Calls that are read and forecast together: each gets what it would get alone, bit by bit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from api.codecs import parse_json
+from api.panel_batches import (
+    MAX_TOGETHER,
+    ForecastPart,
+    SentFrame,
+    forecast_parts,
+    parts_of,
+    read_panels,
+)
+from api.request_models import ForecastBody
+from api.request_panel import RequestPanel
+from saga.errors import InputError
+from saga.forecaster import Forecaster
+from saga.requests import Draws, ForecastRequest
+
+Person = Callable[..., dict[str, Any]]
+REQUEST = ForecastRequest(horizons=[1, 4], unrounded=True)
+
+
+@pytest.fixture(scope="module")
+def forecaster(tiny_bundle: Path) -> Forecaster:
+    return Forecaster.load(tiny_bundle, threads=1)
+
+
+def sent(*persons: dict[str, Any]) -> SentFrame:
+
+    body = json.dumps({"persons": persons}).encode()
+    return SentFrame(parse_json(body, ForecastBody, 1_000).frame, None)
+
+
+def test_panels_read_together_are_those_read_alone(forecaster: Forecaster, person: Person) -> None:
+    """Ids repeat between calls, have blanks, and one call has another column."""
+    calls = [
+        sent(person("B2"), person(" A1 ")),
+        sent(person("A1", birth_year=1990)),
+        sent(person("A1", birth_region="nordic")),
+        sent(person("é")),
+    ]
+    together = read_panels(forecaster.transforms, calls)
+    for call, panel in zip(calls, together, strict=True):
+        (alone,) = read_panels(forecaster.transforms, [call])
+        assert isinstance(panel, RequestPanel)
+        assert isinstance(alone, RequestPanel)
+        assert panel.person_ids == alone.person_ids
+        assert panel.panel.frame.equals(alone.panel.frame)
+        assert panel.panel.meta == alone.panel.meta
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"person_id": " "},
+        {"person_id": "a\x01b"},
+        {"birth_year": 2010},
+        {"history": [{"year": 2020, "earnings": -1.0}]},
+        {"history": [{"year": 1990, "earnings": 1.0}, {"year": 2020, "earnings": 1.0}]},
+    ],
+)
+def test_a_wrong_call_is_answered_as_alone_and_does_not_touch_the_others(
+    forecaster: Forecaster, person: Person, change: dict[str, Any]
+) -> None:
+    good, odd = sent(person("A1")), sent({**person("B2"), **change})
+    beside, answer = read_panels(forecaster.transforms, [good, odd])
+    ((alone,), (good_alone,)) = (read_panels(forecaster.transforms, [call]) for call in (odd, good))
+    assert isinstance(beside, RequestPanel)
+    assert isinstance(good_alone, RequestPanel)
+    assert beside.panel.frame.equals(good_alone.panel.frame)
+    if isinstance(alone, RequestPanel):
+        assert isinstance(answer, RequestPanel)
+        assert answer.panel.frame.equals(alone.panel.frame)
+        assert answer.panel.meta == alone.panel.meta
+    else:
+        assert isinstance(answer, InputError)
+        assert answer.problems == alone.problems
+
+
+def parts(forecaster: Forecaster, *persons: dict[str, Any]) -> list[ForecastPart]:
+    (people,) = read_panels(forecaster.transforms, [sent(*persons)])
+    assert isinstance(people, RequestPanel)
+    return parts_of(people.panel, REQUEST, Draws(), forecaster)
+
+
+def test_forecasts_computed_together_have_the_bits_of_those_computed_alone(
+    forecaster: Forecaster, person: Person
+) -> None:
+    calls = [
+        parts(forecaster, *(person(f"P{i}", birth_year=1975 + i) for i in range(n)))[0]
+        for n in (1, 5, 2, 1, 9)
+    ]
+    assert len({call.like for call in calls}) == 1
+    for call, table in zip(calls, forecast_parts(calls), strict=True):
+        assert table.equals(forecast_parts([call])[0])
+
+
+def test_the_parts_of_a_large_call_have_the_bits_of_the_whole(
+    forecaster: Forecaster, person: Person
+) -> None:
+    persons = [person(f"P{i}", birth_year=1965 + i % 30) for i in range(MAX_TOGETHER + 7)]
+    divided = parts(forecaster, *persons)
+    assert [part.n_persons for part in divided] == [MAX_TOGETHER, 7]
+    (people,) = read_panels(forecaster.transforms, [sent(*persons)])
+    assert isinstance(people, RequestPanel)
+    whole = forecaster.forecast(people.panel, REQUEST).table
+    assert pl.concat([forecast_parts([part])[0] for part in divided]).equals(whole)
+
+
+def test_calls_with_other_options_are_not_alike(forecaster: Forecaster, person: Person) -> None:
+    (people,) = read_panels(forecaster.transforms, [sent(person())])
+    assert isinstance(people, RequestPanel)
+    variants = [
+        parts_of(people.panel, request, draws, forecaster)[0].like
+        for request, draws in (
+            (REQUEST, Draws()),
+            (ForecastRequest(horizons=[1]), Draws()),
+            (REQUEST, Draws(scenario="high-growth")),
+        )
+    ]
+    same = parts_of(people.panel, REQUEST, Draws(seed=7, n_paths=9), forecaster)[0].like
+    assert len(set(variants)) == 3
+    assert same == variants[0]
