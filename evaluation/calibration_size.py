@@ -14,7 +14,6 @@ from evaluation.scoring.evaluation_settings import Sample
 from saga.data.groups import Grouping
 from saga.data.origins import cut, history, realised_earnings
 from saga.data.panel import Panel
-from saga.data.split import persons_of
 from saga.distributions import Marginals
 from saga.forecaster import Forecaster
 from saga.scores import covered
@@ -36,7 +35,7 @@ COLUMNS = {
 
 def coverage_by_size(
     forecaster: Forecaster,
-    panel: Panel,
+    calibration: Panel,
     sample: Sample,
     *,
     seed: int,
@@ -53,7 +52,7 @@ def coverage_by_size(
 
     Args:
         forecaster: the bundle; its raw marginals are calibrated anew.
-        panel: the panel with the calibration persons.
+        calibration: the calibration persons.
         sample: the test persons, and the training persons, whose earnings define quintiles.
         seed: seed of origins and repeats.
         sizes: numbers of calibration persons.
@@ -64,8 +63,7 @@ def coverage_by_size(
         Rows of COLUMNS.
     """
     until = sample.until
-    calibration = cut(panel.only(persons_of(panel, "calibration")), until)
-    fit_marginals, fit_outcomes = _forecast(forecaster, sample, calibration)
+    fit_marginals, fit_outcomes = _forecast(forecaster, sample, cut(calibration, until))
     test = cut(sample.test, until)
     test_marginals, test_outcomes = _forecast(forecaster, sample, test)
     members = {"all": np.ones(len(test_marginals), dtype=bool)}

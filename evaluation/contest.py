@@ -39,7 +39,7 @@ from evaluation.scoring.subgroups import assign_subgroups
 from evaluation.scoring.year_forecasts import YearForecasts
 from saga.data.groups import Grouping
 from saga.data.panel import Panel
-from saga.data.split import persons_of, units_of
+from saga.data.split import SPLIT_SHARES, persons_of, shares_of, units_of
 from saga.errors import UsageError
 from saga.files.atomic import digest_json
 from saga.files.tables import read_provenance, write_table
@@ -199,27 +199,36 @@ class Contest:
         return [LazyContestant(HINDSIGHT, key, build, only_setting="in-time")]
 
     def calibration_size(self, forecaster: Forecaster, out: Path) -> pl.DataFrame:
-        """The table of `evaluation.calibration_size`, stored as scores are."""
-        calibration = self.panel.only(persons_of(self.panel, "calibration")).digest
+        """The table of `evaluation.calibration_size`, stored as scores are.
+
+        Raises UsageError if the bundle was trained on this panel and kept nobody for calibration.
+        """
+        calibration = self._calibration_persons(forecaster)
         inputs = {
             **self.provenance,
             "bundle": _bundle_key(forecaster),
             "version": SIZES_VERSION,
-            "panels": [calibration, self.test.digest],
+            "panels": [calibration.digest, self.test.digest],
         }
         folder = self.options.cache or out / "scores"
         path = folder / file_name("saga", "calibration-size", inputs)
         if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
             table = coverage_by_size(
-                forecaster,
-                self.panel,
-                self.sample,
-                seed=self.seed,
-                progress=self.progress,
+                forecaster, calibration, self.sample, seed=self.seed, progress=self.progress
             )
             write_table(table, path, self.provenance)
         return pl.read_parquet(path)
+
+    def _calibration_persons(self, forecaster: Forecaster) -> Panel:
+        trained_here = forecaster.bundle.trained_on == self.panel.meta.panel_id
+        shares = shares_of(forecaster.bundle.split) if trained_here else SPLIT_SHARES
+        if not shares["calibration"]:
+            raise UsageError(
+                "Nobody was kept for calibration (`saga train --folds`), so the table "
+                "calibration-size cannot be made. Leave it out of --tables."
+            )
+        return self.panel.only(persons_of(self.panel, "calibration", shares))
 
     def run(
         self,

@@ -13,6 +13,7 @@ from evaluation.calibration_size import coverage_by_size
 from evaluation.scoring.evaluation_settings import Sample
 from saga.data.groups import last_record_origins
 from saga.data.panel import Panel
+from saga.data.split import persons_of
 from saga.distributions import Marginals
 
 
@@ -43,8 +44,9 @@ def test_coverage_holds_at_every_size_and_spreads_as_the_number_of_persons_says(
     panel = random_walk(14_000)
     sample = Sample.of(panel, seed=0)
     forecaster: Any = TooNarrow()
+    calibration = panel.only(persons_of(panel, "calibration"))
     table = coverage_by_size(
-        forecaster, panel, sample, seed=0, sizes=(40, 230, 480, 10_000), repeats=15
+        forecaster, calibration, sample, seed=0, sizes=(40, 230, 480, 10_000), repeats=15
     )
     everybody = {row["size"]: row for row in table.filter(group="all").iter_rows(named=True)}
     tiny, small, large, lacking = (everybody[size] for size in (40, 230, 480, 10_000))
