@@ -129,7 +129,7 @@ def evaluate_folds(
     tables = score_tables(scored, list(contest_options.horizons))
     record = {**contest.provenance, "split": "folds", "folds": n_folds}
     if training is not None:
-        record |= {"bundle": digest_json(bundles), "bundles": bundles, **training.settings()}
+        record |= {"bundle": digest_json(bundles), "bundles": bundles, **training.settings(panel)}
     write_results(tables, out, record)
     return tables["metrics"]
 

@@ -10,13 +10,15 @@ from typing import Any
 from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
 from saga.bundle import Bundle
 from saga.data.panel import Panel
-from saga.data.split import Shares
+from saga.data.split import Shares, persons_of
 from saga.files.atomic import digest_json
 from saga.files.bundle_folder import MANIFEST
 from saga.requests import RolloutName
-from training.fit import train
+from training.fit import settings_for
 from training.harness import RunOptions
-from training.train_config import TrainConfig, load_config
+from training.seeds import train_members
+from training.train_config import TrainConfig
+from training.transfer import Source
 
 # Shares of the persons outside a fold; the test persons are those of the fold.
 SHARES: Shares = {"train": 0.8, "validation": 0.1, "calibration": 0.1, "test": 0.0}
@@ -27,22 +29,29 @@ class FoldTraining:
     """How the bundle of every fold is trained and calibrated.
 
     Args:
-        config: a training configuration, its built-in name or its file.
+        config: a training configuration, its built-in name, its file, or "auto".
         rollout: how paths are simulated; None: as in calibration by default.
         command: the command line, for the model card.
+        source: bundle whose weights training starts from.
     """
 
     config: str | Path | TrainConfig = "small"
     rollout: RolloutName | None = None
     command: str = ""
+    source: Path | None = None
 
-    def settings(self) -> Mapping[str, Any]:
-        """What the bundle depends on, besides persons, seed and last year."""
-        config = self.config if isinstance(self.config, TrainConfig) else load_config(self.config)
+    def settings(self, panel: Panel) -> Mapping[str, Any]:
+        """What the bundles depend on, besides persons, seed and last year.
+
+        `panel` is all persons, or those outside a fold; "auto" depends on their number.
+        """
+        source = None if self.source is None else Source.open(self.source)
+        config = settings_for(self.config, len(persons_of(panel, "train", SHARES)), source)
         return {
             "config": config.as_dict(),
             "rollout": self.rollout,
             "shares": list(SHARES.values()),
+            **({} if source is None else {"source": source.digest}),
         }
 
     def bundle(
@@ -53,19 +62,22 @@ class FoldTraining:
         A finished bundle of the same persons and settings is reused, and an interrupted training is
         continued.
         """
-        inputs = [self.settings(), panel.digest, seed, until]
+        inputs = [self.settings(panel), panel.digest, seed, until]
         path = folder / f"without-fold-{fold}-{digest_json(inputs)[:12]}"
         if not (path / MANIFEST).is_file():
-            started = (path.with_name(path.name + ".run") / "last.ckpt").is_file()
+            run = path.with_name(path.name + ".run")
+            started = (run / "last.ckpt").is_file() or (run / "member-0").exists()
             folder.mkdir(parents=True, exist_ok=True)
-            train(
+            train_members(
                 panel,
                 path,
                 config=self.config,
                 seed=seed,
                 until=until,
                 shares=SHARES,
-                run=RunOptions(resume=started, command=self.command, progress=False),
+                run=RunOptions(
+                    resume=started, command=self.command, progress=False, source=self.source
+                ),
             )
         trained = Bundle.load(path)
         if "calibration" in trained.metrics:

@@ -17,7 +17,12 @@ _FEW, _MANY, _VERY_MANY = 1_000, 20_000, 100_000  # training persons
 _SURVEY = Masking(drop_years=0.6, origin=0.7)
 
 
-def auto_config(n_persons: int, shape: ModelConfig | None = None) -> TrainConfig:
+def default_config(*, simulated: bool, fine_tuned: bool) -> str:
+    """The configuration that is used if none is named."""
+    return "small" if simulated and not fine_tuned else AUTO
+
+
+def choose_config(n_persons: int, shape: ModelConfig | None = None) -> TrainConfig:
     """The configuration for a panel with `n_persons` training persons.
 
     `shape` is that of the bundle that training starts from, if there is one.

@@ -43,7 +43,7 @@ from saga.macro.history import MacroHistory, sweden, sweden_as_published
 from saga.macro.process import MacroProcess
 from saga.model import Saga
 from saga.simulation.matmul import has_matrix_units
-from training.auto_config import AUTO, auto_config
+from training.auto_config import AUTO, choose_config
 from training.data import PanelData
 from training.harness import RunFolder, RunOptions, fit_module, progress_callbacks, seed_run
 from training.module import ForecastModule
@@ -199,7 +199,7 @@ def settings_for(
         if shape is not None:
             check_shape(config.model.as_dict(), shape, f"Configuration '{config.name}'")
     elif config == AUTO:
-        settings = auto_config(n_persons, shape)
+        settings = choose_config(n_persons, shape)
     else:
         settings = load_config(config, shape)
     if source is None:
@@ -221,6 +221,12 @@ def fit_best(
     Raises:
         KeyboardInterrupt: the run was stopped.
     """
+    if run.report is not None:
+        run.report(
+            f"Training on {len(data.train):,} persons ({len(data.train.year):,} records), "
+            f"validating on {len(data.validation):,}: {settings.max_steps:,} steps at most, a "
+            f"validation every {settings.validate_every:,}."
+        )
     module = ForecastModule(network, settings)
     best = ModelCheckpoint(
         dirpath=folder.path,

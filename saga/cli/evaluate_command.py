@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 # Options with --folds only, and options without --folds only.
-_FOLDS_ONLY = ("config", "until")
+_FOLDS_ONLY = ("config", "source", "until")
 _BUNDLE_ONLY = ("tables", "variants", "split")
 
 
@@ -40,8 +40,16 @@ def evaluate(
         ),
     ] = None,
     config: Annotated[
-        str, typer.Option(help="--folds: tiny, small, base or a YAML file, as in `saga train`.")
-    ] = "small",
+        str | None,
+        typer.Option(
+            help="--folds: auto, tiny, small, base or a YAML file, as in `saga train`.",
+            show_default="as in `saga train`",
+        ),
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", help="--folds: bundle whose weights training starts from."),
+    ] = None,
     until: Annotated[
         int | None,
         typer.Option(help="--folds: fit on the years up to this one, and also judge later ones."),
@@ -122,14 +130,18 @@ def evaluate(
         if folds is not None:
             from evaluation.fold_evaluation import FoldOptions, evaluate_folds
             from evaluation.fold_training import FoldTraining
+            from training.auto_config import default_config
 
+            config = config or default_config(
+                simulated=test_panel.meta.simulated, fine_tuned=source is not None
+            )
             metrics = evaluate_folds(
                 test_panel,
                 out,
                 contest_options,
                 FoldOptions(
                     folds,
-                    FoldTraining(config, rollout, command_line(ctx)),
+                    FoldTraining(config, rollout, command_line(ctx), source),
                     names,
                     n_workers(threads),
                 ),
@@ -183,12 +195,13 @@ def _check_mode(ctx: typer.Context, bundle: Path | None, folds: int | None) -> N
             else "--folds trains a bundle per fold. Leave BUNDLE out."
         )
     for name in _FOLDS_ONLY if folds is None else _BUNDLE_ONLY:
-        source = ctx.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
+        set_by = ctx.get_parameter_source(name)
+        if set_by is not None and set_by.name == "COMMANDLINE":
+            option = "--from" if name == "source" else f"--{name}"
             raise UsageError(
-                f"--{name} is only for --folds. Leave it out."
+                f"{option} is only for --folds. Leave it out."
                 if folds is None
-                else f"--{name} is not for --folds. Leave it out."
+                else f"{option} is not for --folds. Leave it out."
             )
 
 

@@ -62,7 +62,7 @@ def train(
 ) -> None:
     """Train a model on a panel's training persons and write it as a bundle."""
     from saga.data.split import SPLIT_SHARES, persons_of
-    from training.auto_config import AUTO
+    from training.auto_config import default_config
     from training.folds import train_folds
     from training.harness import RunOptions
     from training.seeds import train_members
@@ -71,17 +71,17 @@ def train(
         raise UsageError("With --folds, nobody is kept for calibration. Leave --shares out.")
     divided = SPLIT_SHARES if shares is None else options.parse_split_shares(shares)
     persons = read_persons(panel, mapping, prices, on_error, rejected)
-    watched = console.is_watched(quiet=as_json)
     run = RunOptions(
         resume=resume,
         devices=devices,
         command=command_line(ctx),
-        progress=watched,
+        progress=False,
         source=source,
-        report=None if watched or as_json else console.note,
+        report=None if as_json else console.note,
     )
-    if config is None:
-        config = "small" if persons.meta.simulated and source is None else AUTO
+    config = config or default_config(
+        simulated=persons.meta.simulated, fine_tuned=source is not None
+    )
     check_seed(seed)
     if folds is not None:
         bundle = train_folds(

@@ -22,7 +22,7 @@ from saga.forecaster import Forecaster
 from saga.model import ModelConfig
 from saga.requests import Draws, ForecastRequest
 from saga.schema import extra_column
-from training.auto_config import auto_config
+from training.auto_config import choose_config
 from training.fit import Preparation, prepare, settings_for, train
 from training.folds import train_folds
 from training.harness import RunOptions
@@ -221,7 +221,7 @@ def test_bundles_and_configurations_that_do_not_fit_are_refused(
 
 def test_auto_chooses_by_the_size_of_the_panel(source: Source) -> None:
     sizes = [100, 2_000, 50_000, 1_000_000]
-    chosen = [auto_config(n) for n in sizes]
+    chosen = [choose_config(n) for n in sizes]
     dropout = [config.model.dropout for config in chosen]
     assert dropout == sorted(dropout, reverse=True)
     assert [c.members for c in chosen] == sorted((c.members for c in chosen), reverse=True)
@@ -230,7 +230,7 @@ def test_auto_chooses_by_the_size_of_the_panel(source: Source) -> None:
     for n in sizes:
         tuned = settings_for("auto", n, source)
         assert replace(tuned.model, dropout=source.model.dropout) == source.model
-        assert tuned.learning_rate < auto_config(n).learning_rate
+        assert tuned.learning_rate < choose_config(n).learning_rate
     with pytest.raises(UsageError, match="neither a file"):
         load_config("automatic")
 
@@ -257,10 +257,12 @@ def test_members_by_seed_are_averaged_and_calibrated_together(tmp_path: Path) ->
     )
     (block,) = Forecaster(bundle).marginals(people, recalibrate=False)
     np.testing.assert_allclose(block.p_zero, mean, rtol=1e-6)
-    assert len(lines) == 4  # two validations of each member
-    assert lines[0].startswith("Step 6 of 12, ")
-    assert "left at most: validation score" in lines[0]
-    assert "Step 12 of 12, 0 s left" in lines[1]
+    assert len(lines) == 6  # a line for each member, and two validations of each
+    assert lines[0].startswith("Training on ")
+    assert "12 steps at most, a validation every 6" in lines[0]
+    assert lines[1].startswith("Step 6 of 12, ")
+    assert "left at most: validation score" in lines[1]
+    assert "Step 12 of 12, 0 s left" in lines[2]
     calibrated = calibrate_bundle(tmp_path / "b", panel, CalibrationOptions(seed=0, n_paths=20))
     assert calibrated.metrics["calibration"]["method"] == "sets"
     with pytest.raises(UsageError, match="one device"):
