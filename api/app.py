@@ -131,10 +131,16 @@ class RequestMonitor:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if self._service.is_draining:  # the client's next connection is another process's
+                    closing = (b"connection", b"close")
+                    message["headers"] = [*message.get("headers", []), closing]
             await send(message)
 
         try:
             await self._app(scope, receive, send_and_note_status)
+        except asyncio.CancelledError:  # the server does not wait for the call any longer
+            if not status:
+                await problems.stopped()(scope, receive, send_and_note_status)
         except Exception as error:
             self._service.log.error("internal_error", **error_location(error))
             if status:  # the response has begun, so only a broken connection can report the failure

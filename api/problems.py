@@ -110,6 +110,23 @@ def client_gone() -> ProblemError:
     return ProblemError(499, "client-gone", "The client closed the connection")
 
 
+def draining() -> ProblemError:
+    """The answer of /readyz while a process ends: it still answers, but gets no new callers."""
+    problem = Problem("draining", "The process ends soon", "Send calls to another process")
+    return ProblemError(503, "draining", "The service is about to stop", [problem])
+
+
+def stopped() -> JSONResponse:
+    """The response for a call that is not done when the process ends."""
+    return problem_response(
+        503,
+        "stopping",
+        "The service stops",
+        "The process ended before the call was done; send it again",
+        headers={"Retry-After": "5", "Connection": "close"},
+    )
+
+
 def wrong_shape(*problems: Problem) -> ProblemError:
     """The error of a request that does not fit the schema."""
     return ProblemError(422, "request", "The request has the wrong shape", problems)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import resource
+import signal
 import socket
 import sys
+import time
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
@@ -13,13 +18,14 @@ from api.app import create_app
 from api.connections import ConnectionDoors
 from api.example import curl
 from api.logs import bridge_logs
-from api.service import example_scale
+from api.service import Service, example_scale
 from api.settings import Settings
 from calibration.adaptive.ledger import open_ledger
 from saga.bundle import Bundle
 from saga.errors import Problem, UsageError
 from saga.forecaster import Forecaster
 
+_ANSWER_SECONDS = 5  # for the answers to calls that are not done in time
 _OTHER_FILES = 128  # besides connections: the ledger, the bundle, pipes
 
 
@@ -50,7 +56,46 @@ def serve(settings: Settings) -> None:
         name = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"http://{name}:{listener.getsockname()[1]}"
         bridge_logs(app.state.service.log)
-        uvicorn.Server(server_config(app, settings)).run(sockets=[listener])
+        DrainingServer(server_config(app, settings), app.state.service).run(sockets=[listener])
+
+
+class DrainingServer(uvicorn.Server):
+    """A server that goes on for some seconds after SIGTERM, while /readyz says that it ends.
+
+    Callers behind a proxy have moved to another process when it stops. Calls that are not done
+    `stop_seconds` later are answered with a problem document.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+        self._drain_until: float | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to drain on the first SIGTERM; stop on any other signal."""
+        seconds = self._service.settings.drain_seconds
+        if sig == signal.SIGTERM and self._drain_until is None and seconds > 0:
+            self._service.is_draining = True
+            self._drain_until = time.monotonic() + seconds
+            self._captured_signals.append(sig)
+        else:
+            super().handle_exit(sig, frame)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Whether to stop: after the drain, and as uvicorn decides."""
+        if self._drain_until is not None and time.monotonic() >= self._drain_until:
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Wait for the calls; those that are not done in time are answered all the same."""
+        self._service.is_draining = True
+        seconds = self._service.settings.stop_seconds
+        timer = asyncio.get_running_loop().call_later(seconds, self._service.queue.close)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            timer.cancel()
 
 
 def server_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
@@ -68,7 +113,7 @@ def server_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
         log_level="warning",
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=30,
+        timeout_graceful_shutdown=math.ceil(settings.stop_seconds) + _ANSWER_SECONDS,
     )
 
 

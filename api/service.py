@@ -66,6 +66,7 @@ class Service:
         self._parsers = CapacityLimiter(_MAX_PARSES)
         self.metrics.waiting.set_function(lambda: self.queue.waiting)
         self.ledger_access: LedgerAccess | None = None
+        self.is_draining = False
         self._forecaster: Forecaster | None = None
         self._startup_error: SagaError | None = None
         self._report_lock, self._report_key, self._report = Lock(), ("", ""), ""

@@ -75,6 +75,12 @@ class Settings(BaseSettings):
             "made if it is missing"
         ),
     ] = None
+    drain_seconds: Annotated[
+        float, Field(ge=0, description="Seconds from SIGTERM to the end of listening")
+    ] = 5.0
+    stop_seconds: Annotated[
+        float, Field(gt=0, description="Seconds that calls have to finish after that")
+    ] = 25.0
     queue_seconds: Annotated[
         float, Field(gt=0, description="Longest wait to be computed before 503")
     ] = 30.0

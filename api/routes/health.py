@@ -7,6 +7,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from api.openapi import problem_responses
+from api.problems import draining
 from api.security import require_scope
 from api.service import CurrentService
 
@@ -26,8 +27,11 @@ async def livez() -> JSONResponse:
 async def readyz(service: CurrentService) -> JSONResponse:
     """200 once the bundle is verified, a first forecast is computed and the ledger is open.
 
-    503 before that. If one of these steps fails, every call returns 503.
+    503 before that, and while the process ends. If one of these steps fails, every call returns
+    503.
     """
+    if service.is_draining:
+        raise draining()
     return JSONResponse({"status": "ready", "bundle": service.forecaster.bundle.digest})
 
 
