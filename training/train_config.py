@@ -19,7 +19,7 @@ from saga.model.config import CheckedOptions, Count
 from training.masking import Masking
 
 _FOLDER = files("training") / "configs"
-BUILT_IN = ("tiny", "small", "base", "lstm", "feedforward", "prior")
+BUILT_IN = ("tiny", "small", "base", "lstm", "feedforward", "prior", "zero-shot")
 ABLATIONS = tuple(
     sorted(
         f"ablations/{file.name[:-5]}"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import polars as pl
-
-from saga import schema
 from saga.data.panel import SIMULATED_ID, Panel, PanelMeta
 from training.economies.observation import Observation
 from training.economies.random_draws import ParameterDraws, random_stream
@@ -30,11 +27,6 @@ def draw_panel(seed: int, number: int, persons: int) -> Panel:
         textbook = TextbookEconomy.draw(draws)
         frame = textbook.simulate(persons, observation.first_year, draws)
     frame = observation.observe(frame, draws.rng)
-    columns = schema.polars_schema()
-    complete = frame.select(
-        pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None, dtype).alias(name)
-        for name, dtype in columns.items()
-    )
     meta = PanelMeta(
         panel_id=f"{SIMULATED_ID}economy-{seed}-{number}",
         currency="units",
@@ -42,4 +34,4 @@ def draw_panel(seed: int, number: int, persons: int) -> Panel:
         macro=None,
         simulated=True,
     )
-    return Panel(complete, meta)
+    return Panel.of(frame, meta)
