@@ -22,7 +22,7 @@ from api import problems
 from api.answers import AnswerFormat
 from api.logs import error_location
 from api.openapi import body_components
-from api.routes import calibration, forecasts, health, lifetimes, model, outcomes
+from api.routes import calibration, forecasts, health, jobs, lifetimes, model, outcomes
 from api.security import KeyStore, check_exposure, current_caller, identify
 from api.service import Service
 from api.settings import Settings
@@ -37,6 +37,7 @@ _DESCRIPTION = (
 _TAGS = {
     "forecasts": "Earnings of single years",
     "lifetimes": "Present values of working lives",
+    "jobs": "Products for any number of persons, in the background",
     "calibration": "Thresholds of the intervals, and the outcomes that move them",
     "model": "The bundle, and the columns of a person",
     "health": "State of the process",
@@ -63,8 +64,12 @@ def create_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         # Not awaited here, so that /livez responds while the bundle loads.
         loading = asyncio.create_task(service.start(announce))
+        if service.jobs is not None:
+            service.jobs.start()
         yield
         await loading
+        if service.jobs is not None:
+            await service.jobs.stop()
 
     app = FastAPIOffline(
         redoc_url=None,
@@ -82,7 +87,7 @@ def create_app(
     app.state.key_store = None if keys is None else KeyStore(keys, service.log)
     problems.install(app)
     app.include_router(health.open_router)
-    for routes in (forecasts, lifetimes, outcomes, model, calibration, health):
+    for routes in (forecasts, lifetimes, jobs, outcomes, model, calibration, health):
         app.include_router(routes.router, dependencies=[Depends(identify)])
     app.add_middleware(RequestMonitor, service=service)
     app.add_middleware(AnswerFormat)

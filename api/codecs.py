@@ -30,6 +30,7 @@ from saga.schema import BY_NAME, STATIC, polars_schema
 JSON, PARQUET = "application/json", "application/vnd.apache.parquet"
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 ARROW_FILE = "application/vnd.apache.arrow.file"
+CSV = "text/csv"
 TABLES = (PARQUET, ARROW_STREAM, ARROW_FILE)
 _MAX_ENTRIES = 100  # no person, year or request has more entries than this
 # Commas and opening brackets of a body: a bound on the values that its text unfolds to, which are

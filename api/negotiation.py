@@ -54,16 +54,19 @@ class ComputeCall(Generic[OptionsT, RequestT]):
         return len(self.people.person_ids)
 
 
-def check_body_type(request: Request) -> tuple[str, list[tuple[str, str]]]:
+def check_body_type(request: Request, *further: str) -> tuple[str, list[tuple[str, str]]]:
     """The media type of the body, and the query parameters.
+
+    JSON, tables and the `further` types are accepted.
 
     Raises:
         ProblemError: Status 415 for another type or a compressed body, 422 for query parameters
             together with a JSON body.
     """
     kind = media_type(request.headers.get("content-type"))
-    if kind not in (JSON, *TABLES):
-        fix = f"Set Content-Type to {', '.join((JSON, *TABLES))}"
+    accepted = (JSON, *TABLES, *further)
+    if kind not in accepted:
+        fix = f"Set Content-Type to {', '.join(accepted)}"
         problem = Problem("content-type", "Not a known type", fix)
         raise ProblemError(415, "media-type", "The type of the body is not known", [problem])
     if request.headers.get("content-encoding", "identity") != "identity":

@@ -13,6 +13,8 @@ from api.problems import MEDIA_TYPE, ProblemDocument
 from api.request_models import (
     ForecastBody,
     ForecastOptions,
+    JobBody,
+    JobOptions,
     LifetimeBody,
     LifetimeOptions,
     OutcomesBody,
@@ -25,12 +27,14 @@ _BODIES: dict[str, type[BaseModel]] = {
     "ForecastRequest": ForecastBody,
     "LifetimeRequest": LifetimeBody,
     "OutcomesRequest": OutcomesBody,
+    "JobRequest": JobBody,
 }
 
 _OPTIONS: dict[str, type[BaseModel]] = {
     "ForecastRequest": ForecastOptions,
     "LifetimeRequest": LifetimeOptions,
     "OutcomesRequest": OutcomesOptions,
+    "JobRequest": JobOptions,
 }
 _HEADERS: dict[int, tuple[str, ...]] = {
     401: ("WWW-Authenticate",),
@@ -74,9 +78,12 @@ def compute_responses() -> dict[int | str, dict[str, Any]]:
     }
 
 
-def request_body(component: str) -> dict[str, Any]:
-    """OpenAPI `requestBody` and query parameters: JSON of a component, or a table with a query."""
-    content = {JSON: {"schema": {"$ref": _REF.format(model=component)}}} | _table_content()
+def request_body(component: str, *further: str) -> dict[str, Any]:
+    """OpenAPI `requestBody` and query parameters: JSON of a component, or a table with a query.
+
+    `further` are media types of other tables.
+    """
+    content = {JSON: {"schema": {"$ref": _REF.format(model=component)}}} | _table_content(*further)
     return {
         "requestBody": {"required": True, "content": content},
         "parameters": _query_parameters(_OPTIONS[component]),
@@ -119,5 +126,6 @@ def body_components() -> dict[str, Any]:
     return components
 
 
-def _table_content() -> dict[str, Any]:
-    return {kind: {"schema": {"type": "string", "format": "binary"}} for kind in TABLES}
+def _table_content(*further: str) -> dict[str, Any]:
+    binary = {"schema": {"type": "string", "format": "binary"}}
+    return dict.fromkeys((*TABLES, *further), binary)

@@ -27,6 +27,12 @@ MAX_PROBLEMS = 50
 _MAX_NAME = 64  # characters of a person_id or column in a response
 
 
+class QueueError(SagaError):
+    """The database of the job queue does not answer (HTTP 503)."""
+
+    title = "The job queue does not answer"
+
+
 class SetupError(SagaError):
     """The service cannot use its bundle, ledger or key file (HTTP 503)."""
 
@@ -39,8 +45,15 @@ _STATUS: dict[type[SagaError], tuple[int, str]] = {
     BudgetError: (413, "budget"),
     BundleError: (503, "bundle"),
     LedgerError: (503, "ledger"),
+    QueueError: (503, "job-queue"),
     SetupError: (503, "setup"),
 }
+_INTERNAL = (
+    500,
+    "internal",
+    "Internal error",
+    "The service failed; its log names the place under this instance",
+)
 # Parts of a pydantic location that are not in the request: the unions of `api.request_models`.
 _UNION_TAGS = ("<word>", "<year>", "<rows>")
 # pydantic's error type -> message and fix; bounds come from our schema, never from the input.
@@ -150,16 +163,23 @@ def problem_response(
         problems: Entries of the document, shown as in `visible_problems`.
         headers: Headers of the response.
     """
+    body = problem_document(status, slug, title, detail, problems)
+    body["instance"] = f"urn:saga:request:{correlation_id.get() or 'none'}"
+    return JSONResponse(body, status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
+
+
+def problem_document(
+    status: int, slug: str, title: str, detail: str | None, problems: Sequence[Problem] = ()
+) -> dict[str, Any]:
+    """The content of a problem document but its `instance`; arguments as `problem_response`."""
     entries = visible_problems(problems)
-    body = {
+    return {
         "type": f"urn:saga:problem:{slug}",
         "title": title,
         "status": status,
         "detail": (" ".join(map(str, entries)) or title) if detail is None else detail,
-        "instance": f"urn:saga:request:{correlation_id.get() or 'none'}",
         "problems": [problem.as_dict() for problem in entries],
     }
-    return JSONResponse(body, status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
 
 
 def visible_problems(problems: Sequence[Problem]) -> list[Problem]:
@@ -178,11 +198,20 @@ def _short(name: str | None) -> str | None:
     return name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
 
 
-def problem_for(error: SagaError) -> JSONResponse:
-    """The response for an error that SAGA raised: status and type follow from its class."""
-    status, slug = next(
+def error_document(error: SagaError) -> dict[str, Any]:
+    """The problem document of an error that SAGA raised, as `problem_for`."""
+    return problem_document(*_status_of(error), error.title, error.args[0], error.problems)
+
+
+def _status_of(error: SagaError) -> tuple[int, str]:
+    return next(
         (entry for kind, entry in _STATUS.items() if isinstance(error, kind)), (422, "saga")
     )
+
+
+def problem_for(error: SagaError) -> JSONResponse:
+    """The response for an error that SAGA raised: status and type follow from its class."""
+    status, slug = _status_of(error)
     headers = {"Retry-After": "60"} if status == 503 else {}
     return problem_response(status, slug, error.title, error.args[0], error.problems, headers)
 
@@ -200,12 +229,12 @@ def startup_error(error: SagaError) -> SagaError:
 
 def internal_error() -> JSONResponse:
     """The response for an unexpected error; the log has its position under the same `instance`."""
-    return problem_response(
-        500,
-        "internal",
-        "Internal error",
-        "The service failed; its log names the place under this instance",
-    )
+    return problem_response(*_INTERNAL)
+
+
+def internal_document() -> dict[str, Any]:
+    """The problem document of an unexpected error in a job."""
+    return problem_document(*_INTERNAL)
 
 
 def shape_problems(
@@ -327,6 +356,20 @@ def no_ledger_problem() -> ProblemError:
         "no-ledger",
         "This service keeps no ledger",
         [Problem("no-ledger", "No database is configured", fix)],
+    )
+
+
+def no_jobs_problem() -> ProblemError:
+    """The error of calls about jobs, for a service without them."""
+    fix = (
+        "Install saga-forecast[jobs] and start the service with SAGA_JOBS, a folder; or use "
+        "`saga score`"
+    )
+    return ProblemError(
+        404,
+        "no-jobs",
+        "This service computes no jobs",
+        [Problem("no-jobs", "No folder of jobs is configured", fix)],
     )
 
 

@@ -25,7 +25,8 @@ from pydantic_core import PydanticCustomError
 
 from api.example import example_persons
 from saga import requests
-from saga.requests import Draws, ForecastRequest, LifetimeRequest
+from saga.errors import Problem, UsageError
+from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest
 from saga.schema import COLUMNS, MAX_AGE, MAX_CONTEXT_YEARS, MIN_AGE, Column
 
 MAX_OUTCOMES = 100_000  # of one call
@@ -266,6 +267,57 @@ class LifetimeOptions(DrawOptions):
         )
 
 
+class PathsOptions(DrawOptions):
+    """Options of a job with the product `paths`."""
+
+    to_age: Annotated[
+        int,
+        Strict(),
+        Field(ge=MIN_AGE + 1, le=MAX_AGE, description="Last age of the paths"),
+        _WHOLE,
+    ] = MAX_AGE
+    circumstances: Flag = Field(
+        False, description="Also state, industry, occupation, county and family of each year"
+    )
+
+    def to_request(self) -> PathsRequest:
+        """The typed request."""
+        return PathsRequest(self.to_age, states=self.circumstances, unrounded=self.unrounded)
+
+
+_PRODUCTS: dict[requests.Product, type[ForecastOptions | LifetimeOptions | PathsOptions]] = {
+    "forecasts": ForecastOptions,
+    "lifetimes": LifetimeOptions,
+    "paths": PathsOptions,
+}
+
+
+class JobOptions(ForecastOptions, LifetimeOptions, PathsOptions):
+    """Options of `POST /v1/jobs`: those of the product, and how to treat broken rows.
+
+    They are query parameters if the body is a table.
+    """
+
+    product: requests.Product = Field("forecasts", description="What to compute")
+    on_error: requests.OnError = Field(
+        "fail", description="Whether rows that break a rule end the job, or are dropped and counted"
+    )
+
+    def to_request(self) -> requests.Request:  # type: ignore[override]
+        """The typed request. Raises UsageError for an option of another product."""
+        product = _PRODUCTS[self.product]
+        stated = self.model_fields_set & JobOptions.model_fields.keys() - {"product", "on_error"}
+        if foreign := sorted(stated - product.model_fields.keys()):
+            problems = [
+                Problem("product", f"Not an option of {self.product}", "Leave it out", name)
+                for name in foreign
+            ]
+            raise UsageError("Some options belong to another product", problems)
+        return product.model_construct(
+            **{name: getattr(self, name) for name in stated}
+        ).to_request()
+
+
 # Validation stops at the first wrong person, so that a request with millions of wrong values does
 # not produce as many errors.
 Persons = Annotated[list[Person], FailFast(), Field(min_length=1)]
@@ -289,6 +341,17 @@ class LifetimeBody(LifetimeOptions):
         title="LifetimeRequest",
         extra="forbid",
         json_schema_extra={"example": {"persons": example_persons(), "rate": 0.02, "to_age": 64}},
+    )
+    persons: Persons
+
+
+class JobBody(JobOptions):
+    """Persons with their histories, and what to compute."""
+
+    model_config = ConfigDict(
+        title="JobRequest",
+        extra="forbid",
+        json_schema_extra={"example": {"persons": example_persons(), "product": "forecasts"}},
     )
     persons: Persons
 

@@ -10,11 +10,41 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from saga.requests import CalibrationMethod
+from saga.requests import CalibrationMethod, Product
 
 Money = Annotated[
     float | None, Field(description="Real, in prices of the price year; null if not available")
 ]
+
+
+class JobLinks(BaseModel):
+    """Addresses of a job; those of a result are there once it has succeeded."""
+
+    self: str
+    events: str
+    result: str | None
+    files: list[str] = Field(description="The files that `saga score` writes")
+
+
+class JobResponse(BaseModel):
+    """A job and where it stands.
+
+    `totals` of a job that succeeded are those of `saga score`; `problem` of a failed one is a
+    problem document. Times are in UTC.
+    """
+
+    id: str
+    state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
+    product: Product
+    created: str
+    started: str | None
+    finished: str | None
+    expires: str | None = Field(description="When the job and its result are deleted")
+    persons: int | None = Field(description="Number of persons; null until they are counted")
+    persons_done: int
+    totals: dict[str, Any] | None
+    problem: dict[str, Any] | None
+    links: JobLinks
 
 
 class AdaptiveVersion(BaseModel):

@@ -37,6 +37,7 @@ def serve(settings: Settings) -> None:
             ledger cannot be used.
         BundleError: The bundle cannot be used.
         LedgerError: The ledger's database cannot be reached.
+        QueueError: The database of the jobs cannot be used.
     """
 
     def announce(forecaster: Forecaster) -> None:
@@ -53,6 +54,8 @@ def serve(settings: Settings) -> None:
         Bundle.load(settings.bundle)
         if settings.database is not None:
             open_ledger(settings.database.get_secret_value(), settings.database_key).close()
+        if settings.jobs is not None:
+            check_queue(settings.job_queue_url)
         name = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"http://{name}:{listener.getsockname()[1]}"
         bridge_logs(app.state.service.log)
@@ -128,6 +131,13 @@ def _allowed_connections(n_connections: int) -> int:
         soft = files if hard == resource.RLIM_INFINITY else min(files, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return max(8, min(n_connections, soft - _OTHER_FILES))
+
+
+def check_queue(url: str) -> None:
+    """Raise QueueError if the database of the jobs cannot be used."""
+    from api.jobs.job_queue import JobQueue  # of an optional library
+
+    JobQueue(url).close()
 
 
 def open_socket(host: str, port: int) -> socket.socket:

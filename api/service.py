@@ -7,17 +7,19 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from threading import Lock
-from typing import Annotated, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar
 
 import anyio.to_thread
 from anyio import CapacityLimiter
 from fastapi import Depends, Request
+from structlog.typing import FilteringBoundLogger
 
 from api.answers import ANSWER_HEADERS
 from api.budget import BodyMemory
 from api.codecs import parse_json
 from api.compute_queue import ComputeQueue, Ticket
 from api.example import example_persons
+from api.jobs import require_libraries
 from api.ledger_access import LedgerAccess
 from api.logs import error_location, make_logger
 from api.panel_batches import Batcher, SentFrame, read_panels
@@ -35,6 +37,9 @@ from calibration.diagnostics.report import render
 from saga.errors import Problem, SagaError
 from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest
+
+if TYPE_CHECKING:
+    from api.jobs.job_service import JobService
 
 ContentT = TypeVar("ContentT")
 _MAX_PARSES = 2  # decoding holds the interpreter, and /livez must answer meanwhile
@@ -67,6 +72,7 @@ class Service:
         self.metrics.waiting.set_function(lambda: self.queue.waiting)
         self.ledger_access: LedgerAccess | None = None
         self.is_draining = False
+        self.jobs = None if settings.jobs is None else _open_jobs(settings, self.log)
         self._forecaster: Forecaster | None = None
         self._startup_error: SagaError | None = None
         self._report_lock, self._report_key, self._report = Lock(), ("", ""), ""
@@ -123,11 +129,15 @@ class Service:
         Raises what the `forecaster` raises, and ProblemError 429 if the quota of the key is used
         up.
         """
-        if caller != OPERATOR:
-            request.scope[ANSWER_HEADERS] = self._quotas.take(caller.holder)
+        self.take_quota(request, caller)
         _ = self.forecaster
         async with self.queue.admit(caller.holder) as ticket:
             yield ticket
+
+    def take_quota(self, request: Request, caller: Caller) -> None:
+        """Count a call of a key; raises ProblemError 429 if its quota is used up."""
+        if caller != OPERATOR:
+            request.scope[ANSWER_HEADERS] = self._quotas.take(caller.holder)
 
     async def parse(
         self, request: Request, ticket: Ticket, decode: Callable[[bytes], ContentT]
@@ -177,6 +187,14 @@ class Service:
                 headers={"Retry-After": "5"},
             )
         return self._forecaster
+
+
+def _open_jobs(settings: Settings, log: FilteringBoundLogger) -> JobService:
+    """The jobs of the service. Raises UsageError without the libraries for them."""
+    require_libraries()
+    from api.jobs.job_service import JobService
+
+    return JobService(settings, log)
 
 
 def example_scale(forecaster: Forecaster) -> float:

@@ -85,6 +85,38 @@ class Settings(BaseSettings):
         float, Field(gt=0, description="Longest wait to be computed before 503")
     ] = 30.0
 
+    jobs: Annotated[
+        Path | None, Field(description="Folder of jobs: their persons and results; none: no jobs")
+    ] = None
+    jobs_database: Annotated[
+        SecretStr | None,
+        Field(
+            description="Database of the job queue: sqlite:///FILE or postgresql://...; default: "
+            "a SQLite file in the folder of jobs"
+        ),
+    ] = None
+    job_workers: Annotated[
+        int,
+        Field(ge=0, description="Jobs computed at a time by this service; 0: only by `saga work`"),
+    ] = 1
+    job_processes: Annotated[int, Field(ge=1, description="Processes that compute one job")] = 1
+    job_hours: Annotated[
+        float, Field(gt=0, description="Hours for which the result of a job is available")
+    ] = 72.0
+    max_jobs: Annotated[
+        int, Field(ge=1, description="Most jobs of one holder that wait or run; more get 429")
+    ] = 100
+    max_job_bytes: Annotated[int, Field(ge=1, description="Largest table of a job")] = 2 * 2**30
+
+    @property
+    def job_queue_url(self) -> str:
+        """URL of the database of the job queue."""
+        if self.jobs_database is not None:
+            return self.jobs_database.get_secret_value()
+        if self.jobs is None:
+            raise ValueError("no folder of jobs")
+        return f"sqlite:///{self.jobs.absolute() / 'queue.sqlite'}"
+
     @classmethod
     def of(cls, **values: object) -> Self:
         """These values; those that are None or left out come from the environment or defaults.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow.parquet as pq
 
 from saga.errors import UsageError
 from saga.files.atomic import LOCK, commit, commit_json, digest_file, read_json, sweep
+from saga.files.tables import KEY, read_provenance
 from saga.forecast_warnings import add_counts
 
 MANIFEST, RUN, REJECTED = "_MANIFEST.json", "_run.json", "_rejected.csv"
@@ -149,3 +152,27 @@ def finish_folder(
     ]
     commit_json(out / MANIFEST, {"run": description, "totals": report.totals, "parts": parts})
     shutil.rmtree(out / STAGED, ignore_errors=True)
+
+
+def merge_parts(out: Path, target: Path) -> None:
+    """Write the rows of all parts of a complete run to one Parquet file, with bounded memory.
+
+    The provenance is that of the parts, with the warnings of all parts together.
+    """
+    manifest = read_json(out / MANIFEST)
+    if manifest is None or not manifest["parts"]:
+        raise ValueError("the run is not complete, or has no row")
+    parts = [out / part["file"] for part in manifest["parts"]]
+    provenance = {**read_provenance(parts[0]), "warnings": manifest["totals"]["warnings"]}
+    text = json.dumps(provenance, sort_keys=True, ensure_ascii=False)
+    schema = pq.read_schema(parts[0]).with_metadata({KEY: text})
+
+    def write(path: Path) -> None:
+        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+            for part in parts:
+                file = pq.ParquetFile(part)
+                for group in range(file.num_row_groups):
+                    rows = file.read_row_group(group)
+                    writer.write_table(rows.replace_schema_metadata(schema.metadata))
+
+    commit(target, write)

@@ -27,6 +27,7 @@ from saga.cli.score_command import score
 from saga.cli.serve_command import serve
 from saga.cli.states_command import circumstances
 from saga.cli.train_command import train
+from saga.cli.work_command import work
 
 
 class _Guarded(TyperGroup):
@@ -77,6 +78,7 @@ for command in (
     lifetime,
     score,
     serve,
+    work,
     report,
     explain,
 ):

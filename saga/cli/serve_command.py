@@ -28,6 +28,12 @@ def serve(
             envvar="SAGA_KEYS", help="File of hashed bearer keys, made by `saga keys create`."
         ),
     ] = None,
+    jobs: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="SAGA_JOBS", help="Folder of jobs (/v1/jobs): their persons and results."
+        ),
+    ] = None,
     rollout: options.Rollout = None,
     precision: options.Precision = None,
     threads: Annotated[
@@ -46,6 +52,7 @@ def serve(
         host=host,
         port=port,
         keys=keys,
+        jobs=jobs,
         threads=threads,
         rollout=rollout,
         precision=precision,

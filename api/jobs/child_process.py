@@ -1,0 +1,68 @@
+"""Child processes that receive their settings from the service and end with it.
+
+The parent writes the settings to the child's standard input and keeps it open. A parent that is
+killed closes it, too, and the child then exits. Settings can contain a password, so they are not
+arguments, which other users of the machine can read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import threading
+from asyncio.subprocess import PIPE, Process
+
+from pydantic import SecretStr
+
+from api.settings import Settings
+
+
+async def start_child(module: str, settings: Settings, *arguments: str) -> Process:
+    """Start `python -m module` with the settings of this process."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        module,
+        *arguments,
+        stdin=PIPE,
+        start_new_session=True,  # Ctrl-C in a terminal is for the parent
+    )
+    if process.stdin is None:
+        raise RuntimeError("the process has no standard input")
+    process.stdin.write(_to_line(settings))
+    return process
+
+
+async def end_child(process: Process, *, seconds: float) -> None:
+    """Ask a child to end by closing its input; kill it after `seconds`."""
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        await asyncio.wait_for(process.wait(), seconds)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+def receive_settings() -> Settings:
+    """In the child: the settings of the parent; from now on this process ends with the parent."""
+    settings = Settings(**json.loads(sys.stdin.buffer.readline()))
+    threading.Thread(target=_exit_at_end_of_input, daemon=True).start()
+    return settings
+
+
+def _to_line(settings: Settings) -> bytes:
+    values = {
+        name: value.get_secret_value() if isinstance(value, SecretStr) else value
+        for name, value in settings
+    }
+    return json.dumps(values, default=str).encode() + b"\n"
+
+
+def _exit_at_end_of_input() -> None:
+    # Not `sys.stdin.read`, which holds a lock that the end of the interpreter needs.
+    while os.read(0, 4096):
+        pass
+    os._exit(0)

@@ -1,0 +1,181 @@
+"""The folders of jobs: the order, the persons, the progress and the result of each, as files.
+
+The database of the queue has only the name of a folder and the holder of the key, never data.
+A folder appears under its name in one step, when its body is complete.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from saga.batch.run_folder import MANIFEST, REJECTED
+from saga.files.atomic import commit_json, digest_json, read_json, sync_folder
+
+JOB_ID = r"^[0-9a-f]{32}$"
+RESULT = "result.parquet"
+
+
+@dataclass(frozen=True)
+class JobOrder:
+    """What a job computes, and for whom.
+
+    Args:
+        id: Identifier of the job and name of its folder.
+        run: Identifier in the queue, never used twice.
+        holder: Holder of the key that sent the job; nobody else can see it.
+        created: Time of arrival, ISO 8601 in UTC.
+        digest: sha256 of the options and the body.
+        persons_file: Name of the file with the persons.
+        options: The options as they were sent (`api.request_models.JobOptions`).
+    """
+
+    id: str
+    run: str
+    holder: str
+    created: str
+    digest: str
+    persons_file: str
+    options: Mapping[str, Any]
+
+
+class Progress(NamedTuple):
+    """Persons done and persons in all."""
+
+    done: int
+    persons: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The totals of a finished job, or the problem document of a failed one."""
+
+    totals: Mapping[str, Any] | None
+    problem: Mapping[str, Any] | None
+
+
+class JobFolder:
+    """The files of one job."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.out, self.result = path, path / "out", path / RESULT
+        self._order, self._progress = path / "order.json", path / "progress.json"
+        self._outcome = path / "outcome.json"
+
+    def order(self) -> JobOrder | None:
+        """The order; None if the folder is gone."""
+        content = read_json(self._order)
+        return None if content is None else JobOrder(**content)
+
+    def write_order(self, order: JobOrder) -> None:
+        """Store the order."""
+        commit_json(self._order, asdict(order))
+
+    def progress(self) -> Progress | None:
+        """How far the job is; None before its persons are counted."""
+        content = read_json(self._progress)
+        return None if content is None else Progress(**content)
+
+    def write_progress(self, done: int, persons: int) -> None:
+        """Store how far the job is."""
+        commit_json(self._progress, Progress(done, persons)._asdict())
+
+    def outcome(self) -> Outcome | None:
+        """The outcome; None before the end."""
+        content = read_json(self._outcome)
+        return None if content is None else Outcome(**content)
+
+    def write_outcome(self, outcome: Outcome) -> None:
+        """Store the outcome."""
+        commit_json(self._outcome, asdict(outcome))
+
+    def result_files(self) -> dict[str, Path]:
+        """The files of the scoring run that a client may read, by name."""
+        manifest = read_json(self.out / MANIFEST)
+        if manifest is None:
+            return {}
+        names = [MANIFEST, REJECTED, *(part["file"] for part in manifest["parts"])]
+        return {name: self.out / name for name in names}
+
+    def changed(self) -> float:
+        """Time of the last change, Unix seconds; now if the folder is gone."""
+        try:
+            return self.path.stat().st_mtime
+        except FileNotFoundError:
+            return time.time()
+
+    def discard_persons(self) -> None:
+        """Delete the persons of a job that has ended."""
+        for file in self.path.glob("persons.*"):
+            file.unlink(missing_ok=True)
+
+    def discard_data(self) -> None:
+        """Delete the persons and whatever was computed."""
+        self.discard_persons()
+        self.result.unlink(missing_ok=True)
+        shutil.rmtree(self.out, ignore_errors=True)
+
+
+class JobFolders:
+    """All jobs of a service, in the folder `root`, which several processes may share."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+        self.workers = self.root / "workers"
+        self._jobs, self._unfinished = self.root / "jobs", self.root / "unfinished"
+
+    def create(self) -> None:
+        """Make the folders, readable by the service's user alone."""
+        for folder in (self.root, self.workers, self._jobs, self._unfinished):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def folder(self, job_id: str) -> JobFolder:
+        """The folder of a job, which may not exist."""
+        if not re.match(JOB_ID, job_id):
+            raise ValueError("not the identifier of a job")
+        return JobFolder(self._jobs / job_id)
+
+    def __iter__(self) -> Iterator[JobFolder]:
+        return (JobFolder(path) for path in sorted(self._jobs.iterdir()))
+
+    def new_upload(self) -> JobFolder:
+        """An empty folder for a body that arrives; a sweep removes it if it stays."""
+        path = self._unfinished / uuid.uuid4().hex
+        path.mkdir(mode=0o700)
+        return JobFolder(path)
+
+    def uploads(self) -> list[Path]:
+        """The folders of bodies that arrive, and those that a killed process left."""
+        return sorted(self._unfinished.iterdir())
+
+    def place(self, upload: JobFolder, order: JobOrder) -> bool:
+        """Give a complete upload its name; False if there is a job of this name."""
+        upload.write_order(order)
+        try:
+            upload.path.rename(self._jobs / order.id)
+        except OSError:
+            if not (self._jobs / order.id).exists():
+                raise
+            return False
+        sync_folder(self._jobs)
+        return True
+
+    def remove(self, folder: JobFolder) -> None:
+        """Delete a job; it disappears in one step."""
+        trash = self._unfinished / uuid.uuid4().hex
+        try:
+            folder.path.rename(trash)
+        except FileNotFoundError:
+            return
+        shutil.rmtree(trash, ignore_errors=True)
+
+
+def job_id(holder: str, key: str | None) -> str:
+    """The identifier of a job: the same for the same holder and Idempotency-Key, else new."""
+    return uuid.uuid4().hex if key is None else digest_json([holder, key])[:32]

@@ -1,0 +1,142 @@
+"""The process of one job: `python -m api.jobs.job_process FOLDER`.
+
+It runs the batch engine on the folder of the job. It may be killed at any moment: the next process
+continues, and the result has the same bytes. Exit codes: 0 the job has an outcome, 3 it should be
+started again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from api.jobs.child_process import receive_settings
+from api.jobs.job_folders import JobFolder, JobOrder, Outcome
+from api.logs import error_location, make_logger
+from api.problems import error_document, internal_document
+from api.request_models import JobOptions
+from api.settings import Settings
+from calibration.adaptive.issuance import AdaptiveRecipe
+from saga.batch.engine import BatchInterruptedError, BatchRecipe, score
+from saga.batch.partitions import Source
+from saga.batch.products import Recipe
+from saga.batch.run_folder import RUN, merge_parts
+from saga.bundle import Bundle
+from saga.errors import SagaError, UsageError
+from saga.files.atomic import commit_json, read_json, sole_writer
+
+AGAIN = 3
+_NICENESS = 10  # calls that wait for an answer go first
+_PREDECESSOR_SECONDS = 60.0
+
+
+def run_job(folder: JobFolder, settings: Settings) -> int:
+    """Compute a job and write its outcome; returns the exit code."""
+    order = folder.order()
+    if order is None or folder.outcome() is not None:
+        return 0
+    log = make_logger(sys.stderr).bind(job=order.id, holder=order.holder)
+    try:
+        folder.write_outcome(Outcome(_compute(folder, order, settings), None))
+        log.info("job_computed")
+    except BatchInterruptedError:
+        log.warning("job_interrupted")
+        return AGAIN
+    except SagaError as error:
+        folder.write_outcome(Outcome(None, _without_path(error_document(error), folder)))
+        log.info("job_refused", title=error.title)
+    except Exception as error:
+        folder.write_outcome(Outcome(None, internal_document()))
+        log.error("job_failed", **error_location(error))
+    return 0
+
+
+def _compute(folder: JobFolder, order: JobOrder, settings: Settings) -> Mapping[str, Any]:
+    options = JobOptions.model_validate(order.options)
+    source = _source(folder, order, options, settings.bundle)
+    recipe = _recipe(folder, options, settings)
+    earlier = read_json(folder.out / RUN)
+    if earlier is not None and earlier["recipe"] != json.loads(json.dumps(recipe.describe())):
+        # The service got another bundle or version meanwhile; a result is of one of them.
+        shutil.rmtree(folder.out)
+    report = score(
+        source, folder.out, recipe, workers=settings.job_processes, progress=folder.write_progress
+    )
+    if report.rows:
+        merge_parts(folder.out, folder.result)
+    return report.totals
+
+
+def _source(folder: JobFolder, order: JobOrder, options: JobOptions, bundle: Path) -> Source:
+    """The persons, read as `api.request_panel` reads those of a call."""
+    path, mapping = folder.path / order.persons_file, folder.path / "mapping.yaml"
+    prices = options.prices if isinstance(options.prices, int) else None
+    transforms = Bundle.load(bundle).transforms
+    if transforms["currency"] == "SEK":
+        return Source(path, None, prices, options.on_error)
+    money = {"currency": transforms["currency"], "floor": transforms["floor"], "macro": None}
+    commit_json(mapping, money)  # JSON is YAML
+    return Source(path, mapping, transforms["price_year"], options.on_error)
+
+
+def _recipe(folder: JobFolder, options: JobOptions, settings: Settings) -> BatchRecipe:
+    recipe = Recipe(
+        settings.bundle,
+        options.to_request(),
+        options.draws(),
+        settings.rollout,
+        settings.precision,
+    )
+    if settings.database is None or options.product != "forecasts":
+        return recipe
+    return AdaptiveRecipe.of(
+        recipe,
+        folder.out,
+        url=settings.database.get_secret_value(),
+        key=settings.database_key,
+        record=options.record,
+    )
+
+
+def _without_path(document: Mapping[str, Any], folder: JobFolder) -> Mapping[str, Any]:
+    """The document without the paths of this machine."""
+    content: Mapping[str, Any] = json.loads(
+        json.dumps(document).replace(json.dumps(str(folder.path))[1:-1] + os.sep, "")
+    )
+    return content
+
+
+def main() -> None:
+    """Compute the job of the folder that the command line names."""
+    settings = receive_settings()
+    folder = JobFolder(Path(sys.argv[1]))
+    if hasattr(os, "nice"):
+        os.nice(_NICENESS)
+    with ExitStack() as stack:
+        _become_sole_writer(stack, folder.path)
+        code = run_job(folder, settings)
+    sys.exit(code)
+
+
+def _become_sole_writer(stack: ExitStack, path: Path) -> None:
+    """Wait until a process that computed this job before has ended."""
+    deadline = time.monotonic() + _PREDECESSOR_SECONDS
+    while True:
+        try:
+            stack.enter_context(sole_writer(path))
+            return
+        except UsageError:
+            if time.monotonic() > deadline:
+                sys.exit(AGAIN)
+            time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,256 @@
+"""Jobs of one service: accept, follow, cancel, and keep workers running."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import json
+import shutil
+import uuid
+from asyncio.subprocess import Process
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+from structlog.typing import FilteringBoundLogger
+
+from api.jobs.child_process import end_child, start_child
+from api.jobs.job_folders import JobFolder, JobFolders, JobOrder, job_id
+from api.jobs.job_queue import UNAVAILABLE, JobQueue
+from api.jobs.job_view import Job, JobStatus
+from api.problems import ProblemError, QueueError, client_gone
+from api.request_models import JobOptions
+from api.settings import Settings
+from saga.errors import Problem, UsageError
+
+_UPLOADS = 8  # bodies that arrive at a time
+_FREE_SPACE = 3  # a job needs this multiple of its body on disk
+_WORKER_SECONDS = 5.0
+Result = TypeVar("Result")
+
+
+class JobService:
+    """The jobs of a service; several services may share the folder and the queue."""
+
+    def __init__(self, settings: Settings, log: FilteringBoundLogger) -> None:
+        if settings.jobs is None:
+            raise ValueError("no folder of jobs")
+        self._settings, self._log = settings, log
+        self.folders = JobFolders(settings.jobs)
+        try:
+            self.folders.create()
+        except OSError as error:
+            fix = "Give a folder that the service can write to"
+            problem = Problem("jobs", f"The system reports: {error.strerror}", fix, "jobs")
+            raise UsageError("The folder of jobs cannot be used", [problem]) from None
+        self._queue: JobQueue | None = None
+        self._threads = anyio.CapacityLimiter(4)  # connections of the queue
+        self._uploading = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Connect to the queue in the background, and then start the workers."""
+        self._tasks = [asyncio.create_task(self._connect())]
+
+    async def _connect(self) -> None:
+        while self._queue is None:
+            try:
+                self._queue = await anyio.to_thread.run_sync(JobQueue, self._settings.job_queue_url)
+            except QueueError as error:
+                self._log.error("job_queue_unavailable", wrong=error.args[0])
+                await asyncio.sleep(_WORKER_SECONDS)
+        count = self._settings.job_workers
+        self._tasks += [asyncio.create_task(self._keep_worker()) for _ in range(count)]
+
+    async def stop(self) -> None:
+        """End the workers; their jobs continue with the next start."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._queue is not None:
+            await anyio.to_thread.run_sync(self._queue.close)
+
+    async def _keep_worker(self) -> None:
+        """Run a worker, and start it again when it ends."""
+        while True:
+            process: Process | None = None
+            try:
+                process = await start_child("api.jobs.job_worker", self._settings)
+                code = await process.wait()
+            except asyncio.CancelledError:
+                if process is not None:
+                    await end_child(process, seconds=_WORKER_SECONDS)
+                raise
+            self._log.warning("job_worker_ended", code=code)
+            await asyncio.sleep(1.0)
+
+    async def _ask(self, question: Callable[[JobQueue], Result]) -> Result:
+        """Ask the queue in a thread. Raises QueueError if its database does not answer."""
+        queue = self._queue
+        if queue is None:
+            raise QueueError("The job queue is not connected yet. Try again in a few seconds.")
+        try:
+            return await anyio.to_thread.run_sync(question, queue, limiter=self._threads)
+        except UNAVAILABLE as error:
+            self._log.error("job_queue_unavailable", error=type(error).__name__)
+            message = "The database of the jobs does not answer. Try again in a minute."
+            raise QueueError(message) from None
+
+    def new_upload(self, suffix: str) -> Upload:
+        """A file for persons that arrive."""
+        return Upload(self.folders.new_upload(), f"persons{suffix}")
+
+    async def receive(self, request: Request, suffix: str) -> Upload:
+        """Stream the body of a call to disk.
+
+        Raises:
+            ProblemError: Status 413 if the body is too large, 408 if it stops arriving, 503 if many
+                bodies arrive, 507 if the disk is full, 499 if the client leaves.
+        """
+        if self._uploading >= _UPLOADS:
+            problem = Problem("uploads", f"{_UPLOADS} tables are arriving", "Try again soon")
+            headers = {"Connection": "close", "Retry-After": "5"}
+            raise ProblemError(503, "busy", "The service is busy", [problem], headers=headers)
+        self._check_size(int(request.headers.get("content-length") or 0))
+        self._uploading += 1
+        upload = self.new_upload(suffix)
+        try:
+            await self._write_body(request, upload)
+            return upload
+        except BaseException as error:
+            upload.discard()
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                raise _no_space() from None
+            if isinstance(error, ClientDisconnect):
+                raise client_gone() from None
+            raise
+        finally:
+            self._uploading -= 1
+
+    async def _write_body(self, request: Request, upload: Upload) -> None:
+        n_bytes, chunks = 0, request.stream().__aiter__()
+        async with await anyio.open_file(upload.path, "wb") as file:
+            while True:
+                try:
+                    async with asyncio.timeout(self._settings.body_seconds):
+                        chunk = await anext(chunks, None)
+                except TimeoutError:
+                    fix = "Send it again"
+                    problem = Problem("body-seconds", "The table stopped arriving", fix)
+                    title = "The request body did not arrive in time"
+                    headers = {"Connection": "close"}
+                    raise ProblemError(
+                        408, "body-slow", title, [problem], headers=headers
+                    ) from None
+                if chunk is None:
+                    return
+                n_bytes += len(chunk)
+                self._check_size(n_bytes)
+                upload.digest.update(chunk)
+                await file.write(chunk)
+
+    def _check_size(self, n_bytes: int) -> None:
+        limit = self._settings.max_job_bytes
+        if n_bytes > limit:
+            fix = "Send Parquet, or divide the persons into several jobs"
+            problem = Problem("max-job-bytes", f"A table may have {limit} bytes", fix)
+            headers = {"Connection": "close"}
+            raise ProblemError(
+                413, "body-size", "The request body is too large", [problem], headers=headers
+            )
+        if _FREE_SPACE * n_bytes > shutil.disk_usage(self.folders.root).free:
+            raise _no_space()
+
+    async def submit(
+        self, upload: Upload, options: JobOptions, holder: str, key: str | None
+    ) -> tuple[Job, bool]:
+        """Place a complete upload in the queue; returns the job and whether it is new.
+
+        Raises:
+            ProblemError: Status 422 if the Idempotency-Key belongs to another request, 429 if the
+                holder has too many jobs.
+        """
+        stated = options.model_dump(mode="json", exclude_unset=True, exclude={"persons"})
+        upload.digest.update(json.dumps(stated, sort_keys=True).encode())
+        order = JobOrder(
+            id=job_id(holder, key),
+            run=uuid.uuid4().hex,
+            holder=holder,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            digest=upload.digest.hexdigest(),
+            persons_file=upload.path.name,
+            options=stated,
+        )
+        earlier = self.folders.folder(order.id).order()
+        if earlier is None:
+            await self._check_count(holder)
+            if await anyio.to_thread.run_sync(self.folders.place, upload.folder, order):
+                return await self._enqueue(order), True
+            earlier = self.folders.folder(order.id).order()  # placed by a call at the same time
+        upload.discard()
+        if earlier is None or earlier.digest != order.digest:
+            message = "Another request had this Idempotency-Key"
+            problem = Problem("idempotency-key", message, "Take a new key for a new request")
+            raise ProblemError(422, "idempotency-key", "The key was used before", [problem])
+        return await self._enqueue(earlier), False
+
+    async def _enqueue(self, order: JobOrder) -> Job:
+        def submit(queue: JobQueue) -> JobStatus:
+            queue.submit(order)
+            return queue.status(order)
+
+        return Job(self.folders.folder(order.id), order, await self._ask(submit))
+
+    async def _check_count(self, holder: str) -> None:
+        limit = self._settings.max_jobs
+        if await self._ask(lambda queue: queue.count_unfinished(holder)) >= limit:
+            fix = "Wait until some have ended, or cancel some with DELETE"
+            problem = Problem("max-jobs", f"{limit} of your jobs wait or run", fix)
+            headers = {"Retry-After": "60"}
+            raise ProblemError(429, "max-jobs", "Too many jobs", [problem], headers=headers)
+
+    async def find(self, identifier: str, holder: str) -> Job:
+        """A job of this holder. Raises ProblemError 404 if there is none."""
+        folder = self.folders.folder(identifier)
+        order = folder.order()
+        if order is None or order.holder != holder:
+            fix = "POST /v1/jobs answers with the address of a job; results expire"
+            problem = Problem("job", "You have no job of this name", fix)
+            raise ProblemError(404, "no-job", "There is no such job", [problem])
+        return Job(folder, order, await self._ask(lambda queue: queue.status(order)))
+
+    async def cancel_or_remove(self, job: Job) -> None:
+        """Cancel a job that waits or runs; remove one that has ended, with its result."""
+        order, folder = job.order, job.folder
+        if job.status.state == "running":
+            await self._ask(lambda queue: queue.cancel(order))  # its worker deletes the data
+        elif job.status.state == "queued":
+            await self._ask(lambda queue: queue.cancel(order))
+            await anyio.to_thread.run_sync(folder.discard_data)
+        else:
+            await anyio.to_thread.run_sync(self.folders.remove, folder)
+            await self._ask(lambda queue: queue.forget(order))
+
+
+class Upload:
+    """A body on its way to disk; `digest` is the sha256 of what has arrived."""
+
+    def __init__(self, folder: JobFolder, name: str) -> None:
+        self.folder, self.path = folder, folder.path / name
+        self.digest = hashlib.sha256()
+
+    def discard(self) -> None:
+        """Delete what has arrived."""
+        shutil.rmtree(self.folder.path, ignore_errors=True)
+
+
+def _no_space() -> ProblemError:
+    problem = Problem("disk", "There is no space for the table", "Ask the operator for space")
+    headers = {"Connection": "close"}
+    title = "The service has no space for this job"
+    return ProblemError(507, "no-space", title, [problem], headers=headers)

@@ -1,0 +1,228 @@
+"""The worker of the job queue: takes jobs in turn and starts a process for each.
+
+Several workers may share the queue and the folder. A worker that is killed loses its lock; another
+one notices within seconds and returns its jobs to the queue. DBOS lets only one worker take a job,
+and only one process can write to the folder of a job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import signal
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dbos import DBOS
+from structlog.typing import FilteringBoundLogger
+
+from api.jobs.child_process import receive_settings, start_child
+from api.jobs.job_folders import JobFolder, JobFolders
+from api.jobs.job_process import AGAIN
+from api.jobs.job_queue import APPLICATION, QUEUE, SERIALIZER, WORKFLOW, job_status
+from api.logs import error_location, make_logger
+from api.settings import Settings
+
+_VERSION = "1"  # of the workflow, which has one step; a queue outlives versions of SAGA
+_LOOK_SECONDS, _SWEEP_SECONDS = 2.0, 30.0
+_UPLOAD_SECONDS = 24 * 3600  # an older upload belongs to a process that was killed
+
+
+class ProcessEndedError(Exception):
+    """The process of a job ended without an outcome, for example for lack of memory."""
+
+
+class JobFailedError(Exception):
+    """The job has no result; the outcome in its folder says why."""
+
+
+class _Assignment:
+    """What the workflow needs in this process; set before the queue starts."""
+
+    settings: Settings
+    folders: JobFolders
+
+
+@DBOS.workflow(name=WORKFLOW)
+async def compute_job(job_id: str) -> None:
+    """One job, from the persons to the result."""
+    await run_process(job_id)
+    folder = _Assignment.folders.folder(job_id)
+    outcome = folder.outcome()
+    folder.discard_persons()
+    if outcome is None or outcome.problem is not None:
+        folder.discard_data()
+        raise JobFailedError(job_id)
+
+
+@DBOS.step(
+    name="run_process",
+    preemptible=True,  # a cancelled job is interrupted
+    retries_allowed=True,
+    max_attempts=3,
+    interval_seconds=2.0,
+    should_retry=lambda error: isinstance(error, ProcessEndedError),
+)
+async def run_process(job_id: str) -> None:
+    """Run the process of a job until it ends; raises ProcessEndedError if it was killed."""
+    folder = _Assignment.folders.folder(job_id)
+    process = await start_child("api.jobs.job_process", _Assignment.settings, str(folder.path))
+    try:
+        code = await process.wait()
+    except asyncio.CancelledError:
+        process.kill()
+        await process.wait()
+        folder.discard_data()
+        raise
+    if code != 0:
+        raise ProcessEndedError(AGAIN if code == AGAIN else "killed")
+
+
+def work_until_stopped(settings: Settings) -> None:
+    """Compute jobs until the process is ended.
+
+    Args:
+        settings: Settings of the service; `jobs` is the folder of the jobs.
+    """
+    if settings.jobs is None:
+        raise ValueError("no folder of jobs")
+    log = make_logger(sys.stderr)
+    folders = JobFolders(settings.jobs)
+    folders.create()
+    _Assignment.settings, _Assignment.folders = settings, folders
+    name = uuid.uuid4().hex
+    with _hold_lock(folders.workers, name):
+        _launch(settings.job_queue_url, name, log)
+        log.info("job_worker_ready", worker=name)
+        stop = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
+        next_sweep = 0.0
+        while not stop.wait(_LOOK_SECONDS):
+            try:
+                adopt_jobs(folders.workers)
+                if time.monotonic() >= next_sweep:
+                    next_sweep = time.monotonic() + _SWEEP_SECONDS
+                    sweep_jobs(folders, settings.job_hours * 3600)
+            except Exception as error:  # the database may be away for a while
+                log.error("job_queue_unavailable", **error_location(error))
+        log.info("job_worker_stops", worker=name)
+
+
+def _launch(url: str, name: str, log: FilteringBoundLogger) -> None:
+    """Connect to the queue and take jobs from it."""
+    logging.getLogger("dbos").addHandler(_LogHandler(log))
+    DBOS(
+        config={
+            "name": APPLICATION,
+            "system_database_url": url,
+            "serializer": SERIALIZER,
+            "executor_id": name,
+            "application_version": _VERSION,
+            "log_level": "WARNING",
+        }
+    )
+    DBOS.listen_queues([QUEUE])
+    DBOS.launch()
+    # Partitions are holders of keys, which take turns.
+    DBOS.register_queue(
+        QUEUE, worker_concurrency=1, partition_worker_concurrency=1, polling_interval_sec=0.5
+    )
+
+
+class _LogHandler(logging.Handler):
+    """Writes what DBOS logs as lines of the service's log, without texts of exceptions."""
+
+    def __init__(self, log: FilteringBoundLogger) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        error = record.exc_info[1] if record.exc_info else None
+        details = {} if error is None else error_location(error)
+        if details.get("error") in ("DBOSAwaitedWorkflowCancelledError", JobFailedError.__name__):
+            return  # a client has cancelled the job, or its process has logged why it failed
+        self._log.warning("job_queue", module=record.module, line=record.lineno, **details)
+
+
+@contextmanager
+def _hold_lock(workers: Path, name: str) -> Iterator[None]:
+    """Hold the lock of this worker, which others test to know that it lives."""
+    unfinished, path = workers / f".{name}", workers / name
+    with unfinished.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        unfinished.rename(path)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def adopt_jobs(workers: Path) -> None:
+    """Return the jobs of workers that have ended to the queue."""
+    pending = DBOS.list_workflows(
+        name=WORKFLOW, status="PENDING", load_input=False, load_output=False
+    )
+    names = {entry.executor_id for entry in pending if entry.executor_id}
+    if ended := [name for name in names if not _lives(workers / name)]:
+        # A job that another worker has adopted or a client has cancelled meanwhile stays as it is.
+        DBOS._recover_pending_workflows(ended)
+    for path in workers.iterdir():
+        if not path.name.startswith(".") and path.name not in names and not _lives(path):
+            path.unlink(missing_ok=True)
+
+
+def _lives(path: Path) -> bool:
+    """Whether a worker holds this lock."""
+    try:
+        with path.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def sweep_jobs(folders: JobFolders, keep_seconds: float) -> None:
+    """Delete expired jobs, the persons of jobs that ended, and uploads that were cut off."""
+    entries = DBOS.list_workflows(name=WORKFLOW, load_input=False, load_output=False)
+    statuses = {entry.workflow_id: job_status(entry) for entry in entries}
+    now = time.time()
+    for folder in folders:
+        order = folder.order()
+        if order is None:
+            continue
+        status = statuses.pop(order.run, None)
+        if status is None:  # it never reached the queue
+            end: float | None = folder.changed()
+        else:
+            end = status.finished
+            if status.state in ("failed", "cancelled"):
+                folder.discard_data()
+        if end is not None and now > end + keep_seconds:
+            folders.remove(folder)
+            if status is not None:
+                DBOS.delete_workflow(order.run)
+    for run, status in statuses.items():  # their folders are gone
+        if status.finished is not None and now > status.finished + keep_seconds:
+            DBOS.delete_workflow(run)
+    for path in folders.uploads():
+        if now > path.stat().st_mtime + _UPLOAD_SECONDS:
+            folders.remove(JobFolder(path))
+
+
+def main() -> None:
+    """Work with the settings of the service that started this process."""
+    work_until_stopped(receive_settings())
+
+
+if __name__ == "__main__":
+    main()

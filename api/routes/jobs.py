@@ -1,0 +1,251 @@
+"""`/v1/jobs`: products for any number of persons, computed in the background."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Depends, Header, Request, Response
+from fastapi import Path as PathParameter
+from fastapi.responses import FileResponse
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from api.codecs import (
+    ARROW_FILE,
+    ARROW_STREAM,
+    CSV,
+    JSON,
+    PARQUET,
+    encode_json,
+    parse_json,
+    read_query,
+    validate,
+)
+from api.jobs.job_view import Job, describe_job
+from api.negotiation import check_body_type, json_response
+from api.openapi import problem_responses, request_body
+from api.problems import ProblemError, no_jobs_problem, no_ledger_problem
+from api.request_models import JobBody, JobOptions
+from api.request_panel import check_prices
+from api.response_models import JobResponse
+from api.security import Caller, CurrentCaller, check_scope, require_scope
+from api.service import CurrentService, Service
+from saga.errors import Problem
+
+if TYPE_CHECKING:
+    from api.jobs.job_service import JobService, Upload
+
+router = APIRouter(
+    prefix="/v1/jobs", tags=["jobs"], dependencies=[Depends(require_scope("forecast"))]
+)
+
+_SUFFIXES = {PARQUET: ".parquet", ARROW_FILE: ".arrow", ARROW_STREAM: ".arrow", CSV: ".csv"}
+_LOOK_SECONDS = 0.5
+_MAX_PERSONS = 2**31
+_KEY = Header(
+    alias="Idempotency-Key",
+    min_length=1,
+    max_length=255,
+    pattern=r"^[!-~]+$",
+    description="A text of your choice. A request that is sent again with the same key, for "
+    "example after a broken connection, gives the same job.",
+)
+_Identifier = Annotated[str, PathParameter(pattern=r"^[0-9a-f]{32}$", description="Job")]
+
+
+def _jobs_of(service: Service) -> JobService:
+    if service.jobs is None:
+        raise no_jobs_problem()
+    return service.jobs
+
+
+async def _find_job(job_id: _Identifier, service: CurrentService, caller: CurrentCaller) -> Job:
+    return await _jobs_of(service).find(job_id, caller.holder)
+
+
+CurrentJob = Annotated[Job, Depends(_find_job)]
+
+
+@router.post(
+    "",
+    name="post_job",
+    summary="Compute a product for any number of persons",
+    status_code=202,
+    response_model=JobResponse,
+    responses=problem_responses(401, 403, 404, 408, 413, 415, 422, 429, 503, 507),
+    openapi_extra=request_body("JobRequest", CSV),
+)
+async def post_job(
+    request: Request,
+    service: CurrentService,
+    caller: CurrentCaller,
+    idempotency_key: Annotated[str | None, _KEY] = None,
+) -> Response:
+    """Accept a job: 202, and its address in `Location`.
+
+    The body is a table with the columns of a panel (Parquet, Arrow, CSV), and the options are query
+    parameters; or it is JSON with the same persons as in `POST /v1/forecasts`. `product` is
+    `forecasts`, `lifetimes` or `paths`. The rows are those of `saga score`. Persons without a
+    result are counted in `totals`, and do not end the job.
+    """
+    jobs, forecaster = _jobs_of(service), service.forecaster
+    kind, query = check_body_type(request, CSV)
+    if kind == JSON:
+        upload, options = await _receive_persons(request, service, caller, jobs)
+    else:
+        options = validate(JobOptions, read_query(query))
+        _check(options, service, caller)
+        service.take_quota(request, caller)
+        upload = await jobs.receive(request, _SUFFIXES[kind])
+    try:
+        _check(options, service, caller)
+        check_prices(forecaster.transforms, options.prices)
+        job, new = await jobs.submit(upload, options, caller.holder, idempotency_key)
+    except BaseException:
+        upload.discard()
+        raise
+    if new:
+        service.log.info("job_accepted", job=job.order.id)
+    response = json_response(_view(job, service))
+    response.status_code = 202
+    response.headers["Location"] = f"/v1/jobs/{job.order.id}"
+    return response
+
+
+async def _receive_persons(
+    request: Request, service: Service, caller: Caller, jobs: JobService
+) -> tuple[Upload, JobOptions]:
+    """Store the persons of a JSON body as Parquet."""
+
+    def store(body: bytes) -> tuple[Upload, JobOptions]:
+        call = parse_json(body, JobBody, _MAX_PERSONS)
+        upload = jobs.new_upload(".parquet")
+        call.frame.write_parquet(upload.path)
+        upload.digest.update(body)
+        return upload, call.options
+
+    async with service.admit(request, caller) as ticket:
+        return await service.parse(request, ticket, store)
+
+
+def _check(options: JobOptions, service: Service, caller: Caller) -> None:
+    """Refuse a job whose options contradict each other, or which may not be recorded."""
+    options.to_request()
+    if options.record:
+        check_scope(caller, "record")
+        if service.ledger_access is None:
+            raise no_ledger_problem()
+
+
+@router.get(
+    "/{job_id}",
+    name="get_job",
+    summary="Where a job stands",
+    response_model=JobResponse,
+    responses=problem_responses(401, 403, 404, 422, 503),
+)
+async def get_job(job: Annotated[Job, Depends(_find_job)], service: CurrentService) -> Response:
+    """The state of a job, its progress, and at the end the totals or what is wrong."""
+    return json_response(_view(job, service))
+
+
+@router.delete(
+    "/{job_id}",
+    name="delete_job",
+    summary="Cancel a job, or delete one that has ended",
+    status_code=204,
+    responses=problem_responses(401, 403, 404, 422, 503),
+)
+async def delete_job(job: Annotated[Job, Depends(_find_job)], service: CurrentService) -> Response:
+    """Cancel a job that waits or runs; delete one that has ended.
+
+    The persons and whatever was computed are deleted. A cancelled job can be seen until it expires
+    or is deleted, too.
+    """
+    await _jobs_of(service).cancel_or_remove(job)
+    return Response(status_code=204)
+
+
+@router.get(
+    "/{job_id}/events",
+    name="job_events",
+    summary="Progress of a job as server-sent events",
+    response_class=EventSourceResponse,
+    responses=problem_responses(401, 403, 404, 422, 503),
+)
+async def get_events(
+    job_id: _Identifier,
+    job: Annotated[Job, Depends(_find_job)],
+    service: CurrentService,
+    caller: CurrentCaller,
+) -> AsyncIterator[ServerSentEvent]:
+    """An event `progress` with the job whenever it changes, and at the end one event `end`."""
+    jobs, sent = _jobs_of(service), b""
+    while True:
+        view = _view(job, service)
+        content = encode_json(view)
+        ended = view["state"] not in ("queued", "running")
+        if content != sent:
+            sent = content
+            yield ServerSentEvent(raw_data=content.decode(), event="end" if ended else "progress")
+        if ended or service.is_draining:  # a client connects again, to another process
+            return
+        await asyncio.sleep(_LOOK_SECONDS)
+        try:
+            job = await jobs.find(job_id, caller.holder)
+        except ProblemError:  # it was deleted
+            return
+
+
+@router.get(
+    "/{job_id}/result",
+    name="job_result",
+    summary="The result of a job, one Parquet file",
+    response_class=FileResponse,
+    responses=problem_responses(401, 403, 404, 409, 422, 503)
+    | {200: {"content": {PARQUET: {"schema": {"type": "string", "format": "binary"}}}}},
+)
+async def get_result(job: Annotated[Job, Depends(_find_job)]) -> Response:
+    """The rows of all persons, sorted by person; the provenance is in the metadata under `saga`."""
+    return _file(job, job.folder.result, PARQUET)
+
+
+@router.get(
+    "/{job_id}/result/{file}",
+    name="job_result_file",
+    summary="A file of the result as `saga score` writes it",
+    response_class=FileResponse,
+    responses=problem_responses(401, 403, 404, 409, 422, 503),
+)
+async def get_result_file(
+    job: Annotated[Job, Depends(_find_job)],
+    file: Annotated[str, PathParameter(max_length=64, description="A name in `links.files`")],
+) -> Response:
+    """A part (500 persons), `_rejected.csv` (persons without a result) or `_MANIFEST.json`."""
+    path = job.folder.result_files().get(file, job.folder.path / "absent")
+    kinds = {".parquet": PARQUET, ".csv": CSV, ".json": JSON}
+    return _file(job, path, kinds.get(path.suffix, PARQUET))
+
+
+def _file(job: Job, path: Path, kind: str) -> Response:
+    """A file of a job that has succeeded. Raises ProblemError 409 for others, 404 without it."""
+    state = job.status.state
+    if state in ("queued", "running"):
+        problem = Problem("job-state", f"The job is {state}", "Follow its events, or try again")
+        headers = {"Retry-After": "5"}
+        raise ProblemError(409, "no-result", "There is no result yet", [problem], headers=headers)
+    if state != "succeeded":
+        fix = f"GET /v1/jobs/{job.order.id} says why"
+        problem = Problem("job-state", f"The job is {state}", fix)
+        raise ProblemError(409, "no-result", "The job has no result", [problem])
+    if not path.is_file():
+        fix = "`links` of the job lists what there is; `totals` counts persons without a result"
+        problem = Problem("result-file", "The result has no such file", fix)
+        raise ProblemError(404, "no-file", "There is no such file", [problem])
+    return FileResponse(path, media_type=kind, filename=f"{job.order.id}-{path.name}")
+
+
+def _view(job: Job, service: Service) -> dict[str, object]:
+    return dict(describe_job(job, service.settings.job_hours))
