@@ -41,6 +41,11 @@ class ConnectionDoors:
         self.header_seconds, self.write_seconds = header_seconds, write_seconds
         self.idle: dict[GuardedProtocol, None] = {}
 
+    def victim(self) -> GuardedProtocol | None:
+        """The connection to close if there are too many: the oldest that never made a call."""
+        silent = (protocol for protocol in self.idle if protocol.cycle is None)
+        return next(silent, next(iter(self.idle), None))
+
     def protocol(
         self,
         config: Config,
@@ -72,11 +77,11 @@ class GuardedProtocol(H11Protocol):
         """Accept the connection. If there are too many, the oldest one without a call is closed."""
         super().connection_made(transport)
         if len(self.connections) > self._doors.max_connections:
-            oldest = next(iter(self._doors.idle), None)
-            if oldest is None:
+            victim = self._doors.victim()
+            if victim is None:
                 self.refuse(503)
                 return
-            oldest.close_idle()
+            victim.close_idle()
         self._await_headers()
 
     def data_received(self, data: bytes) -> None:

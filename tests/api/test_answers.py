@@ -1,0 +1,168 @@
+"""What all answers share: HEAD, entity tags, compression, security headers; and connections."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import io
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pyarrow
+import pytest
+import uvicorn
+
+from api.answers import accepted_encoding, compress
+from api.app import create_app
+from api.server import open_socket, server_config
+from api.settings import Settings
+
+
+def ask(path: str, method: str = "GET", **headers: str) -> httpx.Response:
+    """Ask a service without a bundle, in this process."""
+
+    async def send() -> httpx.Response:
+        app = create_app(Settings(bundle=Path("none")), log=io.StringIO())
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+            return await client.request(method, path, headers=headers)
+
+    return asyncio.run(send())
+
+
+def test_a_page_has_a_tag_and_is_not_sent_again_to_whom_has_it() -> None:
+    page = ask("/v1/variables")
+    again = ask("/v1/variables", **{"If-None-Match": page.headers["etag"]})
+    assert (page.status_code, again.status_code, again.content) == (200, 304, b"")
+    assert page.headers["cache-control"] == "no-cache"
+    assert ask("/v1/variables", **{"If-None-Match": '"other"'}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/livez", "/v1/variables", "/openapi.json", "/docs"])
+def test_head_has_the_headers_of_get_and_no_body(path: str) -> None:
+    head, page = ask(path, "HEAD"), ask(path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["etag"] == page.headers["etag"]
+
+
+def test_errors_have_no_tag_and_are_not_stored() -> None:
+    answer = ask("/nothing")
+    assert answer.status_code == 404
+    assert "etag" not in answer.headers
+    assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("path", ["/livez", "/docs", "/nothing"])
+def test_every_answer_says_what_a_browser_may_do_with_it(path: str) -> None:
+    headers = ask(path).headers
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+
+
+@pytest.mark.parametrize(
+    ("header", "encoding"),
+    [
+        ("", None),
+        ("identity", None),
+        ("gzip", "gzip"),
+        ("gzip, zstd", "zstd"),
+        ("gzip;q=1, zstd;q=0.5", "gzip"),
+        ("zstd;q=0, *", "gzip"),
+        ("*;q=0", None),
+        ("gzip;q=x", None),
+    ],
+)
+def test_the_encoding_is_the_best_that_the_client_allows(header: str, encoding: str | None) -> None:
+    assert accepted_encoding(header) == encoding
+
+
+def test_compressed_content_is_the_content() -> None:
+    content = json.dumps({"horizons": list(range(10_000))}).encode()
+    assert gzip.decompress(compress(content, "gzip")) == content
+    small = compress(content, "zstd")
+    assert pyarrow.decompress(small, len(content), codec="zstd", asbytes=True) == content
+    assert ask("/v1/variables", **{"Accept-Encoding": "gzip"}).headers["content-encoding"] == "gzip"
+    assert "content-encoding" not in ask("/livez", **{"Accept-Encoding": "gzip"}).headers
+
+
+def test_the_schema_has_bounds_query_parameters_and_operation_names() -> None:
+    schema = ask("/openapi.json").json()
+    text = json.dumps(schema)
+    for keyword in ("ge", "le", "gt", "lt"):  # names in Python, not in JSON Schema
+        assert f'"{keyword}": ' not in text
+    paths = schema["components"]["schemas"]["ForecastRequest"]["properties"]["paths"]
+    assert (paths["minimum"], paths["maximum"]) == (2, 10_000)
+    operation = schema["paths"]["/v1/forecasts"]["post"]
+    assert operation["operationId"] == "forecasts"
+    assert {"horizons", "coverage", "seed"} <= {p["name"] for p in operation["parameters"]}
+    assert "Retry-After" in operation["responses"]["503"]["headers"]
+    assert {"429", "500"} <= set(operation["responses"])
+
+
+@contextmanager
+def listening(**options: float) -> Iterator[int]:
+    """A service without a bundle that listens; its port."""
+    settings = Settings.of(bundle=Path("none"), **options)
+    server = uvicorn.Server(server_config(create_app(settings, log=io.StringIO()), settings))
+    with open_socket("127.0.0.1", 0) as listener:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def read_all(connection: socket.socket) -> bytes:
+    connection.settimeout(30)
+    answer = b""
+    try:
+        while chunk := connection.recv(65_536):
+            answer += chunk
+    except ConnectionResetError:
+        pass
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"), [(b"\x00\x01\r\n\r\n", 400), (b"GET /livez HTTP/1.1\r\nHost: x\r\n", 408)]
+)
+def test_a_request_that_is_none_or_never_ends_gets_a_problem_document(
+    sent: bytes, status: int
+) -> None:
+    with (
+        listening(header_seconds=0.2) as port,
+        socket.create_connection(("127.0.0.1", port)) as client,
+    ):
+        client.sendall(sent)
+        head, _, body = read_all(client).partition(b"\r\n\r\n")
+    assert head.startswith(f"HTTP/1.1 {status} ".encode())
+    assert b"application/problem+json" in head
+    assert json.loads(body)["status"] == status
+
+
+def test_silent_connections_give_way_to_those_that_call() -> None:
+    with listening(max_connections=8) as port:
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(30)]
+        assert httpx.get(f"http://127.0.0.1:{port}/livez").status_code == 200
+        closed = 0
+        for connection in silent:
+            connection.settimeout(0.05)
+            try:
+                closed += connection.recv(1) == b""
+            except ConnectionResetError:
+                closed += 1
+            except TimeoutError:
+                pass
+            connection.close()
+    assert closed >= 22
