@@ -70,6 +70,7 @@ def create_app(
         await loading
         if service.jobs is not None:
             await service.jobs.stop()
+        service.stop()
 
     app = FastAPIOffline(
         redoc_url=None,

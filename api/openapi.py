@@ -11,6 +11,7 @@ from pydantic.json_schema import models_json_schema
 from api.codecs import JSON, LIST_OPTIONS, TABLES
 from api.problems import MEDIA_TYPE, ProblemDocument
 from api.request_models import (
+    CorrectionsBody,
     ForecastBody,
     ForecastOptions,
     JobBody,
@@ -28,6 +29,7 @@ _BODIES: dict[str, type[BaseModel]] = {
     "LifetimeRequest": LifetimeBody,
     "OutcomesRequest": OutcomesBody,
     "JobRequest": JobBody,
+    "CorrectionsRequest": CorrectionsBody,
 }
 
 _OPTIONS: dict[str, type[BaseModel]] = {
@@ -109,6 +111,12 @@ def _query_parameters(options: type[BaseModel]) -> list[dict[str, Any]]:
             }
         )
     return parameters
+
+
+def json_body(component: str) -> dict[str, Any]:
+    """OpenAPI `requestBody`: JSON of a component of `body_components`."""
+    content = {JSON: {"schema": {"$ref": _REF.format(model=component)}}}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 def body_components() -> dict[str, Any]:

@@ -20,6 +20,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from calibration.adaptive.database import LedgerError
+from calibration.adaptive.outcome_entries import ConflictLimitError
 from saga.errors import BudgetError, BundleError, InputError, Problem, SagaError, UsageError
 
 MEDIA_TYPE = "application/problem+json"
@@ -46,6 +47,7 @@ _STATUS: dict[type[SagaError], tuple[int, str]] = {
     BundleError: (503, "bundle"),
     LedgerError: (503, "ledger"),
     QueueError: (503, "job-queue"),
+    ConflictLimitError: (429, "conflict-limit"),
     SetupError: (503, "setup"),
 }
 _INTERNAL = (
@@ -212,7 +214,8 @@ def _status_of(error: SagaError) -> tuple[int, str]:
 def problem_for(error: SagaError) -> JSONResponse:
     """The response for an error that SAGA raised: status and type follow from its class."""
     status, slug = _status_of(error)
-    headers = {"Retry-After": "60"} if status == 503 else {}
+    seconds = "5" if isinstance(error, LedgerError) else "60"
+    headers = {"Retry-After": seconds} if status == 503 else {}
     return problem_response(status, slug, error.title, error.args[0], error.problems, headers)
 
 
@@ -250,7 +253,7 @@ def shape_problems(
     for error in errors:
         location = [part for part in error["loc"] if part not in _UNION_TAGS]
         column = ".".join(part for part in location if isinstance(part, str)) or None
-        for prefix in ("persons.history.", "persons.", "outcomes."):
+        for prefix in ("persons.history.", "persons.", "outcomes.", "corrections."):
             column = column.removeprefix(prefix) if column else column
         key = (error["type"], column or "")
         counts[key] = counts.get(key, 0) + 1
@@ -290,7 +293,7 @@ def _person_and_year(location: Sequence[str | int], body: Any) -> tuple[str | No
     """The person_id and year at a location such as `persons, 3, history, 2, earnings`."""
     person = (
         _at(_at(body, location[0]), location[1])
-        if len(location) > 1 and location[0] in ("persons", "outcomes")
+        if len(location) > 1 and location[0] in ("persons", "outcomes", "corrections")
         else None
     )
     row = (

@@ -24,12 +24,14 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from api.example import example_persons
+from calibration.adaptive.outcome_entries import MAX_AMOUNT, CorrectionReason
 from saga import requests
 from saga.errors import Problem, UsageError
 from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest
 from saga.schema import COLUMNS, MAX_AGE, MAX_CONTEXT_YEARS, MIN_AGE, Column
 
 MAX_OUTCOMES = 100_000  # of one call
+MAX_CORRECTIONS = 5_000
 # A record may have years before age 16 and after age 64; they are dropped when it is read.
 MAX_YEARS = MAX_CONTEXT_YEARS + 50
 _STRICT = ConfigDict(extra="forbid")
@@ -366,6 +368,7 @@ class RealisedYear(BaseModel):
         Real,
         Field(
             ge=0,
+            le=MAX_AMOUNT,
             allow_inf_nan=False,
             description="0 if there were none, also after death; leave out persons who live abroad",
         ),
@@ -391,4 +394,26 @@ class OutcomesBody(OutcomesOptions):
     )
     outcomes: Annotated[
         list[RealisedYear], FailFast(), Field(min_length=1, max_length=MAX_OUTCOMES)
+    ]
+
+
+class CorrectedYear(BaseModel):
+    """A person's corrected earnings in a year whose outcome was sent before."""
+
+    model_config = _STRICT
+    person_id: Code
+    year: Year
+    earnings: Annotated[
+        Real | None,
+        Field(ge=0, le=MAX_AMOUNT, allow_inf_nan=False, description="null withdraws the outcome"),
+    ]
+
+
+class CorrectionsBody(OutcomesOptions):
+    """Corrections of outcomes, each person and year once."""
+
+    model_config = ConfigDict(title="CorrectionsRequest", extra="forbid")
+    reason: CorrectionReason = Field(description="Why; the audit trail of the ledger has it")
+    corrections: Annotated[
+        list[CorrectedYear], FailFast(), Field(min_length=1, max_length=MAX_CORRECTIONS)
     ]

@@ -50,12 +50,14 @@ class JobResponse(BaseModel):
 class AdaptiveVersion(BaseModel):
     """Version of the adaptive state.
 
-    `version` counts the deliveries that changed it; `through` is the last year with an outcome.
+    `version` counts the deliveries that changed it; `through` is the last year with an outcome;
+    `last_known` says that the ledger cannot be read, so that there may be a later state.
     """
 
     version: int
     through: int | None
     digest: str | None
+    last_known: bool = False
 
 
 class OutcomesResponse(BaseModel):
@@ -72,6 +74,24 @@ class OutcomesResponse(BaseModel):
     unmatched: int
     promises: int
     problems: list[dict[str, Any]]
+    adaptive: AdaptiveVersion
+
+
+class CorrectionsResponse(BaseModel):
+    """How the corrections were used.
+
+    `corrected` outcomes have the amount that was sent, whether or not it differs from the earlier
+    one. `withdrawn` ones are unknown again. For `unmatched` ones no outcome was known. `rejudged`
+    intervals were judged by the new amount; `reopened` ones wait for an outcome again; `dropped`
+    ones count no more, because an earlier version deleted their distributions.
+    """
+
+    corrected: int
+    withdrawn: int
+    unmatched: int
+    rejudged: int
+    reopened: int
+    dropped: int
     adaptive: AdaptiveVersion
 
 
@@ -106,10 +126,13 @@ class AdaptiveCell(BaseModel):
 
 
 class AdaptiveTable(AdaptiveVersion):
-    """The adaptive state, and how many issued intervals are settled or wait for their outcome."""
+    """The adaptive state, and how many issued intervals are settled or wait for their outcome.
 
-    settled: int
-    waiting: int
+    The numbers are null while the ledger cannot be read.
+    """
+
+    settled: int | None
+    waiting: int | None
     cells: list[AdaptiveCell]
 
 
@@ -173,6 +196,8 @@ class ResultWarning(BaseModel):
         "no-effect",
         "unobserved-past",
         "simulated-people",
+        "ledger-unavailable",
+        "nothing-recorded",
     ]
     message: str
     person_id: str | None = None

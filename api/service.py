@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
@@ -20,10 +21,10 @@ from api.codecs import parse_json
 from api.compute_queue import ComputeQueue, Ticket
 from api.example import example_persons
 from api.jobs import require_libraries
-from api.ledger_access import LedgerAccess
+from api.ledger_access import WAIT_SECONDS, LedgerAccess
 from api.logs import error_location, make_logger
 from api.panel_batches import Batcher, SentFrame, read_panels
-from api.problems import ProblemError, SetupError, startup_error
+from api.problems import ProblemError, SetupError, no_ledger_problem, startup_error
 from api.quotas import Quotas
 from api.request_models import ForecastBody
 from api.request_panel import RequestPanel, read_request_panel
@@ -75,6 +76,7 @@ class Service:
         self.jobs = None if settings.jobs is None else _open_jobs(settings, self.log)
         self._forecaster: Forecaster | None = None
         self._startup_error: SagaError | None = None
+        self._watch: asyncio.Task[None] | None = None
         self._report_lock, self._report_key, self._report = Lock(), ("", ""), ""
 
     async def start(self, announce: Callable[[Forecaster], None]) -> None:
@@ -99,9 +101,16 @@ class Service:
             )
             self.log.error("not_ready", **error_location(error))
             return
+        if self.ledger_access is not None:
+            self._watch = asyncio.create_task(self.ledger_access.watch())
         self.metrics.ready.set(1)
         self.log.info("ready")
         announce(self._forecaster)
+
+    def stop(self) -> None:
+        """Stop what runs in the background."""
+        if self._watch is not None:
+            self._watch.cancel()
 
     def _load(self) -> Forecaster:
         settings = self.settings
@@ -118,8 +127,10 @@ class Service:
         forecaster.forecast(people.panel, ForecastRequest(horizons=[1]), Draws(n_paths=2))
         READER.start()
         if settings.database is not None:
-            ledger = open_ledger(settings.database.get_secret_value(), settings.database_key)
-            self.ledger_access = LedgerAccess(ledger, forecaster)
+            url = settings.database.get_secret_value()
+            ledger = open_ledger(url, settings.database_key, wait_seconds=WAIT_SECONDS)
+            up = self.metrics.ledger_gauge()
+            self.ledger_access = LedgerAccess(ledger, forecaster, self.log, up)
         return forecaster
 
     @asynccontextmanager
@@ -161,10 +172,13 @@ class Service:
         self.metrics.count_computed(product, n_persons, n_persons * n_paths * n_years)
         self.log.info("computed", product=product, persons=n_persons, paths=n_paths, years=n_years)
 
-    def report_page(self, diagnostics: Diagnostics) -> str:
-        """The calibration report as HTML; the last page is cached, because it takes seconds."""
+    def report_page(self, diagnostics: Diagnostics, state: str | None) -> str:
+        """The calibration report as HTML; the last page is cached, because it takes seconds.
+
+        `state` is the digest of the adaptive state, which differs between holders.
+        """
         bundle = self.forecaster.bundle.digest
-        key = bundle, str(sorted(diagnostics.provenance.items()))
+        key = bundle, str((state, sorted(diagnostics.provenance.items())))
         with self._report_lock:
             if key != self._report_key:
                 self._report, self._report_key = render(diagnostics, bundle=bundle), key
@@ -201,6 +215,14 @@ def example_scale(forecaster: Forecaster) -> float:
     """Factor from the example's SEK to ordinary amounts in the bundle's currency."""
     transforms = forecaster.transforms
     return 1.0 if transforms.currency == "SEK" else transforms.typical_amount / 300_000
+
+
+def ledger_of(service: Service) -> LedgerAccess:
+    """The ledger; raises an error with status 404 if there is none, 503 if it is known to fail."""
+    if service.ledger_access is None:
+        raise no_ledger_problem()
+    service.ledger_access.require_up()
+    return service.ledger_access
 
 
 async def service_of(request: Request) -> Service:

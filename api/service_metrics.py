@@ -43,6 +43,14 @@ class Metrics:
             "saga_ready", "1 once the bundle is verified and warmed up", registry=self.registry
         )
 
+    def ledger_gauge(self) -> Gauge:
+        """The metric of a service with a ledger."""
+        return Gauge(
+            "saga_ledger_up",
+            "1 while the ledger can be read and written",
+            registry=self.registry,
+        )
+
     def count_answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered call."""
         self._requests.labels(method, route, str(status)).inc()

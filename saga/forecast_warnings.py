@@ -51,7 +51,7 @@ class ForecastWarning:
     """One warning, about a person, about `count` persons, or about the whole result.
 
     Codes: beyond-age, unlike-training, unit, own-column, no-effect, unobserved-past,
-    simulated-people.
+    simulated-people, ledger-unavailable, nothing-recorded.
     """
 
     code: str

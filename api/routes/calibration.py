@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
+
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import HTMLResponse
@@ -11,9 +13,10 @@ from api.negotiation import json_response
 from api.openapi import problem_responses
 from api.problems import ProblemError
 from api.response_models import CalibrationTables
-from api.security import require_scope
+from api.security import Caller, CurrentCaller, require_scope
 from api.service import CurrentService, Service
 from calibration.adaptive.adaptive_state import EXPERTS
+from calibration.adaptive.database import LedgerError
 from calibration.diagnostics.adaptive_table import with_state
 from calibration.diagnostics.report import stored_diagnostics
 from saga.errors import UsageError
@@ -32,10 +35,11 @@ _MIN_PERSONS = 10  # cells with fewer intervals compared with outcomes are hidde
     responses=problem_responses(401, 403, 503),
     dependencies=_READERS,
 )
-async def get_thresholds(service: CurrentService) -> Response:
+async def get_thresholds(service: CurrentService, caller: CurrentCaller) -> Response:
     """The thresholds of split conformal calibration by horizon, group and coverage.
 
-    If the service has a ledger, the response also has the adaptive corrections to them.
+    If the service has a ledger, the response also has what outcomes add to them, as the forecasts
+    of this key follow it.
     """
     bundle, ledger_access = service.forecaster.bundle, service.ledger_access
     cells = [
@@ -51,7 +55,8 @@ async def get_thresholds(service: CurrentService) -> Response:
     ]
     adaptive = None
     if ledger_access is not None:
-        adaptive = await anyio.to_thread.run_sync(_adaptive_json, ledger_access, bundle.digest)
+        counts = await _counts(ledger_access, caller, bundle.digest)
+        adaptive = _adaptive_json(ledger_access, caller, counts)
     return json_response(
         {
             "bundle": bundle.digest,
@@ -70,17 +75,37 @@ async def get_thresholds(service: CurrentService) -> Response:
     responses=problem_responses(401, 403, 404, 503),
     dependencies=_READERS,
 )
-async def get_report(service: CurrentService) -> HTMLResponse:
+async def get_report(service: CurrentService, caller: CurrentCaller) -> HTMLResponse:
     """The calibration report of the bundle's diagnostics, one self-contained page.
 
-    If the service has a ledger, the page shows its state. 404 if the bundle has no diagnostics
-    (`saga report --store` adds them).
+    If the service has a ledger, the page shows the state that the forecasts of this key follow. 404
+    if the bundle has no diagnostics (`saga report --store` adds them).
     """
-    return HTMLResponse(await anyio.to_thread.run_sync(_report_page, service))
+    access, counts = service.ledger_access, LedgerCounts()
+    if access is not None:
+        counts = await _counts(access, caller, service.forecaster.bundle.digest)
+    return HTMLResponse(await anyio.to_thread.run_sync(_report_page, service, caller, counts))
 
 
-def _adaptive_json(ledger_access: LedgerAccess, bundle_digest: str) -> dict[str, object]:
-    adapted = ledger_access.current()
+@dataclass(frozen=True)
+class LedgerCounts:
+    """Numbers of issued intervals of a holder; None if the ledger cannot be read."""
+
+    settled: int | None = None
+    waiting: int | None = None
+
+
+async def _counts(access: LedgerAccess, caller: Caller, bundle: str) -> LedgerCounts:
+    try:
+        return LedgerCounts(**await access.read(caller, lambda ledger: ledger.counts(bundle)))
+    except LedgerError:
+        return LedgerCounts()
+
+
+def _adaptive_json(
+    ledger_access: LedgerAccess, caller: Caller, counts: LedgerCounts
+) -> dict[str, object]:
+    adapted = ledger_access.current(caller.holder)
     cells = [
         {
             "horizon": h,
@@ -95,16 +120,17 @@ def _adaptive_json(ledger_access: LedgerAccess, bundle_digest: str) -> dict[str,
         for (group, h, coverage), cell in sorted(adapted.state.cells.items())
         if cell.persons >= _MIN_PERSONS
     ]
-    return adapted.state.identity() | ledger_access.ledger.counts(bundle_digest) | {"cells": cells}
+    return ledger_access.identity(caller.holder) | asdict(counts) | {"cells": cells}
 
 
-def _report_page(service: Service) -> str:
+def _report_page(service: Service, caller: Caller, counts: LedgerCounts) -> str:
     bundle, ledger_access = service.forecaster.bundle, service.ledger_access
     try:
         diagnostics = stored_diagnostics(bundle)
     except UsageError as error:
         raise ProblemError(404, "no-diagnostics", error.args[0], error.problems) from None
-    if ledger_access is not None:
-        state, counts = ledger_access.current().state, ledger_access.ledger.counts(bundle.digest)
-        diagnostics = with_state(diagnostics, state, counts)
-    return service.report_page(diagnostics)
+    if ledger_access is None:
+        return service.report_page(diagnostics, None)
+    state = ledger_access.current(caller.holder).state
+    counted = {name: n for name, n in asdict(counts).items() if n is not None}
+    return service.report_page(with_state(diagnostics, state, counted), state.digest)

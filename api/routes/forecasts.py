@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 
-import anyio.to_thread
 import polars as pl
 from fastapi import APIRouter, Depends, Request, Response
 
@@ -21,17 +21,18 @@ from api.negotiation import (
 )
 from api.openapi import compute_responses, problem_responses, request_body
 from api.panel_batches import MAX_TOGETHER, forecast_parts, parts_of
-from api.problems import no_ledger_problem
 from api.request_models import ForecastBody, ForecastOptions
 from api.request_panel import RequestPanel
 from api.response_models import ForecastResponse
-from api.security import CurrentCaller, check_scope, require_scope
-from api.service import CurrentService, Service
-from calibration.adaptive.issuance import forecast_and_record
+from api.security import Caller, CurrentCaller, check_scope, require_scope
+from api.service import CurrentService, Service, ledger_of
+from calibration.adaptive.issuance import AdaptedForecaster, forecast_and_issue, recording_warnings
+from calibration.adaptive.issued_intervals import IssuedIntervals
 from calibration.adaptive.ledger import RecordCounts
 from saga.conformal.calibrator import reason
 from saga.data.panel import Panel
 from saga.forecast_checks import check_scenario
+from saga.forecast_warnings import ForecastWarning
 from saga.requests import MAX_HORIZON, ForecastRequest
 from saga.simulation.marginals import N_NODES
 
@@ -67,54 +68,88 @@ async def post_forecasts(
         )
         if call.options.record:
             check_scope(caller, "record")
-        return await _answer(request, service, ticket, call)
+            ledger_of(service)
+        computed = await _compute(request, service, ticket, caller, call)
+        if not call.options.record:
+            return await _answer(request, call, computed)
+    # The ledger is written after the call has left the queue, so that no other call waits for it.
+    bundle = service.forecaster.bundle.digest
+    recorded = await ledger_of(service).write(
+        caller,
+        lambda ledger: sum(
+            (ledger.record(bundle, issued) for issued in computed.issued), start=RecordCounts()
+        ),
+    )
+    return await _answer(request, call, computed.with_recorded(recorded))
 
 
-async def _answer(
+@dataclass(frozen=True)
+class _Computed:
+    """What a call has computed, with what a reader must know; `issued` is for the ledger."""
+
+    table: pl.DataFrame
+    issued: tuple[IssuedIntervals, ...]
+    explain: Explain
+    provenance: Mapping[str, object]
+    warnings: tuple[ForecastWarning, ...]
+
+    def with_recorded(self, recorded: RecordCounts) -> _Computed:
+        provenance = {**self.provenance, "recorded": asdict(recorded)}
+        warnings = self.warnings + recording_warnings(recorded, self.table.height)
+        return replace(self, provenance=provenance, warnings=warnings)
+
+
+async def _compute(
     request: Request,
     service: Service,
     ticket: Ticket,
+    caller: Caller,
     call: ComputeCall[ForecastOptions, ForecastRequest],
-) -> Response:
+) -> _Computed:
     forecaster, panel = service.forecaster, call.people.panel
     # All horizons are computed, each for a fixed number of macro futures instead of paths.
     n_futures, n_years = N_NODES, MAX_HORIZON
     size = budget.check_work(call.n_persons, n_futures, n_years, service.settings.max_work)
     check_scenario(forecaster.scenario(call.draws.scenario), panel, years=call.request.horizons[-1])
     provenance = forecaster.provenance(call.draws) | call.people.provenance()
-    explain: Explain = reason
-    if (ledger_access := service.ledger_access) is not None:
-        adapted = await anyio.to_thread.run_sync(ledger_access.current)
+    adapted, explain = AdaptedForecaster.of(forecaster, None), reason
+    warnings: tuple[ForecastWarning, ...] = ()
+    if (access := service.ledger_access) is not None:
+        adapted, warnings = access.current(caller.holder), access.warnings()
         forecaster, explain = adapted.forecaster, adapted.reason
-        provenance["adaptive"] = adapted.state.identity()
-    if not call.options.record:
+        provenance["adaptive"] = access.identity(caller.holder)
+    issued: tuple[IssuedIntervals, ...] = ()
+    if call.options.record:
+
+        def issue(panels: list[Panel]) -> list[list[tuple[pl.DataFrame, IssuedIntervals]]]:
+            return [
+                list(forecast_and_issue(adapted, panel, call.request, call.draws))
+                for panel in panels
+            ]
+
+        (blocks,) = await service.queue.run(request, ticket, Work([panel], issue, size))
+        tables, issued = [table for table, _ in blocks], tuple(block for _, block in blocks)
+    else:
         parts = parts_of(panel, call.request, call.draws, forecaster)
         tables = await service.queue.run(
             request,
             ticket,
             Work(parts, forecast_parts, size, parts[0].like, MAX_TOGETHER, attrgetter("n_persons")),
         )
-        table = pl.concat(tables)
-    elif ledger_access is None:
-        raise no_ledger_problem()
-    else:
-        ledger = ledger_access.ledger
-
-        def record(panels: list[Panel]) -> list[tuple[pl.DataFrame, RecordCounts]]:
-            return [
-                forecast_and_record(adapted, panel, ledger, call.request, call.draws)
-                for panel in panels
-            ]
-
-        ((table, recorded),) = await service.queue.run(request, ticket, Work([panel], record, size))
-        provenance["recorded"] = asdict(recorded)
-    warnings = forecaster.warnings(panel, call.request, call.draws)
     service.count_computed("forecasts", call.n_persons, n_futures, n_years)
+    warnings = (*forecaster.warnings(panel, call.request, call.draws), *warnings)
+    return _Computed(pl.concat(tables), issued, explain, provenance, warnings)
+
+
+async def _answer(
+    request: Request, call: ComputeCall[ForecastOptions, ForecastRequest], computed: _Computed
+) -> Response:
+    table, explain = computed.table, computed.explain
     return await respond(
         request,
         table,
-        provenance,
-        warnings,
+        computed.provenance,
+        computed.warnings,
         lambda: {"forecasts": _forecasts_json(table, call.people, call.request, explain)},
     )
 

@@ -28,11 +28,14 @@ async def readyz(service: CurrentService) -> JSONResponse:
     """200 once the bundle is verified, a first forecast is computed and the ledger is open.
 
     503 before that, and while the process ends. If one of these steps fails, every call returns
-    503.
+    503. `ledger` is none, up or down; while it is down, forecasts follow the last known state and
+    the log says what is wrong.
     """
     if service.is_draining:
         raise draining()
-    return JSONResponse({"status": "ready", "bundle": service.forecaster.bundle.digest})
+    bundle, access = service.forecaster.bundle.digest, service.ledger_access
+    ledger = "none" if access is None else "up" if access.is_up else "down"
+    return JSONResponse({"status": "ready", "bundle": bundle, "ledger": ledger})
 
 
 @open_router.get("/", include_in_schema=False)

@@ -1,23 +1,23 @@
-"""`POST /v1/outcomes`: realised earnings move the thresholds of later intervals."""
+"""`POST /v1/outcomes` and its corrections: realised earnings move the thresholds of intervals."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import anyio.to_thread
 import polars as pl
 from fastapi import APIRouter, Depends, Request, Response
 
 from api.codecs import JSON, check_no_flags, decode_json, read_query, validate
 from api.negotiation import check_body_type, json_response
-from api.openapi import problem_responses, request_body
-from api.problems import no_ledger_problem, visible_problems
-from api.request_models import MAX_OUTCOMES, OutcomesBody, OutcomesOptions
+from api.openapi import json_body, problem_responses, request_body
+from api.problems import ProblemError, visible_problems
+from api.request_models import MAX_OUTCOMES, CorrectionsBody, OutcomesBody, OutcomesOptions
 from api.request_panel import PricesOption, check_prices
-from api.response_models import OutcomesResponse
+from api.response_models import CorrectionsResponse, OutcomesResponse
 from api.security import CurrentCaller, require_scope
-from api.service import CurrentService
+from api.service import CurrentService, ledger_of
 from api.table_reader import READER
+from calibration.adaptive.outcome_entries import MAX_CONFLICTS, CorrectionReason, OutcomeInput
 from saga.data import validation
 from saga.data.casting import read_column
 from saga.data.prices import CPI_SWEDEN, real_factors
@@ -30,46 +30,83 @@ router = APIRouter(prefix="/v1", tags=["calibration"])
 _COLUMNS = {"person_id": pl.String, "year": pl.Int64, "earnings": pl.Float64}
 
 
+_PROBLEMS = problem_responses(401, 403, 404, 408, 413, 415, 422, 429, 503)
+
+
 @router.post(
     "/outcomes",
     name="outcomes",
     summary="Send realised earnings, which move the thresholds",
     response_model=OutcomesResponse,
-    responses=problem_responses(401, 403, 404, 408, 413, 415, 422, 429, 503),
+    responses=_PROBLEMS,
     dependencies=[Depends(require_scope("outcomes"))],
     openapi_extra=request_body("OutcomesRequest"),
 )
 async def post_outcomes(
     request: Request, service: CurrentService, caller: CurrentCaller
 ) -> Response:
-    """Realised earnings of years for which forecasts were recorded.
+    """Realised earnings of years for which forecasts were recorded with a key of this holder.
 
     Each outcome counts once, however often it is sent. An outcome that contradicts an earlier one
-    changes nothing and is listed in `problems`; the other outcomes of the call count. A Parquet or
-    Arrow body has the columns `person_id`, `year` and `earnings`; `prices` is then a query
-    parameter. No amount is stored, only a keyed hash of it and its conformity scores.
+    changes nothing and is listed in `problems`; the other outcomes of the call count. After five
+    contradicting amounts for a person and year, outcomes for them get 429 until they are corrected.
+    A Parquet or Arrow body has the columns `person_id`, `year` and `earnings`; `prices` is then a
+    query parameter. No amount is stored, only a keyed hash of it and its conformity scores.
     """
     kind, query = check_body_type(request)
-    transforms = service.forecaster.transforms
-    ledger_access = service.ledger_access
-    if ledger_access is None:
-        raise no_ledger_problem()
+    transforms, access = service.forecaster.transforms, ledger_of(service)
 
-    def decode(body: bytes) -> tuple[pl.DataFrame, PricesOption]:
-        return _read_json(body) if kind == JSON else _read_table(body, kind, query)
+    def decode(body: bytes) -> list[tuple[str, int, float]]:
+        table, prices = _read_json(body) if kind == JSON else _read_table(body, kind, query)
+        return _in_bundle_money(transforms, table, prices).rows()
 
     async with service.admit(request, caller) as ticket:
-        table, prices = await service.parse(request, ticket, decode)
+        outcomes = await service.parse(request, ticket, decode)
+    report = await access.write(
+        caller, lambda ledger: ledger.settle(outcomes, max_conflicts=MAX_CONFLICTS)
+    )
+    service.log.info("outcomes", **report.counts())
+    problems = [problem.as_dict() for problem in visible_problems(report.problems)]
+    return json_response(
+        {**report.counts(), "problems": problems, "adaptive": access.identity(caller.holder)}
+    )
 
-    def settle() -> dict[str, object]:
-        report = ledger_access.ledger.settle(
-            _in_bundle_money(transforms, table, prices).iter_rows()
-        )
-        problems = [problem.as_dict() for problem in visible_problems(report.problems)]
-        adaptive = ledger_access.current().state.identity()
-        return {**report.counts(), "problems": problems, "adaptive": adaptive}
 
-    return json_response(await anyio.to_thread.run_sync(settle))
+@router.post(
+    "/outcomes/corrections",
+    name="corrections",
+    summary="Correct or withdraw realised earnings",
+    response_model=CorrectionsResponse,
+    responses=_PROBLEMS,
+    dependencies=[Depends(require_scope("outcomes"))],
+    openapi_extra=json_body("CorrectionsRequest"),
+)
+async def post_corrections(
+    request: Request, service: CurrentService, caller: CurrentCaller
+) -> Response:
+    """Replace outcomes that were sent with a key of this holder; null withdraws one.
+
+    What the earlier amounts had settled is taken back and judged anew, so that the thresholds are
+    those of the corrected outcomes. The ledger keeps when, by which key and why each call corrected
+    something, and can replay every earlier state.
+    """
+    kind, _ = check_body_type(request)
+    transforms, access = service.forecaster.transforms, ledger_of(service)
+    if kind != JSON:
+        problem = Problem("content-type", "Not JSON", f"Set Content-Type to {JSON}")
+        raise ProblemError(415, "media-type", "Corrections are JSON", [problem])
+
+    def decode(body: bytes) -> tuple[list[OutcomeInput], CorrectionReason]:
+        content = validate(CorrectionsBody, decode_json(body))
+        rows = [(row.person_id, row.year, row.earnings) for row in content.corrections]
+        table = _with_person_ids(pl.DataFrame(rows, schema=_COLUMNS, orient="row"))
+        return _in_bundle_money(transforms, table, content.prices).rows(), content.reason
+
+    async with service.admit(request, caller) as ticket:
+        corrections, why = await service.parse(request, ticket, decode)
+    report = await access.write(caller, lambda ledger: ledger.correct(corrections, why))
+    service.log.info("corrections", reason=why, **report.counts())
+    return json_response({**report.counts(), "adaptive": access.identity(caller.holder)})
 
 
 def _read_json(body: bytes) -> tuple[pl.DataFrame, PricesOption]:

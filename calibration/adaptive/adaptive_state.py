@@ -94,6 +94,10 @@ class ExcessCounts:
     def __add__(self, other: ExcessCounts) -> ExcessCounts:
         return ExcessCounts(self.counts + other.counts, self.missed + other.missed)
 
+    def __neg__(self) -> ExcessCounts:
+        """Counts that take these back when they are added."""
+        return ExcessCounts(-self.counts, -self.missed)
+
     @property
     def persons(self) -> Counts:
         """Number of settled intervals, (L,)."""

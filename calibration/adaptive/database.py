@@ -6,17 +6,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import quote
 
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from saga.errors import Problem, SagaError, UsageError
 
 _KEYS_PER_QUERY = 500
-_WAIT_SECONDS = 60.0  # a writer waits so long for another one (SQLite)
+WAIT_SECONDS = 60.0  # a writer waits so long for another one
+_MAX_STATEMENT_SECONDS = 60.0  # (PostgreSQL)
 _MIGRATION_LOCK = 7_236_801  # number of the PostgreSQL lock for changes of the tables
 
 Key = TypeVar("Key")
@@ -44,19 +47,37 @@ def parse_database_url(text_url: str) -> URL:
     return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
 
 
-def create_ledger_engine(url: str) -> Engine:
-    """The engine of a database URL. Raises UsageError for an unusable URL or a missing driver."""
+def create_ledger_engine(url: str, wait_seconds: float = WAIT_SECONDS) -> Engine:
+    """The engine of a database URL, which waits at most `wait_seconds` for a lock or a connection.
+
+    Raises UsageError for an unusable URL or a missing driver.
+    """
     database = parse_database_url(url)
     if database.get_backend_name() != "sqlite":
+        limits = (
+            f"-c lock_timeout={wait_seconds * 1_000:.0f} "
+            f"-c statement_timeout={_MAX_STATEMENT_SECONDS * 1_000:.0f}"
+        )
         try:
-            return create_engine(database, pool_pre_ping=True)
+            return create_engine(
+                database,
+                pool_pre_ping=True,
+                pool_timeout=wait_seconds,
+                connect_args={"connect_timeout": max(2, round(wait_seconds)), "options": limits},
+            )
         except ModuleNotFoundError:
             fix = "Install the driver: pip install 'saga-forecast[serve]'"
             raise UsageError(
                 "The ledger's database cannot be used",
                 [Problem("database", "No driver for PostgreSQL", fix)],
             ) from None
-    engine = create_engine(database, connect_args={"timeout": _WAIT_SECONDS})
+    # A connection never makes the file: a ledger that was removed must not come back empty.
+    path = quote(str(Path(database.database or "").absolute()))
+    engine = create_engine(
+        f"sqlite:///file:{path}?mode=rw&uri=true",
+        pool_timeout=wait_seconds,
+        connect_args={"timeout": wait_seconds},
+    )
     # Python's driver must not begin transactions by itself: SQLAlchemy does.
     event.listen(
         engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None)
@@ -69,6 +90,38 @@ def create_ledger_engine(url: str) -> Engine:
         ),
     )
     return engine
+
+
+class DatabaseFile:
+    """The file of an SQLite ledger: notices that it was removed or replaced.
+
+    An open connection would go on with the removed file, and what it writes would be lost.
+    """
+
+    def __init__(self, url: str) -> None:
+        database = parse_database_url(url)
+        is_file = database.get_backend_name() == "sqlite"
+        self._path = Path(database.database or "") if is_file else None
+        self._identity: tuple[int, int] | None = None
+
+    def create(self) -> None:
+        """Make the file if it is missing. Raises LedgerError if it cannot be made."""
+        if self._path is not None and not self._path.exists():
+            try:
+                self._path.touch(0o600)
+            except OSError as error:
+                raise _database_error(type(error).__name__) from None
+
+    def is_replaced(self) -> bool:
+        """Whether another file has taken its place. Raises LedgerError if there is none."""
+        if self._path is None:
+            return False
+        try:
+            status = self._path.stat()
+        except OSError as error:
+            raise _database_error(type(error).__name__) from None
+        before, self._identity = self._identity, (status.st_dev, status.st_ino)
+        return before not in (None, self._identity)
 
 
 def migrate(connection: Connection) -> None:
@@ -97,10 +150,25 @@ def translate_errors() -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        fix = "Check that it runs, that its URL is right and that this account may write"
-        raise LedgerError(
-            "The ledger's database failed", [Problem("database", type(error.orig).__name__, fix)]
-        ) from None
+        raise _database_error(_cause(error.orig)) from None
+    except PoolTimeoutError:
+        raise _database_error("every connection is in use") from None
+
+
+def damaged_error() -> LedgerError:
+    """The error of a ledger whose rows cannot be read."""
+    return _database_error("a row is damaged")
+
+
+def _database_error(cause: str) -> LedgerError:
+    fix = "Check that it runs, that its URL is right and that this account may write"
+    return LedgerError("The ledger's database failed", [Problem("database", cause, fix)])
+
+
+def _cause(error: BaseException | None) -> str:
+    """The class of a driver's error and its code, such as SQLITE_BUSY, without its message."""
+    code = getattr(error, "sqlite_errorname", None) or getattr(error, "sqlstate", None)
+    return f"{type(error).__name__} {code}" if code else type(error).__name__
 
 
 def key_batches(keys: Sequence[Key]) -> Iterator[list[Key]]:

@@ -10,7 +10,8 @@ import numpy as np
 from calibration.adaptive.adaptive_state import AdaptiveState
 from calibration.adaptive.issuance import INITIAL_STATE, AdaptedForecaster
 from calibration.adaptive.issued_intervals import collect_intervals
-from calibration.adaptive.ledger import Ledger, RecordCounts, SettlementReport
+from calibration.adaptive.ledger import Ledger, RecordCounts
+from calibration.adaptive.outcome_entries import SettlementReport
 from saga.data.origins import Origins, history, last_year, origins_at, realised_earnings
 from saga.data.panel import Panel
 from saga.data.split import persons_of, shares_of

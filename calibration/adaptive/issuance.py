@@ -7,6 +7,7 @@ meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -14,8 +15,9 @@ from typing import Any, Self
 import polars as pl
 
 from calibration.adaptive.adaptive_state import AdaptiveState, adapt
-from calibration.adaptive.issued_intervals import collect_intervals
+from calibration.adaptive.issued_intervals import IssuedIntervals, collect_intervals
 from calibration.adaptive.ledger import Ledger, RecordCounts, open_ledger
+from calibration.adaptive.tenancy import COMMON, Actor
 from saga.batch.products import ProductComputation, Recipe
 from saga.batch.run_folder import RUN
 from saga.bundle import Bundle
@@ -24,6 +26,7 @@ from saga.conformal.calibrator import reason
 from saga.data.panel import Panel
 from saga.errors import Problem, UsageError
 from saga.files.atomic import read_json
+from saga.forecast_warnings import ForecastWarning
 from saga.forecaster import Forecaster, Progress
 from saga.macro.scenarios import ScenarioSource
 from saga.requests import Draws, ForecastRequest
@@ -79,6 +82,32 @@ def check_recordable(forecaster: Forecaster, scenario: ScenarioSource) -> None:
         )
 
 
+def forecast_and_issue(
+    adapted: AdaptedForecaster,
+    panel: Panel,
+    request: ForecastRequest,
+    draws: Draws,
+    *,
+    progress: Progress | None = None,
+) -> Iterator[tuple[pl.DataFrame, IssuedIntervals]]:
+    """Forecast tables of blocks of persons, with the intervals to enter in the ledger.
+
+    Raises UsageError as `check_recordable`.
+
+    Args:
+        adapted: The forecaster under the thresholds in force.
+        panel: Persons' records; the origin of each is the last year of the record.
+        request: The forecast table to make.
+        draws: Number of paths, seed and scenario.
+        progress: Called with the persons done and the persons in all.
+    """
+    check_recordable(adapted.unadapted, draws.scenario)
+    split, in_force = adapted.unadapted.calibrator, adapted.forecaster.calibrator
+    blocks = adapted.forecaster.forecast_blocks(panel, request, draws, progress=progress)
+    for block, table in blocks:
+        yield table, collect_intervals(block, split, in_force, request.horizons)
+
+
 def forecast_and_record(
     adapted: AdaptedForecaster,
     panel: Panel,
@@ -100,15 +129,25 @@ def forecast_and_record(
         draws: Number of paths, seed and scenario.
         progress: Called with the persons done and the persons in all.
     """
-    check_recordable(adapted.unadapted, draws.scenario)
-    split, in_force = adapted.unadapted.calibrator, adapted.forecaster.calibrator
     tables, recorded = [], RecordCounts()
-    blocks = adapted.forecaster.forecast_blocks(panel, request, draws, progress=progress)
-    for block, table in blocks:
+    for table, issued in forecast_and_issue(adapted, panel, request, draws, progress=progress):
         tables.append(table)
-        issued = collect_intervals(block, split, in_force, request.horizons)
         recorded += ledger.record(adapted.unadapted.bundle.digest, issued)
     return pl.concat(tables), recorded
+
+
+def recording_warnings(recorded: RecordCounts, n_rows: int) -> tuple[ForecastWarning, ...]:
+    """Why a call that was to record entered nothing; `n_rows` are the rows of its table."""
+    if recorded.new:
+        return ()
+    n_without = n_rows - recorded.repeated - recorded.late
+    message = (
+        f"No interval was entered in the ledger. Of {n_rows} rows {recorded.repeated} were entered"
+        f" before, {recorded.late} are about a year whose outcome is known, and {n_without} have no"
+        " interval that an outcome can judge: too few calibration persons were observed so far"
+        " ahead."
+    )
+    return (ForecastWarning("nothing-recorded", message, option="record"),)
 
 
 @dataclass(frozen=True)
@@ -125,9 +164,19 @@ class AdaptiveRecipe:
     record: bool
     url: str = field(repr=False)
     key: Path | None = None
+    holder: str = COMMON
 
     @classmethod
-    def of(cls, recipe: Recipe, out: Path, *, url: str, key: Path | None, record: bool) -> Self:
+    def of(
+        cls,
+        recipe: Recipe,
+        out: Path,
+        *,
+        url: str,
+        key: Path | None,
+        record: bool,
+        holder: str = COMMON,
+    ) -> Self:
         """The recipe under the present state, or that of the unfinished run in `out`.
 
         Args:
@@ -136,6 +185,7 @@ class AdaptiveRecipe:
             url: Database URL of the ledger.
             key: File of the pseudonym key, or None for the default of `open_ledger`.
             record: Whether to enter the intervals in the ledger.
+            holder: Whose part of the ledger it is.
 
         Raises:
             UsageError: The product is not forecasts, or the ledger cannot be opened.
@@ -148,7 +198,7 @@ class AdaptiveRecipe:
                 f"{product}."
             )
         bundle = Bundle.load(recipe.bundle).digest
-        ledger = open_ledger(url, key)
+        ledger = open_ledger(url, key, Actor(holder))
         try:
             unfinished = ((read_json(out / RUN) or {}).get("recipe") or {}).get("adaptive")
             if unfinished is None:
@@ -157,7 +207,7 @@ class AdaptiveRecipe:
                 state = ledger.replay(bundle, int(unfinished["version"]))
         finally:
             ledger.close()
-        return cls(recipe, state or INITIAL_STATE, record, url, key)
+        return cls(recipe, state or INITIAL_STATE, record, url, key, holder)
 
     def describe(self) -> dict[str, Any]:
         """Everything on which the rows depend: the recipe and the state, not the URL."""
@@ -173,7 +223,9 @@ class AdaptiveRecipe:
         if not self.record:
             return _AdaptiveProduct(recipe, adapted, None)
         check_recordable(forecaster, recipe.draws.scenario)
-        return _AdaptiveProduct(recipe, adapted, open_ledger(self.url, self.key))
+        return _AdaptiveProduct(
+            recipe, adapted, open_ledger(self.url, self.key, Actor(self.holder))
+        )
 
 
 class _AdaptiveProduct(ProductComputation):

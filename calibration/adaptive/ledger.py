@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from operator import add
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, Row, func, insert, literal, select, update
 
 from calibration.adaptive.adaptive_state import (
     AdaptiveState,
@@ -25,34 +26,52 @@ from calibration.adaptive.adaptive_state import (
     compute_states,
 )
 from calibration.adaptive.database import (
+    WAIT_SECONDS,
+    DatabaseFile,
     create_ledger_engine,
     key_batches,
     migrate,
     parse_database_url,
     translate_errors,
 )
-from calibration.adaptive.issued_intervals import IssuedIntervals, conformity_scores
+from calibration.adaptive.issued_intervals import IssuedIntervals
 from calibration.adaptive.ledger_tables import (
+    COMMON_ID,
+    AuditRow,
+    Holder,
     IssuedIntervalRow,
     LedgerKey,
     OutcomeRow,
     SettlementRow,
     StateRow,
+    StateVersion,
     Stream,
     pack_thresholds,
+)
+from calibration.adaptive.outcome_entries import (
+    ConflictLimitError,
+    CorrectionReason,
+    CorrectionReport,
+    OutcomeInput,
+    PersonYear,
+    Pseudonymised,
+    SettlementReport,
+    check_amounts,
+    check_corrections,
+    correct_outcomes,
+    enter_outcomes,
 )
 from calibration.adaptive.pseudonyms import PseudonymKey
 from calibration.adaptive.settlement_counts import (
     HorizonYear,
-    IssuedRow,
-    count_settled,
-    log_settlements,
+    LogEntry,
+    add_counts,
+    count_entries,
 )
+from calibration.adaptive.tenancy import COMMON, Actor
 from saga.errors import Problem, UsageError
 
 _ROWS_PER_TRANSACTION = 5_000
-
-PersonYear = tuple[bytes, int]  # (pseudonym, year)
 
 
 @dataclass(frozen=True)
@@ -72,62 +91,69 @@ class RecordCounts:
 
 
 @dataclass(frozen=True)
-class SettlementReport:
-    """Numbers of outcomes that were passed to `Ledger.settle`.
+class AuditEntry:
+    """A transaction that changed the ledger: when, by which key and call, what, how much."""
 
-    `new` outcomes settled `settled_intervals` issued intervals. `duplicate` ones repeat a known
-    outcome. `conflicting` ones contradict a known outcome and change nothing; `problems` names
-    them. `unmatched` ones have no recorded interval and are not stored.
-    """
-
-    new: int = 0
-    duplicate: int = 0
-    conflicting: int = 0
-    unmatched: int = 0
-    settled_intervals: int = 0
-    problems: tuple[Problem, ...] = ()
-
-    def __add__(self, other: SettlementReport) -> SettlementReport:
-        return SettlementReport(*map(add, vars(self).values(), vars(other).values()))
-
-    def counts(self) -> dict[str, int]:
-        """The counts under their names in responses of the service and the command line."""
-        return {
-            "new": self.new,
-            "duplicate": self.duplicate,
-            "conflicting": self.conflicting,
-            "unmatched": self.unmatched,
-            "promises": self.settled_intervals,
-        }
+    at: str
+    key: str | None
+    call: str | None
+    action: str
+    details: Mapping[str, int | str]
 
 
 class Ledger:
-    """The ledger in a database.
+    """The part of a holder of the ledger in a database.
 
     Threads may share one object, and any number of processes may open the same database.
     """
 
-    def __init__(self, url: str, key: PseudonymKey) -> None:
+    def __init__(
+        self,
+        url: str,
+        key: PseudonymKey,
+        actor: Actor = Actor(),  # noqa: B008  # frozen
+        *,
+        wait_seconds: float = WAIT_SECONDS,
+    ) -> None:
         """Open the database and migrate its tables.
+
+        Args:
+            url: Database URL; a missing SQLite file is made.
+            key: Secret key of the pseudonyms.
+            actor: Whose part of the ledger this is, and who uses it.
+            wait_seconds: Longest wait for the lock of another writer, or for a connection.
 
         Raises:
             UsageError: The URL is not usable, or `key` is not the key of this ledger.
             LedgerError: The database does not answer.
         """
-        self._key = key
-        self._engine = create_ledger_engine(url)
+        self._key, self._actor = key, actor
+        self._file = DatabaseFile(url)
+        self._engine = create_ledger_engine(url, wait_seconds)
         try:
-            with (
-                translate_errors(),
-                self._engine.execution_options(begin="BEGIN IMMEDIATE").begin() as connection,
-            ):
-                self._prepare(connection)
+            self._file.create()
+            self._prepare()
         except BaseException:
             self.close()
             raise
 
-    def _prepare(self, connection: Connection) -> None:
-        migrate(connection)
+    def acting_as(self, actor: Actor) -> Ledger:
+        """The part of the actor's holder; the database and its connections are shared."""
+        part = copy(self)
+        part._actor = actor
+        return part
+
+    def _prepare(self) -> None:
+        """Migrate the tables and check the key."""
+        self._file.is_replaced()
+        with (
+            translate_errors(),
+            self._engine.execution_options(begin="BEGIN IMMEDIATE").begin() as connection,
+        ):
+            migrate(connection)
+            self._check_key(connection)
+
+    def _check_key(self, connection: Connection) -> None:
         key_check = self._key.keyed_hash("ledger")
         stored = connection.scalar(select(LedgerKey.key_check))
         if stored is None:
@@ -145,15 +171,40 @@ class Ledger:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
+        self._reopen_if_replaced()
         with translate_errors(), self._engine.connect() as connection:
             yield connection
+
+    def _reopen_if_replaced(self) -> None:
+        if self._file.is_replaced():  # for example by a backup
+            self._engine.dispose()
+            self._prepare()
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
         """A transaction whose first statement locks the ledger: it updates the row of LedgerKey."""
+        self._reopen_if_replaced()
         with translate_errors(), self._engine.begin() as connection:
             connection.execute(update(LedgerKey).values(key_check=LedgerKey.key_check))
             yield connection
+
+    def probe(self) -> None:
+        """Write nothing, as a writer would. Raises LedgerError if a writer would fail."""
+        with self._writing():
+            pass
+
+    def versions(self, bundle: str) -> dict[str, int]:
+        """The versions of the states of the bundle with this digest, by holder."""
+        query = select(Holder.name, Stream.version).join(Stream).where(Stream.bundle == bundle)
+        with self._reading() as connection:
+            return {row.name: row.version for row in connection.execute(query)}
+
+    def audit(self) -> list[AuditEntry]:
+        """The transactions of this holder that changed the ledger, in their order."""
+        query = select(AuditRow.__table__).join(Holder).where(Holder.name == self._actor.holder)
+        with self._reading() as connection:
+            rows = connection.execute(query.order_by(AuditRow.id)).all()
+        return [AuditEntry(row.at, row.key_name, row.call, row.action, row.details) for row in rows]
 
     def record(self, bundle: str, issued: IssuedIntervals) -> RecordCounts:
         """Enter the intervals issued with the bundle of this digest.
@@ -165,13 +216,16 @@ class Ledger:
         for start in range(0, len(issued), _ROWS_PER_TRANSACTION):
             rows = range(start, min(start + _ROWS_PER_TRANSACTION, len(issued)))
             with self._writing() as connection:
-                total += self._record(connection, bundle, issued, rows)
+                counts = self._record(connection, bundle, issued, rows)
+                self._note(connection, "record", vars(counts))
+                total += counts
         return total
 
     def _record(
         self, connection: Connection, bundle: str, issued: IssuedIntervals, rows: range
     ) -> RecordCounts:
-        stream_id = _stream_id(connection, bundle, issued.coverage)
+        holder_id = self._holder_id(connection)
+        stream_id = _stream_id(connection, holder_id, bundle, issued.coverage)
         pseudonyms = [self._pseudonym(str(issued.person_id[row])) for row in rows]
         recorded, settled_years = _recorded_and_settled(connection, stream_id, pseudonyms)
         new: dict[tuple[bytes, int, int], dict[str, Any]] = {}
@@ -198,62 +252,67 @@ class Ledger:
             connection.execute(insert(IssuedIntervalRow), list(new.values()))
         return RecordCounts(len(new), repeated, late)
 
-    def settle(self, outcomes: Iterable[tuple[str, int, float]]) -> SettlementReport:
+    def settle(
+        self, outcomes: Iterable[tuple[str, int, float]], *, max_conflicts: int | None = None
+    ) -> SettlementReport:
         """Enter realised earnings: person id, year, real money of the bundle's price year.
 
         Earnings of 0 are an outcome. Order and repetitions do not matter. Amounts are compared in
         whole units of the currency. Each 5,000 outcomes are one transaction.
+
+        Args:
+            outcomes: The outcomes.
+            max_conflicts: Number of amounts that may contradict the known one of a person and year.
+
+        Raises:
+            InputError: An amount is not from 0 to MAX_AMOUNT.
+            ConflictLimitError: There are more contradictions than `max_conflicts`.
         """
         rows = list(outcomes)
+        check_amounts(rows)
         total = SettlementReport()
         for start in range(0, len(rows), _ROWS_PER_TRANSACTION):
+            part = self._pseudonymise(rows[start : start + _ROWS_PER_TRANSACTION])
             with self._writing() as connection:
-                total += self._settle(connection, rows[start : start + _ROWS_PER_TRANSACTION])
+                audit_id = self._note(connection, "settle", {"outcomes": len(part)})
+                report = enter_outcomes(connection, self._key, part, audit_id, max_conflicts)
+            if isinstance(report, ConflictLimitError):
+                raise report
+            total += report
         return total
 
-    def _settle(
-        self, connection: Connection, outcomes: Sequence[tuple[str, int, float]]
-    ) -> SettlementReport:
-        pseudonyms = [self._pseudonym(person_id) for person_id, _, _ in outcomes]
-        hashes, waiting = _known_and_waiting(
-            connection, pseudonyms, {year for _, year, _ in outcomes}
-        )
-        new: dict[PersonYear, float] = {}
-        duplicate = unmatched = 0
-        problems: list[Problem] = []
-        for person, (person_id, year, amount) in zip(pseudonyms, outcomes, strict=True):
-            key = person, year
-            amount_hash = self._key.keyed_hash("outcome", person.hex(), year, round(amount))
-            if (known_hash := hashes.get(key)) is not None:
-                if known_hash == amount_hash:
-                    duplicate += 1
-                else:
-                    problems.append(_conflict(person_id, year))
-            elif key in waiting:
-                hashes[key], new[key] = amount_hash, amount
-            else:
-                unmatched += 1
-        settled = [(row, amount) for key, amount in new.items() for row in waiting[key]]
-        if new:
-            connection.execute(
-                insert(OutcomeRow), [{"person": p, "year": y, "seal": hashes[p, y]} for p, y in new]
-            )
-            log_settlements(connection, settled)
-        return SettlementReport(
-            len(new), duplicate, len(problems), unmatched, len(settled), tuple(problems)
-        )
+    def correct(
+        self, corrections: Iterable[tuple[str, int, float | None]], reason: CorrectionReason
+    ) -> CorrectionReport:
+        """Replace known outcomes, or withdraw those without an amount.
+
+        The log takes the settlements back and has the new ones, so that `replay` gives every
+        version of the state. Each 5,000 corrections are one transaction. Raises InputError for an
+        amount that is not from 0 to MAX_AMOUNT, or a person and year that appears twice.
+        """
+        rows = list(corrections)
+        check_corrections(rows)
+        total = CorrectionReport()
+        for start in range(0, len(rows), _ROWS_PER_TRANSACTION):
+            part = self._pseudonymise(rows[start : start + _ROWS_PER_TRANSACTION])
+            with self._writing() as connection:
+                details = {"corrections": len(part), "reason": reason}
+                audit_id = self._note(connection, "correct", details)
+                total += correct_outcomes(connection, self._key, part, audit_id)
+        return total
 
     def state(self, bundle: str) -> AdaptiveState | None:
         """The adaptive state of the bundle with this digest; None if the ledger has no entry."""
-        query = (
-            select(Stream.version, StateRow.__table__)
-            .outerjoin(StateRow, StateRow.stream_id == Stream.id)
-            .where(Stream.bundle == bundle)
-        )
         with self._reading() as connection:
+            stream = self._stream(connection, bundle)
+            if stream is None:
+                return None
+            query = (
+                select(Stream.version, StateRow.__table__)
+                .outerjoin(StateRow, StateRow.stream_id == Stream.id)
+                .where(Stream.id == stream.id)
+            )
             rows = connection.execute(query).all()
-        if not rows:
-            return None
         cells = {}
         for row in rows:
             if row.group is not None:
@@ -265,7 +324,8 @@ class Ledger:
     def version(self, bundle: str) -> int | None:
         """The version of the adaptive state, without reading the state; None as for `state`."""
         with self._reading() as connection:
-            return connection.scalar(select(Stream.version).where(Stream.bundle == bundle))
+            stream = self._stream(connection, bundle)
+            return None if stream is None else int(stream.version)
 
     def replay(self, bundle: str, version: int | None = None) -> AdaptiveState | None:
         """The state computed from the log alone: equal to `state`, bit for bit.
@@ -274,54 +334,71 @@ class Ledger:
         this bundle are closed.
         """
         with self._reading() as connection:
-            stream = connection.execute(
-                select(Stream.id, Stream.levels, Stream.closed).where(Stream.bundle == bundle)
-            ).one_or_none()
+            stream = self._stream(connection, bundle)
             if stream is None:
                 return None
             _require_open(stream.closed)
+            reached = select(StateVersion.__table__).where(StateVersion.stream_id == stream.id)
+            if version is not None:
+                reached = reached.where(StateVersion.version <= version)
+            last = connection.execute(reached.order_by(StateVersion.version.desc())).first()
+            if last is None:
+                return _state(0, {})
+            followed = select(Stream.id).where(
+                Stream.bundle == bundle, Stream.holder_id.in_((stream.holder_id, COMMON_ID))
+            )
             log = (
                 select(
                     IssuedIntervalRow.__table__,
                     SettlementRow.probability,
                     SettlementRow.p_zero,
-                    SettlementRow.version,
+                    SettlementRow.sign,
                 )
                 .join(SettlementRow, SettlementRow.promise_id == IssuedIntervalRow.id)
-                .where(IssuedIntervalRow.stream_id == stream.id)
+                .where(
+                    IssuedIntervalRow.stream_id.in_(followed),
+                    SettlementRow.id <= last.last_event,
+                )
                 .order_by(SettlementRow.id)
             )
-            if version is not None:
-                log = log.where(SettlementRow.version <= version)
+            reached_version, levels = last.version, stream.levels
             rows = connection.execution_options(yield_per=_ROWS_PER_TRANSACTION).execute(log)
             total: dict[str, dict[HorizonYear, ExcessCounts]] = {}
-            last_version = 0
             for part in rows.partitions():
-                last_version = max(last_version, *(row.version for row in part))
-                less, p_zero = np.array([(row.probability, row.p_zero) for row in part]).T
-                scores = conformity_scores(less, p_zero, stream.levels)
-                for group, counts in count_settled(part, scores).items():
-                    of_group = total.setdefault(group, {})
+                entries = [LogEntry(row, row.probability, row.p_zero, row.sign) for row in part]
+                for group, counts in count_entries(entries, levels).items():
                     for key, new in counts.items():
-                        of_group[key] = of_group[key] + new if key in of_group else new
+                        add_counts(total.setdefault(group, {}), key, new)
         cells = {
             (group, h, coverage): cell
             for group, counts in total.items()
-            for (h, coverage), cell in compute_states(stream.levels, counts).items()
+            for (h, coverage), cell in compute_states(
+                levels, {key: cell for key, cell in counts.items() if cell.persons.any()}
+            ).items()
         }
-        return _state(last_version, cells)
+        return _state(reached_version, cells)
 
     def delivered_until(self, bundle: str) -> int | None:
         """The last origin year that deliveries finished with this bundle; None if there is none."""
         with self._reading() as connection:
-            return connection.scalar(select(Stream.promised_until).where(Stream.bundle == bundle))
+            return connection.scalar(
+                select(Stream.promised_until)
+                .join(Holder)
+                .where(Stream.bundle == bundle, Holder.name == self._actor.holder)
+            )
 
     def mark_delivered(self, bundle: str, year: int) -> None:
         """Note that a delivery has recorded all its intervals from origin year `year`."""
         is_later = func.coalesce(Stream.promised_until, year) <= year
         with self._writing() as connection:
             connection.execute(
-                update(Stream).where(Stream.bundle == bundle, is_later).values(promised_until=year)
+                update(Stream)
+                .where(
+                    Stream.bundle == bundle,
+                    Stream.holder_id == self._holder_id(connection),
+                    is_later,
+                )
+                .values(promised_until=year)
             )
 
     def first_outcome_year(self) -> int | None:
@@ -329,6 +406,9 @@ class Ledger:
         with self._reading() as connection:
             return connection.scalar(
                 select(func.min(IssuedIntervalRow.origin_year + IssuedIntervalRow.horizon))
+                .join(Stream, Stream.id == IssuedIntervalRow.stream_id)
+                .join(Holder)
+                .where(Holder.name == self._actor.holder)
             )
 
     def with_issued_intervals(self, person_ids: Sequence[str]) -> list[str]:
@@ -350,22 +430,76 @@ class Ledger:
 
         Those that a migration closed before their outcome are neither.
         """
-        query = (
-            select(func.count(SettlementRow.id), func.count(IssuedIntervalRow.family))
-            .select_from(IssuedIntervalRow)
+        settled = (
+            select(func.coalesce(func.sum(SettlementRow.sign), 0))
+            .join(IssuedIntervalRow)
             .join(Stream)
-            .outerjoin(SettlementRow)
-            .where(Stream.bundle == bundle)
+            .join(Holder)
+            .where(Stream.bundle == bundle, Holder.name == self._actor.holder)
+        )
+        waiting = (
+            select(func.count(IssuedIntervalRow.family))
+            .join(Stream)
+            .join(Holder)
+            .where(Stream.bundle == bundle, Holder.name == self._actor.holder)
         )
         with self._reading() as connection:
-            settled, waiting = connection.execute(query).one()
-        return {"settled": settled, "waiting": waiting}
+            return {
+                "settled": int(connection.scalar(settled) or 0),
+                "waiting": int(connection.scalar(waiting) or 0),
+            }
+
+    def _stream(self, connection: Connection, bundle: str) -> Row[Any] | None:
+        """The holder's stream of a bundle; before it has one, that of the common holder."""
+        query = (
+            select(Stream.__table__)
+            .join(Holder)
+            .where(Stream.bundle == bundle, Holder.name.in_((self._actor.holder, COMMON)))
+            .order_by((Holder.name == self._actor.holder).desc())
+        )
+        return connection.execute(query).first()
+
+    def _holder_id(self, connection: Connection) -> int:
+        """The row of the holder, which is made if it is missing."""
+        name = self._actor.holder
+        known = connection.scalar(select(Holder.id).where(Holder.name == name))
+        if known is not None:
+            return int(known)
+        new = insert(Holder).values(name=name).returning(Holder.id)
+        return connection.execute(new).scalar_one()
+
+    def _note(self, connection: Connection, action: str, details: Mapping[str, int | str]) -> int:
+        """Add a transaction to the audit trail; its id."""
+        values = {
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "holder_id": self._holder_id(connection),
+            "key_name": self._actor.key,
+            "call": self._actor.call,
+            "action": action,
+            "details": dict(details),
+        }
+        row = insert(AuditRow).values(values).returning(AuditRow.id)
+        return connection.execute(row).scalar_one()
+
+    def _pseudonymise(self, outcomes: Sequence[OutcomeInput]) -> list[Pseudonymised]:
+        return [Pseudonymised.of(self._key, self._holder_parts, outcome) for outcome in outcomes]
+
+    @property
+    def _holder_parts(self) -> tuple[str, ...]:
+        """What pseudonyms depend on besides the id; ledgers of earlier versions had no holders."""
+        return () if self._actor.holder == COMMON else (self._actor.holder,)
 
     def _pseudonym(self, person_id: str) -> bytes:
-        return self._key.keyed_hash("person", person_id)
+        return self._key.keyed_hash("person", *self._holder_parts, person_id)
 
 
-def open_ledger(url: str, key: Path | None = None) -> Ledger:
+def open_ledger(
+    url: str,
+    key: Path | None = None,
+    actor: Actor = Actor(),  # noqa: B008  # frozen
+    *,
+    wait_seconds: float = WAIT_SECONDS,
+) -> Ledger:
     """The ledger at a database URL, with the pseudonym key in the file `key`.
 
     By default the key of an SQLite file is FILE.key, which is made if it is missing. A server has
@@ -373,7 +507,7 @@ def open_ledger(url: str, key: Path | None = None) -> Ledger:
     """
     database = parse_database_url(url)
     if key is not None:
-        return Ledger(url, PseudonymKey.read(key, create=False))
+        return Ledger(url, PseudonymKey.read(key, create=False), actor, wait_seconds=wait_seconds)
     if database.get_backend_name() != "sqlite":
         fix = (
             "Make a file of 32 random bytes or more that only this account can read, and name it"
@@ -383,7 +517,8 @@ def open_ledger(url: str, key: Path | None = None) -> Ledger:
             "The ledger needs a key",
             [Problem("ledger-key", "The database of a server has no default key file", fix)],
         )
-    return Ledger(url, PseudonymKey.read(Path(f"{database.database}.key"), create=True))
+    key_file = Path(f"{database.database}.key")
+    return Ledger(url, PseudonymKey.read(key_file, create=True), actor, wait_seconds=wait_seconds)
 
 
 def _recorded_and_settled(
@@ -402,39 +537,6 @@ def _recorded_and_settled(
     return recorded, settled_years
 
 
-def _known_and_waiting(
-    connection: Connection, pseudonyms: Sequence[bytes], years: set[int]
-) -> tuple[dict[PersonYear, bytes], dict[PersonYear, list[IssuedRow]]]:
-    """Hashes of the known outcomes of these persons, and the intervals that wait for `years`."""
-    hashes: dict[PersonYear, bytes] = {}
-    waiting: dict[PersonYear, list[IssuedRow]] = {}
-    outcome_year = IssuedIntervalRow.origin_year + IssuedIntervalRow.horizon
-    for batch in key_batches(pseudonyms):
-        outcomes = select(OutcomeRow.person, OutcomeRow.year, OutcomeRow.seal).where(
-            OutcomeRow.person.in_(batch)
-        )
-        hashes |= {(p, year): seal for p, year, seal in connection.execute(outcomes)}
-        unsettled = select(IssuedIntervalRow.__table__).where(
-            IssuedIntervalRow.person.in_(batch),
-            outcome_year.in_(years),
-            IssuedIntervalRow.family.is_not(None),
-        )
-        for row in connection.execute(unsettled):
-            waiting.setdefault((row.person, row.origin_year + row.horizon), []).append(row)
-    return hashes, waiting
-
-
-def _conflict(person_id: str, year: int) -> Problem:
-    return Problem(
-        "outcome-conflict",
-        "Another amount is known for this year",
-        "The first amount stays; the ledger cannot correct an outcome",
-        "earnings",
-        person_id,
-        year,
-    )
-
-
 def _require_open(closed: str | None) -> None:
     """Raise UsageError with the reason why a stream is closed."""
     if closed is not None:
@@ -450,11 +552,27 @@ def _state(version: int, cells: Mapping[tuple[str, int, float], CellState]) -> A
     return AdaptiveState(version, max(years, default=None), cells)
 
 
-def _stream_id(connection: Connection, bundle: str, coverage: Sequence[float]) -> int:
-    query = select(Stream.id, Stream.closed).where(Stream.bundle == bundle)
-    stream = connection.execute(query).one_or_none()
-    if stream is not None:
-        _require_open(stream.closed)
-        return int(stream.id)
-    new = insert(Stream).values(bundle=bundle, levels=list(coverage), version=0)
-    return connection.execute(new.returning(Stream.id)).scalar_one()
+def _stream_id(
+    connection: Connection, holder_id: int, bundle: str, coverage: Sequence[float]
+) -> int:
+    """The holder's stream of a bundle; a new one begins with the state of the common one."""
+    query = select(Stream.__table__).where(Stream.bundle == bundle)
+    streams = {stream.holder_id: stream for stream in connection.execute(query)}
+    common = streams.get(COMMON_ID)
+    for stream in (streams.get(holder_id), common):
+        if stream is not None:
+            _require_open(stream.closed)
+    if holder_id in streams:
+        return int(streams[holder_id].id)
+    version = 0 if common is None else common.version
+    new = insert(Stream).values(
+        holder_id=holder_id, bundle=bundle, levels=list(coverage), version=version
+    )
+    stream_id = connection.execute(new.returning(Stream.id)).scalar_one()
+    if common is not None:
+        for rows in (StateRow, StateVersion):
+            columns = [column for column in rows.__table__.columns if column.name != "stream_id"]
+            of_common = select(literal(stream_id), *columns).where(rows.stream_id == common.id)
+            names = ["stream_id", *(column.name for column in columns)]
+            connection.execute(insert(rows).from_select(names, of_common))
+    return stream_id

@@ -1,18 +1,22 @@
 """The tables of the ledger, and how their rows store numbers.
 
-The tables are: issued intervals; outcomes, of which only a keyed hash is stored; the append-only
-log of settled intervals with the forecast probabilities of their outcomes; the counts of the log;
-and the state, a pure function of the counts. Names of tables and columns can change by a migration
+The tables are: holders; issued intervals; outcomes, of which only a keyed hash is stored; the
+append-only log of settled intervals with the forecast probabilities of their outcomes; the counts
+of the log; the state, a pure function of the counts; and the append-only audit trail of the calls
+that changed the ledger. Names of tables and columns can change by a migration
 only, because existing ledgers have them.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+COMMON_ID = 1  # row of `Holder` with the name `COMMON`
 _BIG_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
@@ -31,8 +35,16 @@ class LedgerKey(Base):
     key_check: Mapped[bytes] = mapped_column(sa.LargeBinary)
 
 
+class Holder(Base):
+    """Whose persons and outcomes they are; the first row is the common holder."""
+
+    __tablename__ = "holder"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(sa.String(64), unique=True)
+
+
 class Stream(Base):
-    """A bundle with issued intervals.
+    """A holder's issued intervals of one bundle.
 
     Columns: `bundle` is its digest; `levels` are its coverages; `version` counts the transactions
     that changed its state; `promised_until` is the last origin year for which a delivery
@@ -41,8 +53,10 @@ class Stream(Base):
     """
 
     __tablename__ = "stream"
+    __table_args__ = (sa.UniqueConstraint("holder_id", "bundle", name="uq_stream_holder_id"),)
     id: Mapped[int] = mapped_column(primary_key=True)
-    bundle: Mapped[str] = mapped_column(sa.String(64), unique=True)
+    holder_id: Mapped[int] = mapped_column(sa.ForeignKey("holder.id", name="fk_stream_holder_id"))
+    bundle: Mapped[str] = mapped_column(sa.String(64))
     levels: Mapped[list[float]] = mapped_column(sa.JSON)
     version: Mapped[int]
     promised_until: Mapped[int | None]
@@ -52,9 +66,10 @@ class Stream(Base):
 class IssuedIntervalRow(Base):
     """The intervals of all coverages issued for one person, origin year and horizon.
 
-    Columns: `person` is a pseudonym; `group` is the group of the cell that was used; `base` are the
-    split thresholds by coverage; `issued` are the thresholds in force, base + offset, by coverage;
-    `family` is the packed distribution, deleted when the outcome arrives.
+    Columns: `person` is a pseudonym, which depends on the holder; `group` is the group of the cell
+    that was used; `base` are the split thresholds by coverage; `issued` are the thresholds in
+    force, base + offset, by coverage; `family` is the packed distribution until the outcome
+    arrives; `sealed` is the same from then on, encrypted with the ledger's key.
     """
 
     __tablename__ = "promise"
@@ -68,6 +83,7 @@ class IssuedIntervalRow(Base):
     base: Mapped[bytes] = mapped_column(sa.LargeBinary)
     issued: Mapped[bytes] = mapped_column(sa.LargeBinary)
     family: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
+    sealed: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
 
 
 class OutcomeRow(Base):
@@ -83,21 +99,65 @@ class OutcomeRow(Base):
     seal: Mapped[bytes] = mapped_column(sa.LargeBinary)
 
 
-class SettlementRow(Base):
-    """One entry of the log: the issued intervals `promise_id` were settled.
+class ConflictRow(Base):
+    """An amount that contradicted a known outcome: a keyed hash of it, as in `OutcomeRow`."""
 
-    Columns: `probability` is the forecast probability of less earnings than the outcome, and
-    `p_zero` that of zero; together they give the conformity score for each coverage. If `p_zero` is
-    null, the stream is closed and `probability` is the score in the nested sets of that time.
-    `version` is that of the stream after the transaction. The database forbids changes.
+    __tablename__ = "conflict"
+    person: Mapped[bytes] = mapped_column(sa.LargeBinary, primary_key=True)
+    year: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    seal: Mapped[bytes] = mapped_column(sa.LargeBinary, primary_key=True)
+
+
+class AuditRow(Base):
+    """A transaction that changed the ledger; the database forbids changes of this table.
+
+    Columns: `at` is the time (UTC); `key_name` is the name of the key, never the key; `call` is the
+    identifier of the call in the log of the service; `action` is record, settle or correct;
+    `details` are the counts of the transaction.
+    """
+
+    __tablename__ = "audit"
+    id: Mapped[int] = mapped_column(_BIG_ID, primary_key=True)
+    at: Mapped[str] = mapped_column(sa.String(32))
+    holder_id: Mapped[int] = mapped_column(sa.ForeignKey("holder.id"))
+    key_name: Mapped[str | None] = mapped_column(sa.String(64))
+    call: Mapped[str | None] = mapped_column(sa.String(64))
+    action: Mapped[str] = mapped_column(sa.String(16))
+    details: Mapped[dict[str, Any]] = mapped_column(sa.JSON)
+
+
+class SettlementRow(Base):
+    """One entry of the log: the issued intervals `promise_id` were settled, or it was taken back.
+
+    Columns: `sign` is 1, or -1 for the entry that takes an earlier one back; `probability` is the
+    forecast probability of less earnings than the outcome, and `p_zero` that of zero; together they
+    give the conformity score for each coverage. If `p_zero` is null, the stream is closed and
+    `probability` is the score in the nested sets of that time. `version` is that of the stream
+    after the transaction, and `audit_id` the transaction. The database forbids changes.
     """
 
     __tablename__ = "event"
     id: Mapped[int] = mapped_column(_BIG_ID, primary_key=True)
-    promise_id: Mapped[int] = mapped_column(sa.ForeignKey("promise.id"), unique=True)
+    promise_id: Mapped[int] = mapped_column(sa.ForeignKey("promise.id"), index=True)
     version: Mapped[int]
     probability: Mapped[float] = mapped_column(sa.Double)
     p_zero: Mapped[float | None] = mapped_column(sa.Double)
+    sign: Mapped[int]
+    audit_id: Mapped[int | None] = mapped_column(
+        sa.ForeignKey("audit.id", name="fk_event_audit_id")
+    )
+
+
+class StateVersion(Base):
+    """After which entry of the log a stream reached a version of its state.
+
+    The state of a holder follows the log of the common holder and its own.
+    """
+
+    __tablename__ = "state_version"
+    stream_id: Mapped[int] = mapped_column(sa.ForeignKey("stream.id"), primary_key=True)
+    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    last_event: Mapped[int] = mapped_column(_BIG_ID)
 
 
 class ExcessCountsRow(Base):

@@ -1,4 +1,7 @@
-"""The key that turns person ids into pseudonyms: in a separate file, not the database."""
+"""The key that turns person ids into pseudonyms: in a separate file, not the database.
+
+It also encrypts the distributions of settled intervals.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,18 @@ import hmac
 import os
 import secrets
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from calibration.adaptive.database import damaged_error
 from saga.errors import Problem, UsageError
 from saga.keyed_random import Part, encode
 
 _KEY_BYTES = 32
+_NONCE_BYTES = 12
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,22 @@ class PseudonymKey:
     def keyed_hash(self, *parts: Part) -> bytes:
         """16 bytes that identify `parts`; without the key they reveal nothing about them."""
         return hmac.new(self.key, encode(*parts), hashlib.sha256).digest()[:16]
+
+    def seal(self, content: bytes, owner: bytes) -> bytes:
+        """`content` encrypted (AES-256-GCM); only the key and the same `owner` open it."""
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, content, owner)
+
+    def unseal(self, sealed: bytes, owner: bytes) -> bytes:
+        """What `seal` encrypted. Raises LedgerError if it was changed."""
+        try:
+            return self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], owner)
+        except InvalidTag:
+            raise damaged_error() from None
+
+    @cached_property
+    def _cipher(self) -> AESGCM:
+        return AESGCM(hmac.new(self.key, encode("seal"), hashlib.sha256).digest())
 
 
 def _create_key_file(path: Path) -> None:

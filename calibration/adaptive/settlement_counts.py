@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, true, update
 
-from calibration.adaptive.adaptive_state import ExcessCounts, compute_states
-from calibration.adaptive.database import key_batches
+from calibration.adaptive.adaptive_state import CellState, ExcessCounts, compute_states
+from calibration.adaptive.database import damaged_error
 from calibration.adaptive.issued_intervals import conformity_scores, unpack_marginals
 from calibration.adaptive.ledger_tables import (
+    COMMON_ID,
     ExcessCountsRow,
-    IssuedIntervalRow,
     SettlementRow,
     StateRow,
+    StateVersion,
     Stream,
     unpack_thresholds,
 )
@@ -28,43 +29,82 @@ IssuedRow = Row[Any]  # a row of the table of issued intervals
 HorizonYear = tuple[int, int]  # (horizon, outcome year)
 
 
-def log_settlements(connection: Connection, settled: Sequence[tuple[IssuedRow, float]]) -> None:
-    """Log intervals, given with their outcomes, and update counts and state.
+@dataclass(frozen=True)
+class LogEntry:
+    """An issued interval and the forecast probabilities of its outcome.
 
-    The forecast distributions of settled intervals are deleted.
+    `sign` is 1 for a settlement and -1 to take an earlier one back.
     """
-    by_stream: dict[int, list[tuple[IssuedRow, float]]] = {}
-    for row, amount in settled:
-        by_stream.setdefault(row.stream_id, []).append((row, amount))
-    for stream_id, pairs in sorted(by_stream.items()):
-        rows = [row for row, _ in pairs]
-        version, coverage = connection.execute(
-            update(Stream)
-            .where(Stream.id == stream_id)
-            .values(version=Stream.version + 1)
-            .returning(Stream.version, Stream.levels)
-        ).one()
-        less, p_zero = np.empty(len(rows)), np.empty(len(rows))
-        amounts = np.array([amount for _, amount in pairs])
-        for index, marginals in unpack_marginals([row.family for row in rows]):
-            less[index] = probability_of_less(marginals, amounts[index, None])[:, 0]
-            p_zero[index] = marginals.p_zero[:, 0]
+
+    row: IssuedRow
+    probability: float
+    p_zero: float
+    sign: int = 1
+
+
+def judge(settled: Sequence[tuple[IssuedRow, bytes, float]]) -> list[LogEntry]:
+    """The log entries of issued intervals, given with their distribution and their outcome."""
+    less, p_zero = np.empty(len(settled)), np.empty(len(settled))
+    amounts = np.array([amount for _, _, amount in settled])
+    for index, marginals in unpack_marginals([family for _, family, _ in settled]):
+        less[index] = probability_of_less(marginals, amounts[index, None])[:, 0]
+        p_zero[index] = marginals.p_zero[:, 0]
+    return [
+        LogEntry(row, probability, zero)
+        for (row, _, _), probability, zero in zip(
+            settled, less.tolist(), p_zero.tolist(), strict=True
+        )
+    ]
+
+
+def write_log(connection: Connection, entries: Sequence[LogEntry], audit_id: int) -> None:
+    """Add entries to the log, and update counts and states."""
+    by_stream: dict[int, list[LogEntry]] = {}
+    for entry in entries:
+        by_stream.setdefault(entry.row.stream_id, []).append(entry)
+    for stream_id, of_stream in sorted(by_stream.items()):
+        stream = connection.execute(select(Stream.__table__).where(Stream.id == stream_id)).one()
         connection.execute(
             insert(SettlementRow),
             [
-                {"promise_id": row.id, "version": version, "probability": p, "p_zero": zero}
-                for row, p, zero in zip(rows, less.tolist(), p_zero.tolist(), strict=True)
+                {
+                    "promise_id": entry.row.id,
+                    "version": stream.version + 1,
+                    "probability": entry.probability,
+                    "p_zero": entry.p_zero,
+                    "sign": entry.sign,
+                    "audit_id": audit_id,
+                }
+                for entry in of_stream
             ],
         )
-        for ids in key_batches([row.id for row in rows]):
-            connection.execute(
-                update(IssuedIntervalRow).where(IssuedIntervalRow.id.in_(ids)).values(family=None)
-            )
-        scores = conformity_scores(less, p_zero, coverage)
-        for group, counts in count_settled(rows, scores).items():
+        groups = count_entries(of_stream, stream.levels)
+        for group, counts in groups.items():
             for (horizon, year), cell_counts in counts.items():
                 _add_counts(connection, stream_id, group, horizon, year, cell_counts)
-            _update_state(connection, stream_id, group)
+        _update_states(connection, stream, sorted(groups))
+
+
+def count_entries(
+    entries: Sequence[LogEntry], coverage: Sequence[float]
+) -> dict[str, dict[HorizonYear, ExcessCounts]]:
+    """Counts of log entries: group -> (horizon, outcome year) -> counts."""
+    total: dict[str, dict[HorizonYear, ExcessCounts]] = {}
+    for sign in (1, -1):
+        of_sign = [entry for entry in entries if entry.sign == sign]
+        if not of_sign:
+            continue
+        less, p_zero = np.array([(entry.probability, entry.p_zero) for entry in of_sign]).T
+        scores = conformity_scores(less, p_zero, coverage)
+        for group, counts in count_settled([entry.row for entry in of_sign], scores).items():
+            for key, new in counts.items():
+                add_counts(total.setdefault(group, {}), key, new if sign == 1 else -new)
+    return total
+
+
+def add_counts(total: dict[HorizonYear, ExcessCounts], key: HorizonYear, new: ExcessCounts) -> None:
+    """Add the counts of one cell and year to those in `total`."""
+    total[key] = total[key] + new if key in total else new
 
 
 def count_settled(
@@ -91,29 +131,81 @@ def _add_counts(
     before = connection.execute(
         select(ExcessCountsRow.counts, ExcessCountsRow.missed).where(*is_cell)
     ).one_or_none()
-    if before is not None:
-        total = _unpack_counts(*before) + new
-        connection.execute(update(ExcessCountsRow).where(*is_cell).values(**_pack_counts(total)))
-    else:
+    if before is None:
         connection.execute(insert(ExcessCountsRow).values(**cell, **_pack_counts(new)))
+        return
+    total = _unpack_counts(*before) + new
+    if total.persons.any():
+        connection.execute(update(ExcessCountsRow).where(*is_cell).values(**_pack_counts(total)))
+    else:  # every settlement was taken back
+        connection.execute(delete(ExcessCountsRow).where(*is_cell))
 
 
-def _update_state(connection: Connection, stream_id: int, group: str) -> None:
-    coverage = connection.execute(select(Stream.levels).where(Stream.id == stream_id)).scalar_one()
-    rows = connection.execute(
+def _update_states(connection: Connection, changed: Row[Any], groups: Sequence[str]) -> None:
+    """Compute the state of a changed stream, and of those that follow it, and number them.
+
+    All streams of a bundle follow its stream of the common holder.
+    """
+    streams = connection.execute(
+        select(Stream.id, Stream.version).where(
+            Stream.bundle == changed.bundle,
+            true() if changed.holder_id == COMMON_ID else Stream.id == changed.id,
+        )
+    ).all()
+    common = connection.scalar(
+        select(Stream.id).where(Stream.bundle == changed.bundle, Stream.holder_id == COMMON_ID)
+    )
+    for group in groups:
+        totals = _totals(connection, [common, *(stream.id for stream in streams)], group)
+        of_common = totals.get(common, {})
+        states_of_common = compute_states(changed.levels, of_common)
+        for stream in streams:
+            own = totals.get(stream.id, {}) if stream.id != common else {}
+            total = dict(of_common)
+            for key, counts in own.items():
+                add_counts(total, key, counts)
+            states = compute_states(changed.levels, total) if own else states_of_common
+            _store_states(connection, stream.id, group, states)
+    last_event = connection.scalar(select(func.max(SettlementRow.id)))
+    for stream in streams:
+        version = stream.version + 1
+        connection.execute(update(Stream).where(Stream.id == stream.id).values(version=version))
+        connection.execute(
+            insert(StateVersion).values(stream_id=stream.id, version=version, last_event=last_event)
+        )
+
+
+def _totals(
+    connection: Connection, stream_ids: Sequence[int | None], group: str
+) -> dict[int | None, dict[HorizonYear, ExcessCounts]]:
+    """The counts of a group by stream."""
+    totals: dict[int | None, dict[HorizonYear, ExcessCounts]] = {}
+    cells = connection.execute(
         select(ExcessCountsRow.__table__).where(
-            ExcessCountsRow.stream_id == stream_id, ExcessCountsRow.group == group
+            ExcessCountsRow.stream_id.in_(stream_ids), ExcessCountsRow.group == group
         )
     )
-    counts = {(row.horizon, row.year): _unpack_counts(row.counts, row.missed) for row in rows}
+    for cell in cells:
+        counts = _unpack_counts(cell.counts, cell.missed)
+        totals.setdefault(cell.stream_id, {})[cell.horizon, cell.year] = counts
+    return totals
+
+
+def _store_states(
+    connection: Connection,
+    stream_id: int,
+    group: str,
+    states: Mapping[tuple[int, float], CellState],
+) -> None:
     connection.execute(
         delete(StateRow).where(StateRow.stream_id == stream_id, StateRow.group == group)
     )
-    states = [
-        {"stream_id": stream_id, "group": group, "horizon": h, "level": c, **asdict(cell)}
-        for (h, c), cell in compute_states(coverage, counts).items()
-    ]
-    connection.execute(insert(StateRow), states)
+    if states:
+        rows = [
+            {"stream_id": stream_id, "group": group, "horizon": h, "level": c, **asdict(state)}
+            for (h, c), state in states.items()
+        ]
+        connection.execute(insert(StateRow), rows)
 
 
 def _pack_counts(counts: ExcessCounts) -> dict[str, bytes]:
@@ -124,6 +216,9 @@ def _pack_counts(counts: ExcessCounts) -> dict[str, bytes]:
 
 
 def _unpack_counts(counts: bytes, missed: bytes) -> ExcessCounts:
-    by_coverage = np.frombuffer(missed, dtype="<i8").astype(np.int64)
-    by_excess = np.frombuffer(zlib.decompress(counts), dtype="<i8").astype(np.int64)
-    return ExcessCounts(by_excess.reshape(len(by_coverage), -1), by_coverage)
+    try:
+        by_coverage = np.frombuffer(missed, dtype="<i8").astype(np.int64)
+        by_excess = np.frombuffer(zlib.decompress(counts), dtype="<i8").astype(np.int64)
+        return ExcessCounts(by_excess.reshape(len(by_coverage), -1), by_coverage)
+    except (zlib.error, ValueError):
+        raise damaged_error() from None

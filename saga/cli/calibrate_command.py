@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from saga.data.panel import Panel
 
 # Options with --append only, and options without --append only.
-_APPENDING = ("database", "database_key", "since", "persons")
+_APPENDING = ("database", "database_key", "holder", "since", "persons")
 _FITTING = (
     "out",
     "method",
@@ -73,6 +73,7 @@ def calibrate(
         ),
     ] = None,
     database_key: options.DatabaseKey = None,
+    holder: options.Holder = "common",
     since: Annotated[
         int | None,
         typer.Option(help="--append: first origin year to forecast from.", show_default="the next"),
@@ -121,10 +122,11 @@ def calibrate(
     calibration_panel = read_persons(panel, mapping, prices, on_error, rejected)
     if append:
         from calibration.adaptive.ledger import open_ledger
+        from calibration.adaptive.tenancy import Actor
 
         url = database or f"sqlite:///{bundle.resolve()}.ledger.sqlite"
         _apply_delivery(
-            open_ledger(url, database_key),
+            open_ledger(url, database_key, Actor(holder)),
             bundle,
             calibration_panel,
             since,

@@ -58,6 +58,7 @@ def forecast(
     ] = None,
     database: options.Database = None,
     database_key: options.DatabaseKey = None,
+    holder: options.Holder = "common",
     record: options.Record = False,
     threads: options.Threads = None,
     as_json: options.Json = False,
@@ -95,8 +96,9 @@ def forecast(
         else:
             from calibration.adaptive.issuance import AdaptedForecaster, forecast_and_record
             from calibration.adaptive.ledger import open_ledger
+            from calibration.adaptive.tenancy import Actor
 
-            ledger = open_ledger(database, database_key)
+            ledger = open_ledger(database, database_key, Actor(holder))
             state = ledger.state(forecaster.bundle.digest)
             adapted = AdaptedForecaster.of(forecaster, state)
             provenance["adaptive"] = adapted.state.identity()

@@ -129,6 +129,14 @@ Database = Annotated[
         show_default="none",
     ),
 ]
+Holder = Annotated[
+    str,
+    typer.Option(
+        "--holder",
+        envvar="SAGA_HOLDER",
+        help="Whose part of the ledger; the common one moves everybody's thresholds.",
+    ),
+]
 DatabaseKey = Annotated[
     Path | None,
     typer.Option(

@@ -48,6 +48,7 @@ def report(
         ),
     ] = None,
     database_key: options.DatabaseKey = None,
+    holder: options.Holder = "common",
     seed: options.Seed = 0,
     threads: options.Threads = None,
     mapping: options.Mapping = None,
@@ -94,8 +95,9 @@ def report(
             )
     if database is not None:
         from calibration.adaptive.ledger import open_ledger
+        from calibration.adaptive.tenancy import Actor
 
-        ledger = open_ledger(database, database_key)
+        ledger = open_ledger(database, database_key, Actor(holder))
         diagnostics = with_state(diagnostics, ledger.state(digest), ledger.counts(digest))
     write_report(diagnostics, out, bundle=opened.digest)
     verdicts = Counter(diagnostics["lights"]["status"].to_list())

@@ -81,6 +81,7 @@ def score(
     persons_per_partition: Annotated[int, typer.Option(min=1, help="Persons of one part.")] = 500,
     database: options.Database = None,
     database_key: options.DatabaseKey = None,
+    holder: options.Holder = "common",
     record: options.Record = False,
     mapping: options.Mapping = None,
     prices: options.Prices = None,
@@ -137,7 +138,7 @@ def score(
         from calibration.adaptive.issuance import AdaptiveRecipe
 
         batch_recipe = AdaptiveRecipe.of(
-            recipe, out_dir, url=database, key=database_key, record=record
+            recipe, out_dir, url=database, key=database_key, holder=holder, record=record
         )
     note_precision(precision)
     with console.progress("Scoring", quiet=as_json) as progress:

@@ -25,8 +25,9 @@ from sqlalchemy.exc import DBAPIError
 
 from calibration.adaptive.adaptive_state import AdaptiveState
 from calibration.adaptive.database import LedgerError, migration_config
-from calibration.adaptive.ledger import Ledger, RecordCounts, SettlementReport
+from calibration.adaptive.ledger import Ledger, RecordCounts
 from calibration.adaptive.ledger_tables import Base, IssuedIntervalRow, OutcomeRow, SettlementRow
+from calibration.adaptive.outcome_entries import SettlementReport
 from calibration.adaptive.pseudonyms import PseudonymKey
 from saga.errors import UsageError
 from tests.calibration.adaptive.ledgers import (
