@@ -61,7 +61,7 @@ def run_job(folder: JobFolder, settings: Settings) -> int:
 def _compute(folder: JobFolder, order: JobOrder, settings: Settings) -> Mapping[str, Any]:
     options = JobOptions.model_validate(order.options)
     source = _source(folder, order, options, settings.bundle)
-    recipe = _recipe(folder, options, settings)
+    recipe = _recipe(folder, options, settings, order.holder)
     earlier = read_json(folder.out / RUN)
     if earlier is not None and earlier["recipe"] != json.loads(json.dumps(recipe.describe())):
         # The service got another bundle or version meanwhile; a result is of one of them.
@@ -86,7 +86,7 @@ def _source(folder: JobFolder, order: JobOrder, options: JobOptions, bundle: Pat
     return Source(path, mapping, transforms["price_year"], options.on_error)
 
 
-def _recipe(folder: JobFolder, options: JobOptions, settings: Settings) -> BatchRecipe:
+def _recipe(folder: JobFolder, options: JobOptions, settings: Settings, holder: str) -> BatchRecipe:
     recipe = Recipe(
         settings.bundle,
         options.to_request(),
@@ -101,6 +101,7 @@ def _recipe(folder: JobFolder, options: JobOptions, settings: Settings) -> Batch
         folder.out,
         url=settings.database.get_secret_value(),
         key=settings.database_key,
+        holder=holder,
         record=options.record,
     )
 
