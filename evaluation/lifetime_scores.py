@@ -32,7 +32,8 @@ from evaluation.scoring.comparison import two_way_test
 from evaluation.scoring.evaluation_settings import Setting
 from evaluation.scoring.futures import true_futures
 from evaluation.scoring.year_forecasts import nominal_sets
-from saga.conformal.present_value import value_distribution, value_intervals
+from saga.conformal.present_value import value_intervals
+from saga.conformal.value_distribution import SimulatedValues
 from saga.data.origins import Origins
 from saga.lifetime import STATISTICS, Ranked, gini, realised_value
 from saga.paths import Paths
@@ -203,18 +204,18 @@ def simulated_lifetimes(
         block_years = years[done : done + len(paths)]
         earnings = np.moveaxis(paths.earnings, 2, 0).astype(np.float64)
         values = _values(earnings, block_years, taxed)
-        present = values[f"value:{RATE:g}"]
+        counted = _counted(np.sort(earnings, axis=0), block_years)
+        simulated = SimulatedValues(values[f"value:{RATE:g}"], _present_values(counted, RATE))
         if isinstance(contestant, BundleContestant) and any(
             kind == "present_value"
             for kind, _ in contestant.forecaster.calibrator.thresholds_of_kind
         ):
             intervals = value_intervals(
-                contestant.forecaster.calibrator, present, block_years, [COVERAGE_90], RATE
+                contestant.forecaster.calibrator, simulated, block_years, [COVERAGE_90], RATE
             )
             lower, upper = intervals.lower[:, 0], intervals.upper[:, 0]
         else:
-            distribution = value_distribution(present)
-            ends = nominal_sets(distribution, [COVERAGE_90], present.shape[1])
+            ends = nominal_sets(simulated.distribution, [COVERAGE_90], simulated.n_paths)
             lower, upper = ends[0][:, 0, 0], ends[1][:, 0, 0]
         age = paths.origin_year - paths.birth_year
         yield _table(paths.person_id, age, block_years, lower, upper, values)
@@ -285,12 +286,17 @@ def lifetime_table(files: Mapping[str, Path], years: str) -> pl.DataFrame:
 
 def _values(earnings: Array, years: NDArray[np.int64], taxed: bool) -> dict[str, Array]:
     """Name of VALUES -> (n, M) from earnings (M, n, H); taxes are NaN unless `taxed`."""
-    counted = np.where(np.arange(1, earnings.shape[2] + 1) <= years[:, None], earnings, 0.0)
+    counted = _counted(earnings, years)
     values = {f"value:{rate:g}": _present_values(counted, rate) for rate in RATES}
     for rule in RULES:
         tax = POLICIES[rule].tax(counted) if taxed else np.full(counted.shape, np.nan)
         values[f"tax:{rule}"] = _present_values(tax, RATE)
     return values
+
+
+def _counted(earnings: Array, years: NDArray[np.int64]) -> Array:
+    """Earnings (M, n, H), 0 after the first `years` (n,) of each person."""
+    return np.where(np.arange(1, earnings.shape[2] + 1) <= years[:, None], earnings, 0.0)
 
 
 def _present_values(amounts: Array, rate: float) -> Array:

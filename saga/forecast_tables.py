@@ -15,6 +15,7 @@ from saga.conformal.calibrator import Calibrator, Intervals
 from saga.conformal.one_sided import Limits, one_sided_limits
 from saga.conformal.path_bands import band_intervals
 from saga.conformal.present_value import ValueIntervals, value_intervals
+from saga.conformal.value_distribution import SimulatedValues
 from saga.data.panel import Panel
 from saga.distributions import Marginals
 from saga.lifetime import observed_past, present_value
@@ -96,9 +97,12 @@ def lifetime_table(
     guarantee_ for each coverage; tax_mean and net_mean, null without a tax rule.
     """
     paths.require_recalibrated()
-    values = _present_value(paths, panel, request)
-    intervals = _value_intervals(paths, values, calibrator, panel, request)
-    quantiles = np.quantile(values, request.quantiles, axis=1)
+    past = _past(paths, panel, request)
+    # The past is left out, so that a future without earnings is exactly 0.
+    future = SimulatedValues.of(paths, lambda p: _present_value(p, panel, request) - past)
+    values = future.values + past
+    intervals = _value_intervals(paths, future, calibrator, request).moved(past)
+    quantiles = (future.quantiles(request.quantiles) + past).T
     table: dict[str, Column] = {
         "person_id": paths.person_id,
         "origin_year": paths.origin_year.astype(np.int32),
@@ -160,24 +164,25 @@ def _present_tax(paths: Paths, panel: Panel, request: LifetimeRequest) -> Array:
     return _present_value(paths.with_earnings(taxes), panel, request)
 
 
+def _past(paths: Paths, panel: Panel, request: LifetimeRequest) -> Array:
+    """What observed earnings from `from_age` on add to the present value, (n, 1)."""
+    if request.from_age is None:
+        return np.zeros((len(paths), 1))
+    return observed_past(panel, paths, rate=request.rate, from_age=request.from_age)[:, None]
+
+
 def _value_intervals(
-    paths: Paths, values: Array, calibrator: Calibrator, panel: Panel, request: LifetimeRequest
+    paths: Paths, future: SimulatedValues, calibrator: Calibrator, request: LifetimeRequest
 ) -> ValueIntervals:
-    """Intervals of present values (n, M): of the future, then with the observed past added."""
+    """Intervals of present values of the future, discounted to `from_age`."""
     age, from_age = paths.origin_year - paths.birth_year, request.from_age
     if not calibrator.has_sets and calibrator.method != "cv+":
         return ValueIntervals.none(len(paths), len(request.coverage))
     calibrated = any(kind == "present_value" for kind, _ in calibrator.thresholds_of_kind)
     if not calibrated or (from_age is not None and (age < from_age).any()):
-        return ValueIntervals.central(values, request.coverage)
-    rate, to_age = request.rate, request.to_age
-    ahead = values if from_age is None else present_value(paths, rate=rate, to_age=to_age)
-    years = (to_age - age).astype(np.int64)
-    intervals = value_intervals(calibrator, ahead, years, request.coverage, rate)
-    if from_age is None:
-        return intervals
-    past = observed_past(panel, paths, rate=rate, from_age=from_age)
-    return intervals.moved(past, (1 + rate) ** -(age - from_age).astype(np.float64))
+        return ValueIntervals.central(future, request.coverage)
+    years = (request.to_age - age).astype(np.int64)
+    return value_intervals(calibrator, future, years, request.coverage, request.rate)
 
 
 def _labels(fractions: Sequence[float]) -> Iterator[tuple[int, str]]:

@@ -246,29 +246,26 @@ class Forecaster:
         steps = np.clip(steps, 0, None)
         width = to_horizon if to_horizon is not None else int(max(1, steps.max()))
         n = len(sequences)
-        grouping = self.calibrator.grouping
-        group_labels = grouping.labels(panel, last_record_origins(panel)) if grouping else {}
         processes = self.workers if n >= _MANY_PERSONS else 1
         with simulation_pool(
             rollout, encoded, steps, threads=self.threads, processes=processes
         ) as draw:
-            for start in range(0, n, _BLOCK_PERSONS):
-                rows = np.arange(start, min(start + _BLOCK_PERSONS, n))
+            for rows, groups in self._person_blocks(panel, n):
                 earnings = np.full((len(rows), width, draws.n_paths), np.nan, dtype=np.float32)
                 for i, path_earnings in enumerate(draw(rows)):
                     earnings[i, : len(path_earnings)] = path_earnings
                     if progress:
-                        progress(start + i + 1, n)
+                        progress(int(rows[i]) + 1, n)
                 raw = Paths(
                     sequences.person_id[rows],
                     sequences.birth_year[rows],
                     origin[rows],
                     earnings,
-                    groups={name: values[rows] for name, values in group_labels.items()},
+                    groups=groups,
                     conditioned=rollout.rollouts[0].options.scenario is not None,
                 )
                 if recalibrate:
-                    marginals = direct.marginals(encoded, rows, raw.groups)
+                    marginals = direct.marginals(encoded, rows, groups)
                     yield map_paths(raw, self.calibrator.recalibrate(marginals))
                 else:
                     yield raw
@@ -288,15 +285,22 @@ class Forecaster:
         """
         check_panel(panel, self.transforms, MAX_AGE)
         encoded, direct = self._encode(panel), self._direct(scenario)
-        n, grouping = len(encoded[0]), self.calibrator.grouping
-        labels = grouping.labels(panel, last_record_origins(panel)) if grouping else {}
-        for start in range(0, n, _BLOCK_PERSONS):
-            rows = np.arange(start, min(start + _BLOCK_PERSONS, n))
-            groups = {name: values[rows] for name, values in labels.items()}
+        n = len(encoded[0])
+        for rows, groups in self._person_blocks(panel, n):
             marginals = direct.marginals(encoded, rows, groups)
             if progress:
                 progress(int(rows[-1]) + 1, n)
             yield self.calibrator.recalibrate(marginals) if recalibrate else marginals
+
+    def _person_blocks(
+        self, panel: Panel, n: int
+    ) -> Iterator[tuple[NDArray[np.int64], dict[str, NDArray[np.str_]]]]:
+        """Indices of the panel's `n` persons in blocks, and the labels of their groups."""
+        grouping = self.calibrator.grouping
+        labels = grouping.labels(panel, last_record_origins(panel)) if grouping else {}
+        for start in range(0, n, _BLOCK_PERSONS):
+            rows = np.arange(start, min(start + _BLOCK_PERSONS, n))
+            yield rows, {name: values[rows] for name, values in labels.items()}
 
     def _encode(self, panel: Panel) -> MemberSequences:
         return tuple(encode(panel, member.transforms, self.calendar) for member in self.members)

@@ -61,3 +61,7 @@ class Paths(PersonForecasts):
     def with_earnings(self, earnings: NDArray[np.float32]) -> Paths:
         """The same persons and years with other earnings, shape (n, H, M)."""
         return replace(self, earnings=earnings)
+
+    def comonotone(self) -> Paths:
+        """Paths that keep their rank in all years, with the same values in each year."""
+        return self.with_earnings(np.sort(self.earnings, axis=-1))

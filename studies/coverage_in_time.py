@@ -28,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,7 @@ from saga.conformal.calibrator import Calibrator
 from saga.conformal.path_bands import band_intervals
 from saga.conformal.present_value import value_intervals
 from saga.conformal.recalibration import map_paths
+from saga.conformal.value_distribution import SimulatedValues
 from saga.data.groups import UNKNOWN, Grouping
 from saga.data.origins import Origins, draw_origins, history, last_year, origins_at
 from saga.data.panel import Panel
@@ -148,7 +150,7 @@ def value_covered(
         return inside
     paths = map_paths(raw_paths.take(complete), marginals.take(complete))
     value = realised_value(outcomes[complete], rate=RATE)[:, None]
-    simulated = present_value(paths, rate=RATE, years=YEARS)
+    simulated = SimulatedValues.of(paths, partial(present_value, rate=RATE, years=YEARS))
     years = np.full(len(simulated), YEARS)
     interval = value_intervals(calibrator, simulated, years, coverage, RATE)
     holds = (interval.lower <= value) & (value <= interval.upper)

@@ -12,12 +12,14 @@ errors are over persons; they ignore that persons of one year share its shocks.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from saga.conformal.present_value import value_intervals
+from saga.conformal.value_distribution import SimulatedValues
 from saga.data.origins import Origins, draw_origins, eligible_origins, history, realised_earnings
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
@@ -81,7 +83,8 @@ def value_inside(
     outcome = dict(zip(origins.person_id.tolist(), value[observed].tolist(), strict=True))
     coverage, inside = forecaster.calibrator.coverage, []
     for block in forecaster.blocks(history(panel, origins), draws, to_horizon=years):
-        values, n_years = present_value(block, years=years), np.full(len(block), years)
+        values = SimulatedValues.of(block, partial(present_value, years=years))
+        n_years = np.full(len(block), years)
         interval = value_intervals(forecaster.calibrator, values, n_years, coverage, RATE)
         y = np.array([outcome[person] for person in block.person_id.tolist()])[:, None]
         inside.append((interval.lower <= y) & (y <= interval.upper))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +21,7 @@ from saga.conformal.calibration_table import ThresholdKind
 from saga.conformal.calibrator import Calibrator, Intervals
 from saga.conformal.path_bands import band_scores
 from saga.conformal.present_value import value_intervals
+from saga.conformal.value_distribution import SimulatedValues
 from saga.distribution_scores import marginal_scores, mean_log
 from saga.distributions import Marginals
 from saga.forecast_tables import percent_label
@@ -113,18 +115,24 @@ def _values_inside(calibrator: Calibrator, paths: Paths, outcomes: Array, years:
     """Whether the present value of the first K = `years` outcomes is in its intervals (n, L)."""
     paths.require_recalibrated()
     realised = discounted_sum(outcomes[:, :years])
-    values = discounted_sum(paths.earnings[:, :years])
+    values = value_of_years(paths, years)
     inside = np.full((len(paths), len(calibrator.coverage)), np.nan)
     rows = np.flatnonzero(~np.isnan(realised) & ~np.isnan(values).any(axis=1))
     if len(rows):
+        simulated = SimulatedValues.of(paths.take(rows), partial(value_of_years, years=years))
         sets = value_intervals(
-            calibrator, values[rows], np.full(len(rows), years), calibrator.coverage, RATE
+            calibrator, simulated, np.full(len(rows), years), calibrator.coverage, RATE
         )
         y = realised[rows, None]
         inside[rows] = np.where(
             sets.guarantee == "assumption", (sets.lower <= y) & (y <= sets.upper), np.nan
         )
     return inside
+
+
+def value_of_years(paths: Paths, years: int) -> Array:
+    """Present values (n, M) of the first `years`."""
+    return discounted_sum(paths.earnings[:, :years])
 
 
 def discounted_sum(earnings: Array) -> Array:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibration.diagnostics.cases import Rows
-from calibration.diagnostics.person_results import discounted_sum
+from calibration.diagnostics.person_results import value_of_years
 from calibration.diagnostics.verdicts import typical_value
 from saga.conformal.present_value import value_intervals
+from saga.conformal.value_distribution import SimulatedValues
 from saga.data.panel import Panel
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons
@@ -66,11 +68,11 @@ def measure_seed_ranges(
     for seed in range(draws.seed, draws.seed + SEEDS):
         paths = forecaster.simulate(people, replace(draws, seed=seed), to_horizon=max(years))
         for k in years:
-            values = discounted_sum(paths.earnings[:, :k])
-            values = values[~np.isnan(values).any(axis=1)]
+            known = np.flatnonzero(~np.isnan(paths.earnings[:, :k, 0]).any(axis=1))
+            values = SimulatedValues.of(paths.take(known), partial(value_of_years, years=k))
             n_years = np.full(len(values), k)
             sets = value_intervals(calibrator, values, n_years, (coverage,), RATE)
-            ends[k].append((sets.lower[:, 0], sets.upper[:, 0], np.median(values, axis=1)))
+            ends[k].append((sets.lower[:, 0], sets.upper[:, 0], values.quantiles([0.5])[:, 0]))
     return {
         k: SeedRanges.of(*(np.stack(part) for part in zip(*of_seeds, strict=True)))
         for k, of_seeds in ends.items()

@@ -29,8 +29,9 @@ from saga.errors import Problem, UsageError
 from saga.scores import covered
 
 Array = NDArray[np.float64]
-# For each grouping: its name, its labels, and the index (n,) of each person's label.
-Members = list[tuple[str, list[str], NDArray[np.int64]]]
+# The groups of all groupings, such as "sex=female", and for each grouping the index (n,) among
+# them of each person's group.
+Members = tuple[list[str], list[NDArray[np.int64]]]
 # Groups of candidate cells, the rows of their persons, and the members of shifting groups.
 Memberships = list[tuple[tuple[str, ...], NDArray[np.int64], Members]]
 Guarantee = Literal["finite-sample", "assumption", "extrapolated", "none"]
@@ -321,17 +322,18 @@ class Calibrator(Calibration):
     def memberships(self, marginals: Marginals) -> Memberships:
         """The rows of `candidate_cells` with the members of the groups that shift thresholds."""
         return [
-            (groups, rows, members_of(marginals.groups, rows) if self.shifts else [])
+            (groups, rows, members_of(marginals.groups, rows) if self.shifts else ([], []))
             for groups, rows in self.candidate_cells(marginals)
         ]
 
     def shift(self, members: Members, horizon: int, coverage: float) -> Array | float:
         """Sum of the shifts of the groups of some persons, one number each; 0 without shifts."""
         effects = self.shifts.get((horizon, coverage), {})
+        groups, by_grouping = members if effects else ([], [])
+        effect_of_group = np.array([effects.get(group, 0.0) for group in groups])
         total: Array | float = 0.0
-        for name, labels, index in members if effects else ():
-            by_label = np.array([effects.get(f"{name}={label}", 0.0) for label in labels])
-            total = total + by_label[index]
+        for index in by_grouping:
+            total = total + effect_of_group[index]
         return total
 
     def nested_thresholds(self, kind: ThresholdKind, horizon: int) -> tuple[Array, list[Guarantee]]:
@@ -437,10 +439,11 @@ def _set_scorer(coverage: float) -> Scorer:
 
 
 def members_of(groups: Labels, rows: NDArray[np.int64]) -> Members:
-    """Groupings and their pairs, the distinct labels in `rows`, and each row's label index."""
+    """The groups of `rows` in all groupings and pairs of them, and each row's group by grouping."""
     labels_by_grouping = pair_groupings({name: labels[rows] for name, labels in groups.items()})
-    members = []
+    names, by_grouping = list[str](), list[NDArray[np.int64]]()
     for name, labels in labels_by_grouping.items():
         distinct, index = np.unique(labels, return_inverse=True)
-        members.append((name, distinct.tolist(), index))
-    return members
+        by_grouping.append(index + len(names))
+        names += [f"{name}={label}" for label in distinct.tolist()]
+    return names, by_grouping

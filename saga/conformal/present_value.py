@@ -1,7 +1,7 @@
 """Conformal intervals of a present value over K years; see docs/method/lifetime-guarantee.md.
 
-They are the sets of `saga.conformal.prediction_sets`, of the distribution of a person's simulated
-present values.
+They are the sets of `saga.conformal.prediction_sets`, of the distribution of a person's present
+value (`saga.conformal.value_distribution`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.prediction_sets import set_ends, set_scores
-from saga.distributions import Marginals
+from saga.conformal.quantile_intervals import central_probabilities
+from saga.conformal.value_distribution import SimulatedValues
 from saga.paths import Paths
 from saga.requests import RATE
 
@@ -39,24 +40,14 @@ class ValueIntervals:
         return cls(missing, missing, np.full((n_persons, n_coverage), "none"))
 
     @classmethod
-    def central(cls, values: Array, coverage: Sequence[float]) -> ValueIntervals:
-        """Central intervals of simulated values (n, M); their guarantee is "extrapolated"."""
-        ends = np.quantile(values, [[(1 - c) / 2, (1 + c) / 2] for c in coverage], axis=1)
-        guarantee = np.full((len(values), len(coverage)), "extrapolated")
-        return cls(ends[:, 0].T, ends[:, 1].T, guarantee)
+    def central(cls, values: SimulatedValues, coverage: Sequence[float]) -> ValueIntervals:
+        """Central intervals of simulated values; their guarantee is "extrapolated"."""
+        lower, upper = (values.quantiles(p) for p in central_probabilities(coverage))
+        return cls(lower, upper, np.full(lower.shape, "extrapolated"))
 
-    def moved(self, by: Array, factor: Array) -> ValueIntervals:
-        """The intervals of `factor` x value + `by`; `by` and `factor` have shape (n,).
-
-        They add the observed past and discount to another year.
-        """
-        lower, upper = (end * factor[:, None] + by[:, None] for end in (self.lower, self.upper))
-        return ValueIntervals(lower, upper, self.guarantee)
-
-
-def value_distribution(values: Array) -> Marginals:
-    """The distribution of simulated present values (n, M), as marginals of one horizon."""
-    return Marginals.from_samples(values[:, None], recalibrated=True)
+    def moved(self, by: Array) -> ValueIntervals:
+        """The intervals of the value + `by` (n, 1), the observed past."""
+        return ValueIntervals(self.lower + by, self.upper + by, self.guarantee)
 
 
 def value_scores(paths: Paths, outcomes: Array, coverage: float) -> Array:
@@ -66,22 +57,24 @@ def value_scores(paths: Paths, outcomes: Array, coverage: float) -> Array:
     """
     paths.require_recalibrated()
     scores = np.full(outcomes.shape, np.nan)
-    simulated, realised = np.zeros((len(paths), paths.n_paths)), np.zeros(len(paths))
+    simulated = np.zeros((2, len(paths), paths.n_paths))
+    earnings = np.stack([paths.earnings, paths.comonotone().earnings])
+    realised = np.zeros(len(paths))
     for h in range(outcomes.shape[1]):
         discount = (1 + RATE) ** -(h + 1.0)
-        simulated += paths.earnings[:, h].astype(np.float64) * discount
+        simulated += earnings[:, :, h].astype(np.float64) * discount
         realised += outcomes[:, h] * discount
-        rows = np.flatnonzero(~np.isnan(realised) & ~np.isnan(simulated).any(axis=1))
+        rows = np.flatnonzero(~np.isnan(realised) & ~np.isnan(simulated[0]).any(axis=1))
         if not len(rows):
             break
-        distribution = value_distribution(simulated[rows])
+        distribution = SimulatedValues(*simulated[:, rows]).distribution
         scores[rows, h] = set_scores(distribution, realised[rows, None], coverage)[:, 0]
     return scores
 
 
 def value_intervals(
     calibrator: Calibrator,
-    values: Array,
+    values: SimulatedValues,
     years: NDArray[np.int64],
     coverage: Sequence[float],
     rate: float,
@@ -95,7 +88,7 @@ def value_intervals(
 
     Args:
         calibrator: The calibrator.
-        values: Simulated present values (n, M).
+        values: Simulated present values.
         years: Number of years of each value (n,).
         coverage: Coverage of the intervals.
         rate: Discount rate of the values.
@@ -109,8 +102,8 @@ def value_intervals(
         thresholds, guarantees = calibrator.nested_thresholds("present_value", n_years)
         rows = np.flatnonzero(years == n_years)
         q[rows], guarantee[rows] = thresholds, guarantees
-    if rate != RATE or values.shape[1] < calibrator.value_paths:
+    if rate != RATE or values.n_paths < calibrator.value_paths:
         guarantee[guarantee == "assumption"] = "extrapolated"
-    lower, upper, _ = set_ends(value_distribution(values), q[:, None], calibrator.coverage)
+    lower, upper, _ = set_ends(values.distribution, q[:, None], calibrator.coverage)
     guarantee[np.isnan(lower[:, 0])] = "none"
     return ValueIntervals(lower[:, 0, columns], upper[:, 0, columns], guarantee[:, columns])

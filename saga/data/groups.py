@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from saga.data.origins import Origins, eligible_origins, history
+from saga.data.origins import Origins, eligible_origins
 from saga.data.panel import Panel
 from saga.keyed_random import uniform_each
 from saga.schema import EXIT, REQUIRED
@@ -159,13 +159,16 @@ class Grouping:
         - `profile`: kind of record, "register", "survey" or "earnings";
         - `sex`, `education_level`, the panel's own categories: last known code.
         """
-        rows = _at_origin(panel, origins)
-        near = rows.sort("period").join_asof(
-            self.cuts.drop("n").sort("period"),
-            on="period",
-            by="band",
-            strategy="nearest",
-            check_sortedness=False,
+        near = (
+            _at_origin(panel, origins)
+            .sort("period")
+            .join_asof(
+                self.cuts.lazy().drop("n").sort("period"),
+                on="period",
+                by="band",
+                strategy="nearest",
+                check_sortedness=False,
+            )
         )
         higher = [(pl.col("recent") > pl.col(name)).cast(pl.Int32) for name in _CUTS]
         above = pl.sum_horizontal(higher, ignore_nulls=False)
@@ -173,6 +176,7 @@ class Grouping:
             near.with_columns((1 + above).cast(pl.String).alias("quintile"))
             .select("person_id", *groupings(panel))
             .sort("person_id")
+            .collect()
         )
 
     def labels(self, panel: Panel, origins: Origins) -> dict[str, NDArray[np.str_]]:
@@ -224,10 +228,12 @@ def reduce_to_profile(panel: Panel, profile: str) -> Panel:
     return panel.with_frame(panel.frame.with_columns(hidden))
 
 
-def _at_origin(panel: Panel, origins: Origins) -> pl.DataFrame:
+def _at_origin(panel: Panel, origins: Origins) -> pl.LazyFrame:
+    # One lazy query, because every eager step costs a fixed time, which one person notices.
     rows = (
-        history(panel, origins)
-        .frame.join(origins.frame(), on="person_id")
+        panel.frame.lazy()
+        .join(origins.frame().lazy(), on="person_id")
+        .filter(pl.col("year") <= pl.col("origin"))
         .sort("person_id", "year")
     )
     earnings = pl.col("earnings")

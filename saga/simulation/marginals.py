@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -95,7 +95,7 @@ class DirectMarginals:
             torch.from_numpy((wage - level[:, None]).astype(np.float32)),
         )
 
-    @property
+    @cached_property
     def group_size(self) -> int:
         """Number of persons to compute together."""
         modules = (self.network, self.direct, self.head)

@@ -4,7 +4,7 @@ A person's numbers depend only on the weights, the person's record, the macro pr
 the seed, the number of paths and the member of an ensemble. With one machine and precision they are
 bitwise the same in any batch, order, engine or worker, for three reasons:
 
-- Random numbers are keyed by (seed, person, year).
+- Random numbers are keyed by (seed, person, year), see `saga.simulation.path_uniforms`.
 - Persons are computed together only if, on this machine, the bits of a row of a matrix product do
   not depend on the other rows (`rows_are_independent` tests it).
 - Shapes do not depend on the other persons: records are padded to one length for all, and paths are
@@ -35,7 +35,6 @@ from saga.features.sequences import (
     pad,
 )
 from saga.features.transforms import Persistence
-from saga.keyed_random import uniforms
 from saga.macro.history import log_wage_index
 from saga.macro.process import MacroProcess
 from saga.macro.scenarios import Scenario
@@ -43,6 +42,7 @@ from saga.model import Saga
 from saga.requests import Precision
 from saga.schema import MAX_AGE, MIN_AGE
 from saga.simulation.matmul import Affine, at_precision, product
+from saga.simulation.path_uniforms import path_orders, path_uniforms
 from saga.simulation.steppers import Records, choose_stepper
 
 MAX_STEPS = MAX_AGE - MIN_AGE
@@ -189,10 +189,16 @@ class Rollout:
         # differently.
         x = stepper.hidden.expand(-1, len(self.columns), -1)
         alive = torch.ones(len(persons), len(self.columns), dtype=torch.bool)
+        seed, person_ids = self.options.seed, sequences.person_id[persons].tolist()
+        orders = path_orders(self.options.n_paths, seed, person_ids)[:, self.columns]
         earnings = [torch.empty(int(n), self.n_paths) for n in steps]
         for start in range(0, years, rhythm):
             end, n = start + rhythm, int((steps > start).sum())
-            u = self._uniforms(sequences.person_id[persons[:n]], origin[:n] + end)
+            u = torch.from_numpy(
+                path_uniforms(
+                    orders[:n], start // rhythm, seed, person_ids[:n], origin[:n] + end
+                ).astype(np.float32)
+            )
             # Years within a step share a state and a random number: a path keeps its rank.
             for year in range(start, min(end, years)):
                 macro, wage = _stack_year(futures[:n], year)
@@ -209,13 +215,6 @@ class Rollout:
                 state = torch.where(positive, POSITIVE, ZERO)
                 x = stepper.step(state[:n_next], (z * positive)[:n_next], age[:n_next] + end)
         return [earnings[i].numpy() for i in np.argsort(order)]
-
-    def _uniforms(self, person_ids: NDArray[np.str_], years: NDArray[np.int64]) -> Tensor:
-        """Random numbers (n, n_column) of persons in years (n,)."""
-        keys = zip(person_ids.tolist(), years.tolist(), strict=True)
-        n_paths, seed = self.options.n_paths, self.options.seed
-        u = np.stack([uniforms(n_paths, "path", seed, *key)[self.columns] for key in keys])
-        return torch.from_numpy(u.astype(np.float32))
 
     def _embed_constant(self, other: NDArray[np.float32], codes: NDArray[np.int64]) -> Tensor:
         """The constant part (1, d) of future tokens, from `other` (K,) and `codes` (C,)."""

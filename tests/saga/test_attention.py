@@ -19,11 +19,11 @@ from saga.errors import InputError
 from saga.features.calendar import macro_features
 from saga.features.sequences import encode
 from saga.forecaster import Forecaster
-from saga.keyed_random import uniforms
 from saga.macro.history import log_wage_index
 from saga.model import backbones
 from saga.model.decoder import rotation
 from saga.requests import Draws
+from saga.simulation.path_uniforms import path_orders, path_uniforms
 
 PATHS = 8
 
@@ -121,7 +121,9 @@ def test_continued_records_are_those_of_the_rollout(forecaster: Forecaster, peop
                 torch.tensor([1]),
                 torch.from_numpy(features[:, -1].astype(np.float32)),
             )
-            u = uniforms(PATHS, "path", 3, str(paths.person_id[person]), origin + steps + 1)
+            name = [str(paths.person_id[person])]
+            year = np.array([origin + steps + 1])
+            u = path_uniforms(path_orders(PATHS, 3, name), steps, 3, name, year)[0]
             dead, positive, z = network.head.sample(
                 distribution, torch.from_numpy(u.astype(np.float32))
             )

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from saga.conformal.calibrator import Calibrator
 from saga.conformal.path_bands import band_intervals
 from saga.conformal.present_value import value_intervals
 from saga.conformal.recalibration import map_paths
+from saga.conformal.value_distribution import SimulatedValues
 from saga.data.panel import FLOOR
 from saga.distributions import Marginals
 from saga.lifetime import present_value, realised_value
@@ -90,7 +92,7 @@ def test_several_years_are_judged_by_the_published_bands_and_sums(judged: Judged
     several_years = SeveralYears.of(calibrator, marginals, paths, outcomes, [2])
     published = band_intervals(calibrator, marginals, 2, COVERAGE).covered(outcomes).min(axis=1)
     assert np.array_equal(several_years.inside["band", 2], published)
-    values = present_value(paths, years=2, to_age=34)
+    values = SimulatedValues.of(paths, partial(present_value, years=2, to_age=34))
     sums = value_intervals(calibrator, values, np.full(len(values), 2), COVERAGE, RATE)
     truth = realised_value(outcomes, rate=RATE, years=2)[:, None]
     assert np.array_equal(

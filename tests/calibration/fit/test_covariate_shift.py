@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -121,14 +122,13 @@ def test_bands_and_sums_cover_in_the_target_too(
     from saga.conformal.path_bands import band_intervals
     from saga.conformal.present_value import value_intervals
     from saga.conformal.recalibration import map_paths
-    from saga.lifetime import realised_value
+    from saga.conformal.value_distribution import SimulatedValues
+    from saga.lifetime import present_value, realised_value
     from saga.requests import RATE
 
     plain, weighted, _, marginals, truth, n = shifted
     paths = map_paths(draw_paths(draw(4_000, 3, SHARE["target"])[0], 50, seed=1), marginals)
-    values = (paths.earnings.astype(np.float64) * (1 + RATE) ** -np.arange(1.0, 3)[:, None]).sum(
-        axis=1
-    )
+    values = SimulatedValues.of(paths, partial(present_value, years=2))
     total = realised_value(truth, rate=RATE)
     for calibrator, good in ((weighted, True), (plain, False)):
         bands = band_intervals(calibrator, marginals, 2, COVERAGE)

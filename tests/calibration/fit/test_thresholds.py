@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from saga.conformal.one_sided import limit_scores, one_sided_limits
 from saga.conformal.path_bands import band_intervals, band_scores, from_band_scale, to_band_scale
 from saga.conformal.present_value import ValueIntervals, value_intervals, value_scores
 from saga.conformal.recalibration import map_paths
+from saga.conformal.value_distribution import SimulatedValues
 from saga.distributions import Marginals
 from saga.lifetime import present_value, realised_value
 from saga.paths import Paths
@@ -173,7 +175,7 @@ def test_present_values_are_covered_although_paths_have_no_persistence(
 ) -> None:
     _, paths, outcomes = judged
     short = replace(paths, earnings=paths.earnings[:, :years])
-    values = present_value(short, to_age=30 + years, rate=RATE)
+    values = SimulatedValues.of(short, partial(present_value, to_age=30 + years, rate=RATE))
     truth = realised_value(outcomes, rate=RATE, years=years)
     published = value_intervals(fitted, values, np.full(len(values), years), COVERAGE, RATE)
     hits = ((published.lower <= truth[:, None]) & (truth[:, None] <= published.upper)).sum(axis=0)
@@ -199,7 +201,7 @@ def test_present_values_depend_on_the_number_of_paths_as_stated(
     n = fitted.thresholds_of_kind["present_value", YEARS].n
     for count, guarantee in ((25, "extrapolated"), (200, "assumption"), (300, "assumption")):
         mapped = map_paths(draw_paths(raw, count, seed=2), marginals)
-        values = present_value(mapped, to_age=30 + YEARS, rate=RATE)
+        values = SimulatedValues.of(mapped, partial(present_value, to_age=30 + YEARS, rate=RATE))
         sets = value_intervals(fitted, values, np.full(len(values), YEARS), COVERAGE, RATE)
         assert set(sets.guarantee.ravel()) == {guarantee}
         hits = ((sets.lower <= truth[:, None]) & (truth[:, None] <= sets.upper)).sum(axis=0)
@@ -227,7 +229,7 @@ def test_the_theorem_holds_for_any_number_of_paths() -> None:
 def test_the_value_of_more_years_than_observed_and_of_another_rate_is_extrapolated(
     fitted: Calibrator, judged: Judged
 ) -> None:
-    values = judged[1].earnings[:50, 0].astype(float)
+    values = SimulatedValues.of(judged[1].take(slice(50)), lambda p: p.earnings[:, 0].astype(float))
     for years, rate in ((YEARS + 3, RATE), (2, 0.05)):
         published = value_intervals(fitted, values, np.full(50, years), (0.9,), rate)
         assert (published.guarantee == "extrapolated").all()

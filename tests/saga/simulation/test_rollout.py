@@ -17,7 +17,6 @@ from saga.errors import UsageError
 from saga.features.calendar import Calendar, macro_features
 from saga.features.sequences import Sequences, encode, pad
 from saga.features.transforms import Transforms
-from saga.keyed_random import uniforms
 from saga.macro.history import sweden
 from saga.macro.process import MacroProcess
 from saga.model import ModelConfig, Saga
@@ -25,6 +24,7 @@ from saga.model.config import HeadName
 from saga.requests import Precision
 from saga.schema import CATEGORICAL
 from saga.simulation import rollout as rollout_module
+from saga.simulation.path_uniforms import path_orders, path_uniforms
 from saga.simulation.rollout import Rollout, RolloutOptions
 
 CALENDAR = Calendar(sweden())
@@ -167,8 +167,8 @@ def teacher_forced(
     for year in range(len(earnings)):
         # Years of one step share one state and one random number.
         step, within = divmod(year, rhythm)
-        key = (str(sequences.person_id[person]), origin + (step + 1) * rhythm)
-        u = uniforms(PATHS, "path", 5, *key).astype(np.float32)
+        name, end = [str(sequences.person_id[person])], np.array([origin + (step + 1) * rhythm])
+        u = path_uniforms(path_orders(PATHS, 5, name), step, 5, name, end)[0].astype(np.float32)
         with torch.no_grad():
             distribution = network.head(
                 hidden[:, last + step], torch.tensor([within + 1]), features[:, year]
