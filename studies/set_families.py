@@ -80,6 +80,20 @@ def nested_by_atom(marginals: Marginals, q: float, coverage: float) -> Sets:
     return Sets(np.where(zero, 0.0, lower), upper, zero)
 
 
+def with_transition(marginals: Marginals, q: float, coverage: float) -> Sets:
+    """As published, but the upper end is continuous in the probability of zero.
+
+    With a = 1 - coverage, the upper tail's share of 1 - q grows from a half to all of it while the
+    probability of zero grows from a / 4 to 3 a / 4.
+    """
+    a = 1 - coverage
+    share = np.clip(2 * marginals.p_zero / a, 0.5, 1.5) / 2 + 0.25
+    zero = marginals.p_zero >= a / 2
+    lower = marginals.quantiles([(1 - q) / 2])[..., 0]
+    upper = marginals.quantiles((1 - share * (1 - q))[..., None])[..., 0]
+    return Sets(np.where(zero, 0.0, lower), upper, zero)
+
+
 def shortest(marginals: Marginals, q: float, coverage: float) -> Sets:
     """Zero, if its probability is at least (1 - coverage) / 2, and the shortest interval."""
     p_zero = marginals.p_zero
@@ -98,6 +112,7 @@ def shortest(marginals: Marginals, q: float, coverage: float) -> Sets:
 
 FAMILIES: dict[str, Family] = {
     "by atom (published)": by_atom,
+    "with transition": with_transition,
     "nested by atom": nested_by_atom,
     "central": central,
     "shortest": shortest,

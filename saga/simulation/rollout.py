@@ -190,7 +190,7 @@ class Rollout:
         x = stepper.hidden.expand(-1, len(self.columns), -1)
         alive = torch.ones(len(persons), len(self.columns), dtype=torch.bool)
         seed, person_ids = self.options.seed, sequences.person_id[persons].tolist()
-        orders = path_orders(self.options.n_paths, seed, person_ids)[:, self.columns]
+        orders = path_orders(self.options.n_paths, seed, person_ids).take(self.columns, axis=1)
         earnings = [torch.empty(int(n), self.n_paths) for n in steps]
         for start in range(0, years, rhythm):
             end, n = start + rhythm, int((steps > start).sum())

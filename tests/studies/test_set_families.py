@@ -31,8 +31,10 @@ def test_sets_have_the_asked_mass_unless_the_atom_forces_more(name: str) -> None
     mass = mass_of(sets, marginals)
     # In two families, sets with zero may have mass up to (1 + q) / 2; the others have q.
     most = (1 + q) / 2 if name in ("central", "nested by atom") else q
-    assert (mass > q - 0.01).all()
-    assert (mass < np.maximum(most, marginals.p_zero) + 0.01).all()
+    # In the transition, mass deviates by up to a quarter of 1 - q.
+    slack = (1 - q) / 4 if name == "with transition" else 0.01
+    assert (mass > q - slack).all()
+    assert (mass < np.maximum(most, marginals.p_zero) + slack).all()
 
 
 @pytest.mark.parametrize("name", [name for name in FAMILIES if name != "shortest"])

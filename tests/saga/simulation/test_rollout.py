@@ -195,7 +195,7 @@ def test_paths_equal_teacher_forcing(
         expected = teacher_forced(
             network, sequences, int(person), earnings, light=light, rhythm=rhythm
         )
-        np.testing.assert_allclose(earnings, expected, rtol=2e-3, atol=ATOL)
+        np.testing.assert_allclose(earnings, expected, rtol=5e-3, atol=ATOL)
 
 
 def test_years_beyond_the_span_have_no_effect(
@@ -240,7 +240,7 @@ def test_lasting_columns_keep_the_code_last_known(
         earnings = simulate_person(build_rollout(network), sequences, person, 8)
         education = observed[-1] if observed else 0
         expected = teacher_forced(network, sequences, person, earnings, education=education)
-        np.testing.assert_allclose(earnings, expected, rtol=2e-3, atol=ATOL)
+        np.testing.assert_allclose(earnings, expected, rtol=5e-3, atol=ATOL)
         if observed:
             without = teacher_forced(network, sequences, person, earnings, education=0)
             assert not np.allclose(earnings, without, rtol=0.1)
