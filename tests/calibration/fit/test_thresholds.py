@@ -199,7 +199,7 @@ def test_present_values_depend_on_the_number_of_paths_as_stated(
     raw, _ = draw_careers(8_000, 2)
     marginals, truth = fitted.recalibrate(raw), realised_value(outcomes, rate=RATE)
     n = fitted.thresholds_of_kind["present_value", YEARS].n
-    for count, guarantee in ((25, "extrapolated"), (200, "assumption"), (300, "assumption")):
+    for count, guarantee in ((10, "extrapolated"), (200, "assumption"), (300, "assumption")):
         mapped = map_paths(draw_paths(raw, count, seed=2), marginals)
         values = SimulatedValues.of(mapped, partial(present_value, to_age=30 + YEARS, rate=RATE))
         sets = value_intervals(fitted, values, np.full(len(values), YEARS), COVERAGE, RATE)
