@@ -54,11 +54,12 @@ def path_uniforms(
     ]
     shift = (np.stack(shifts) * _BITS).astype(np.uint64)
     bits = _sobol()[step][orders] ^ shift
-    return (bits.astype(np.float64) + 0.5) / _BITS
+    return np.asarray((bits.astype(np.float64) + 0.5) / _BITS)
 
 
 @cache
 def _sobol() -> NDArray[np.uint64]:
     """Bits of the points, one row for each step: shape (steps, points)."""
-    points = torch.quasirandom.SobolEngine(MAX_AGE - MIN_AGE).draw(MAX_PATHS, dtype=torch.float64)
+    engine = torch.quasirandom.SobolEngine(MAX_AGE - MIN_AGE)  # type: ignore[no-untyped-call]
+    points = engine.draw(MAX_PATHS, dtype=torch.float64)
     return np.ascontiguousarray((points.T.numpy() * _BITS).astype(np.uint64))
