@@ -24,6 +24,7 @@ from training.economies.linear_process import LinearProcess
 from training.economies.random_draws import random_stream
 from training.fit import train
 from training.harness import RunOptions
+from training.train_config import load_config
 
 Normal = tuple[NDArray[np.float64], float]
 PRIOR = Path(__file__).resolve().parents[1] / "bundles/prior"
@@ -61,6 +62,7 @@ def test_the_prior_says_that_its_people_are_simulated(shipped: Bundle) -> None:
     assert Transforms.from_dict(shipped.transforms).has_zeros
     assert shipped.macro == {"series": None}
     assert shipped.config["training"]["scale_free"]
+    assert shipped.config["model"] == load_config("prior").model.as_dict()
 
 
 def economy(process: LinearProcess, scale: float) -> tuple[Panel, NDArray[np.float64]]:
