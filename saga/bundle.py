@@ -230,9 +230,13 @@ def replace_parts(
 
 def default_bundle() -> Path:
     """The path in `SAGA_BUNDLE`, else `bundles/small` in this directory or beside the code."""
-    if chosen := os.environ.get("SAGA_BUNDLE"):
-        return Path(chosen)
-    shipped = Path("bundles") / "small"
+    chosen = os.environ.get("SAGA_BUNDLE")
+    return Path(chosen) if chosen else shipped_bundle("small")
+
+
+def shipped_bundle(name: str) -> Path:
+    """The path of a shipped bundle: `bundles/NAME` in this directory or beside the code."""
+    shipped = Path("bundles") / name
     beside_code = Path(__file__).resolve().parent.parent / shipped
     return beside_code if beside_code.is_dir() and not shipped.is_dir() else shipped
 

@@ -6,20 +6,36 @@ docs/method/fine-tuning.md has the rule and the measurements.
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+from saga.bundle import shipped_bundle
 from saga.model import ModelConfig
 from training.masking import Masking
 from training.train_config import TrainConfig, load_config
 
-AUTO = "auto"
+AUTO, NO_SOURCE = "auto", "none"
 _FEW, _MANY, _VERY_MANY = 1_000, 20_000, 100_000  # training persons
 # Surveys miss years, and years are missed for reasons: most records are thinned in training.
 _SURVEY = Masking(drop_years=0.6, origin=0.7)
 
 
-def default_config(*, simulated: bool, fine_tuned: bool) -> str:
-    """The configuration that is used if none is named."""
-    return "small" if simulated and not fine_tuned else AUTO
+def choose_start(
+    config: str | None, source: str | None, *, simulated: bool
+) -> tuple[str, Path | None]:
+    """The configuration, and the bundle whose weights training starts from (None: random ones).
+
+    Args:
+        config: the configuration that the user names, None if none.
+        source: the bundle that the user names, "none", or None if neither.
+        simulated: whether the panel is a generated register, which has its own configurations.
+    """
+    start = None if source in (None, NO_SOURCE) else Path(str(source))
+    if source is None and config in (None, AUTO) and not simulated:
+        prior = shipped_bundle("prior")
+        start = prior if prior.is_dir() else None
+    if config is None:
+        config = "small" if simulated and start is None else AUTO
+    return config, start
 
 
 def choose_config(n_persons: int, shape: ModelConfig | None = None) -> TrainConfig:
@@ -34,11 +50,11 @@ def choose_config(n_persons: int, shape: ModelConfig | None = None) -> TrainConf
             name=AUTO,
             model=replace(shape, dropout=0.2 if few else 0.1 if n_persons < _MANY else 0.0),
             masking=_SURVEY,
-            max_steps=600 if few else 2_000,
+            max_steps=400 if few else 2_000,
             warmup_steps=100,
             learning_rate=5e-4,
             weight_decay=0.1,
-            validate_every=50 if few else 100,
+            validate_every=25 if few else 100,
             patience=6,
             members=2 if n_persons < _MANY else 1,
             scale_free=True,

@@ -46,10 +46,7 @@ def evaluate(
             show_default="as in `saga train`",
         ),
     ] = None,
-    source: Annotated[
-        Path | None,
-        typer.Option("--from", help="--folds: bundle whose weights training starts from."),
-    ] = None,
+    source: options.Source = None,
     until: Annotated[
         int | None,
         typer.Option(help="--folds: fit on the years up to this one, and also judge later ones."),
@@ -130,18 +127,16 @@ def evaluate(
         if folds is not None:
             from evaluation.fold_evaluation import FoldOptions, evaluate_folds
             from evaluation.fold_training import FoldTraining
-            from training.auto_config import default_config
+            from training.auto_config import choose_start
 
-            config = config or default_config(
-                simulated=test_panel.meta.simulated, fine_tuned=source is not None
-            )
+            config, start = choose_start(config, source, simulated=test_panel.meta.simulated)
             metrics = evaluate_folds(
                 test_panel,
                 out,
                 contest_options,
                 FoldOptions(
                     folds,
-                    FoldTraining(config, rollout, command_line(ctx), source),
+                    FoldTraining(config, rollout, command_line(ctx), start),
                     names,
                     n_workers(threads),
                 ),

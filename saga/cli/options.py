@@ -65,6 +65,15 @@ Rejected = Annotated[
     Path | None,
     typer.Option("--rejected", help="File for the rows that break a rule (.parquet or .csv)."),
 ]
+Source = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        help="Training starts from the weights of this bundle; none: from random weights.",
+        show_default="bundles/prior if it is there, the panel is not generated, and the "
+        "configuration is auto",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", help="The same seed gives the same numbers.")]
 Paths = Annotated[int, typer.Option("--paths", help="Simulated futures per person.")]
 UnusedPaths = Annotated[

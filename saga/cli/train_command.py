@@ -29,10 +29,7 @@ def train(
             show_default="small for a generated register, else auto",
         ),
     ] = None,
-    source: Annotated[
-        Path | None,
-        typer.Option("--from", help="Bundle whose weights training starts from (fine-tuning)."),
-    ] = None,
+    source: options.Source = None,
     resume: Annotated[bool, typer.Option(help="Continue from the last checkpoint.")] = False,
     devices: Annotated[int, typer.Option(min=1, help="GPUs, or CPU processes.")] = 1,
     until: Annotated[
@@ -62,7 +59,7 @@ def train(
 ) -> None:
     """Train a model on a panel's training persons and write it as a bundle."""
     from saga.data.split import SPLIT_SHARES, persons_of
-    from training.auto_config import default_config
+    from training.auto_config import choose_start
     from training.folds import train_folds
     from training.harness import RunOptions
     from training.seeds import train_members
@@ -71,16 +68,16 @@ def train(
         raise UsageError("With --folds, nobody is kept for calibration. Leave --shares out.")
     divided = SPLIT_SHARES if shares is None else options.parse_split_shares(shares)
     persons = read_persons(panel, mapping, prices, on_error, rejected)
+    config, start = choose_start(config, source, simulated=persons.meta.simulated)
+    if start is not None:
+        console.note(f"Training starts from the weights of {start}.")
     run = RunOptions(
         resume=resume,
         devices=devices,
         command=command_line(ctx),
         progress=False,
-        source=source,
+        source=start,
         report=None if as_json else console.note,
-    )
-    config = config or default_config(
-        simulated=persons.meta.simulated, fine_tuned=source is not None
     )
     check_seed(seed)
     if folds is not None:

@@ -22,7 +22,7 @@ from saga.forecaster import Forecaster
 from saga.model import ModelConfig
 from saga.requests import Draws, ForecastRequest
 from saga.schema import extra_column
-from training.auto_config import choose_config
+from training.auto_config import choose_config, choose_start
 from training.fit import Preparation, prepare, settings_for, train
 from training.folds import train_folds
 from training.harness import RunOptions
@@ -233,6 +233,21 @@ def test_auto_chooses_by_the_size_of_the_panel(source: Source) -> None:
         assert tuned.learning_rate < choose_config(n).learning_rate
     with pytest.raises(UsageError, match="neither a file"):
         load_config("automatic")
+
+
+def test_a_panel_starts_from_the_prior_unless_the_user_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prior, other = Path("bundles/prior"), Path("other")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / prior).mkdir(parents=True)
+    assert choose_start(None, None, simulated=False) == ("auto", prior)
+    assert choose_start("auto", None, simulated=False) == ("auto", prior)
+    assert choose_start(None, "none", simulated=False) == ("auto", None)
+    assert choose_start("tiny", None, simulated=False) == ("tiny", None)
+    assert choose_start(None, "other", simulated=False) == ("auto", other)
+    assert choose_start(None, None, simulated=True) == ("small", None)
+    assert choose_start(None, "other", simulated=True) == ("auto", other)
 
 
 def test_members_by_seed_are_averaged_and_calibrated_together(tmp_path: Path) -> None:
