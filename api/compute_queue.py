@@ -27,7 +27,8 @@ Part = TypeVar("Part")
 Output = TypeVar("Output")
 
 # How long the first call waits for those that are being decoded, to be computed together.
-_GATHER_SECONDS, _GATHER_STEP = 0.012, 0.002
+# On a busy machine decoding takes longer, as the last piece did, and so does the wait.
+_GATHER_SECONDS, _GATHER_STEP = (0.012, 0.1), 0.002
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ class ComputeQueue:
         self._runner: asyncio.Task[None] | None = None
         self._thread = anyio.CapacityLimiter(1)
         self._closed = False
+        self._last = 0.0  # seconds of the last piece
 
     @property
     def waiting(self) -> int:
@@ -189,7 +191,8 @@ class ComputeQueue:
                 await self._compute(batch)
 
     async def _gather(self) -> None:
-        deadline = time.monotonic() + _GATHER_SECONDS
+        shortest, longest = _GATHER_SECONDS
+        deadline = time.monotonic() + min(max(shortest, self._last / 2), longest)
         while any(t.is_decoding for t in self._tickets) and time.monotonic() < deadline:
             await asyncio.sleep(_GATHER_STEP)
 
@@ -234,7 +237,7 @@ class ComputeQueue:
         finally:
             for ticket in batch:
                 ticket.is_computing = False
-        seconds = time.perf_counter() - start
+        self._last = seconds = time.perf_counter() - start
         self._observe("compute", seconds)
         units = sum(t.work.size / len(t.work.parts) for t in batch if t.work is not None)
         if seconds > 0.1:  # a shorter piece is mostly overhead

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.service.conftest import Figures, Served
 
 pytestmark = pytest.mark.service
-SECONDS = 15.0
+SECONDS = 8.0
 
 
 def goodput(served: Served, n_clients: int, persons: int = 1) -> tuple[float, float]:
