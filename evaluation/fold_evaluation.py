@@ -15,6 +15,7 @@ from pathlib import Path
 
 import polars as pl
 
+from evaluation.baselines.networks.trained_networks import TrainedNetwork
 from evaluation.contest import (
     Contest,
     ContestOptions,
@@ -24,6 +25,7 @@ from evaluation.contest import (
     write_results,
 )
 from evaluation.fold_training import FoldTraining
+from evaluation.protocol import Baseline
 from evaluation.scoring.evaluation_settings import Sample
 from evaluation.selection import Notice, select_baselines
 from saga.data.panel import Panel
@@ -132,6 +134,15 @@ def evaluate_folds(
         record |= {"bundle": digest_json(bundles), "bundles": bundles, **training.settings(panel)}
     write_results(tables, out, record)
     return tables["metrics"]
+
+
+def _baselines(options: FoldOptions, outside: Panel) -> list[Baseline]:
+    """The unfitted baselines; networks have the configuration of the bundle, without its source."""
+    baselines = select_baselines(options.baselines)
+    if options.training is None:
+        return baselines
+    config = options.training.settings_of_networks(outside)
+    return [b.like(config) if isinstance(b, TrainedNetwork) else b for b in baselines]
 
 
 def _report_step(progress: Progress, of_fold: str, step: str, done: int, total: int) -> None:

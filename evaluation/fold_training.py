@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,12 +33,21 @@ class FoldTraining:
         rollout: how paths are simulated; None: as in calibration by default.
         command: the command line, for the model card.
         source: bundle whose weights training starts from.
+        report: receives a line of text after each validation.
     """
 
     config: str | Path | TrainConfig = "small"
     rollout: RolloutName | None = None
     command: str = ""
     source: Path | None = None
+    report: Callable[[str], None] | None = None
+
+    def settings_of_networks(self, panel: Panel) -> TrainConfig:
+        """The configuration for networks that start from random weights; `panel` as in `settings`.
+
+        For a configuration that is not "auto" it is that of the bundles.
+        """
+        return settings_for(self.config, len(persons_of(panel, "train", SHARES)))
 
     def settings(self, panel: Panel) -> Mapping[str, Any]:
         """What the bundles depend on, besides persons, seed and last year.
@@ -76,7 +85,11 @@ class FoldTraining:
                 until=until,
                 shares=SHARES,
                 run=RunOptions(
-                    resume=started, command=self.command, progress=False, source=self.source
+                    resume=started,
+                    command=self.command,
+                    progress=False,
+                    source=self.source,
+                    report=self.report,
                 ),
             )
         trained = Bundle.load(path)

@@ -136,7 +136,13 @@ def evaluate(
                 contest_options,
                 FoldOptions(
                     folds,
-                    FoldTraining(config, rollout, command_line(ctx), start),
+                    FoldTraining(
+                        config,
+                        rollout,
+                        command_line(ctx),
+                        start,
+                        None if as_json or bar is not None else console.note,
+                    ),
                     names,
                     n_workers(threads),
                 ),

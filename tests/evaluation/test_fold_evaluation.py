@@ -29,7 +29,7 @@ from saga.files.tables import read_provenance
 from saga.model import ModelConfig
 from saga.paths import Paths
 from saga.schema import FAMILY
-from training import fit as training_fit
+from training import seeds as training_seeds
 from training.train_config import TrainConfig
 
 Make = Callable[..., Panel]
@@ -158,13 +158,13 @@ def test_bundles_are_trained_and_calibrated_without_the_persons_of_their_fold(
     relatives: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained: list[set[str]] = []
-    train = training_fit.train
+    train = training_seeds.train_members
 
     def spy(panel: Panel, *args: object, **kwargs: object) -> object:
         trained.append(set(panel.persons()))
         return train(panel, *args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("evaluation.fold_training.train", spy)
+    monkeypatch.setattr("evaluation.fold_training.train_members", spy)
     options = FoldOptions(2, FoldTraining(TOY), ("carry",))
     few = ContestOptions(horizons=(1, 5), n_paths=20, n_persons=90)
     table = evaluate_folds(relatives, tmp_path, few, options)
@@ -190,6 +190,7 @@ def test_bundles_are_trained_and_calibrated_without_the_persons_of_their_fold(
         ("--panel p --out o", "Give the directory of a bundle, or --folds 5"),
         ("b --folds 5 --panel p --out o", "Leave BUNDLE out"),
         ("b --until 2000 --panel p --out o", "--until is only for --folds"),
+        ("b --from c --panel p --out o", "--from is only for --folds"),
         ("b --config tiny --panel p --out o", "--config is only for --folds"),
         ("--folds 5 --tables placebos --panel p --out o", "--tables is not for --folds"),
         ("--folds 5 --split cohort --panel p --out o", "--split is not for --folds"),

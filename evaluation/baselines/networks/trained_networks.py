@@ -8,6 +8,8 @@ results show what attention contributes.
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,6 +40,15 @@ class TrainedNetwork:
     def __init__(self, name: str, config: str | TrainConfig) -> None:
         self.name = name
         self.config = config if isinstance(config, TrainConfig) else load_config(config)
+
+    def like(self, config: TrainConfig) -> Self:
+        """This kind of network with the tokens, masks, steps and about the size of `config`."""
+        own = self.config.model
+        width = round(config.model.width * own.width / load_config("small").model.width)
+        model = replace(config.model, backbone=own.backbone, width=width, light=0)
+        network = copy(self)
+        network.config = replace(config, model=model, members=1)
+        return network
 
     def settings_key(self) -> str:
         """The digest of the training configuration."""

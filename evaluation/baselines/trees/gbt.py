@@ -38,6 +38,9 @@ HELD_OUT = 0.1  # share of persons for settings, numbers of trees and dependence
 ROWS = 80_000  # largest number of origins per horizon
 FEWEST = (200, 20)  # positive outcomes that a horizon needs, of training and of held-out persons
 SEARCH_HORIZON, SEARCH_ROWS = 5, 20_000  # the search for settings uses this horizon and sample
+# Leaves, learning rate and share of features that are also tried if a panel has fewer than ROWS
+# origins: with few persons, small steps and a choice among features for each tree overfit less.
+SLOW = ((6, 0.03, 0.5), (12, 0.03, 0.5))
 
 
 class BoostedTrees:
@@ -49,8 +52,8 @@ class BoostedTrees:
     same for all persons. They are estimated from the ranks of held-out persons' outcomes in their
     forecasts. Persons are independent (no common macro future). Years after a death count as zeros,
     in the fit and in scores. A tenth of the persons, chosen reproducibly at random, is held out:
-    leaves and learning rate are chosen by their loss at one horizon, and every model stops early by
-    their loss.
+    leaves, learning rate and share of features are chosen by their loss at one horizon, and every
+    model stops early by their loss.
 
     Args:
         grid: horizons with models.
@@ -198,6 +201,10 @@ class BoostedTrees:
         ]
         if len(candidates) == 1:
             return candidates[0]
+        if len(training) + len(held_out) < self._rows:
+            candidates += [
+                Settings(leaves, rate, self._threads, seed, share) for leaves, rate, share in SLOW
+            ]
         losses = [held_out_loss(subset, held_out, info, settings) for settings in candidates]
         return candidates[int(np.argmin(losses))]
 

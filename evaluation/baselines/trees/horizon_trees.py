@@ -70,6 +70,7 @@ class Settings:
     Args:
         leaves: leaves per tree.
         rate: learning rate.
+        share: share of the features that a tree may use, drawn for each tree.
         threads: number of threads; 0: OpenMP's default. Results do not depend on it.
         seed: seed of LightGBM.
     """
@@ -78,12 +79,14 @@ class Settings:
     rate: float
     threads: int
     seed: int
+    share: float = 1.0
 
     def parameters(self, n: int) -> dict[str, Any]:
         """LightGBM's parameters for n examples."""
         return {
             "num_leaves": self.leaves,
             "learning_rate": self.rate,
+            **({} if self.share == 1 else {"feature_fraction": self.share}),
             "min_data_in_leaf": int(np.clip(n // 500, 20, 100)),
             "num_threads": self.threads,
             "seed": self.seed,

@@ -15,7 +15,10 @@ from evaluation.protocol import HasSettings
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.errors import InputError
-from saga.model import ModelConfig
+from saga.features.calendar import Calendar
+from saga.features.transforms import Transforms
+from saga.macro.history import sweden
+from saga.model import ModelConfig, Saga
 from training.train_config import TrainConfig, load_config
 
 MODEL = ModelConfig(backbone="feedforward", width=8, layers=1, bins=8, head_width=8)
@@ -66,3 +69,22 @@ def test_a_stored_fit_gives_the_same_distributions(random_walk: Callable[..., Pa
     # A person's numbers do not depend on the others.
     alone = fitted.marginals(panel, origins.take(slice(7, 8)))
     np.testing.assert_array_equal(alone.cdf[0], marginals.cdf[7])
+
+
+@pytest.mark.parametrize("kind", [LSTM, FeedForward])
+@pytest.mark.parametrize("name", ["small", "examples/nlsy79.yaml"])
+def test_a_network_like_a_configuration_has_its_steps_and_about_its_size(
+    kind: type[LSTM | FeedForward], name: str, register_panel: Panel
+) -> None:
+    config = load_config(name)
+    like = kind().like(config)
+    own = like.config
+    assert (own.model.backbone, own.name) == (kind().config.model.backbone, config.name)
+    same = replace(own, model=config.model, members=config.members)
+    assert same == config
+    transforms = Transforms.fit(register_panel, Calendar(sweden()), config.model.bins)
+    sizes = [
+        Saga(replace(model, light=0), transforms).parameters_count
+        for model in (own.model, config.model)
+    ]
+    assert sizes[0] == pytest.approx(sizes[1], rel=0.15)
