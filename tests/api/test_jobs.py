@@ -10,15 +10,17 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import polars as pl
 import pytest
 
+from api.key_file import add_key, new_key
 from api.settings import Settings
 from saga.batch.engine import score
 from saga.batch.partitions import Source
 from saga.batch.products import Recipe
 from saga.batch.run_folder import MANIFEST, REJECTED, merge_parts
-from saga.requests import Draws, ForecastRequest
+from saga.requests import Draws, ForecastRequest, PathsRequest
 
 if TYPE_CHECKING:
     from tests.conftest import Running
@@ -93,3 +95,122 @@ def test_a_job_gives_the_bytes_of_saga_score(
     assert result.content == (tmp_path / "result.parquet").read_bytes()
     rows = pl.read_parquet(io.BytesIO(result.content))
     assert rows.equals(pl.read_parquet(tmp_path / "out" / "part-00000.parquet"))
+
+
+def post(service: Running, persons: Path, query: str, **headers: str) -> httpx.Response:
+    return service.client.post(
+        f"/v1/jobs?{query}", content=persons.read_bytes(), headers={**PARQUET, **headers}
+    )
+
+
+def test_a_repeated_request_is_one_job_and_a_cancelled_one_has_no_result(
+    jobs: Running, persons: Path
+) -> None:
+    first = post(jobs, persons, "product=paths&paths=900", **{"Idempotency-Key": "a"})
+    again = post(jobs, persons, "product=paths&paths=900", **{"Idempotency-Key": "a"})
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert first.json()["id"] == again.json()["id"]
+    other = post(jobs, persons, "product=paths&paths=901", **{"Idempotency-Key": "a"})
+    assert (other.status_code, other.json()["type"]) == (422, "urn:saga:problem:idempotency-key")
+    address = first.headers["location"]
+    assert jobs.client.get(f"{address}/result").status_code == 409
+    assert jobs.client.delete(address).status_code == 204
+    assert await_end(jobs, first.json()["id"])["state"] == "cancelled"
+    assert jobs.client.get(f"{address}/result").status_code == 409
+    assert jobs.client.delete(address).status_code == 204
+    assert jobs.client.get(address).status_code == 404
+
+
+def test_a_wrong_table_ends_the_job_with_what_is_wrong_and_no_path(
+    jobs: Running, persons: Path
+) -> None:
+    answer = jobs.client.post(
+        "/v1/jobs", content=b"person_id,year\n1,2020\n", headers={"Content-Type": "text/csv"}
+    )
+    view = await_end(jobs, answer.json()["id"])
+    assert view["state"] == "failed"
+    assert view["problem"]["status"] == 422
+    assert {problem["column"] for problem in view["problem"]["problems"]} >= {"earnings"}
+    assert jobs.settings.jobs is not None
+    assert str(jobs.settings.jobs) not in json.dumps(view)
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [("product=lifetimes&horizons=1", 422), ("horizons=0", 422), ("record=true", 404)],
+)
+def test_wrong_options_are_refused_before_the_table_is_stored(
+    jobs: Running, persons: Path, query: str, status: int
+) -> None:
+    assert post(jobs, persons, query).status_code == status
+
+
+def test_persons_in_json_give_the_same_rows_as_a_forecast(
+    jobs: Running, person: Callable[..., dict[str, Any]]
+) -> None:
+    body = {"persons": [person("B"), person("A")], "horizons": [1, 5]}
+    job = jobs.client.post("/v1/jobs", json=body).json()["id"]
+    assert await_end(jobs, job)["state"] == "succeeded"
+    result = jobs.client.get(f"/v1/jobs/{job}/result").content
+    table = jobs.client.post(
+        "/v1/forecasts", json=body, headers={"Accept": PARQUET["Content-Type"]}
+    ).content
+    assert pl.read_parquet(io.BytesIO(result)).equals(pl.read_parquet(io.BytesIO(table)))
+
+
+def test_a_job_continues_after_a_restart_of_the_service(
+    start: Start, tiny_bundle: Path, persons: Path, tmp_path: Path
+) -> None:
+    settings = Settings(bundle=tiny_bundle, threads=1, jobs=tmp_path / "jobs")
+    with start(settings) as service:
+        service.wait_until_ready()
+        answer = post(service, persons, "product=paths&paths=20&seed=5")
+        job = answer.json()["id"]
+        deadline = time.monotonic() + 120
+        while service.client.get(f"/v1/jobs/{job}").json()["state"] == "queued":
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    with start(settings) as service:
+        service.wait_until_ready()
+        assert await_end(service, job)["state"] == "succeeded"
+        served = service.client.get(f"/v1/jobs/{job}/result/part-00000.parquet").content
+    recipe = Recipe(tiny_bundle, PathsRequest(), Draws(20, 5))
+    score(Source(persons), tmp_path / "out", recipe)
+    assert served == (tmp_path / "out" / "part-00000.parquet").read_bytes()
+
+
+def test_a_job_does_not_exist_for_another_holder(
+    start: Start, tiny_bundle: Path, persons: Path, tmp_path: Path
+) -> None:
+    secrets = {}
+    for name in ("one", "two"):
+        secrets[name], key = new_key(name)
+        add_key(tmp_path / "keys", key)
+    settings = Settings(
+        bundle=tiny_bundle, keys=tmp_path / "keys", jobs=tmp_path / "jobs", job_workers=0
+    )
+    with start(settings) as service:
+        service.wait_until_ready()
+        one, two = ({"Authorization": f"Bearer {secrets[name]}"} for name in ("one", "two"))
+        deadline = time.monotonic() + 60
+        while (answer := post(service, persons, "", **one)).status_code == 503:
+            assert time.monotonic() < deadline, answer.text
+        address = answer.headers["location"]
+        assert service.client.get(address, headers=one).json()["state"] == "queued"
+        for method, path in (
+            ("GET", address),
+            ("DELETE", address),
+            ("GET", f"{address}/result"),
+            ("GET", f"{address}/events"),
+        ):
+            assert service.client.request(method, path, headers=two).status_code == 404
+        assert service.client.get(address).status_code == 401
+        assert service.client.delete(address, headers=one).status_code == 204
+        assert service.client.get(address, headers=one).json()["state"] == "cancelled"
+        assert not list((tmp_path / "jobs").rglob("persons.*"))
+
+
+def test_a_service_without_jobs_says_how_to_get_them(service: Running, persons: Path) -> None:
+    answer = post(service, persons, "")
+    assert (answer.status_code, answer.json()["type"]) == (404, "urn:saga:problem:no-jobs")
+    assert "SAGA_JOBS" in answer.text
