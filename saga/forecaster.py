@@ -145,7 +145,7 @@ class Forecaster:
         if len(self.members) > 1:
             raise UsageError(
                 f"This bundle has {len(self.members)} members, but one network is needed here. "
-                "Use a bundle that was trained without --folds."
+                "Use a bundle that was trained without --folds and with `members: 1`."
             )
         return self.members[0].network
 
