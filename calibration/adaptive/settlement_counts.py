@@ -160,11 +160,11 @@ def _update_states(connection: Connection, changed: Row[Any], groups: Sequence[s
         of_common = totals.get(common, {})
         states_of_common = compute_states(changed.levels, of_common)
         for stream in streams:
-            own = totals.get(stream.id, {}) if stream.id != common else {}
+            holder_totals = totals.get(stream.id, {}) if stream.id != common else {}
             total = dict(of_common)
-            for key, counts in own.items():
+            for key, counts in holder_totals.items():
                 add_counts(total, key, counts)
-            states = compute_states(changed.levels, total) if own else states_of_common
+            states = compute_states(changed.levels, total) if holder_totals else states_of_common
             _store_states(connection, stream.id, group, states)
     last_event = connection.scalar(select(func.max(SettlementRow.id)))
     for stream in streams:

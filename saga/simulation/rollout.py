@@ -4,7 +4,7 @@ A person's numbers depend only on the weights, the person's record, the macro pr
 the seed, the number of paths and the member of an ensemble. With one machine and precision they are
 bitwise the same in any batch, order, engine or worker, for three reasons:
 
-- Random numbers are keyed by (seed, person, year), see `saga.simulation.path_uniforms`.
+- Random numbers are keyed by (seed, person, year), see `saga.simulation.path_numbers`.
 - Persons are computed together only if, on this machine, the bits of a row of a matrix product do
   not depend on the other rows (`rows_are_independent` tests it).
 - Shapes do not depend on the other persons: records are padded to one length for all, and paths are
@@ -42,7 +42,7 @@ from saga.model import Saga
 from saga.requests import Precision
 from saga.schema import MAX_AGE, MIN_AGE
 from saga.simulation.matmul import Affine, at_precision, product
-from saga.simulation.path_uniforms import path_orders, path_uniforms
+from saga.simulation.path_numbers import path_orders, path_uniforms
 from saga.simulation.steppers import Records, choose_stepper
 
 MAX_STEPS = MAX_AGE - MIN_AGE

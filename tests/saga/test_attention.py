@@ -23,7 +23,7 @@ from saga.macro.history import log_wage_index
 from saga.model import backbones
 from saga.model.decoder import rotation
 from saga.requests import Draws
-from saga.simulation.path_uniforms import path_orders, path_uniforms
+from saga.simulation.path_numbers import path_orders, path_uniforms
 
 PATHS = 8
 

@@ -43,9 +43,9 @@ class TrainedNetwork:
 
     def like(self, config: TrainConfig) -> Self:
         """This kind of network with the tokens, masks, steps and about the size of `config`."""
-        own = self.config.model
-        width = round(config.model.width * own.width / load_config("small").model.width)
-        model = replace(config.model, backbone=own.backbone, width=width, light=0)
+        shape = self.config.model
+        width = round(config.model.width * shape.width / load_config("small").model.width)
+        model = replace(config.model, backbone=shape.backbone, width=width, light=0)
         network = copy(self)
         network.config = replace(config, model=model, members=1)
         return network

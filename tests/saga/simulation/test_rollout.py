@@ -24,7 +24,7 @@ from saga.model.config import HeadName
 from saga.requests import Precision
 from saga.schema import CATEGORICAL
 from saga.simulation import rollout as rollout_module
-from saga.simulation.path_uniforms import path_orders, path_uniforms
+from saga.simulation.path_numbers import path_orders, path_uniforms
 from saga.simulation.rollout import Rollout, RolloutOptions
 
 CALENDAR = Calendar(sweden())

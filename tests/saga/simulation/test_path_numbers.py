@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from saga.simulation.path_uniforms import path_orders, path_uniforms
+from saga.simulation.path_numbers import path_orders, path_uniforms
 
 PERSONS = [f"p{i}" for i in range(400)]
 YEAR = np.full(len(PERSONS), 2023)
