@@ -386,7 +386,7 @@ def test_an_internal_error_ends_with_70_hides_the_message_and_keeps_the_tracebac
 def test_the_error_of_a_missing_extra_names_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, people: Path
 ) -> None:
-    monkeypatch.setitem(sys.modules, "training.fit", None)
+    monkeypatch.setitem(sys.modules, "training.seeds", None)
     result = run(f"train --panel {people} --out {tmp_path / 'b'}")
     assert result.exit_code == 2
     assert "saga-forecast[train]" in error_text(result)
