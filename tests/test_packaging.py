@@ -79,7 +79,7 @@ def test_the_code_imports_only_declared_dependencies() -> None:
         "the command line imports what its commands need, when they run"
     )
     assert _imported("training", "calibration", "evaluation") <= _declared("train", "deepar")
-    assert _imported("api") <= _declared("serve")
+    assert _imported("api") <= _declared("serve", "jobs")
     assert _imported("tests", "benchmarks", "studies", "docs") <= _declared("train", "serve", "dev")
 
 
