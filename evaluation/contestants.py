@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import torch
 
-from evaluation.protocol import Baseline, HasMarginals
+from evaluation.protocol import Baseline, HasDistributions
 from evaluation.scoring.gap import BOUND
 from evaluation.scoring.year_forecasts import YearForecasts
 from saga.data.origins import Origins
@@ -128,13 +128,13 @@ class BaselineContestant(SampledContestant):
         self, past: Panel, origins: Origins, *, horizons: Sequence[int], n_paths: int, seed: int
     ) -> Iterator[YearForecasts]:
         """Blocks of at most 256 persons."""
-        if not isinstance(self.baseline, HasMarginals):
+        if not isinstance(self.baseline, HasDistributions):
             yield from super().forecasts(
                 past, origins, horizons=horizons, n_paths=n_paths, seed=seed
             )
             return
         for records, in_block in _blocks(past, origins):
-            marginals = self.baseline.marginals(records, in_block)
+            marginals = self.baseline.distributions(records, in_block)
             yield YearForecasts.of_marginals(marginals.at_horizons(horizons))
 
     def paths(

@@ -49,10 +49,10 @@ class Baseline(Protocol):
 
 
 @runtime_checkable
-class HasMarginals(Protocol):
+class HasDistributions(Protocol):
     """A baseline that knows the distribution of each year, so that no samples are needed."""
 
-    def marginals(self, history: Panel, origins: Origins) -> Marginals:
+    def distributions(self, history: Panel, origins: Origins) -> Marginals:
         """Distributions (n, 30), in the order of `origins`; arguments as in `simulate`."""
         ...
 

@@ -86,7 +86,7 @@ class TrainedNetwork:
         """Without the forecaster, so that a stored fit is small."""
         return {name: value for name, value in vars(self).items() if name != "forecaster"}
 
-    def marginals(self, history: Panel, origins: Origins) -> Marginals:
+    def distributions(self, history: Panel, origins: Origins) -> Marginals:
         """Distributions (n, 30) by the direct forecast, in the order of `origins`.
 
         Raises InputError if a person has no record in the origin year.

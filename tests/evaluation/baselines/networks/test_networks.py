@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluation.baselines import LSTM, FeedForward
-from evaluation.protocol import HasSettings
+from evaluation.baselines import BASELINES, LSTM, FeedForward
+from evaluation.protocol import HasDistributions, HasSettings
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.errors import InputError
@@ -62,12 +62,12 @@ def test_a_stored_fit_gives_the_same_distributions(random_walk: Callable[..., Pa
     last = rows.group_by("person_id", maintain_order=True).agg(pl.col("year").last())
     persons = last["person_id"].to_numpy().astype(str)
     origins = Origins(persons[::-1].copy(), last["year"].to_numpy()[::-1].copy())
-    marginals = fitted.marginals(panel, origins)
+    marginals = fitted.distributions(panel, origins)
     assert marginals.person_id.tolist() == origins.person_id.tolist()
-    stored = pickle.loads(pickle.dumps(fitted)).marginals(panel, origins)
+    stored = pickle.loads(pickle.dumps(fitted)).distributions(panel, origins)
     np.testing.assert_array_equal(stored.cdf, marginals.cdf)
     # A person's numbers do not depend on the others.
-    alone = fitted.marginals(panel, origins.take(slice(7, 8)))
+    alone = fitted.distributions(panel, origins.take(slice(7, 8)))
     np.testing.assert_array_equal(alone.cdf[0], marginals.cdf[7])
 
 
@@ -88,3 +88,11 @@ def test_a_network_like_a_configuration_has_its_steps_and_about_its_size(
         for model in (own.model, config.model)
     ]
     assert sizes[0] == pytest.approx(sizes[1], rel=0.15)
+
+
+def test_only_networks_are_scored_by_their_distributions() -> None:
+    # The check looks at the names of methods, so no other baseline may have one of this name.
+    classes = (LSTM, FeedForward)
+    for name, baseline in BASELINES.items():
+        if name != "deepar":  # needs GluonTS
+            assert isinstance(baseline(), HasDistributions) == (baseline in classes)
