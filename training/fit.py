@@ -83,6 +83,20 @@ class Preparation(NamedTuple):
     macro: dict[str, Any]
 
 
+def run_settings(
+    panel: Panel, settings: TrainConfig, seed: int, until: int | None, source: Source | None
+) -> dict[str, Any]:
+    """What a run and a resumed run must have in common, see `training.harness.RunFolder`."""
+    return {
+        "config": settings.as_dict(),
+        "seed": seed,
+        "until": until,
+        "panel": panel.digest,
+        "macro": panel.meta.macro,
+        "source": None if source is None else source.digest,
+    }
+
+
 def train(
     panel: Panel,
     out: Path,
@@ -128,14 +142,9 @@ def train(
     folder = RunFolder(
         out.with_name(out.name + ".run"),
         {
-            "config": settings.as_dict(),
-            "seed": seed,
-            "until": until,
-            "panel": panel.digest,
-            "macro": panel.meta.macro,
+            **run_settings(panel, settings, seed, until, source),
             "validation": None if validation is None else sorted(validation),
             "shares": list(shares.values()),
-            "source": None if source is None else source.digest,
         },
     )
     if run.resume:

@@ -24,7 +24,7 @@ from saga.features.transforms import Transforms
 from saga.files.bundle_folder import check_replaceable
 from saga.keyed_random import uniform_each
 from saga.model.members import MEMBERS, joined_weights
-from training.fit import macro_of, settings_for
+from training.fit import macro_of, run_settings, settings_for
 from training.harness import RunFolder, RunOptions
 from training.seeds import MemberProgress, joined_report, train_member
 from training.train_config import TrainConfig
@@ -81,15 +81,7 @@ def train_folds(
         panel = cut(panel, until)
     folder = RunFolder(
         out.with_name(out.name + ".run"),
-        {
-            "config": settings.as_dict(),
-            "seed": seed,
-            "until": until,
-            "panel": panel.digest,
-            "macro": panel.meta.macro,
-            "folds": n_folds,
-            "source": None if source is None else source.digest,
-        },
+        {**run_settings(panel, settings, seed, until, source), "folds": n_folds},
     )
     folder.begin_or_resume(resume=run.resume)
     members = _train_members(panel, folder.path, n_folds, settings, seed, run, progress)

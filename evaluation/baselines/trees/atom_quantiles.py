@@ -18,7 +18,7 @@ HEAVIEST = 0.5  # largest slope of the upper tail, in logs per logit: Pareto ind
 
 
 @dataclass(frozen=True, eq=False)
-class Marginals:
+class AtomQuantiles:
     """One distribution per person and horizon, with an atom at zero.
 
     Between and beyond the quantiles, log amounts are linear in the logit of the probability. This
@@ -35,12 +35,12 @@ class Marginals:
     logs: Floats
 
     @classmethod
-    def of(cls, zero: Floats, logs: Floats) -> Marginals:
+    def of(cls, zero: Floats, logs: Floats) -> AtomQuantiles:
         """From quantiles that may cross; they are sorted (Chernozhukov et al. 2010)."""
         ordered = np.sort(logs, axis=-1) + LEAST * np.arange(len(QUANTILES))
         return cls(np.clip(zero, 0.0, 1.0), ordered)
 
-    def at(self, grid: Array, horizons: Array) -> Marginals:
+    def at(self, grid: Array, horizons: Array) -> AtomQuantiles:
         """The distributions at `horizons` (K,) from those at `grid` (H,), both ascending.
 
         The probability of zero and the quantiles are interpolated linearly between grid horizons
@@ -52,7 +52,7 @@ class Marginals:
         part = position - low
         zero = self.zero[:, low] * (1 - part) + self.zero[:, high] * part
         logs = self.logs[:, low] * (1 - part)[:, None] + self.logs[:, high] * part[:, None]
-        return Marginals(zero, logs)
+        return AtomQuantiles(zero, logs)
 
     def amounts(self, work: Floats, rank: Floats) -> Floats:
         """Earnings (n, H, M) at two uniforms strictly inside (0, 1).

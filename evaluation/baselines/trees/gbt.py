@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from evaluation.baselines.origin_states import identities, no_outcomes_error, paths_of
 from evaluation.baselines.recent_years import Window
-from evaluation.baselines.trees.atom_quantiles import Marginals
+from evaluation.baselines.trees.atom_quantiles import AtomQuantiles
 from evaluation.baselines.trees.copula import (
     estimate_correlations,
     extend_correlations,
@@ -125,15 +125,15 @@ class BoostedTrees:
         earnings = marginals.amounts(work, rank).astype(np.float32)
         return paths_of(origins, origins.year - age, earnings)
 
-    def marginals(self, history: Panel, origins: Origins, horizons: Sequence[int]) -> Marginals:
+    def marginals(self, history: Panel, origins: Origins, horizons: Sequence[int]) -> AtomQuantiles:
         """The distributions that paths are drawn from, (n, H), at ascending horizons."""
         marginals = self._predict(self.window.features(history, origins), origins)
         return marginals.at(self.grid, np.asarray(horizons))
 
-    def _predict(self, features: NDArray[np.float32], origins: Origins) -> Marginals:
+    def _predict(self, features: NDArray[np.float32], origins: Origins) -> AtomQuantiles:
         zeros, logs = zip(*(model.predict(features) for model in self.models), strict=True)
         level = self.window.level(origins)[:, None, None]
-        return Marginals.of(np.stack(zeros, axis=1), np.stack(logs, axis=1) + level)
+        return AtomQuantiles.of(np.stack(zeros, axis=1), np.stack(logs, axis=1) + level)
 
     def _examples(
         self, panel: Panel, held_out: set[str], seed: int

@@ -13,7 +13,7 @@ from scipy.special import expit, ndtri
 from scipy.stats import kstest, lognorm, norm, spearmanr
 
 from evaluation.baselines.recent_years import Window
-from evaluation.baselines.trees.atom_quantiles import QUANTILES, Marginals
+from evaluation.baselines.trees.atom_quantiles import QUANTILES, AtomQuantiles
 from evaluation.baselines.trees.copula import (
     estimate_correlations,
     extend_correlations,
@@ -127,7 +127,7 @@ def test_forecasts_of_the_known_process_are_calibrated_and_a_broken_one_is_not(
     outcomes = realised_earnings(panel, origins, [1])
     rng = np.random.default_rng(0)
 
-    def uniform(marginals: Marginals) -> float:
+    def uniform(marginals: AtomQuantiles) -> float:
         within = marginals.zero + (1 - marginals.zero) * marginals.ranks(outcomes)
         u = np.where(outcomes == 0, marginals.zero * rng.random(within.shape), within)[
             np.isfinite(outcomes)
@@ -143,7 +143,7 @@ def test_forecasts_of_the_known_process_are_calibrated_and_a_broken_one_is_not(
 def test_crossing_quantiles_are_sorted_and_the_inverse_is_exact() -> None:
     rng = np.random.default_rng(0)
     crossing = rng.normal(size=(50, 3, len(QUANTILES)))
-    result = Marginals.of(rng.random((50, 3)), crossing)
+    result = AtomQuantiles.of(rng.random((50, 3)), crossing)
     assert (np.diff(result.logs, axis=-1) > 0).all()
     assert np.allclose(result.logs, np.sort(crossing, axis=-1), atol=1e-4)
     work, rank = rng.random((50, 3, 40)), rng.random((50, 3, 40))
@@ -155,7 +155,7 @@ def test_crossing_quantiles_are_sorted_and_the_inverse_is_exact() -> None:
 
 def test_the_distribution_agrees_between_its_quantiles() -> None:
     truth = lognorm(s=0.5, scale=np.exp(12))
-    marginals = Marginals.of(np.full((1, 1), 0.2), np.log(truth.ppf(QUANTILES))[None, None])
+    marginals = AtomQuantiles.of(np.full((1, 1), 0.2), np.log(truth.ppf(QUANTILES))[None, None])
     rank = np.linspace(0.005, 0.995, 199)
     draws = marginals.amounts(np.full((1, 1, 199), 0.5), rank[None, None])[0, 0]
     assert np.log(draws) == pytest.approx(np.log(truth.ppf(rank)), abs=0.05)
