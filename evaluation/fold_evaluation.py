@@ -108,13 +108,11 @@ def evaluate_folds(
         report = partial(_report_step, progress, of_fold) if progress else None
         contest = Contest(panel, contest_options, sample=sample, progress=report)
         settings = list(contest.settings())  # before the training, because it may fail
-        contestants = [
-            contest.baseline(baseline) for baseline in select_baselines(options.baselines)
-        ]
+        outside = panel.only(sample.training.persons())
+        contestants = [contest.baseline(baseline) for baseline in _baselines(options, outside)]
         if training is not None:
             if report:
                 report("training saga", 0, 1)
-            outside = panel.only(sample.training.persons())
             bundle = training.bundle(
                 outside,
                 out / "bundles",
