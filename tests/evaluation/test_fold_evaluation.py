@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from evaluation import baselines as baseline_module
 from evaluation.baselines import CarryForward
+from evaluation.baselines.networks.trained_networks import TrainedNetwork
 from evaluation.contest import ContestOptions
 from evaluation.fold_evaluation import FoldOptions, evaluate_folds
 from evaluation.fold_training import SHARES, FoldTraining
@@ -141,6 +142,24 @@ def test_years_held_out_are_judged_too_and_never_fitted(
     assert set(table["setting"]) == {"in-time", "forward"}
     samples = Sample.of_folds(relatives, 2, seed=0, until=2012)
     assert {sample.training.frame["year"].max() for sample in samples} == {2012}
+
+
+def test_networks_are_fitted_with_the_configuration_of_the_bundle(
+    random_walk: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal tokens, masks and steps; without this they would have those of the shipped bundle."""
+    fitted: list[TrainConfig] = []
+
+    def fit(network: TrainedNetwork, panel: Panel, *, seed: int) -> None:
+        fitted.append(network.config)
+        raise InterruptedError
+
+    monkeypatch.setattr(TrainedNetwork, "fit", fit)
+    with pytest.raises(InterruptedError):
+        evaluate_folds(
+            random_walk(200), tmp_path, OPTIONS, FoldOptions(2, FoldTraining(TOY), ("ff",))
+        )
+    assert [(c.max_steps, c.batch_persons) for c in fitted] == [(8, 64)]
 
 
 def test_a_panel_smaller_than_its_folds_is_refused(random_walk: Make, tmp_path: Path) -> None:
