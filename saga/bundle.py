@@ -229,16 +229,20 @@ def replace_parts(
 
 
 def default_bundle() -> Path:
-    """The path in `SAGA_BUNDLE`, else `bundles/small` in this directory or beside the code."""
+    """The path in `SAGA_BUNDLE`, else that of the shipped bundle `small`."""
     chosen = os.environ.get("SAGA_BUNDLE")
     return Path(chosen) if chosen else shipped_bundle("small")
 
 
 def shipped_bundle(name: str) -> Path:
-    """The path of a shipped bundle: `bundles/NAME` in this directory or beside the code."""
+    """The path of a shipped bundle: `bundles/NAME` in this directory, else the installed one.
+
+    A wheel contains the bundles as `saga/bundles`; in a checkout they are beside the code.
+    """
     shipped = Path("bundles") / name
-    beside_code = Path(__file__).resolve().parent.parent / shipped
-    return beside_code if beside_code.is_dir() and not shipped.is_dir() else shipped
+    code = Path(__file__).resolve().parent
+    installed = [folder / shipped for folder in (code, code.parent)]
+    return next((path for path in (shipped, *installed) if path.is_dir()), shipped)
 
 
 def describe_schema(transforms: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:

@@ -19,9 +19,13 @@ def check_panel(panel: Panel, transforms: Transforms, to_age: int = MAX_AGE) -> 
 
     Raises:
         InputError: If the panel is empty or a person cannot be forecast.
-        UsageError: If the amounts are in another currency or price year than the bundle, or a
-            column of the panel's own is of another kind.
+        UsageError: If it is no panel, the amounts are in another currency or price year than the
+            bundle, or a column of the panel's own is of another kind.
     """
+    if not isinstance(panel, Panel):
+        raise UsageError(
+            f"A forecast needs a panel, not a {type(panel).__name__}. Make one: read_panel(frame)."
+        )
     check_money(panel, transforms)
     check_kinds(panel, transforms)
     if not len(panel):

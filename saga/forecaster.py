@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from saga.bundle import Bundle
+from saga.bundle import Bundle, default_bundle
 from saga.conformal.calibration_table import calibration_method
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.recalibration import map_paths
@@ -52,13 +52,15 @@ from saga.simulation.rollout import Rollout, RolloutOptions
 from saga.states.codes import code_labels, code_numbers, code_sizes
 from saga.states.life_courses import LifeCourses, LifeCourseSimulator
 from saga.states.state_network import StateNetwork
+from saga.summaries import Summarised, Summary
+from saga.table_results import TableResult
 
 Progress = Callable[[int, int], None]
 _BLOCK_PERSONS = 256  # persons whose paths are in memory at the same time
 _MANY_PERSONS = 300  # from this number of persons on, several processes save time
 
 
-class Forecaster:
+class Forecaster(Summarised):
     """Forecasts from one bundle. Thread-safe: a call changes no attribute."""
 
     def __init__(
@@ -118,7 +120,7 @@ class Forecaster:
     @classmethod
     def load(
         cls,
-        path: str | Path,
+        path: str | Path | None = None,
         *,
         threads: int | None = None,
         workers: int = 1,
@@ -127,17 +129,32 @@ class Forecaster:
     ) -> Forecaster:
         """Load and verify a bundle directory; arguments as in the constructor.
 
+        Without a path it is the bundle that the environment variable SAGA_BUNDLE names, or else
+        the shipped one.
+
         Raises:
             BundleError: If a file of the bundle is missing, unknown or changed.
             UsageError: As the constructor.
         """
         return cls(
-            Bundle.load(path),
+            Bundle.load(default_bundle() if path is None else path),
             threads=threads,
             workers=workers,
             rollout=rollout,
             precision=precision,
         )
+
+    def summary(self) -> Summary:
+        """The bundle, what it was trained on, its money and its calibration."""
+        money = f"{self.transforms.currency} of {self.transforms.price_year}"
+        facts = {
+            "bundle": f"{self.bundle.path} ({self.bundle.digest[:12]})",
+            "trained on": f"{self.bundle.trained_on}, until {self.bundle.config['until']}",
+            "forecasts": f"1 to {MAX_HORIZON} years ahead, up to age {MAX_AGE}, in {money}",
+            "calibration": self._method or "none: forecasts have no intervals",
+            "rollout": self.rollout,
+        }
+        return Summary("Forecaster", facts)
 
     @property
     def network(self) -> Saga:
@@ -466,16 +483,16 @@ class Forecaster:
         return replace(self.calibrator, extrapolated=True) if extrapolated else self.calibrator
 
 
-@dataclass(frozen=True, eq=False)
-class Forecasts:
+@dataclass(frozen=True, eq=False, repr=False)
+class Forecasts(TableResult):
     """The table of `forecast_table` for a panel, and the warnings of `saga.forecast_warnings`."""
 
     table: pl.DataFrame
     warnings: tuple[ForecastWarning, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Lifetimes:
+@dataclass(frozen=True, eq=False, repr=False)
+class Lifetimes(TableResult):
     """Present values of a panel.
 
     `table` is that of `lifetime_table`, `values` (n_person, n_path) are the present values of all

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -18,7 +17,7 @@ from saga.model import ModelConfig
 from saga.model.config import CheckedOptions, Count
 from training.masking import Masking
 
-_FOLDER = files("training") / "configs"
+_FOLDER = Path(__file__).with_name("configs")
 BUILT_IN = ("tiny", "small", "base", "lstm", "feedforward", "prior", "zero-shot")
 ABLATIONS = tuple(
     sorted(

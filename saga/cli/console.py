@@ -30,6 +30,7 @@ from rich.progress import (
 from rich.table import Table
 
 from saga.errors import SagaError, UsageError
+from saga.summaries import show_value
 
 if TYPE_CHECKING:
     import polars as pl
@@ -70,17 +71,8 @@ def table(frame: pl.DataFrame, title: str) -> None:
     for name, dtype in frame.schema.items():
         shown.add_column(name.replace("_", " "), justify="right" if dtype.is_numeric() else "left")
     for row in frame.iter_rows():
-        shown.add_row(*(_cell(value) for value in row))
+        shown.add_row(*(escape(show_value(*cell)) for cell in zip(frame.columns, row, strict=True)))
     Console().print(shown)
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        digits = 0 if abs(value) >= 1_000 or value == int(value) else 2 if abs(value) >= 1 else 4
-        return f"{value:,.{digits}f}"
-    return str(value)
 
 
 class Advance(Protocol):

@@ -11,6 +11,7 @@ import polars as pl
 from saga.data.macro_rows import MacroRow
 from saga.errors import InputError, Problem
 from saga.schema import PRICE_YEAR, Column, Kind, polars_schema
+from saga.summaries import Summarised, Summary, count
 
 # Both are needed to distinguish death and emigration from missing years.
 EXIT_LABELS = {"exit_year", "exit_reason"}
@@ -68,8 +69,8 @@ class PanelMeta:
         return {**polars_schema(), **{column.name: column.dtype for column in self.extra}}
 
 
-@dataclass(frozen=True)
-class Panel:
+@dataclass(frozen=True, repr=False)
+class Panel(Summarised):
     """Person-years sorted by (person_id, year), one row each, with every column of the schema.
 
     The columns have the order and types of `PanelMeta.schema`; a column that the source lacks is
@@ -111,6 +112,29 @@ class Panel:
         for part in self.frame.iter_slices(_HASHED_ROWS):
             digest.update(part.hash_rows(seed=0).to_numpy().tobytes())
         return digest.hexdigest()
+
+    def summary(self) -> Summary:
+        """Size, years, ages, money and columns; no value of a person."""
+        frame, meta = self.frame, self.meta
+        n_persons = frame["person_id"].n_unique()
+        facts = {"rows": f"{count(len(self), 'person-year')} of {count(n_persons, 'person')}"}
+        if len(self):
+            years = frame["year"].to_numpy()
+            ages = years - frame["birth_year"].to_numpy()
+            facts["years"] = f"{years.min()} to {years.max()}"
+            facts["ages"] = f"{ages.min()} to {ages.max()}"
+        facts["amounts"] = f"{meta.currency} of {meta.price_year}"
+        facts["columns"] = ", ".join(meta.present)
+        for name, counts in (
+            ("set aside", meta.excluded),
+            ("dropped", meta.dropped),
+            ("made unknown", meta.nulled),
+        ):
+            if counts:
+                facts[name] = ", ".join(f"{rule} {n:,}" for rule, n in counts.items())
+        if meta.ignored:
+            facts["not used"] = ", ".join(meta.ignored)
+        return Summary(f"Panel {meta.panel_id}", facts)
 
     def persons(self) -> list[str]:
         """The persons, sorted."""

@@ -9,8 +9,10 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import polars as pl
+import pyarrow as pa
 
 from saga.data.casting import read_column
 from saga.data.files import locate_files, read_files, require_output_outside_input
@@ -23,7 +25,16 @@ from saga.errors import InputError, Problem, UsageError
 from saga.requests import OnError
 from saga.schema import COLUMNS, EXIT, MAX_AGE, MIN_AGE, MONEY, REQUIRED, Column
 
+_INDEX = "__index_level_0__"  # an index of pandas that has no name
 MAX_CODES = 500  # a column with more codes names persons or places, it does not describe them
+
+
+class ArrowStream(Protocol):
+    """A table that exports itself by the Arrow stream protocol: pandas, polars, pyarrow, DuckDB."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The stream of the table."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -41,7 +52,7 @@ class _Source:
 
 
 def read_panel(
-    source: str | Path | pl.DataFrame,
+    source: str | Path | ArrowStream,
     *,
     mapping: str | Path | None = None,
     prices: int | None = None,
@@ -54,7 +65,7 @@ def read_panel(
     Rows outside ages 16-64 are left out and counted in `meta.excluded`.
 
     Args:
-        source: a file, a folder, a generated register or a data frame.
+        source: a file, a folder, a generated register or a data frame of polars, pandas or Arrow.
         mapping: a YAML file, or the name of a shipped mapping.
         prices: year of the prices of the amounts; by default each row's own year.
         on_error: with "drop", rows that break a rule are dropped and counted in `meta.dropped`;
@@ -73,7 +84,7 @@ def read_panel(
     if rejected is not None and rejected.suffix not in (".parquet", ".csv"):
         problem = Problem("rejected", "the suffix is not known", "Use .parquet or .csv.")
         raise UsageError("rejected rows go to .parquet or .csv", [problem])
-    if rejected is not None and not isinstance(source, pl.DataFrame):
+    if rejected is not None and isinstance(source, str | Path):
         require_output_outside_input(Path(source), rejected, "--rejected")
     mapped, mapping_folder = (SourceMapping(), None) if mapping is None else load_mapping(mapping)
     raw = _read(source, mapped, labels=mapping is None)
@@ -122,11 +133,12 @@ def read_panel(
     return Panel.of(_whole_labels(real.drop("row"), present), meta)
 
 
-def _read(source: str | Path | pl.DataFrame, mapped: SourceMapping, *, labels: bool) -> _Source:
-    if isinstance(source, pl.DataFrame):
-        used = mapped.used_columns(source.columns)
-        unread = tuple(name for name in source.columns if name not in used)
-        return _Source(source.select(used), unread, None, None, None)
+def _read(source: str | Path | ArrowStream, mapped: SourceMapping, *, labels: bool) -> _Source:
+    if not isinstance(source, str | Path):
+        given = _to_polars(source)
+        used = mapped.used_columns(given.columns)
+        unread = tuple(name for name in given.columns if name not in used)
+        return _Source(given.select(used), unread, None, None, None)
     location = locate_files(Path(source), beside=mapped.files)
     frame, unread = read_files(
         location,
@@ -143,6 +155,18 @@ def _read(source: str | Path | pl.DataFrame, mapped: SourceMapping, *, labels: b
         register_id if isinstance(register_id, str) else None,
         prices if isinstance(prices, int) else None,
     )
+
+
+def _to_polars(source: ArrowStream) -> pl.DataFrame:
+    """The table as a polars frame; a named index of pandas becomes columns."""
+    if isinstance(source, pl.DataFrame):
+        return source
+    if not hasattr(source, "__arrow_c_stream__"):
+        fix = "Give a path, or a data frame of polars (collected), pandas or pyarrow."
+        why = f"a {type(source).__name__} is not a table"
+        raise UsageError("the panel cannot be read", [Problem("source", why, fix)])
+    # By pyarrow, because polars would leave out the index of pandas.
+    return pl.DataFrame(pa.table(source)).drop(_INDEX, strict=False)
 
 
 def _require_columns(present: Sequence[str], raw: _Source, mapped: SourceMapping) -> None:

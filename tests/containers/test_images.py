@@ -39,7 +39,7 @@ from saga.requests import Draws, ForecastRequest
 person = example_persons()[0]
 fixed = {"person_id": "A1", "birth_year": 1985, "sex": "female"}
 panel = read_panel(pl.DataFrame([{**fixed, **row} for row in person["history"]]))
-forecaster = Forecaster.load("bundles/small", threads=1)
+forecaster = Forecaster.load(threads=1)
 print(forecaster.forecast(panel, ForecastRequest(horizons=(1, 5)), Draws(50, 1)).table["mean"][0])
 """
 

@@ -1,0 +1,70 @@
+"""Short descriptions of objects and values, as text and as HTML for notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from html import escape
+
+_PLAIN = ("year", "origin_year", "birth_year")  # numbers without thousands separators
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A title, and facts by name."""
+
+    title: str
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The title, and one line a fact."""
+        width = max(map(len, self.facts), default=0)
+        return "\n".join(
+            [self.title, *(f"  {name:<{width}}  {fact}" for name, fact in self.facts.items())]
+        )
+
+    @property
+    def html(self) -> str:
+        """The title, and a table of the facts."""
+        rows = "".join(
+            f'<tr><th style="text-align:left">{escape(name)}</th>'
+            f'<td style="text-align:left">{escape(fact)}</td></tr>'
+            for name, fact in self.facts.items()
+        )
+        return f"<p><strong>{escape(self.title)}</strong></p><table>{rows}</table>"
+
+
+class Summarised:
+    """An object that Python and notebooks show by its summary."""
+
+    def summary(self) -> Summary:
+        """What the object is."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return self.summary().text
+
+    def _repr_html_(self) -> str:
+        return self.summary().html
+
+
+def count(n: int, noun: str) -> str:
+    """`1 person`, `2 persons`."""
+    return f"{n:,} {noun}{'s' * (n != 1)}"
+
+
+def show_value(name: str, value: object) -> str:
+    """A cell of the column `name` for the eye: `31.4%`, `1,250,000`, `2030`, `-` for unknown."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return str(value) if name in _PLAIN else f"{value:,}"
+    if isinstance(value, float):
+        if name == "p_zero":
+            return f"{value:.1%}"
+        digits = 0 if abs(value) >= 1_000 or value == int(value) else 2 if abs(value) >= 1 else 4
+        return f"{value:,.{digits}f}"
+    return str(value)

@@ -1,0 +1,80 @@
+"""Result tables of the forecaster, for polars, pandas, Arrow and notebooks."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from saga.summaries import Summarised, Summary, count, show_value
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from saga.forecast_warnings import ForecastWarning
+
+_SHOWN = ("person_id", "year", "to_age", "mean", "p_zero", "q50", "lower_90", "upper_90")
+_ROWS = 10
+
+
+class TableResult(Summarised):
+    """A result with a polars frame `table` and `warnings`.
+
+    It exports its table by the Arrow stream protocol, so that `pl.DataFrame(result)`,
+    `pa.table(result)` and DuckDB read it.
+    """
+
+    table: pl.DataFrame
+    warnings: tuple[ForecastWarning, ...]
+
+    def summary(self) -> Summary:
+        """Numbers of persons and rows, years and warnings; no value of a person."""
+        n_persons = self.table["person_id"].n_unique()
+        facts = {"rows": f"{len(self.table):,}", "columns": ", ".join(self.table.columns)}
+        if "year" in self.table.columns and len(self.table):
+            years = self.table["year"].to_numpy()
+            facts["years"] = f"{years.min()} to {years.max()}"
+        for k, warning in enumerate(self.warnings, start=1):
+            facts[f"warning {k}"] = str(warning)
+        return Summary(f"{type(self).__name__} of {count(n_persons, 'person')}", facts)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The table as a pandas data frame. Needs pandas."""
+        return self.table.to_pandas()
+
+    def to_arrow(self) -> pa.Table:
+        """The table as an Arrow table."""
+        return self.table.to_arrow()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        with pl.Config(
+            tbl_hide_dataframe_shape=True,
+            tbl_hide_column_data_types=True,
+            tbl_formatting="MARKDOWN",
+            tbl_cell_alignment="RIGHT",
+            tbl_rows=_ROWS,
+            tbl_cols=len(_SHOWN),
+        ):
+            return f"{self.summary().text}\n{self._first_rows()}"
+
+    def _repr_html_(self) -> str:
+        rows = self._first_rows()
+        cells = [
+            "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row)
+            for tag, row in (("th", rows.columns), *(("td", row) for row in rows.iter_rows()))
+        ]
+        table = "".join(f"<tr>{row}</tr>" for row in cells)
+        return f"{self.summary().html}<table>{table}</table>"
+
+    def _first_rows(self) -> pl.DataFrame:
+        """The first rows of the main columns as texts."""
+        first = self.table.select(name for name in _SHOWN if name in self.table.columns).head(_ROWS)
+        return pl.DataFrame(
+            {name: [show_value(name, value) for value in first[name]] for name in first.columns},
+            schema=dict.fromkeys(first.columns, pl.String),
+        )

@@ -1,0 +1,115 @@
+"""Frames of pandas, polars and Arrow give one panel, and results go back to each of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from polars.testing import assert_frame_equal
+
+from saga import Forecaster, ForecastRequest, LifetimeRequest, Panel, UsageError, read_panel
+from saga.data.reading import ArrowStream
+from saga.forecaster import Forecasts
+
+PEOPLE = Path(__file__).resolve().parents[2] / "examples" / "people.csv"
+TEXT = {"person_id": str}
+
+
+@pytest.fixture(scope="module")
+def forecaster() -> Forecaster:
+    return Forecaster.load(threads=1)
+
+
+@pytest.fixture(scope="module")
+def forecasts(forecaster: Forecaster) -> Forecasts:
+    return forecaster.forecast(read_panel(PEOPLE), ForecastRequest(horizons=(1, 5)))
+
+
+def _with_gap() -> pd.DataFrame:
+    """Years as floats and a missing amount, as pandas reads a column with an empty cell."""
+    frame = pd.read_csv(PEOPLE, dtype={**TEXT, "year": float})
+    frame.loc[1, "earnings"] = float("nan")
+    return frame
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pd.read_csv(PEOPLE, dtype=TEXT),
+        pd.read_csv(PEOPLE, dtype=TEXT).astype({"person_id": "category"}),
+        pd.read_csv(PEOPLE, dtype=TEXT).set_index(["person_id", "year"]),
+        pd.read_csv(PEOPLE, dtype=TEXT).sample(frac=1, random_state=0),
+        pl.read_csv(PEOPLE, schema_overrides={"person_id": pl.String}),
+        pa.Table.from_pandas(pd.read_csv(PEOPLE, dtype=TEXT)),
+    ],
+    ids=["pandas", "category", "index", "shuffled", "polars", "arrow"],
+)
+def test_every_kind_of_frame_gives_the_panel_of_the_file(source: ArrowStream) -> None:
+    panel = read_panel(source)
+    assert_frame_equal(panel.frame, read_panel(PEOPLE).frame)
+    assert panel.meta.ignored == ()
+
+
+def test_an_empty_cell_of_pandas_is_unknown() -> None:
+    panel = read_panel(_with_gap())
+    assert panel.frame["earnings"].null_count() == 1
+    assert panel.frame["year"].dtype == pl.Int32
+
+
+def test_what_is_no_table_is_refused() -> None:
+    with pytest.raises(UsageError, match="a list is not a table"):
+        read_panel([("0001", 2020, 1985, 0)])  # type: ignore[arg-type]
+
+
+def test_a_frame_in_place_of_a_panel_is_refused(forecaster: Forecaster) -> None:
+    with pytest.raises(UsageError, match="read_panel"):
+        forecaster.forecast(_with_gap())  # type: ignore[arg-type]
+
+
+def test_a_result_has_the_same_content_in_each_library(forecasts: Forecasts) -> None:
+    table = forecasts.table
+    assert_frame_equal(pl.DataFrame(forecasts.to_arrow()), table)
+    assert_frame_equal(pl.DataFrame(pa.table(forecasts)), table)
+    assert forecasts.to_pandas()["q50"].tolist() == table["q50"].to_list()
+    assert list(forecasts.to_pandas()) == table.columns
+
+
+def test_a_result_shows_persons_years_units_and_warnings(forecasts: Forecasts) -> None:
+    for shown in (repr(forecasts), forecasts._repr_html_()):
+        assert "Forecasts of 2 persons" in shown
+        assert "simulated people" in shown
+        assert f"{forecasts.table['q50'][0]:,.0f}" in shown
+    assert forecasts._repr_html_().count("<table>") == forecasts._repr_html_().count("</table>")
+
+
+def test_a_lifetime_and_a_forecaster_have_a_summary(forecaster: Forecaster) -> None:
+    lifetimes = forecaster.lifetime(read_panel(PEOPLE), LifetimeRequest(to_age=40))
+    assert "Lifetimes of 2 persons" in repr(lifetimes)
+    assert forecaster.bundle.digest[:12] in repr(forecaster)
+    assert "<table>" in forecaster._repr_html_()
+
+
+def test_the_summary_of_a_panel_has_no_value_of_a_person() -> None:
+    frame = pl.read_csv(PEOPLE, infer_schema=False).with_columns(
+        person_id="x<b>" + pl.col("person_id"), spare=pl.lit("1")
+    )
+    panel: Panel = read_panel(frame)
+    for shown in (repr(panel), panel._repr_html_()):
+        assert "10 person-years of 2 persons" in shown
+        assert "spare" in shown
+        assert "x<b>" not in shown
+        assert not set(frame["earnings"]) & set(shown.split())
+
+
+def test_without_a_path_the_shipped_bundle_is_loaded(
+    forecaster: Forecaster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SAGA_BUNDLE", raising=False)
+    assert Forecaster.load(threads=1).bundle.digest == forecaster.bundle.digest
+    monkeypatch.setenv("SAGA_BUNDLE", str(tmp_path / "none"))
+    with pytest.raises(Exception, match="There is no bundle"):
+        Forecaster.load(threads=1)
