@@ -135,10 +135,10 @@ def read_panel(
 
 def _read(source: str | Path | ArrowStream, mapped: SourceMapping, *, labels: bool) -> _Source:
     if not isinstance(source, str | Path):
-        given = _to_polars(source)
-        used = mapped.used_columns(given.columns)
-        unread = tuple(name for name in given.columns if name not in used)
-        return _Source(given.select(used), unread, None, None, None)
+        table = _to_polars(source)
+        used = mapped.used_columns(table.columns)
+        unread = tuple(name for name in table.columns if name not in used)
+        return _Source(table.select(used), unread, None, None, None)
     location = locate_files(Path(source), beside=mapped.files)
     frame, unread = read_files(
         location,

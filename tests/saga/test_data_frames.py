@@ -66,7 +66,7 @@ def test_what_is_no_table_is_refused() -> None:
 
 def test_a_frame_in_place_of_a_panel_is_refused(forecaster: Forecaster) -> None:
     with pytest.raises(UsageError, match="read_panel"):
-        forecaster.forecast(_with_gap())  # type: ignore[arg-type]
+        forecaster.forecast(_with_gap())
 
 
 def test_a_result_has_the_same_content_in_each_library(forecasts: Forecasts) -> None:
