@@ -24,7 +24,8 @@ from api.problems import error_document, internal_document
 from api.request_models import JobOptions
 from api.settings import Settings
 from calibration.adaptive.issuance import AdaptiveRecipe
-from saga.batch.engine import BatchInterruptedError, BatchRecipe, score
+from saga.batch.engine import BatchInterruptedError, score
+from saga.batch.partition_writer import BatchRecipe
 from saga.batch.partitions import Source
 from saga.batch.products import Recipe
 from saga.batch.run_folder import RUN, merge_parts

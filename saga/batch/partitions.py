@@ -26,7 +26,8 @@ from saga.files.atomic import commit, digest_file, sync_folder
 from saga.requests import OnError
 from saga.schema import BY_NAME
 
-_PERSON, _PARTITION, _GROUP = "__person", "__partition", "__group"
+PARTITION = "__partition"
+_PERSON, _GROUP = "__person", "__group"
 # Partitions staged together. With larger groups a register of millions needs fewer files, but
 # reading one partition scans more rows.
 _PARTITIONS_A_GROUP = 32
@@ -146,16 +147,20 @@ class Partitions:
         """Number of partitions."""
         return -(-self.persons // self.size)
 
+    def persons_of(self, index: int) -> int:
+        """Number of persons of a partition."""
+        return min(self.size, self.persons - index * self.size)
+
     def read(self, index: int) -> tuple[list[str], pl.DataFrame]:
         """The persons of a partition, sorted, and all their rows in the columns of the source."""
         files = self.folder / f"group-{index // _PARTITIONS_A_GROUP:05d}" / "*.parquet"
         rows = (
             pl.scan_parquet(files, hive_partitioning=False)
-            .filter(pl.col(_PARTITION) == index)
+            .filter(pl.col(PARTITION) == index)
             .collect()
         )
         persons = rows[_PERSON].unique().sort().to_list()
-        return [person for person in persons if person], rows.drop(_PERSON, _PARTITION)
+        return [person for person in persons if person], rows.drop(_PERSON, PARTITION)
 
 
 def plan(source: Source, size: int, folder: Path) -> tuple[Partitions, pl.DataFrame, pl.Schema]:
@@ -172,12 +177,12 @@ def plan(source: Source, size: int, folder: Path) -> tuple[Partitions, pl.DataFr
         problem = Problem("no-rows", "no row names a person", "Give at least one person-year.")
         raise InputError("the panel is empty", [problem])
     assignment = (
-        pl.DataFrame([named]).with_row_index(_PARTITION).with_columns(pl.col(_PARTITION) // size)
+        pl.DataFrame([named]).with_row_index(PARTITION).with_columns(pl.col(PARTITION) // size)
     )
     # Rows without a person go to the first partition, where reading reports them.
-    nobody = pl.DataFrame({_PARTITION: [0], _PERSON: [""]}, schema=assignment.schema)
+    nobody = pl.DataFrame({PARTITION: [0], _PERSON: [""]}, schema=assignment.schema)
     assignment = pl.concat([nobody, assignment]).with_columns(
-        (pl.col(_PARTITION) // _PARTITIONS_A_GROUP).alias(_GROUP)
+        (pl.col(PARTITION) // _PARTITIONS_A_GROUP).alias(_GROUP)
     )
     return (
         Partitions(folder, named.len(), size),
@@ -187,7 +192,7 @@ def plan(source: Source, size: int, folder: Path) -> tuple[Partitions, pl.DataFr
 
 
 def stage(source: Source, assignment: pl.DataFrame, columns: pl.Schema, folder: Path) -> None:
-    """Copy the rows to `folder`, by group, unless it exists.
+    """Copy the rows of the persons of `assignment` to `folder`, by group, unless it exists.
 
     The folder has another name until it is complete.
     """
@@ -206,7 +211,7 @@ def stage(source: Source, assignment: pl.DataFrame, columns: pl.Schema, folder: 
             for name, dtype in columns.items()
         )
         assigned = completed.with_columns(source.person(frame)).join(
-            assignment, on=_PERSON, how="left", maintain_order="left"
+            assignment, on=_PERSON, how="inner", maintain_order="left"
         )
         for (group,), rows in assigned.partition_by(
             _GROUP, as_dict=True, include_key=False, maintain_order=True

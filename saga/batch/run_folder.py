@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -19,7 +19,7 @@ from saga.files.tables import KEY, read_provenance
 from saga.forecast_warnings import add_counts
 
 MANIFEST, RUN, REJECTED = "_MANIFEST.json", "_run.json", "_rejected.csv"
-RECEIPTS, STAGED = "_receipts", "_staged"
+RECEIPTS, STAGED, SHARDS = "_receipts", "_staged", "_shards"
 
 
 @dataclass(frozen=True)
@@ -64,23 +64,31 @@ def claim_folder(out: Path, description: Mapping[str, Any]) -> None:
     earlier = read_json(out / RUN)
     if earlier not in (None, description) and not any((out / RECEIPTS).glob("*.json")):
         # The earlier run stopped before its first part, usually at bad input: nothing is lost.
-        shutil.rmtree(out / STAGED, ignore_errors=True)
+        for staged in (out / STAGED, *(out / SHARDS).glob("*-staged*")):
+            shutil.rmtree(staged, ignore_errors=True)
         commit_json(out / RUN, description)
     elif earlier is None:
-        if foreign := sorted(entry.name for entry in out.iterdir() if entry.name != LOCK):
+        if foreign := sorted({entry.name for entry in out.iterdir()} - {LOCK, SHARDS}):
             raise UsageError(
                 f"{out} has the file {foreign[0]}, which no scoring run wrote. Use an empty or a "
                 "new folder."
             )
         commit_json(out / RUN, description)
     elif earlier != description:
-        names = ", ".join(sorted(_differences(earlier, description)))
-        raise UsageError(
-            f"{out} has the output of another run: {names} differ. Give the arguments of that "
-            "run, or use another folder."
-        )
+        refuse_other_run(out, earlier, description)
     (out / RECEIPTS).mkdir(exist_ok=True)
     sweep(out / RECEIPTS)
+
+
+def refuse_other_run(
+    out: Path, earlier: Mapping[str, Any], description: Mapping[str, Any]
+) -> NoReturn:
+    """Raise UsageError with the names of what differs from the run of the folder."""
+    names = ", ".join(sorted(_differences(earlier, description)))
+    raise UsageError(
+        f"{out} has the output of another run: {names} differ. Give the arguments of that "
+        "run, or use another folder."
+    )
 
 
 def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
@@ -151,7 +159,8 @@ def finish_folder(
         if receipt["file"]
     ]
     commit_json(out / MANIFEST, {"run": description, "totals": report.totals, "parts": parts})
-    shutil.rmtree(out / STAGED, ignore_errors=True)
+    for folder in (STAGED, SHARDS):
+        shutil.rmtree(out / folder, ignore_errors=True)
 
 
 def merge_parts(out: Path, target: Path) -> None:

@@ -23,13 +23,11 @@ COVERAGE_TEXT, LIFETIME_COVERAGE_TEXT, QUANTILES_TEXT = (
     for fractions in (requests.COVERAGE, requests.LIFETIME_COVERAGE, requests.QUANTILES)
 )
 
-Input = Annotated[
-    Path,
-    typer.Argument(
-        metavar="INPUT",
-        help="Person-years: a file or folder of .parquet .csv .arrow .dta .sas7bdat .sav.",
-    ),
-]
+INPUT = typer.Argument(
+    metavar="INPUT",
+    help="Person-years: a file or folder of .parquet .csv .arrow .dta .sas7bdat .sav.",
+)
+Input = Annotated[Path, INPUT]
 Panel = Annotated[
     Path, typer.Option("--panel", help="Person-years: a file, a folder or a generated register.")
 ]

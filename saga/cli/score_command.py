@@ -29,19 +29,21 @@ from saga.requests import (
 from saga.schema import MAX_AGE
 
 if TYPE_CHECKING:
-    from saga.batch.engine import BatchRecipe
+    from saga.batch.partition_writer import BatchRecipe
+    from saga.batch.run_folder import ScoreReport
 
 _REQUESTS: tuple[type[Request], ...] = (ForecastRequest, LifetimeRequest, PathsRequest)
 
 
 def score(
-    source: options.Input,
+    context: typer.Context,
+    source: Annotated[Path | None, options.INPUT] = None,
     out_dir: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
             metavar="OUT_DIR", help="Directory for the parts; an unfinished run in it is continued."
         ),
-    ],
+    ] = None,
     product: Annotated[Product, typer.Option(help="What to compute.")] = "forecasts",
     bundle: options.Bundle = None,
     horizons: Annotated[
@@ -79,6 +81,14 @@ def score(
     engine: Annotated[Literal["local"], typer.Option(help="Where the work is done.")] = "local",
     workers: options.Workers = 1,
     persons_per_partition: Annotated[int, typer.Option(min=1, help="Persons of one part.")] = 500,
+    shard: Annotated[
+        str | None,
+        typer.Option(help="Compute only share i of n, such as 0/7 to 6/7, then --merge."),
+    ] = None,
+    merge: Annotated[
+        Path | None,
+        typer.Option(help="Finish the run of this directory, all shards of which are complete."),
+    ] = None,
     database: options.Database = None,
     database_key: options.DatabaseKey = None,
     holder: options.Holder = "common",
@@ -90,11 +100,19 @@ def score(
     as_json: options.Json = False,
 ) -> None:
     """Compute a product for all persons of a source; after a stop the same command continues."""
+    if merge is not None:
+        _refuse_options_beside_merge(context)
+        from saga.batch.shards import merge_shards
+
+        _show(merge_shards(merge), {"engine": "merge"}, as_json=as_json)
+        return
+    if source is None or out_dir is None:
+        raise UsageError("Name the INPUT and the OUT_DIR, or --merge and the directory.")
     from saga.batch.engine import score as run_score
     from saga.batch.partitions import Source
     from saga.batch.products import Recipe
+    from saga.batch.shards import ALL_PARTITIONS, Shard
     from saga.bundle import default_bundle
-    from saga.forecast_warnings import ForecastWarning
 
     _refuse_options_of_other_products(
         product,
@@ -141,6 +159,7 @@ def score(
             recipe, out_dir, url=database, key=database_key, holder=holder, record=record
         )
     note_precision(precision)
+    part = ALL_PARTITIONS if shard is None else Shard.parse(shard)
     with console.progress("Scoring", quiet=as_json) as progress:
         report = run_score(
             Source(source, mapping, options.parse_prices(prices), on_error),
@@ -149,7 +168,17 @@ def score(
             workers=workers,
             persons_per_partition=persons_per_partition,
             progress=progress,
+            shard=part,
         )
+    _show(report, {"engine": engine, "shard": shard}, as_json=as_json)
+    if not part.is_whole:
+        console.note(f"Shard {part} is complete. After all: saga score --merge {out_dir}")
+
+
+def _show(report: ScoreReport, how: dict[str, str | None], *, as_json: bool) -> None:
+    """Print the counts of a run; `how` says how it was computed."""
+    from saga.forecast_warnings import ForecastWarning
+
     for warning in report.warnings:
         console.note(f"Warning: {ForecastWarning(**warning)}")
     text = (
@@ -158,11 +187,18 @@ def score(
     )
     if report.rejected:
         text += f" Without a result: {format_counts(report.rejected)}; see _rejected.csv there."
-    console.result(
-        text,
-        {"out": report.out_dir, "engine": engine, "resumed": report.resumed, **report.totals},
-        as_json=as_json,
-    )
+    value = {"out": report.out_dir, **how, "resumed": report.resumed, **report.totals}
+    console.result(text, value, as_json=as_json)
+
+
+def _refuse_options_beside_merge(context: typer.Context) -> None:
+    """Raise UsageError if anything but --merge and --json was given."""
+    for name in context.params.keys() - {"merge", "as_json"}:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise UsageError(
+                f"--merge takes the arguments of the run from its directory. Leave {name} out."
+            )
 
 
 def _refuse_options_of_other_products(product: Product, **options: object) -> None:

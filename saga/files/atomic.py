@@ -5,6 +5,7 @@ A file is written under a temporary name, synced and renamed; then its folder is
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -12,10 +13,11 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from saga.errors import UsageError
 
@@ -33,7 +35,8 @@ def commit(path: Path, write: Callable[[Path], object]) -> None:
     If the process is killed, `path` is either unchanged or complete; `sweep` removes a temporary
     file that remains.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # Processes of several machines may write to one folder, so a process id is not enough.
+    temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
     try:
         write(temporary)
         with temporary.open("rb+") as file:
@@ -114,20 +117,39 @@ def digest_json(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-@contextmanager
-def sole_writer(folder: Path) -> Iterator[None]:
+class FolderInUseError(UsageError):
+    """Another process holds the lock of a folder."""
+
+
+def sole_writer(folder: Path) -> AbstractContextManager[None]:
     """Lock `folder` against other processes; the lock ends with the process.
 
-    Raises `UsageError` if another process writes to it.
+    Raises `FolderInUseError` if another process writes to it.
     """
-    with (folder / LOCK).open("a+b") as file:
+    return file_lock(folder / LOCK)
+
+
+@contextmanager
+def file_lock(path: Path, *, shared: bool = False, wait: bool = False) -> Iterator[None]:
+    """Hold the lock of a file, alone or shared with others that share it.
+
+    Raises `FolderInUseError` instead of waiting, unless `wait`, and `UsageError` if the file system
+    has no locks. Windows has no shared locks: there a shared lock is held alone.
+    """
+    with path.open("a+b") as file:
         try:
             if sys.platform == "win32":
-                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+                msvcrt.locking(file.fileno(), msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
             else:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UsageError(
-                f"Another process is writing to {folder}. Wait for it, or use another folder."
+                kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+                fcntl.flock(file, kind if wait else kind | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+                raise UsageError(
+                    f"The file system of {path.parent} has no locks, which protect the output. "
+                    "Mount it with locks (NFS 4, Lustre with -o flock), or use another folder."
+                ) from None
+            raise FolderInUseError(
+                f"Another process is writing to {path.parent}. Wait for it, or use another folder."
             ) from None
         yield

@@ -1,0 +1,152 @@
+"""One partition of a batch run: its rows and its receipt, committed by any process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import polars as pl
+
+from saga.batch.partitions import Partitions, Source
+from saga.batch.run_folder import receipt_path
+from saga.data.panel import Panel
+from saga.errors import InputError, Problem
+from saga.files.atomic import commit, commit_json, digest_file
+from saga.files.tables import KEY
+from saga.forecast_warnings import ForecastWarning, warning_dicts
+
+
+class Computation(Protocol):
+    """Computes the rows of one partition."""
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Bundle, seed and other origins of the rows, for the metadata of a part."""
+        ...
+
+    def ineligible(self, panel: Panel) -> Mapping[str, str]:
+        """The persons that cannot be forecast -> the rule that excludes them."""
+        ...
+
+    def compute(self, panel: Panel) -> pl.DataFrame:
+        """The rows of a panel of eligible persons, sorted by person."""
+        ...
+
+    def warnings(self, panel: Panel) -> Sequence[ForecastWarning]:
+        """The warnings about a panel of eligible persons."""
+        ...
+
+
+class BatchRecipe(Protocol):
+    """Describes a product. Each worker process receives a pickled copy and opens it."""
+
+    def describe(self) -> Mapping[str, Any]:
+        """Everything besides the source on which the rows depend, as JSON values."""
+        ...
+
+    def open(self) -> Computation:
+        """Load the bundle or whatever else the computation needs."""
+        ...
+
+
+@dataclass(frozen=True)
+class BatchRun:
+    """One batch run; `digest` identifies its description."""
+
+    out: Path
+    digest: str
+    source: Source
+    recipe: BatchRecipe
+    persons_per_partition: int
+
+
+class Engine(Protocol):
+    """Computes partitions, in any order and in any processes."""
+
+    def __call__(
+        self, run: BatchRun, partitions: Partitions, pending: Sequence[int], *, workers: int
+    ) -> Iterator[dict[str, Any]]:
+        """Write the pending partitions; receipts as they finish.
+
+        Raises WorkersLostError if processes ended too often to go on.
+        """
+        ...
+
+
+class WorkersLostError(Exception):
+    """Processes that computed partitions ended; the message says how."""
+
+
+class PartitionWriter:
+    """Computes and commits partitions; each process has one writer."""
+
+    def __init__(self, run: BatchRun, partitions: Partitions) -> None:
+        self.run, self.partitions, self.computation = run, partitions, run.recipe.open()
+
+    def write(self, index: int) -> dict[str, Any]:
+        """Write a partition and its receipt to disk, and return the receipt."""
+        persons, staged = self.partitions.read(index)
+        receipt: dict[str, Any] = {
+            "run": self.run.digest,
+            "partition": index,
+            "persons": len(persons),
+            "file": None,
+            "rows": 0,
+            "warnings": [],
+        }
+        rejected, panel = dict.fromkeys(persons, "no-usable-row"), self._panel(staged, receipt)
+        if panel is not None:
+            present = panel.persons()
+            if not set(present) <= set(persons):
+                fix = "Store them with one type in all files."
+                problem = Problem("person-id", "text in one file, numbers in another", fix)
+                raise InputError("The persons' ids are written in several ways.", [problem])
+            excluded = self.computation.ineligible(panel)
+            rejected = {
+                person: excluded.get(person, "no-usable-row")
+                for person in persons
+                if person in excluded or person not in set(present)
+            }
+            eligible = [person for person in present if person not in excluded]
+            if eligible:
+                receipt |= self._commit_rows(index, panel.only(eligible), eligible)
+        receipt["rejected"] = rejected
+        commit_json(receipt_path(self.run.out, index), receipt)
+        return receipt
+
+    def _panel(self, staged: pl.DataFrame, receipt: dict[str, Any]) -> Panel | None:
+        """The panel of a partition, or None without usable rows; adds row counts to the receipt."""
+        try:
+            panel = self.run.source.panel(staged, self.partitions.folder)
+        except InputError as error:
+            if [problem.rule for problem in error.problems][:1] != ["no-rows"]:
+                raise
+            receipt |= {"rows_dropped": {}, "rows_excluded": {"no-usable-row": staged.height}}
+            return None
+        receipt |= {
+            "rows_dropped": dict(panel.meta.dropped),
+            "rows_excluded": dict(panel.meta.excluded),
+        }
+        return panel
+
+    def _commit_rows(self, index: int, panel: Panel, persons: list[str]) -> dict[str, Any]:
+        frame = self.computation.compute(panel).rechunk()
+        if frame["person_id"].unique(maintain_order=True).to_list() != persons:
+            raise RuntimeError(
+                f"the rows of partition {index} are not those of its persons, in order"
+            )
+        path = self.run.out / f"part-{index:05d}.parquet"
+        warnings = warning_dicts(self.computation.warnings(panel), max_persons=0)
+        provenance = json.dumps(
+            {**self.computation.provenance, "warnings": warnings},
+            sort_keys=True,
+            ensure_ascii=False,
+            default=str,
+        )
+        commit(path, partial(frame.write_parquet, compression="zstd", metadata={KEY: provenance}))
+        digest = digest_file(path)
+        return {"file": path.name, "sha256": digest, "rows": frame.height, "warnings": warnings}

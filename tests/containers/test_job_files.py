@@ -1,0 +1,79 @@
+"""The job files are valid, start every shard once, and name options that the program has."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from typer.main import get_command
+
+from saga.batch.shards import Shard
+from saga.cli import app
+
+DOCKER = Path(__file__).resolve().parents[2] / "docker"
+KUBERNETES = sorted(DOCKER.glob("kubernetes-*.yaml"))
+
+
+def _option(arguments: list[str], name: str) -> str:
+    """The value of an option after checking that the program accepts all arguments."""
+    command = get_command(app).commands["score"]  # type: ignore[attr-defined]
+    with command.make_context("score", list(arguments)) as context:
+        return str(context.params[name])
+
+
+def _container(path: Path) -> dict[str, Any]:
+    job = yaml.safe_load(path.read_text(encoding="utf-8"))
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    return dict(container)
+
+
+@pytest.mark.parametrize("path", KUBERNETES, ids=lambda path: path.stem)
+def test_kubernetes_files_are_valid_and_without_privileges(path: Path) -> None:
+    job = yaml.safe_load(path.read_text(encoding="utf-8"))
+    kubernetes_validate.validate(job, "1.33", strict=True)
+    pod, container = job["spec"]["template"]["spec"], _container(path)
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_the_indexed_job_starts_every_shard_and_the_other_merges_its_folder() -> None:
+    job = yaml.safe_load((DOCKER / "kubernetes-shards.yaml").read_text(encoding="utf-8"))["spec"]
+    arguments = _container(DOCKER / "kubernetes-shards.yaml")["args"][1:]
+    shards = set()
+    for index in range(job["completions"]):
+        text = [word.replace("$(JOB_COMPLETION_INDEX)", str(index)) for word in arguments]
+        shards.add(Shard.parse(_option(text, "shard")))
+    assert shards == {Shard(index, job["completions"]) for index in range(job["completions"])}
+    merging = _container(DOCKER / "kubernetes-merge.yaml")["args"][1:]
+    assert _option(merging, "merge") == _option(arguments, "out_dir")
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_slurm_array_starts_every_shard(tmp_path: Path, first: int) -> None:
+    script = DOCKER / "slurm-array.sh"
+    array = re.search(r"--array=0-(\d+)", script.read_text(encoding="utf-8"))
+    assert array is not None
+    count = int(array[1]) + 1
+    (tmp_path / "saga").write_text('#!/bin/sh\nfor word in "$@"; do echo "$word"; done\n')
+    (tmp_path / "saga").chmod(0o755)
+    shards = set()
+    for task in range(first, first + count):
+        variables = {
+            "SLURM_ARRAY_TASK_ID": str(task),
+            "SLURM_ARRAY_TASK_MIN": str(first),
+            "SLURM_ARRAY_TASK_COUNT": str(count),
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        }
+        line = ["bash", str(script), "a panel/", "out/", "--product", "lifetimes"]
+        done = subprocess.run(line, env=variables, capture_output=True, text=True, check=True)
+        arguments = done.stdout.splitlines()[1:]
+        assert arguments[:2] == ["a panel/", "out/"]
+        shards.add(Shard.parse(_option(arguments, "shard")))
+    assert shards == {Shard(index, count) for index in range(count)}
