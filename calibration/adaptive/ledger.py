@@ -8,46 +8,30 @@ from the log alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from operator import add
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, literal, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
-from calibration.adaptive.adaptive_state import (
-    AdaptiveState,
-    CellState,
-    ExcessCounts,
-    compute_states,
-)
-from calibration.adaptive.database import (
-    WAIT_SECONDS,
-    DatabaseFile,
-    create_ledger_engine,
-    key_batches,
-    migrate,
-    parse_database_url,
-    translate_errors,
-)
+from calibration.adaptive.adaptive_state import AdaptiveState
+from calibration.adaptive.audit_trail import AuditEntry, add_to_audit, read_audit
+from calibration.adaptive.database import WAIT_SECONDS, key_batches, parse_database_url
+from calibration.adaptive.holder_streams import find_stream, holder_id, open_stream, read_state
 from calibration.adaptive.issued_intervals import IssuedIntervals
+from calibration.adaptive.ledger_storage import LedgerStorage
 from calibration.adaptive.ledger_tables import (
-    COMMON_ID,
-    AuditRow,
     Holder,
     IssuedIntervalRow,
-    LedgerKey,
     OutcomeRow,
     SettlementRow,
-    StateRow,
-    StateVersion,
     Stream,
     pack_thresholds,
 )
+from calibration.adaptive.log_replay import replay_state
 from calibration.adaptive.outcome_entries import (
     ConflictLimitError,
     CorrectionReason,
@@ -62,12 +46,6 @@ from calibration.adaptive.outcome_entries import (
     enter_outcomes,
 )
 from calibration.adaptive.pseudonyms import PseudonymKey
-from calibration.adaptive.settlement_counts import (
-    HorizonYear,
-    LogEntry,
-    add_counts,
-    count_entries,
-)
 from calibration.adaptive.tenancy import COMMON, Actor
 from saga.errors import Problem, UsageError
 
@@ -88,17 +66,6 @@ class RecordCounts:
 
     def __add__(self, other: RecordCounts) -> RecordCounts:
         return RecordCounts(*map(add, vars(self).values(), vars(other).values()))
-
-
-@dataclass(frozen=True)
-class AuditEntry:
-    """A transaction that changed the ledger: when, by which key and call, what, how much."""
-
-    at: str
-    key: str | None
-    call: str | None
-    action: str
-    details: Mapping[str, int | str]
 
 
 class Ledger:
@@ -128,14 +95,7 @@ class Ledger:
             LedgerError: The database does not answer.
         """
         self._key, self._actor = key, actor
-        self._file = DatabaseFile(url)
-        self._engine = create_ledger_engine(url, wait_seconds)
-        try:
-            self._file.create()
-            self._prepare()
-        except BaseException:
-            self.close()
-            raise
+        self._storage = LedgerStorage(url, key, wait_seconds)
 
     def acting_as(self, actor: Actor) -> Ledger:
         """The part of the actor's holder; the database and its connections are shared."""
@@ -143,68 +103,25 @@ class Ledger:
         part._actor = actor
         return part
 
-    def _prepare(self) -> None:
-        """Migrate the tables and check the key."""
-        self._file.is_replaced()
-        with (
-            translate_errors(),
-            self._engine.execution_options(begin="BEGIN IMMEDIATE").begin() as connection,
-        ):
-            migrate(connection)
-            self._check_key(connection)
-
-    def _check_key(self, connection: Connection) -> None:
-        key_check = self._key.keyed_hash("ledger")
-        stored = connection.scalar(select(LedgerKey.key_check))
-        if stored is None:
-            connection.execute(insert(LedgerKey).values(id=1, key_check=key_check))
-        elif stored != key_check:
-            fix = "Give the key file that the ledger was made with"
-            raise UsageError(
-                "The ledger was made with another key",
-                [Problem("ledger-key", "Its pseudonyms cannot be matched", fix)],
-            )
-
     def close(self) -> None:
         """Close all connections."""
-        self._engine.dispose()
-
-    @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        self._reopen_if_replaced()
-        with translate_errors(), self._engine.connect() as connection:
-            yield connection
-
-    def _reopen_if_replaced(self) -> None:
-        if self._file.is_replaced():  # for example by a backup
-            self._engine.dispose()
-            self._prepare()
-
-    @contextmanager
-    def _writing(self) -> Iterator[Connection]:
-        """A transaction whose first statement locks the ledger: it updates the row of LedgerKey."""
-        self._reopen_if_replaced()
-        with translate_errors(), self._engine.begin() as connection:
-            connection.execute(update(LedgerKey).values(key_check=LedgerKey.key_check))
-            yield connection
+        self._storage.close()
 
     def probe(self) -> None:
         """Write nothing, as a writer would. Raises LedgerError if a writer would fail."""
-        with self._writing():
+        with self._storage.writing():
             pass
 
     def versions(self, bundle: str) -> dict[str, int]:
         """The versions of the states of the bundle with this digest, by holder."""
         query = select(Holder.name, Stream.version).join(Stream).where(Stream.bundle == bundle)
-        with self._reading() as connection:
+        with self._storage.reading() as connection:
             return {row.name: row.version for row in connection.execute(query)}
 
     def audit(self) -> list[AuditEntry]:
         """The transactions of this holder that changed the ledger, in their order."""
-        query = select(AuditRow.__table__).join(Holder).where(Holder.name == self._actor.holder)
-        with self._reading() as connection:
-            rows = connection.execute(query.order_by(AuditRow.id)).all()
-        return [AuditEntry(row.at, row.key_name, row.call, row.action, row.details) for row in rows]
+        with self._storage.reading() as connection:
+            return read_audit(connection, self._actor.holder)
 
     def record(self, bundle: str, issued: IssuedIntervals) -> RecordCounts:
         """Enter the intervals issued with the bundle of this digest.
@@ -215,17 +132,17 @@ class Ledger:
         total = RecordCounts()
         for start in range(0, len(issued), _ROWS_PER_TRANSACTION):
             rows = range(start, min(start + _ROWS_PER_TRANSACTION, len(issued)))
-            with self._writing() as connection:
+            with self._storage.writing() as connection:
                 counts = self._record(connection, bundle, issued, rows)
-                self._note(connection, "record", vars(counts))
+                add_to_audit(connection, self._actor, "record", vars(counts))
                 total += counts
         return total
 
     def _record(
         self, connection: Connection, bundle: str, issued: IssuedIntervals, rows: range
     ) -> RecordCounts:
-        holder_id = self._holder_id(connection)
-        stream_id = _stream_id(connection, holder_id, bundle, issued.coverage)
+        holder = holder_id(connection, self._actor.holder)
+        stream_id = open_stream(connection, holder, bundle, issued.coverage)
         pseudonyms = [self._pseudonym(str(issued.person_id[row])) for row in rows]
         recorded, settled_years = _recorded_and_settled(connection, stream_id, pseudonyms)
         new: dict[tuple[bytes, int, int], dict[str, Any]] = {}
@@ -273,8 +190,8 @@ class Ledger:
         total = SettlementReport()
         for start in range(0, len(rows), _ROWS_PER_TRANSACTION):
             part = self._pseudonymise(rows[start : start + _ROWS_PER_TRANSACTION])
-            with self._writing() as connection:
-                audit_id = self._note(connection, "settle", {"outcomes": len(part)})
+            with self._storage.writing() as connection:
+                audit_id = add_to_audit(connection, self._actor, "settle", {"outcomes": len(part)})
                 report = enter_outcomes(connection, self._key, part, audit_id, max_conflicts)
             if isinstance(report, ConflictLimitError):
                 raise report
@@ -295,36 +212,22 @@ class Ledger:
         total = CorrectionReport()
         for start in range(0, len(rows), _ROWS_PER_TRANSACTION):
             part = self._pseudonymise(rows[start : start + _ROWS_PER_TRANSACTION])
-            with self._writing() as connection:
+            with self._storage.writing() as connection:
                 details = {"corrections": len(part), "reason": reason}
-                audit_id = self._note(connection, "correct", details)
+                audit_id = add_to_audit(connection, self._actor, "correct", details)
                 total += correct_outcomes(connection, self._key, part, audit_id)
         return total
 
     def state(self, bundle: str) -> AdaptiveState | None:
         """The adaptive state of the bundle with this digest; None if the ledger has no entry."""
-        with self._reading() as connection:
-            stream = self._stream(connection, bundle)
-            if stream is None:
-                return None
-            query = (
-                select(Stream.version, StateRow.__table__)
-                .outerjoin(StateRow, StateRow.stream_id == Stream.id)
-                .where(Stream.id == stream.id)
-            )
-            rows = connection.execute(query).all()
-        cells = {}
-        for row in rows:
-            if row.group is not None:
-                values = {field.name: getattr(row, field.name) for field in fields(CellState)}
-                values["experts"] = tuple(row.experts)
-                cells[row.group, row.horizon, row.level] = CellState(**values)
-        return _state(rows[0].version, cells)
+        with self._storage.reading() as connection:
+            stream = find_stream(connection, self._actor.holder, bundle)
+            return None if stream is None else read_state(connection, stream.id)
 
     def version(self, bundle: str) -> int | None:
         """The version of the adaptive state, without reading the state; None as for `state`."""
-        with self._reading() as connection:
-            stream = self._stream(connection, bundle)
+        with self._storage.reading() as connection:
+            stream = find_stream(connection, self._actor.holder, bundle)
             return None if stream is None else int(stream.version)
 
     def replay(self, bundle: str, version: int | None = None) -> AdaptiveState | None:
@@ -333,54 +236,15 @@ class Ledger:
         With `version` it is the state of that earlier version. Raises UsageError if the entries of
         this bundle are closed.
         """
-        with self._reading() as connection:
-            stream = self._stream(connection, bundle)
+        with self._storage.reading() as connection:
+            stream = find_stream(connection, self._actor.holder, bundle)
             if stream is None:
                 return None
-            _require_open(stream.closed)
-            reached = select(StateVersion.__table__).where(StateVersion.stream_id == stream.id)
-            if version is not None:
-                reached = reached.where(StateVersion.version <= version)
-            last = connection.execute(reached.order_by(StateVersion.version.desc())).first()
-            if last is None:
-                return _state(0, {})
-            followed = select(Stream.id).where(
-                Stream.bundle == bundle, Stream.holder_id.in_((stream.holder_id, COMMON_ID))
-            )
-            log = (
-                select(
-                    IssuedIntervalRow.__table__,
-                    SettlementRow.probability,
-                    SettlementRow.p_zero,
-                    SettlementRow.sign,
-                )
-                .join(SettlementRow, SettlementRow.promise_id == IssuedIntervalRow.id)
-                .where(
-                    IssuedIntervalRow.stream_id.in_(followed),
-                    SettlementRow.id <= last.last_event,
-                )
-                .order_by(SettlementRow.id)
-            )
-            reached_version, levels = last.version, stream.levels
-            rows = connection.execution_options(yield_per=_ROWS_PER_TRANSACTION).execute(log)
-            total: dict[str, dict[HorizonYear, ExcessCounts]] = {}
-            for part in rows.partitions():
-                entries = [LogEntry(row, row.probability, row.p_zero, row.sign) for row in part]
-                for group, counts in count_entries(entries, levels).items():
-                    for key, new in counts.items():
-                        add_counts(total.setdefault(group, {}), key, new)
-        cells = {
-            (group, h, coverage): cell
-            for group, counts in total.items()
-            for (h, coverage), cell in compute_states(
-                levels, {key: cell for key, cell in counts.items() if cell.persons.any()}
-            ).items()
-        }
-        return _state(reached_version, cells)
+            return replay_state(connection, stream, version)
 
     def delivered_until(self, bundle: str) -> int | None:
         """The last origin year that deliveries finished with this bundle; None if there is none."""
-        with self._reading() as connection:
+        with self._storage.reading() as connection:
             return connection.scalar(
                 select(Stream.promised_until)
                 .join(Holder)
@@ -390,12 +254,12 @@ class Ledger:
     def mark_delivered(self, bundle: str, year: int) -> None:
         """Note that a delivery has recorded all its intervals from origin year `year`."""
         is_later = func.coalesce(Stream.promised_until, year) <= year
-        with self._writing() as connection:
+        with self._storage.writing() as connection:
             connection.execute(
                 update(Stream)
                 .where(
                     Stream.bundle == bundle,
-                    Stream.holder_id == self._holder_id(connection),
+                    Stream.holder_id == holder_id(connection, self._actor.holder),
                     is_later,
                 )
                 .values(promised_until=year)
@@ -403,7 +267,7 @@ class Ledger:
 
     def first_outcome_year(self) -> int | None:
         """The first year that a recorded interval is about, of any bundle; None without any."""
-        with self._reading() as connection:
+        with self._storage.reading() as connection:
             return connection.scalar(
                 select(func.min(IssuedIntervalRow.origin_year + IssuedIntervalRow.horizon))
                 .join(Stream, Stream.id == IssuedIntervalRow.stream_id)
@@ -415,7 +279,7 @@ class Ledger:
         """The persons of `person_ids` who have recorded intervals, in the same order."""
         pseudonyms = [self._pseudonym(person_id) for person_id in person_ids]
         recorded: set[bytes] = set()
-        with self._reading() as connection:
+        with self._storage.reading() as connection:
             for batch in key_batches(pseudonyms):
                 query = select(IssuedIntervalRow.person).where(IssuedIntervalRow.person.in_(batch))
                 recorded |= set(connection.scalars(query.distinct()))
@@ -443,43 +307,11 @@ class Ledger:
             .join(Holder)
             .where(Stream.bundle == bundle, Holder.name == self._actor.holder)
         )
-        with self._reading() as connection:
+        with self._storage.reading() as connection:
             return {
                 "settled": int(connection.scalar(settled) or 0),
                 "waiting": int(connection.scalar(waiting) or 0),
             }
-
-    def _stream(self, connection: Connection, bundle: str) -> Row[Any] | None:
-        """The holder's stream of a bundle; before it has one, that of the common holder."""
-        query = (
-            select(Stream.__table__)
-            .join(Holder)
-            .where(Stream.bundle == bundle, Holder.name.in_((self._actor.holder, COMMON)))
-            .order_by((Holder.name == self._actor.holder).desc())
-        )
-        return connection.execute(query).first()
-
-    def _holder_id(self, connection: Connection) -> int:
-        """The row of the holder, which is made if it is missing."""
-        name = self._actor.holder
-        known = connection.scalar(select(Holder.id).where(Holder.name == name))
-        if known is not None:
-            return int(known)
-        new = insert(Holder).values(name=name).returning(Holder.id)
-        return connection.execute(new).scalar_one()
-
-    def _note(self, connection: Connection, action: str, details: Mapping[str, int | str]) -> int:
-        """Add a transaction to the audit trail; its id."""
-        values = {
-            "at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "holder_id": self._holder_id(connection),
-            "key_name": self._actor.key,
-            "call": self._actor.call,
-            "action": action,
-            "details": dict(details),
-        }
-        row = insert(AuditRow).values(values).returning(AuditRow.id)
-        return connection.execute(row).scalar_one()
 
     def _pseudonymise(self, outcomes: Sequence[OutcomeInput]) -> list[Pseudonymised]:
         return [Pseudonymised.of(self._key, self._holder_parts, outcome) for outcome in outcomes]
@@ -535,44 +367,3 @@ def _recorded_and_settled(
         years = select(OutcomeRow.person, OutcomeRow.year).where(OutcomeRow.person.in_(batch))
         settled_years |= {(p, year) for p, year in connection.execute(years)}
     return recorded, settled_years
-
-
-def _require_open(closed: str | None) -> None:
-    """Raise UsageError with the reason why a stream is closed."""
-    if closed is not None:
-        fix = "Use the present bundle; its intervals have a state of their own."
-        raise UsageError(
-            "The ledger's entries for this bundle are closed",
-            [Problem("ledger-closed", closed, fix)],
-        )
-
-
-def _state(version: int, cells: Mapping[tuple[str, int, float], CellState]) -> AdaptiveState:
-    years = [cell.last_year for cell in cells.values() if cell.last_year is not None]
-    return AdaptiveState(version, max(years, default=None), cells)
-
-
-def _stream_id(
-    connection: Connection, holder_id: int, bundle: str, coverage: Sequence[float]
-) -> int:
-    """The holder's stream of a bundle; a new one begins with the state of the common one."""
-    query = select(Stream.__table__).where(Stream.bundle == bundle)
-    streams = {stream.holder_id: stream for stream in connection.execute(query)}
-    common = streams.get(COMMON_ID)
-    for stream in (streams.get(holder_id), common):
-        if stream is not None:
-            _require_open(stream.closed)
-    if holder_id in streams:
-        return int(streams[holder_id].id)
-    version = 0 if common is None else common.version
-    new = insert(Stream).values(
-        holder_id=holder_id, bundle=bundle, levels=list(coverage), version=version
-    )
-    stream_id = connection.execute(new.returning(Stream.id)).scalar_one()
-    if common is not None:
-        for rows in (StateRow, StateVersion):
-            columns = [column for column in rows.__table__.columns if column.name != "stream_id"]
-            of_common = select(literal(stream_id), *columns).where(rows.stream_id == common.id)
-            names = ["stream_id", *(column.name for column in columns)]
-            connection.execute(insert(rows).from_select(names, of_common))
-    return stream_id

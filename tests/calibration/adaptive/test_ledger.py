@@ -85,7 +85,7 @@ def ledger(url: str, pseudonym_key: PseudonymKey) -> Iterator[Ledger]:
 
 @contextmanager
 def connect(ledger: Ledger) -> Iterator[Connection]:
-    with ledger._engine.begin() as connection:
+    with ledger._storage.engine.begin() as connection:
         yield connection
 
 

@@ -1,0 +1,73 @@
+"""Replay: the adaptive state computed from the log of settled intervals alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, Row, select
+
+from calibration.adaptive.adaptive_state import AdaptiveState, ExcessCounts, compute_states
+from calibration.adaptive.holder_streams import require_open, state_of
+from calibration.adaptive.ledger_tables import (
+    COMMON_ID,
+    IssuedIntervalRow,
+    SettlementRow,
+    StateVersion,
+    Stream,
+)
+from calibration.adaptive.settlement_counts import (
+    HorizonYear,
+    LogEntry,
+    add_counts,
+    count_entries,
+)
+
+_ROWS_IN_MEMORY = 5_000
+
+
+def replay_state(
+    connection: Connection, stream: Row[Any], version: int | None = None
+) -> AdaptiveState:
+    """The state of a stream from the log, the present one or that of an earlier `version`.
+
+    Raises UsageError if the entries of the stream are closed.
+    """
+    require_open(stream.closed)
+    reached = select(StateVersion.__table__).where(StateVersion.stream_id == stream.id)
+    if version is not None:
+        reached = reached.where(StateVersion.version <= version)
+    last = connection.execute(reached.order_by(StateVersion.version.desc())).first()
+    if last is None:
+        return state_of(0, {})
+    followed = select(Stream.id).where(
+        Stream.bundle == stream.bundle, Stream.holder_id.in_((stream.holder_id, COMMON_ID))
+    )
+    log = (
+        select(
+            IssuedIntervalRow.__table__,
+            SettlementRow.probability,
+            SettlementRow.p_zero,
+            SettlementRow.sign,
+        )
+        .join(SettlementRow, SettlementRow.promise_id == IssuedIntervalRow.id)
+        .where(
+            IssuedIntervalRow.stream_id.in_(followed),
+            SettlementRow.id <= last.last_event,
+        )
+        .order_by(SettlementRow.id)
+    )
+    rows = connection.execution_options(yield_per=_ROWS_IN_MEMORY).execute(log)
+    total: dict[str, dict[HorizonYear, ExcessCounts]] = {}
+    for part in rows.partitions():
+        entries = [LogEntry(row, row.probability, row.p_zero, row.sign) for row in part]
+        for group, counts in count_entries(entries, stream.levels).items():
+            for key, new in counts.items():
+                add_counts(total.setdefault(group, {}), key, new)
+    cells = {
+        (group, h, coverage): cell
+        for group, counts in total.items()
+        for (h, coverage), cell in compute_states(
+            stream.levels, {key: cell for key, cell in counts.items() if cell.persons.any()}
+        ).items()
+    }
+    return state_of(last.version, cells)
