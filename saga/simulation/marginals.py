@@ -74,8 +74,9 @@ class DirectMarginals:
         scenario: Scenario | None = None,
         *,
         threads: int = 1,
+        n_horizons: int = MAX_HORIZON,
     ) -> None:
-        self.threads = threads
+        self.threads, self.n_horizons = threads, n_horizons
         self.network, self.calendar, self.process = network, calendar, process
         self.scenario = scenario
         with torch.inference_mode():
@@ -87,7 +88,9 @@ class DirectMarginals:
         self.nodes = lru_cache(maxsize=64)(self._nodes)
 
     def _nodes(self, origin: int) -> MacroNodes:
-        features, wage = macro_nodes(self.calendar, self.process, origin, self.scenario)
+        features, wage = macro_nodes(
+            self.calendar, self.process, origin, self.scenario, self.n_horizons
+        )
         level = wage.mean(axis=1)
         return MacroNodes(
             torch.from_numpy(features.astype(np.float32)),
@@ -100,7 +103,7 @@ class DirectMarginals:
         """Number of persons to compute together."""
         modules = (self.network, self.direct, self.head)
         # Rows per person of the products: nodes of the next record, horizons, and both together.
-        rows = (N_NODES, MAX_HORIZON, MAX_HORIZON * N_NODES)
+        rows = (N_NODES, self.n_horizons, self.n_horizons * N_NODES)
         return min(persons_per_group(modules, n_rows) for n_rows in rows)
 
     def marginals(
@@ -133,7 +136,7 @@ class DirectMarginals:
     def _compute(
         self, sequences: Sequences, persons: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
-        """Grid (n, 30, G) of log earnings, CDF (n, 30, G) and probability of zero (n, 30).
+        """Grid (n, H, G) of log earnings, CDF (n, H, G) and probability of zero (n, H).
 
         NaN beyond age 64.
         """
@@ -148,7 +151,7 @@ class DirectMarginals:
         features = torch.stack([node.features for node in nodes])
         level = np.stack([node.level for node in nodes])
         shift = torch.stack([node.shift for node in nodes])
-        horizon = torch.arange(1, MAX_HORIZON + 1)
+        horizon = torch.arange(1, self.n_horizons + 1)
         target_age = torch.from_numpy(age)[:, None] + horizon
         later = self.direct(
             hidden[:, None, None], horizon[:, None], target_age[..., None], features
@@ -188,24 +191,28 @@ def marginal_grid(transforms: Transforms) -> Floats:
 
 
 def macro_nodes(
-    calendar: Calendar, process: MacroProcess | None, origin: int, scenario: Scenario | None
+    calendar: Calendar,
+    process: MacroProcess | None,
+    origin: int,
+    scenario: Scenario | None,
+    n_horizons: int = MAX_HORIZON,
 ) -> tuple[Floats, Floats]:
-    """Covariates (H, E, 7) and log wage index (H, E) of nodes for each horizon 1..30.
+    """Covariates (H, E, 7) and log wage index (H, E) of nodes for horizons 1..`n_horizons`.
 
     At each horizon, draws of the macro process are split at the median of their most variable
     coordinate, repeatedly, into `N_NODES` parts of equal size. A node is the mean of a part, so
     the nodes have the mean of the draws, and nearly their variance. All zero without a process.
     """
     if process is None:
-        return np.zeros((MAX_HORIZON, 1, 7)), np.zeros((MAX_HORIZON, 1))
-    series = process.draw(_SEED, _N_DRAWS, origin, origin + MAX_HORIZON, scenario)
+        return np.zeros((n_horizons, 1, 7)), np.zeros((n_horizons, 1))
+    series = process.draw(_SEED, _N_DRAWS, origin, origin + n_horizons, scenario)
     features = path_features(macro_features(series, process.unemployment(origin, scenario)))
     wage = calendar.wage_index(np.array([origin]))[0] + log_wage_index(series[..., 1])
     # In units of their effect: one standard deviation of a covariate moves earnings by far less
     # than one log point of wages.
     draws = np.concatenate([features, wage[..., None]], axis=-1).transpose(1, 0, 2)
     weight = np.array([0.05] * (draws.shape[-1] - 1) + [1.0])
-    nodes = np.stack([_partition_means(draws[h], weight) for h in range(MAX_HORIZON)])
+    nodes = np.stack([_partition_means(draws[h], weight) for h in range(n_horizons)])
     return nodes[..., :-1], nodes[..., -1]
 
 

@@ -1,0 +1,260 @@
+"""Forecasts of the study of deliveries: a register continued, with and without planted breaks.
+
+A future of the register has all columns, so persons can be forecast from each later year. A break
+changes the earnings of future years from `BREAK_YEAR` on, person by person, by keyed random
+numbers; the other columns stay. The forecaster knows the published macro series of the future up to
+the origin, and the records up to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from evaluation.scoring.futures import macro_of_futures
+from saga.conformal.prediction_sets import probability_of_less
+from saga.data.macro_rows import SERIES
+from saga.data.origins import Origins, history, origins_at
+from saga.data.panel import Panel
+from saga.distributions import Marginals
+from saga.features.calendar import Calendar
+from saga.features.sequences import encode
+from saga.forecaster import Forecaster
+from saga.keyed_random import sample_rows, uniform_each
+from saga.macro.history import MacroHistory, log_wage_index
+from saga.simulation.marginals import DirectMarginals
+
+Array = NDArray[np.float64]
+FIRST_ORIGIN, LAST_ORIGIN, BREAK_YEAR = 2022, 2032, 2024
+N_HORIZONS = 5
+GROUPS = ("quintile", "sex", "age")
+BREAKS = ("none", "recession", "wages", "zeros", "definition")
+# Probabilities whose quantiles are kept: widths of moved sets are computed from them.
+P = np.array([0.001, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.15, 0.25, 0.5])
+PROBABILITIES = np.concatenate([P, 1 - P[-2::-1]])
+_GROUP_SIZE = 64  # persons computed together; so short a forecast is fastest with many
+
+
+@dataclass(frozen=True, eq=False)
+class OriginForecasts:
+    """Recalibrated forecasts from one origin year, and what became of them.
+
+    `less` (n, 5) is the forecast probability of less earnings than the outcome, NaN without one;
+    `p_zero` (n, 5); `quantiles` (n, 5, len(PROBABILITIES)) in money; `groups` name -> labels (n,).
+    """
+
+    origin: int
+    person_id: NDArray[np.str_]
+    less: Array
+    p_zero: Array
+    quantiles: NDArray[np.float32]
+    groups: dict[str, NDArray[np.str_]]
+
+
+class PublishedCalendar(Calendar):
+    """A calendar with later published years; the wage index stays 0 in the bundle's last year."""
+
+    base_year: int
+
+    @classmethod
+    def of(cls, series: MacroHistory, base_year: int) -> PublishedCalendar:
+        """The calendar of a series with the base of the bundle."""
+        calendar = cls(series)
+        object.__setattr__(calendar, "base_year", base_year)
+        return calendar
+
+    def wage_index(self, years: NDArray[np.integer[Any]]) -> Array:
+        """Log real wage index of each year, 0 in the base year."""
+        assert self.history is not None
+        logs = log_wage_index(self.history.values[:, 1])
+        index = np.clip(years - self.history.first_year, 0, len(logs) - 1)
+        return np.asarray(logs[index] - logs[self.base_year - self.history.first_year])
+
+
+def continued_panel(panel: Panel, register: Path, draw: int, planted: str) -> tuple[Panel, Panel]:
+    """The panel with the rows of a future under a break: records, and rows with outcomes.
+
+    The second panel has also the zero earnings of years after a death.
+    """
+    files = pl.scan_parquet(
+        register / "future" / f"draw={draw}" / "**" / "*.parquet", hive_partitioning=False
+    )
+    persons = panel.frame.lazy().select("person_id").unique()
+    rows = files.join(persons, on="person_id", how="semi").collect()
+    rows = rows.filter(pl.col("earnings").is_not_null()).sort("person_id", "year")
+    known = [name for name in panel.frame.columns if name in rows.columns]
+    later = rows.select(
+        pl.col(name).cast(dtype) if name in known else pl.lit(None, dtype=dtype).alias(name)
+        for name, dtype in panel.frame.schema.items()
+    )
+    later = plant(later, planted)
+    # Labels of an exit are the same in all rows of a person.
+    exits = later.group_by("person_id").agg(pl.col("exit_year", "exit_reason").last())
+    past = panel.frame.drop("exit_year", "exit_reason").join(
+        exits, on="person_id", how="left", maintain_order="left"
+    )
+    frame = pl.concat([past.select(panel.frame.columns), later]).sort("person_id", "year")
+    alive = pl.col("exit_year").is_null() | (pl.col("year") < pl.col("exit_year"))
+    return panel.with_frame(frame.filter(alive)), panel.with_frame(frame)
+
+
+def plant(rows: pl.DataFrame, planted: str) -> pl.DataFrame:
+    """The future rows with the earnings that they have under a break.
+
+    - recession: each year a share of the persons (12 % at first, falling to 6 %) permanently loses
+      an exponentially distributed part of log earnings with mean 0.7; a tenth of it heals a year.
+    - wages: the wages of all fall by 4 % a year in four years, beyond the published series.
+    - zeros: each year 4 % of the persons earn nothing, and half of the persons have no earnings
+      below 100,000 SEK any more.
+    - definition: earnings include benefits worth 6 %, and amounts below 24,150 SEK are no earnings.
+    """
+    if planted == "none":
+        return rows
+    since = rows["year"].to_numpy() - BREAK_YEAR
+    earnings = rows["earnings"].to_numpy().astype(np.float64)
+    ids = rows["person_id"].to_list()
+    is_after = since >= 0
+    if planted == "wages":
+        factor = 0.96 ** np.clip(since + 1, 0, 4)
+        changed = earnings * factor
+    elif planted == "definition":
+        changed = np.where(is_after, np.where(earnings < 24_150, 0.0, 1.06 * earnings), earnings)
+    else:
+        years = rows["year"].to_list()
+        keys = list(zip(ids, years, strict=True))
+        hit, size = (uniform_each(keys, planted, name) for name in ("hit", "size"))
+        if planted == "recession":
+            share = 0.06 + 0.06 * 0.6 ** np.maximum(since, 0)
+            loss = np.where(is_after & (hit < share), -0.7 * np.log(size), 0.0)
+            starts = np.flatnonzero(np.r_[True, np.array(ids[1:]) != np.array(ids[:-1])])
+            scar = np.zeros(len(loss))
+            first = np.zeros(len(loss), dtype=np.bool_)
+            first[starts] = True
+            for i in range(len(loss)):
+                scar[i] = loss[i] + (0.0 if first[i] else 0.9 * scar[i - 1])
+            changed = earnings * np.exp(-scar)
+        else:
+            small = uniform_each(ids, planted, "small") < 0.5
+            gone = (hit < 0.04) | (small & (earnings < 100_000))
+            changed = np.where(is_after & gone, 0.0, earnings)
+    return rows.with_columns(pl.Series("earnings", changed))
+
+
+def sample_persons(panel: Panel, n_persons: int, seed: int) -> Panel:
+    """About `n_persons` persons with a record in the last year who are at most 60 then."""
+    last = panel.frame.filter(
+        (pl.col("year") == FIRST_ORIGIN) & (pl.col("year") - pl.col("birth_year") <= 60)
+    )
+    ids = last["person_id"].to_list()
+    rows = sample_rows(ids, n_persons, "deliveries", seed)
+    return panel.only([ids[i] for i in rows.tolist()])
+
+
+def forecasts_of_future(
+    forecaster: Forecaster, panel: Panel, register: Path, draw: int, planted: str
+) -> Iterator[OriginForecasts]:
+    """The forecasts from each origin of one future under one break."""
+    records, outcomes = continued_panel(panel, register, draw, planted)
+    published = macro_of_futures(register)[draw]
+    for origin in range(FIRST_ORIGIN, LAST_ORIGIN + 1):
+        origins = origins_at(records, origin)
+        yield _forecast(forecaster, history(records, origins), origins, outcomes, published)
+
+
+def _forecast(
+    forecaster: Forecaster, past: Panel, origins: Origins, outcomes: Panel, published: pl.DataFrame
+) -> OriginForecasts:
+    origin = int(origins.year[0])
+    raw = raw_marginals(forecaster, past, published.filter(pl.col("year") <= origin))
+    grouping = forecaster.calibrator.grouping
+    assert grouping is not None
+    order = np.argsort(origins.person_id)
+    labels = grouping.labels(past, origins.take(order))
+    marginals = forecaster.calibrator.recalibrate(replace(raw, groups=labels))
+    amounts = _outcomes(outcomes, marginals)
+    return OriginForecasts(
+        origin,
+        marginals.person_id,
+        probability_of_less(marginals, amounts),
+        marginals.p_zero.astype(np.float64),
+        marginals.quantiles(PROBABILITIES).astype(np.float32),
+        {name: labels[name] for name in GROUPS},
+    )
+
+
+def raw_marginals(forecaster: Forecaster, past: Panel, published: pl.DataFrame) -> Marginals:
+    """Raw marginals of the next five years; the forecaster knows the `published` macro years."""
+    assert forecaster.process is not None
+    known = forecaster.process.history
+    later = published.filter(pl.col("year") > known.last_year).select(SERIES).to_numpy()
+    series = MacroHistory(known.first_year, np.concatenate([known.values, later]))
+    calendar = PublishedCalendar.of(series, known.last_year)
+    process = replace(forecaster.process, history=series)
+    member = forecaster.members[0]
+    direct = DirectMarginals(
+        member.network, member.transforms, calendar, process, n_horizons=N_HORIZONS
+    )
+    direct.group_size = _GROUP_SIZE
+    sequences = encode(past, member.transforms, calendar)
+    return direct.marginals(sequences, np.arange(len(sequences)), {})
+
+
+def _outcomes(outcomes: Panel, marginals: Marginals) -> Array:
+    """Outcomes (n, 5): 0 after a death, NaN abroad and above age 64."""
+    n = len(marginals)
+    person_years = pl.DataFrame(
+        {
+            "person_id": np.repeat(marginals.person_id, N_HORIZONS).astype(object),
+            "year": (marginals.origin_year[:, None] + np.arange(1, N_HORIZONS + 1)).ravel(),
+        },
+        schema={"person_id": pl.String, "year": pl.Int32},
+    )
+    outcome_rows = person_years.join(
+        outcomes.frame.select("person_id", "year", "earnings"),
+        on=["person_id", "year"],
+        how="left",
+        maintain_order="left",
+    )
+    return (
+        outcome_rows["earnings"]
+        .cast(pl.Float64)
+        .fill_null(np.nan)
+        .to_numpy()
+        .reshape(n, N_HORIZONS)
+    )
+
+
+def store(forecasts: list[OriginForecasts], file: Path) -> None:
+    """Write the forecasts of one future and break."""
+    arrays: dict[str, NDArray[np.generic]] = {}
+    for part in forecasts:
+        arrays |= {
+            f"{name}_{part.origin}": getattr(part, name)
+            for name in ("person_id", "less", "p_zero", "quantiles")
+        }
+        arrays |= {f"{name}_{part.origin}": labels for name, labels in part.groups.items()}
+    temporary = file.with_suffix(".part.npz")
+    np.savez(temporary, allow_pickle=False, **arrays)
+    temporary.replace(file)
+
+
+def load(file: Path) -> list[OriginForecasts]:
+    """The forecasts that `store` wrote."""
+    with np.load(file) as arrays:
+        return [
+            OriginForecasts(
+                origin,
+                arrays[f"person_id_{origin}"],
+                arrays[f"less_{origin}"],
+                arrays[f"p_zero_{origin}"],
+                arrays[f"quantiles_{origin}"],
+                {name: arrays[f"{name}_{origin}"] for name in GROUPS},
+            )
+            for origin in range(FIRST_ORIGIN, LAST_ORIGIN + 1)
+        ]
