@@ -39,7 +39,12 @@ from saga.features.transforms import Transforms
 from saga.files.bundle_folder import check_replaceable
 from saga.forecast_warnings import SIMULATED
 from saga.keyed_random import sample_persons
-from saga.macro.history import MacroHistory, sweden, sweden_as_published
+from saga.macro.history import (
+    LAST_REGISTER_YEAR,
+    MacroHistory,
+    sweden,
+    sweden_as_published,
+)
 from saga.macro.process import MacroProcess
 from saga.model import Saga
 from saga.simulation.matmul import has_matrix_units
@@ -339,9 +344,11 @@ def macro_of(panel: Panel) -> tuple[MacroHistory | None, dict[str, Any]]:
         return history, {**MacroProcess.fit(history).as_dict(), "source": panel.meta.macro}
     if panel.meta.macro != "sweden":
         return None, {"series": None}
-    history = sweden().until(until)
+    if panel.meta.simulated:  # the later years of a register have another economy
+        until = min(until, LAST_REGISTER_YEAR)
+    history = sweden(until)
     # Dynamics fitted to the published series forecast unemployment better (docs/decisions).
-    process = MacroProcess.fit(history, dynamics=sweden_as_published().until(until))
+    process = MacroProcess.fit(history, dynamics=sweden_as_published(until))
     return history, {"series": "sweden", **process.as_dict()}
 
 

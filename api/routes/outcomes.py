@@ -20,7 +20,8 @@ from api.table_reader import READER
 from calibration.adaptive.outcome_entries import MAX_CONFLICTS, CorrectionReason, OutcomeInput
 from saga.data import validation
 from saga.data.casting import read_column
-from saga.data.prices import CPI_SWEDEN, real_factors
+from saga.data.facts import shipped_facts
+from saga.data.prices import real_factors
 from saga.errors import InputError, Problem
 from saga.features.transforms import Transforms
 from saga.schema import BY_NAME
@@ -175,6 +176,8 @@ def _in_bundle_money(
     check_prices(transforms, prices)
     if transforms.currency != "SEK" or prices == transforms.price_year:
         return table
-    factors = real_factors(table["year"].to_list(), CPI_SWEDEN, transforms.price_year)
+    factors = real_factors(
+        table["year"].to_list(), shipped_facts().price_index, transforms.price_year
+    )
     factor = pl.col("year").replace_strict(factors, return_dtype=pl.Float64)
     return table.with_columns(pl.col("earnings") * factor)

@@ -18,6 +18,8 @@ from saga.cli.bundle_command import inspect, verify
 from saga.cli.calibrate_command import calibrate
 from saga.cli.evaluate_command import evaluate
 from saga.cli.explain_command import explain
+from saga.cli.facts_command import check_ as check_facts
+from saga.cli.facts_command import show
 from saga.cli.forecast_command import forecast
 from saga.cli.keys_command import create, list_, revoke
 from saga.cli.lifetime_command import lifetime
@@ -85,6 +87,7 @@ for command in (
     app.command()(command)
 _group("register", "The synthetic register that models are trained on.", generate, check, release)
 _group("bundle", "Show a bundle, or check every byte of it.", inspect, verify)
+_group("facts", "Dated facts: prices, the economy and tax parameters by year.", show, check_facts)
 _group("keys", "Bearer keys of the service.", create, list_, revoke)
 
 

@@ -15,6 +15,7 @@ from saga.errors import UsageError
 from saga.schema import PRICE_YEAR
 
 if TYPE_CHECKING:
+    from saga.data.facts import Facts as DatedFacts
     from saga.data.split import Part
 
 HORIZONS_TEXT = f"1-{requests.MAX_HORIZON}"
@@ -53,6 +54,14 @@ Prices = Annotated[
         "--prices",
         help="'nominal', or the year in whose prices all amounts are.",
         show_default="nominal",
+    ),
+]
+Facts = Annotated[
+    Path | None,
+    typer.Option(
+        "--facts",
+        help="Your own prices, macro series and tax parameters: a folder of .csv files, or one.",
+        show_default="shipped",
     ),
 ]
 OnError = Annotated[
@@ -219,6 +228,13 @@ def parse_prices(text: str | None) -> int | None:
             f"{PRICE_YEAR}, not {text!r}."
         )
     return int(text)
+
+
+def open_facts(source: Path | None) -> DatedFacts:
+    """The shipped facts, with those of a folder or file in front."""
+    from saga.data.facts import read_facts, shipped_facts
+
+    return shipped_facts() if source is None else read_facts(source)
 
 
 def parse_years(text: str) -> tuple[int, int]:

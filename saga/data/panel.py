@@ -41,6 +41,8 @@ class PanelMeta:
         dropped: rows that broke a rule, by rule.
         nulled: cells that a mapping made unknown, by the key of the mapping.
         lost: persons without any usable row: the first of them, and their number.
+        unpublished_prices: years whose price level is an estimate or assumed, with the mark.
+        last_year_read: the year up to which the source was read, if one was stated.
     """
 
     panel_id: str
@@ -58,6 +60,8 @@ class PanelMeta:
     dropped: Mapping[str, int] = field(default_factory=dict)
     nulled: Mapping[str, int] = field(default_factory=dict)
     lost: Problem | None = None
+    unpublished_prices: Mapping[int, str] = field(default_factory=dict)
+    last_year_read: int | None = None
 
     def extra_names(self, kind: Kind) -> tuple[str, ...]:
         """Names of the panel's own columns of a kind."""

@@ -1,8 +1,8 @@
 """Prices: amounts in prices of their own year become amounts in prices of one year.
 
 A price index has one value per year; amounts of year t are multiplied by index[base] / index[t].
-The Swedish index comes with SAGA. Other countries give a file with a column `year` and one column
-of index values.
+The Swedish index is one of the dated facts (`saga.data.facts`). Other countries give a file with a
+column `year` and one column of index values.
 """
 
 from __future__ import annotations
@@ -12,11 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
-from saga.data.yearly_series import read_shipped_series
 from saga.errors import InputError, Problem
-
-# Swedish consumer price index, annual mean, 1980 = 100: year -> index.
-CPI_SWEDEN: Mapping[int, float] = read_shipped_series("cpi_sweden")["consumer_price_index"].values
 
 
 def read_index(path: Path) -> dict[int, float]:
@@ -68,8 +64,8 @@ def real_factors(
             f"{', '.join(map(str, missing[:10]))}"
         )
         fix = (
-            f"Convert the amounts to prices of {base_year} and state it by the option prices. "
-            "If a file is read, a mapping may give a deflator with these years."
+            f"Convert the amounts to prices of {base_year} and say `--prices {base_year}`, or give "
+            "an index with these years: SEK by `--facts`, another currency by a mapping's deflator."
         )
         problem = Problem(
             "no-price-index", why, fix, column="year", year=missing[0], count=len(missing)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -15,11 +15,12 @@ import polars as pl
 import pyarrow as pa
 
 from saga.data.casting import read_column
+from saga.data.facts import Facts, shipped_facts
 from saga.data.files import locate_files, read_files, require_output_outside_input
 from saga.data.macro_rows import MacroRow, read_macro_file
 from saga.data.mapping import MacroFile, SourceMapping, load_mapping
 from saga.data.panel import Panel, PanelMeta, sort_rows
-from saga.data.prices import CPI_SWEDEN, read_index, real_factors
+from saga.data.prices import read_index, real_factors
 from saga.data.validation import RULES, describe_violations, find_violations, is_outside_ages
 from saga.errors import InputError, Problem, UsageError
 from saga.requests import OnError
@@ -59,10 +60,13 @@ def read_panel(
     on_error: OnError = "fail",
     rejected: Path | None = None,
     panel_id: str | None = None,
+    facts: Facts | None = None,
+    origin: int | None = None,
 ) -> Panel:
     """Person-years as a validated panel in real money.
 
-    Rows outside ages 16-64 are left out and counted in `meta.excluded`.
+    Rows outside ages 16-64 are left out and counted in `meta.excluded`, and so are rows after
+    `origin`, which nothing depends on.
 
     Args:
         source: a file, a folder, a generated register or a data frame of polars, pandas or Arrow.
@@ -73,6 +77,8 @@ def read_panel(
         rejected: file (.parquet or .csv) for the faulty rows of the source, with a column
             `broken_rules`.
         panel_id: the panel's id; by default the register's, else the mapping's name, else "panel".
+        facts: the dated facts, of which SEK need the price index; by default the shipped ones.
+        origin: last year that is read; later rows and exits are unknown.
 
     Raises:
         InputError: rules are broken (a `Problem` for each), or no row remains.
@@ -96,6 +102,10 @@ def read_panel(
     typed, unreadable = _typed(renamed, columns)
     _require_few_codes(typed, mapped.extra_columns)
     _require_rows(typed, "there is no row")
+    everybody = typed
+    if origin is not None:
+        typed, unreadable = _until(origin, typed, unreadable)
+        _require_rows(typed, f"all {everybody.height} rows are after {origin}")
     typed = sort_rows(typed)
     broken = find_violations(typed, columns, unreadable)
     covered, broken = _inside_ages(typed, broken)
@@ -112,7 +122,9 @@ def read_panel(
 
     prices = raw.prices if prices is None else prices
     folders = [mapping_folder, raw.folder]
-    real, price_year = _deflated(valid, present, mapped, prices, folders)
+    real, price_year, unpublished = _deflated(
+        valid, present, mapped, prices, folders, facts or shipped_facts()
+    )
     macro, macro_rows = _macro(mapped, folders)
     meta = PanelMeta(
         panel_id=panel_id or raw.register_id or mapped.name or "panel",
@@ -125,10 +137,19 @@ def read_panel(
         present=present,
         simulated=raw.register_id is not None,
         ignored=raw.unread,
-        excluded={"age-range": outside_ages} if outside_ages else {},
+        excluded={
+            rule: count
+            for rule, count in {
+                "after-origin": everybody.height - typed.height,
+                "age-range": outside_ages,
+            }.items()
+            if count
+        },
         dropped=_dropped_by_rule(broken),
         nulled=nulled,
-        lost=_lost(typed, valid),
+        lost=_lost(everybody, valid, origin),
+        unpublished_prices=unpublished,
+        last_year_read=origin,
     )
     return Panel.of(_whole_labels(real.drop("row"), present), meta)
 
@@ -235,7 +256,26 @@ def _inside_ages(typed: pl.DataFrame, broken: pl.DataFrame) -> tuple[pl.DataFram
     )
 
 
-def _lost(typed: pl.DataFrame, valid: pl.DataFrame) -> Problem | None:
+def _until(
+    origin: int, typed: pl.DataFrame, unreadable: dict[str, pl.Series]
+) -> tuple[pl.DataFrame, dict[str, pl.Series]]:
+    """The rows up to `origin`, without exits after it, and those of them that are unreadable.
+
+    Rows without a readable year remain, to be reported.
+    """
+    rows = typed.filter((pl.col("year") <= origin) | pl.col("year").is_null())
+    if "exit_year" in rows.columns:
+        later = pl.col("exit_year") > origin
+        rows = rows.with_columns(
+            pl.when(later).then(None).otherwise(pl.col(name)).alias(name)
+            for name in ("exit_year", "exit_reason")
+            if name in rows.columns
+        )
+    numbers = {name: n.filter(n.is_in(rows["row"].implode())) for name, n in unreadable.items()}
+    return rows, {name: n for name, n in numbers.items() if n.len()}
+
+
+def _lost(typed: pl.DataFrame, valid: pl.DataFrame, origin: int | None) -> Problem | None:
     """The persons of `typed` without a row in `valid`."""
     if typed.height == valid.height:
         return None
@@ -245,6 +285,7 @@ def _lost(typed: pl.DataFrame, valid: pl.DataFrame) -> Problem | None:
         return None
     why = (
         f"No row of the person is usable: all are outside ages {MIN_AGE}-{MAX_AGE} or break a rule"
+        + (f" or are after {origin}" if origin is not None else "")
     )
     fix = "Leave the person out."
     return Problem("no-usable-row", why, fix, person_id=lost[0], count=lost.len())
@@ -275,12 +316,15 @@ def _deflated(
     mapped: SourceMapping,
     prices: int | None,
     folders: Sequence[Path | None],
-) -> tuple[pl.DataFrame, int]:
+    facts: Facts,
+) -> tuple[pl.DataFrame, int, dict[int, str]]:
     """Money in whole currency units of the panel's price year, and that year.
 
-    A foreign currency without a deflator stays in the prices that the caller states.
+    A foreign currency without a deflator stays in the prices that the caller states. Also the years
+    whose prices of the facts are no published ones, with their marks.
     """
     base, factor = mapped.price_year, pl.lit(mapped.scale)
+    unpublished: dict[int, str] = {}
     if mapped.currency != "SEK" and mapped.deflator is None:
         if prices is None:
             fix = "Add `deflator` to the mapping, or state --prices."
@@ -289,15 +333,19 @@ def _deflated(
         base = prices
     elif prices != base:
         deflator = mapped.deflator
-        index = read_index(_index_file(deflator.file, folders)) if deflator else CPI_SWEDEN
         years = frame["year"].unique().to_list() if prices is None else [prices]
+        if deflator:
+            index: Mapping[int, float] = read_index(_index_file(deflator.file, folders))
+        else:
+            index, unpublished = facts.price_index, facts.unpublished_prices([base, *years])
         factors = real_factors(years, index, base)
         if prices is not None:
             factor = pl.lit(mapped.scale * factors[prices])
         else:
             by_year = pl.col("year").replace_strict(factors, return_dtype=pl.Float64)
             factor = mapped.scale * by_year
-    return frame.with_columns(pl.col(name) * factor for name in MONEY if name in present), base
+    money = [pl.col(name) * factor for name in MONEY if name in present]
+    return frame.with_columns(money), base, unpublished
 
 
 def _macro(

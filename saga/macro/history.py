@@ -13,10 +13,14 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.data.facts import Facts, shipped_facts
 from saga.data.macro_rows import SERIES, MacroRow
 from saga.data.yearly_series import read_shipped_series
 
 Floats = NDArray[np.float64]
+# Last year of the history of the synthetic register. Later years of a register are drawn, so the
+# published series do not describe them.
+LAST_REGISTER_YEAR = 2022
 
 
 @dataclass(frozen=True)
@@ -44,27 +48,33 @@ class MacroHistory:
         return MacroHistory(self.first_year, self.values[: max(0, year - self.first_year + 1)])
 
 
-@cache
-def sweden_as_published() -> MacroHistory:
-    """Swedish series 1990-2022 as fractions, unemployment by the definition of its year."""
-    table = read_shipped_series("macro_sweden")
-    columns = [list(table[name].values.values()) for name in SERIES]
-    return MacroHistory(min(table[SERIES[0]].values), np.column_stack(columns) / 100)
+def sweden_as_published(
+    until: int = LAST_REGISTER_YEAR, facts: Facts | None = None
+) -> MacroHistory:
+    """Swedish series from 1990 to `until` or the last year with values.
+
+    Fractions; unemployment by the definition of its year. `facts` are by default the shipped ones.
+    """
+    series = (facts or shipped_facts()).series
+    by_year = [series[name].values for name in SERIES]
+    first, last = max(map(min, by_year)), min(map(max, by_year))
+    rows = [[values[year] for values in by_year] for year in range(first, last + 1)]
+    return MacroHistory(first, np.array(rows) / 100).until(until)
 
 
-def sweden() -> MacroHistory:
-    """Swedish series 1990-2022 as fractions, unemployment by the present definition.
+def sweden(until: int = LAST_REGISTER_YEAR, facts: Facts | None = None) -> MacroHistory:
+    """Swedish series as `sweden_as_published`, but unemployment by the present definition.
 
     Since 2007 the definition includes jobless persons who study or are in a labour-market programme
     and look for work. The definition before 2007 leaves out a third of the jobless of the 1990s. By
     the definitions of their years, the rate is 9.4 % in 1994 and 8.4 % in 2009, although far more
     persons were out of work in 1994.
     """
-    published = sweden_as_published()
+    published = sweden_as_published(until, facts)
     values = published.values.copy()
     years = range(published.first_year, published.last_year + 1)
     values[:, SERIES.index("unemployment")] += [
-        uncounted_jobless(year) - uncounted_jobless(published.last_year) for year in years
+        uncounted_jobless(year) - uncounted_jobless(LAST_REGISTER_YEAR) for year in years
     ]
     return MacroHistory(published.first_year, values)
 

@@ -7,26 +7,29 @@ a future do not depend on its length.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from saga.data.prices import CPI_SWEDEN
-from saga.data.yearly_series import read_shipped_series
-from saga.macro.history import sweden_as_published, uncounted_jobless
+from saga.data.facts import shipped_facts
+from saga.macro.history import LAST_REGISTER_YEAR, sweden_as_published, uncounted_jobless
 from saga.register.simulation.parameters import EconomyParameters
 
-FIRST_HISTORY, LAST_HISTORY = 1990, 2022
+FIRST_HISTORY, LAST_HISTORY = 1990, LAST_REGISTER_YEAR
 MACRO_TAG = 0x6D6163  # separates these random streams from others
 
-# Price base amounts, SEK.
-BASE_AMOUNT: Mapping[int, float] = read_shipped_series("base_amounts_sweden")[
-    "price_base_amount"
-].values
+_FACTS = shipped_facts()
+# Price base amounts of the history, SEK.
+BASE_AMOUNT: dict[int, float] = {
+    year: amount
+    for year, amount in _FACTS.series["price_base_amount"].values.items()
+    if year <= LAST_HISTORY
+}
 # Consumer price index, 2022 = 1.
-CPI: dict[int, float] = {year: CPI_SWEDEN[year] / CPI_SWEDEN[LAST_HISTORY] for year in BASE_AMOUNT}
+CPI: dict[int, float] = {
+    year: _FACTS.price_index[year] / _FACTS.price_index[LAST_HISTORY] for year in BASE_AMOUNT
+}
 
 MacroRates = tuple[float, float, float]  # unemployment, real wage growth, inflation
 

@@ -14,7 +14,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga import schema
-from saga.data.prices import CPI_SWEDEN, real_factors
+from saga.data.facts import shipped_facts
+from saga.data.prices import real_factors
 from saga.register.textbook.gaussian_ar1 import GaussianProcess
 from saga.register.textbook.gkos_process import FEW_ZEROS, GkosProcess
 
@@ -108,7 +109,7 @@ class Cohort:
 
 def panel_rows(rows: pl.DataFrame) -> pl.DataFrame:
     """The rows of `Cohort.simulate` in all columns of the panel, earnings nominal."""
-    factors = real_factors(rows["year"].unique(), CPI_SWEDEN, schema.PRICE_YEAR)
+    factors = real_factors(rows["year"].unique(), shipped_facts().price_index, schema.PRICE_YEAR)
     factor = pl.col("year").replace_strict(
         list(factors), list(factors.values()), return_dtype=pl.Float64
     )

@@ -7,10 +7,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from saga.data.prices import CPI_SWEDEN, read_index, real_factors
+from saga.data.facts import shipped_facts
+from saga.data.prices import read_index, real_factors
 from saga.data.reading import read_panel
 from saga.data.yearly_series import read_shipped_series
 from saga.errors import InputError
+
+CPI_SWEDEN = shipped_facts().published_prices
 
 
 def test_the_swedish_index_has_every_year_and_a_source_mark_for_each() -> None:

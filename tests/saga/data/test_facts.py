@@ -1,0 +1,96 @@
+"""Dated facts: an office's values replace the shipped ones, and faulty files are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from saga.data.fact_series import FACT_SERIES
+from saga.data.facts import ASSUMED_INFLATION, read_facts, shipped_facts
+from saga.errors import InputError
+
+HEADER = "series,year,value,unit,mark,source\n"
+CPI_2026 = "consumer_price_index,2026,422.5,1980 = 100,V,statistics office\n"
+
+
+def office_file(folder: Path, rows: str, name: str = "own.csv") -> Path:
+    (folder / name).write_text(HEADER + rows, encoding="utf-8")
+    return folder
+
+
+def test_every_shipped_series_is_described_and_in_its_range() -> None:
+    series = shipped_facts().series
+    assert set(series) == set(FACT_SERIES)
+    for name, part in series.items():
+        known = FACT_SERIES[name]
+        assert part.unit == known.unit
+        assert all(known.lowest <= value <= known.highest for value in part.values.values()), name
+
+
+def test_real_wages_grow_by_nominal_wages_less_inflation_since_2023() -> None:
+    series = shipped_facts().series
+    for year in (2023, 2024, 2025):
+        nominal, inflation = (
+            series[name].values[year] for name in ("nominal_wage_growth", "inflation")
+        )
+        assert series["real_wage_growth"].values[year] == pytest.approx(nominal - inflation)
+
+
+def test_prices_after_the_last_published_year_follow_the_stated_assumption() -> None:
+    facts = shipped_facts()
+    last = max(facts.published_prices)
+    ratio = facts.price_index[last + 2] / facts.price_index[last]
+    assert ratio == pytest.approx((1 + ASSUMED_INFLATION) ** 2)
+    assert facts.unpublished_prices([2022, 2025, 2026]) == {2025: "E", 2026: "C"}
+    assert last + 6 not in facts.price_index
+
+
+def test_values_of_an_office_replace_and_extend_the_shipped_ones(tmp_path: Path) -> None:
+    rows = CPI_2026 + "unemployment,2024,8.3,per cent,V,statistics office\n"
+    facts, shipped = read_facts(office_file(tmp_path, rows)), shipped_facts()
+    assert facts.price_index[2026] == 422.5
+    assert facts.unpublished_prices([2026]) == {}
+    assert facts.series["unemployment"].values[2024] == 8.3
+    assert facts.series["unemployment"].values[2023] == shipped.series["unemployment"].values[2023]
+    assert facts.source == tmp_path.name
+    assert facts.digest != shipped.digest
+
+
+RATE = "municipal_rate,2026,32.38,share,V,SKR\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "line", "why", "column"),
+    [
+        (CPI_2026.replace("2026", "2027"), 2, "no row for 2026", "year"),
+        (CPI_2026 * 2, 3, "2026 is in own.csv, line 2", "year"),
+        (CPI_2026.replace("422.5", "42.25"), 2, "not possible after that of cpi_sweden", "value"),
+        (RATE, 2, "the value is not possible", "value"),
+        (RATE.replace("share", "per cent"), 2, "the unit differs", "unit"),
+        (CPI_2026 + RATE.replace("rate", "rates"), 3, "there is no such series", "series"),
+    ],
+)
+def test_a_faulty_file_is_refused_with_file_line_and_column(
+    rows: str, line: int, why: str, column: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError) as caught:
+        read_facts(office_file(tmp_path, rows))
+    problem = caught.value.problems[0]
+    assert problem.message.startswith(f"own.csv, line {line}, series")
+    assert why in problem.message
+    assert problem.column == column
+
+
+def test_a_year_in_two_files_of_an_office_is_refused(tmp_path: Path) -> None:
+    office_file(tmp_path, CPI_2026, "a.csv")
+    with pytest.raises(InputError, match=r"b\.csv, line 2.*2026 is in a\.csv, line 2"):
+        read_facts(office_file(tmp_path, CPI_2026, "b.csv"))
+
+
+def test_an_empty_folder_and_a_binary_file_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="neither a file nor a folder"):
+        read_facts(tmp_path)
+    (tmp_path / "own.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_facts(tmp_path)
