@@ -1,0 +1,66 @@
+"""The study of the prior's worth: who learns, who is judged, and what the table says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from calibration.fit.bundle_calibration import calibrate_bundle
+from evaluation.contest import ContestOptions
+from evaluation.fold_training import FoldTraining
+from evaluation.scoring.comparison import REFEREE
+from evaluation.scoring.evaluation_settings import Sample
+from saga.bundle import Bundle
+from saga.data.panel import Panel
+from saga.model import ModelConfig
+from studies.training_sizes import FOLDS, SCRATCH, draw_sizes, judge_size, size_table
+from training.fit import train
+from training.harness import RunOptions
+from training.train_config import TrainConfig
+
+TOY = TrainConfig(
+    name="toy",
+    model=ModelConfig(width=8, layers=1, heads=1, bins=8, head_width=8),
+    batch_persons=64,
+    max_steps=4,
+    warmup_steps=2,
+    validate_every=2,
+    precision="32-true",
+)
+
+
+@pytest.mark.slow
+def test_models_learn_from_nested_persons_outside_the_judged_fold(
+    random_walk: Callable[..., Panel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    panel, options = random_walk(600), ContestOptions((1, 5), n_paths=20)
+    bundle = train(panel, tmp_path / "b", config=TOY, run=RunOptions(progress=False))
+    learnt_from: dict[str, list[set[str]]] = {REFEREE: [], SCRATCH: []}
+
+    def stored_bundle(self: FoldTraining, outside: Panel, folder: Path, **_: object) -> Bundle:
+        learnt_from[folder.name].append(set(outside.persons()))
+        assert (self.source is None) == (folder.name == SCRATCH)
+        return calibrate_bundle(bundle.path, panel)
+
+    monkeypatch.setattr(FoldTraining, "bundle", stored_bundle)
+    for size in (100, 300):
+        tables = judge_size(
+            panel, size, tmp_path / str(size), options, source=tmp_path, baselines=["carry"]
+        )
+    small, large = learnt_from[REFEREE]
+    assert learnt_from[SCRATCH] == [small, large]
+    assert (len(small), len(large)) == (100, 300)
+    judged = set(next(Sample.of_folds(panel, FOLDS, seed=0)).test.persons())
+    assert small < large
+    assert not large & judged
+    rows = size_table(tables["metrics"], tables["comparisons"])
+    assert rows.height == 3 * 2
+    of_referee = rows.filter(model=REFEREE)
+    assert of_referee["p_holm"].null_count() == 2
+    # The same bundle under both names: no difference.
+    assert rows.filter(model=SCRATCH)["difference"].to_list() == [0.0, 0.0]
+    draw_sizes(rows.with_columns(size=pl.lit(300)), tmp_path / "sizes.svg")
+    assert "5 years ahead" in (tmp_path / "sizes.svg").read_text()
