@@ -45,8 +45,8 @@ def choose_config(n_persons: int, shape: ModelConfig | None = None) -> TrainConf
     """
     few = n_persons < _FEW
     if shape is not None:
-        # Small steps: the weights are near their final values already. One network, because networks
-        # that start from the same weights end nearly alike.
+        # Small steps: the weights are near their final values already. One network: those that
+        # start from the same weights end nearly alike.
         return TrainConfig(
             name=AUTO,
             model=replace(shape, dropout=0.2 if few else 0.1 if n_persons < _MANY else 0.0),
