@@ -22,7 +22,7 @@ from api import problems
 from api.answers import AnswerFormat
 from api.logs import error_location
 from api.openapi import body_components
-from api.routes import calibration, forecasts, health, jobs, lifetimes, model, outcomes
+from api.routes import calibration, explorer, forecasts, health, jobs, lifetimes, model, outcomes
 from api.security import KeyStore, check_exposure, current_caller, identify
 from api.service import Service
 from api.settings import Settings
@@ -88,6 +88,7 @@ def create_app(
     app.state.key_store = None if keys is None else KeyStore(keys, service.log)
     problems.install(app)
     app.include_router(health.open_router)
+    app.include_router(explorer.router)
     for routes in (forecasts, lifetimes, jobs, outcomes, model, calibration, health):
         app.include_router(routes.router, dependencies=[Depends(identify)])
     app.add_middleware(RequestMonitor, service=service)

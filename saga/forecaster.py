@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self, get_args
+from typing import TYPE_CHECKING, Self, get_args
 
 import numpy as np
 import polars as pl
@@ -54,6 +54,9 @@ from saga.states.life_courses import LifeCourses, LifeCourseSimulator
 from saga.states.state_network import StateNetwork
 from saga.summaries import Summarised, Summary
 from saga.table_results import TableResult
+
+if TYPE_CHECKING:
+    from saga.pictures.forecast_picture import ForecastPicture
 
 Progress = Callable[[int, int], None]
 _BLOCK_PERSONS = 256  # persons whose paths are in memory at the same time
@@ -428,7 +431,7 @@ class Forecaster(Summarised):
         """
         blocks = self.forecast_blocks(panel, request, draws, progress=progress)
         table = pl.concat([table for _, table in blocks])
-        return Forecasts(table, self.warnings(panel, request, draws))
+        return Forecasts(table, self.warnings(panel, request, draws), panel, self.provenance(draws))
 
     def forecast_blocks(
         self,
@@ -485,10 +488,26 @@ class Forecaster(Summarised):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Forecasts(TableResult):
-    """The table of `forecast_table` for a panel, and the warnings of `saga.forecast_warnings`."""
+    """The forecast of a panel.
+
+    `table` is that of `forecast_table`, `warnings` are those of `saga.forecast_warnings`.
+    """
 
     table: pl.DataFrame
     warnings: tuple[ForecastWarning, ...]
+    panel: Panel
+    provenance: Mapping[str, object]
+
+    def plot(self, person_id: str | None = None) -> ForecastPicture:
+        """The picture of one person, which a notebook shows and `save` writes.
+
+        Raises:
+            UsageError: If no person is named and there are several, or the table has no median.
+            InputError: If the person is not in the table.
+        """
+        from saga.pictures.forecast_picture import ForecastPicture  # takes a second to import
+
+        return ForecastPicture.of(person_id, self.panel, self.table, self.provenance, self.warnings)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

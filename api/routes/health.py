@@ -1,9 +1,9 @@
-"""Health, metrics, and the redirection from `/` to the documentation."""
+"""Health and metrics."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter, Depends, Response
-from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from api.openapi import problem_responses
@@ -36,12 +36,6 @@ async def readyz(service: CurrentService) -> JSONResponse:
     bundle, access = service.forecaster.bundle.digest, service.ledger_access
     ledger = "none" if access is None else "up" if access.is_up else "down"
     return JSONResponse({"status": "ready", "bundle": bundle, "ledger": ledger})
-
-
-@open_router.get("/", include_in_schema=False)
-async def redirect_to_docs() -> RedirectResponse:
-    """Redirect to the documentation."""
-    return RedirectResponse("/docs")
 
 
 @router.get(

@@ -21,9 +21,6 @@ STATUS = {
 }
 PERCENT = "%"
 _WIDTH = 640  # of all panels of a chart together, pixels
-_SMALL = 270  # of a picture of a person
-_TIGHT = alt.Scale(zero=False, nice=False)
-SET_COLOURS = {90: "#dbe7f5", 80: "#b4cfeb", 50: "#7fabda"}  # coverage of a person's sets
 
 
 def coverage_chart(table: pl.DataFrame, coverages: Sequence[float]) -> Any:
@@ -366,41 +363,3 @@ def zero_bins_chart(table: pl.DataFrame) -> Any:
     target = base.mark_tick(color=INK, thickness=1.5).encode(y="forced:Q")
     layers = [_band(base, 6), target, _status(base, "inside")]
     return _panels(layers, rows, columns=table["horizon"].n_unique(), height=150)
-
-
-def person_chart(table: pl.DataFrame) -> Any:
-    """One person: record, median and sets by year, and below the probability of no earnings.
-
-    `table`: rows of one person of the table "people", and the last year of the record as horizon 0.
-    """
-    x = alt.X("year:Q", title=None, axis=alt.Axis(format="d", tickCount=5), scale=_TIGHT)
-    y_axis = alt.Axis(format="~s", tickCount=4)
-    ahead = table.filter(pl.col("horizon") > 0)
-    base = alt.Chart(ahead).encode(x=x)
-    layers = [
-        base.mark_area(color=colour, opacity=1, line={"color": colour}).encode(
-            y=alt.Y(f"lower_{share}:Q", title=None, axis=y_axis), y2=f"upper_{share}:Q"
-        )
-        for share, colour in SET_COLOURS.items()
-        if not ahead[f"lower_{share}"].is_null().all()
-    ]
-    layers.append(base.mark_line(color="#08306b", strokeWidth=1.8).encode(y="median:Q"))
-    past = alt.Chart(table.filter(pl.col("earnings").is_not_null())).encode(x=x, y="earnings:Q")
-    layers.append(past.mark_line(color=INK, strokeWidth=1.4))
-    layers.append(past.mark_point(color=INK, size=12, filled=True, opacity=1))
-    sets = alt.layer(*layers).properties(width=_SMALL, height=130)
-    zero = (
-        alt.Chart(table)
-        .mark_bar(color="#b0761d", size=4)
-        .encode(
-            x=alt.X("year:Q", title=None, axis=None, scale=_TIGHT),
-            y=alt.Y(
-                "p_zero:Q",
-                title=None,
-                scale=alt.Scale(domain=[0, 1]),
-                axis=alt.Axis(format=PERCENT, values=[0, 0.5, 1]),
-            ),
-        )
-        .properties(width=_SMALL, height=38)
-    )
-    return alt.vconcat(sets, zero, spacing=6).resolve_scale(x="shared")

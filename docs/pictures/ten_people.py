@@ -2,9 +2,10 @@
 
 Usage: python docs/pictures/ten_people.py
 
-ten_people.csv are ten made-up records. ten_people_before.csv are their forecasts at commit 587f00a:
-`saga forecast ten_people.csv --horizons 1,...,20 --coverage .5,.9 --quantiles .5 --paths 500`. The
-forecasts of now are by the shipped bundle.
+api/web/example_people.csv are ten made-up records, the examples of the explorer.
+ten_people_before.csv are their forecasts at commit 587f00a: `saga forecast FILE --horizons
+1,...,20 --coverage .5,.9 --quantiles .5 --paths 500`. The forecasts of now are by the shipped
+bundle.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ COLUMNS = [
 
 def main() -> None:
     """Forecast, and draw one row per person."""
-    panel = read_panel(FOLDER / "ten_people.csv")
+    panel = read_panel(FOLDER.parents[1] / "api/web/example_people.csv")
     request = ForecastRequest(range(1, 21), coverage=[0.5, 0.9], quantiles=[0.5])
     now = Forecaster.load(FOLDER.parents[1] / "bundles/small").forecast(panel, request).table
     before = pl.read_csv(FOLDER / "ten_people_before.csv")

@@ -23,6 +23,7 @@ from saga.cli.facts_command import show
 from saga.cli.forecast_command import forecast
 from saga.cli.keys_command import create, list_, revoke
 from saga.cli.lifetime_command import lifetime
+from saga.cli.plot_command import plot
 from saga.cli.register_command import check, generate, release
 from saga.cli.report_command import report
 from saga.cli.score_command import score
@@ -78,6 +79,7 @@ for command in (
     evaluate,
     forecast,
     lifetime,
+    plot,
     score,
     serve,
     work,

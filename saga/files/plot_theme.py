@@ -1,15 +1,19 @@
-"""The look of every picture: colours, fonts, and an Altair chart as inline SVG."""
+"""The look of every picture: colours, fonts, and an Altair chart as inline SVG or as a file."""
 
 from __future__ import annotations
 
 import re
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import vl_convert
 
+from saga.files.atomic import commit
+
 INK, GREY, BAND, LINE = "#1c2430", "#57606a", "#c9d1da", "#0b5cad"
 _FONT = "Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
+_PNG_SCALE = 2  # pixels of the file per pixel of the chart
 
 
 def draw_svg(chart: Any, alt_text: str) -> str:
@@ -17,7 +21,30 @@ def draw_svg(chart: Any, alt_text: str) -> str:
 
     `alt_text` is what a screen reader says instead of the picture.
     """
-    spec = (
+    svg: str = vl_convert.vegalite_to_svg(_with_theme(chart))
+    size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
+    if size is None:
+        raise ValueError("the SVG of a chart has no viewBox")
+    width, height = size.groups()
+    head = (
+        f'<svg role="img" aria-label="{escape(alt_text, quote=True)}" '
+        f'viewBox="0 0 {width} {height}" style="max-width:{width}px">'
+    )
+    return head + svg[svg.index(">") + 1 :]
+
+
+def write_picture(chart: Any, out: Path) -> None:
+    """Write the chart as a file of its own, .svg or .png, completely or not at all."""
+    if out.suffix.lower() == ".png":
+        content: bytes = vl_convert.vegalite_to_png(_with_theme(chart), scale=_PNG_SCALE)
+    else:
+        content = vl_convert.vegalite_to_svg(_with_theme(chart)).encode()
+    commit(out, lambda part: part.write_bytes(content))
+
+
+def _with_theme(chart: Any) -> dict[str, Any]:
+    """The specification of a chart with the colours and fonts of all pictures."""
+    specification: dict[str, Any] = (
         chart.configure(font=_FONT, aria=False, background="white")
         .configure_axis(
             labelColor=INK,
@@ -32,15 +59,7 @@ def draw_svg(chart: Any, alt_text: str) -> str:
         .configure_header(labelColor=INK, labelFontSize=12, labelFontWeight="bold")
         .configure_view(stroke="#d8dde5")
         .configure_legend(labelColor=INK, labelFontSize=11, titleFontSize=11)
+        .configure_title(color=INK, subtitleColor=GREY)
         .to_dict()
     )
-    svg: str = vl_convert.vegalite_to_svg(spec)
-    size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
-    if size is None:
-        raise ValueError("the SVG of a chart has no viewBox")
-    width, height = size.groups()
-    head = (
-        f'<svg role="img" aria-label="{escape(alt_text, quote=True)}" '
-        f'viewBox="0 0 {width} {height}" style="max-width:{width}px">'
-    )
-    return head + svg[svg.index(">") + 1 :]
+    return specification

@@ -1,0 +1,36 @@
+// Calls of the service. The key, if the service needs one, is in the memory of this page only.
+
+let key = "";
+
+/** An answer that is an error: its status, and the lines to show. */
+export class CallError extends Error {
+  constructor(status, document) {
+    super(document.title ?? "The service does not answer");
+    this.status = status;
+    this.lines = (document.problems ?? []).map((problem) => {
+      const place = [problem.year && `year ${problem.year}`, problem.column && `column ${problem.column}`];
+      const where = place.filter(Boolean).join(", ");
+      return `${problem.message}${where ? ` (${where})` : ""}. ${problem.fix}.`.replace("..", ".");
+    });
+  }
+}
+
+/** Keep the key for the calls that follow. */
+export function setKey(value) {
+  key = value.trim();
+}
+
+/** The JSON answer to GET, or to POST with a body. Throws CallError. */
+export async function callService(path, body) {
+  const headers = key ? { Authorization: `Bearer ${key}` } : {};
+  if (body) headers["Content-Type"] = "application/json";
+  let answer;
+  try {
+    answer = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body) });
+  } catch {
+    throw new CallError(0, { title: "The service cannot be reached. Is it still running?" });
+  }
+  const content = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new CallError(answer.status, content);
+  return content;
+}

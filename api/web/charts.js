@@ -1,0 +1,98 @@
+// Charts of one case: the fan with the chance of no earnings below, and the lifetime distribution.
+/* global Plot, d3 */
+
+const SETS = [[0.9, 0.22], [0.8, 0.3], [0.5, 0.5]]; // coverage and opacity, from wide to narrow
+const STYLE = "saga-plot"; // the class of all charts: the content policy allows exactly its style
+const NARROW = 480;
+
+/** The largest amount that the fan of a case shows. */
+export function topAmount(person, horizons) {
+  const upper = horizons.flatMap((row) => row.intervals.filter((x) => x.coverage <= 0.9).map((x) => x.upper));
+  return d3.max([...person.history.map((year) => year.earnings), ...upper]);
+}
+
+/** Record, published sets, zero and median by year. */
+export function drawFan(person, horizons, { width, top, unit, description }) {
+  const record = person.history.filter((year) => year.earnings !== undefined && year.earnings !== null);
+  const sets = SETS.flatMap(([coverage, opacity]) => {
+    const rows = horizons.map((row) => ({ year: row.year, ...row.intervals.find((x) => x.coverage === coverage) }));
+    const published = rows.filter((row) => row.lower !== null && row.lower !== undefined);
+    const options = { x: "year", fill: "var(--set)", fillOpacity: opacity };
+    return published.length > 1
+      ? [Plot.areaY(published, { ...options, y1: "lower", y2: "upper" })]
+      : [Plot.ruleX(published, { x: "year", y1: "lower", y2: "upper", stroke: "var(--set)", strokeOpacity: opacity, strokeWidth: 9 })];
+  });
+  const zeros = horizons.filter((row) => row.intervals.some((x) => x.coverage <= 0.9 && x.includes_zero));
+  const median = { x: "year", y: (row) => row.quantiles["0.5"] };
+  return draw({
+    width,
+    height: width < NARROW ? 230 : 300,
+    description,
+    x: yearScale(person, horizons),
+    y: { domain: [0, top], nice: true, grid: true, label: `${unit} a year`, ticks: 5, tickFormat: width < NARROW ? "~s" : ",.0f" },
+    marks: [
+      ...sets,
+      Plot.dot(zeros, { x: "year", y: 0, r: 3.5, stroke: "var(--median)", fill: "var(--paper)", strokeWidth: 1.5 }),
+      Plot.lineY(horizons, { ...median, stroke: "var(--median)", strokeWidth: 2.2 }),
+      horizons.length === 1 ? Plot.dot(horizons, { ...median, fill: "var(--median)" }) : null,
+      Plot.lineY(record, { x: "year", y: "earnings", stroke: "var(--ink)", strokeWidth: 1.5 }),
+      Plot.dot(record, { x: "year", y: "earnings", fill: "var(--ink)", r: 2.2 }),
+      Plot.tip(horizons, Plot.pointerX({ ...median, title: tipText, fill: "var(--paper)", stroke: "var(--soft)" })),
+    ],
+  });
+}
+
+function tipText(row) {
+  const amount = d3.format(",.0f");
+  const sets = row.intervals.filter((x) => x.lower !== null && x.coverage <= 0.9);
+  const lines = sets.map((x) => `${100 * x.coverage} % set: ${amount(x.lower)} to ${amount(x.upper)}`);
+  return [row.year, `median: ${amount(row.quantiles["0.5"])}`, ...lines, `no earnings: ${d3.format(".0%")(row.p_zero)}`].join("\n");
+}
+
+/** The chance of no earnings by year. */
+export function drawZero(person, horizons, { width, description }) {
+  return draw({
+    width,
+    height: 95,
+    description,
+    x: { ...yearScale(person, horizons), axis: null },
+    y: { domain: [0, 1], ticks: [0, 0.5, 1], tickFormat: ".0%", grid: true, label: "Chance of no earnings" },
+    marks: [Plot.ruleX(horizons, { x: "year", y: "p_zero", stroke: "#b0761d", strokeWidth: Math.max(3, 160 / horizons.length / 2.5) })],
+  });
+}
+
+/** The distribution of a present value, with its mean. */
+export function drawLifetime(lifetime, { width, domain, top, unit, description }) {
+  const { edges, shares } = lifetime.present_value.histogram;
+  const bars = shares.map((share, i) => ({ from: edges[i], to: edges[i + 1], density: share / (edges[i + 1] - edges[i]) }));
+  return draw({
+    width,
+    height: 170,
+    description,
+    x: { domain, label: `Present value, ${unit}`, tickFormat: "~s", ticks: 5 },
+    y: { domain: [0, top], axis: null },
+    marks: [
+      Plot.rect(bars, { x1: "from", x2: "to", y1: 0, y2: "density", fill: "var(--set)", fillOpacity: 0.6 }),
+      Plot.ruleX([lifetime.present_value.mean], { stroke: "var(--median)", strokeWidth: 2 }),
+      Plot.ruleY([0], { stroke: "var(--soft)" }),
+    ],
+  });
+}
+
+/** The highest bar of a lifetime distribution, as a density. */
+export function topDensity(lifetime) {
+  const { edges, shares } = lifetime.present_value.histogram;
+  return d3.max(shares, (share, i) => share / (edges[i + 1] - edges[i]));
+}
+
+function yearScale(person, horizons) {
+  const years = [...person.history, ...horizons].map((row) => row.year);
+  return { domain: [d3.min(years) - 0.5, d3.max(years) + 0.5], label: null, tickFormat: "d", ticks: 6 };
+}
+
+function draw({ description, ...options }) {
+  const svg = Plot.plot({ className: STYLE, marginLeft: 62, marginRight: 14, style: { fontSize: "12px" }, ...options });
+  svg.setAttribute("role", "img");
+  svg.setAttribute("aria-label", description);
+  return svg;
+}

@@ -1,0 +1,358 @@
+// The page: reads the form, calls the service, and shows record, forecast and lifetime of one or two cases.
+/* global d3 */
+
+import { CallError, callService, setKey } from "./calls.js";
+import { drawFan, drawLifetime, drawZero, topAmount, topDensity } from "./charts.js";
+import { csvOf, joinFigures, pngOf, saveFile } from "./downloads.js";
+import { changePerson, formatRecord, parsePersons, steadyValue } from "./records.js";
+import { about, describeChange, describeLifetime, describeYear, sentenceYear, setText, share } from "./sentences.js";
+
+const FIELDS = ["birth_year", "sex", "education_level"];
+const COVERAGE = [0.5, 0.8, 0.9];
+const SCENARIOS = { "recession-1990s": "a recession as in the 1990s", "high-growth": "high growth" };
+const OPTIONS = ["years", "rate", "change", "to", "prices"];
+const SIMULATED = "Simulated people, not real: the bundle was trained on simulated people.";
+
+const element = (id) => document.getElementById(id);
+let model = null; // the answer of GET /v1/model
+let columns = []; // of GET /v1/variables
+let priceIndex = {}; // Swedish consumer prices by year
+let examples = new Map();
+let filePersons = new Map();
+let shown = null; // what the page shows: cases, provenance, sentence
+let latest = 0; // number of the last request
+
+async function start() {
+  element("form").addEventListener("submit", (event) => { event.preventDefault(); showForecast(); });
+  element("key").addEventListener("change", async () => { setKey(element("key").value); await load(); });
+  element("example").addEventListener("change", () => { showExample(); update(); });
+  element("file-person").addEventListener("change", () => { fillForm(filePersons.get(element("file-person").value)); update(); });
+  element("file").addEventListener("change", readFile);
+  for (const id of [...FIELDS, "record"]) {
+    element(id).addEventListener("input", () => { element("example").value = ""; });
+  }
+  element("change").addEventListener("change", () => { fillTargets(); update(); });
+  for (const id of ["years", "rate", "prices", "to"]) element(id).addEventListener("change", update);
+  element("share").addEventListener("click", copyLink);
+  for (const button of document.querySelectorAll("[data-download]")) {
+    button.addEventListener("click", () => download(button.dataset.download));
+  }
+  window.addEventListener("resize", debounce(draw, 150));
+  await load();
+}
+
+/** Reads what the page needs from the service; without a valid key it asks for one. */
+async function load() {
+  showProblem(null);
+  try {
+    [model, columns] = [await callService("v1/model"), (await callService("v1/variables")).columns];
+  } catch (error) {
+    if (error.status === 401 || error.status === 403) element("key-field").hidden = false;
+    showProblem(error);
+    return;
+  }
+  element("simulated").hidden = model.trained_on !== "simulated people";
+  const levels = columns.find((column) => column.name === "education_level").codes;
+  fillSelect("education_level", [["", "unknown"], ...levels.map((code) => [code, code.replace("_", " ")])]);
+  fillSelect("prices", model.currency === "SEK"
+    ? [["nominal", "prices of each year"], [model.price_year, `prices of ${model.price_year}`]]
+    : [[model.price_year, `${model.currency}, prices of ${model.price_year}`]]);
+  if (model.currency === "SEK") {
+    priceIndex = await (await fetch("explorer/cpi_sweden.json")).json();
+    examples = parsePersons(await (await fetch("explorer/example_people.csv")).text(), columns);
+    const names = [...examples.keys()].map((name) => [name, name]);
+    fillSelect("example", [["", "Own record"], ...names]);
+  }
+  applyLink();
+}
+
+/** Options of the address, which has no personal data. */
+function applyLink() {
+  const link = new URLSearchParams(location.hash.slice(1));
+  const example = link.get("example") ?? [...examples.keys()][0];
+  element("example").value = examples.has(example) ? example : "";
+  showExample();
+  for (const name of OPTIONS) {
+    if (name === "to") fillTargets();
+    if (link.has(name) && [...element(name).options].some((option) => option.value === link.get(name))) {
+      element(name).value = link.get(name);
+    }
+  }
+  if (link.has("example")) showForecast();
+}
+
+function linkOptions() {
+  const link = new URLSearchParams();
+  const example = element("example").value;
+  if (example) link.set("example", example);
+  for (const name of OPTIONS) {
+    const isOwnYear = name === "to" && element("change").value === "year" && !example;
+    if (element(name).value && !isOwnYear) link.set(name, element(name).value);
+  }
+  return link;
+}
+
+async function copyLink() {
+  history.replaceState(null, "", `#${linkOptions()}`);
+  try {
+    await navigator.clipboard.writeText(location.href);
+    setStatus("The link is copied. It has the options only, no record.");
+  } catch {
+    setStatus("The link is in the address line. It has the options only, no record.");
+  }
+}
+
+function fillSelect(id, options) {
+  element(id).replaceChildren(...options.map(([value, text]) => new Option(text, value)));
+}
+
+function showExample() {
+  const person = examples.get(element("example").value);
+  if (person) fillForm(person);
+}
+
+function fillForm(person) {
+  for (const name of FIELDS) element(name).value = steadyValue(person, name) ?? "";
+  element("record").value = formatRecord(person, FIELDS);
+  fillTargets();
+}
+
+async function readFile() {
+  const file = element("file").files[0];
+  if (!file) return;
+  try {
+    const bytes = await file.arrayBuffer();
+    let text;
+    try {
+      text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    } catch {
+      text = new TextDecoder("windows-1252").decode(bytes);
+    }
+    filePersons = parsePersons(text, columns);
+    fillSelect("file-person", [...filePersons.keys()].map((id) => [id, id]));
+    element("file-person-field").hidden = filePersons.size < 2;
+    element("example").value = "";
+    fillForm([...filePersons.values()][0]);
+    showProblem(null);
+  } catch (error) {
+    showProblem(error);
+  }
+}
+
+/** The person of the form. Throws Error with what is wrong. */
+function readPerson() {
+  const persons = parsePersons(element("record").value, columns);
+  if (persons.size > 1) throw new Error("The record has several persons. Choose the file instead, or keep one.");
+  const [person] = persons.values();
+  person.person_id = element("example").value || "own record";
+  const born = Number(element("birth_year").value || person.birth_year);
+  if (!born) throw new Error("The year of birth is missing.");
+  person.birth_year = born;
+  if (element("sex").value) person.sex = element("sex").value;
+  const education = element("education_level").value;
+  return education ? changePerson(person, "education_level", education) : person;
+}
+
+/** The values that the chosen change can take. */
+function fillTargets() {
+  const change = element("change").value;
+  let targets = [];
+  if (change === "education_level") {
+    const all = [...element("education_level").options].slice(1).map((option) => [option.value, option.text]);
+    targets = all.filter(([code]) => code !== element("education_level").value);
+  } else if (change === "scenario") {
+    targets = Object.entries(SCENARIOS);
+  } else if (change === "year") {
+    try {
+      const years = readPerson().history.filter((year) => year.earnings > 0).map((year) => year.year);
+      targets = years.sort(d3.descending).map((year) => [year, year]);
+    } catch {
+      targets = [];
+    }
+  }
+  fillSelect("to", targets);
+  element("to-field").hidden = !targets.length;
+}
+
+const update = debounce(() => { if (shown) showForecast(); }, 50);
+
+/** The cases to compute: the person, and the same person with one change. */
+function readCases() {
+  const person = readPerson();
+  const [change, to] = [element("change").value, element("to").value];
+  const cases = [{ label: "As it is", person }];
+  if (change && to) {
+    const words = {
+      education_level: `the education ${to.replace("_", " ")}`,
+      year: `no work in ${to}`,
+      scenario: SCENARIOS[to],
+    }[change];
+    const scenario = change === "scenario" ? to : undefined;
+    cases.push({ label: `With ${words}`, words, scenario, person: changePerson(person, change, to) });
+  }
+  return cases;
+}
+
+async function showForecast() {
+  const number = ++latest;
+  showProblem(null);
+  try {
+    if (!model) throw new Error("The service is not ready, or needs a key.");
+    const cases = readCases();
+    setStatus("Computing the forecast.");
+    const prices = element("prices").value === "nominal" ? "nominal" : Number(element("prices").value);
+    const horizons = d3.range(1, Number(element("years").value) + 1);
+    const options = { prices, horizons, coverage: COVERAGE, quantiles: [0.5] };
+    const answers = await Promise.all(cases.map((each) =>
+      callService("v1/forecasts", { ...options, scenario: each.scenario, persons: [each.person] })));
+    if (number !== latest) return;
+    cases.forEach((each, i) => {
+      each.horizons = answers[i].forecasts[0].horizons;
+      each.record = inRealMoney(each.person);
+    });
+    const unit = `${answers[0].provenance.currency} of ${answers[0].provenance.price_year}`;
+    const year = cases[0].horizons.length ? sentenceYear(cases[0].horizons) : null;
+    if (!year) throw new Error("There is no year left to forecast: the person is 64 or older.");
+    const sentences = [describeYear(year, unit)];
+    if (cases.length > 1) {
+      sentences.push(describeChange(year, cases[1].horizons.find((row) => row.h === year.h), cases[1].words));
+    }
+    shown = { cases, unit, sentences, provenance: answers[0].provenance, warnings: answers.flatMap((a) => a.warnings) };
+    draw();
+    setStatus("The forecast is shown.");
+    history.replaceState(null, "", `#${linkOptions()}`);
+    await showLifetimes(number, cases, prices, unit);
+  } catch (error) {
+    if (number === latest) { setStatus(""); showProblem(error); }
+  }
+}
+
+async function showLifetimes(number, cases, prices, unit) {
+  const options = { prices, rate: Number(element("rate").value), tax: unit.startsWith("SEK") ? "se-2022" : "none" };
+  const answers = await Promise.all(cases.map((each) =>
+    callService("v1/lifetimes", { ...options, scenario: each.scenario, persons: [each.person] })));
+  if (number !== latest) return;
+  cases.forEach((each, i) => { [each.lifetime] = answers[i].lifetimes; });
+  drawLifetimes();
+}
+
+function draw() {
+  if (!shown) return;
+  const { cases, unit, sentences, warnings, provenance } = shown;
+  element("answer").hidden = false;
+  element("sentences").replaceChildren(...sentences.map((text) => node("p", text)));
+  const messages = new Set(warnings.filter((w) => w.code !== "simulated-people" && w.code !== "beyond-age").map((w) => w.message));
+  element("warnings").replaceChildren(...[...messages].map((text) => node("li", text)));
+  const top = d3.max(cases, (each) => topAmount(each.record, each.horizons));
+  const figures = cases.map(() => document.createElement("figure"));
+  element("figures").replaceChildren(...figures);
+  cases.forEach((each, i) => {
+    const width = Math.max(280, Math.floor(figures[i].clientWidth));
+    const text = `${each.label}: record, published sets, median and zero by year. ${describeYear(sentenceYear(each.horizons), unit)}`;
+    const zero = `${each.label}: chance of no earnings by year, ${share(each.horizons[0].p_zero)} in ${each.horizons[0].year} and ` +
+      `${share(each.horizons.at(-1).p_zero)} in ${each.horizons.at(-1).year}.`;
+    each.svgs = [
+      drawFan(each.record, each.horizons, { width, top, unit, description: text }),
+      drawZero(each.record, each.horizons, { width, description: zero }),
+    ];
+    figures[i].append(node("figcaption", cases.length > 1 ? each.label : ""), ...each.svgs);
+  });
+  element("tables").replaceChildren(...cases.map((each) => tableOf(each, unit)));
+  const facts = Object.entries(provenance).filter(([, value]) => typeof value !== "object");
+  element("provenance").replaceChildren(...facts.flatMap(([name, value]) => [node("dt", name.replaceAll("_", " ")), node("dd", value)]));
+  drawLifetimes();
+}
+
+/** The person with earnings in the prices of the forecast, as the service reads them. */
+function inRealMoney(person) {
+  if (element("prices").value !== "nominal") return person;
+  const history = person.history.map((year) => {
+    const factor = priceIndex[model.price_year] / priceIndex[year.year];
+    return year.earnings === undefined ? year : { ...year, earnings: year.earnings * factor };
+  });
+  return { ...person, history };
+}
+
+function drawLifetimes() {
+  if (!shown || !shown.cases.every((each) => each.lifetime)) {
+    element("life-sentences").replaceChildren();
+    element("life-figures").replaceChildren();
+    return;
+  }
+  const { cases, unit } = shown;
+  element("life-sentences").replaceChildren(...cases.map((each) => node("p", describeLifetime(each.lifetime, unit, each.label))));
+  const edges = cases.flatMap((each) => each.lifetime.present_value.histogram.edges);
+  const [domain, top] = [[0, d3.max(edges)], d3.max(cases, (each) => topDensity(each.lifetime))];
+  const figures = cases.map(() => document.createElement("figure"));
+  element("life-figures").replaceChildren(...figures);
+  cases.forEach((each, i) => {
+    const width = Math.max(280, Math.floor(figures[i].clientWidth));
+    const description = `Distribution of simulated lifetime earnings; the line is the mean. ${describeLifetime(each.lifetime, unit, each.label)}`;
+    figures[i].append(node("figcaption", cases.length > 1 ? each.label : ""), drawLifetime(each.lifetime, { width, domain, top, unit, description }));
+  });
+}
+
+function tableOf(each, unit) {
+  const table = document.createElement("table");
+  const head = ["Year", "Median", ...COVERAGE.map((c) => `${100 * c} % set`), "No earnings"];
+  const rows = each.horizons.map((row) => [row.year, about(row.quantiles["0.5"]),
+    ...COVERAGE.map((c) => setText(row.intervals.find((x) => x.coverage === c))), share(row.p_zero)]);
+  table.append(node("caption", `${each.label}, ${unit} a year`), document.createElement("thead"), document.createElement("tbody"));
+  table.tHead.append(rowOf(head, "th", "col"));
+  table.tBodies[0].append(...rows.map((row) => rowOf(row, "td")));
+  const scroll = node("div", "", "scroll");
+  scroll.tabIndex = 0;
+  scroll.setAttribute("role", "region");
+  scroll.setAttribute("aria-label", `${each.label}: forecast by year`);
+  scroll.append(table);
+  return scroll;
+}
+
+function rowOf(cells, tag, scope) {
+  const row = document.createElement("tr");
+  row.append(...cells.map((text, i) => {
+    const cell = node(i === 0 ? "th" : tag, text);
+    if (i === 0 || scope) cell.scope = scope ?? "row";
+    return cell;
+  }));
+  return row;
+}
+
+async function download(kind) {
+  const { cases, sentences, unit, provenance } = shown;
+  if (kind === "csv") {
+    saveFile(csvOf(cases), "text/csv", "forecast.csv");
+    return;
+  }
+  const title = cases.length > 1 ? [`Left: as it is. Right: ${cases[1].label.toLowerCase()}.`] : [];
+  const legend = `Shades: sets of 50, 80 and 90 %. Line: median. Circle: the set contains no earnings. Amounts in ${unit}, bundle ${provenance.bundle.slice(0, 12)}.`;
+  const simulated = element("simulated").hidden ? [] : [SIMULATED];
+  const svg = joinFigures(cases.map((each) => each.svgs), [...sentences, ...title, legend, ...simulated]);
+  if (kind === "svg") saveFile(svg, "image/svg+xml", "forecast.svg");
+  else saveFile(await pngOf(svg), "image/png", "forecast.png");
+}
+
+function node(tag, text, name) {
+  const made = document.createElement(tag);
+  made.textContent = text;
+  if (name) made.className = name;
+  return made;
+}
+
+function setStatus(text) {
+  element("status").textContent = text;
+}
+
+function showProblem(error) {
+  element("problem").replaceChildren();
+  if (!error) return;
+  const lines = error instanceof CallError ? error.lines : [];
+  element("problem").append(node("p", error.message), ...lines.map((line) => node("p", line)));
+}
+
+function debounce(action, milliseconds) {
+  let timer = 0;
+  return () => { clearTimeout(timer); timer = setTimeout(action, milliseconds); };
+}
+
+start();

@@ -1,0 +1,68 @@
+// Plain sentences from the published numbers; those of a year are the same as saga.pictures writes.
+/* global d3 */
+
+const PREFERRED = [0.8, 0.9, 0.5, 0.95];
+const SENTENCE_HORIZON = 5;
+
+/** An amount with three significant digits: 412345 -> "412,000". */
+export function about(amount) {
+  return d3.format(",.0f")(Number(amount.toPrecision(3)));
+}
+
+/** A probability in per cent, never 0 or 100 % by rounding. */
+export function share(probability) {
+  if (probability > 0 && probability < 0.01) return "below 1 %";
+  if (probability > 0.99 && probability < 1) return "above 99 %";
+  return `${d3.format(".0f")(100 * probability)} %`;
+}
+
+/** The text of a published set. */
+export function setText(interval) {
+  if (!interval || interval.lower === null) return "none";
+  if (interval.upper === 0) return "no earnings alone";
+  const zero = interval.includes_zero && interval.lower > 0 ? "0 or " : "";
+  return `${zero}${about(interval.lower)} to ${about(interval.upper)}`;
+}
+
+/** The year that sentences are about: five years ahead, or the last one before. */
+export function sentenceYear(horizons) {
+  return horizons.filter((row) => row.h <= SENTENCE_HORIZON).at(-1) ?? horizons[0];
+}
+
+/** What the forecast of a year says. */
+export function describeYear(row, unit) {
+  const median = row.quantiles["0.5"];
+  const ahead = row.h === 1 ? "1 year" : `${row.h} years`;
+  const start = `In ${row.year}, ${ahead} after the record ends`;
+  const middle = median > 0
+    ? `${start}, earnings are as likely to be above as below ${about(median)} ${unit}`
+    : `${start}, no earnings at all are more likely than some`;
+  const found = PREFERRED.map((c) => row.intervals.find((x) => x.coverage === c)).find(Boolean);
+  const published = found && found.lower !== null
+    ? `the ${100 * found.coverage} % set is ${setText(found)}`
+    : "there is no set of stated coverage";
+  return `${middle}; ${published}, and the chance of no earnings is ${share(row.p_zero)}.`;
+}
+
+/** What a change does to the forecast of a year. */
+export function describeChange(before, after, label) {
+  const [old, changed] = [before, after].map((row) => row.quantiles["0.5"]);
+  const difference = Math.abs(changed - old);
+  const move = difference < 1 ? "does not move"
+    : `is ${about(difference)} ${changed > old ? "higher" : "lower"} (${about(old)} becomes ${about(changed)})`;
+  return `With ${label}, the median in ${after.year} ${move}, and the chance of no earnings goes from ` +
+    `${share(before.p_zero)} to ${share(after.p_zero)}.`;
+}
+
+/** What the present value of a lifetime says. */
+export function describeLifetime(lifetime, unit, label) {
+  const value = lifetime.present_value;
+  const interval = value.intervals[0];
+  const range = interval.lower === null ? "" :
+    ` The ${100 * interval.coverage} % interval is ${about(interval.lower)} to ${about(interval.upper)}.`;
+  const tax = lifetime.tax ? ` Of the mean, ${about(lifetime.tax.tax_mean)} is income tax by the rules of 2022, and ` +
+    `${about(lifetime.tax.net_mean)} remains.` : "";
+  const rate = lifetime.rate ? `, discounted at ${100 * lifetime.rate} % a year,` : "";
+  return `${label}: earnings from the year after the record to age ${lifetime.to_age}${rate} come to ${about(value.mean)} ${unit} ` +
+    `on average, before tax.${range}${tax}`;
+}

@@ -1,0 +1,198 @@
+"""The picture of one person: the published numbers, plain sentences, files of their own."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from saga.cli import app
+from saga.data.panel import Panel
+from saga.data.reading import read_panel
+from saga.errors import InputError, UsageError
+from saga.forecaster import Forecaster, Forecasts
+from saga.pictures.forecast_picture import SIMULATED, ForecastPicture
+from saga.pictures.person_sentences import describe_set, describe_year, share
+from saga.requests import ForecastRequest
+
+PEOPLE = """person_id,year,birth_year,earnings
+007,2016,1980,300000
+007,2018,1980,310000
+007,2019,1980,
+007,2022,1980,0
+<b>,2022,1990,250000
+old,2022,1958,250000
+"""
+REQUEST = ForecastRequest(horizons=range(1, 9), coverage=(0.5, 0.9), quantiles=(0.5,))
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("people") / "people.csv"
+    path.write_text(PEOPLE)
+    return path
+
+
+@pytest.fixture(scope="module")
+def panel(people: Path) -> Panel:
+    return read_panel(people).only(["007", "<b>"])
+
+
+@pytest.fixture(scope="module")
+def forecasts(tiny_bundle: Path, panel: Panel) -> Forecasts:
+    return Forecaster.load(tiny_bundle, threads=1).forecast(panel, REQUEST)
+
+
+def chart_rows(picture: ForecastPicture) -> list[dict[str, Any]]:
+    """The rows from which the chart is drawn."""
+    datasets = picture.chart.to_dict()["datasets"]
+    return [row for rows in datasets.values() for row in rows]
+
+
+def test_the_chart_has_the_published_numbers_and_the_record(
+    forecasts: Forecasts, panel: Panel
+) -> None:
+    picture = forecasts.plot("007")
+    table = forecasts.table.filter(person_id="007")
+    columns = ["p_zero", "lower_50", "upper_50", "lower_90", "upper_90", "includes_zero_90"]
+    rows = {row["year"]: row for row in chart_rows(picture) if row["p_zero"] is not None}
+    assert list(rows) == table["year"].to_list()
+    for row in table.iter_rows(named=True):
+        assert {name: rows[row["year"]][name] for name in columns} == {
+            name: row[name] for name in columns
+        }
+        assert rows[row["year"]]["median"] == row["q50"]
+    record = panel.frame.filter(person_id="007").select("year", "earnings").rows()
+    past = {(r["year"], r["earnings"]) for r in chart_rows(picture) if r["p_zero"] is None}
+    assert past >= {(year, earnings) for year, earnings in record if earnings is not None}
+
+
+def test_the_picture_of_a_person_does_not_depend_on_the_other_persons(
+    tiny_bundle: Path, forecasts: Forecasts, panel: Panel
+) -> None:
+    alone = Forecaster.load(tiny_bundle, threads=1).forecast(panel.only(["007"]), REQUEST).plot()
+    together = forecasts.plot("007")
+    assert alone.sentence == together.sentence
+    assert alone.chart.to_dict() == together.chart.to_dict()
+
+
+def test_a_person_must_be_named_among_several_and_be_there(forecasts: Forecasts) -> None:
+    with pytest.raises(UsageError, match="There are 2 persons"):
+        forecasts.plot()
+    with pytest.raises(InputError, match="cannot be drawn") as raised:
+        forecasts.plot("nobody")
+    assert raised.value.problems[0].person_id == "nobody"
+    without_median = replace(forecasts, table=forecasts.table.drop("q50"))
+    with pytest.raises(UsageError, match="needs the median"):
+        without_median.plot("007")
+
+
+@pytest.mark.parametrize("suffix", [".html", ".svg"])
+def test_a_file_says_what_the_numbers_are_and_needs_no_other_file(
+    forecasts: Forecasts, tmp_path: Path, suffix: str
+) -> None:
+    picture = forecasts.plot("<b>")
+    text = picture.save(tmp_path / f"p{suffix}").read_text(encoding="utf-8")
+    words = re.sub(r"<[^>]*>|\s+", " ", text)
+    assert SIMULATED in words
+    assert "the chance of no earnings is" in words
+    assert "<b>" not in text, "ids are escaped"
+    addresses = re.findall(r"https?://[^\"' ]+", text)
+    assert {a for a in addresses if not a.startswith("http://www.w3.org/")} == set()
+    assert "<script" not in text
+    real = tuple(w for w in picture.warnings if w.code != "simulated-people")
+    trained_on_records = replace(picture, warnings=real)
+    assert "simulated" not in trained_on_records._repr_html_().lower()
+    assert "Simulated" in picture._repr_html_()
+
+
+def test_a_png_is_a_png_and_another_suffix_is_refused(forecasts: Forecasts, tmp_path: Path) -> None:
+    picture = forecasts.plot("007")
+    assert picture.save(tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(UsageError, match=r"must end in \.html or \.svg or \.png"):
+        picture.save(tmp_path / "p.pdf")
+
+
+YEAR = {
+    "horizon": 5,
+    "year": 2027,
+    "median": 412_345.0,
+    "p_zero": 0.0712,
+    "lower_80": 210_400.0,
+    "upper_80": 640_000.0,
+    "includes_zero_80": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "the 80 % set is 210,000 to 640,000"),
+        ({"includes_zero_80": True}, "the 80 % set is 0 or 210,000 to 640,000"),
+        ({"includes_zero_80": True, "lower_80": 0.0}, "the 80 % set is 0 to 640,000"),
+        ({"lower_80": 0.0, "upper_80": 0.0}, "the 80 % set is no earnings alone"),
+        ({"lower_80": None, "upper_80": None}, "there is no set of stated coverage"),
+    ],
+)
+def test_a_sentence_describes_the_published_set(changes: dict[str, Any], words: str) -> None:
+    assert describe_set(YEAR | changes) == words
+
+
+def test_a_sentence_gives_the_median_and_the_chance_of_no_earnings() -> None:
+    assert describe_year(YEAR, "SEK of 2022") == (
+        "In 2027, 5 years after the record ends, earnings are as likely to be above as below "
+        "412,000 SEK of 2022; the 80 % set is 210,000 to 640,000, and the chance of no earnings is "
+        "7 %."
+    )
+    assert "more likely than some" in describe_year(YEAR | {"median": 0.0}, "SEK of 2022")
+    shares = [share(p) for p in (0.0, 0.004, 0.5, 0.996, 1.0)]
+    assert shares == ["0 %", "below 1 %", "50 %", "above 99 %", "100 %"]
+
+
+def test_years_that_are_not_consecutive_are_bars(tiny_bundle: Path, panel: Panel) -> None:
+    request = ForecastRequest(horizons=(1, 5), coverage=(0.9,), quantiles=(0.5,))
+    sparse = Forecaster.load(tiny_bundle, threads=1).forecast(panel.only(["007"]), request).plot()
+    marks = str(sparse.chart.to_dict())
+    assert "'area'" not in marks
+    assert "'bar'" in marks
+
+
+def run(*arguments: str | Path) -> Any:
+    return CliRunner().invoke(app, shlex.split(" ".join(map(str, arguments))))
+
+
+def test_the_command_draws_one_person_and_refuses_what_it_cannot_draw(
+    tiny_bundle: Path, people: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "new" / "p.html"
+    done = run(f"plot {people} --person 007 --bundle {tiny_bundle} --out {out}")
+    assert done.exit_code == 0, done.stderr
+    assert "the chance of no earnings is" in done.stdout
+    assert "What this person may earn" in out.read_text(encoding="utf-8")
+    for arguments, words in (
+        ("--person 008", "there is no such person"),
+        ("--person old", "no year remains"),
+        ("", "Name the one to draw"),
+        ("--person 007 --coverage 2", "strictly between 0 and 1"),
+    ):
+        refused = run(f"plot {people} --bundle {tiny_bundle} --out {out} {arguments}")
+        assert refused.exit_code == 2, refused.output
+        assert words in " ".join(refused.stderr.split())
+    refused = run(f"plot {people} --person 007 --bundle {tiny_bundle} --out {tmp_path / 'p.gif'}")
+    assert refused.exit_code == 2
+
+
+def test_a_record_that_ends_in_zeros_and_a_set_without_interval_are_drawn(
+    forecasts: Forecasts,
+) -> None:
+    no_sets = pl.lit(None, dtype=pl.Float64)
+    table = forecasts.table.with_columns(lower_90=no_sets, upper_90=no_sets)
+    drawn = str(replace(forecasts, table=table).plot("007").chart.to_dict())
+    assert "50 % set" in drawn
+    assert "90 % set" not in drawn
