@@ -29,7 +29,7 @@ export function drawFan(person, horizons, { width, top, unit, description }) {
     height: width < NARROW ? 230 : 300,
     description,
     x: yearScale(person, horizons),
-    y: { domain: [0, top], nice: true, grid: true, label: `${unit} a year`, ticks: 5, tickFormat: width < NARROW ? "~s" : ",.0f" },
+    y: { domain: [0, top], nice: true, grid: true, label: `${unit} a year`, ticks: 5, tickFormat: width < NARROW ? shortAmount : ",.0f" },
     marks: [
       ...sets,
       Plot.dot(zeros, { x: "year", y: 0, r: 3.5, stroke: "var(--median)", fill: "var(--paper)", strokeWidth: 1.5 }),
@@ -40,6 +40,10 @@ export function drawFan(person, horizons, { width, top, unit, description }) {
       Plot.tip(horizons, Plot.pointerX({ ...median, title: tipText, fill: "var(--paper)", stroke: "var(--soft)" })),
     ],
   });
+}
+
+function shortAmount(amount) {
+  return amount ? d3.format("~s")(amount) : "0";
 }
 
 function tipText(row) {
@@ -53,7 +57,8 @@ function tipText(row) {
 export function drawZero(person, horizons, { width, description }) {
   return draw({
     width,
-    height: 95,
+    height: 105,
+    marginTop: 30,
     description,
     x: { ...yearScale(person, horizons), axis: null },
     y: { domain: [0, 1], ticks: [0, 0.5, 1], tickFormat: ".0%", grid: true, label: "Chance of no earnings" },
@@ -69,8 +74,9 @@ export function drawLifetime(lifetime, { width, domain, top, unit, description }
     width,
     height: 170,
     description,
-    x: { domain, label: `Present value, ${unit}`, tickFormat: "~s", ticks: 5 },
+    x: { domain, label: `Present value, ${unit}`, tickFormat: shortAmount, ticks: 5 },
     y: { domain: [0, top], axis: null },
+    marginBottom: 44,
     marks: [
       Plot.rect(bars, { x1: "from", x2: "to", y1: 0, y2: "density", fill: "var(--set)", fillOpacity: 0.6 }),
       Plot.ruleX([lifetime.present_value.mean], { stroke: "var(--median)", strokeWidth: 2 }),
@@ -92,6 +98,7 @@ function yearScale(person, horizons) {
 
 function draw({ description, ...options }) {
   const svg = Plot.plot({ className: STYLE, marginLeft: 62, marginRight: 14, style: { fontSize: "12px" }, ...options });
+  for (const group of svg.querySelectorAll("[aria-label]")) group.removeAttribute("aria-label"); // one label for all
   svg.setAttribute("role", "img");
   svg.setAttribute("aria-label", description);
   return svg;

@@ -55,12 +55,12 @@ async function load() {
   const levels = columns.find((column) => column.name === "education_level").codes;
   fillSelect("education_level", [["", "unknown"], ...levels.map((code) => [code, code.replace("_", " ")])]);
   fillSelect("prices", model.currency === "SEK"
-    ? [["nominal", "prices of each year"], [model.price_year, `prices of ${model.price_year}`]]
+    ? [["nominal", "each year's prices"], [model.price_year, `prices of ${model.price_year}`]]
     : [[model.price_year, `${model.currency}, prices of ${model.price_year}`]]);
   if (model.currency === "SEK") {
     priceIndex = await (await fetch("explorer/cpi_sweden.json")).json();
     examples = parsePersons(await (await fetch("explorer/example_people.csv")).text(), columns);
-    const names = [...examples.keys()].map((name) => [name, name]);
+    const names = [...examples.keys()].map((name) => [name, name[0].toUpperCase() + name.slice(1)]);
     fillSelect("example", [["", "Own record"], ...names]);
   }
   applyLink();
@@ -217,14 +217,25 @@ async function showForecast() {
     if (cases.length > 1) {
       sentences.push(describeChange(year, cases[1].horizons.find((row) => row.h === year.h), cases[1].words));
     }
-    shown = { cases, unit, sentences, provenance: answers[0].provenance, warnings: answers.flatMap((a) => a.warnings) };
+    shown = { cases, unit, sentences, provenance: answers[0].provenance, warnings: cautionsOf(cases, answers) };
     draw();
     setStatus("The forecast is shown.");
+    if (matchMedia("(max-width: 56rem)").matches) element("result").scrollIntoView();
     history.replaceState(null, "", `#${linkOptions()}`);
     await showLifetimes(number, cases, prices, unit);
   } catch (error) {
     if (number === latest) { setStatus(""); showProblem(error); }
   }
+}
+
+/** The warnings of all cases as text; one that not all cases have names its case. */
+function cautionsOf(cases, answers) {
+  const messages = answers.map((answer) => answer.warnings
+    .filter((warning) => !["simulated-people", "beyond-age"].includes(warning.code)).map((warning) => warning.message));
+  const shared = messages[0].filter((text) => messages.every((others) => others.includes(text)));
+  const others = messages.flatMap((texts, i) =>
+    texts.filter((text) => !shared.includes(text)).map((text) => `${cases[i].label}: ${text}`));
+  return [...shared, ...others];
 }
 
 async function showLifetimes(number, cases, prices, unit) {
@@ -241,8 +252,7 @@ function draw() {
   const { cases, unit, sentences, warnings, provenance } = shown;
   element("answer").hidden = false;
   element("sentences").replaceChildren(...sentences.map((text) => node("p", text)));
-  const messages = new Set(warnings.filter((w) => w.code !== "simulated-people" && w.code !== "beyond-age").map((w) => w.message));
-  element("warnings").replaceChildren(...[...messages].map((text) => node("li", text)));
+  element("warnings").replaceChildren(...warnings.map((text) => node("li", text)));
   const top = d3.max(cases, (each) => topAmount(each.record, each.horizons));
   const figures = cases.map(() => document.createElement("figure"));
   element("figures").replaceChildren(...figures);
@@ -334,7 +344,7 @@ async function download(kind) {
 
 function node(tag, text, name) {
   const made = document.createElement(tag);
-  made.textContent = text;
+  made.textContent = String(text).replaceAll(" %", "\u00a0%");
   if (name) made.className = name;
   return made;
 }

@@ -45,7 +45,7 @@ function readCell(cell, column, delimiter, line) {
 /** The lines of a person's record as CSV text, without the columns that the form shows elsewhere. */
 export function formatRecord(person, hidden) {
   const names = new Set(person.history.flatMap((year) => Object.keys(year)));
-  const shown = [...names].filter((name) => !hidden.includes(name) && person.history.some((year) => year[name]));
+  const shown = [...names].filter((name) => !hidden.includes(name) && person.history.some((year) => year[name] !== undefined));
   const fixed = Object.keys(person).filter((name) => !["person_id", "history", ...hidden].includes(name));
   const columns = ["year", "earnings", ...shown.filter((name) => !["year", "earnings"].includes(name)), ...fixed];
   return d3.csvFormat(person.history.map((year) => ({ ...person, ...year })), columns);

@@ -1,0 +1,1 @@
+"""The explorer in Chromium: what people see, no other host, keyboard, screen readers, narrow, dark, print."""
