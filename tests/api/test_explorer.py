@@ -1,0 +1,85 @@
+"""The explorer's files: policy, licences, what the page loads, and its examples."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from api.key_file import add_key, new_key
+from api.settings import Settings
+from saga.data.eligibility import find_ineligible
+from saga.data.reading import read_panel
+
+if TYPE_CHECKING:
+    from tests.conftest import Running
+
+WEB = Path(__file__).resolve().parents[2] / "api" / "web"
+
+
+def test_the_page_has_a_strict_policy_and_loads_its_own_files_alone(service: Running) -> None:
+    page = service.client.get("/")
+    assert page.status_code == 200
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'; script-src 'self'; connect-src 'self'" in policy
+    assert "unsafe" not in policy
+    links = re.findall(r"""(?:src|href)=["']([^"'#]+)["']""", page.text)
+    own = [link for link in links if not link.startswith(("data:", "docs", "v1/"))]
+    assert len(own) >= 5
+    for link in own:
+        assert "//" not in link
+        answer = service.client.get(f"/{link}")
+        assert answer.status_code == 200, link
+        assert answer.headers["content-security-policy"] == policy
+    assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\bstyle=|\bon[a-z]+=", page.text)
+
+
+def test_modules_import_files_that_the_service_has(service: Running) -> None:
+    for module in WEB.glob("*.js"):
+        for name in re.findall(r'from "\./([^"]+)"', module.read_text(encoding="utf-8")):
+            assert service.client.get(f"/explorer/{name}").status_code == 200
+
+
+@pytest.mark.parametrize("name", ["nothing.js", "..%2f..%2fapp.py", "explorer.html%00", "vendor"])
+def test_other_files_are_not_served(service: Running, name: str) -> None:
+    answer = service.client.get(f"/explorer/{name}")
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_the_policy_allows_exactly_the_style_of_the_chart_library(service: Running) -> None:
+    text = (WEB / "vendor" / "plot.umd.min.js").read_text(encoding="utf-8")
+    styles = re.findall(r'append\("style"\)\.text\(`([^`]*)`', text)
+    (style,) = [style for style in styles if "--plot-background" in style]
+    style = re.sub(r"\$\{\w+\}", "saga-plot", style).replace("\\n", "\n")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = service.client.get("/").headers["content-security-policy"]
+    assert f"style-src 'self' 'sha256-{digest}';" in policy
+
+
+def test_libraries_come_with_their_licences(service: Running) -> None:
+    for library in ("d3", "plot"):
+        licence = service.client.get(f"/explorer/{library}-licence.txt").text
+        assert "Permission to use, copy, modify" in licence
+
+
+def test_the_page_needs_no_key_but_its_calls_do(
+    start: Callable[[Settings], AbstractContextManager[Running]], tiny_bundle: Path, tmp_path: Path
+) -> None:
+    add_key(tmp_path / "keys", new_key("analyst")[1])
+    with start(Settings(bundle=tiny_bundle, keys=tmp_path / "keys")) as service:
+        assert service.client.get("/").status_code == 200
+        assert service.client.get("/explorer/explorer.js").status_code == 200
+        assert service.client.get("/v1/variables").status_code == 401
+
+
+def test_every_example_can_be_forecast() -> None:
+    panel = read_panel(WEB / "example_people.csv")
+    assert len(panel.persons()) == 10
+    assert find_ineligible(panel, 64) == {}
