@@ -9,7 +9,7 @@ from pathlib import PurePath
 from fastapi import APIRouter, Response
 
 from api.problems import ProblemError
-from saga.data.prices import CPI_SWEDEN
+from saga.data.facts import shipped_facts
 from saga.errors import Problem
 
 router = APIRouter(include_in_schema=False)
@@ -36,7 +36,8 @@ def _read_files() -> dict[str, bytes]:
     """Name -> content of each file of the page."""
     entries = [*_FOLDER.iterdir(), *(_FOLDER / "vendor").iterdir()]
     content = {e.name: e.read_bytes() for e in entries if PurePath(e.name).suffix in _TYPES}
-    return content | {"cpi_sweden.json": json.dumps(dict(CPI_SWEDEN)).encode()}
+    prices = json.dumps(dict(shipped_facts().price_index)).encode()
+    return content | {"price_index.json": prices}
 
 
 _FILES = _read_files()

@@ -58,7 +58,7 @@ async function load() {
     ? [["nominal", "each year's prices"], [model.price_year, `prices of ${model.price_year}`]]
     : [[model.price_year, `${model.currency}, prices of ${model.price_year}`]]);
   if (model.currency === "SEK") {
-    priceIndex = await (await fetch("explorer/cpi_sweden.json")).json();
+    priceIndex = await (await fetch("explorer/price_index.json")).json();
     examples = parsePersons(await (await fetch("explorer/example_people.csv")).text(), columns);
     const names = [...examples.keys()].map((name) => [name, name[0].toUpperCase() + name.slice(1)]);
     fillSelect("example", [["", "Own record"], ...names]);
