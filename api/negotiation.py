@@ -113,7 +113,9 @@ async def read_call(
         return call, to_request(call.options)
 
     call, typed = await service.parse(request, ticket, decode)
-    people = await service.panels.submit(SentFrame(call.frame, call.options.prices))
+    people = await service.panels.submit(
+        SentFrame(call.frame, call.options.prices, call.options.origin)
+    )
     ticket.is_decoding = False
     if isinstance(people, SagaError):
         raise people

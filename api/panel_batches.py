@@ -16,6 +16,7 @@ import anyio.to_thread
 import polars as pl
 
 from api.request_panel import PricesOption, RequestPanel, read_request_panel
+from saga.data.facts import Facts
 from saga.data.panel import Panel
 from saga.errors import SagaError
 from saga.features.transforms import Transforms
@@ -35,6 +36,7 @@ class SentFrame:
 
     frame: pl.DataFrame
     prices: PricesOption
+    origin: int | None = None
 
     @property
     def like(self) -> Hashable:
@@ -44,11 +46,11 @@ class SentFrame:
             return None
         if not persons.str.strip_chars().str.len_bytes().cast(pl.Boolean).fill_null(False).all():
             return None
-        return self.prices, *self.frame.schema.items()
+        return self.prices, self.origin, *self.frame.schema.items()
 
 
 def read_panels(
-    transforms: Transforms, sent: Sequence[SentFrame]
+    transforms: Transforms, facts: Facts, sent: Sequence[SentFrame]
 ) -> list[RequestPanel | SagaError]:
     """The panel of each call, or why it is refused, as `read_request_panel` says.
 
@@ -60,29 +62,37 @@ def read_panels(
         like = call.like if len(sent) > 1 else None
         alike.setdefault(i if like is None else like, []).append(i)
     for group in alike.values():
-        together = _read_together(transforms, [sent[i] for i in group]) if len(group) > 1 else None
+        together = (
+            _read_together(transforms, facts, [sent[i] for i in group]) if len(group) > 1 else None
+        )
         for position, i in enumerate(group):
             answers[i] = (
-                _read_alone(transforms, sent[i]) if together is None else together[position]
+                _read_alone(transforms, facts, sent[i]) if together is None else together[position]
             )
     return [answers[i] for i in range(len(sent))]
 
 
-def _read_alone(transforms: Transforms, call: SentFrame) -> RequestPanel | SagaError:
+def _read_alone(transforms: Transforms, facts: Facts, call: SentFrame) -> RequestPanel | SagaError:
     try:
-        return read_request_panel(transforms, call.frame, call.prices)
+        return read_request_panel(
+            transforms, call.frame, call.prices, facts=facts, origin=call.origin
+        )
     except SagaError as error:
         return error
 
 
-def _read_together(transforms: Transforms, calls: Sequence[SentFrame]) -> list[RequestPanel] | None:
+def _read_together(
+    transforms: Transforms, facts: Facts, calls: Sequence[SentFrame]
+) -> list[RequestPanel] | None:
     stripped = pl.col("person_id").str.strip_chars()
     frames = [
         call.frame.with_columns(person_id=pl.lit(_prefix(i)) + stripped)
         for i, call in enumerate(calls)
     ]
     try:
-        joined = read_request_panel(transforms, pl.concat(frames), calls[0].prices)
+        joined = read_request_panel(
+            transforms, pl.concat(frames), calls[0].prices, facts=facts, origin=calls[0].origin
+        )
     except SagaError:
         return None
     if joined.panel.meta.excluded:  # rows are counted by call

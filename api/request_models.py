@@ -29,12 +29,14 @@ from saga import requests
 from saga.errors import Problem, UsageError
 from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest
 from saga.schema import COLUMNS, MAX_AGE, MAX_CONTEXT_YEARS, MIN_AGE, Column
+from saga.tax.tax_reform import reform_from
 
 MAX_OUTCOMES = 100_000  # of one call
 MAX_CORRECTIONS = 5_000
 # A record may have years before age 16 and after age 64; they are dropped when it is read.
 MAX_YEARS = MAX_CONTEXT_YEARS + 50
 _STRICT = ConfigDict(extra="forbid")
+_TAX_NAMES = r"none|paper|se-20\d\d"  # patterns of JSON schemas have no named groups
 _INT32 = 2**31 - 1
 
 
@@ -163,8 +165,39 @@ Prices = Annotated[
 _PRICES: Any = Field(
     None,
     description="Prices of the amounts in the request: `nominal` (the default for a bundle in "
-    "SEK), or the bundle's price year if amounts are real",
+    "SEK), or the year in whose prices all amounts are",
 )
+
+
+class TaxReformBody(BaseModel):
+    """Changed tax rules, with the keys of a reform file; docs/method/tax.md explains them."""
+
+    model_config = ConfigDict(title="TaxReform", extra="forbid")
+    base: Annotated[
+        str, Field(pattern=r"^se-20\d\d$", description="Rules to start from, such as se-2026")
+    ]
+    uprating: requests.Uprating = Field(
+        "prices", description="What amounts follow after that year; prices: constant in real terms"
+    )
+    real_wage_growth: (
+        Annotated[
+            Real, Field(ge=-0.1, le=0.1, description="Assumed growth of real wages, a fraction")
+        ]
+        | None
+    ) = None
+    parameters: dict[str, Real] = Field({}, description="Changed parameters of the rules")
+
+    def to_reform(self) -> requests.TaxReform:
+        """The typed reform. Raises UsageError for a parameter that is unknown or not possible."""
+        return reform_from(self.model_dump(), "reform", "tax")
+
+
+# The names of rules; a file name must not be accepted over HTTP, unlike on the command line.
+Tax = Annotated[
+    Annotated[str, Field(pattern=f"^({_TAX_NAMES})$"), Tag("<word>")]
+    | Annotated[TaxReformBody, Tag("<reform>")],
+    Discriminator(lambda value: "<word>" if isinstance(value, str) else "<reform>"),
+]
 
 
 class DrawOptions(BaseModel):
@@ -187,6 +220,9 @@ class DrawOptions(BaseModel):
         None, description="Macro values: a name, or rows; years without a row are simulated"
     )
     prices: Prices | None = _PRICES
+    origin: Year | None = Field(
+        None, description="For backtests: records and exits after this year are not read"
+    )
     unrounded: Flag = Field(
         False, description="Amounts with all digits, instead of whole units of the currency"
     )
@@ -249,7 +285,11 @@ class LifetimeOptions(DrawOptions):
     from_age: Annotated[int, Strict(), Field(ge=MIN_AGE, le=MAX_AGE - 1), _WHOLE] | None = Field(
         None, description="Add the observed past from this age and discount to it"
     )
-    tax: requests.TaxName = Field("none", description="Tax on each year's earnings")
+    tax: Tax = Field(
+        "none",
+        description="Tax on each year's earnings: none, paper, the rules of a year (se-2026), or a "
+        "reform",
+    )
     coverage: Coverages = Field(
         list(requests.LIFETIME_COVERAGE),
         min_length=1,
@@ -263,7 +303,7 @@ class LifetimeOptions(DrawOptions):
             rate=self.rate,
             to_age=self.to_age,
             from_age=self.from_age,
-            tax=self.tax,
+            tax=self.tax if isinstance(self.tax, str) else self.tax.to_reform(),
             coverage=self.coverage,
             unrounded=self.unrounded,
         )

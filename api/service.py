@@ -35,6 +35,7 @@ from api.table_reader import READER
 from calibration.adaptive.ledger import open_ledger
 from calibration.diagnostics.diagnosis import Diagnostics
 from calibration.diagnostics.report import render
+from saga.data.facts import open_facts
 from saga.errors import Problem, SagaError
 from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest
@@ -119,11 +120,14 @@ class Service:
             threads=settings.threads,
             rollout=settings.rollout,
             precision=settings.precision,
+            facts=open_facts(settings.facts),
         )
         # The first forecast of a process is slow, so it is made before clients call.
         body = json.dumps({"persons": example_persons(example_scale(forecaster))}).encode()
         frame = parse_json(body, ForecastBody, max_persons=1).frame
-        people = read_request_panel(forecaster.transforms, frame, prices=None)
+        people = read_request_panel(
+            forecaster.transforms, frame, prices=None, facts=forecaster.facts
+        )
         forecaster.forecast(people.panel, ForecastRequest(horizons=[1]), Draws(n_paths=2))
         READER.start()
         if settings.database is not None:
@@ -165,7 +169,7 @@ class Service:
             return content
 
     def _read_panels(self, sent: list[SentFrame]) -> list[RequestPanel | SagaError]:
-        return read_panels(self.forecaster.transforms, sent)
+        return read_panels(self.forecaster.transforms, self.forecaster.facts, sent)
 
     def count_computed(self, product: str, n_persons: int, n_paths: int, n_years: int) -> None:
         """Count and log the size of one finished call."""

@@ -38,6 +38,10 @@ class Settings(BaseSettings):
         Field(description="How paths are simulated; default: as the bundle was calibrated"),
     ] = None
     precision: Annotated[Precision, Field(description="Arithmetic of the paths")] = "float32"
+    facts: Annotated[
+        Path | None,
+        Field(description="Your own dated facts: a folder of .csv files, or one; none: shipped"),
+    ] = None
     max_persons: Annotated[int, Field(ge=1, description="Most persons in one call")] = 1_000
     max_work: Annotated[
         int, Field(ge=1, description="Most persons x paths x years in one call")

@@ -37,15 +37,15 @@ from saga.conformal.value_distribution import SimulatedValues
 from saga.data.origins import Origins
 from saga.lifetime import STATISTICS, Ranked, gini, realised_value
 from saga.paths import Paths
-from saga.requests import RATE, TaxName
+from saga.requests import RATE
 from saga.schema import MAX_AGE, PRICE_YEAR
 from saga.scores import crps
-from saga.tax import POLICIES
+from saga.tax.tax_rules import resolve_tax
 
 Array = NDArray[np.float64]
 LIFETIMES_VERSION = 2
 RATES = (0.0, 0.01, RATE, 0.03)
-RULES: tuple[TaxName, ...] = ("paper", "se-2022")
+RULES = ("paper", "se-2022")
 TRUTH = "true"
 AGE_BAND = 10  # years
 COVERAGE_90 = 0.9
@@ -289,7 +289,7 @@ def _values(earnings: Array, years: NDArray[np.int64], taxed: bool) -> dict[str,
     counted = _counted(earnings, years)
     values = {f"value:{rate:g}": _present_values(counted, rate) for rate in RATES}
     for rule in RULES:
-        tax = POLICIES[rule].tax(counted) if taxed else np.full(counted.shape, np.nan)
+        tax = resolve_tax(rule).policy.tax(counted) if taxed else np.full(counted.shape, np.nan)
         values[f"tax:{rule}"] = _present_values(tax, RATE)
     return values
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import polars as pl
 
 from saga.data.eligibility import find_ineligible
+from saga.data.facts import Facts
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem, UsageError
 from saga.features.transforms import Transforms
 from saga.macro.scenarios import Scenario
-from saga.requests import TaxName
+from saga.requests import TaxSource
 from saga.schema import MAX_AGE
-from saga.tax import MONEY
+from saga.tax.tax_rules import TaxRule, resolve_tax
 
 
 def check_panel(panel: Panel, transforms: Transforms, to_age: int = MAX_AGE) -> None:
@@ -58,13 +59,18 @@ def check_money(panel: Panel, transforms: Transforms) -> None:
         )
 
 
-def check_tax(tax: TaxName, transforms: Transforms) -> None:
-    """Raise UsageError if a tax rule is in another currency or price year than the bundle."""
-    money = f"{transforms.currency} of {transforms.price_year}"
-    if tax != "none" and money != MONEY:
+def check_tax(tax: TaxSource, transforms: Transforms, facts: Facts) -> TaxRule:
+    """The tax rule in the bundle's money.
+
+    Raises UsageError if the bundle is in another currency, or the facts lack the rule's year.
+    """
+    if tax != "none" and transforms.currency != "SEK":
+        name = tax if isinstance(tax, str) else tax.name
         raise UsageError(
-            f"The tax rule {tax!r} is for {MONEY}, the bundle is in {money}. Leave the tax out."
+            f"The tax rule {name!r} is for SEK, the bundle is in {transforms.currency}. Leave the "
+            "tax out."
         )
+    return resolve_tax(tax, facts, transforms.price_year)
 
 
 def check_scenario(

@@ -21,7 +21,7 @@ from saga.distributions import Marginals
 from saga.lifetime import observed_past, present_value
 from saga.paths import Paths
 from saga.requests import ForecastRequest, LifetimeRequest
-from saga.tax import income_tax
+from saga.tax.tax_rules import TaxRule
 
 Array = NDArray[np.float64]
 _MONEY_COLUMNS = (
@@ -90,11 +90,13 @@ def lifetime_table(
     panel: Panel,
     request: LifetimeRequest,
     decimals: int | None = None,
+    *,
+    tax: TaxRule | None = None,
 ) -> tuple[pl.DataFrame, Array]:
     """One row per person of `panel`, and the present values (n, M) of its recalibrated paths.
 
     Columns: person_id, origin_year, to_age, rate, mean, one q.. per quantile; lower_, upper_ and
-    guarantee_ for each coverage; tax_mean and net_mean, null without a tax rule.
+    guarantee_ for each coverage; tax_mean and net_mean, null without a `tax` rule.
     """
     paths.require_recalibrated()
     past = _past(paths, panel, request)
@@ -116,8 +118,8 @@ def lifetime_table(
         table[f"upper_{label}"] = intervals.upper[:, j]
         table[f"guarantee_{label}"] = intervals.guarantee[:, j].astype(str)
     tax_mean: pl.Series | pl.Expr = pl.lit(None, dtype=pl.Float64)
-    if request.tax != "none":
-        tax_mean = pl.Series(_present_tax(paths, panel, request).mean(1))
+    if tax is not None:
+        tax_mean = pl.Series(_present_tax(paths, panel, request, tax).mean(1))
     frame = pl.DataFrame(table).with_columns(
         pl.col("^(lower|upper)_.*$").fill_nan(None), tax_mean=tax_mean
     )
@@ -154,11 +156,12 @@ def _present_value(paths: Paths, history: Panel, request: LifetimeRequest) -> Ar
     )
 
 
-def _present_tax(paths: Paths, panel: Panel, request: LifetimeRequest) -> Array:
+def _present_tax(paths: Paths, panel: Panel, request: LifetimeRequest, tax: TaxRule) -> Array:
     """Present value (n, M) of the tax on the paths and, from `from_age`, on the observed past."""
-    taxes = income_tax(paths.earnings, request.tax).astype(np.float32)
+    taxes = tax.tax(paths.earnings, paths.years).astype(np.float32)
     if request.from_age is not None:
-        past = income_tax(panel.frame["earnings"].to_numpy(), request.tax)
+        frame = panel.frame
+        past = tax.tax(frame["earnings"].to_numpy(), frame["year"].to_numpy().astype(np.int64))
         observed = pl.Series("earnings", past).fill_nan(None)
         panel = panel.with_frame(panel.frame.with_columns(observed))
     return _present_value(paths.with_earnings(taxes), panel, request)

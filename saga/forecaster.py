@@ -20,6 +20,7 @@ from saga.bundle import Bundle, default_bundle
 from saga.conformal.calibration_table import calibration_method
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.recalibration import map_paths
+from saga.data.facts import Facts, shipped_facts
 from saga.data.groups import last_record_origins
 from saga.data.panel import Panel
 from saga.distributions import Marginals
@@ -74,6 +75,7 @@ class Forecaster(Summarised):
         workers: int = 1,
         rollout: RolloutName | None = None,
         precision: Precision = "float32",
+        facts: Facts | None = None,
     ) -> None:
         """Build the network and the calibrator of a bundle.
 
@@ -85,11 +87,13 @@ class Forecaster(Summarised):
             rollout: How paths are simulated; None for the rollout of the calibration. With
                 another rollout, the guarantee of present values is "extrapolated".
             precision: Precision of a rollout's matrix products (`saga.simulation.matmul`).
+            facts: Dated facts, of which tax rules need parameters and prices; None: the shipped.
 
         Raises:
             UsageError: If the bundle has no such rollout, or the precision is unknown.
         """
         self.bundle = bundle
+        self.facts = facts or shipped_facts()
         calibrated = bundle.metrics.get("calibration", {}).get("rollout", "exact")
         self.rollout: RolloutName = rollout or calibrated
         if precision not in get_args(Precision):
@@ -129,6 +133,7 @@ class Forecaster(Summarised):
         workers: int = 1,
         rollout: RolloutName | None = None,
         precision: Precision = "float32",
+        facts: Facts | None = None,
     ) -> Forecaster:
         """Load and verify a bundle directory; arguments as in the constructor.
 
@@ -145,6 +150,7 @@ class Forecaster(Summarised):
             workers=workers,
             rollout=rollout,
             precision=precision,
+            facts=facts,
         )
 
     def summary(self) -> Summary:
@@ -193,7 +199,13 @@ class Forecaster(Summarised):
             "currency": self.transforms.currency,
             "price_year": self.transforms.price_year,
             "trained_on": self.bundle.trained_on,
+            "facts": self.facts.provenance(),
         }
+
+    def tax_provenance(self, request: LifetimeRequest) -> dict[str, object]:
+        """The tax rule of a request: law, uprating, prices and changes; nothing without tax."""
+        rule = check_tax(request.tax, self.transforms, self.facts)
+        return {} if request.tax == "none" else {"tax_rule": rule.describe()}
 
     def warnings(
         self, panel: Panel, request: Request, draws: Draws = Draws()
@@ -462,13 +474,20 @@ class Forecaster(Summarised):
         lies ahead, the central interval of the recalibrated paths is given as "extrapolated". An
         uncalibrated bundle gives no interval.
         """
-        check_tax(request.tax, self.transforms)
+        tax = check_tax(request.tax, self.transforms, self.facts)
         blocks = self.blocks(
             panel, draws, to_horizon=None, to_age=request.to_age, progress=progress
         )
         decimals = self.decimals(request)
         results = [
-            lifetime_table(block, self._calibrator_for(block), panel, request, decimals)
+            lifetime_table(
+                block,
+                self._calibrator_for(block),
+                panel,
+                request,
+                decimals,
+                tax=None if request.tax == "none" else tax,
+            )
             for block in blocks
         ]
         values = np.concatenate([values for _, values in results])

@@ -6,9 +6,10 @@ forecaster unchanged. This module defines the defaults and the allowed values of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from saga.errors import UsageError
 from saga.schema import MAX_AGE, MIN_AGE
@@ -21,7 +22,7 @@ OnError = Literal["fail", "drop"]
 Precision = Literal["float32", "bfloat16"]
 Product = Literal["forecasts", "lifetimes", "paths"]
 RolloutName = Literal["exact", "light"]
-TaxName = Literal["se-2022", "paper", "none"]
+Uprating = Literal["prices", "wages", "law"]
 
 MAX_HORIZON = 30
 MAX_PATHS = 10_000
@@ -31,6 +32,7 @@ LIFETIME_COVERAGE = (0.9,)
 QUANTILES = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 PATHS = 500
 RATE = 0.02
+TAX_PATTERN = r"none|paper|se-(?P<year>20\d\d)"
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,48 @@ class ForecastRequest:
 
 
 @dataclass(frozen=True)
+class TaxReform:
+    """Changed tax rules: those of a year with other parameters, and the uprating of later years.
+
+    Args:
+        name: Name of the reform.
+        base: The rule from which it starts, such as se-2026.
+        uprating: What the amounts follow after that year: prices (they are constant in real terms),
+            wages, or the law (docs/method/tax.md).
+        real_wage_growth: Assumed growth of real wages a year, a fraction; None: the mean of the
+            facts.
+        parameters: Names and values of the changed parameters.
+
+    Raises:
+        UsageError: If the base is not the rule of a year.
+    """
+
+    name: str
+    base: str
+    uprating: Uprating = "prices"
+    real_wage_growth: float | None = None
+    parameters: tuple[tuple[str, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        law_year_of(self.base)
+
+
+TaxSource = str | TaxReform
+"""A tax rule: none, paper, the rule of a year such as se-2026, or a reform."""
+
+
+def law_year_of(name: str) -> int:
+    """The year of the rule `se-2026`. UsageError if the name is not of this form."""
+    match = re.fullmatch(TAX_PATTERN, name)
+    if match is None or match["year"] is None:
+        raise UsageError(
+            f"There is no tax rule {name!r}. Use none, paper, the rule of a year such as se-2026, "
+            "or a reform."
+        )
+    return int(match["year"])
+
+
+@dataclass(frozen=True)
 class LifetimeRequest:
     """A table of present values: one row per person.
 
@@ -101,7 +145,7 @@ class LifetimeRequest:
         rate: Real discount rate a year, as a fraction from -0.5 to 1.
         to_age: Last age that counts, 17 to 64.
         from_age: Age from which observed past earnings are added, or None for the future alone.
-        tax: Name of the tax rule.
+        tax: Name of the tax rule (none, paper, se-2026), or a reform.
         coverage: Coverage of the intervals, each strictly between 0 and 1; stored ascending.
         quantiles: Quantiles, each strictly between 0 and 1; stored ascending.
         unrounded: Whether amounts have all digits, instead of whole units of the currency.
@@ -115,7 +159,7 @@ class LifetimeRequest:
     rate: float = RATE
     to_age: int = MAX_AGE
     from_age: int | None = None
-    tax: TaxName = "none"
+    tax: TaxSource = "none"
     coverage: Sequence[float] = LIFETIME_COVERAGE
     quantiles: Sequence[float] = QUANTILES
     unrounded: bool = False
@@ -129,10 +173,8 @@ class LifetimeRequest:
                 f"A lifetime starts at an age from {MIN_AGE} to below its end ({self.to_age}), "
                 f"not {self.from_age}."
             )
-        if self.tax not in get_args(TaxName):
-            raise UsageError(
-                f"There is no tax rule {self.tax!r}. Use one of {', '.join(get_args(TaxName))}."
-            )
+        if isinstance(self.tax, str) and self.tax not in ("none", "paper"):
+            law_year_of(self.tax)
         _store_fractions(self)
 
 

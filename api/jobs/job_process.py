@@ -61,7 +61,7 @@ def run_job(folder: JobFolder, settings: Settings) -> int:
 
 def _compute(folder: JobFolder, order: JobOrder, settings: Settings) -> Mapping[str, Any]:
     options = JobOptions.model_validate(order.options)
-    source = _source(folder, order, options, settings.bundle)
+    source = _source(folder, order, options, settings)
     recipe = _recipe(folder, options, settings, order.holder)
     earlier = read_json(folder.out / RUN)
     if earlier is not None and earlier["recipe"] != json.loads(json.dumps(recipe.describe())):
@@ -75,16 +75,18 @@ def _compute(folder: JobFolder, order: JobOrder, settings: Settings) -> Mapping[
     return report.totals
 
 
-def _source(folder: JobFolder, order: JobOrder, options: JobOptions, bundle: Path) -> Source:
+def _source(folder: JobFolder, order: JobOrder, options: JobOptions, settings: Settings) -> Source:
     """The persons, read as `api.request_panel` reads those of a call."""
     path, mapping = folder.path / order.persons_file, folder.path / "mapping.yaml"
     prices = options.prices if isinstance(options.prices, int) else None
-    transforms = Bundle.load(bundle).transforms
+    transforms = Bundle.load(settings.bundle).transforms
     if transforms["currency"] == "SEK":
-        return Source(path, None, prices, options.on_error)
+        return Source(path, None, prices, options.on_error, settings.facts, options.origin)
     money = {"currency": transforms["currency"], "floor": transforms["floor"], "macro": None}
     commit_json(mapping, money)  # JSON is YAML
-    return Source(path, mapping, transforms["price_year"], options.on_error)
+    return Source(
+        path, mapping, transforms["price_year"], options.on_error, settings.facts, options.origin
+    )
 
 
 def _recipe(folder: JobFolder, options: JobOptions, settings: Settings, holder: str) -> BatchRecipe:
@@ -94,6 +96,7 @@ def _recipe(folder: JobFolder, options: JobOptions, settings: Settings, holder: 
         options.draws(),
         settings.rollout,
         settings.precision,
+        settings.facts,
     )
     if settings.database is None or options.product != "forecasts":
         return recipe

@@ -101,7 +101,7 @@ async def post_job(
         upload = await jobs.receive(request, _SUFFIXES[kind])
     try:
         _check(options, service, caller)
-        check_prices(forecaster.transforms, options.prices)
+        check_prices(forecaster.transforms, options.prices, forecaster.facts.price_index)
         job, new = await jobs.submit(upload, options, caller.holder, idempotency_key)
     except BaseException:
         upload.discard()

@@ -79,6 +79,7 @@ async def post_lifetimes(
         )
         service.count_computed("lifetimes", call.n_persons, n_paths, n_years)
         provenance = forecaster.provenance(call.draws) | call.people.provenance()
+        provenance |= forecaster.tax_provenance(call.request)
         return await respond(
             request,
             lifetimes.table,
@@ -144,7 +145,8 @@ def _person_json(
     }
     tax = None
     if request.tax != "none":
-        tax = {"rule": request.tax, "tax_mean": row["tax_mean"], "net_mean": row["net_mean"]}
+        name = request.tax if isinstance(request.tax, str) else request.tax.name
+        tax = {"rule": name, "tax_mean": row["tax_mean"], "net_mean": row["net_mean"]}
     return {
         **{name: row[name] for name in ("person_id", "origin_year", "to_age", "rate")},
         "from_age": request.from_age,

@@ -20,10 +20,9 @@ from api.table_reader import READER
 from calibration.adaptive.outcome_entries import MAX_CONFLICTS, CorrectionReason, OutcomeInput
 from saga.data import validation
 from saga.data.casting import read_column
-from saga.data.facts import shipped_facts
 from saga.data.prices import real_factors
 from saga.errors import InputError, Problem
-from saga.features.transforms import Transforms
+from saga.forecaster import Forecaster
 from saga.schema import BY_NAME
 
 router = APIRouter(prefix="/v1", tags=["calibration"])
@@ -55,11 +54,11 @@ async def post_outcomes(
     query parameter. No amount is stored, only a keyed hash of it and its conformity scores.
     """
     kind, query = check_body_type(request)
-    transforms, access = service.forecaster.transforms, ledger_of(service)
+    forecaster, access = service.forecaster, ledger_of(service)
 
     def decode(body: bytes) -> list[tuple[str, int, float]]:
         table, prices = _read_json(body) if kind == JSON else _read_table(body, kind, query)
-        return _in_bundle_money(transforms, table, prices).rows()
+        return _in_bundle_money(forecaster, table, prices).rows()
 
     async with service.admit(request, caller) as ticket:
         outcomes = await service.parse(request, ticket, decode)
@@ -92,7 +91,7 @@ async def post_corrections(
     something, and can replay every earlier state.
     """
     kind, _ = check_body_type(request)
-    transforms, access = service.forecaster.transforms, ledger_of(service)
+    forecaster, access = service.forecaster, ledger_of(service)
     if kind != JSON:
         problem = Problem("content-type", "Not JSON", f"Set Content-Type to {JSON}")
         raise ProblemError(415, "media-type", "Corrections are JSON", [problem])
@@ -101,7 +100,7 @@ async def post_corrections(
         content = validate(CorrectionsBody, decode_json(body))
         rows = [(row.person_id, row.year, row.earnings) for row in content.corrections]
         table = _with_person_ids(pl.DataFrame(rows, schema=_COLUMNS, orient="row"))
-        return _in_bundle_money(transforms, table, content.prices).rows(), content.reason
+        return _in_bundle_money(forecaster, table, content.prices).rows(), content.reason
 
     async with service.admit(request, caller) as ticket:
         corrections, why = await service.parse(request, ticket, decode)
@@ -170,14 +169,20 @@ def _with_person_ids(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _in_bundle_money(
-    transforms: Transforms, table: pl.DataFrame, prices: PricesOption
+    forecaster: Forecaster, table: pl.DataFrame, prices: PricesOption
 ) -> pl.DataFrame:
-    """Amounts in the bundle's money: nominal SEK are deflated, as `read_panel` does."""
-    check_prices(transforms, prices)
+    """Amounts in the bundle's money: nominal SEK are deflated, as `read_panel` does.
+
+    Assumed prices are refused, because an outcome settles what was issued once and for all.
+    """
+    transforms = forecaster.transforms
+    check_prices(transforms, prices, forecaster.facts.published_prices)
     if transforms.currency != "SEK" or prices == transforms.price_year:
         return table
-    factors = real_factors(
-        table["year"].to_list(), shipped_facts().price_index, transforms.price_year
-    )
-    factor = pl.col("year").replace_strict(factors, return_dtype=pl.Float64)
-    return table.with_columns(pl.col("earnings") * factor)
+    index = forecaster.facts.published_prices
+    if isinstance(prices, int):
+        factor = real_factors([prices], index, transforms.price_year)[prices]
+        return table.with_columns(pl.col("earnings") * factor)
+    factors = real_factors(table["year"].to_list(), index, transforms.price_year)
+    by_year = pl.col("year").replace_strict(factors, return_dtype=pl.Float64)
+    return table.with_columns(pl.col("earnings") * by_year)

@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 
 from saga.data.casting import read_column
+from saga.data.facts import Facts, open_facts
 from saga.data.files import Location, locate_files, read_files
 from saga.data.mapping import Deflator, MacroFile, SourceMapping, load_mapping
 from saga.data.panel import Panel
@@ -43,6 +44,8 @@ class Source:
     mapping: str | Path | None = None
     prices: int | None = None
     on_error: OnError = "fail"
+    facts: str | Path | None = None
+    origin: int | None = None
 
     @cached_property
     def _mapped(self) -> tuple[SourceMapping, Path | None]:
@@ -68,7 +71,13 @@ class Source:
             else None,
             "prices": self._prices,
             "on_error": self.on_error,
+            "facts": self._facts.digest,
+            "origin": self.origin,
         }
+
+    @cached_property
+    def _facts(self) -> Facts:
+        return open_facts(self.facts)
 
     @property
     def _prices(self) -> int | None:
@@ -130,7 +139,13 @@ class Source:
         register = self._location.register.get("register_id")
         panel_id = register if isinstance(register, str) else None
         return read_panel(
-            frame, mapping=mapping, prices=self._prices, on_error=self.on_error, panel_id=panel_id
+            frame,
+            mapping=mapping,
+            prices=self._prices,
+            on_error=self.on_error,
+            panel_id=panel_id,
+            facts=self._facts,
+            origin=self.origin,
         )
 
 

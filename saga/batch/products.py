@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from saga.bundle import Bundle
 from saga.data.eligibility import find_ineligible
+from saga.data.facts import open_facts
 from saga.data.panel import Panel
 from saga.files.atomic import digest_file
-from saga.forecast_checks import check_tax
 from saga.forecast_tables import round_amounts
 from saga.forecast_warnings import ForecastWarning
 from saga.forecaster import Forecaster
@@ -48,6 +48,7 @@ class Recipe:
     draws: Draws = Draws()
     rollout: RolloutName | None = None
     precision: Precision = "float32"
+    facts: str | Path | None = None  # a folder or file with an office's own
 
     def describe(self) -> dict[str, Any]:
         """The values on which rows depend, to be written as JSON.
@@ -73,13 +74,18 @@ class Recipe:
             "scenario": scenario,
             "rollout": self.rollout,
             "precision": self.precision,
+            "facts": open_facts(self.facts).digest,
             "code_version": current_version(),
         }
 
     def open(self) -> ProductComputation:
         """The computation of the recipe, with its bundle loaded."""
         forecaster = Forecaster.load(
-            self.bundle, threads=1, rollout=self.rollout, precision=self.precision
+            self.bundle,
+            threads=1,
+            rollout=self.rollout,
+            precision=self.precision,
+            facts=open_facts(self.facts),
         )
         return ProductComputation(self, forecaster)
 
@@ -89,9 +95,10 @@ class ProductComputation:
 
     def __init__(self, recipe: Recipe, forecaster: Forecaster) -> None:
         self.recipe, self.forecaster = recipe, forecaster
-        if isinstance(recipe.request, LifetimeRequest):
-            check_tax(recipe.request.tax, forecaster.transforms)
-        self.provenance = {**forecaster.provenance(recipe.draws), "product": recipe.request.product}
+        request = recipe.request
+        self.provenance = {**forecaster.provenance(recipe.draws), "product": request.product}
+        if isinstance(request, LifetimeRequest):
+            self.provenance |= forecaster.tax_provenance(request)
 
     def ineligible(self, panel: Panel) -> dict[str, str]:
         """The persons that cannot be forecast -> the rule that excludes them."""

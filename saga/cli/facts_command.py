@@ -24,9 +24,10 @@ def show(
     import polars as pl
 
     from saga.data.fact_series import FACT_SERIES
+    from saga.data.facts import open_facts
     from saga.errors import UsageError
 
-    in_force = options.open_facts(facts)
+    in_force = open_facts(facts)
     if series is not None and series not in in_force.series:
         raise UsageError(
             f"There is no series {series!r}. Use one of {', '.join(sorted(in_force.series))}."

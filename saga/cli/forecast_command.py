@@ -43,6 +43,8 @@ def forecast(
     precision: options.Precision = None,
     mapping: options.Mapping = None,
     prices: options.Prices = None,
+    origin: options.Origin = None,
+    facts: options.Facts = None,
     on_error: options.OnError = "fail",
     rejected: options.Rejected = None,
     unrounded: options.Unrounded = False,
@@ -80,9 +82,17 @@ def forecast(
     require_output_outside_input(source, out, "--out")
     check_out(out)
     check_record(record, database)
-    forecaster = open_forecaster(bundle, threads, rollout, precision)
+    forecaster = open_forecaster(bundle, threads, rollout, precision, facts)
     forecaster.calibrator.coverage_columns(request.coverage)  # before any work
-    panel = read_persons(source, mapping, prices, on_error, rejected)
+    panel = read_persons(
+        source,
+        mapping,
+        prices,
+        on_error,
+        rejected,
+        facts=forecaster.facts,
+        origin=origin,
+    )
     panel, problems = keep_forecastable(panel, on_error)
     panel, too_old = _keep_within_age(panel, request.horizons[0])
     check_scenario(forecaster.scenario(scenario), panel, years=request.horizons[-1])

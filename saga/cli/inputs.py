@@ -17,13 +17,21 @@ from saga.requests import OnError, Precision, RolloutName
 from saga.schema import MAX_AGE
 
 if TYPE_CHECKING:
+    from saga.data.facts import Facts
     from saga.data.panel import Panel
     from saga.forecast_warnings import ForecastWarning
     from saga.forecaster import Forecaster
 
 
 def read_persons(
-    source: Path, mapping: str | None, prices: str | None, on_error: OnError, rejected: Path | None
+    source: Path,
+    mapping: str | None,
+    prices: str | None,
+    on_error: OnError,
+    rejected: Path | None,
+    *,
+    facts: Facts | None = None,
+    origin: int | None = None,
 ) -> Panel:
     """The panel of a source, with a note of the rows and columns that are not used.
 
@@ -40,8 +48,16 @@ def read_persons(
             prices=options.parse_prices(prices),
             on_error=on_error,
             rejected=rejected,
+            facts=facts,
+            origin=origin,
         )
     except InputError as error:
+        if any(problem.rule == "no-price-index" for problem in error.problems):
+            raise InputError(
+                f"{error.args[0]}. `--prices YEAR` says in which year's prices all amounts are, "
+                "`--facts DIR` gives SAGA your own index of SEK.",
+                error.problems,
+            ) from None
         if not any(problem.rule in RULES for problem in error.problems) or on_error == "drop":
             raise
         broken_rows = (
@@ -71,9 +87,11 @@ def open_forecaster(
     threads: int | None,
     rollout: RolloutName | None,
     precision: Precision | None = None,
+    facts: Path | None = None,
 ) -> Forecaster:
     """The forecaster of a bundle, by default the shipped one, on `threads` or all cores."""
     from saga.bundle import default_bundle
+    from saga.data.facts import open_facts
     from saga.forecaster import Forecaster
 
     note_precision(precision)
@@ -83,6 +101,7 @@ def open_forecaster(
         workers=n_workers(threads),
         rollout=rollout,
         precision=precision or "float32",
+        facts=open_facts(facts),
     )
 
 

@@ -32,6 +32,8 @@ def lifetime(
     precision: options.Precision = None,
     mapping: options.Mapping = None,
     prices: options.Prices = None,
+    origin: options.Origin = None,
+    facts: options.Facts = None,
     on_error: options.OnError = "fail",
     rejected: options.Rejected = None,
     unrounded: options.Unrounded = False,
@@ -42,12 +44,13 @@ def lifetime(
     from saga.data.files import require_output_outside_input
     from saga.files.tables import check_out, write_table
     from saga.forecast_checks import check_scenario
+    from saga.tax.tax_reform import tax_source
 
     request = LifetimeRequest(
         rate=rate,
         to_age=to_age,
         from_age=from_age,
-        tax=tax,
+        tax=tax_source(tax),
         coverage=options.parse_coverage(coverage),
         quantiles=options.parse_quantiles(quantiles),
         unrounded=unrounded,
@@ -55,8 +58,17 @@ def lifetime(
     draws = Draws(paths, seed, scenario)
     require_output_outside_input(source, out, "--out")
     check_out(out)
-    forecaster = open_forecaster(bundle, threads, rollout, precision)
-    panel = read_persons(source, mapping, prices, on_error, rejected)
+    forecaster = open_forecaster(bundle, threads, rollout, precision, facts)
+    tax_rule = forecaster.tax_provenance(request)  # before any work
+    panel = read_persons(
+        source,
+        mapping,
+        prices,
+        on_error,
+        rejected,
+        facts=forecaster.facts,
+        origin=origin,
+    )
     panel, problems = keep_forecastable(panel, on_error, to_age)
     check_scenario(forecaster.scenario(scenario), panel, to_age=to_age)
     with console.progress("Simulating lives", quiet=as_json) as progress:
@@ -69,7 +81,8 @@ def lifetime(
         "rate": request.rate,
         "to_age": request.to_age,
         "from_age": request.from_age,
-        "tax": request.tax,
+        "tax": request.tax if isinstance(request.tax, str) else request.tax.name,
+        **tax_rule,
         "warnings": show_warnings(lifetimes.warnings),
     }
     write_table(table, out, provenance)

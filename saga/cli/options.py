@@ -15,7 +15,6 @@ from saga.errors import UsageError
 from saga.schema import PRICE_YEAR
 
 if TYPE_CHECKING:
-    from saga.data.facts import Facts as DatedFacts
     from saga.data.split import Part
 
 HORIZONS_TEXT = f"1-{requests.MAX_HORIZON}"
@@ -62,6 +61,16 @@ Facts = Annotated[
         "--facts",
         help="Your own prices, macro series and tax parameters: a folder of .csv files, or one.",
         show_default="shipped",
+    ),
+]
+Origin = Annotated[
+    int | None,
+    typer.Option(
+        "--origin",
+        min=1900,
+        max=2200,
+        help="For backtests: records and exits after this year are not read.",
+        show_default="the last year of each person",
     ),
 ]
 OnError = Annotated[
@@ -135,7 +144,12 @@ FromAge = Annotated[
     int | None,
     typer.Option("--from-age", help="Add the observed past from this age, and discount to it."),
 ]
-Tax = Annotated[requests.TaxName, typer.Option("--tax", help="Tax rule: se-2022, paper or none.")]
+Tax = Annotated[
+    str,
+    typer.Option(
+        "--tax", help="Tax rule: none, paper, that of a year (se-2026), or a reform file (.yaml)."
+    ),
+]
 Database = Annotated[
     str | None,
     typer.Option(
@@ -228,13 +242,6 @@ def parse_prices(text: str | None) -> int | None:
             f"{PRICE_YEAR}, not {text!r}."
         )
     return int(text)
-
-
-def open_facts(source: Path | None) -> DatedFacts:
-    """The shipped facts, with those of a folder or file in front."""
-    from saga.data.facts import read_facts, shipped_facts
-
-    return shipped_facts() if source is None else read_facts(source)
 
 
 def parse_years(text: str) -> tuple[int, int]:

@@ -24,7 +24,6 @@ from saga.requests import (
     PathsRequest,
     Product,
     Request,
-    TaxName,
 )
 from saga.schema import MAX_AGE
 
@@ -65,7 +64,13 @@ def score(
     from_age: Annotated[
         int | None, typer.Option(help="Lifetimes: add the observed past from this age.")
     ] = None,
-    tax: Annotated[TaxName | None, typer.Option(help="Lifetimes: se-2022, paper or none.")] = None,
+    tax: Annotated[
+        str | None,
+        typer.Option(
+            help="Lifetimes: none, paper, the tax of a year (se-2026), or a reform file (.yaml).",
+            show_default="none",
+        ),
+    ] = None,
     circumstances: Annotated[
         bool,
         typer.Option(
@@ -95,6 +100,8 @@ def score(
     record: options.Record = False,
     mapping: options.Mapping = None,
     prices: options.Prices = None,
+    origin: options.Origin = None,
+    facts: options.Facts = None,
     on_error: options.OnError = "fail",
     unrounded: options.Unrounded = False,
     as_json: options.Json = False,
@@ -113,6 +120,7 @@ def score(
     from saga.batch.products import Recipe
     from saga.batch.shards import ALL_PARTITIONS, Shard
     from saga.bundle import default_bundle
+    from saga.tax.tax_reform import tax_source
 
     _refuse_options_of_other_products(
         product,
@@ -138,7 +146,7 @@ def score(
             rate=RATE if rate is None else rate,
             to_age=MAX_AGE if to_age is None else to_age,
             from_age=from_age,
-            tax=tax or "none",
+            tax=tax_source(tax or "none"),
             coverage=LIFETIME_COVERAGE if coverage is None else options.parse_coverage(coverage),
             quantiles=QUANTILES if quantiles is None else options.parse_quantiles(quantiles),
             unrounded=unrounded,
@@ -150,7 +158,9 @@ def score(
         raise UsageError(f"The product {product} has no option --record. Leave it out.")
     check_record(record, database)
     draws = Draws(paths, seed, scenario)
-    recipe = Recipe(bundle or default_bundle(), request, draws, rollout, precision or "float32")
+    recipe = Recipe(
+        bundle or default_bundle(), request, draws, rollout, precision or "float32", facts
+    )
     batch_recipe: BatchRecipe = recipe
     if database is not None and product == "forecasts":
         from calibration.adaptive.issuance import AdaptiveRecipe
@@ -162,7 +172,7 @@ def score(
     part = ALL_PARTITIONS if shard is None else Shard.parse(shard)
     with console.progress("Scoring", quiet=as_json) as progress:
         report = run_score(
-            Source(source, mapping, options.parse_prices(prices), on_error),
+            Source(source, mapping, options.parse_prices(prices), on_error, facts, origin),
             out_dir,
             batch_recipe,
             workers=workers,

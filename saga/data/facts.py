@@ -80,6 +80,11 @@ def shipped_facts() -> Facts:
     return Facts(join_values(_shipped_values()))
 
 
+def open_facts(source: str | Path | None) -> Facts:
+    """The shipped facts, with an office's folder or file in front if there is one."""
+    return shipped_facts() if source is None else read_facts(Path(source))
+
+
 def read_facts(source: Path) -> Facts:
     """The shipped facts with an office's values in front: those of a CSV file or of a folder's.
 

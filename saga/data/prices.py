@@ -64,8 +64,8 @@ def real_factors(
             f"{', '.join(map(str, missing[:10]))}"
         )
         fix = (
-            f"Convert the amounts to prices of {base_year} and say `--prices {base_year}`, or give "
-            "an index with these years: SEK by `--facts`, another currency by a mapping's deflator."
+            f"Convert the amounts to prices of {base_year} and state it, or give an index with "
+            "these years. If a file is read, a mapping may give it as a deflator."
         )
         problem = Problem(
             "no-price-index", why, fix, column="year", year=missing[0], count=len(missing)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any
 
 import polars as pl
 import pytest
@@ -23,8 +23,8 @@ from api.problems import ProblemError
 from api.request_models import ForecastBody, ForecastOptions, LifetimeOptions
 from saga.errors import BudgetError, InputError
 from saga.macro.scenarios import SCENARIOS
+from saga.requests import TaxReform
 from saga.schema import NAMES
-from saga.tax import POLICIES
 
 Person = Callable[..., dict[str, Any]]
 
@@ -52,7 +52,11 @@ def test_a_year_may_have_every_column_of_the_panel() -> None:
 def test_a_request_allows_the_names_of_the_library() -> None:
     scenario = ForecastBody.model_json_schema()["properties"]["scenario"]
     assert str(SCENARIOS).strip("()") in str(scenario)
-    assert set(get_args(LifetimeOptions.model_fields["tax"].annotation)) == set(POLICIES)
+    for name in ("none", "paper", "se-2026"):
+        assert LifetimeOptions(tax=name).to_request().tax == name
+    reform = {"base": "se-2026", "uprating": "law", "parameters": {"state_rate": 0.25}}
+    request = LifetimeOptions.model_validate({"tax": reform}).to_request()
+    assert request.tax == TaxReform("reform", "se-2026", "law", None, (("state_rate", 0.25),))
 
 
 def test_a_scenario_is_never_a_file_of_the_server(person: Person) -> None:

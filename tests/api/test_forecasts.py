@@ -386,7 +386,7 @@ INVALID: dict[str, tuple[Callable[[dict[str, Any]], object], int, dict[str, Any]
         422,
         {"rule": "no-rows"},
     ),
-    "prices of another year": (lambda b: b.update(prices=2010), 422, {"column": "prices"}),
+    "prices of another year": (lambda b: b.update(prices=1970), 422, {"column": "prices"}),
     "scenario out of range": (
         lambda b: b.update(
             scenario=[
@@ -472,12 +472,12 @@ def test_no_fix_names_an_option_of_the_command_line(
     service: Running, person: Person, flaw: str
 ) -> None:
     """A fix names `prices`, not --prices, and a mapping only for files."""
-    rows_2022 = [{"year": year, "earnings": 1e5} for year in (2022, 2024)]
+    rows_2022 = [{"year": year, "earnings": 1e5} for year in (2022, 2040)]
     bodies: dict[str, dict[str, Any]] = {
         "no birth year": {"persons": [{"person_id": "A", "history": rows_2022[:1]}]},
         "later money": {"persons": [person(history=rows_2022)]},
         "a code": {"persons": [person(sex="f")]},
-        "other prices": {"persons": [person()], "prices": 2010},
+        "other prices": {"persons": [person()], "prices": 1970},
     }
     body = bodies[flaw]
     answer = service.forecast(body)

@@ -48,9 +48,9 @@ def test_panels_read_together_are_those_read_alone(forecaster: Forecaster, perso
         sent(person("A1", birth_region="nordic")),
         sent(person("é")),
     ]
-    together = read_panels(forecaster.transforms, calls)
+    together = read_panels(forecaster.transforms, forecaster.facts, calls)
     for call, panel in zip(calls, together, strict=True):
-        (alone,) = read_panels(forecaster.transforms, [call])
+        (alone,) = read_panels(forecaster.transforms, forecaster.facts, [call])
         assert isinstance(panel, RequestPanel)
         assert isinstance(alone, RequestPanel)
         assert panel.person_ids == alone.person_ids
@@ -72,8 +72,10 @@ def test_a_wrong_call_is_answered_as_alone_and_does_not_touch_the_others(
     forecaster: Forecaster, person: Person, change: dict[str, Any]
 ) -> None:
     good, odd = sent(person("A1")), sent({**person("B2"), **change})
-    beside, answer = read_panels(forecaster.transforms, [good, odd])
-    ((alone,), (good_alone,)) = (read_panels(forecaster.transforms, [call]) for call in (odd, good))
+    beside, answer = read_panels(forecaster.transforms, forecaster.facts, [good, odd])
+    ((alone,), (good_alone,)) = (
+        read_panels(forecaster.transforms, forecaster.facts, [call]) for call in (odd, good)
+    )
     assert isinstance(beside, RequestPanel)
     assert isinstance(good_alone, RequestPanel)
     assert beside.panel.frame.equals(good_alone.panel.frame)
@@ -87,7 +89,7 @@ def test_a_wrong_call_is_answered_as_alone_and_does_not_touch_the_others(
 
 
 def parts(forecaster: Forecaster, *persons: dict[str, Any]) -> list[ForecastPart]:
-    (people,) = read_panels(forecaster.transforms, [sent(*persons)])
+    (people,) = read_panels(forecaster.transforms, forecaster.facts, [sent(*persons)])
     assert isinstance(people, RequestPanel)
     return parts_of(people.panel, REQUEST, Draws(), forecaster)
 
@@ -110,14 +112,14 @@ def test_the_parts_of_a_large_call_have_the_bits_of_the_whole(
     persons = [person(f"P{i}", birth_year=1965 + i % 30) for i in range(MAX_TOGETHER + 7)]
     divided = parts(forecaster, *persons)
     assert [part.n_persons for part in divided] == [MAX_TOGETHER, 7]
-    (people,) = read_panels(forecaster.transforms, [sent(*persons)])
+    (people,) = read_panels(forecaster.transforms, forecaster.facts, [sent(*persons)])
     assert isinstance(people, RequestPanel)
     whole = forecaster.forecast(people.panel, REQUEST).table
     assert pl.concat([forecast_parts([part])[0] for part in divided]).equals(whole)
 
 
 def test_calls_with_other_options_are_not_alike(forecaster: Forecaster, person: Person) -> None:
-    (people,) = read_panels(forecaster.transforms, [sent(person())])
+    (people,) = read_panels(forecaster.transforms, forecaster.facts, [sent(person())])
     assert isinstance(people, RequestPanel)
     variants = [
         parts_of(people.panel, request, draws, forecaster)[0].like

@@ -27,7 +27,7 @@ from saga.data.panel import Panel, PanelMeta
 from saga.errors import UsageError
 from saga.lifetime import Ranked, gini, top_share
 from saga.paths import Paths
-from saga.tax import Sweden2022
+from saga.tax.tax_rules import resolve_tax
 
 N, DRAWS, PATHS, ORIGIN = 60, 8, 40, 2020
 IDS = [f"{i:03d}" for i in range(N)]
@@ -136,7 +136,7 @@ def test_realised_lifetimes_are_sums_of_the_futures_on_disk(
             _value(counted, rate), rel=1e-6, nan_ok=True
         )
     assert np.isnan(realised.values["value:0.02"]).sum() == 1
-    paid = np.where(np.isnan(counted), np.nan, Sweden2022().tax(np.nan_to_num(counted)))
+    paid = np.where(np.isnan(counted), np.nan, resolve_tax("se-2022").tax(np.nan_to_num(counted)))
     assert realised.values["tax:se-2022"] == pytest.approx(
         _value(paid, 0.02), rel=1e-6, nan_ok=True
     )

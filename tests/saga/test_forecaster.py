@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from saga.bundle import Bundle
 from saga.conformal.calibrator import Calibrator
 from saga.data.eligibility import find_ineligible
+from saga.data.facts import shipped_facts
 from saga.data.origins import history, origins_at
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
@@ -265,9 +266,9 @@ def test_swedish_tax_is_refused_for_another_currency(tiny_bundle: Path) -> None:
     foreign = Forecaster(
         replace(bundle, transforms={**bundle.transforms, "currency": "USD", "price_year": 2018})
     )
-    check_tax("none", foreign.transforms)
-    with pytest.raises(UsageError, match="SEK of 2022"):
-        check_tax("se-2022", foreign.transforms)
+    check_tax("none", foreign.transforms, shipped_facts())
+    with pytest.raises(UsageError, match="is for SEK"):
+        check_tax("se-2022", foreign.transforms, shipped_facts())
 
 
 def test_another_currency_is_refused(forecaster: Forecaster, people: Panel) -> None:

@@ -95,7 +95,7 @@ def test_quantiles_are_shares_or_a_range_of_per_cents() -> None:
         lambda: LifetimeRequest(rate=float("nan")),
         lambda: LifetimeRequest(to_age=65),
         lambda: LifetimeRequest(to_age=16),
-        lambda: LifetimeRequest(tax="se-2023"),  # type: ignore[arg-type]
+        lambda: LifetimeRequest(tax="us-2023"),
         lambda: PathsRequest(to_age=65),
         lambda: PathsRequest(to_age=16),
         lambda: ForecastRequest(bands=0),
