@@ -53,7 +53,7 @@ def test_a_request_allows_the_names_of_the_library() -> None:
     scenario = ForecastBody.model_json_schema()["properties"]["scenario"]
     assert str(SCENARIOS).strip("()") in str(scenario)
     for name in ("none", "paper", "se-2026"):
-        assert LifetimeOptions(tax=name).to_request().tax == name
+        assert LifetimeOptions.model_validate({"tax": name}).to_request().tax == name
     reform = {"base": "se-2026", "uprating": "law", "parameters": {"state_rate": 0.25}}
     request = LifetimeOptions.model_validate({"tax": reform}).to_request()
     assert request.tax == TaxReform("reform", "se-2026", "law", None, (("state_rate", 0.25),))
