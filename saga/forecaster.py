@@ -308,9 +308,10 @@ class Forecaster(Summarised):
         scenario: ScenarioSource = None,
         *,
         recalibrate: bool = True,
+        n_horizons: int = MAX_HORIZON,
         progress: Progress | None = None,
     ) -> Iterator[Marginals]:
-        """Marginals of horizons 1..30 in blocks of at most 256 persons (sorted by id).
+        """Marginals of horizons 1..`n_horizons` in blocks of at most 256 persons (sorted by id).
 
         They depend on the record, the weights and the scenario only. With `recalibrate`, the
         calibrator's maps are applied.
@@ -319,7 +320,7 @@ class Forecaster(Summarised):
         encoded, direct = self._encode(panel), self._direct(scenario)
         n = len(encoded[0])
         for rows, groups in self._person_blocks(panel, n):
-            marginals = direct.marginals(encoded, rows, groups)
+            marginals = direct.marginals(encoded, rows, groups, n_horizons)
             if progress:
                 progress(int(rows[-1]) + 1, n)
             yield self.calibrator.recalibrate(marginals) if recalibrate else marginals
@@ -453,8 +454,11 @@ class Forecaster(Summarised):
         *,
         progress: Progress | None = None,
     ) -> Iterator[tuple[Marginals, pl.DataFrame]]:
-        """Recalibrated marginals and their forecast table, in the blocks of `marginals`."""
-        for block in self.marginals(panel, draws.scenario, progress=progress):
+        """Recalibrated marginals up to the last year of the request, and their forecast table."""
+        blocks = self.marginals(
+            panel, draws.scenario, n_horizons=request.n_years, progress=progress
+        )
+        for block in blocks:
             calibrator = self._calibrator_for(block)
             yield block, forecast_table(block, calibrator, request, self.decimals(request))
 

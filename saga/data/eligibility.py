@@ -35,6 +35,8 @@ def find_ineligible(panel: Panel, to_age: int = MAX_AGE, ahead: int = 1) -> dict
         ("has-left", pl.col("exit_year").is_not_null(), exited, leave_out),
     )
     reasons: dict[str, Problem] = {}
+    if not last.select(pl.any_horizontal(condition for _, condition, *_ in rules).any()).item():
+        return reasons
     for rule, condition, message, fix in rules:
         for person, year in last.filter(condition).select("person_id", "year").iter_rows():
             reasons.setdefault(person, Problem(rule, message, fix, person_id=person, year=year))

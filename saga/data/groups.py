@@ -6,7 +6,7 @@ fitted on training persons, so the group of another person depends on that perso
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -229,7 +229,14 @@ def reduce_to_profile(panel: Panel, profile: str) -> Panel:
 
 
 def _at_origin(panel: Panel, origins: Origins) -> pl.LazyFrame:
-    # One lazy query, because every eager step costs a fixed time, which one person notices.
+    # One lazy query without columns that have no value, because every step and every expression
+    # costs a fixed time, which one person notices.
+    known = {name for name in panel.frame.columns if panel.frame[name].null_count() < len(panel)}
+
+    def last_code(name: str) -> pl.Expr:
+        code = pl.col(name).drop_nulls().last()
+        return code if name in known else pl.lit(None, pl.String).alias(name)
+
     rows = (
         panel.frame.lazy()
         .join(origins.frame().lazy(), on="person_id")
@@ -247,14 +254,14 @@ def _at_origin(panel: Panel, origins: Origins) -> pl.LazyFrame:
             .mean()
             .alias("recent"),
             earnings.drop_nulls().last().alias("last"),
-            pl.col("sex").drop_nulls().last(),
-            pl.col("education_level").drop_nulls().last(),
-            *(pl.col(name).drop_nulls().last() for name in panel.meta.extra_names("category")),
-            pl.col("birth_region").drop_nulls().last().alias("born"),
-            pl.col("county").drop_nulls().last(),
-            pl.when(_any_known(REGISTER_COLUMNS))
+            last_code("sex"),
+            last_code("education_level"),
+            *(last_code(name) for name in panel.meta.extra_names("category")),
+            last_code("birth_region").alias("born"),
+            last_code("county"),
+            pl.when(_any_known(known.intersection(REGISTER_COLUMNS)))
             .then(pl.lit("register"))
-            .when(_any_known(SURVEY_COLUMNS))
+            .when(_any_known(known.intersection(SURVEY_COLUMNS)))
             .then(pl.lit("survey"))
             .otherwise(pl.lit("earnings"))
             .alias("profile"),
@@ -287,8 +294,10 @@ def _around(ordered: pl.Expr, share: float) -> pl.Expr:
     return ordered.slice(start, _NEIGHBOURS).mean()
 
 
-def _any_known(columns: Sequence[str]) -> pl.Expr:
-    return pl.any_horizontal(pl.col(name).is_not_null().any() for name in columns)
+def _any_known(columns: Iterable[str]) -> pl.Expr:
+    return pl.any_horizontal(
+        pl.lit(False), *(pl.col(name).is_not_null().any() for name in sorted(columns))
+    )
 
 
 def _kind(column: str, codes_of_kind: Mapping[str, Sequence[str]], otherwise: str) -> pl.Expr:

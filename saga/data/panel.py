@@ -162,11 +162,14 @@ class Panel(Summarised):
         """A panel from valid canonical columns; absent columns become null, rows are sorted."""
         schema = meta.schema
         present = tuple(name for name in schema if name in frame.columns)
-        full = frame.select(
-            pl.col(name).cast(dtype)
-            if name in frame.columns
-            else pl.lit(None, dtype=dtype).alias(name)
-            for name, dtype in schema.items()
+        absent = pl.Series([None])
+        full = pl.DataFrame(
+            [
+                frame[name].cast(dtype)
+                if name in present
+                else absent.cast(dtype).new_from_index(0, frame.height).alias(name)
+                for name, dtype in schema.items()
+            ]
         )
         present = meta.present or present
         has_exit = EXIT_LABELS <= set(present)

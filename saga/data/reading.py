@@ -116,8 +116,10 @@ def read_panel(
     problems = describe_violations(broken, covered, columns) if broken.height else []
     if problems and on_error == "fail":
         raise InputError("the panel breaks its contract", problems)
-    broken_rows = broken.select("row").unique()
-    valid = covered.join(broken_rows, on="row", how="anti", maintain_order="left")
+    valid = covered
+    if broken.height:
+        broken_rows = broken.select("row").unique()
+        valid = covered.join(broken_rows, on="row", how="anti", maintain_order="left")
     _require_rows(valid, "every row breaks a rule", problems)
 
     prices = raw.prices if prices is None else prices
@@ -246,11 +248,11 @@ def _inside_ages(typed: pl.DataFrame, broken: pl.DataFrame) -> tuple[pl.DataFram
 
     Rows that break a rule about persons remain at any age: the birth year may be wrong.
     """
+    if not typed.select(is_outside_ages().any()).item():
+        return typed, broken
     person_rules = [name for name, rule in RULES.items() if rule.of_person]
     rows = broken.filter(pl.col("rule").is_in(person_rules))["row"]
     outside = typed.select(is_outside_ages() & ~pl.col("row").is_in(rows.implode())).to_series()
-    if not outside.any():
-        return typed, broken
     return typed.filter(~outside), broken.join(
         typed.filter(outside).select("row"), on="row", how="anti"
     )
@@ -293,6 +295,8 @@ def _lost(typed: pl.DataFrame, valid: pl.DataFrame, origin: int | None) -> Probl
 
 def _dropped_by_rule(broken: pl.DataFrame) -> dict[str, int]:
     """Rule -> dropped rows; a row that breaks several rules counts for the first of them."""
+    if not broken.height:
+        return {}
     order = pl.Enum(list(RULES))
     first = broken.group_by("row").agg(pl.col("rule").cast(order).min())
     counts = first.group_by("rule").len().sort("rule")

@@ -82,6 +82,7 @@ RULES: Mapping[str, Rule] = {
 }
 
 _Expression = Callable[[pl.Expr], pl.Expr]
+_NEVER_EMPTY = ("person_id", "year", "birth_year")
 
 
 def _cell_rules(column: Column) -> dict[str, _Expression]:
@@ -176,7 +177,7 @@ def person_years(columns: tuple[Column, ...]) -> type[dy.Schema]:
     }
     body: dict[str, Any] = {"row": dy.UInt32(nullable=False), "person": dy.UInt32(nullable=False)}
     for column in columns:
-        nullable = column.name not in ("person_id", "year", "birth_year")
+        nullable = column.name not in _NEVER_EMPTY
         infinite = {"allow_inf": True, "allow_nan": True} if column.dtype == pl.Float64() else {}
         body[column.name] = types[column.dtype](
             nullable=nullable, check=_cell_rules(column), **infinite
@@ -184,6 +185,26 @@ def person_years(columns: tuple[Column, ...]) -> type[dy.Schema]:
     for name, expression in _row_rules(columns).items():
         body[name] = _rule(expression)
     return type("PersonYears", (dy.Schema,), body)
+
+
+@cache
+def _conforms(columns: tuple[Column, ...]) -> pl.Expr:
+    """Whether no row breaks a rule of `person_years`.
+
+    Most panels conform, and for a small one the frame of a failure costs more than all rules.
+    """
+    cells = [
+        pl.col(column.name).is_not_null().all()
+        for column in columns
+        if column.name in _NEVER_EMPTY
+    ]
+    cells += [
+        rule(pl.col(column.name)).all()
+        for column in columns
+        for rule in _cell_rules(column).values()
+    ]
+    rows = [rule.all() for rule in _row_rules(columns).values()]
+    return pl.all_horizontal(*cells, *rows)
 
 
 def find_violations(
@@ -207,8 +228,8 @@ def find_violations(
         pl.col("person_id").rle_id().cast(pl.UInt32).alias("person"),
         *(column.name for column in columns),
     )
-    failure = person_years(columns).filter(tagged).failure
-    if failure.counts():
+    if not tagged.select(_conforms(columns)).item():
+        failure = person_years(columns).filter(tagged).failure
         details = failure.details()
         for key in failure.counts():
             rule, name = _parsed_key(key)
@@ -217,6 +238,8 @@ def find_violations(
                 rows = rows.filter(~pl.col("row").is_in(unreadable[name].implode()))
             parts.append(rows.with_columns(rule=pl.lit(rule), column=pl.lit(name, dtype=pl.String)))
     empty = pl.DataFrame(schema={"row": pl.UInt32, "rule": pl.String, "column": pl.String})
+    if not parts:
+        return empty
     return pl.concat([empty, *parts]).filter(pl.col("row").is_not_null())
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from saga.distributions import Marginals
 from saga.features.sequences import Sequences
+from saga.requests import MAX_HORIZON
 from saga.simulation.marginals import DirectMarginals
 from saga.simulation.rollout import Rollout
 
@@ -35,6 +36,7 @@ class EnsembleMarginals:
         sequences: MemberSequences,
         persons: NDArray[np.int64],
         groups: Mapping[str, NDArray[np.str_]],
+        n_horizons: int = MAX_HORIZON,
     ) -> Marginals:
         """Raw marginals of `persons`; those of the members are in `members` if there are several.
 
@@ -42,9 +44,10 @@ class EnsembleMarginals:
             sequences: Records of the panel, for each member.
             persons: Indices of persons (n,).
             groups: Group labels of the persons.
+            n_horizons: Number of horizons, from 1; it changes no number of a horizon.
         """
         members = tuple(
-            member.marginals(records, persons, groups)
+            member.marginals(records, persons, groups, n_horizons)
             for member, records in zip(self.members, sequences, strict=True)
         )
         if len(members) == 1:

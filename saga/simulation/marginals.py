@@ -111,15 +111,17 @@ class DirectMarginals:
         sequences: Sequences,
         persons: NDArray[np.int64],
         groups: Mapping[str, NDArray[np.str_]],
+        n_horizons: int = MAX_HORIZON,
     ) -> Marginals:
-        """Raw marginals of `persons`, whose group labels are `groups`."""
+        """Raw marginals of `persons` at horizons 1..`n_horizons`; group labels are `groups`."""
         parts = split_persons(persons, self.threads, self.group_size)
+        compute = partial(self._compute, sequences, n_horizons=n_horizons)
         with single_threaded():
             if len(parts) == 1:  # starting threads would cost more than it saves
-                computed = [self._compute(sequences, persons)]
+                computed = [compute(persons)]
             else:
                 with thread_pool(self.threads) as pool:
-                    computed = list(pool.map(partial(self._compute, sequences), parts))
+                    computed = list(pool.map(compute, parts))
         grid, cdf, p_zero = (np.concatenate(arrays) for arrays in zip(*computed, strict=True))
         return Marginals(
             sequences.person_id[persons],
@@ -134,11 +136,12 @@ class DirectMarginals:
 
     @torch.inference_mode()
     def _compute(
-        self, sequences: Sequences, persons: NDArray[np.int64]
+        self, sequences: Sequences, persons: NDArray[np.int64], *, n_horizons: int
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
         """Grid (n, H, G) of log earnings, CDF (n, H, G) and probability of zero (n, H).
 
-        NaN beyond age 64.
+        NaN beyond age 64. The network computes all horizons, because products of other shapes may
+        round differently; what follows it is done for H horizons.
         """
         padded, lengths = pad(sequences, persons, MAX_STEPS + 1), sequences.lengths[persons]
         rows, last = np.arange(len(persons)), lengths - 1
@@ -156,7 +159,8 @@ class DirectMarginals:
         later = self.direct(
             hidden[:, None, None], horizon[:, None], target_age[..., None], features
         )
-        p_zero, cdf = self._averaged(self.direct.head, later, shift)
+        later = type(later)(*(values[:, :n_horizons] for values in later))
+        p_zero, cdf = self._averaged(self.direct.head, later, shift[:, :n_horizons])
         # The next record is what the yearly head is trained on, with every token.
         h = slice(self.rhythm - 1, self.rhythm)
         # Expanded to N_NODES equal rows, because products of few rows may round differently.
@@ -165,7 +169,10 @@ class DirectMarginals:
             horizon[h, None],
             features[:, h, :, :MACRO_FEATURES],
         )
-        p_zero[:, h], cdf[:, h] = self._averaged(self.head, following, shift[:, h])
+        if self.rhythm <= n_horizons:
+            p_zero[:, h], cdf[:, h] = self._averaged(self.head, following, shift[:, h])
+        horizon, target_age = horizon[:n_horizons], target_age[:, :n_horizons]
+        level = level[:, :n_horizons]
         beyond = target_age > MAX_AGE
         cdf[beyond], p_zero[beyond] = float("nan"), float("nan")
         level = level + self.units.level(target_age.numpy(), origin[:, None] + horizon.numpy())
