@@ -35,7 +35,8 @@ def read_column(cells: pl.Series, column: Column) -> tuple[pl.Series, pl.Series]
     elif column.dtype == pl.String():
         typed = _texts(cells, column)
     elif column.dtype == pl.Int32():
-        typed = _whole(_numbers(cells)).cast(pl.Int32, strict=False)
+        numbers = cells if cells.dtype.is_integer() else _whole(_numbers(cells))
+        typed = numbers.cast(pl.Int32, strict=False)
     else:
         typed = _numbers(cells)
     return typed.alias(column.name), typed.is_null() & cells.is_not_null()

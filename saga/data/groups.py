@@ -176,7 +176,7 @@ class Grouping:
             near.with_columns((1 + above).cast(pl.String).alias("quintile"))
             .select("person_id", *groupings(panel))
             .sort("person_id")
-            .collect()
+            .collect(engine="in-memory")  # for one person twice as fast as streaming
         )
 
     def labels(self, panel: Panel, origins: Origins) -> dict[str, NDArray[np.str_]]:

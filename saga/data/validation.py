@@ -194,9 +194,7 @@ def _conforms(columns: tuple[Column, ...]) -> pl.Expr:
     Most panels conform, and for a small one the frame of a failure costs more than all rules.
     """
     cells = [
-        pl.col(column.name).is_not_null().all()
-        for column in columns
-        if column.name in _NEVER_EMPTY
+        pl.col(column.name).is_not_null().all() for column in columns if column.name in _NEVER_EMPTY
     ]
     cells += [
         rule(pl.col(column.name)).all()

@@ -103,7 +103,8 @@ class DirectMarginals:
         """Number of persons to compute together."""
         modules = (self.network, self.direct, self.head)
         # Rows per person of the products: nodes of the next record, horizons, and both together.
-        rows = (N_NODES, self.n_horizons, self.n_horizons * N_NODES)
+        n = self.n_horizons
+        rows = (N_NODES, n, min(n, N_NODES) * N_NODES, n * N_NODES)
         return min(persons_per_group(modules, n_rows) for n_rows in rows)
 
     def marginals(
@@ -140,9 +141,13 @@ class DirectMarginals:
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
         """Grid (n, H, G) of log earnings, CDF (n, H, G) and probability of zero (n, H).
 
-        NaN beyond age 64. The network computes all horizons, because products of other shapes may
-        round differently; what follows it is done for H horizons.
+        NaN beyond age 64. The network computes at least `N_NODES` horizons, because products of few
+        rows may round differently.
         """
+        n_computed = self.n_horizons
+        if self.group_size > 1:
+            n_computed = min(max(n_horizons, N_NODES), n_computed)
+        n_horizons = min(n_horizons, n_computed)
         padded, lengths = pad(sequences, persons, MAX_STEPS + 1), sequences.lengths[persons]
         rows, last = np.arange(len(persons)), lengths - 1
         origin, age = padded.year[rows, last], padded.age[rows, last]
@@ -154,10 +159,13 @@ class DirectMarginals:
         features = torch.stack([node.features for node in nodes])
         level = np.stack([node.level for node in nodes])
         shift = torch.stack([node.shift for node in nodes])
-        horizon = torch.arange(1, self.n_horizons + 1)
+        horizon = torch.arange(1, n_computed + 1)
         target_age = torch.from_numpy(age)[:, None] + horizon
         later = self.direct(
-            hidden[:, None, None], horizon[:, None], target_age[..., None], features
+            hidden[:, None, None],
+            horizon[:, None],
+            target_age[..., None],
+            features[:, :n_computed],
         )
         later = type(later)(*(values[:, :n_horizons] for values in later))
         p_zero, cdf = self._averaged(self.direct.head, later, shift[:, :n_horizons])
