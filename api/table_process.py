@@ -8,9 +8,11 @@ imports no other module of SAGA, so it starts fast.
 from __future__ import annotations
 
 import json
+import math
 import resource
 import struct
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -24,6 +26,7 @@ MAX_COLUMNS = 100
 MAX_TEXT = 64  # bytes of one text; the texts of a panel are names and codes
 MAX_TABLE_BYTES = 32 * 2**20  # of the table as it is stored, uncompressed
 MEMORY_BYTES = 160 * 2**20  # beyond what the program needs without a table
+CPU_SECONDS = 5  # of one table; one within the limits takes a fraction of a second
 HEADER = struct.Struct("<II")  # bytes of the JSON and of the table that follow
 _MAX_FOOTER = 4 * 2**20  # bytes of one text or list in the footer of a Parquet file
 
@@ -45,6 +48,12 @@ def limit_memory(n_bytes: int) -> None:
     limit = int(lines["VmData"].split()[0]) * 1024 + n_bytes
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def limit_seconds(n_seconds: int) -> None:
+    """Let this process compute `n_seconds` more from now; then the system ends it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time()) + n_seconds, hard))
 
 
 def decode(body: bytes, kind: str, max_rows: int) -> pa.Table:
@@ -198,7 +207,6 @@ def receive(stream: IO[bytes]) -> tuple[dict[str, Any], bytes]:
 
 def run() -> None:
     """Answer one message after the other until the service closes the stream."""
-    pa.set_memory_pool(pa.system_memory_pool())  # it reserves nothing in advance
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     limit_memory(MEMORY_BYTES)
@@ -207,6 +215,7 @@ def run() -> None:
             head, body = receive(sys.stdin.buffer)
         except EOFError:
             return
+        limit_seconds(CPU_SECONDS)
         send(sys.stdout.buffer, *answer(body, head["kind"], head["max_rows"]))
         del body
 
