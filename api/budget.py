@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import anyio
@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 from api.problems import ProblemError, client_gone
 from saga.errors import BudgetError, Problem
 
+Scan = Callable[[bytes], None]
 _BATCH = "`saga score` does any number of persons in batch"
 
 
@@ -65,8 +66,10 @@ class BodyMemory:
         self.used = 0
 
     @asynccontextmanager
-    async def body(self, request: Request) -> AsyncIterator[bytes]:
+    async def body(self, request: Request, scan: Scan) -> AsyncIterator[bytes]:
         """The body of a request, which counts until the context is left.
+
+        `scan` is called with each part of it that arrives, and may refuse the body.
 
         Raises:
             ProblemError: Status 413 as soon as the body is larger than allowed, 408 if it takes too
@@ -75,12 +78,12 @@ class BodyMemory:
         self._refuse_large(int(request.headers.get("content-length") or 0))
         content = bytearray()
         try:
-            await self._receive(request, content)
+            await self._receive(request, content, scan)
             yield bytes(content)
         finally:
             self.used -= len(content)
 
-    async def _receive(self, request: Request, content: bytearray) -> None:
+    async def _receive(self, request: Request, content: bytearray, scan: Scan) -> None:
         with anyio.CancelScope() as scope:
             self._arriving[scope] = content
             try:
@@ -89,6 +92,7 @@ class BodyMemory:
                         content += chunk
                         self.used += len(chunk)
                         self._refuse_large(len(content))
+                        scan(chunk)
                         if self.used > self._max_total:
                             max(self._arriving, key=lambda s: len(self._arriving[s])).cancel()
             except TimeoutError:

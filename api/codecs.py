@@ -23,7 +23,7 @@ from api.budget import check_persons
 from api.problems import ProblemError, shape_problems, wrong_shape
 from api.request_models import MAX_YEARS, DrawOptions
 from api.table_reader import READER
-from saga.errors import BudgetError, InputError, Problem
+from saga.errors import InputError, Problem
 from saga.files.tables import KEY
 from saga.schema import BY_NAME, STATIC, polars_schema
 
@@ -33,9 +33,6 @@ ARROW_FILE = "application/vnd.apache.arrow.file"
 CSV = "text/csv"
 TABLES = (PARQUET, ARROW_STREAM, ARROW_FILE)
 _MAX_ENTRIES = 100  # no person, year or request has more entries than this
-# Commas and opening brackets of a body: a bound on the values that its text unfolds to, which are
-# made while no other thread runs. 1,000 persons with 40 years of 13 columns have as many.
-_MAX_MARKS = 600_000
 LIST_OPTIONS = ("horizons", "coverage", "quantiles")
 
 OptionsT = TypeVar("OptionsT", bound=DrawOptions)
@@ -76,13 +73,7 @@ def decode_json(body: bytes) -> Any:
     Raises:
         ProblemError: Status 422 if it is not JSON, or an object has an entry twice or very many
             entries, which validation would list.
-        BudgetError: It has more values than a call needs.
     """
-    marks = sum(body.count(mark) for mark in (b",", b"[", b"{"))
-    if marks > _MAX_MARKS:
-        message = f"The JSON has {marks} commas and brackets, {_MAX_MARKS} are allowed"
-        fix = "Send fewer persons per call, or Parquet; `saga score` does any number in batch"
-        raise BudgetError("Too many values for one call", [Problem("json-values", message, fix)])
     try:
         content = jiter.from_json(body, catch_duplicate_keys=True)
     except ValueError as error:

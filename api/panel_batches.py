@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 import anyio
 import anyio.to_thread
+import numpy as np
 import polars as pl
 
 from api.request_panel import PricesOption, RequestPanel, read_request_panel
@@ -42,9 +43,9 @@ class SentFrame:
     def like(self) -> Hashable:
         """Frames with the same value can be read together; None: only alone."""
         persons = self.frame.get_column("person_id", default=None)
-        if persons is None or persons.dtype != pl.String or persons.n_unique() > MAX_TOGETHER:
+        if persons is None or persons.dtype != pl.String or persons.null_count():
             return None
-        if not persons.str.strip_chars().str.len_bytes().cast(pl.Boolean).fill_null(False).all():
+        if persons.n_unique() > MAX_TOGETHER or (persons.str.strip_chars() == "").any():
             return None
         return self.prices, self.origin, *self.frame.schema.items()
 
@@ -84,14 +85,10 @@ def _read_alone(transforms: Transforms, facts: Facts, call: SentFrame) -> Reques
 def _read_together(
     transforms: Transforms, facts: Facts, calls: Sequence[SentFrame]
 ) -> list[RequestPanel] | None:
-    stripped = pl.col("person_id").str.strip_chars()
-    frames = [
-        call.frame.with_columns(person_id=pl.lit(_prefix(i)) + stripped)
-        for i, call in enumerate(calls)
-    ]
+    frame = _joined([call.frame for call in calls])
     try:
         joined = read_request_panel(
-            transforms, pl.concat(frames), calls[0].prices, facts=facts, origin=calls[0].origin
+            transforms, frame, calls[0].prices, facts=facts, origin=calls[0].origin
         )
     except SagaError:
         return None
@@ -103,17 +100,22 @@ def _read_together(
     return [RequestPanel(panel, tuple(names.filter(owners == i))) for i, panel in enumerate(panels)]
 
 
+def _joined(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """The rows of all frames, with a number before the name of each person."""
+    numbers = np.repeat([_prefix(i) for i in range(len(frames))], [len(f) for f in frames])
+    prefix = pl.Series(numbers.tolist(), dtype=pl.String)
+    return pl.concat(frames).with_columns(
+        person_id=pl.lit(prefix) + pl.col("person_id").str.strip_chars()
+    )
+
+
 def _prefix(i: int) -> str:
     return f"{i:0{_PREFIX - 1}d} "
 
 
 def join_panels(panels: Sequence[Panel]) -> Panel:
     """One panel of all persons; `panels` are alike."""
-    named = [
-        panel.frame.with_columns(person_id=pl.lit(_prefix(i)) + pl.col("person_id"))
-        for i, panel in enumerate(panels)
-    ]
-    return panels[0].with_frame(pl.concat(named))
+    return panels[0].with_frame(_joined([panel.frame for panel in panels]))
 
 
 def split_panel(panel: Panel, n: int) -> list[Panel]:
@@ -161,16 +163,16 @@ def parts_of(
 ) -> list[ForecastPart]:
     """The persons of a call in parts that can be computed one after the other."""
     return [
-        ForecastPart(part, request, draws, forecaster, part.frame["person_id"].n_unique())
+        ForecastPart(part, request, draws, forecaster, part.n_persons)
         for part in split_persons(panel, MAX_TOGETHER)
     ]
 
 
 def split_persons(panel: Panel, n_persons: int) -> list[Panel]:
     """The panel in parts of at most `n_persons` persons, in their order."""
-    persons = panel.persons()
-    if len(persons) <= n_persons:
+    if panel.n_persons <= n_persons:
         return [panel]
+    persons = panel.persons()
     starts = range(0, len(persons), n_persons)
     return [panel.only(persons[start : start + n_persons]) for start in starts]
 

@@ -25,6 +25,9 @@ from saga.bundle import Bundle
 from saga.errors import Problem, UsageError
 from saga.forecaster import Forecaster
 
+# For so long one thread keeps the interpreter from another. With Python's 5 ms, /livez would wait
+# for a forecast at each of its steps.
+_SWITCH_SECONDS = 0.001
 _ANSWER_SECONDS = 5  # for the answers to calls that are not done in time
 _OTHER_FILES = 128  # besides connections: the ledger, the bundle, pipes
 
@@ -59,6 +62,7 @@ def serve(settings: Settings) -> None:
         name = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"http://{name}:{listener.getsockname()[1]}"
         bridge_logs(app.state.service.log)
+        sys.setswitchinterval(_SWITCH_SECONDS)
         DrainingServer(server_config(app, settings), app.state.service).run(sockets=[listener])
 
 

@@ -17,10 +17,11 @@ from structlog.typing import FilteringBoundLogger
 
 from api.answers import ANSWER_HEADERS
 from api.budget import BodyMemory
-from api.codecs import parse_json
+from api.codecs import JSON, media_type, parse_json
 from api.compute_queue import ComputeQueue, Ticket
 from api.example import example_persons
 from api.jobs import require_libraries
+from api.json_limits import JsonScan
 from api.ledger_access import WAIT_SECONDS, LedgerAccess
 from api.logs import error_location, make_logger
 from api.panel_batches import Batcher, SentFrame, read_panels
@@ -159,9 +160,12 @@ class Service:
     ) -> ContentT:
         """What `decode` makes of the body of a request.
 
-        At most two calls are decoded at a time. Raises what `BodyMemory.body` and `decode` raise.
+        At most two calls are decoded at a time. Raises what `JsonScan.take`, `BodyMemory.body` and
+        `decode` raise.
         """
-        async with self.bodies.body(request) as body:
+        is_json = media_type(request.headers.get("content-type")) == JSON
+        scan = JsonScan().take if is_json else lambda _: None
+        async with self.bodies.body(request, scan) as body:
             start = time.perf_counter()
             ticket.is_decoding = True
             content = await anyio.to_thread.run_sync(decode, body, limiter=self._parsers)

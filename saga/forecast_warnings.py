@@ -18,7 +18,6 @@ from saga.data.panel import Panel
 from saga.features.training_reference import (
     LEVELS,
     TrainingReference,
-    person_numbers,
     record_properties,
 )
 from saga.features.transforms import MIN_CODE_PERSONS, Transforms
@@ -233,6 +232,8 @@ def _unlike_training(panel: Panel, reference: TrainingReference) -> list[Forecas
             remaining = np.isfinite(values)
             for p, limit in limits:  # from the outermost quantile inwards
                 beyond = remaining & (values < limit if side == "below" else values > limit)
+                if not beyond.any():
+                    continue
                 remaining &= ~beyond
                 message = (
                     f"{_PROPERTY_TEXT[name]} is {side} the {100 * p:g} % quantile of the training "
@@ -244,7 +245,7 @@ def _unlike_training(panel: Panel, reference: TrainingReference) -> list[Forecas
 
 def _wrong_units(panel: Panel, reference: TrainingReference) -> Iterator[ForecastWarning]:
     """Columns whose typical amount is not of the size that training persons have."""
-    person = person_numbers(panel)
+    person = panel.person_numbers
     for column in MONEY:
         if column == "earnings":
             logs = reference.relative_logs(panel)
@@ -304,14 +305,14 @@ def _about(
     warning = ForecastWarning(code, message, column=column, option=option)
     if count > MAX_PERSONS:
         return [replace(warning, count=count)]
-    rows = _last_rows(person_numbers(panel))[concerned]
+    rows = _last_rows(panel.person_numbers)[concerned]
     person_ids = panel.frame["person_id"]
     return [replace(warning, person_id=person_ids[int(row)]) for row in rows]
 
 
 def _ends(panel: Panel) -> dict[str, NDArray[np.int64]]:
     """Birth year, first and last year (n,) of each record."""
-    frame, last = panel.frame, _last_rows(person_numbers(panel))
+    frame, last = panel.frame, _last_rows(panel.person_numbers)
     birth_year, year = (frame[name].to_numpy().astype(np.int64) for name in ("birth_year", "year"))
     first_year = year[np.append(0, last[:-1] + 1)]
     return {"birth_year": birth_year[last], "year": year[last], "first_year": first_year}

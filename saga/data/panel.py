@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from saga.data.macro_rows import MacroRow
 from saga.errors import InputError, Problem
@@ -139,6 +142,16 @@ class Panel(Summarised):
         if meta.ignored:
             facts["not used"] = ", ".join(meta.ignored)
         return Summary(f"Panel {meta.panel_id}", facts)
+
+    @cached_property
+    def person_numbers(self) -> NDArray[np.int64]:
+        """Number (n_row,) of the person of each row, from 0, in the order of `persons`."""
+        return self.frame["person_id"].rle_id().to_numpy().astype(np.int64)
+
+    @property
+    def n_persons(self) -> int:
+        """Number of persons."""
+        return int(self.person_numbers[-1]) + 1 if len(self) else 0
 
     def persons(self) -> list[str]:
         """The persons, sorted."""

@@ -43,7 +43,7 @@ class TrainingReference:
     @classmethod
     def fit(cls, panel: Panel) -> Self:
         """The reference of a panel of training persons."""
-        person, logs = person_numbers(panel), _log_amounts(panel, "earnings")
+        person, logs = panel.person_numbers, _log_amounts(panel, "earnings")
         bands = _age_bands(panel)
         typical = []
         for band in range(len(_AGE_BANDS) + 1):
@@ -79,11 +79,6 @@ class TrainingReference:
         return np.asarray(_log_amounts(panel, "earnings") - typical[_age_bands(panel)])
 
 
-def person_numbers(panel: Panel) -> Integers:
-    """Number of the person of each row, from 0, in the order of `Panel.persons`."""
-    return panel.frame["person_id"].rle_id().to_numpy().astype(np.int64)
-
-
 def record_properties(panel: Panel, reference: TrainingReference) -> dict[str, Floats]:
     """Properties of each person's record, (n,), in the order of `Panel.persons`.
 
@@ -94,7 +89,7 @@ def record_properties(panel: Panel, reference: TrainingReference) -> dict[str, F
 
     NaN if a record does not have the property.
     """
-    person, earnings = person_numbers(panel), panel.frame["earnings"].to_numpy()
+    person, earnings = panel.person_numbers, panel.frame["earnings"].to_numpy()
     n = int(person[-1]) + 1 if len(person) else 0
     known, logs = ~np.isnan(earnings.astype(np.float64)), _log_amounts(panel, "earnings")
     n_years = np.bincount(person[known], minlength=n).astype(np.float64)

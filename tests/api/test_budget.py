@@ -62,7 +62,7 @@ def test_too_many_persons_are_refused_before_they_are_validated() -> None:
 
 
 async def read_body(request: Request, bodies: BodyMemory) -> bytes:
-    async with bodies.body(request) as body:
+    async with bodies.body(request, lambda _: None) as body:
         return body
 
 

@@ -20,7 +20,9 @@ from api.codecs import (
     parse_table,
 )
 from api.problems import ProblemError
-from api.request_models import ForecastBody, ForecastOptions, LifetimeOptions
+from api.request_models import MAX_OUTCOMES, ForecastBody, ForecastOptions, LifetimeOptions
+from api.table_process import MAX_TEXT
+from api.table_reader import READER
 from saga.errors import BudgetError, InputError
 from saga.macro.scenarios import SCENARIOS
 from saga.requests import TaxReform
@@ -224,13 +226,6 @@ def test_an_entry_that_is_given_twice_is_refused_at_any_depth(person: Person) ->
         assert caught.value.problems[0].rule == "json-twice"
 
 
-@pytest.mark.parametrize("body", [b"[" + b"[]," * 700_000 + b"1]", b"{" + b'"a":{},' * 500_000])
-def test_json_of_very_many_values_is_refused_before_it_is_decoded(body: bytes) -> None:
-    with pytest.raises(BudgetError) as caught:
-        parse_json(body, ForecastBody, 10)
-    assert [problem.rule for problem in caught.value.problems] == ["json-values"]
-
-
 @pytest.mark.parametrize("column", ["earnings", "year", "birth_year"])
 def test_true_and_false_are_not_numbers_in_a_table(person: Person, column: str) -> None:
     frame = _json(person()).frame.with_columns(pl.lit(True).alias(column))
@@ -263,6 +258,20 @@ def test_tables_beyond_the_limits_name_what_is_too_large(kind: str, case: str) -
         parse_table(_bytes(frame, kind), kind, [], ForecastOptions, 100)
     assert isinstance(caught.value, InputError | ProblemError)
     assert {problem.rule for problem in caught.value.problems} == {rule}
+
+
+@pytest.mark.parametrize("kind", [PARQUET, ARROW_STREAM, ARROW_FILE])
+@pytest.mark.parametrize("length", [7, MAX_TEXT])
+def test_a_table_with_as_many_rows_as_allowed_fits_into_the_memory(kind: str, length: int) -> None:
+    n = MAX_OUTCOMES
+    frame = pl.DataFrame(
+        {
+            "person_id": pl.int_range(n, eager=True).cast(pl.String).str.zfill(length),
+            "year": pl.repeat(2023, n, eager=True),
+            "earnings": pl.int_range(n, eager=True).cast(pl.Float64),
+        }
+    )
+    assert READER.read(_bytes(frame, kind), kind, n).equals(frame)
 
 
 def test_a_table_that_needs_more_memory_than_allowed_is_refused_and_the_next_is_read(

@@ -202,6 +202,18 @@ def test_persons_of_several_origins_have_bitwise_the_same_marginals_alone(
     assert np.array_equal(some.cdf, together.cdf[[30, 2, 7]], equal_nan=True)
 
 
+@pytest.mark.parametrize("n_horizons", [1, 2, 17, MAX_HORIZON])
+def test_a_horizon_has_bitwise_the_same_marginals_whatever_follows_it(
+    network: Saga, transforms: Transforms, sequences: Sequences, n_horizons: int
+) -> None:
+    direct = DirectMarginals(network, transforms, CALENDAR, PROCESS)
+    persons = np.arange(3)
+    every = direct.marginals(sequences, persons, {}).first(n_horizons)
+    first = direct.marginals(sequences, persons, {}, n_horizons)
+    for name in ("grid", "cdf", "p_zero"):
+        assert np.array_equal(getattr(first, name), getattr(every, name), equal_nan=True), name
+
+
 def test_there_is_no_marginal_beyond_age_64(
     network: Saga, transforms: Transforms, sequences: Sequences
 ) -> None:
