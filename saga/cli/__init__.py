@@ -29,6 +29,7 @@ from saga.cli.report_command import report
 from saga.cli.score_command import score
 from saga.cli.serve_command import serve
 from saga.cli.states_command import circumstances
+from saga.cli.tables_command import tables
 from saga.cli.train_command import train
 from saga.cli.work_command import work
 
@@ -81,6 +82,7 @@ for command in (
     lifetime,
     plot,
     score,
+    tables,
     serve,
     work,
     report,

@@ -83,7 +83,16 @@ def score(
     scenario: options.Scenario = None,
     rollout: options.Rollout = None,
     precision: options.Precision = None,
-    engine: Annotated[Literal["local"], typer.Option(help="Where the work is done.")] = "local",
+    engine: Annotated[
+        Literal["local", "ray"],
+        typer.Option(help="Who computes: processes of this machine, or a Ray cluster."),
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="Ray: the cluster, HOST:PORT or auto.", show_default="one on this machine"
+        ),
+    ] = None,
     workers: options.Workers = 1,
     persons_per_partition: Annotated[int, typer.Option(min=1, help="Persons of one part.")] = 500,
     shard: Annotated[
@@ -116,8 +125,10 @@ def score(
     if source is None or out_dir is None:
         raise UsageError("Name the INPUT and the OUT_DIR, or --merge and the directory.")
     from saga.batch.engine import score as run_score
+    from saga.batch.local_engine import compute_locally
     from saga.batch.partitions import Source
     from saga.batch.products import Recipe
+    from saga.batch.ray_engine import RayEngine
     from saga.batch.shards import ALL_PARTITIONS, Shard
     from saga.bundle import default_bundle
     from saga.tax.tax_reform import tax_source
@@ -169,6 +180,8 @@ def score(
             recipe, out_dir, url=database, key=database_key, holder=holder, record=record
         )
     note_precision(precision)
+    if address is not None and engine != "ray":
+        raise UsageError("The engine local has no --address. Leave it out, or use --engine ray.")
     part = ALL_PARTITIONS if shard is None else Shard.parse(shard)
     with console.progress("Scoring", quiet=as_json) as progress:
         report = run_score(
@@ -179,6 +192,7 @@ def score(
             persons_per_partition=persons_per_partition,
             progress=progress,
             shard=part,
+            engine=RayEngine(address) if engine == "ray" else compute_locally,
         )
     _show(report, {"engine": engine, "shard": shard}, as_json=as_json)
     if not part.is_whole:

@@ -77,3 +77,19 @@ def test_the_slurm_array_starts_every_shard(tmp_path: Path, first: int) -> None:
         assert arguments[:2] == ["a panel/", "out/"]
         shards.add(Shard.parse(_option(arguments, "shard")))
     assert shards == {Shard(index, count) for index in range(count)}
+
+
+def test_the_ray_job_starts_a_run_on_its_own_cluster() -> None:
+    job = yaml.safe_load((DOCKER / "kuberay.yaml").read_text(encoding="utf-8"))["spec"]
+    words = job["entrypoint"].split()
+    assert words[:2] == ["saga", "score"]
+    assert _option(words[2:], "engine") == "ray"
+    cluster = job["rayClusterSpec"]
+    (workers,) = cluster["workerGroupSpecs"]
+    (container,) = workers["template"]["spec"]["containers"]
+    cpus = workers["replicas"] * int(container["resources"]["limits"]["cpu"])
+    assert int(_option(words[2:], "workers")) == cpus
+    assert cluster["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    pins = (DOCKER.parent / "requirements.lock").read_text(encoding="utf-8")
+    assert f"ray=={cluster['rayVersion']}\n" in pins

@@ -5,6 +5,7 @@ It is a module of its own, because worker processes import it.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ class Carry:
     """Two rows per person.
 
     `seconds` is the time that a partition takes; `fault` is a person that the product loses, or
-    "open" for an error when it is opened.
+    "open" for an error when it is opened, or "die" for a process that ends in its work.
     """
 
     seed: int = 0
@@ -53,6 +54,8 @@ class CarryComputation:
 
     def compute(self, panel: Panel) -> pl.DataFrame:
         time.sleep(self.recipe.seconds)
+        if self.recipe.fault == "die":
+            os._exit(1)
         last = panel.frame.group_by("person_id", maintain_order=True).agg(
             pl.col("earnings").drop_nulls().last()
         )

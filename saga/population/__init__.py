@@ -1,0 +1,1 @@
+"""From simulated paths of persons to tables of a population that may be published."""

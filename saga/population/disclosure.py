@@ -1,0 +1,163 @@
+"""Disclosure control: which cells of a table must not be published, and which hide them.
+
+A cell is unsafe with too few persons, or if few persons have most of its total (dominance rule).
+An unsafe cell alone does not stay hidden: it is a margin minus the other cells. Further cells are
+therefore suppressed, at the least loss, so that nobody can compute an unsafe cell from the
+published cells and margins more closely than the protection interval (Fischetti and Salazar 2001,
+Management Science 47:1008; their integer program is solved for one unsafe cell after the other).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import bmat, coo_matrix, csr_matrix, diags, identity
+
+from saga.errors import UsageError
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+_REACH = 4.0  # changes of a cell that the program considers, in units of the protection interval
+_SECONDS = 20.0  # for one unsafe cell; then the best set so far is taken
+
+
+@dataclass(frozen=True)
+class DisclosureRules:
+    """When a cell is unsafe, and how closely nobody may compute it.
+
+    Args:
+        minimum: Persons that a cell must have.
+        dominance_count: Persons n of the dominance rule.
+        dominance_share: Share k: the n largest contributions may be at most this of a total.
+        protection: Half the width of the protection interval, as a share of the cell's value.
+        count_base: Published numbers of persons are multiples of it.
+        amount_base: Published amounts are multiples of it.
+    """
+
+    minimum: int = 10
+    dominance_count: int = 2
+    dominance_share: float = 0.85
+    protection: float = 0.15
+    count_base: int = 5
+    amount_base: int = 100
+
+    def __post_init__(self) -> None:
+        if self.minimum < 3 or self.dominance_count < 1:
+            raise UsageError("A cell needs at least 3 persons, and the dominance rule at least 1.")
+        if not 0 < self.dominance_share <= 1 or not 0 < self.protection < 1:
+            raise UsageError("The dominance share and the protection lie between 0 and 1.")
+        if self.count_base < 1 or self.amount_base < 1:
+            raise UsageError("Numbers are rounded to multiples of 1 or more.")
+
+    def describe(self) -> dict[str, float]:
+        """The rules by name."""
+        return asdict(self)
+
+    def unsafe_reason(self, persons: float, contributions: Floats) -> str | None:
+        """Why a cell with so many persons and such contributions is unsafe; None if it is safe."""
+        if persons == 0:
+            return None
+        if persons < self.minimum:
+            return "minimum"
+        total = contributions.sum()
+        count = min(self.dominance_count, len(contributions))
+        largest = np.partition(contributions, len(contributions) - count)[-count:].sum()
+        return "dominance" if total > 0 and largest > self.dominance_share * total else None
+
+
+def suppress(
+    magnitudes: Sequence[Floats], unsafe: Flags, protection: float, suppressed: Flags | None = None
+) -> Flags:
+    """The cells to suppress so that no unsafe cell can be computed from the others.
+
+    The last index of each dimension is its margin, the sum of the others.
+
+    Args:
+        magnitudes: Additive values that are published, each with the shape of the table, >= 0.
+        unsafe: Cells that must be hidden.
+        protection: Share of an unsafe cell's value by which it must be able to move both ways.
+        suppressed: Cells that are suppressed in any case.
+    """
+    hidden = unsafe if suppressed is None else unsafe | suppressed
+    hidden = hidden.copy()
+    sums = _sums_to_zero(unsafe.shape)
+    order = np.argsort(-magnitudes[0], axis=None, kind="stable")
+    for cell in order[unsafe.ravel()[order]]:
+        chosen = _protect(magnitudes, hidden.ravel(), int(cell), protection, sums)
+        if chosen is None:  # the table is too small for any other cell to hide this one
+            return np.ones_like(hidden)
+        hidden |= chosen.reshape(hidden.shape)
+    return hidden
+
+
+def _protect(
+    magnitudes: Sequence[Floats],
+    hidden: Flags,
+    cell: int,
+    protection: float,
+    sums: csr_matrix,
+) -> Flags | None:
+    """The cheapest cells that hide `cell` beside the `hidden` ones; None if there are none.
+
+    Variables: which cells are suppressed, and for each magnitude one table of changes that moves
+    the cell up and one that moves it down, both zero in all sums and in published cells.
+    """
+    n = hidden.size
+    moves = []
+    for values in magnitudes:
+        flat = values.ravel()
+        # A cell near zero must be able to move by a person's share of the table.
+        unit = max(protection * flat[cell], protection * flat[-1] / max(magnitudes[0].flat[-1], 1))
+        for target in (unit, -min(unit, flat[cell])):
+            if target and unit > 0:
+                moves.append((target / unit, np.minimum(flat / unit, _REACH)))
+    if not moves:
+        return hidden
+    floor = np.concatenate([np.zeros(n), *(-down for _, down in moves)])
+    ceiling = np.concatenate([np.ones(n), *([np.full(n, _REACH)] * len(moves))])
+    floor[:n][hidden] = 1
+    # Everybody knows that an empty cell is empty, so it hides nothing.
+    empty = magnitudes[0].ravel() == 0
+    ceiling[:n][empty & ~hidden] = 0
+    constraints = []
+    for number, (target, down) in enumerate(moves, start=1):
+        start = number * n
+        ceiling[start : start + n][empty] = floor[start : start + n][empty] = 0
+        floor[start + cell] = ceiling[start + cell] = target
+        blocks: list[csr_matrix | None] = [None] * (len(moves) + 1)
+        blocks[0] = csr_matrix(sums.shape)
+        for other in range(1, len(moves) + 1):
+            blocks[other] = sums if other == number else csr_matrix(sums.shape)
+        constraints.append(LinearConstraint(bmat([blocks]), 0, 0))
+        for scale, sign in ((np.full(n, _REACH), 1), (down, -1)):
+            row: list[csr_matrix] = [csr_matrix((n, n)) for _ in range(len(moves) + 1)]
+            row[0], row[number] = -diags(scale), sign * identity(n)
+            constraints.append(LinearConstraint(bmat([row]), -np.inf, 0))
+    cost = np.zeros(len(floor))
+    cost[:n] = np.where(hidden, 0, 1 + magnitudes[0].ravel())
+    result = milp(
+        cost,
+        integrality=np.concatenate([np.ones(n), np.zeros(len(floor) - n)]),
+        bounds=Bounds(floor, ceiling),
+        constraints=constraints,
+        options={"time_limit": _SECONDS, "mip_rel_gap": 0.02},
+    )
+    return None if result.x is None else np.asarray(result.x[:n] > 0.5)
+
+
+def _sums_to_zero(shape: tuple[int, ...]) -> csr_matrix:
+    """The equations of a table with margins: the levels of a dimension minus their sum is zero."""
+    numbers = np.arange(np.prod(shape)).reshape(shape)
+    rows, columns, signs, start = [], [], [], 0
+    for axis, size in enumerate(shape):
+        lines = np.moveaxis(numbers, axis, -1).reshape(-1, size)
+        rows.append(np.repeat(np.arange(len(lines)) + start, size))
+        columns.append(lines.ravel())
+        signs.append(np.tile([*[1.0] * (size - 1), -1.0], len(lines)))
+        start += len(lines)
+    entries = np.concatenate(signs), (np.concatenate(rows), np.concatenate(columns))
+    return coo_matrix(entries, shape=(start, numbers.size)).tocsr()

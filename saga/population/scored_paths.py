@@ -1,0 +1,226 @@
+"""The paths of a finished scoring run, year by year, with the groups and weights of persons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from saga.batch.run_folder import MANIFEST
+from saga.data.groups import UNKNOWN
+from saga.data.panel import Panel
+from saga.errors import InputError, Problem, UsageError
+from saga.files.atomic import digest_file, read_json
+from saga.files.tables import read_provenance
+from saga.schema import CATEGORICAL
+
+Floats = NDArray[np.float64]
+
+_BAND = 10  # ages, and years of birth, in a group
+BIRTH = "birth_year"
+
+
+@dataclass(frozen=True)
+class YearPaths:
+    """Earnings of a year, (n_person, n_path), NaN for absent persons, and codes of the same shape.
+
+    `codes` has the numbers of levels in the columns of life courses.
+    """
+
+    year: int
+    person_ids: list[str]
+    earnings: Floats
+    codes: Mapping[str, NDArray[np.int_]]
+
+
+@dataclass(frozen=True)
+class ScoredPaths:
+    """The complete output folder of `saga score --product paths`."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        if self.product != "paths":
+            raise UsageError(
+                f"{self.folder} has {self.product}, and statistics of a population need joint "
+                "paths. Use the output of `saga score --product paths`."
+            )
+
+    @cached_property
+    def _manifest(self) -> dict[str, Any]:
+        manifest = read_json(self.folder / MANIFEST)
+        if manifest is None or not manifest["parts"]:
+            raise UsageError(
+                f"{self.folder} has no complete scoring run. Give `saga score` again, or "
+                "`saga score --merge` after shards."
+            )
+        return manifest
+
+    @property
+    def product(self) -> str:
+        """The product of the run."""
+        return str(self._manifest["run"]["recipe"].get("product"))
+
+    @cached_property
+    def parts(self) -> list[Path]:
+        """The files of the run, each checked against the manifest."""
+        entries = self._manifest["parts"]
+        for entry in entries:
+            path = self.folder / entry["file"]
+            if not path.is_file() or digest_file(path) != entry["sha256"]:
+                raise InputError(
+                    f"{path} is missing or was changed. Give the command of `saga score` again: it "
+                    "computes the part anew."
+                )
+        return [self.folder / entry["file"] for entry in entries]
+
+    @cached_property
+    def provenance(self) -> dict[str, Any]:
+        """Where the paths come from, as their parts say, and the digest of the manifest."""
+        provenance = read_provenance(self.parts[0])
+        provenance.pop("warnings", None)
+        return {**provenance, "scored": digest_file(self.folder / MANIFEST)}
+
+    @cached_property
+    def rows(self) -> pl.LazyFrame:
+        """All rows of all parts; a query reads only the columns and years that it needs."""
+        return pl.scan_parquet(self.parts)
+
+    @cached_property
+    def years(self) -> list[int]:
+        """The simulated years."""
+        return self.rows.select(pl.col("year").unique().sort()).collect()["year"].to_list()
+
+    @cached_property
+    def person_ids(self) -> list[str]:
+        """The persons, sorted."""
+        return self.rows.select(pl.col("person_id").unique().sort()).collect().to_series().to_list()
+
+    @cached_property
+    def n_paths(self) -> int:
+        """Number of paths of each person."""
+        return int(self.rows.select(pl.col("path").max()).collect().item()) + 1
+
+    def levels(self, column: str) -> list[str]:
+        """The codes of a column of life courses, and "unknown"."""
+        dtype = self.rows.collect_schema()[column]
+        codes = dtype.categories.to_list() if isinstance(dtype, pl.Enum) else []
+        return [*codes, UNKNOWN]
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of life courses."""
+        schema = self.rows.collect_schema()
+        return [name for name, dtype in schema.items() if isinstance(dtype, pl.Enum)]
+
+    def year(self, year: int, columns: Sequence[str] = ()) -> YearPaths:
+        """The paths of a year, with the codes of these columns of life courses."""
+        rows = self.rows.filter(pl.col("year") == year).collect()
+        ids = rows["person_id"].unique().sort()
+        person = rows["person_id"].cast(pl.Enum(ids)).to_physical().to_numpy()
+        at = person, rows["path"].to_numpy()
+        earnings = np.full((len(ids), self.n_paths), np.nan)
+        earnings[at] = rows["earnings"].to_numpy()
+        codes = {}
+        for name in columns:
+            unknown = len(self.levels(name)) - 1
+            codes[name] = np.full(earnings.shape, unknown)
+            codes[name][at] = rows[name].to_physical().fill_null(unknown).to_numpy()
+        return YearPaths(year, ids.to_list(), earnings, codes)
+
+
+@dataclass(frozen=True)
+class Persons:
+    """What is known of persons beside their paths: a row each, with groups and a weight."""
+
+    frame: pl.DataFrame
+
+    def of(self, person_ids: Sequence[str]) -> pl.DataFrame:
+        """The rows of these persons, in this order."""
+        asked = pl.DataFrame({"person_id": person_ids}, schema={"person_id": pl.String})
+        return asked.join(self.frame, on="person_id", how="left", maintain_order="left")
+
+
+def read_persons(
+    scored: ScoredPaths, panel: Panel | None, by: Sequence[str], weights: Path | None
+) -> Persons:
+    """The groups and weights of the persons of a run.
+
+    Categories of the panel are those last known. Raises UsageError for an unknown group, InputError
+    if persons are missing in the panel or the weights.
+    """
+    if len(set(by)) < len(by):
+        raise UsageError("A group is named twice in --by.")
+    frame = pl.DataFrame({"person_id": scored.person_ids}, schema={"person_id": pl.String})
+    static = [name for name in by if name not in scored.columns]
+    if static:
+        frame = frame.join(_last_known(panel, static), on="person_id", how="left")
+        _require(frame, BIRTH, "the panel")
+    if weights is not None:
+        frame = frame.join(_read_weights(weights), on="person_id", how="left")
+        _require(frame, "weight", str(weights))
+    else:
+        frame = frame.with_columns(weight=pl.lit(1.0))
+    return Persons(frame)
+
+
+def person_levels(group: str, year: int) -> pl.Expr:
+    """The level of each person in a group that does not depend on the path, as text."""
+    first = pl.col(BIRTH) // _BAND * _BAND if group == "cohort" else None
+    if group == "age":
+        first = (year - pl.col(BIRTH)) // _BAND * _BAND
+    if first is not None:
+        return pl.format("{}-{}", first, first + _BAND - 1)
+    return pl.col(group).fill_null(UNKNOWN)
+
+
+def _last_known(panel: Panel | None, by: Sequence[str]) -> pl.DataFrame:
+    if panel is None:
+        raise UsageError(
+            f"The paths have no column {by[0]}. Give the panel of the persons with --panel, or "
+            "score with --circumstances."
+        )
+    categories = {*CATEGORICAL, *panel.meta.extra_names("category")}
+    if unknown := [name for name in by if name not in {*categories, "age", "cohort"}]:
+        names = ", ".join(["age", "cohort", *sorted(categories)])
+        raise UsageError(f"There is no group {unknown[0]}. Groups are {names}.")
+    columns = [name for name in by if name in categories]
+    return panel.frame.group_by("person_id").agg(
+        pl.col(BIRTH).first(),
+        *(pl.col(name).sort_by("year").drop_nulls().last() for name in columns),
+    )
+
+
+def _read_weights(path: Path) -> pl.DataFrame:
+    is_parquet = path.suffix == ".parquet"
+    frame = pl.read_parquet(path) if is_parquet else pl.read_csv(path, infer_schema=False)
+    if missing := {"person_id", "weight"} - set(frame.columns):
+        raise InputError(f"{path} lacks the column {min(missing)}.")
+    frame = frame.select(
+        pl.col("person_id").cast(pl.String), pl.col("weight").cast(pl.Float64, strict=False)
+    )
+    if frame["person_id"].is_duplicated().any():
+        raise InputError(f"{path} has a person twice. Give one weight for each person.")
+    if not (frame["weight"].is_finite() & (frame["weight"] > 0)).fill_null(False).all():
+        raise InputError(f"{path} has weights that are not positive numbers.")
+    return frame
+
+
+def _require(frame: pl.DataFrame, column: str, where: str) -> None:
+    """Raise InputError if persons of the run have no value."""
+    absent = frame.filter(pl.col(column).is_null())
+    if absent.height:
+        problem = Problem(
+            "person-missing",
+            f"{where} does not have persons of the scored run",
+            "Give the file that was scored",
+            person_id=absent["person_id"][0],
+            count=absent.height,
+        )
+        raise InputError("Persons have no groups or weights", [problem])

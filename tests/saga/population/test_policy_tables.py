@@ -1,0 +1,236 @@
+"""From paths to tables: margins add up, nobody can be found by differencing, all formats agree."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from polars_readstat import read_readstat
+from scipy.optimize import linprog
+from scored_folder import path_rows, write_scored
+from typer.testing import CliRunner
+
+from saga.cli import app
+from saga.population import policy_tables
+from saga.population.policy_tables import TOTAL
+
+PERSONS, YEARS, PATHS = 300, 3, 4
+MINIMUM = 10
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng = np.random.default_rng(8)
+    earnings = rng.lognormal(12, 0.5, (PERSONS, YEARS, PATHS))
+    earnings[rng.random(earnings.shape) < 0.1] = 0
+    return write_scored(tmp_path_factory.mktemp("scored") / "out", path_rows(earnings.round()))
+
+
+@pytest.fixture(scope="module")
+def panel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The persons, with a rare education among men."""
+    rng = np.random.default_rng(9)
+    sex = rng.choice(["female", "male"], PERSONS)
+    levels = ["compulsory", "upper_secondary", "short_tertiary", "long_tertiary"]
+    education = rng.choice(levels[:3], PERSONS)
+    education[np.flatnonzero(sex == "male")[:4]] = levels[3]
+    education[np.flatnonzero(sex == "female")[:40]] = levels[3]
+    path = tmp_path_factory.mktemp("panel") / "panel.csv"
+    pl.DataFrame(
+        {
+            "person_id": [f"{number:04d}" for number in range(PERSONS)],
+            "year": 2022,
+            "birth_year": rng.integers(1970, 1990, PERSONS),
+            "earnings": 1000.0,
+            "sex": sex,
+            "education_level": education,
+        }
+    ).write_csv(path)
+    return path
+
+
+def _run(scored: Path, panel: Path, out: Path, *more: str) -> pl.DataFrame:
+    line = ["tables", str(scored), "--panel", str(panel), "--out", str(out), "--json"]
+    exact = ["--round-persons", "1", "--round-amounts", "1", "--transition-years", "1"]
+    by = [] if "--by" in more else ["--by", "sex,education_level"]
+    done = CliRunner().invoke(app, [*line, *exact, *by, *more])
+    assert done.exit_code == 0, done.stderr
+    return pl.read_csv(out / "statistics.csv", infer_schema_length=None)
+
+
+def _widths(table: pl.DataFrame, statistic: str) -> dict[tuple[str, ...], float]:
+    """How closely each hidden cell of the first year is known from what is published."""
+    rows = table.filter(pl.col("statistic") == statistic, pl.col("year") == table["year"].min())
+    cells = {
+        (sex, level): value
+        for sex, level, value in rows.select("sex", "education_level", "value").rows()
+    }
+    hidden = [cell for cell, value in cells.items() if value is None]
+    equations, sides = [], []
+    for axis in (0, 1):
+        for name in {cell[1 - axis] for cell in cells}:
+            row, side = np.zeros(len(hidden)), 0.0
+            for cell, value in cells.items():
+                if cell[1 - axis] == name:
+                    sign = -1.0 if cell[axis] == TOTAL else 1.0
+                    if value is None:
+                        row[hidden.index(cell)] = sign
+                    else:
+                        side -= sign * value
+            equations.append(row)
+            sides.append(side)
+    # Published numbers are rounded to 1: each sum may be wrong by half of its number of terms.
+    slack = 0.5 * max(len(cells), 1)
+    widths: dict[tuple[str, ...], float] = {}
+    for number, cell in enumerate(hidden):
+        objective = np.eye(len(hidden))[number]
+        matrix = np.vstack([equations, -np.array(equations)])
+        limits = np.concatenate([np.array(sides) + slack, slack - np.array(sides)])
+        ends = [linprog(s * objective, A_ub=matrix, b_ub=limits).fun for s in (1, -1)]
+        widths[cell] = np.inf if ends[1] is None else -ends[1] - ends[0]
+    return widths
+
+
+@pytest.fixture(scope="module")
+def published(
+    scored: Path, panel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, pl.DataFrame]:
+    out = tmp_path_factory.mktemp("tables") / "out"
+    return out, _run(scored, panel, out)
+
+
+def test_published_cells_are_those_of_the_paths(
+    scored: Path, panel: Path, published: tuple[Path, pl.DataFrame]
+) -> None:
+    paths = pl.read_parquet(scored / "part-*.parquet").join(
+        pl.read_csv(panel, infer_schema=False).select("person_id", "sex"), on="person_id"
+    )
+    mean = paths.filter(sex="female", year=2024)["earnings"].mean()
+    women = published[1].filter(sex="female", education_level=TOTAL, year=2024, statistic="mean")
+    assert women["value"].item() == pytest.approx(mean, abs=0.5)
+
+
+def test_a_rare_cell_and_others_that_would_reveal_it_are_hidden_in_all_years(
+    published: tuple[Path, pl.DataFrame],
+) -> None:
+    out, table = published
+    hidden = table.filter("suppressed").select("sex", "education_level", "year").unique()
+    cells = hidden.select("sex", "education_level").unique()
+    assert ("male", "long_tertiary") in cells.rows()
+    assert hidden.height == cells.height * YEARS
+    assert cells.height >= 4
+    assert table.filter(pl.col("suppressed"))["value"].null_count() == hidden.height * 11
+    log = pl.read_csv(out / "internal_suppression_log.csv").filter(table="statistics")
+    assert set(log["rule"]) == {"minimum", "complementary"}
+    logged = log.select("sex", "education_level").unique().rows()
+    assert set(logged) == set(cells.rows())
+
+
+def test_differencing_with_the_margins_recovers_no_hidden_cell(
+    published: tuple[Path, pl.DataFrame],
+) -> None:
+    widths = _widths(published[1], "persons")
+    assert widths[("male", "long_tertiary")] > 2, "four men, up to one more or fewer"
+    totals = _widths(published[1], "total")
+    assert totals[("male", "long_tertiary")] > 2 * 0.15 * 4 * 100_000
+
+
+def test_primary_suppression_alone_would_fail_this_test(
+    scored: Path, panel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        policy_tables, "suppress", lambda magnitudes, unsafe, protection, hidden: unsafe | hidden
+    )
+    table = _run(scored, panel, tmp_path / "out")
+    slack = 2 * 0.5 * 15
+    assert _widths(table, "total")[("male", "long_tertiary")] <= slack
+
+
+def test_all_formats_have_the_same_numbers_and_no_hidden_one(
+    published: tuple[Path, pl.DataFrame],
+) -> None:
+    out, table = published
+    stata = read_readstat(str(out / "statistics.dta"))
+    assert stata["value"].to_list() == table["value"].to_list()
+    excel = out / "tables.xlsx"
+    assert excel.stat().st_size > 5_000
+    page = (out / "tables.html").read_text()
+    women = table.filter(statistic="persons", sex="female", education_level=TOTAL, year=2023)
+    assert f"<td>{women['value'].item():,.0f}</td>" in page
+    assert ">x</td>" in page
+    provenance = json.loads((out / "provenance.json").read_text())
+    assert provenance["rules"]["minimum"] == MINIMUM
+    assert len(provenance["scored"]) == 64
+
+
+def test_transitions_are_shares_and_hide_small_classes(
+    published: tuple[Path, pl.DataFrame],
+) -> None:
+    rows = pl.read_csv(published[0] / "transitions.csv", infer_schema_length=None)
+    shown = rows.filter(~pl.col("suppressed")).drop_nulls("share")
+    keys = ["year", "sex", "education_level", "class"]
+    sums = shown.group_by(keys).agg(pl.col("share").sum())
+    assert sums["share"].to_list() == pytest.approx([1] * sums.height, abs=0.004)
+    hidden = rows.filter(sex="male", education_level="long_tertiary")
+    assert hidden["share"].null_count() == hidden.height
+
+
+def test_weights_of_persons_move_numbers_and_not_the_minimum(
+    scored: Path, panel: Path, tmp_path: Path, published: tuple[Path, pl.DataFrame]
+) -> None:
+    weights = tmp_path / "weights.csv"
+    ids = [f"{number:04d}" for number in range(PERSONS)]
+    pl.DataFrame({"person_id": ids, "weight": 7.0}).write_csv(weights)
+    table = _run(scored, panel, tmp_path / "out", "--weights", str(weights))
+    one = published[1]
+    assert table["suppressed"].to_list() == one["suppressed"].to_list()
+    both = pl.DataFrame({"a": table["value"], "b": one["value"], "s": one["statistic"]})
+    counts = both.filter(s="persons").drop_nulls()
+    assert counts["a"].to_list() == pytest.approx((7 * counts["b"]).to_list())
+    gini = both.filter(s="gini").drop_nulls()
+    assert gini["a"].to_list() == pytest.approx(gini["b"].to_list())
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--by", "shoe_size"), "no group shoe_size"),
+        (("--by", "sex,sex"), "named twice"),
+        (("--minimum", "1"), "at least 3 persons"),
+        (("--dominance", "two"), "--dominance is n,k"),
+    ],
+)
+def test_wrong_options_are_named(
+    scored: Path, panel: Path, tmp_path: Path, more: tuple[str, ...], message: str
+) -> None:
+    line = ["tables", str(scored), "--panel", str(panel), "--out", str(tmp_path / "out")]
+    by = [] if "--by" in more else ["--by", "sex"]
+    done = CliRunner().invoke(app, [*line, *by, *more])
+    assert (done.exit_code, message in done.stderr.replace("\n", " ")) == (2, True), done.stderr
+
+
+def test_bad_folders_and_weights_are_named(scored: Path, panel: Path, tmp_path: Path) -> None:
+    def message(folder: Path, *more: str) -> str:
+        out = str(tmp_path / "out")
+        line = ["tables", str(folder), "--by", "sex", "--panel", str(panel), "--out", out]
+        done = CliRunner().invoke(app, [*line, *more])
+        assert done.exit_code == 2, done.stderr
+        return done.stderr
+
+    rows = path_rows(np.ones((4, 1, 2)))
+    forecasts = write_scored(tmp_path / "forecasts", rows, product="forecasts")
+    assert "need joint" in message(forecasts)
+    assert "no complete scoring run" in message(tmp_path)
+    changed = write_scored(tmp_path / "changed", rows)
+    (changed / "part-00001.parquet").write_bytes(b"")
+    assert "was changed" in message(changed)
+    stranger = rows.with_columns(person_id=pl.lit("z") + pl.col("person_id"))
+    assert "does not have persons" in message(write_scored(tmp_path / "strangers", stranger))
+    weights = tmp_path / "weights.csv"
+    weights.write_text("person_id,weight\n0001,-2\n")
+    assert "not positive" in message(scored, "--weights", str(weights))
+    weights.write_text("person_id,weight\n0001,2\n")
+    assert "does not have persons" in message(scored, "--weights", str(weights))

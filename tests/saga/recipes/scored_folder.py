@@ -1,0 +1,46 @@
+"""The output folder of a finished run of paths, written without a bundle."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from saga.batch.run_folder import MANIFEST
+from saga.files.atomic import commit_json, digest_file
+
+
+def write_scored(folder: Path, rows: pl.DataFrame, *, product: str = "paths") -> Path:
+    """A complete run in two parts with these rows: person_id, path, year, earnings."""
+    folder.mkdir(parents=True)
+    ids = rows["person_id"].unique().sort()
+    first = ids.head(max(1, len(ids) // 2))
+    parts = []
+    for number, of_part in enumerate((True, False)):
+        frame = rows.filter(pl.col("person_id").is_in(first.implode()) == of_part)
+        path = folder / f"part-{number:05d}.parquet"
+        frame.sort("person_id", "path", "year").write_parquet(
+            path, metadata={"saga": json.dumps({"product": product, "seed": 0, "warnings": []})}
+        )
+        parts.append({"file": path.name, "sha256": digest_file(path), "rows": frame.height})
+    run = {"recipe": {"product": product}}
+    totals = {"partitions": 2, "persons_in": len(ids), "persons_out": len(ids)}
+    commit_json(folder / MANIFEST, {"run": run, "totals": totals, "parts": parts})
+    return folder
+
+
+def path_rows(earnings: NDArray[np.float64], first_year: int = 2023) -> pl.DataFrame:
+    """Rows of earnings (n_person, n_year, n_path) of persons "0000", "0001", ..."""
+    person, year, path = (grid.ravel() for grid in np.indices(earnings.shape))
+    frame = pl.DataFrame(
+        {
+            "person_id": [f"{number:04d}" for number in person],
+            "path": path.astype(np.int32),
+            "year": (first_year + year).astype(np.int32),
+            "earnings": earnings.ravel(),
+        }
+    )
+    return frame.drop_nans()
