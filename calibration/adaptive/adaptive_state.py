@@ -20,14 +20,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibration.fit.split_conformal import NEIGHBOURS, rank_needed
-from saga.conformal.calibrator import Calibrator
 from saga.requests import MAX_HORIZON
 
 Array = NDArray[np.float64]
@@ -154,25 +153,6 @@ class AdaptiveState:
         """What to add to the split thresholds of a cell; 0 for a cell without a state."""
         cell = self.cells.get((group, horizon, coverage))
         return 0.0 if cell is None else cell.offset
-
-
-def adapt(calibrator: Calibrator, state: AdaptiveState) -> Calibrator:
-    """The calibrator with the offsets of the state added to its thresholds.
-
-    A threshold becomes infinite at MAX_THRESHOLD. Each coverage moves by itself; the calibrator
-    keeps the published sets nested. With a state without cells the result is the same object.
-    """
-    if not state.cells:
-        return calibrator
-    cells = {}
-    for (horizon, group), cell in calibrator.cells.items():
-        thresholds: dict[float, float | None] = {}
-        for coverage, q in cell.thresholds.items():
-            moved = None if q is None else q + state.offset(group, horizon, coverage)
-            is_finite = moved is None or moved < MAX_THRESHOLD
-            thresholds[coverage] = moved if is_finite else math.inf
-        cells[horizon, group] = replace(cell, thresholds=thresholds)
-    return replace(calibrator, cells=cells)
 
 
 class StateUpdater:

@@ -93,9 +93,10 @@ def apply_delivery(
         origins = _sample_origins(people, year, n_persons)
         if not len(origins):
             continue
-        adapted = AdaptedForecaster.of(split, ledger.state(digest)).forecaster
-        for block in adapted.marginals(history(people, origins), progress=progress):
-            issued = collect_intervals(block, split.calibrator, adapted.calibrator, HORIZONS)
+        adapted = AdaptedForecaster.of(split, ledger.state(digest))
+        in_force = adapted.forecaster.calibrator
+        for block in adapted.forecaster.marginals(history(people, origins), progress=progress):
+            issued = collect_intervals(block, in_force, HORIZONS, adapted.state)
             recorded += ledger.record(digest, issued)
         ledger.mark_delivered(digest, year)
     settled += _settle(ledger, panel, end)

@@ -14,9 +14,10 @@ from typing import Any, Self
 
 import polars as pl
 
-from calibration.adaptive.adaptive_state import AdaptiveState, adapt
+from calibration.adaptive.adaptive_state import AdaptiveState
 from calibration.adaptive.issued_intervals import IssuedIntervals, collect_intervals
 from calibration.adaptive.ledger import Ledger, RecordCounts, open_ledger
+from calibration.adaptive.marginal_moves import adapt
 from calibration.adaptive.tenancy import COMMON, Actor
 from saga.batch.products import ProductComputation, Recipe
 from saga.batch.run_folder import RUN
@@ -102,10 +103,10 @@ def forecast_and_issue(
         progress: Called with the persons done and the persons in all.
     """
     check_recordable(adapted.unadapted, draws.scenario)
-    split, in_force = adapted.unadapted.calibrator, adapted.forecaster.calibrator
+    in_force = adapted.forecaster.calibrator
     blocks = adapted.forecaster.forecast_blocks(panel, request, draws, progress=progress)
     for block, table in blocks:
-        yield table, collect_intervals(block, split, in_force, request.horizons)
+        yield table, collect_intervals(block, in_force, request.horizons, adapted.state)
 
 
 def forecast_and_record(

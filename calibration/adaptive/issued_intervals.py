@@ -1,8 +1,8 @@
-"""The intervals that a forecast issued, stored so that they can be judged years later.
+"""The forecasts that were issued, stored so that they can be judged years later.
 
-From the recalibrated distribution of a person and horizon the conformity scores of any outcome can
-be computed: not only whether an interval missed it, but by how much. The distribution is deleted as
-soon as the outcome is known.
+From the distribution of a person and horizon the rank of any outcome can be computed. The layer
+follows upper limits: the quantile of each of LEVELS should contain such a share of the outcomes.
+The distribution is encrypted as soon as the outcome is known.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration.adaptive.adaptive_state import AdaptiveState
+from calibration.adaptive.marginal_moves import LEVELS, followed_groups, move_of, moved_levels
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.prediction_sets import scores_of
 from saga.distributions import Marginals
+from saga.keyed_random import uniform_each
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class IssuedIntervals:
-    """Issued intervals, r rows, one per person and horizon, for L coverages.
+    """Issued limits, r rows, one per person and horizon, for L coverages.
 
-    `group` (r,) is the group of the cell that was used. `base` (r, L) are the split thresholds and
-    `issued` (r, L) those in force, of each coverage by itself: before sets are nested. `marginals`
-    are made by `pack_marginals`, one per row.
+    `group` (r,) is the group of the cell that was used. `base` (r, L) are the coverages as
+    probabilities of the bundle's forecast and `issued` (r, L) the probabilities in force, of each
+    coverage by itself: before they are put in order. `marginals` are the moved distributions, made
+    by `pack_marginals`, one per row.
     """
 
     coverage: tuple[float, ...]
@@ -43,38 +46,39 @@ class IssuedIntervals:
 
 
 def collect_intervals(
-    marginals: Marginals, split: Calibrator, adapted: Calibrator, horizons: Sequence[int]
+    marginals: Marginals, adapted: Calibrator, horizons: Sequence[int], state: AdaptiveState
 ) -> IssuedIntervals:
-    """The intervals that the `adapted` calibrator issues for recalibrated `marginals`.
+    """The limits that the calibrator `adapted` by a state issues with recalibrated `marginals`.
 
-    A coverage has thresholds only if its cell has seen outcomes at that horizon; otherwise `base`
-    and `issued` are NaN. Persons without any threshold are left out, as are years beyond age 64.
-    Raises UsageError for raw marginals.
+    Persons without a threshold that has seen outcomes at a horizon are left out, as are years
+    beyond age 64. Raises UsageError for raw marginals.
     """
     marginals.require_recalibrated()
     ascending = sorted(set(horizons))
-    parts = [_collect_horizon(marginals, split, adapted, horizon) for horizon in ascending]
+    parts = [_collect_horizon(marginals, adapted, horizon, state) for horizon in ascending]
     names = ("person_id", "origin_year", "horizon", "group", "base", "issued")
     columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
     packed = tuple(blob for part in parts for blob in part.marginals)
-    return IssuedIntervals(split.coverage, marginals=packed, **columns)
+    return IssuedIntervals(LEVELS, marginals=packed, **columns)
 
 
 def _collect_horizon(
-    marginals: Marginals, split: Calibrator, adapted: Calibrator, horizon: int
+    marginals: Marginals, adapted: Calibrator, horizon: int, state: AdaptiveState
 ) -> IssuedIntervals:
-    base = split.person_thresholds(marginals, horizon)
-    in_force = adapted.person_thresholds(marginals, horizon)
-    is_issued = base.guarantee == "assumption"
-    rows = np.flatnonzero(is_issued.any(axis=1) & marginals.exists[:, horizon - 1])
+    cell = np.full(len(marginals), "", dtype=object)
+    for groups, members in adapted.candidate_cells(marginals):
+        cell[members] = adapted.threshold_group(horizon, groups) or ""
+    rows = np.flatnonzero((cell != "") & marginals.exists[:, horizon - 1])
+    in_force = moved_levels(state, horizon, followed_groups(adapted, horizon))
+    group = cell[rows].astype(np.str_)
     return IssuedIntervals(
-        split.coverage,
+        LEVELS,
         marginals.person_id[rows],
         marginals.origin_year[rows].astype(np.int64),
         np.full(len(rows), horizon),
-        base.cell[rows],
-        np.where(is_issued, base.separate, np.nan)[rows],
-        np.where(is_issued, in_force.separate, np.nan)[rows],
+        group,
+        np.tile(LEVELS, (len(rows), 1)),
+        np.array([in_force[name] for name in group.tolist()]).reshape(len(rows), len(LEVELS)),
         tuple(pack_marginals(marginals.at_horizon(horizon).take(rows))),
     )
 
@@ -116,6 +120,22 @@ def _packed(points: int) -> np.dtype[np.void]:
     return np.dtype([("p_zero", "<f8"), ("grid", "<f4", points), ("cdf", "<f4", points)])
 
 
-def conformity_scores(less: Array, p_zero: Array, coverage: Sequence[float]) -> Array:
-    """Scores (r, L) of outcomes for each coverage, from their `probability_of_less` (r,)."""
-    return np.stack([scores_of(less, p_zero, share) for share in coverage], axis=-1)
+def ranks_of_outcomes(less: Array, p_zero: Array) -> Array:
+    """Forecast probability of each outcome's rank (r,), from `probability_of_less` and `p_zero`.
+
+    Zero outcomes have a random part of the probability of zero. The random number is a hash of
+    that probability, so that the log alone gives the ranks again.
+    """
+    random = uniform_each([value.hex() for value in p_zero.tolist()], "rank-of-zero")
+    return np.where(less > 0, less, random * p_zero)
+
+
+def unmoved_ranks(ranks: Array, issued: Array) -> Array:
+    """The ranks (r,) under the distributions before the moves that `issued` (r, L) describe."""
+    unmoved = np.empty(len(ranks))
+    levels, index = np.unique(issued, axis=0, return_inverse=True)
+    for i, in_force in enumerate(levels):
+        rows = index.ravel() == i
+        knots, values = move_of(in_force)
+        unmoved[rows] = np.interp(ranks[rows], values, knots)
+    return unmoved

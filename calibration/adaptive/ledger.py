@@ -46,6 +46,7 @@ from calibration.adaptive.outcome_entries import (
     enter_outcomes,
 )
 from calibration.adaptive.pseudonyms import PseudonymKey
+from calibration.adaptive.settled_outcomes import SettledOutcomes, read_settled
 from calibration.adaptive.tenancy import COMMON, Actor
 from saga.errors import Problem, UsageError
 
@@ -241,6 +242,14 @@ class Ledger:
             if stream is None:
                 return None
             return replay_state(connection, stream, version)
+
+    def settled(self, bundle: str, horizons: Sequence[int]) -> SettledOutcomes:
+        """The outcomes that this holder's forecasts with the bundle have had.
+
+        Raises UsageError if the entries of this bundle are closed.
+        """
+        with self._storage.reading() as connection:
+            return read_settled(connection, bundle, self._actor.holder, horizons)
 
     def delivered_until(self, bundle: str) -> int | None:
         """The last origin year that deliveries finished with this bundle; None if there is none."""

@@ -13,7 +13,11 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, true, upda
 
 from calibration.adaptive.adaptive_state import CellState, ExcessCounts, compute_states
 from calibration.adaptive.database import damaged_error
-from calibration.adaptive.issued_intervals import conformity_scores, unpack_marginals
+from calibration.adaptive.issued_intervals import (
+    ranks_of_outcomes,
+    unmoved_ranks,
+    unpack_marginals,
+)
 from calibration.adaptive.ledger_tables import (
     COMMON_ID,
     ExcessCountsRow,
@@ -23,6 +27,7 @@ from calibration.adaptive.ledger_tables import (
     Stream,
     unpack_thresholds,
 )
+from saga.conformal.calibration_table import ALL
 from saga.conformal.prediction_sets import probability_of_less
 
 IssuedRow = Row[Any]  # a row of the table of issued intervals
@@ -95,8 +100,8 @@ def count_entries(
         if not of_sign:
             continue
         less, p_zero = np.array([(entry.probability, entry.p_zero) for entry in of_sign]).T
-        scores = conformity_scores(less, p_zero, coverage)
-        for group, counts in count_settled([entry.row for entry in of_sign], scores).items():
+        rows, ranks = [entry.row for entry in of_sign], ranks_of_outcomes(less, p_zero)
+        for group, counts in count_settled(rows, ranks, len(coverage)).items():
             for key, new in counts.items():
                 add_counts(total.setdefault(group, {}), key, new if sign == 1 else -new)
     return total
@@ -108,18 +113,25 @@ def add_counts(total: dict[HorizonYear, ExcessCounts], key: HorizonYear, new: Ex
 
 
 def count_settled(
-    rows: Sequence[IssuedRow], scores: NDArray[np.float64]
+    rows: Sequence[IssuedRow], ranks: NDArray[np.float64], n_coverages: int
 ) -> dict[str, dict[HorizonYear, ExcessCounts]]:
-    """Count settled intervals with scores (n, L): group -> (horizon, outcome year) -> counts."""
+    """Count outcomes with ranks (n,): group -> (horizon, outcome year) -> counts.
+
+    The ranks are those under the moved distributions. Everybody counts in the group of the cell
+    and in that of all persons.
+    """
     cells: dict[tuple[str, HorizonYear], list[int]] = {}
     for i, row in enumerate(rows):
-        key = row.group, (row.horizon, row.origin_year + row.horizon)
-        cells.setdefault(key, []).append(i)
+        horizon_year = row.horizon, row.origin_year + row.horizon
+        for group in {row.group, ALL}:
+            cells.setdefault((group, horizon_year), []).append(i)
+    base = np.stack([unpack_thresholds(row.base) for row in rows])
+    issued = np.stack([unpack_thresholds(row.issued) for row in rows])
+    scores = np.tile(unmoved_ranks(ranks, issued)[:, None], n_coverages)
     counts: dict[str, dict[HorizonYear, ExcessCounts]] = {}
     for (group, horizon_year), index in cells.items():
-        base = np.stack([unpack_thresholds(rows[i].base) for i in index])
-        issued = np.stack([unpack_thresholds(rows[i].issued) for i in index])
-        counts.setdefault(group, {})[horizon_year] = ExcessCounts.of(scores[index], base, issued)
+        of_cell = ExcessCounts.of(scores[index], base[index], issued[index])
+        counts.setdefault(group, {})[horizon_year] = of_cell
     return counts
 
 
@@ -132,7 +144,7 @@ def _add_counts(
         select(ExcessCountsRow.counts, ExcessCountsRow.missed).where(*is_cell)
     ).one_or_none()
     if before is None:
-        connection.execute(insert(ExcessCountsRow).values(**cell, **_pack_counts(new)))
+        insert_counts(connection, stream_id, group, horizon, year, new)
         return
     total = _unpack_counts(*before) + new
     if total.persons.any():
@@ -141,31 +153,37 @@ def _add_counts(
         connection.execute(delete(ExcessCountsRow).where(*is_cell))
 
 
+def insert_counts(
+    connection: Connection, stream_id: int, group: str, horizon: int, year: int, new: ExcessCounts
+) -> None:
+    """Store the counts of a cell and year that has none yet."""
+    cell = {"stream_id": stream_id, "group": group, "horizon": horizon, "year": year}
+    connection.execute(insert(ExcessCountsRow).values(**cell, **_pack_counts(new)))
+
+
+def store_states_of_bundle(connection: Connection, bundle: str) -> None:
+    """Compute the states of all streams of a bundle from their counts; versions stay."""
+    streams = connection.execute(select(Stream.__table__).where(Stream.bundle == bundle)).all()
+    groups = connection.scalars(
+        select(ExcessCountsRow.group)
+        .where(ExcessCountsRow.stream_id.in_([stream.id for stream in streams]))
+        .distinct()
+    ).all()
+    _compute_states(connection, bundle, streams, sorted(groups))
+
+
 def _update_states(connection: Connection, changed: Row[Any], groups: Sequence[str]) -> None:
     """Compute the state of a changed stream, and of those that follow it, and number them.
 
     All streams of a bundle follow its stream of the common holder.
     """
     streams = connection.execute(
-        select(Stream.id, Stream.version).where(
+        select(Stream.__table__).where(
             Stream.bundle == changed.bundle,
             true() if changed.holder_id == COMMON_ID else Stream.id == changed.id,
         )
     ).all()
-    common = connection.scalar(
-        select(Stream.id).where(Stream.bundle == changed.bundle, Stream.holder_id == COMMON_ID)
-    )
-    for group in groups:
-        totals = _totals(connection, [common, *(stream.id for stream in streams)], group)
-        of_common = totals.get(common, {})
-        states_of_common = compute_states(changed.levels, of_common)
-        for stream in streams:
-            holder_totals = totals.get(stream.id, {}) if stream.id != common else {}
-            total = dict(of_common)
-            for key, counts in holder_totals.items():
-                add_counts(total, key, counts)
-            states = compute_states(changed.levels, total) if holder_totals else states_of_common
-            _store_states(connection, stream.id, group, states)
+    _compute_states(connection, changed.bundle, streams, groups)
     last_event = connection.scalar(select(func.max(SettlementRow.id)))
     for stream in streams:
         version = stream.version + 1
@@ -173,6 +191,26 @@ def _update_states(connection: Connection, changed: Row[Any], groups: Sequence[s
         connection.execute(
             insert(StateVersion).values(stream_id=stream.id, version=version, last_event=last_event)
         )
+
+
+def _compute_states(
+    connection: Connection, bundle: str, streams: Sequence[Row[Any]], groups: Sequence[str]
+) -> None:
+    """Compute and store the states of `groups` of these streams of a bundle."""
+    common = connection.scalar(
+        select(Stream.id).where(Stream.bundle == bundle, Stream.holder_id == COMMON_ID)
+    )
+    for group in groups:
+        totals = _totals(connection, [common, *(stream.id for stream in streams)], group)
+        of_common = totals.get(common, {})
+        states_of_common = compute_states(streams[0].levels, of_common)
+        for stream in streams:
+            holder_totals = totals.get(stream.id, {}) if stream.id != common else {}
+            total = dict(of_common)
+            for key, counts in holder_totals.items():
+                add_counts(total, key, counts)
+            states = compute_states(streams[0].levels, total) if holder_totals else states_of_common
+            _store_states(connection, stream.id, group, states)
 
 
 def _totals(

@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from saga.cli import console
 from saga.cli.bundle_command import inspect, verify
 from saga.cli.calibrate_command import calibrate
+from saga.cli.deliver_command import deliver
 from saga.cli.evaluate_command import evaluate
 from saga.cli.explain_command import explain
 from saga.cli.facts_command import check_ as check_facts
@@ -76,6 +77,7 @@ def _group(name: str, help_text: str, *commands: Callable[..., None]) -> None:
 for command in (
     train,
     calibrate,
+    deliver,
     circumstances,
     evaluate,
     forecast,

@@ -79,6 +79,8 @@ class Calibration:
         band_scales: Horizon -> knots and values of the map that makes scores of all horizons
             comparable, for path bands.
         grouping: How persons are grouped; None if the calibration has no groups.
+        moves: (horizon, group) -> knots and values of the map by which later outcomes have moved
+            the cell's recalibrated probabilities (`calibration.adaptive`). Not stored.
         extrapolated: Whether forecasts are made differently from those of the calibration (under
             a scenario, or with paths of another rollout). No guarantee is then better than
             "extrapolated". Not stored.
@@ -100,6 +102,7 @@ class Calibration:
     drift: Mapping[tuple[int, float], tuple[float, int]] = field(default_factory=dict)
     method: CalibrationMethod = "sets"
     fold_counts: Mapping[tuple[str, int, float], FoldCounts] = field(default_factory=dict)
+    moves: Mapping[tuple[int, str], tuple[Array, Array]] = field(default_factory=dict)
 
     def to_table(self) -> pl.DataFrame:
         """The calibration table."""

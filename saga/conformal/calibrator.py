@@ -377,8 +377,24 @@ class Calibrator(Calibration):
             )
         return [self.coverage.index(share) for share in coverage if self.coverage]
 
+    def threshold_group(self, horizon: int, groups: Sequence[str]) -> str | None:
+        """The first of `groups` with a threshold at a horizon: outcomes there move its cell."""
+        for group in groups:
+            cell = self.cells.get((horizon, group))
+            if cell is not None and any(q is not None for q in cell.thresholds.values()):
+                return group
+        return None
+
+    def move(self, horizon: int, groups: Sequence[str]) -> tuple[Array, Array] | None:
+        """The move of a cell at a horizon, or else at the nearest shorter one; None without."""
+        for h in range(horizon, 0, -1):
+            group = self.threshold_group(h, groups)
+            if group is not None:
+                return self.moves.get((h, group))
+        return None
+
     def recalibrate(self, marginals: Marginals) -> Marginals:
-        """The marginals after the maps of the persons' cells."""
+        """The marginals after the maps of the persons' cells, and their moves if there are some."""
         marginals.require_raw()
         cdf, p_zero = marginals.cdf.copy(), marginals.p_zero.copy()
         for groups, rows in self.candidate_cells(marginals):
@@ -387,6 +403,10 @@ class Calibrator(Calibration):
                 if cell is not None:
                     for values in (cdf, p_zero):
                         values[rows, h] = np.interp(values[rows, h], cell.knots, cell.values)
+                move = self.move(h + 1, groups) if self.moves else None
+                if move is not None:
+                    for values in (cdf, p_zero):
+                        values[rows, h] = np.interp(values[rows, h], *move)
         members = tuple(replace(member, recalibrated=True) for member in marginals.members)
         return replace(marginals, cdf=cdf, p_zero=p_zero, recalibrated=True, members=members)
 

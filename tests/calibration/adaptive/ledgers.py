@@ -13,10 +13,10 @@ import numpy as np
 
 from calibration.adaptive.issued_intervals import IssuedIntervals, pack_marginals
 from calibration.adaptive.ledger import Ledger
+from calibration.adaptive.marginal_moves import LEVELS
 from calibration.adaptive.pseudonyms import PseudonymKey
 from saga.distributions import Marginals
 
-COVERAGE = (0.5, 0.8, 0.9, 0.95)
 BUNDLE = "a" * 64
 PERSONS, HORIZONS, ORIGIN = 40, 3, 2015
 
@@ -29,10 +29,10 @@ def make_intervals(
     rows = persons * horizons
     samples = np.exp(rng.normal(12.5, 0.5, (rows, 30)))
     samples[np.arange(rows) % 5 == 0, :20] = 0
-    base = np.tile(COVERAGE, (rows, 1)) + 0.01
+    base = np.tile(LEVELS, (rows, 1))
     names = np.array([f"P{i}" for i in range(persons)])
     return IssuedIntervals(
-        COVERAGE,
+        LEVELS,
         np.tile(names, horizons),
         np.full(rows, origin),
         np.repeat(np.arange(1, horizons + 1), persons),

@@ -15,23 +15,14 @@ from calibration.adaptive import adaptive_state
 from calibration.adaptive.adaptive_state import (
     MAX_DEVIATION,
     MAX_THRESHOLD,
-    AdaptiveState,
     CellState,
     ExcessCounts,
     StateUpdater,
-    adapt,
     compute_states,
     stable_step,
 )
-from calibration.fit.split_conformal import fit_calibration
-from saga.conformal.calibration_table import ALL
-from saga.conformal.calibrator import Calibrator
-from saga.distributions import Marginals
-from saga.forecast_tables import forecast_table
-from saga.requests import ForecastRequest
 
 Array = NDArray[np.float64]
-World = Callable[..., tuple[Marginals, Array]]
 COVERAGE = (0.5, 0.8, 0.9, 0.95)
 BASE = np.array(COVERAGE)  # split thresholds of scores that are uniform on (0, 1)
 FULL = adaptive_state.FULL_WEIGHT_PERSONS
@@ -267,64 +258,3 @@ def test_an_excess_is_rounded_outward_by_less_than_a_thousandth() -> None:
     needed = adaptive_state._offset_needed(counts.counts[0], 0.9)
     exact = np.sort(scores)[17_999 : 17_999 + 12].mean()
     assert 0 <= needed - exact + 1e-4 < 2 * MAX_THRESHOLD / adaptive_state.N_BINS + 2e-4
-
-
-def state_of(calibrator: Calibrator, offset: float) -> AdaptiveState:
-    cell = CellState(offset, 0.0, 1.0, FULL, 0, 2020, (1.0,))
-    return AdaptiveState(
-        3, 2020, {(ALL, h, c): cell for h, _ in calibrator.cells for c in calibrator.coverage}
-    )
-
-
-@pytest.fixture(scope="module")
-def calibrated(world: World) -> Calibrator:
-    marginals, outcomes = world(4_000, 11)
-    return fit_calibration(marginals, outcomes, seed=0)
-
-
-def test_offsets_move_thresholds_and_keep_sets_nested(calibrated: Calibrator, world: World) -> None:
-    assert adapt(calibrated, AdaptiveState(0, None, {})) is calibrated
-    marginals = calibrated.recalibrate(world(500, 12)[0])
-    before = calibrated.intervals(marginals, COVERAGE)
-    same = adapt(calibrated, state_of(calibrated, 0.0)).intervals(marginals, COVERAGE)
-    assert all(
-        np.array_equal(getattr(before, name), getattr(same, name), equal_nan=name != "guarantee")
-        for name in ("lower", "upper", "guarantee")
-    )
-    wider = adapt(calibrated, state_of(calibrated, 0.02)).intervals(marginals, COVERAGE)
-    has_interval = before.upper > 0
-    assert (wider.lower <= before.lower)[has_interval].all()
-    assert (wider.upper >= before.upper)[has_interval].all()
-    crossed = state_of(calibrated, 0.0)
-    crossed.cells[ALL, 1, 0.9] = CellState(-0.8, 0, 1, FULL, 0, 2020, (1.0,))  # type: ignore[index]
-    moved = adapt(calibrated, crossed)
-    thresholds = moved.person_thresholds(marginals, 1)
-    assert (np.diff(thresholds.q) >= 0).all()
-    assert (thresholds.separate[:, 2] < thresholds.separate[:, 1]).all()
-    nested = moved.intervals(marginals, COVERAGE)
-    assert (np.diff(nested.lower) <= 0).all()
-    assert (np.diff(nested.upper) >= 0).all()
-
-
-def test_a_threshold_of_one_publishes_no_interval_and_one_below_zero_the_smallest(
-    calibrated: Calibrator, world: World
-) -> None:
-    marginals = calibrated.recalibrate(world(500, 12)[0])
-    request = ForecastRequest((1, 2), coverage=COVERAGE, quantiles=(0.5,))
-    above = state_of(calibrated, 0.0)
-    above.cells[ALL, 1, 0.9] = CellState(0.2, 0, 1, FULL, 0, 2020, (1.0,))  # type: ignore[index]
-    first = forecast_table(marginals, adapt(calibrated, above), request).filter(horizon=1)
-    for label in ("90", "95"):  # nested sets: without a set of 90 % there is none of 95 %
-        assert first[f"guarantee_{label}"].unique().to_list() == ["none"]
-        assert first[f"lower_{label}"].null_count() == len(first)
-        assert first[f"upper_{label}"].null_count() == len(first)
-        assert not first[f"includes_zero_{label}"].any()
-    assert first["guarantee_80"].unique().to_list() == ["assumption"]
-    everything = adapt(calibrated, state_of(calibrated, 1.0)).intervals(marginals, COVERAGE)
-    assert np.isnan(everything.upper).all()
-    assert (everything.guarantee == "none").all()
-    nothing = adapt(calibrated, state_of(calibrated, -2.0)).intervals(marginals, COVERAGE)
-    at_zero = adapt(calibrated, state_of(calibrated, -0.9999)).intervals(marginals, COVERAGE)
-    assert (nothing.lower <= nothing.upper).all()
-    assert np.array_equal(nothing.upper, at_zero.upper)
-    assert (nothing.guarantee == "assumption").all()

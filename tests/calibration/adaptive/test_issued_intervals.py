@@ -1,4 +1,4 @@
-"""A stored interval judges an outcome as the published set does."""
+"""A stored forecast gives the rank of an outcome under the bundle's own forecast."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.stats import kstest
 
-from calibration.adaptive.adaptive_state import AdaptiveState, CellState, ExcessCounts, adapt
+from calibration.adaptive.adaptive_state import AdaptiveState, CellState
 from calibration.adaptive.issued_intervals import (
     collect_intervals,
-    conformity_scores,
     pack_marginals,
+    ranks_of_outcomes,
+    unmoved_ranks,
     unpack_marginals,
 )
+from calibration.adaptive.marginal_moves import LEVELS, adapt, move_of
 from calibration.fit.split_conformal import fit_calibration
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.prediction_sets import probability_of_less, set_ends
+from saga.conformal.prediction_sets import probability_of_less
 from saga.distributions import Marginals
 from saga.errors import UsageError
-from saga.scores import covered
 
 Array = NDArray[np.float64]
 World = Callable[..., tuple[Marginals, Array]]
@@ -32,72 +34,73 @@ def calibrator(world: World) -> Calibrator:
     return fit_calibration(marginals, outcomes, seed=0)
 
 
-def moved(calibrator: Calibrator, offset: float) -> Calibrator:
-    cell = CellState(offset, 0.0, 1.0, 300, 0, 2020, (1.0,))
-    state = {(group, h, c): cell for h, group in calibrator.cells for c in calibrator.coverage}
-    return adapt(calibrator, AdaptiveState(3, 2020, state))
-
-
-def stored_scores(blobs: tuple[bytes, ...], outcomes: Array, coverage: tuple[float, ...]) -> Array:
-    ((_, stored),) = unpack_marginals(blobs)
-    less = probability_of_less(stored, outcomes[:, None])
-    return conformity_scores(less[:, 0], stored.p_zero[:, 0].astype(np.float64), coverage)
-
-
-def is_in_separate_sets(marginals: Marginals, q: Array, y: Array, coverage: Array) -> Array:
-    """Whether outcomes (n,) are in the sets of thresholds (n, L) before these are nested."""
-    columns = []
-    for j, share in enumerate(coverage):
-        ends = set_ends(marginals, q[:, None, j : j + 1], (float(share),))
-        columns.append(covered(y[:, None, None], *ends)[:, 0, 0])
-    return np.stack(columns, axis=1)
-
-
-def test_a_stored_interval_misses_exactly_where_the_published_set_misses(
-    calibrator: Calibrator, world: World
-) -> None:
-    adapted = moved(calibrator, 0.02)
-    raw, outcomes = world(600, 13)
-    with pytest.raises(UsageError, match="raw"):
-        collect_intervals(raw, calibrator, adapted, (1, 2))
-    marginals = calibrator.recalibrate(raw)
-    issued = collect_intervals(marginals, calibrator, adapted, (1, 2))
-    assert len(issued) == 2 * len(marginals)
-    y = np.concatenate([outcomes[:, 0], outcomes[:, 1]])
-    missed = stored_scores(issued.marginals, y, issued.coverage) > issued.issued
-    is_inside = adapted.intervals(marginals, calibrator.coverage).covered(outcomes)
-    published = np.concatenate([is_inside[:, 0], is_inside[:, 1]]) == 1
-    separate = np.concatenate(
-        [
-            is_in_separate_sets(
-                marginals.at_horizon(h),
-                issued.issued[issued.horizon == h],
-                outcomes[:, h - 1],
-                np.asarray(issued.coverage),
-            )
-            for h in (1, 2)
-        ]
+def state_with(calibrator: Calibrator, offsets: Array) -> AdaptiveState:
+    """The same offsets in all cells, one for each of LEVELS."""
+    return AdaptiveState(
+        3,
+        2020,
+        {
+            (group, h, level): CellState(float(offset), 0.0, 1.0, 300, 0, 2020, (1.0,))
+            for h, group in calibrator.cells
+            for level, offset in zip(LEVELS, offsets, strict=True)
+        },
     )
-    zero = y == 0
-    for inside in (published, separate == 1):
-        assert (missed == ~inside).mean() > 0.999  # ends are rounded to floating point numbers
-        assert (missed == ~inside)[zero].all(), "zero ties with thresholds, so it has to be exact"
-    assert (issued.issued >= issued.base).all()
 
 
-def test_no_outcome_misses_without_a_finite_set_and_each_one_below_zero(
-    calibrator: Calibrator, world: World
+OFFSETS = {
+    "none": np.zeros(len(LEVELS)),
+    "up": 0.02 * np.ones(len(LEVELS)),
+    "crossing": np.where(np.arange(len(LEVELS)) == 3, 0.4, -0.01),
+    "beyond": np.where(np.asarray(LEVELS) < 0.5, -0.2, 0.2),
+}
+
+
+@pytest.mark.parametrize("name", OFFSETS)
+def test_ranks_under_the_issued_forecast_give_those_under_the_bundles(
+    calibrator: Calibrator, world: World, name: str
 ) -> None:
-    """What the error bound of docs/method/adaptive.md needs, for zero outcomes too."""
+    """Whatever the move was, the log knows what the bundle itself forecast."""
     raw, outcomes = world(600, 13)
-    marginals = calibrator.recalibrate(raw)
-    for offset, share in ((1.0, 0.0), (-1.1, 1.0)):
-        issued = collect_intervals(marginals, calibrator, moved(calibrator, offset), (1,))
-        scores = stored_scores(issued.marginals, outcomes[:, 0], issued.coverage)
-        assert ((scores >= 0) & (scores <= 1)).all()
-        counts = ExcessCounts.of(scores, issued.base, issued.issued)
-        assert (counts.missed == share * len(marginals)).all()
-        assert (counts.persons == len(marginals)).all()
+    state = state_with(calibrator, OFFSETS[name])
+    adapted = adapt(calibrator, state)
+    with pytest.raises(UsageError, match="raw"):
+        collect_intervals(raw, adapted, (1, 2), state)
+    issued = collect_intervals(adapted.recalibrate(raw), adapted, (1, 2), state)
+    assert len(issued) == 2 * len(raw)
+    assert np.array_equal(issued.base, np.tile(LEVELS, (len(issued), 1)))
+    bundles = calibrator.recalibrate(raw)
+    y = np.concatenate([outcomes[:, 0], outcomes[:, 1]])
+    less, p_zero = stored_probabilities(issued.marginals, y)
+    ranks = unmoved_ranks(np.where(less > 0, less, p_zero), issued.issued)
+    exact = np.concatenate([bundles.probability(outcomes)[:, h] for h in (0, 1)])
+    knots = move_of(issued.issued[0])[0]
+    # Within a flat part of the map different ranks become one.
+    steep = np.diff(knots) > 1e-6
+    inside = steep[np.clip(np.searchsorted(knots, exact) - 1, 0, len(steep) - 1)]
+    assert inside.mean() > 0.5
+    # A CDF is linear between its grid points, so kinks of the map are rounded.
+    assert ranks[inside] == pytest.approx(exact[inside], abs=5e-3)
+
+
+def test_ranks_of_zero_are_uniform_below_the_probability_of_zero() -> None:
+    """The share of zeros is as forecast, so ranks are uniform: the test is Kolmogorov's."""
+    rng = np.random.default_rng(5)
+    p_zero = rng.uniform(0.05, 0.95, 4_000)
+    uniform = rng.random(4_000)
+    ranks = ranks_of_outcomes(np.where(uniform > p_zero, uniform, 0.0), p_zero)
+    assert kstest(ranks, "uniform").pvalue > 0.01
+    again = ranks_of_outcomes(np.where(uniform > p_zero, uniform, 0.0), p_zero)
+    assert np.array_equal(ranks, again)
+    at_half = np.where(uniform > p_zero, uniform, 0.5 * p_zero)
+    assert kstest(at_half, "uniform").pvalue < 1e-6, "ranks that are not random are not uniform"
+
+
+def stored_probabilities(blobs: tuple[bytes, ...], outcomes: Array) -> tuple[Array, Array]:
+    less, p_zero = np.empty(len(blobs)), np.empty(len(blobs))
+    for index, stored in unpack_marginals(blobs):
+        less[index] = probability_of_less(stored, outcomes[index, None])[:, 0]
+        p_zero[index] = stored.p_zero[:, 0]
+    return less, p_zero
 
 
 def test_packed_distributions_of_several_grids_are_read_in_their_order() -> None:

@@ -27,12 +27,13 @@ from calibration.adaptive.adaptive_state import AdaptiveState
 from calibration.adaptive.database import LedgerError, migration_config
 from calibration.adaptive.ledger import Ledger, RecordCounts
 from calibration.adaptive.ledger_tables import Base, IssuedIntervalRow, OutcomeRow, SettlementRow
+from calibration.adaptive.marginal_moves import LEVELS
 from calibration.adaptive.outcome_entries import SettlementReport
 from calibration.adaptive.pseudonyms import PseudonymKey
+from saga.conformal.calibration_table import ALL
 from saga.errors import UsageError
 from tests.calibration.adaptive.ledgers import (
     BUNDLE,
-    COVERAGE,
     HORIZONS,
     ORIGIN,
     PERSONS,
@@ -161,6 +162,28 @@ def test_a_ledger_of_the_first_revision_is_migrated(
     assert again.settled_intervals == 2 * PERSONS * HORIZONS
     assert reopened.replay("b" * 64) == reopened.state("b" * 64)
     reopened.close()
+
+
+def test_a_stream_that_followed_thresholds_of_sets_is_converted_from_its_log(
+    ledger: Ledger,
+) -> None:
+    """The log has the ranks of the outcomes, so the state is as if limits had been followed."""
+    issued = make_intervals()
+    ledger.record(BUNDLE, replace(issued, issued=issued.base))
+    ledger.settle(make_outcomes()[: 2 * PERSONS])
+    before = current_state(ledger)
+    thresholds = np.array([0.51, 0.81, 0.91, 0.96]).tobytes()
+    with connect(ledger) as connection:
+        command.downgrade(migration_config(connection), "0004")
+        connection.execute(text("UPDATE stream SET levels = '[0.5, 0.8, 0.9, 0.95]'"))
+        connection.execute(text("UPDATE promise SET base = :q, issued = :q"), {"q": thresholds})
+        for table in ("tally", "state"):
+            connection.execute(text(f"DELETE FROM {table}"))
+        command.upgrade(migration_config(connection), "head")
+    assert before.cells
+    assert current_state(ledger) == ledger.replay(BUNDLE) == before
+    ledger.settle(make_outcomes())
+    assert ledger.replay(BUNDLE) == current_state(ledger)
 
 
 def test_only_finished_deliveries_count_as_delivered(ledger: Ledger) -> None:
@@ -395,7 +418,7 @@ def test_two_hundred_concurrent_updates(url: str, ledger: Ledger, key_file: Path
     assert ledger.version(BUNDLE) == len(outcomes) >= 200
     assert sum(
         cell.persons
-        for (_, _, coverage), cell in current_state(ledger).cells.items()
-        if coverage == COVERAGE[0]
+        for (group, _, level), cell in current_state(ledger).cells.items()
+        if (group, level) == (ALL, LEVELS[0])
     ) == len(outcomes)
     assert ledger.replay(BUNDLE) == current_state(ledger)

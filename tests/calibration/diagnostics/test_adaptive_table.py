@@ -164,10 +164,10 @@ def test_the_report_shows_the_adaptive_state_and_no_figure_of_few_persons(
         "It has outcomes up to 2023 (state 3); 400 issued intervals were compared with their"
         " outcome, 7 have no outcome yet" in page
     )
-    assert "wider" in page.split("Change of the 90 % intervals by later outcomes")[1]
+    assert "higher" in page.split("Change of the 90 % upper limits by later outcomes")[1]
     few = with_state(faultless, state_after_misses(4, 0.99), {"settled": 4, "waiting": 0})
     assert few["adaptive"].filter(horizon=1, level=0.9)["n"].to_list() == [None]
-    assert "fewer than 10" in render(few).split("Change of the 90 % intervals")[1]
+    assert "fewer than 10" in render(few).split("Change of the 90 % upper limits")[1]
     empty = render(with_state(faultless, None, {"settled": 0, "waiting": 0}))
     assert "It has no outcome yet" in empty
     assert "What later outcomes have changed" not in render(faultless)

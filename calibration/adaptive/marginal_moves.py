@@ -1,0 +1,118 @@
+"""How the adaptive state moves the marginals: one map of probabilities per cell.
+
+The state has an offset for each of LEVELS. A share t of the outcomes of a cell should lie below the
+forecast's quantile of t; after outcomes have shown otherwise, the quantile of t + offset is used in
+its place. The map takes each t + offset to t, is linear in between and applies after the map of the
+calibration. So quantiles, sets, limits, bands, paths and present values all follow.
+
+Groups are pooled: their offsets are drawn to those of all persons as far as their differences can
+be sampling error. The methods are in docs/method/adaptive.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.adaptive.adaptive_state import (
+    MAX_DEVIATION,
+    AdaptiveState,
+    CellState,
+    stable_step,
+)
+from saga.conformal.calibration_table import ALL
+from saga.conformal.calibrator import Calibrator
+
+Array = NDArray[np.float64]
+
+# Probabilities whose quantiles are followed. Central sets of 50, 80, 90 and 95 % lie between them.
+LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
+_APART = 1e-9  # smallest distance of two knots
+_MIN_GROUPS = 2
+
+
+def moved_levels(state: AdaptiveState, horizon: int, groups: Sequence[str]) -> dict[str, Array]:
+    """Group -> the probabilities (9,) in force for LEVELS, each level by itself.
+
+    They are the level plus its pooled offset, neither ordered nor limited to [0, 1]. A group whose
+    cell has no outcomes yet follows the cell of all persons.
+    """
+    of_all = _cells(state, ALL, horizon)
+    pooled = np.zeros(len(LEVELS)) if of_all is None else _offsets(of_all)
+    cells = {group: _cells(state, group, horizon) for group in groups if group != ALL}
+    known = {group: cell for group, cell in cells.items() if cell is not None}
+    weight = _weight_of_groups(list(known.values()))
+    moved = {}
+    for group in groups:
+        cell = known.get(group)
+        offset = pooled
+        if cell is not None:
+            offset = pooled + weight * (_offsets(cell) - pooled)
+            guarded = stable_step(horizon) * np.array([level.integral for level in cell])
+            offset = np.clip(offset, guarded - MAX_DEVIATION, guarded + MAX_DEVIATION)
+        moved[group] = np.asarray(LEVELS) + offset
+    return moved
+
+
+def move_of(levels: Array) -> tuple[Array, Array]:
+    """Knots and values (11,) of the map that takes the probabilities in force to LEVELS.
+
+    Crossed probabilities are put in order (Chernozhukov, Fernández-Val and Galichon 2010), and
+    limited to [0, 1].
+    """
+    ordered = np.sort(levels)
+    for k in range(len(ordered)):
+        ordered[k] = max(ordered[k], (ordered[k - 1] if k else 0.0) + _APART)
+    for k in range(len(ordered), 0, -1):
+        ordered[k - 1] = min(ordered[k - 1], (ordered[k] if k < len(ordered) else 1.0) - _APART)
+    return np.concatenate([[0.0], ordered, [1.0]]), np.concatenate([[0.0], LEVELS, [1.0]])
+
+
+def adapt(calibrator: Calibrator, state: AdaptiveState) -> Calibrator:
+    """The calibrator with the moves of the state; the same object for a state without cells."""
+    if not state.cells:
+        return calibrator
+    moves: dict[tuple[int, str], tuple[Array, Array]] = {}
+    for horizon in sorted({h for h, _ in calibrator.cells}):
+        levels = moved_levels(state, horizon, followed_groups(calibrator, horizon))
+        moves |= {(horizon, group): move_of(of_group) for group, of_group in levels.items()}
+    return replace(calibrator, moves=moves)
+
+
+def followed_groups(calibrator: Calibrator, horizon: int) -> list[str]:
+    """The groups whose cells have thresholds at a horizon, so that outcomes move them."""
+    return [
+        group
+        for h, group in calibrator.cells
+        if h == horizon and calibrator.threshold_group(h, [group]) is not None
+    ]
+
+
+def _cells(state: AdaptiveState, group: str, horizon: int) -> list[CellState] | None:
+    cells = [state.cells.get((group, horizon, level)) for level in LEVELS]
+    known = [cell for cell in cells if cell is not None]
+    return known if len(known) == len(LEVELS) else None
+
+
+def _offsets(cells: list[CellState]) -> Array:
+    return np.array([cell.offset for cell in cells])
+
+
+def _weight_of_groups(cells: list[list[CellState]]) -> float:
+    """Share of the groups' differences that is not sampling error (Morris 1983), over all levels.
+
+    0 for fewer than two groups, or if the differences are as small as sampling error makes them.
+    """
+    if len(cells) < _MIN_GROUPS:
+        return 0.0
+    offsets = np.stack([_offsets(of_group) for of_group in cells])
+    persons = np.array(
+        [[max(c.persons, 1) / max(c.weight, 1.0) for c in of_group] for of_group in cells]
+    )
+    level = np.asarray(LEVELS)
+    sampling = (level * (1 - level) / persons).mean(axis=0).sum()
+    between = offsets.var(axis=0, ddof=1).sum()
+    return float(max(0.0, 1 - sampling / between)) if between > 0 else 0.0

@@ -1,0 +1,92 @@
+"""Settled outcomes of the ledger as arrays, for the diagnosis by year."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, select
+
+from calibration.adaptive.holder_streams import require_open
+from calibration.adaptive.issued_intervals import ranks_of_outcomes, unmoved_ranks
+from calibration.adaptive.ledger_tables import (
+    Holder,
+    IssuedIntervalRow,
+    SettlementRow,
+    Stream,
+    unpack_thresholds,
+)
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class SettledOutcomes:
+    """Outcomes of issued forecasts, n rows, one per person, origin year and horizon; no persons.
+
+    `rank` (n,) is the probability that the published forecast gave to less earnings, and
+    `bundle_rank` that of the bundle's forecast before it was moved; within the probability of zero
+    they are random. `p_zero` is the published probability of zero, `zero` whether earnings were 0.
+    """
+
+    year: NDArray[np.int64]
+    horizon: NDArray[np.int64]
+    group: NDArray[np.str_]
+    rank: Array
+    bundle_rank: Array
+    p_zero: Array
+    zero: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.year)
+
+
+def read_settled(
+    connection: Connection, bundle: str, holder: str, horizons: Sequence[int]
+) -> SettledOutcomes:
+    """The settled outcomes of a holder's forecasts with the bundle of this digest.
+
+    What a correction has taken back is left out. Raises UsageError if the stream is closed.
+    """
+    is_stream = (Stream.bundle == bundle, Holder.name == holder)
+    stream = connection.execute(select(Stream.__table__).join(Holder).where(*is_stream)).first()
+    if stream is None:
+        return _settled([])
+    require_open(stream.closed)
+    log = (
+        select(
+            SettlementRow.promise_id,
+            SettlementRow.sign,
+            SettlementRow.probability,
+            SettlementRow.p_zero,
+            IssuedIntervalRow.origin_year,
+            IssuedIntervalRow.horizon,
+            IssuedIntervalRow.group,
+            IssuedIntervalRow.issued,
+        )
+        .join(IssuedIntervalRow, SettlementRow.promise_id == IssuedIntervalRow.id)
+        .where(IssuedIntervalRow.stream_id == stream.id, IssuedIntervalRow.horizon.in_(horizons))
+        .order_by(SettlementRow.id)
+    )
+    last = {row.promise_id: row for row in connection.execute(log)}
+    return _settled([row for row in last.values() if row.sign == 1])
+
+
+def _settled(rows: Sequence[Any]) -> SettledOutcomes:
+    probability = np.array([row.probability for row in rows], dtype=np.float64)
+    p_zero = np.array([row.p_zero for row in rows], dtype=np.float64)
+    horizon = np.array([row.horizon for row in rows], dtype=np.int64)
+    rank = ranks_of_outcomes(probability, p_zero)
+    issued = [unpack_thresholds(row.issued) for row in rows]
+    return SettledOutcomes(
+        np.array([row.origin_year for row in rows], dtype=np.int64) + horizon,
+        horizon,
+        np.array([row.group for row in rows], dtype=np.str_),
+        rank,
+        unmoved_ranks(rank, np.stack(issued)) if issued else rank,
+        p_zero,
+        probability == 0,
+    )

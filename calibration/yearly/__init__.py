@@ -1,0 +1,1 @@
+"""Yearly deliveries: settle, adapt, diagnose, test for drift, recommend."""

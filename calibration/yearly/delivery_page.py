@@ -1,0 +1,81 @@
+"""The page "What the new year says": recommendation, coverage by year, tests, groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+import polars as pl
+
+from saga.conformal.calibration_table import ALL
+from saga.files.html import render_page
+from saga.files.plot_theme import BAND, GREY, LINE, draw_svg
+
+if TYPE_CHECKING:
+    from calibration.yearly.yearly_delivery import YearlyReport
+
+_NOMINAL = 0.9
+_HEADINGS = {
+    "keep": "Keep the bundle",
+    "recalibrate": "Recalibrate the bundle",
+    "fine-tune": "Fine-tune the bundle",
+    "retrain": "Train a new bundle",
+}
+
+
+def render_delivery(report: YearlyReport, facts: Mapping[str, Any]) -> str:
+    """The page as HTML without external resources."""
+    everybody = report.years.filter((pl.col("group") == ALL) & pl.col("covered").is_not_null())
+    newest = report.tests[-1] if report.tests else None
+    of_newest = report.years.filter(
+        pl.col("covered").is_not_null()
+        & (pl.col("horizon") == 1)
+        & (pl.col("year") == (newest.year if newest else -1))
+    )
+    return render_page(
+        "calibration.yearly",
+        "delivery.html",
+        {
+            "heading": _HEADINGS[report.recommendation.action],
+            "recommendation": report.recommendation,
+            "years": everybody.to_dicts(),
+            "groups": of_newest.to_dicts(),
+            "tests": report.tests,
+            "newest": newest,
+            "alpha": facts["false_alarm_rate"],
+            "scale": report.scale,
+            "picture": draw_coverage(everybody) if everybody.height else "",
+            "provenance": {
+                "bundle": facts["bundle"],
+                "state": facts["adaptive"],
+                "settled outcomes": facts["settled"],
+                "forecasts without outcome": facts["waiting"],
+            },
+        },
+        {"pct": lambda share: "-" if share is None else f"{100 * share:.1f} %"},
+    )
+
+
+def draw_coverage(everybody: pl.DataFrame) -> str:
+    """Coverage of the 90 % intervals by outcome year and horizon, as SVG."""
+    shown = everybody.select(
+        "year",
+        pl.format("{} ahead", "horizon").alias("years ahead"),
+        pl.col("covered").alias("published"),
+        pl.col("bundle_covered").alias("bundle alone"),
+    ).unpivot(index=["year", "years ahead"], variable_name="forecast", value_name="coverage")
+    scale = alt.Scale(domain=["published", "bundle alone"], range=[LINE, GREY])
+    lines = (
+        alt.Chart(shown)
+        .mark_line(point=True)
+        .encode(
+            alt.X("year:Q", title="Outcome year", axis=alt.Axis(format="d", tickMinStep=1)),
+            alt.Y("coverage:Q", title="Inside", axis=alt.Axis(format="%"), scale={"zero": False}),
+            alt.Color("forecast:N", title="Forecast", scale=scale),
+        )
+    )
+    rule = alt.Chart(shown).mark_rule(color=BAND, strokeDash=[4, 3]).encode(y=alt.datum(_NOMINAL))
+    chart = alt.layer(rule, lines).properties(width=200, height=160)
+    facets = chart.facet(facet=alt.Facet("years ahead:N", title=None), columns=3)
+    return draw_svg(facets, "Share of outcomes inside the 90 % intervals, by outcome year")

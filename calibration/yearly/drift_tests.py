@@ -1,0 +1,142 @@
+"""Tests for drift, with their false-alarm rates: is the bundle's own calibration still right?
+
+A test compares the share of outcomes outside the bundle's 90 % interval with 10 %. Under the null
+hypothesis the year is like those of the calibration: the share deviates by sampling and by the
+usual variation of years, whose standard deviation the calibration has estimated from past origin
+years (`calibration.fit.drift`). With n persons the variance is drift^2 + 0.09 / n, and the degrees
+of freedom are the number of those past years.
+
+The tests of one year have together a false-alarm rate of ALPHA (Holm 1979). The sequential test
+looks at all years so far: a test martingale, a mixture of likelihood ratios for a lasting shift,
+alarms if it reaches 1 / ALPHA. It does so at any time with a probability of at most ALPHA (Ville
+1939), so it may be looked at each year.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from scipy.stats import norm, t
+
+from saga.conformal.calibration_table import ALL
+
+ALPHA = 0.05
+NOMINAL = 0.1  # share outside the interval
+MIN_PERSONS = 100  # a group with fewer is not tested
+_MEDIAN_VARIANCE = math.pi / 2  # of a median, in variances of a mean
+_SHIFT_VARIANCE = 4.0  # of the lasting shifts that the martingale bets on, in standard errors
+
+
+@dataclass(frozen=True)
+class DriftScale:
+    """Usual variation of coverage between years, and the number of years that it is from.
+
+    Without an estimate (0, 0) only sampling counts, and a common shock of a year counts as drift.
+    """
+
+    deviation: float
+    years: int
+
+
+@dataclass(frozen=True)
+class DriftTest:
+    """One test of a year.
+
+    `excess` is the share outside less the nominal share (for "difference": less the median of the
+    other groups), `p_value` is adjusted for the other tests of its family, and `alarm` whether it
+    is below ALPHA.
+    """
+
+    kind: str
+    group: str
+    persons: int
+    excess: float
+    p_value: float
+    alarm: bool
+
+
+def compare_levels(
+    outside: Mapping[str, tuple[float, int]], scale: DriftScale
+) -> tuple[DriftTest, ...]:
+    """Whether the share outside is 10 % in each group; `outside` has shares and persons."""
+    groups = [group for group, (_, n) in sorted(outside.items()) if n >= MIN_PERSONS]
+    excess = {group: outside[group][0] - NOMINAL for group in groups}
+    p_values = [
+        _p_value(excess[group], _standard_error(outside[group][1], scale), scale)
+        for group in groups
+    ]
+    return _tests("level", groups, excess, outside, p_values)
+
+
+def compare_groups(
+    outside: Mapping[str, tuple[float, int]], scale: DriftScale
+) -> tuple[DriftTest, ...]:
+    """Whether the share outside of each group is the median share of the other groups.
+
+    The median, so that one group that drifts does not make all others differ.
+    """
+    groups = [group for group, (_, n) in sorted(outside.items()) if n >= MIN_PERSONS]
+    groups = [group for group in groups if group != ALL]
+    excess: dict[str, float] = {}
+    p_values = []
+    for group in groups:
+        share, n = outside[group]
+        rest = [outside[other] for other in groups if other != group]
+        n_rest = sum(m for _, m in rest)
+        if not n_rest:
+            return ()
+        excess[group] = share - median(other for other, _ in rest)
+        sampling = 1 / n + _MEDIAN_VARIANCE / n_rest
+        variance = NOMINAL * (1 - NOMINAL) * sampling + scale.deviation**2
+        p_values.append(_p_value(excess[group], math.sqrt(variance), scale))
+    return _tests("difference", groups, excess, outside, p_values)
+
+
+def sequential_test(shares: Sequence[tuple[float, int]], scale: DriftScale) -> list[float]:
+    """The test martingale after each year; `shares` are those outside with persons, by year."""
+    values, total = [], 0.0
+    for year, (share, n) in enumerate(shares, start=1):
+        statistic = (share - NOMINAL) / _standard_error(n, scale)
+        total += _normal_score(statistic, scale)
+        spread = 1 + year * _SHIFT_VARIANCE
+        values.append(math.exp(_SHIFT_VARIANCE * total**2 / (2 * spread)) / math.sqrt(spread))
+    return values
+
+
+def _standard_error(persons: int, scale: DriftScale) -> float:
+    return math.sqrt(scale.deviation**2 + NOMINAL * (1 - NOMINAL) / persons)
+
+
+def _p_value(excess: float, standard_error: float, scale: DriftScale) -> float:
+    tail = t.sf(abs(excess) / standard_error, scale.years) if scale.years else None
+    return float(2 * (norm.sf(abs(excess) / standard_error) if tail is None else tail))
+
+
+def _normal_score(statistic: float, scale: DriftScale) -> float:
+    """The statistic as a standard normal variable under the null hypothesis."""
+    if not scale.years:
+        return statistic
+    tail = float(t.logsf(abs(statistic), scale.years))
+    return math.copysign(float(norm.isf(math.exp(max(tail, -700.0)))), statistic)
+
+
+def _tests(
+    kind: str,
+    groups: Sequence[str],
+    excess: Mapping[str, float],
+    outside: Mapping[str, tuple[float, int]],
+    p_values: Sequence[float],
+) -> tuple[DriftTest, ...]:
+    """The tests of one family with p-values adjusted by Holm's method."""
+    ordered = sorted(range(len(groups)), key=lambda i: p_values[i])
+    adjusted, highest = dict.fromkeys(range(len(groups)), 1.0), 0.0
+    for place, i in enumerate(ordered):
+        highest = max(highest, min(1.0, (len(groups) - place) * p_values[i]))
+        adjusted[i] = highest
+    return tuple(
+        DriftTest(kind, g, outside[g][1], excess[g], adjusted[i], adjusted[i] < ALPHA)
+        for i, g in enumerate(groups)
+    )

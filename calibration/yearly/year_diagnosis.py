@@ -1,0 +1,72 @@
+"""What each outcome year says about the forecasts issued for it: coverage, ranks and zeros."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from calibration.adaptive.settled_outcomes import SettledOutcomes
+from saga.conformal.calibration_table import ALL
+
+HORIZONS = (1, 2, 5, 10, 20)
+COVERAGE = 0.9
+MIN_PERSONS = 10  # figures of fewer persons are not shown
+
+
+def diagnose_years(settled: SettledOutcomes) -> pl.DataFrame:
+    """A row per outcome year, horizon and group; everybody is in the group "all" too.
+
+    Columns: `year`, `horizon`, `group`, `persons`; `covered`, the share inside the published
+    central interval of 90 %, with `below` and `above` it; `bundle_covered`, the same for the
+    bundle's forecast before outcomes moved it; `rank`, the mean rank of the outcomes in the
+    bundle's forecast, 0.5 if it is right; `zeros`, the share without earnings, and `p_zero`, its
+    published probability. Figures of fewer than 10 persons are null.
+    """
+    tail = (1 - COVERAGE) / 2
+    rows = pl.DataFrame(
+        {
+            "year": settled.year,
+            "horizon": settled.horizon,
+            "group": settled.group.astype(object),
+            "rank": settled.bundle_rank,
+            "below": settled.rank <= tail,
+            "above": settled.rank > 1 - tail,
+            "bundle_covered": (settled.bundle_rank > tail) & (settled.bundle_rank <= 1 - tail),
+            "zeros": settled.zero,
+            "p_zero": settled.p_zero,
+        },
+        schema_overrides={"group": pl.String},
+    )
+    everybody = rows.with_columns(pl.lit(ALL).alias("group"))
+    figures = ("covered", "below", "above", "bundle_covered", "rank", "zeros", "p_zero")
+    by_cell = (
+        pl.concat([everybody, rows.filter(pl.col("group") != ALL)])
+        .group_by("year", "horizon", "group")
+        .agg(
+            pl.len().alias("persons"),
+            pl.col("^(?:below|above|bundle_covered|rank|zeros|p_zero)$").mean(),
+        )
+        .with_columns(covered=1 - pl.col("below") - pl.col("above"))
+        .sort("year", "horizon", "group")
+    )
+    shown = pl.col("persons") >= MIN_PERSONS
+    return by_cell.select(
+        "year",
+        "horizon",
+        "group",
+        "persons",
+        *(pl.when(shown).then(pl.col(name)).alias(name) for name in figures),
+    )
+
+
+def outside_share(by_cell: pl.DataFrame, year: int, horizon: int) -> dict[str, tuple[float, int]]:
+    """Group -> share outside the bundle's 90 % interval, and persons, in one year and horizon."""
+    rows = by_cell.filter(
+        (pl.col("year") == year)
+        & (pl.col("horizon") == horizon)
+        & pl.col("bundle_covered").is_not_null()
+    )
+    return {
+        group: (1 - float(np.float64(inside)), persons)
+        for group, inside, persons in rows.select("group", "bundle_covered", "persons").iter_rows()
+    }

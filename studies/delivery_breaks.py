@@ -1,0 +1,409 @@
+"""Do forecasts stay right over yearly deliveries, with and without a planted break?
+
+    python -m studies.delivery_breaks --register DIR [--persons 400] [--futures 20] [--cache DIR]
+        [--report FILE]
+
+The register must have futures with all columns up to 2038 (`saga register generate --persons 2400
+--seed 7 --future-to 2038 --future-draws 20 --future-records`). The bundle knows outcomes up to
+2022. Each year from 2022 to 2032 a delivery brings a year of each future; the persons are forecast
+one to five years ahead, and outcomes arrive when they are due. Breaks begin in 2024
+(`studies.delivery_forecasts.plant`). Coverage is that of central intervals of 90 %, with random
+ranks within the probability of zero.
+
+Forecasts are computed once for each future and break and kept in --cache. Writes
+docs/pictures/deliveries.svg.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import altair as alt
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from calibration.adaptive.adaptive_state import AdaptiveState, ExcessCounts, StateUpdater
+from calibration.adaptive.issued_intervals import ranks_of_outcomes
+from calibration.adaptive.marginal_moves import LEVELS, move_of, moved_levels
+from calibration.yearly.drift_tests import ALPHA, compare_groups, compare_levels, sequential_test
+from calibration.yearly.yearly_delivery import drift_scale
+from saga.conformal.calibration_table import ALL
+from saga.conformal.calibrator import Calibrator
+from saga.conformal.path_bands import to_band_scale
+from saga.data.reading import read_panel
+from saga.files.markdown import markdown_table
+from saga.files.plot_theme import draw_svg
+from saga.forecaster import Forecaster
+from studies.delivery_forecasts import (
+    BREAK_YEAR,
+    BREAKS,
+    FIRST_ORIGIN,
+    GROUPS,
+    LAST_ORIGIN,
+    N_HORIZONS,
+    PROBABILITIES,
+    OriginForecasts,
+    forecasts_of_future,
+    load,
+    sample_persons,
+    store,
+)
+from studies.online_conformal import ConformalPid, DynamicAci, OnlineThreshold
+from studies.study_page import bundle_parser, page_head, publish_page, say
+
+Array = NDArray[np.float64]
+PICTURE = Path(__file__).resolve().parents[1] / "docs/pictures/deliveries.svg"
+JUDGED = (1, N_HORIZONS)
+LOW, HIGH = LEVELS.index(0.05), LEVELS.index(0.95)
+METHODS = ("static", "last year", "DtACI", "conformal PID", "moved")
+QUINTILES = [f"quintile={k}" for k in range(1, 6)]
+FOLLOWED = [*QUINTILES, ALL]
+MIN_GROUP = 20  # persons of a group in a year and future
+
+
+@dataclass
+class Deliveries:
+    """The deliveries of one future: all methods follow the same outcomes."""
+
+    parts: dict[int, OriginForecasts]
+    n_steps: int
+    ranks: dict[int, Array] = field(default_factory=dict)
+    issued: dict[tuple[int, int], Array] = field(default_factory=dict)  # probabilities in force
+    thresholds: dict[tuple[str, int, int], float] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Deliver all years."""
+        for origin, part in self.parts.items():
+            self.ranks[origin] = _ranks(part)
+        updaters = {group: StateUpdater(LEVELS, N_HORIZONS) for group in FOLLOWED}
+        online: dict[tuple[str, int], OnlineThreshold] = {}
+        for h in JUDGED:
+            online["DtACI", h] = DynamicAci(0.9)
+            online["conformal PID", h] = ConformalPid(0.9, self.n_steps)
+        state = AdaptiveState(0, None, {})
+        for year in range(FIRST_ORIGIN, LAST_ORIGIN + 1):
+            if year > FIRST_ORIGIN:
+                for group, updater in updaters.items():
+                    updater.update(year, self._counts(year, group))
+                cells = {
+                    (group, *key): cell
+                    for group, updater in updaters.items()
+                    for key, cell in updater.states().items()
+                }
+                state = AdaptiveState(year, year, cells)
+            for h in range(1, N_HORIZONS + 1):
+                self.issued[year, h] = self._in_force(year, h, state)
+            for h in JUDGED:
+                if year - h in self.parts:
+                    known = self.ranks[year - h][:, h - 1]
+                    scores = np.abs(2 * known[~np.isnan(known)] - 1)
+                    for name in ("DtACI", "conformal PID"):
+                        online[name, h].update(scores)
+                    self.thresholds["last year", year, h] = float(np.quantile(scores, 0.9))
+                for name in ("DtACI", "conformal PID"):
+                    self.thresholds[name, year, h] = online[name, h].threshold
+
+    def _counts(self, year: int, group: str) -> dict[int, ExcessCounts]:
+        counts = {}
+        for h in range(1, N_HORIZONS + 1):
+            part = self.parts.get(year - h)
+            if part is None:
+                continue
+            rank = self.ranks[year - h][:, h - 1]
+            rows = ~np.isnan(rank)
+            if group != ALL:
+                rows &= part.groups["quintile"] == group.removeprefix("quintile=")
+            scores = np.tile(rank[rows, None], len(LEVELS))
+            base = np.tile(LEVELS, (len(scores), 1))
+            counts[h] = ExcessCounts.of(scores, base, self.issued[year - h, h][rows])
+        return counts
+
+    def _in_force(self, year: int, horizon: int, state: AdaptiveState) -> Array:
+        in_force = moved_levels(state, horizon, FOLLOWED)
+        quintile = self.parts[year].groups["quintile"].tolist()
+        return np.array([in_force.get(f"quintile={label}", in_force[ALL]) for label in quintile])
+
+    def covered(self, method: str, origin: int, horizon: int) -> Array:
+        """Whether the 90 % interval contains the outcome (n,), NaN without an outcome."""
+        rank = self.ranks[origin][:, horizon - 1]
+        if method == "moved":
+            ends = np.sort(self.issued[origin, horizon], axis=1)
+            inside = (rank > ends[:, LOW]) & (rank <= ends[:, HIGH])
+        else:
+            threshold = self.thresholds.get((method, origin, horizon), 0.9)
+            inside = np.abs(2 * rank - 1) <= threshold
+        return np.where(np.isnan(rank), np.nan, inside)
+
+    def width_ratio(self, origin: int, horizon: int) -> float:
+        """Mean width of the moved 90 % intervals over that of the bundle's."""
+        quantiles = self.parts[origin].quantiles[:, horizon - 1].astype(np.float64)
+        ends = np.sort(self.issued[origin, horizon], axis=1)[:, [LOW, HIGH]]
+        moved = np.array(
+            [np.interp(p, PROBABILITIES, q) for p, q in zip(ends, quantiles, strict=True)]
+        )
+        bundle = quantiles[:, np.searchsorted(PROBABILITIES, [0.05 - 1e-9, 0.95 - 1e-9])]
+        return float(np.nanmean(np.diff(moved)) / np.nanmean(np.diff(bundle)))
+
+    def band_covered(self, calibrator: Calibrator, method: str, origin: int) -> Array:
+        """Whether the path band of 90 % contains the next five outcomes (n,)."""
+        threshold = calibrator.nested_thresholds("band", N_HORIZONS)[0]
+        q = threshold[calibrator.coverage.index(0.9)]
+        part = self.parts[origin]
+        scores = []
+        for h in range(1, N_HORIZONS + 1):
+            less, p_zero = part.less[:, h - 1], part.p_zero[:, h - 1]
+            if method == "moved":
+                less, p_zero = (_moved(values, self.issued[origin, h]) for values in (less, p_zero))
+            zero = part.less[:, h - 1] == 0
+            score = np.where(zero, np.maximum(1 - 2 * p_zero, 0), np.abs(2 * less - 1))
+            scores.append(to_band_scale(calibrator, h, score + 0 * part.less[:, h - 1]))
+        highest = np.max(scores, axis=0)  # NaN stays NaN
+        return np.where(np.isnan(highest), np.nan, highest <= q)
+
+
+def _ranks(part: OriginForecasts) -> Array:
+    ranks = [
+        ranks_of_outcomes(less, zero)
+        for less, zero in zip(part.less.T, np.nan_to_num(part.p_zero).T, strict=True)
+    ]
+    return np.where(np.isnan(part.less), np.nan, np.stack(ranks, axis=1))
+
+
+def _moved(values: Array, issued: Array) -> Array:
+    result = np.empty(len(values))
+    in_force, index = np.unique(issued, axis=0, return_inverse=True)
+    for i, levels in enumerate(in_force):
+        rows = index.ravel() == i
+        result[rows] = np.interp(values[rows], *move_of(levels))
+    return result
+
+
+def rows_of_future(
+    deliveries: Deliveries, calibrator: Calibrator, draw: int, planted: str
+) -> list[dict[str, object]]:
+    """Coverage of one future by product, method, outcome year and group, in points from 90."""
+    rows: list[dict[str, object]] = []
+
+    def add(product: str, method: str, year: int, group: str, inside: Array) -> None:
+        known = inside[~np.isnan(inside)]
+        if len(known) >= MIN_GROUP:
+            rows.append(
+                {
+                    "draw": draw,
+                    "break": planted,
+                    "product": product,
+                    "method": method,
+                    "year": year,
+                    "group": group,
+                    "persons": len(known),
+                    "deviation": 100 * float(known.mean()) - 90,
+                }
+            )
+
+    for origin, part in deliveries.parts.items():
+        for h in JUDGED:
+            for method in METHODS:
+                inside = deliveries.covered(method, origin, h)
+                add(f"h = {h}", method, origin + h, ALL, inside)
+                for grouping in GROUPS if method in ("static", "moved") else ():
+                    for label in np.unique(part.groups[grouping]).tolist():
+                        members = inside[part.groups[grouping] == label]
+                        add(f"h = {h}", method, origin + h, f"{grouping}={label}", members)
+            ratio = 100 * deliveries.width_ratio(origin, h)
+            rows.append(
+                {**rows[-1], "product": f"width h = {h}", "method": "moved", "group": ALL}
+                | {"year": origin + h, "deviation": ratio - 100}
+            )
+        for method in ("static", "moved"):
+            inside = deliveries.band_covered(calibrator, method, origin)
+            add("band", method, origin + N_HORIZONS, ALL, inside)
+    return rows
+
+
+def false_alarms(rows: pl.DataFrame, forecaster: Forecaster) -> dict[str, float]:
+    """Shares of years (and futures, for the sequential test) with an alarm, without a break."""
+    scale = drift_scale(forecaster.bundle)
+    static = rows.filter(
+        (pl.col("break") == "none")
+        & (pl.col("product") == "h = 1")
+        & (pl.col("method") == "static")
+        & (pl.col("group").str.starts_with("quintile=") | (pl.col("group") == ALL))
+    )
+    levels, differences, sequential = [], [], []
+    for _, future in static.partition_by("draw", as_dict=True, maintain_order=True).items():
+        everybody = []
+        for _, year in future.sort("year").partition_by("year", as_dict=True).items():
+            outside = {
+                group: (0.1 - deviation / 100, persons)
+                for group, deviation, persons in year.select(
+                    "group", "deviation", "persons"
+                ).iter_rows()
+            }
+            everybody.append(outside[ALL])
+            levels.append(any(test.alarm for test in compare_levels(outside, scale)))
+            differences.append(any(test.alarm for test in compare_groups(outside, scale)))
+        sequential.append(max(sequential_test(everybody, scale)) >= 1 / ALPHA)
+    return {
+        "coverage, of years": float(np.mean(levels)),
+        "groups, of years": float(np.mean(differences)),
+        "sequential, of futures in eleven years": float(np.mean(sequential)),
+    }
+
+
+def recovery_table(rows: pl.DataFrame) -> str:
+    """Mean deviation by break, product and method: at first, after 3 and after 6 deliveries."""
+    table = []
+    for planted in BREAKS:
+        for product, first in (
+            ("h = 1", BREAK_YEAR),
+            (f"h = {N_HORIZONS}", FIRST_ORIGIN + N_HORIZONS),
+        ):
+            # Forecasts issued after k deliveries with outcomes have theirs h years later.
+            ahead = 1 if product == "h = 1" else N_HORIZONS
+            years = (first, first + 2 + ahead, first + 5 + ahead)
+            for method in METHODS:
+                of_all = _select(rows, planted, product, method).filter(pl.col("group") == ALL)
+                by_year = [of_all.filter(pl.col("year") == year).sort("draw") for year in years]
+                start, third, sixth = (part["deviation"].to_numpy() for part in by_year)
+                table.append(
+                    (
+                        planted,
+                        product,
+                        method,
+                        *(f"{values.mean():+.1f}" for values in (start, third, sixth)),
+                        f"{int((np.abs(sixth) <= 2).sum())} of {len(sixth)}",
+                        _worst_group(rows, planted, product, method, years[2]),
+                    )
+                )
+    header = ("break", "forecast", "method", "first", "after 3", "after 6", "within 2 after 6")
+    return markdown_table((*header, "worst group after 6"), table)
+
+
+def _worst_group(rows: pl.DataFrame, planted: str, product: str, method: str, year: int) -> str:
+    groups = _select(rows, planted, product, method).filter(
+        (pl.col("group") != ALL) & (pl.col("year") == year)
+    )
+    means = groups.group_by("group").agg(pl.col("deviation").mean(), pl.len())
+    means = means.filter(pl.col("len") >= rows["draw"].n_unique() / 2)
+    if means.is_empty():
+        return "-"
+    worst = means.sort(pl.col("deviation").abs(), descending=True).row(0, named=True)
+    return f"{worst['deviation']:+.1f} ({worst['group']})"
+
+
+def _select(rows: pl.DataFrame, planted: str, product: str, method: str) -> pl.DataFrame:
+    return rows.filter(
+        (pl.col("break") == planted) & (pl.col("product") == product) & (pl.col("method") == method)
+    )
+
+
+def product_table(rows: pl.DataFrame) -> str:
+    """Deviation of path bands and growth of widths, means over futures and all later years."""
+    table = []
+    for planted in BREAKS:
+        later = rows.filter((pl.col("break") == planted) & (pl.col("group") == ALL))
+        width = [
+            later.filter(
+                (pl.col("product") == f"width h = {h}") & (pl.col("year") > BREAK_YEAR + h)
+            )
+            for h in JUDGED
+        ]
+        bands = [
+            later.filter((pl.col("product") == "band") & (pl.col("method") == method))
+            for method in ("static", "moved")
+        ]
+        means = [float(np.mean(part["deviation"].to_numpy())) for part in (*width, *bands)]
+        table.append((planted, *(f"{mean:+.1f}" for mean in means)))
+    header = ("break", "width h = 1, %", f"width h = {N_HORIZONS}, %", "band static", "band moved")
+    return markdown_table(header, table)
+
+
+def draw_deviations(rows: pl.DataFrame, out: Path) -> None:
+    """Draw the mean deviation from 90 % by outcome year, for each break and horizon."""
+    shown = (
+        rows.filter((pl.col("group") == ALL) & pl.col("product").str.starts_with("h ="))
+        .group_by("break", "product", "method", "year")
+        .agg(pl.col("deviation").mean())
+        .sort("break", "product", "method", "year")
+    )
+    colours = ["#b3541e", "#8c8c8c", "#7a5195", "#3c8d5a", "#0b5cad"]
+    base = alt.Chart(shown).encode(
+        alt.X(
+            "year:Q",
+            title="Outcome year",
+            axis=alt.Axis(format="d", tickMinStep=2),
+            scale={"zero": False},
+        )
+    )
+    lines = base.mark_line().encode(
+        alt.Y("deviation:Q", title="Points from 90 %"),
+        alt.Color("method:N", title="Method", scale=alt.Scale(domain=list(METHODS), range=colours)),
+    )
+    rule = base.mark_rule(color="#777", strokeDash=[3, 3]).encode(y=alt.datum(0))
+    chart = alt.layer(rule, lines).properties(width=150, height=110)
+    facets = chart.facet(
+        column=alt.Column("break:N", title=None, sort=list(BREAKS)),
+        row=alt.Row("product:N", title=None),
+    )
+    out.write_text(draw_svg(facets, "Deviation of coverage from 90 % by outcome year") + "\n")
+
+
+def compute_forecasts(
+    forecaster: Forecaster, register: Path, cache: Path, n_persons: int, futures: Sequence[int]
+) -> None:
+    """Compute the forecasts that are not in the cache."""
+    cache.mkdir(parents=True, exist_ok=True)
+    missing = [
+        (draw, planted)
+        for draw in futures
+        for planted in BREAKS
+        if not (cache / f"{draw}-{planted}.npz").exists()
+    ]
+    if not missing:
+        return
+    panel = sample_persons(read_panel(register), n_persons, 0)
+    for draw, planted in missing:
+        parts = list(forecasts_of_future(forecaster, panel, register, draw, planted))
+        store(parts, cache / f"{draw}-{planted}.npz")
+        say(f"  future {draw}, {planted}")
+
+
+def main() -> None:
+    """Forecast, deliver, judge; write the tables and the picture."""
+    parser = bundle_parser(__doc__, n_persons=400, n_paths=2)
+    parser.add_argument("--register", type=Path, required=True)
+    parser.add_argument("--futures", type=int, default=20)
+    parser.add_argument("--cache", type=Path, help="Folder of forecasts that were computed before.")
+    args = parser.parse_args()
+    forecaster = Forecaster.load(args.bundle, threads=1)
+    rows: list[dict[str, object]] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        cache = args.cache or Path(scratch)
+        compute_forecasts(forecaster, args.register, cache, args.persons, range(args.futures))
+        for draw in range(args.futures):
+            for planted in BREAKS:
+                parts = {part.origin: part for part in load(cache / f"{draw}-{planted}.npz")}
+                steps = sum(len(part.person_id) for part in parts.values())
+                deliveries = Deliveries(parts, steps)
+                deliveries.run()
+                rows += rows_of_future(deliveries, forecaster.calibrator, draw, planted)
+            say(f"  judged future {draw}")
+    table = pl.DataFrame(rows)
+    alarms = false_alarms(table, forecaster)
+    draw_deviations(table, PICTURE)
+    sections = [
+        page_head("Deliveries with planted breaks", __file__, bundle=forecaster.bundle.digest[:12]),
+        recovery_table(table),
+        product_table(table),
+        "False alarms without a break, at a stated rate of "
+        f"{ALPHA:.0%}: " + ", ".join(f"{name} {share:.1%}" for name, share in alarms.items()) + ".",
+    ]
+    publish_page("\n\n".join(sections), args.report)
+
+
+if __name__ == "__main__":
+    main()

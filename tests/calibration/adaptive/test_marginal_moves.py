@@ -1,0 +1,133 @@
+"""The moves of marginals: known shifts are found, groups are pooled, and all products follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from calibration.adaptive.adaptive_state import (
+    AdaptiveState,
+    CellState,
+    ExcessCounts,
+    compute_states,
+)
+from calibration.adaptive.marginal_moves import LEVELS, adapt, move_of, moved_levels
+from calibration.fit.split_conformal import fit_calibration
+from saga.conformal.calibration_table import ALL
+from saga.conformal.calibrator import Calibrator
+from saga.conformal.recalibration import map_paths
+from saga.distributions import Marginals
+from tests.calibration.worlds import draw_paths
+
+Array = NDArray[np.float64]
+World = Callable[..., tuple[Marginals, Array]]
+GROUPS = [f"quintile={k}" for k in range(1, 6)]
+
+
+def state_after(ranks_by_group: dict[str, list[Array]]) -> AdaptiveState:
+    """The state at h = 1 after one array of ranks per year; intervals were never moved."""
+    cells: dict[tuple[str, int, float], CellState] = {}
+    for group, years in ranks_by_group.items():
+        counts = {}
+        for year, ranks in enumerate(years):
+            levels = np.tile(LEVELS, (len(ranks), 1))
+            scores = np.tile(ranks[:, None], len(LEVELS))
+            counts[1, year] = ExcessCounts.of(scores, levels, levels)
+        cells |= {(group, *key): cell for key, cell in compute_states(LEVELS, counts).items()}
+    return AdaptiveState(1, 0, cells)
+
+
+def shifted_ranks(rng: np.random.Generator, n: int, shift: float) -> Array:
+    return np.asarray(ndtr(rng.normal(size=n) + shift))
+
+
+def test_a_shift_of_all_outcomes_is_found_at_every_level() -> None:
+    """After six years of a shift by half a standard deviation, the right quantiles are known."""
+    rng = np.random.default_rng(1)
+    years = [shifted_ranks(rng, 4_000, 0.5) for _ in range(6)]
+    levels = moved_levels(state_after({ALL: years}), 1, [ALL])[ALL]
+    assert levels == pytest.approx(ndtr(ndtri(np.asarray(LEVELS)) + 0.5), abs=0.03)
+    knots, values = move_of(levels)
+    recalibrated = np.interp(shifted_ranks(rng, 20_000, 0.5), knots, values)
+    covered = ((recalibrated > 0.05) & (recalibrated <= 0.95)).mean()
+    unmoved = shifted_ranks(rng, 20_000, 0.5)
+    assert covered == pytest.approx(0.9, abs=0.02)
+    assert ((unmoved > 0.05) & (unmoved <= 0.95)).mean() < 0.88
+
+
+def test_groups_with_one_shift_are_pooled_and_different_ones_are_not() -> None:
+    rng = np.random.default_rng(2)
+
+    def levels(shifts: list[float]) -> Array:
+        by_group = {
+            group: [shifted_ranks(rng, 300, shift) for _ in range(4)]
+            for group, shift in zip(GROUPS, shifts, strict=True)
+        }
+        everybody = [np.concatenate(parts) for parts in zip(*by_group.values(), strict=True)]
+        moved = moved_levels(state_after({**by_group, ALL: everybody}), 1, [*GROUPS, ALL])
+        return np.stack([moved[group] - moved[ALL] for group in GROUPS])
+
+    assert np.abs(levels([0.3] * 5)).max() < 0.02, "no group differs by more than chance"
+    different = levels([1.0, 0.5, 0.0, -0.5, -1.0])
+    assert (np.diff(different[:, 4]) < 0).all()
+    assert different[0, 4] - different[-1, 4] > 0.4
+
+
+def test_a_map_is_strictly_increasing_whatever_the_offsets() -> None:
+    rng = np.random.default_rng(3)
+    for scale in (0.0, 0.01, 0.5, 3.0):
+        for _ in range(50):
+            knots, values = move_of(np.asarray(LEVELS) + scale * rng.normal(size=len(LEVELS)))
+            assert (np.diff(knots) > 0).all()
+            assert (knots[0], knots[-1]) == (0.0, 1.0)
+            assert np.array_equal(values, [0.0, *LEVELS, 1.0])
+    assert np.array_equal(move_of(np.asarray(LEVELS))[0], [0.0, *LEVELS, 1.0])
+
+
+@pytest.fixture(scope="module")
+def calibrated(world: World) -> Calibrator:
+    marginals, outcomes = world(4_000, 11)
+    return fit_calibration(marginals, outcomes, seed=0)
+
+
+def uniform_state(calibrator: Calibrator, offset: float) -> AdaptiveState:
+    cell = CellState(offset, 0.0, 1.0, 300, 0, 2020, (1.0,))
+    return AdaptiveState(
+        1, 0, {(group, h, level): cell for h, group in calibrator.cells for level in LEVELS}
+    )
+
+
+def test_quantiles_sets_and_paths_follow_the_map(calibrated: Calibrator, world: World) -> None:
+    raw = world(300, 12)[0]
+    assert adapt(calibrated, AdaptiveState(0, None, {})) is calibrated
+    adapted = adapt(calibrated, uniform_state(calibrated, 0.02))
+    before, after = calibrated.recalibrate(raw), adapted.recalibrate(raw)
+    knots, values = move_of(np.asarray(LEVELS) + 0.02)
+    p = np.array([0.2, 0.5, 0.93])
+    assert after.quantiles(p) == pytest.approx(before.quantiles(np.interp(p, values, knots)))
+    assert (after.p_zero <= before.p_zero).all()
+    sets = [c.intervals(m, (0.9,)) for c, m in ((calibrated, before), (adapted, after))]
+    assert (sets[1].upper >= sets[0].upper).all()
+    assert (sets[1].upper > sets[0].upper).any()
+    paths = draw_paths(raw)
+    means = [map_paths(paths, m).earnings.mean(axis=2) for m in (before, after)]
+    assert means[1] == pytest.approx(after.mean, rel=0.02)
+    assert (means[1] >= means[0]).all()
+
+
+def test_a_horizon_beyond_the_outcomes_has_the_move_of_the_nearest_shorter_one(
+    calibrated: Calibrator, world: World
+) -> None:
+    """As for the maps of the calibration."""
+    first = {key: cell for key, cell in calibrated.cells.items() if key[0] == 1}
+    adapted = adapt(replace(calibrated, cells=first), uniform_state(calibrated, 0.05))
+    assert {h for h, _ in adapted.moves} == {1}
+    assert adapted.move(2, (ALL,)) is adapted.move(1, (ALL,)) is not None
+    assert calibrated.move(2, (ALL,)) is None
+    moved = adapted.recalibrate(world(50, 14)[0])
+    assert (moved.cdf >= 0).all()

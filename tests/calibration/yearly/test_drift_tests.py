@@ -1,0 +1,98 @@
+"""The tests for drift alarm at their stated rate without drift, and with it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from calibration.yearly.drift_tests import (
+    ALPHA,
+    NOMINAL,
+    DriftScale,
+    DriftTest,
+    compare_groups,
+    compare_levels,
+    sequential_test,
+)
+from calibration.yearly.recommendation import YearTests, recommend
+
+GROUPS = [f"quintile={k}" for k in range(1, 6)]
+PERSONS, YEARS, RUNS = 400, 10, 400
+Outside = dict[str, tuple[float, int]]
+
+
+def outside_shares(
+    rng: np.random.Generator, deviation: float, shift: dict[str, float] | None = None
+) -> Outside:
+    """Shares outside in one year: a shock common to all, sampling, and the shifts of groups."""
+    common = NOMINAL + deviation * rng.normal()
+    shares = {
+        group: rng.binomial(PERSONS, np.clip(common + (shift or {}).get(group, 0.0), 0, 1))
+        / PERSONS
+        for group in GROUPS
+    }
+    everybody = {"all": (float(np.mean(list(shares.values()))), PERSONS * len(GROUPS))}
+    return {**{group: (float(share), PERSONS) for group, share in shares.items()}, **everybody}
+
+
+@pytest.mark.parametrize("deviation", [0.0, 0.02])
+def test_false_alarms_stay_at_their_rate(deviation: float) -> None:
+    """Each family in a year, and the martingale ever in ten years; standard error 1.1 points."""
+    rng = np.random.default_rng(1)
+    levels = differences = sequential = ignored = 0
+    for _ in range(RUNS):
+        past = deviation * rng.normal(size=20)
+        scale = DriftScale(float(np.sqrt(np.mean(past**2))), 20)
+        years = [outside_shares(rng, deviation) for _ in range(YEARS)]
+        levels += any(test.alarm for test in compare_levels(years[0], scale))
+        differences += any(test.alarm for test in compare_groups(years[0], scale))
+        martingale = sequential_test([year["all"] for year in years], scale)
+        sequential += max(martingale) >= 1 / ALPHA
+        ignored += any(test.alarm for test in compare_levels(years[0], DriftScale(0.0, 0)))
+    bound = ALPHA + 3 * np.sqrt(ALPHA * (1 - ALPHA) / RUNS)
+    assert levels / RUNS <= bound
+    assert differences / RUNS <= bound
+    assert sequential / RUNS <= bound
+    if deviation:
+        assert ignored / RUNS > 0.2, "without the usual variation every shock is an alarm"
+
+
+def test_drift_is_found_and_told_apart_from_drift_of_a_group() -> None:
+    rng, scale = np.random.default_rng(2), DriftScale(0.01, 20)
+    lasting = dict.fromkeys(GROUPS, 0.06)
+    years = [outside_shares(rng, 0.01, lasting) for _ in range(3)]
+    assert max(sequential_test([year["all"] for year in years], scale)) >= 1 / ALPHA
+    assert any(test.alarm for test in compare_levels(years[0], scale))
+    assert not any(test.alarm for test in compare_groups(years[0], scale))
+    one = outside_shares(rng, 0.01, {"quintile=1": 0.2})
+    assert [t.group for t in compare_groups(one, scale) if t.alarm] == ["quintile=1"]
+
+
+def test_few_persons_are_not_tested() -> None:
+    assert compare_levels({"all": (0.5, 40)}, DriftScale(0.0, 0)) == ()
+    assert compare_groups({"all": (0.5, 400), "quintile=1": (0.5, 400)}, DriftScale(0.0, 0)) == ()
+
+
+def judged_year(
+    year: int, *, level: bool = False, group: bool = False, value: float = 1.0
+) -> YearTests:
+    def one(kind: str, name: str, alarm: bool) -> DriftTest:
+        return DriftTest(kind, name, 500, 0.05, 0.001 if alarm else 0.5, alarm)
+
+    return YearTests(
+        year, (one("level", "all", level),), (one("difference", "quintile=1", group),), value
+    )
+
+
+def test_each_rule_gives_its_recommendation() -> None:
+    calm, drifted = judged_year(2024), judged_year(2025, level=True)
+    assert recommend([]).action == recommend([calm]).action == "keep"
+    assert recommend([YearTests(2025, (), (), 1.0)]).action == "keep"
+    assert recommend([calm, drifted]).action == "recalibrate"
+    assert recommend([calm, judged_year(2025, value=30.0)]).action == "recalibrate"
+    differs = [judged_year(year, level=True, group=True) for year in (2023, 2024, 2025)]
+    assert recommend([calm, differs[-1]]).action == "fine-tune"
+    assert recommend([*differs[:2], calm, differs[2]]).action == "fine-tune"
+    assert recommend(differs).action == "retrain"
+    assert "quintile=1" in recommend(differs[:1]).rule
+    assert all("saga " in recommend(years).command for years in ([drifted], differs[:1], differs))
