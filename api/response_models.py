@@ -198,6 +198,11 @@ class ResultWarning(BaseModel):
         "simulated-people",
         "ledger-unavailable",
         "nothing-recorded",
+        "late-origin",
+        "seen-years",
+        "macro-ends",
+        "unpublished-prices",
+        "unpublished-tax",
     ]
     message: str
     person_id: str | None = None

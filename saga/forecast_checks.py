@@ -87,7 +87,7 @@ def check_scenario(
         last=pl.min_horizontal(pl.col("year").max() + years, pl.col("birth_year").first() + to_age),
     )
     spans = ahead.select("first", "last").unique().rows()
-    if not any(first <= year <= last for first, last in spans for year in scenario.rows):
+    if not any(scenario.covers(first, last) for first, last in spans):
         scenario_years = f"{min(scenario.rows)} to {max(scenario.rows)}"
         forecast_years = f"{min(first for first, _ in spans)} to {max(last for _, last in spans)}"
         raise UsageError(

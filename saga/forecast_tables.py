@@ -127,6 +127,18 @@ def lifetime_table(
     return frame.with_columns(net_mean=pl.col("mean") - pl.col("tax_mean")), values
 
 
+def lower_guarantees(table: pl.DataFrame, last_year: int) -> pl.DataFrame:
+    """The table with guarantee "extrapolated" for origins after `last_year`.
+
+    An interval that had none before still has none.
+    """
+    late = pl.col("origin_year") > last_year
+    given = pl.col("^guarantee_.*$")
+    return table.with_columns(
+        pl.when(late & (given != "none")).then(pl.lit("extrapolated")).otherwise(given).name.keep()
+    )
+
+
 def round_amounts(frame: pl.DataFrame, decimals: int | None) -> pl.DataFrame:
     """The columns of money rounded; other columns do not change."""
     if decimals is None:

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.data.facts import Facts
 from saga.data.panel import Panel
 from saga.features.training_reference import (
     LEVELS,
@@ -24,6 +25,7 @@ from saga.features.transforms import MIN_CODE_PERSONS, Transforms
 from saga.macro.scenarios import Scenario
 from saga.requests import PATHS, Draws, ForecastRequest, LifetimeRequest, Precision, Request
 from saga.schema import MAX_AGE, MONEY
+from saga.tax.tax_rules import TaxRule
 
 MAX_PERSONS = 20  # of one message; beyond that the warning has their number instead
 SIMULATED = "The bundle was trained on simulated people, not on records of real persons."
@@ -50,7 +52,8 @@ class ForecastWarning:
     """One warning, about a person, about `count` persons, or about the whole result.
 
     Codes: beyond-age, unlike-training, unit, own-column, no-effect, unobserved-past,
-    simulated-people, ledger-unavailable, nothing-recorded.
+    simulated-people, ledger-unavailable, nothing-recorded, late-origin, seen-years, macro-ends,
+    unpublished-prices, unpublished-tax.
     """
 
     code: str
@@ -69,6 +72,21 @@ class ForecastWarning:
         return self.message + (f" (person {self.person_id})" if self.person_id else persons)
 
 
+@dataclass(frozen=True)
+class TrainingRecords:
+    """What a forecaster was made from, besides the transforms.
+
+    Args:
+        last_year: Last year of the records with which it was trained and calibrated.
+        last_macro_year: Last year of the macro series; None without macro series.
+        simulated: Whether they are records of simulated people.
+    """
+
+    last_year: int
+    last_macro_year: int | None
+    simulated: bool = False
+
+
 def find_warnings(
     panel: Panel,
     request: Request,
@@ -78,7 +96,7 @@ def find_warnings(
     scenario: Scenario | None = None,
     precision: Precision = "float32",
     other_rollout: bool = False,
-    simulated: bool = False,
+    training: TrainingRecords | None = None,
 ) -> tuple[ForecastWarning, ...]:
     """All warnings of a request for the persons of a panel, at most 20 of one kind.
 
@@ -91,12 +109,12 @@ def find_warnings(
         scenario: The scenario of the draws.
         precision: Precision of the simulated paths.
         other_rollout: Whether paths are simulated by another rollout than that of the calibration.
-        simulated: Whether the bundle was trained on simulated people.
+        training: The records that the forecaster knows.
     """
     reference = transforms.reference
     return merge_warnings(
         [
-            *([ForecastWarning("simulated-people", SIMULATED)] if simulated else []),
+            *(_about_training(panel, training) if training else ()),
             *_without_effect(request, draws, precision, other_rollout),
             *_scenario_without_effect(panel, request, scenario),
             *_beyond_age(panel, request),
@@ -141,6 +159,58 @@ def add_counts(parts: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, A
     return warning_dicts(warnings, max_persons=0)
 
 
+def _about_training(panel: Panel, training: TrainingRecords) -> Iterator[ForecastWarning]:
+    """Origins after the known years, backtests on seen years, and prices that are not published."""
+    if training.simulated:
+        yield ForecastWarning("simulated-people", SIMULATED)
+    last_year, last_macro_year = training.last_year, training.last_macro_year
+    origin = _ends(panel)["year"]
+    message = (
+        f"The origin is after {last_year}, the last year of the records that the bundle was "
+        "trained and calibrated on. Nothing shows that its intervals still hold, so their "
+        "guarantee is extrapolated. Send the outcomes of later years, or train anew."
+    )
+    yield from _about(panel, origin > last_year, "late-origin", message)
+    if panel.meta.last_year_read is not None:
+        message = (
+            f"The bundle was trained on records up to {last_year}, so it knows years after "
+            "this origin. For a fair backtest use persons whom it has not seen, or a bundle that "
+            "ends at the origin."
+        )
+        yield from _about(panel, origin < last_year, "seen-years", message, option="origin")
+    if last_macro_year is not None:
+        message = (
+            f"The macro series end in {last_macro_year}, before the origin. Unemployment and "
+            "prices of the years between are expected values, and wages are assumed to grow as in "
+            "the long run. Facts of your own can add these years."
+        )
+        yield from _about(panel, origin > last_macro_year, "macro-ends", message)
+    if panel.meta.unpublished_prices:
+        message = _price_message(panel.meta.unpublished_prices)
+        yield ForecastWarning("unpublished-prices", message, option="prices")
+
+
+def _price_message(marks: Mapping[int, str]) -> str:
+    words = {"E": "an estimate", "C": "assumed (2 % a year)"}
+    levels = ", ".join(f"{year} is {words[mark]}" for year, mark in sorted(marks.items()))
+    return f"The price level of {levels}. Facts of your own can replace it."
+
+
+def tax_warnings(rule: TaxRule, facts: Facts, price_year: int) -> Iterator[ForecastWarning]:
+    """What is not published of a tax rule: parameters, and prices to convert earnings."""
+    if rule.marks:
+        names = ", ".join(f"{name} ({mark})" for name, mark in rule.marks)
+        message = (
+            f"Parameters of the tax of {rule.law_year} that no public source gives: {names}. See "
+            "the marks in the glossary. Facts of your own can replace them."
+        )
+        yield ForecastWarning("unpublished-tax", message, option="tax")
+    unpublished = facts.unpublished_prices({rule.law_year, price_year})
+    if rule.law_year != price_year and unpublished:
+        message = f"Earnings are converted to prices of the law. {_price_message(unpublished)}"
+        yield ForecastWarning("unpublished-prices", message, option="tax")
+
+
 def _without_effect(
     request: Request, draws: Draws, precision: Precision, other_rollout: bool
 ) -> Iterator[ForecastWarning]:
@@ -172,6 +242,8 @@ def _scenario_without_effect(
     first = ends["year"] + 1
     scenario_years = np.array(sorted(scenario.rows))
     covered = ((scenario_years >= first[:, None]) & (scenario_years <= end[:, None])).any(axis=1)
+    if scenario.by_name:  # it starts after a later origin
+        covered |= first > scenario_years[0]
     message = "The scenario gives no year that is forecast, so it changes nothing."
     return _about(panel, np.logical_not(covered), "no-effect", message, option="scenario")
 

@@ -22,15 +22,22 @@ from saga.conformal.calibrator import Calibrator
 from saga.conformal.recalibration import map_paths
 from saga.data.facts import Facts, shipped_facts
 from saga.data.groups import last_record_origins
+from saga.data.macro_rows import SERIES
 from saga.data.panel import Panel
 from saga.distributions import Marginals
 from saga.errors import UsageError
 from saga.features.calendar import Calendar
 from saga.features.sequences import encode
 from saga.forecast_checks import check_panel, check_tax
-from saga.forecast_tables import forecast_table, lifetime_table, round_population
-from saga.forecast_warnings import ForecastWarning, find_warnings
+from saga.forecast_tables import forecast_table, lifetime_table, lower_guarantees, round_population
+from saga.forecast_warnings import (
+    ForecastWarning,
+    TrainingRecords,
+    find_warnings,
+    tax_warnings,
+)
 from saga.lifetime import population
+from saga.macro.history import sweden
 from saga.macro.process import MacroProcess
 from saga.macro.scenarios import Scenario, ScenarioSource, scenario_from
 from saga.model import Saga
@@ -87,7 +94,8 @@ class Forecaster(Summarised):
             rollout: How paths are simulated; None for the rollout of the calibration. With
                 another rollout, the guarantee of present values is "extrapolated".
             precision: Precision of a rollout's matrix products (`saga.simulation.matmul`).
-            facts: Dated facts, of which tax rules need parameters and prices; None: the shipped.
+            facts: Dated facts: tax rules, prices, and macro series after those of the bundle. None:
+                the shipped ones.
 
         Raises:
             UsageError: If the bundle has no such rollout, or the precision is unknown.
@@ -103,12 +111,10 @@ class Forecaster(Summarised):
         self.precision: Precision = precision
         self.threads, self.workers = threads or os.cpu_count() or 1, workers
         self.transforms = shared_transforms(bundle.transforms)
-        history = None
-        self.process: MacroProcess | None = None
-        if bundle.macro.get("series"):
-            self.process = MacroProcess.from_dict(bundle.macro)
-            history = self.process.history
-        self.calendar = Calendar(history)
+        self.process, self.calendar = _macro(bundle, self.facts)
+        # Last year of outcomes that the intervals know; later origins have no guarantee.
+        calibration = bundle.metrics.get("calibration", {})
+        self.last_outcome_year = max(bundle.config["until"], calibration.get("until", 0))
         self.members = build_members(bundle.config, bundle.transforms, bundle.weights)
         if self.rollout == "light" and self.members[0].network.light is None:
             raise UsageError(
@@ -175,10 +181,14 @@ class Forecaster(Summarised):
             )
         return self.members[0].network
 
-    def with_calibrator(self, calibrator: Calibrator) -> Self:
-        """The same forecaster with another calibrator; network and threads are shared."""
+    def with_calibrator(self, calibrator: Calibrator, outcomes_until: int | None = None) -> Self:
+        """The same forecaster with another calibrator; network and threads are shared.
+
+        `outcomes_until` is the last year of the outcomes that moved its thresholds, if they did.
+        """
         other = copy.copy(self)
         other.calibrator = calibrator
+        other.last_outcome_year = max(self.last_outcome_year, outcomes_until or 0)
         return other
 
     def provenance(self, draws: Draws = Draws()) -> dict[str, object]:
@@ -211,7 +221,8 @@ class Forecaster(Summarised):
         self, panel: Panel, request: Request, draws: Draws = Draws()
     ) -> tuple[ForecastWarning, ...]:
         """What a reader of the requested table must know, see `saga.forecast_warnings`."""
-        return find_warnings(
+        macro = self.process.last_known if self.process else None
+        warnings = find_warnings(
             panel,
             request,
             draws,
@@ -219,8 +230,12 @@ class Forecaster(Summarised):
             scenario=self.scenario(draws.scenario),
             precision=self.precision,
             other_rollout=not self._calibrated_paths,
-            simulated=self.bundle.simulated,
+            training=TrainingRecords(self.last_outcome_year, macro, self.bundle.simulated),
         )
+        if not isinstance(request, LifetimeRequest) or request.tax == "none":
+            return warnings
+        rule = check_tax(request.tax, self.transforms, self.facts)
+        return (*warnings, *tax_warnings(rule, self.facts, self.transforms.price_year))
 
     def decimals(self, request: Request) -> int | None:
         """Decimals of the amounts in a table; None: amounts are not rounded."""
@@ -460,7 +475,8 @@ class Forecaster(Summarised):
         )
         for block in blocks:
             calibrator = self._calibrator_for(block)
-            yield block, forecast_table(block, calibrator, request, self.decimals(request))
+            table = forecast_table(block, calibrator, request, self.decimals(request))
+            yield block, lower_guarantees(table, self.last_outcome_year)
 
     def lifetime(
         self,
@@ -496,7 +512,7 @@ class Forecaster(Summarised):
         ]
         values = np.concatenate([values for _, values in results])
         return Lifetimes(
-            pl.concat([table for table, _ in results]),
+            lower_guarantees(pl.concat([table for table, _ in results]), self.last_outcome_year),
             values,
             round_population(population(values), decimals),
             self.warnings(panel, request, draws),
@@ -507,6 +523,23 @@ class Forecaster(Summarised):
         other_paths = isinstance(forecast, Paths) and not self._calibrated_paths
         extrapolated = forecast.conditioned or other_paths
         return replace(self.calibrator, extrapolated=True) if extrapolated else self.calibrator
+
+
+def _macro(bundle: Bundle, facts: Facts) -> tuple[MacroProcess | None, Calendar]:
+    """The macro process of a bundle, and the calendar; both know the facts of later years.
+
+    No number of a forecast from an origin within the bundle's history depends on later years. After
+    the last known year wages grow as fast as in the long run.
+    """
+    if not bundle.macro.get("series"):
+        return None, Calendar(None)
+    process = MacroProcess.from_dict(bundle.macro)
+    known = process.history
+    if "source" not in bundle.macro:  # the Swedish series
+        known = known.continued(sweden(max(facts.series[SERIES[0]].values), facts))
+    growth = float(np.log1p(process.mean[SERIES.index("real_wage_growth")]))
+    calendar = Calendar(known, process.history.last_year, growth)
+    return replace(process, known=known), calendar
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -33,7 +33,7 @@ _N_BINS = 24
 _PART_SIZE = 100_000  # path-years that are computed in some tenths of a second
 _REASONS = REASONS | {
     "extrapolated": "Not guaranteed: no present value over so many years was observed, or none "
-    "at this rate or in this scenario."
+    "at this rate or in this scenario, or the origin is after the calibration years."
 }
 
 

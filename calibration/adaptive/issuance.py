@@ -47,7 +47,8 @@ class AdaptedForecaster:
     def of(cls, unadapted: Forecaster, state: AdaptiveState | None) -> Self:
         """The forecaster under a state; without a state the thresholds are the bundle's."""
         state = state or INITIAL_STATE
-        return cls(unadapted.with_calibrator(adapt(unadapted.calibrator, state)), unadapted, state)
+        calibrator = adapt(unadapted.calibrator, state)
+        return cls(unadapted.with_calibrator(calibrator, state.through), unadapted, state)
 
     def reason(self, guarantee: str, cell: str = ALL) -> str:
         """What stands behind an interval, with the state that moved it."""

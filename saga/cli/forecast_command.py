@@ -112,7 +112,7 @@ def forecast(
             state = ledger.state(forecaster.bundle.digest)
             adapted = AdaptedForecaster.of(forecaster, state)
             provenance["adaptive"] = adapted.state.identity()
-            warnings = forecaster.warnings(panel, request, draws)
+            warnings = adapted.forecaster.warnings(panel, request, draws)
             if record:
                 table, counts = forecast_and_record(
                     adapted, panel, ledger, request, draws, progress=progress

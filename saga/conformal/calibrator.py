@@ -50,7 +50,8 @@ REASONS: dict[str, str] = {
     "assumption": "Holds if this person is exchangeable with the calibration persons and "
     "conditions have not changed since then.",
     "extrapolated": "Not guaranteed: no outcome was observed this far ahead, or none under such a "
-    "scenario, or paths come from another rollout. The nearest threshold is used.",
+    "scenario, or paths come from another rollout, or the origin is after the calibration years. "
+    "The nearest threshold is used.",
     "cross-fitted": "Cross-fitted (CV+): a stated coverage 1 - a holds about in practice, and at "
     "least 1 - 2a less a small term in the worst case, if this person is exchangeable with the "
     "calibration persons and conditions have not changed since then.",

@@ -22,10 +22,13 @@ _MACRO_SCALE = np.array([0.02, 0.01, 0.02])
 class Calendar:
     """Macro covariates of years; those outside the history are masked and have no wage growth.
 
-    `wage_index(years)` is the log real wage index, 0 in the last year of the history.
+    `wage_index(years)` is the log real wage index. It is 0 in `reference_year`, by default the last
+    year of the history, and grows by `later_growth` a year after the history.
     """
 
     history: MacroHistory | None
+    reference_year: int | None = None
+    later_growth: float = 0.0
 
     def covariates(self, years: NDArray[np.integer[Any]]) -> Floats:
         """Features (n, 4), see `macro_features`; zeros for years outside the history."""
@@ -59,7 +62,12 @@ class Calendar:
             return np.zeros(years.shape)
         log_wages = log_wage_index(self.history.values[:, 1])
         index = np.clip(years - self.history.first_year, 0, len(log_wages) - 1)
-        relative: Floats = log_wages[index] - log_wages[-1]
+        reference = -1
+        if self.reference_year is not None:
+            reference = self.reference_year - self.history.first_year
+        relative: Floats = log_wages[index] - log_wages[reference]
+        if self.later_growth:
+            relative = relative + self.later_growth * np.maximum(years - self.history.last_year, 0)
         return relative
 
 

@@ -38,10 +38,24 @@ class MacroHistory:
         """Last observed year."""
         return self.first_year + len(self.values) - 1
 
+    def has(self, year: int) -> bool:
+        """Whether the series have the year."""
+        return self.first_year <= year <= self.last_year
+
+    def of_year(self, year: int) -> Floats:
+        """Values (3,) of a year of the series."""
+        values: Floats = self.values[year - self.first_year]
+        return values
+
     @classmethod
     def of(cls, rows: Mapping[int, MacroRow]) -> MacroHistory:
         """The history of consecutive years; `rows` must ascend."""
         return cls(min(rows), np.array(list(rows.values()), dtype=np.float64))
+
+    def continued(self, later: MacroHistory) -> MacroHistory:
+        """This history, and after it the years of `later`, which begins before its end."""
+        after = later.values[max(0, self.last_year + 1 - later.first_year) :]
+        return MacroHistory(self.first_year, np.concatenate([self.values, after]))
 
     def until(self, year: int) -> MacroHistory:
         """The history up to the end of `year`."""

@@ -18,7 +18,7 @@ from saga.data.macro_rows import SERIES, UNEMPLOYMENT_RANGE
 from saga.errors import UsageError
 from saga.keyed_random import uniforms
 from saga.macro.history import MacroHistory
-from saga.macro.scenarios import Scenario
+from saga.macro.scenarios import Scenario, named_scenario
 
 Floats = NDArray[np.float64]
 
@@ -29,13 +29,15 @@ class MacroProcess:
 
     It has order one and Gaussian innovations. It is fitted by ridge regression on standardised
     series, because 33 years are few. The spectral radius is below one, so futures are
-    stationary. `history` ends at the cut-off.
+    stationary. `history` ends at the cut-off. `known` also has later years, as far as they are
+    published: forecasts from a later origin start from them.
     """
 
     history: MacroHistory
     mean: Floats
     transition: Floats
     innovation: Floats
+    known: MacroHistory | None = None
 
     @classmethod
     def fit(
@@ -83,10 +85,12 @@ class MacroProcess:
     ) -> Floats:
         """Macro paths of the years from_year+1 .. to_year, shape (n_paths, n_year, 3).
 
-        They start from the state of `from_year`: observed, of the scenario, or the long-run mean.
-        Path k uses the random numbers keyed by (seed, k, year), so it does not depend on the number
-        of paths. Years in the scenario are taken from it.
+        They start from the state of `from_year`: observed, of the scenario, expected from the last
+        known year, or, before the first one, the long-run mean. Path k uses the random numbers
+        keyed by (seed, k, year), so it does not depend on the number of paths. Years in the
+        scenario are taken from it.
         """
+        scenario = self._started(scenario, from_year)
         years = range(from_year + 1, to_year + 1)
         out = np.empty((n_paths, len(years), 3))
         x = np.broadcast_to(self._at(from_year, scenario), (n_paths, 3))
@@ -108,18 +112,36 @@ class MacroProcess:
 
     def unemployment(self, year: int, scenario: Scenario | None = None) -> float:
         """Unemployment in `year`, from which later years start, a fraction."""
-        return float(_series(self._at(year, scenario)[None])[0, 0])
+        return float(_series(self._at(year, self._started(scenario, year))[None])[0, 0])
+
+    @property
+    def last_known(self) -> int:
+        """Last year with values."""
+        return (self.known or self.history).last_year
+
+    def _started(self, scenario: Scenario | None, origin: int) -> Scenario | None:
+        """The scenario; one by name starts after the origin if the history ends before it."""
+        if scenario is None or not scenario.by_name or origin <= self.history.last_year:
+            return scenario
+        return named_scenario(scenario.name, origin, self.unemployment(origin))
 
     def _at(self, year: int, scenario: Scenario | None) -> Floats:
-        """State (3,) of a year: observed, else of the scenario, else the long-run mean."""
-        index = year - self.history.first_year
-        if 0 <= index < len(self.history.values):
-            values = self.history.values[index]
-        elif scenario and year in scenario.rows:
-            values = np.array(scenario.rows[year])
-        else:
+        """State (3,) of a year: observed, else of the scenario, else published or expected.
+
+        The expected state after the last known year follows the autoregression without shocks.
+        """
+        if self.history.has(year):
+            return _state_of(self.history.of_year(year))
+        if scenario and year in scenario.rows:
+            return _state_of(np.array(scenario.rows[year]))
+        known = self.known or self.history
+        if year < known.first_year:
             return self.mean
-        state: Floats = _state(values[None])[0]
+        last = min(year, known.last_year)
+        deviation = _state_of(known.of_year(last)) - self.mean
+        for _ in range(year - last):
+            deviation = self.transition @ deviation
+        state: Floats = self.mean + deviation
         return state
 
     def as_dict(self) -> dict[str, Any]:
@@ -145,6 +167,12 @@ class MacroProcess:
 def _state(values: Floats) -> Floats:
     """Series -> autoregressive state, with unemployment in logs so that it stays positive."""
     return np.column_stack([np.log(np.clip(values[:, 0], *UNEMPLOYMENT_RANGE)), values[:, 1:]])
+
+
+def _state_of(values: Floats) -> Floats:
+    """State (3,) of the values (3,) of one year."""
+    state: Floats = _state(values[None])[0]
+    return state
 
 
 def _series(state: Floats) -> Floats:

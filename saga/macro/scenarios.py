@@ -16,10 +16,20 @@ SCENARIOS = ("baseline", "recession-1990s", "high-growth")
 
 @dataclass(frozen=True)
 class Scenario:
-    """Fixed macro values: year -> (unemployment, real wage growth, inflation), fractions."""
+    """Fixed macro values: year -> (unemployment, real wage growth, inflation), fractions.
+
+    A scenario `by_name` starts after the origin if that is later than the history.
+    """
 
     name: str
     rows: Mapping[int, MacroRow]
+    by_name: bool = False
+
+    def covers(self, first: int, last: int) -> bool:
+        """Whether a forecast of the years `first` to `last` has a year of the scenario."""
+        if self.by_name and first > min(self.rows):
+            return True
+        return any(first <= year <= last for year in self.rows)
 
     @property
     def digest(self) -> str:
@@ -44,7 +54,8 @@ def scenario_from(source: ScenarioSource, history: MacroHistory) -> Scenario | N
         return source
     if isinstance(source, (str, Path)):
         if source in SCENARIOS:
-            return _named(str(source), history)
+            last = history.last_year
+            return named_scenario(str(source), last, float(history.values[-1, 0]))
         path = Path(source)
         if not path.is_file():
             raise UsageError(
@@ -54,9 +65,8 @@ def scenario_from(source: ScenarioSource, history: MacroHistory) -> Scenario | N
     return Scenario("given", parse_rows(list(source), "Scenario"))
 
 
-def _named(name: str, history: MacroHistory) -> Scenario:
-    """A scenario by name; it starts in the year after the history."""
-    start, last = history.last_year, float(history.values[-1, 0])
+def named_scenario(name: str, start: int, last: float) -> Scenario:
+    """A scenario by name after the year `start`, in which unemployment is `last`."""
     if name == "recession-1990s":
         # Sweden 1991-97 again: the rise of unemployment since 1990 is added to its last value.
         past = sweden().values.tolist()
@@ -67,4 +77,4 @@ def _named(name: str, history: MacroHistory) -> Scenario:
         rows = {
             start + i: (last + (0.05 - last) * min(1.0, i / 5), 0.03, 0.02) for i in range(1, 11)
         }
-    return Scenario(name, rows)
+    return Scenario(name, rows, by_name=True)

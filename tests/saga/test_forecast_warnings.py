@@ -16,6 +16,7 @@ from saga.features.transforms import Transforms
 from saga.forecast_warnings import (
     MAX_PERSONS,
     ForecastWarning,
+    TrainingRecords,
     add_counts,
     find_warnings,
     merge_warnings,
@@ -169,8 +170,8 @@ def test_a_past_that_starts_after_from_age_is_named() -> None:
 
 
 def test_simulated_people_come_first() -> None:
-    panel = panel_of(ordinary(1))
-    warnings = find_warnings(panel, ForecastRequest(), Draws(seed=1), PLAIN, simulated=True)
+    panel, training = panel_of(ordinary(1)), TrainingRecords(2022, 2022, simulated=True)
+    warnings = find_warnings(panel, ForecastRequest(), Draws(seed=1), PLAIN, training=training)
     assert warnings[0].code == "simulated-people"
     assert "simulated people" in warnings[0].message
 
