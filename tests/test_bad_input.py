@@ -349,7 +349,7 @@ def test_a_bundle_with_one_byte_changed_neither_forecasts_nor_serves(
     [
         ("people.csv", "is the input"),
         ("notes.csv", "SAGA did not write it"),
-        ("out.xlsx", ".parquet or .csv"),
+        ("out.ods", ".parquet, .csv"),
         ("people.csv/out.csv", "is the input"),
     ],
 )

@@ -25,6 +25,7 @@ NOT_IMPORTED = {
     "ruff",
     "tensorboard",
     "types-pyyaml",
+    "xlsxwriter",
 }
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from saga.bundle import shipped_bundle
+from saga.errors import UsageError
 from saga.model import ModelConfig
 from training.masking import Masking
 from training.train_config import TrainConfig, load_config
@@ -30,6 +31,11 @@ def choose_start(
         simulated: whether the panel is a generated register, which has its own configurations.
     """
     start = None if source in (None, NO_SOURCE) else Path(str(source))
+    if start is not None and not start.is_dir():
+        raise UsageError(
+            f"There is no bundle at {start}. Name another one with --from, or give --from none to "
+            "start from random weights."
+        )
     if source is None and config in (None, AUTO) and not simulated:
         prior = shipped_bundle("prior")
         start = prior if prior.is_dir() else None

@@ -15,13 +15,16 @@ from typing import Any, Literal, get_args, get_origin
 from typer.main import get_command
 
 from saga.cli import app
+from saga.cli.help_pages import EXAMPLES
 
 PAGE = Path(__file__).resolve().parents[1] / "cli.md"
 HEAD = """# The command line
 
-Written by `python docs/cli/write.py` from the program. `saga COMMAND --help` shows the same. Exit
-codes: 0 done, 1 a check failed, 2 wrong use or bad input, 3 interrupted (the same command resumes),
-70 internal error.
+Written by `python docs/cli/write.py` from the program. `saga COMMAND -h` shows the same; `saga
+--install-completion` adds completion to your shell. The bundle is an argument of the commands that
+make or judge one (`saga calibrate BUNDLE`), and the option `--bundle` of those that forecast with
+one. Exit codes: 0 done, 1 a check failed, 2 wrong use or bad input, 3 interrupted (the same command
+resumes), 70 internal error.
 """
 
 
@@ -61,8 +64,16 @@ def page() -> str:
     parts = [HEAD]
     for name, command in commands():
         about = " ".join((command.help or "").split())
+        examples = EXAMPLES.get(name.removeprefix("saga "), ())
         rows = [row(parameter) for parameter in command.params if parameter.name != "help"]
         lines = [f"## {name}", "", about, ""]
+        if examples:
+            lines += [
+                "```console",
+                *(f"saga {line}  # {text}" for line, text in examples),
+                "```",
+                "",
+            ]
         if rows:
             lines += ["| argument or option | default | meaning |", "|---|---|---|", *rows]
         parts.append("\n".join(lines).rstrip() + "\n")

@@ -107,6 +107,7 @@ class Source:
                 mapped.lacking,
                 labels=self.mapping is None,
                 year_in_filename=mapped.year_in_filename,
+                encoding=mapped.encoding,
             )[0]
 
     def person(self, frame: pl.DataFrame) -> pl.Series:

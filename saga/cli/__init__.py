@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from saga.cli import console
 from saga.cli.bundle_command import inspect, verify
@@ -22,6 +21,7 @@ from saga.cli.explain_command import explain
 from saga.cli.facts_command import check_ as check_facts
 from saga.cli.facts_command import show
 from saga.cli.forecast_command import forecast
+from saga.cli.help_pages import HelpfulCommand, HelpfulGroup
 from saga.cli.keys_command import create, list_, revoke
 from saga.cli.lifetime_command import lifetime
 from saga.cli.plot_command import plot
@@ -35,7 +35,7 @@ from saga.cli.train_command import train
 from saga.cli.work_command import work
 
 
-class _Guarded(TyperGroup):
+class _Guarded(HelpfulGroup):
     """Turns any error of a command into one readable message and its exit code."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -52,6 +52,8 @@ class _Guarded(TyperGroup):
             if hasattr(error, "format_message") and hasattr(error, "message"):  # wrong use
                 # Typer converts values by pydantic, which puts these words before the message.
                 error.message = str(error.message).removeprefix("Value error, ")
+                if getattr(error, "option_name", None) == "--bundle":
+                    error.message += " The bundle is the first word: saga COMMAND BUNDLE ..."
                 if not as_json:
                     raise  # the parser shows it together with the usage of the command
             raise typer.Exit(console.report(error, as_json=as_json, debug=debug)) from None
@@ -62,35 +64,35 @@ app = typer.Typer(
     name="saga",
     help="Forecasts of life-cycle earnings as full distributions with calibrated intervals.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 
 
 def _group(name: str, help_text: str, *commands: Callable[..., None]) -> None:
-    group = typer.Typer(help=help_text, no_args_is_help=True)
+    group = typer.Typer(cls=HelpfulGroup, help=help_text, no_args_is_help=True)
     for command in commands:
-        group.command(command.__name__.rstrip("_"))(command)
+        group.command(command.__name__.rstrip("_"), cls=HelpfulCommand)(command)
     app.add_typer(group, name=name)
 
 
 for command in (
-    train,
-    calibrate,
-    deliver,
-    circumstances,
-    evaluate,
     forecast,
     lifetime,
     plot,
     score,
     tables,
+    explain,
+    report,
+    evaluate,
+    train,
+    calibrate,
+    circumstances,
+    deliver,
     serve,
     work,
-    report,
-    explain,
 ):
-    app.command()(command)
+    app.command(cls=HelpfulCommand)(command)
 _group("register", "The synthetic register that models are trained on.", generate, check, release)
 _group("bundle", "Show a bundle, or check every byte of it.", inspect, verify)
 _group("facts", "Dated facts: prices, the economy and tax parameters by year.", show, check_facts)

@@ -1,7 +1,7 @@
 """Results, notes, progress and errors of commands.
 
 Results go to standard output, with `--json` as one JSON object; progress, notes and errors go to
-standard error. A pipe or a log file gets no progress bars.
+standard error. A log file gets a line of progress a minute in place of a bar.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import errno
 import json
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,11 +24,13 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from saga.errors import SagaError, UsageError
 from saga.summaries import show_value
@@ -36,9 +39,32 @@ if TYPE_CHECKING:
     import polars as pl
 
 INTERRUPTED, INTERNAL = 3, 70
-_EXTRAS = {
-    "train": ("pytorch_lightning", "mapie", "sklearn", "tensorboard", "lightgbm", "training"),
-    "serve": ("fastapi", "uvicorn", "pydantic", "pydantic_settings", "prometheus_client", "api"),
+_MIN_SECONDS, _LINE_SECONDS = 5.0, 60.0  # before the first estimate; between lines of a log file
+EXTRAS = {
+    "train": (
+        "pytorch_lightning",
+        "captum",
+        "mapie",
+        "sklearn",
+        "tensorboard",
+        "lightgbm",
+        "alembic",
+        "cryptography",
+        "sqlalchemy",
+    ),
+    "serve": (
+        "fastapi",
+        "fastapi_offline",
+        "uvicorn",
+        "pydantic_settings",
+        "prometheus_client",
+        "asgi_correlation_id",
+        "h11",
+        "jiter",
+        "psycopg",
+        "structlog",
+    ),
+    "serve,jobs": ("dbos",),
 }
 _FILE_ERRORS = (
     errno.ENOENT,
@@ -65,11 +91,12 @@ def result(text: str, value: Mapping[str, object], *, as_json: bool) -> None:
         Console(highlight=False, soft_wrap=True).print(escape(text))
 
 
-def table(frame: pl.DataFrame, title: str) -> None:
-    """Print a small frame as a table on standard output."""
+def table(frame: pl.DataFrame, title: str, headings: Mapping[str, str] | None = None) -> None:
+    """Print a small frame as a table on standard output; `headings` are names for people."""
     shown = Table(title=title, box=SIMPLE, pad_edge=False)
     for name, dtype in frame.schema.items():
-        shown.add_column(name.replace("_", " "), justify="right" if dtype.is_numeric() else "left")
+        heading = name.replace("_", " ") if headings is None else headings[name]
+        shown.add_column(heading, justify="right" if dtype.is_numeric() else "left")
     for row in frame.iter_rows():
         shown.add_row(*(escape(show_value(*cell)) for cell in zip(frame.columns, row, strict=True)))
     Console().print(shown)
@@ -90,24 +117,86 @@ def is_watched(*, quiet: bool) -> bool:
 
 @contextmanager
 def progress(what: str, *, quiet: bool = False) -> Iterator[Advance | None]:
-    """The function that moves a progress bar, or None if no terminal shows it."""
-    if not is_watched(quiet=quiet):
+    """The function that reports progress, or None if `quiet`.
+
+    A terminal shows a bar; a log file gets a line a minute.
+    """
+    if quiet:
         yield None
+        return
+    if not is_watched(quiet=quiet):
+        yield _LoggedProgress(what)
         return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        _TimeLeft(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
+        present = ""
 
         def advance(done: int, total: int, step: str = "") -> None:
-            bar.update(task, completed=done, total=total, description=step or what)
+            nonlocal present
+            if step != present:  # steps differ in speed
+                bar.reset(task, description=step or what)
+                present = step
+            bar.update(task, completed=done, total=total)
 
         yield advance
+
+
+def time_left(seconds: float, done: float, total: float, recent_speed: float | None) -> str:
+    """A cautious estimate of the rest, from the slower of the overall and the recent speed.
+
+    The first units may be faster than the rest (persons who are rejected take no time) or slower
+    (processes start).
+
+    Args:
+        seconds: Seconds since the start.
+        done: Units done.
+        total: Units in all.
+        recent_speed: Units a second of the last half minute, None if unknown.
+    """
+    if seconds < _MIN_SECONDS or done <= 0:
+        return "estimating the time left"
+    overall = done / seconds
+    rest = (total - done) / (min(overall, recent_speed) if recent_speed else overall)
+    if rest < 90:
+        return f"about {max(10, round(rest, -1)):.0f} s left"
+    return f"about {rest / 60:.0f} min left" if rest < 5_400 else f"about {rest / 3_600:.1f} h left"
+
+
+class _TimeLeft(ProgressColumn):
+    max_refresh = 1.0
+
+    def render(self, task: Task) -> Text:
+        if task.total is None:
+            return Text("")
+        return Text(time_left(task.elapsed or 0.0, task.completed, task.total, task.speed))
+
+
+class _LoggedProgress:
+    """Prints a line a minute."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._step = what, ""
+        self._start = self._printed = time.monotonic()
+        self._done = 0
+
+    def __call__(self, done: int, total: int, step: str = "") -> None:
+        now = time.monotonic()
+        if step != self._step:
+            self._step, self._start, self._done = step, now, 0
+        if now - self._printed < _LINE_SECONDS:
+            return
+        since = max(self._printed, self._start)
+        speed = (done - self._done) / (now - since) if now > since else None
+        left = time_left(now - self._start, done, total, speed)
+        note(f"{step or self._what}: {done:,} of {total:,}, {left}")
+        self._printed, self._done = now, done
 
 
 def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
@@ -147,7 +236,7 @@ def _as_saga_error(error: BaseException) -> SagaError | None:
     if isinstance(error, SagaError):
         return error
     if isinstance(error, ModuleNotFoundError) and error.name:
-        for extra, modules in _EXTRAS.items():
+        for extra, modules in EXTRAS.items():
             if error.name.partition(".")[0] in modules:
                 return UsageError(
                     f"This command needs {error.name}, which is not installed. Run: "

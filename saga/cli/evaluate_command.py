@@ -141,7 +141,7 @@ def evaluate(
                         rollout,
                         command_line(ctx),
                         start,
-                        None if as_json or bar is not None else console.note,
+                        None if as_json or console.is_watched(quiet=as_json) else console.note,
                     ),
                     names,
                     n_workers(threads),

@@ -9,6 +9,8 @@ import typer
 
 from saga.cli import console, options
 from saga.cli.inputs import (
+    STANDARD,
+    check_output,
     check_record,
     keep_forecastable,
     open_forecaster,
@@ -16,17 +18,28 @@ from saga.cli.inputs import (
     reading_report,
     report_table,
     show_warnings,
+    write_output,
 )
 from saga.errors import InputError, Problem
 from saga.requests import MAX_HORIZON, PATHS, Draws, ForecastRequest
 from saga.schema import MAX_AGE
+from saga.summaries import count
 
 if TYPE_CHECKING:
     import polars as pl
 
     from saga.data.panel import Panel
 
-_PREVIEW = ("person_id", "horizon", "year", "mean", "p_zero", "q50", "lower_90", "upper_90")
+_PREVIEW = {
+    "person_id": "person",
+    "year": "year",
+    "p_zero": "no earnings",
+    "mean": "mean",
+    "q50": "median",
+    "lower_90": "90 % from",
+    "upper_90": "90 % to",
+}
+_PREVIEW_HORIZONS, _PREVIEW_ROWS = (1, 5, 10), 6
 
 
 def forecast(
@@ -66,8 +79,6 @@ def forecast(
     as_json: options.Json = False,
 ) -> None:
     """Forecast each person's earnings 1 to 30 years ahead, with intervals."""
-    from saga.data.files import require_output_outside_input
-    from saga.files.tables import check_out, write_table
     from saga.forecast_checks import check_scenario
 
     request = ForecastRequest(
@@ -79,8 +90,7 @@ def forecast(
         unrounded=unrounded,
     )
     draws = Draws(paths, seed, scenario)
-    require_output_outside_input(source, out, "--out")
-    check_out(out)
+    check_output(source, out, as_json=as_json)
     check_record(record, database)
     forecaster = open_forecaster(bundle, threads, rollout, precision, facts)
     forecaster.calibrator.coverage_columns(request.coverage)  # before any work
@@ -93,7 +103,7 @@ def forecast(
         facts=forecaster.facts,
         origin=origin,
     )
-    panel, problems = keep_forecastable(panel, on_error)
+    panel, problems = keep_forecastable(panel)
     panel, too_old = _keep_within_age(panel, request.horizons[0])
     check_scenario(forecaster.scenario(scenario), panel, years=request.horizons[-1])
     details = reading_report(panel, [*problems, *too_old])
@@ -127,13 +137,21 @@ def forecast(
     _note_missing_intervals(table)
     details["warnings"] = show_warnings(warnings)
     provenance["warnings"] = details["warnings"]
-    write_table(table, out, provenance)
-    if not as_json:
-        columns = [name for name in _PREVIEW if name in table.columns]
+    write_output(table, out, provenance)
+    if not as_json and out != STANDARD:
         unit = f"{provenance['currency']} of {provenance['price_year']}"
-        console.table(table.select(columns).head(5), f"First rows, {unit} a year")
+        console.table(_preview(table), f"First persons, {unit} a year", _PREVIEW)
     size = {"rows": table.height, "persons": table["person_id"].n_unique()}
     report_table(out, size, provenance, details, as_json=as_json)
+
+
+def _preview(table: pl.DataFrame) -> pl.DataFrame:
+    """A few rows of the first persons, in the main columns."""
+    import polars as pl
+
+    some = table.filter(pl.col("horizon").is_in(_PREVIEW_HORIZONS))
+    columns = [name for name in _PREVIEW if name in table.columns]
+    return (some if len(some) else table).select(columns).head(_PREVIEW_ROWS)
 
 
 def _keep_within_age(panel: Panel, first_horizon: int) -> tuple[Panel, list[Problem]]:
@@ -149,7 +167,7 @@ def _keep_within_age(panel: Panel, first_horizon: int) -> tuple[Panel, list[Prob
         )
     if too_old:
         console.note(
-            f"{len(too_old):,} persons are above {MAX_AGE} at every horizon, and have no row."
+            f"Left out, above {MAX_AGE} at every horizon: {count(len(too_old), 'person')}."
         )
     return panel.only(persons), list(too_old.values())
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
+import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,12 +18,17 @@ from saga.cli import console, options
 from saga.errors import InputError, Problem, UsageError
 from saga.requests import OnError, Precision, RolloutName
 from saga.schema import MAX_AGE
+from saga.summaries import count
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from saga.data.facts import Facts
     from saga.data.panel import Panel
     from saga.forecast_warnings import ForecastWarning
     from saga.forecaster import Forecaster
+
+STANDARD = Path("-")  # standard input or output
 
 
 def read_persons(
@@ -35,6 +43,8 @@ def read_persons(
 ) -> Panel:
     """The panel of a source, with a note of the rows and columns that are not used.
 
+    With `origin`, without the records after that year.
+
     Raises:
         InputError: If rows break a rule; the message names the options that help.
     """
@@ -42,15 +52,16 @@ def read_persons(
     from saga.data.validation import RULES
 
     try:
-        panel = read_panel(
-            source,
-            mapping=mapping,
-            prices=options.parse_prices(prices),
-            on_error=on_error,
-            rejected=rejected,
-            facts=facts,
-            origin=origin,
-        )
+        with _opened(source) as path:
+            panel = read_panel(
+                path,
+                mapping=mapping,
+                prices=options.parse_prices(prices),
+                on_error=on_error,
+                rejected=rejected,
+                facts=facts,
+                origin=origin,
+            )
     except InputError as error:
         if any(problem.rule == "no-price-index" for problem in error.problems):
             raise InputError(
@@ -74,12 +85,56 @@ def read_persons(
         ("set aside", meta.excluded),
         ("dropped", meta.dropped),
         ("values made unknown by the mapping", meta.nulled),
+        ("codes read with a leading zero", meta.padded),
     ):
         if counts:
             console.note(f"{heading}: {format_counts(counts)}")
     if meta.ignored:
         console.note(f"columns not used: {', '.join(meta.ignored)}")
     return panel
+
+
+@contextmanager
+def _opened(source: Path) -> Iterator[Path]:
+    """The path of the source; standard input is stored in a temporary file."""
+    if source != STANDARD:
+        yield source
+        return
+    content = sys.stdin.buffer.read()
+    is_arrow = content.startswith((b"ARROW1", b"\xff\xff\xff\xff"))
+    suffix = ".parquet" if content.startswith(b"PAR1") else ".arrow" if is_arrow else ".csv"
+    with tempfile.TemporaryDirectory(prefix="saga-") as folder:
+        path = Path(folder, f"standard-input{suffix}")
+        path.write_bytes(content)
+        yield path
+
+
+def check_output(source: Path, out: Path, *, as_json: bool) -> None:
+    """Check before any work that the result can be written to `out`.
+
+    Raises:
+        UsageError: If it cannot.
+    """
+    from saga.data.files import require_output_outside_input
+    from saga.files.tables import check_out
+
+    if out == STANDARD:
+        if as_json:
+            raise UsageError("--json and --out - both write to standard output. Leave one out.")
+        return
+    if source != STANDARD:
+        require_output_outside_input(source, out, "--out")
+    check_out(out)
+
+
+def write_output(table: pl.DataFrame, out: Path, provenance: Mapping[str, object]) -> None:
+    """Write the table to `out`, or as CSV without provenance to standard output."""
+    from saga.files.tables import write_table
+
+    if out == STANDARD:
+        sys.stdout.write(table.write_csv())
+    else:
+        write_table(table, out, provenance)
 
 
 def open_forecaster(
@@ -120,13 +175,11 @@ def note_precision(precision: Precision | None) -> None:
         )
 
 
-def keep_forecastable(
-    panel: Panel, on_error: OnError, to_age: int = MAX_AGE
-) -> tuple[Panel, list[Problem]]:
-    """The persons who can be forecast, and the problems of the others.
+def keep_forecastable(panel: Panel, to_age: int = MAX_AGE) -> tuple[Panel, list[Problem]]:
+    """The persons who can be forecast, and the problems of the others, with a note of them.
 
     Raises:
-        InputError: If `on_error` is "fail" and a person cannot be forecast, or if none can.
+        InputError: If nobody can be forecast.
     """
     from saga.data.eligibility import find_ineligible
 
@@ -135,21 +188,13 @@ def keep_forecastable(
     if not problems:
         return panel, []
     n_persons = sum(problem.count for problem in problems)
-    if on_error == "fail":
-        raise InputError(
-            f"{n_persons:,} person(s) cannot be forecast; `--on-error drop` leaves them out and "
-            "lists them.",
-            problems[:20],
-        )
     persons = [person for person in panel.persons() if person not in ineligible]
     if not persons:
         raise InputError("Nobody in the input can be forecast.", problems[:20])
     rules: Counter[str] = Counter()
     for problem in problems:
         rules[problem.rule] += problem.count
-    console.note(
-        f"{n_persons:,} persons cannot be forecast and are left out: {format_counts(rules)}"
-    )
+    console.note(f"Left out, not forecast: {count(n_persons, 'person')} ({format_counts(rules)}).")
     return panel.only(persons), problems
 
 
@@ -178,6 +223,7 @@ def reading_report(panel: Panel, left_out: Sequence[Problem]) -> dict[str, objec
     return {
         "excluded": meta.excluded,
         "dropped": meta.dropped,
+        "padded": meta.padded,
         "ignored": meta.ignored,
         "left_out": [problem.as_dict() for problem in left_out],
     }
@@ -205,8 +251,12 @@ def report_table(
         f"{provenance['currency']} {provenance['price_year']}, "
         f"bundle {str(provenance['bundle'])[:12]}, seed {provenance['seed']}"
     )
+    size = f"{count(table['rows'], 'row')} for {count(table['persons'], 'person')}"
+    if out == STANDARD:
+        console.note(f"Wrote {size} ({made_with}).")
+        return
     console.result(
-        f"Wrote {table['rows']:,} rows for {table['persons']:,} persons to {out} ({made_with}).",
+        f"Wrote {size} to {out} ({made_with}).",
         {"out": out, **table, "provenance": provenance, **details},
         as_json=as_json,
     )

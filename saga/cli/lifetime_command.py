@@ -4,15 +4,33 @@ from __future__ import annotations
 
 from saga.cli import console, options
 from saga.cli.inputs import (
+    STANDARD,
+    check_output,
     keep_forecastable,
     open_forecaster,
     read_persons,
     reading_report,
     report_table,
     show_warnings,
+    write_output,
 )
 from saga.requests import PATHS, RATE, Draws, LifetimeRequest
 from saga.schema import MAX_AGE
+
+_MIN_PERSONS = 10  # a distribution over fewer persons says little, and much about one of them
+_PREVIEW = {
+    "person_id": "person",
+    "mean": "mean",
+    "q50": "median",
+    "lower_90": "90 % from",
+    "upper_90": "90 % to",
+}
+_POPULATION = {
+    "statistic": "statistic",
+    "value": "expected value",
+    "sd": "uncertainty of the future (standard deviation)",
+    "mc_error": "error of simulation",
+}
 
 
 def lifetime(
@@ -41,8 +59,6 @@ def lifetime(
     as_json: options.Json = False,
 ) -> None:
     """Present value of each person's remaining (or whole) working life, and its distribution."""
-    from saga.data.files import require_output_outside_input
-    from saga.files.tables import check_out, write_table
     from saga.forecast_checks import check_scenario
     from saga.tax.tax_reform import tax_source
 
@@ -56,8 +72,7 @@ def lifetime(
         unrounded=unrounded,
     )
     draws = Draws(paths, seed, scenario)
-    require_output_outside_input(source, out, "--out")
-    check_out(out)
+    check_output(source, out, as_json=as_json)
     forecaster = open_forecaster(bundle, threads, rollout, precision, facts)
     tax_rule = forecaster.tax_provenance(request)  # before any work
     panel = read_persons(
@@ -69,7 +84,7 @@ def lifetime(
         facts=forecaster.facts,
         origin=origin,
     )
-    panel, problems = keep_forecastable(panel, on_error, to_age)
+    panel, problems = keep_forecastable(panel, to_age)
     check_scenario(forecaster.scenario(scenario), panel, to_age=to_age)
     with console.progress("Simulating lives", quiet=as_json) as progress:
         lifetimes = forecaster.lifetime(panel, request, draws, progress=progress)
@@ -85,11 +100,15 @@ def lifetime(
         **tax_rule,
         "warnings": show_warnings(lifetimes.warnings),
     }
-    write_table(table, out, provenance)
-    if not as_json:
+    write_output(table, out, provenance)
+    if not as_json and out != STANDARD:
         unit = f"{provenance['currency']} of {provenance['price_year']}"
-        title = f"Distribution of present values over {table.height:,} persons, {unit}"
-        console.table(population, title)
+        if table.height < _MIN_PERSONS:
+            columns = [name for name in _PREVIEW if name in table.columns]
+            console.table(table.select(columns), f"Present values, {unit}", _PREVIEW)
+        else:
+            title = f"Distribution of present values over {table.height:,} persons, {unit}"
+            console.table(population.select(_POPULATION), title, _POPULATION)
     details = {
         **reading_report(panel, problems),
         "population": population.to_dicts(),

@@ -25,7 +25,8 @@ COVERAGE_TEXT, LIFETIME_COVERAGE_TEXT, QUANTILES_TEXT = (
 
 INPUT = typer.Argument(
     metavar="INPUT",
-    help="Person-years: a file or folder of .parquet .csv .arrow .dta .sas7bdat .sav.",
+    help="Person-years: a file or folder of .parquet .csv .arrow .dta .sas7bdat .sav; or - for a "
+    "CSV, Parquet or Arrow file on standard input.",
 )
 Input = Annotated[Path, INPUT]
 Panel = Annotated[
@@ -39,7 +40,12 @@ Bundle = Annotated[
 OutBundle = Annotated[
     Path | None, typer.Option("--out", help="Bundle to write.", show_default="BUNDLE itself")
 ]
-OutTable = Annotated[Path, typer.Option("--out", help="Table to write: .parquet or .csv.")]
+OutTable = Annotated[
+    Path,
+    typer.Option(
+        "--out", help="Table to write: .parquet .csv .dta .xlsx; or - for CSV on standard output."
+    ),
+]
 Mapping = Annotated[
     str | None,
     typer.Option(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from saga.cli import console, options
-from saga.cli.inputs import check_record, format_counts, note_precision
+from saga.cli.inputs import STANDARD, check_record, format_counts, note_precision
 from saga.errors import UsageError
 from saga.requests import (
     COVERAGE,
@@ -133,6 +133,8 @@ def score(
     from saga.bundle import default_bundle
     from saga.tax.tax_reform import tax_source
 
+    if source == STANDARD:
+        raise UsageError("`saga score` reads files, which it opens again after a stop. Name one.")
     _refuse_options_of_other_products(
         product,
         horizons=horizons,

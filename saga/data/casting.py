@@ -1,9 +1,9 @@
 """Conversion of source cells to the panel's types; unreadable cells are reported.
 
 Only these conversions are made: an empty text is unknown, a whole number may be a float or a text,
-and numeric codes are padded with leading zeros. Every other cell that does not fit its column is
-reported. A text with a control character does not fit: numpy drops a trailing NUL, so two persons
-would have the same name.
+and a numeric code that lacks one leading zero receives it. Every other cell that does not fit its
+column is reported. A text with a control character does not fit: numpy drops a trailing NUL, so two
+persons would have the same name.
 """
 
 from __future__ import annotations
@@ -53,10 +53,7 @@ def _cleaned(cells: pl.Series, column: Column) -> pl.Series:
     codes = distinct.str.strip_chars()
     codes = codes.set(codes == "", None)
     if (width := _width(column)) is not None:
-        codes = codes.str.replace(r"^(\d+)\.0+$", "$1")
-        codes = pl.select(
-            pl.when(codes.str.contains(r"^\d+$")).then(codes.str.zfill(width)).otherwise(codes)
-        ).to_series()
+        codes = _with_zero(codes.str.replace(r"^(\d+)\.0+$", "$1"), width)
     elif _has_any_codes(column):  # 1.0 of one file and 1 of another are one code
         codes = codes.str.replace(r"^(-?\d+)\.0+$", "$1")
     if codes.equals(distinct, null_equal=True):
@@ -89,7 +86,24 @@ def _texts(cells: pl.Series, column: Column) -> pl.Series:
         control = cells.str.contains(_CONTROL)
         return cells.set(control, None) if control.any() else cells
     texts = cells.cast(pl.String)
-    return texts if (width := _width(column)) is None else texts.str.zfill(width)
+    return texts if (width := _width(column)) is None else _with_zero(texts, width)
+
+
+def _with_zero(codes: pl.Series, width: int) -> pl.Series:
+    """Codes of `width` digits; a shorter one by two or more is of another classification."""
+    short = pl.select(codes.str.contains(rf"^\d{{{width - 1}}}$")).to_series()
+    return pl.select(pl.when(short & (width > 1)).then("0" + codes).otherwise(codes)).to_series()
+
+
+def count_padded(cells: pl.Series, column: Column) -> int:
+    """Number of cells whose numeric code lacked a leading zero."""
+    width = _width(column) if column.kind == "category" else None
+    if width is None or width == 1:
+        return 0
+    distinct = cells.unique()
+    texts = distinct.cast(pl.String).str.strip_chars().str.replace(r"\.0+$", "")
+    short = distinct.filter(texts.str.contains(rf"^\d{{{width - 1}}}$"))
+    return int(cells.is_in(short.implode()).sum()) if len(short) else 0
 
 
 def _width(column: Column) -> int | None:

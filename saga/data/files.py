@@ -14,7 +14,12 @@ import polars as pl
 
 from saga.errors import InputError, Problem, UsageError
 
+UTF_8 = "utf-8"
 SUFFIXES = (".parquet", ".csv", ".arrow", ".feather", ".dta", ".sas7bdat", ".sav")
+_ENCODING_FIX = (
+    "Export the data again, CSV files as UTF-8; or name their encoding in a mapping, such as "
+    "`encoding: latin-1`."
+)
 _YEAR_IN_NAME = re.compile(r"(?<!\d)(?:19|20)\d{2}(?!\d)")
 
 
@@ -107,6 +112,7 @@ def read_files(
     *,
     labels: bool = True,
     year_in_filename: bool = False,
+    encoding: str = UTF_8,
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """The person-years of all files in one frame, and the names of unread columns.
 
@@ -121,14 +127,15 @@ def read_files(
             several files, each must have all required columns.
         labels: whether to read value labels of Stata and SPSS instead of their numbers.
         year_in_filename: whether to take `year` from names such as LISA2015_Individ.
+        encoding: encoding of CSV files.
     """
     frames: list[pl.LazyFrame] = []
     unread: dict[str, None] = {}
     for file in location.files:
         try:
-            if _is_utf16(file):
-                raise _refuse(file, "the text is UTF-16", "Export the data again as UTF-8.")
-            lazy = _scan(file, labels=labels)
+            if encoding == UTF_8 and _is_utf16(file):
+                raise _refuse(file, "the text is UTF-16", _ENCODING_FIX)
+            lazy = _scan(file, labels=labels, encoding=encoding)
             names = lazy.collect_schema().names()
         except pl.exceptions.NoDataError:
             raise InputError(
@@ -163,8 +170,8 @@ def read_files(
         parts = pl.collect_all(frames)
     except (OSError, pl.exceptions.PolarsError, RuntimeError, ValueError):
         path = location.files[0] if len(frames) == 1 else location.folder
-        damaged, why = _broken_line(location.files) or (path, "the file is damaged")
-        raise _refuse(damaged, why, "Export the data again; CSV files as UTF-8.") from None
+        damaged, why = _broken_line(location.files, encoding) or (path, "the file is damaged")
+        raise _refuse(damaged, why, _ENCODING_FIX) from None
     return _stack(parts), tuple(unread)
 
 
@@ -190,12 +197,16 @@ def _stack(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(texts, how="diagonal_relaxed")
 
 
-def _scan(file: Path, *, labels: bool) -> pl.LazyFrame:
+def _scan(file: Path, *, labels: bool, encoding: str) -> pl.LazyFrame:
     match file.suffix.lower():
         case ".parquet":
             return pl.scan_parquet(file, hive_partitioning=False)
         case ".csv":
-            return pl.scan_csv(file, infer_schema=False, separator=_separator(file))
+            separator = _separator(file)
+            if encoding != UTF_8:
+                text = file.read_text(encoding).encode(UTF_8)
+                return pl.read_csv(text, infer_schema=False, separator=separator).lazy()
+            return pl.scan_csv(file, infer_schema=False, separator=separator)
         case ".arrow" | ".feather":
             with file.open("rb") as head:
                 magic = head.read(6)
@@ -219,7 +230,7 @@ def _is_utf16(file: Path) -> bool:
         return head.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def _broken_line(files: Sequence[Path]) -> tuple[Path, str] | None:
+def _broken_line(files: Sequence[Path], encoding: str) -> tuple[Path, str] | None:
     """The first unreadable CSV file, and which of its lines has which fault."""
     for file in files:
         if file.suffix.lower() != ".csv":
@@ -229,9 +240,9 @@ def _broken_line(files: Sequence[Path]) -> tuple[Path, str] | None:
             width = lines.readline().count(separator.encode())
             for number, line in enumerate(lines, start=2):
                 try:
-                    text = line.decode("utf-8")
+                    text = line.decode(encoding)
                 except UnicodeDecodeError:
-                    return file, f"line {number} is not UTF-8 text"
+                    return file, f"line {number} is not {encoding.upper()} text"
                 if text.count('"') % 2:
                     return file, f"line {number} has a quotation mark that is not closed"
                 if '"' not in text and text.count(separator) > width:

@@ -6,21 +6,35 @@ A mapping names columns and recodes them; it computes nothing else. Its keys are
 
 from __future__ import annotations
 
+import codecs
 import math
 import re
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import polars as pl
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
+from saga.data.files import UTF_8
 from saga.data.panel import FLOOR
 from saga.errors import InputError, Problem, UsageError
 from saga.schema import BY_NAME, EXTRA_PREFIX, FAMILY, PRICE_YEAR, REQUIRED, Column, extra_column
 
+_TEXT = pl.String()
+# A number with a decimal comma; dots or blanks between thousands, or none.
+_COMMA_NUMBER = r"^-?(\d+|\d{1,3}([.\s]\d{3})+)(,\d+)?$"
 _RANGE = re.compile(r"(-?\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)")
 
 
@@ -42,6 +56,13 @@ def _codes(table: object) -> object:
         else codes
         for column, codes in table.items()
     }
+
+
+def _known_encoding(name: str) -> str:
+    try:
+        return codecs.lookup(name).name
+    except LookupError:
+        raise ValueError(f"there is no encoding {name}; use utf-8, latin-1 or cp1252") from None
 
 
 def _none(value: object) -> object:
@@ -96,7 +117,8 @@ ColumnSource = str | tuple[str, ...] | Sum | FirstPositive
 class SourceMapping(_Strict):
     """How the panel's columns are made from a source.
 
-    Names of source columns match exactly, or else without regard to case and surrounding blanks.
+    Names of source columns match exactly, or else without regard to case and surrounding blanks. A
+    `*` in a name stands for any letters (`P*_LopNr`, for ids with the number of a project).
 
     Attributes:
         name: the panel's id if the caller gives none.
@@ -117,6 +139,9 @@ class SourceMapping(_Strict):
         floor: floor of log scores, in prices of the base year; none: zeros do not occur.
         macro: the macro series of the years: "sweden", a file; none: the network receives none.
         year_in_filename: whether the year is part of the file name, for one file per year.
+        encoding: encoding of CSV files, for example latin-1.
+        decimal: decimal sign of numbers in CSV files; with a comma, dots and blanks separate
+            thousands.
     """
 
     name: str | None = None
@@ -133,6 +158,8 @@ class SourceMapping(_Strict):
     floor: Annotated[Annotated[float, Field(gt=0)] | None, BeforeValidator(_none)] = FLOOR
     macro: Annotated[Literal["sweden"] | MacroFile | None, BeforeValidator(_none)] = "sweden"
     year_in_filename: bool = False
+    encoding: Annotated[str, AfterValidator(_known_encoding)] = UTF_8
+    decimal: Literal[".", ","] = "."
 
     @model_validator(mode="after")
     def _consistent(self) -> SourceMapping:
@@ -219,6 +246,10 @@ class SourceMapping(_Strict):
         or `digits` applies to numbers, which have lost their leading zeros.
         """
         nulled: dict[str, int] = {}
+        if self.decimal == ",":
+            frame = frame.with_columns(
+                _with_point(column) for column in self._number_columns(frame)
+            )
         for name, (low, high) in self.keep.items():
             for column in _spellings((name,), frame.columns):
                 value = _number(frame, column)
@@ -240,6 +271,22 @@ class SourceMapping(_Strict):
                 pl.when(~pl.any_horizontal(unknown)).then(pl.col("earnings")).alias("earnings")
             )
         return result, nulled
+
+    def _number_columns(self, frame: pl.DataFrame) -> list[str]:
+        """Text columns of the source that are read as numbers."""
+        kinds = {**{name: c.kind for name, c in BY_NAME.items()}}
+        kinds |= {column.name: column.kind for column in self.extra_columns}
+        sources = [
+            _parts(source)
+            for name, source in self._sources().items()
+            if kinds[name] in ("money", "number")
+        ]
+        columns = {
+            spelling
+            for part in (*sources, tuple(self.keep))
+            for spelling in _spellings(part, frame.columns)
+        }
+        return [name for name in frame.columns if name in columns and frame.schema[name] == _TEXT]
 
     def _unknown_earnings(self, frame: pl.DataFrame, nulled: dict[str, int]) -> list[pl.Series]:
         unknown = []
@@ -319,7 +366,15 @@ def _spellings(columns: Sequence[str], names: Sequence[str]) -> list[str]:
         lower.setdefault(name.strip().lower(), []).append(name)
     result = []
     for name in columns:
-        spellings = [name] if name in names else lower.get(name.lower(), [])
+        if "*" in name:
+            spellings = [
+                spelling
+                for key, same in lower.items()
+                if fnmatchcase(key, name.lower())
+                for spelling in same
+            ]
+        else:
+            spellings = [name] if name in names else lower.get(name.lower(), [])
         if len(spellings) > 1:
             why = f"{name} may be {' or '.join(spellings)}"
             fix = "Write the exact spelling in the mapping."
@@ -330,6 +385,21 @@ def _spellings(columns: Sequence[str], names: Sequence[str]) -> list[str]:
 
 def _text(column: str) -> pl.Expr:
     return pl.col(column).cast(pl.String).str.strip_chars().str.strip_suffix(".0")
+
+
+def _with_point(column: str) -> pl.Expr:
+    """Numbers with a decimal comma as numbers with a point; other texts cannot be read as numbers.
+
+    A cell such as 12.5 may be 12,5 or a part of 12.500, so it must not pass for a number.
+    """
+    text = pl.col(column).str.strip_chars()
+    number = text.str.replace_all(r"[.\s]", "").str.replace(",", ".", literal=True)
+    return (
+        pl.when(text.str.contains(_COMMA_NUMBER))
+        .then(number)
+        .otherwise(text.str.replace_all(".", ":", literal=True))
+        .alias(column)
+    )
 
 
 def _number(frame: pl.DataFrame, column: str) -> pl.Expr:

@@ -43,6 +43,7 @@ class PanelMeta:
         excluded: rows that the panel does not cover, by rule.
         dropped: rows that broke a rule, by rule.
         nulled: cells that a mapping made unknown, by the key of the mapping.
+        padded: codes that lacked a leading zero, by column.
         lost: persons without any usable row: the first of them, and their number.
         unpublished_prices: years whose price level is an estimate or assumed, with the mark.
         last_year_read: the year up to which the source was read, if one was stated.
@@ -62,6 +63,7 @@ class PanelMeta:
     excluded: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
     nulled: Mapping[str, int] = field(default_factory=dict)
+    padded: Mapping[str, int] = field(default_factory=dict)
     lost: Problem | None = None
     unpublished_prices: Mapping[int, str] = field(default_factory=dict)
     last_year_read: int | None = None
@@ -136,6 +138,7 @@ class Panel(Summarised):
             ("set aside", meta.excluded),
             ("dropped", meta.dropped),
             ("made unknown", meta.nulled),
+            ("zeros added", meta.padded),
         ):
             if counts:
                 facts[name] = ", ".join(f"{rule} {n:,}" for rule, n in counts.items())

@@ -14,7 +14,7 @@ from typing import Protocol
 import polars as pl
 import pyarrow as pa
 
-from saga.data.casting import read_column
+from saga.data.casting import count_padded, read_column
 from saga.data.facts import Facts, shipped_facts
 from saga.data.files import locate_files, read_files, require_output_outside_input
 from saga.data.macro_rows import MacroRow, read_macro_file
@@ -149,6 +149,7 @@ def read_panel(
         },
         dropped=_dropped_by_rule(broken),
         nulled=nulled,
+        padded=_padded(renamed, columns),
         lost=_lost(everybody, valid, origin),
         unpublished_prices=unpublished,
         last_year_read=origin,
@@ -169,6 +170,7 @@ def _read(source: str | Path | ArrowStream, mapped: SourceMapping, *, labels: bo
         mapped.lacking,
         labels=labels,
         year_in_filename=mapped.year_in_filename,
+        encoding=mapped.encoding,
     )
     register_id, prices = location.register.get("register_id"), location.register.get("prices")
     return _Source(
@@ -227,6 +229,12 @@ def _typed(
         if bad.any():
             unreadable[column.name] = numbers.filter(bad)
     return pl.DataFrame([numbers, *series]), unreadable
+
+
+def _padded(renamed: pl.DataFrame, columns: Sequence[Column]) -> dict[str, int]:
+    """Column -> number of codes that lacked a leading zero."""
+    counts = {column.name: count_padded(renamed[column.name], column) for column in columns}
+    return {name: n for name, n in counts.items() if n}
 
 
 def _require_few_codes(typed: pl.DataFrame, extra: Sequence[Column]) -> None:

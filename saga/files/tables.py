@@ -1,13 +1,15 @@
 """Result tables on disk: complete or absent, and always with their provenance.
 
-A Parquet file has the provenance as JSON in its metadata under the key `saga`, a CSV file in a file
-`NAME.csv.json` beside it.
+A Parquet file has the provenance as JSON in its metadata under the key `saga`; CSV, Stata and Excel
+files have it in a file `NAME.csv.json` beside them.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,8 @@ from saga.errors import InputError, UsageError
 from saga.files.atomic import commit
 
 KEY = "saga"
-SUFFIXES = (".parquet", ".csv")
+SUFFIXES = (".parquet", ".csv", ".dta", ".xlsx")
+_EXCEL_ROWS = 1_048_575
 
 
 def check_out(out: str | Path) -> Path:
@@ -30,7 +33,7 @@ def check_out(out: str | Path) -> Path:
     out = Path(out)
     if out.suffix.lower() not in SUFFIXES:
         raise UsageError(
-            f"The output {out} must end in {' or '.join(SUFFIXES)}: the suffix chooses the format."
+            f"The output {out} must end in {', '.join(SUFFIXES)}: the suffix chooses the format."
         )
     if out.is_dir():
         example = out / "forecast.parquet"
@@ -58,11 +61,16 @@ def check_writable(out: Path) -> None:
 
 
 def write_table(frame: pl.DataFrame, out: str | Path, provenance: Mapping[str, Any]) -> Path:
-    """Write `frame` with its provenance to `out` (.parquet or .csv) and return the path.
+    """Write `frame` with its provenance to `out` and return the path.
 
     An existing file is replaced in one step; after a crash the old file or none remains.
     """
     out = check_out(out)
+    if out.suffix.lower() == ".xlsx" and frame.height > _EXCEL_ROWS:
+        raise UsageError(
+            f"An Excel sheet has at most {_EXCEL_ROWS:,} rows, the table has {frame.height:,}. "
+            "Choose .parquet, .csv or .dta."
+        )
     record = json.dumps(provenance, sort_keys=True, ensure_ascii=False, default=str)
     if out.suffix.lower() == ".parquet":
         commit(
@@ -71,8 +79,26 @@ def write_table(frame: pl.DataFrame, out: str | Path, provenance: Mapping[str, A
     else:
         # The provenance is written first, so that there is never a table without provenance.
         commit(_sidecar(out), lambda part: part.write_text(record + "\n", encoding="utf-8"))
-        commit(out, lambda part: frame.write_csv(part))
+        commit(out, lambda part: _write(frame, out.suffix.lower(), part))
     return out
+
+
+def _write(frame: pl.DataFrame, suffix: str, part: Path) -> None:
+    """Write a .csv, .dta or .xlsx file to `part`."""
+    if suffix == ".csv":
+        frame.write_csv(part)
+    elif suffix == ".xlsx":
+        buffer = io.BytesIO()
+        frame.write_excel(buffer, autofit=False)
+        part.write_bytes(buffer.getvalue())
+    else:
+        from polars_readstat import write_readstat
+
+        flags = pl.selectors.boolean().cast(pl.Int8)  # Stata has no booleans, and no dots in names
+        names = {name: re.sub(r"\W", "_", name) for name in frame.columns}
+        stata = part.with_name(f"{part.name}.dta")  # the library wants the suffix
+        write_readstat(frame.with_columns(flags).rename(names), str(stata), format="dta")
+        stata.replace(part)
 
 
 def _written_by_saga(path: Path) -> bool:

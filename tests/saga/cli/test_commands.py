@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -339,23 +340,65 @@ def test_calibrate_refuses_options_of_its_other_mode(
     assert "no-panel" not in error_text(result)
 
 
-def test_persons_who_cannot_be_forecast_stop_the_run_or_are_left_out_and_listed(
+@pytest.mark.parametrize("command", ["forecast", "lifetime"])
+def test_persons_who_cannot_be_forecast_are_left_out_and_listed(
+    command: str, tiny_bundle: Path, people: Path, tmp_path: Path
+) -> None:
+    people.write_text(PEOPLE + "unknown,2022,1990,\nold,2022,1958,1\n")
+    out = tmp_path / "f.csv"
+    done = run(f"{command} {people} --bundle {tiny_bundle} --out {out} --paths 20 --json")
+    assert done.exit_code == 0, done.stderr
+    left_out = {problem["person_id"] for problem in json.loads(done.stdout)["left_out"]}
+    assert left_out == {"old", "unknown"}
+    assert "Left out, not forecast: 2 persons" in error_text(done)
+    assert set(pl.read_csv(out, infer_schema=False)["person_id"]) == {"007", "young"}
+
+
+def test_a_broken_row_still_stops_the_run(tiny_bundle: Path, people: Path, tmp_path: Path) -> None:
+    people.write_text(PEOPLE + "young,2022,1999,1\n")
+    done = run(f"forecast {people} --bundle {tiny_bundle} --out {tmp_path / 'f.csv'} --json")
+    assert done.exit_code == 2
+    assert json.loads(done.stderr.splitlines()[-1])["problems"][0]["rule"] == "duplicate"
+
+
+def test_an_origin_gives_the_forecast_from_the_records_up_to_that_year(
     tiny_bundle: Path, people: Path, tmp_path: Path
 ) -> None:
-    people.write_text(PEOPLE + "unknown,2022,1990,\n")
-    command = (
-        f"forecast {people} --bundle {tiny_bundle} --out {tmp_path / 'f.csv'} --paths 20 "
-        "--horizons 1 --json"
+    past = tmp_path / "past.csv"
+    past.write_text("\n".join(PEOPLE.splitlines()[:3]) + "\n")
+    common = f"--bundle {tiny_bundle} --horizons 1-3"
+    assert run(f"forecast {past} --out {tmp_path / 'a.parquet'}", common).exit_code == 0
+    done = run(f"forecast {people} --origin 2018 --out {tmp_path / 'b.parquet'}", common)
+    assert done.exit_code == 0, done.stderr
+    tables = [pl.read_parquet(tmp_path / name) for name in ("a.parquet", "b.parquet")]
+    assert tables[0].equals(tables[1])
+    assert set(tables[0]["year"]) == {2019, 2020, 2021}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_standard_input_and_output_carry_the_table_alone(
+    suffix: str, tiny_bundle: Path, people: Path, tmp_path: Path
+) -> None:
+    content = PEOPLE.encode()
+    if suffix == ".parquet":
+        content = pl.read_csv(people, schema_overrides={"person_id": pl.String}).pipe(_as_parquet)
+    command = f"forecast - --out - --bundle {tiny_bundle} --horizons 1,5"
+    piped = CliRunner().invoke(app, shlex.split(command), input=content)
+    assert piped.exit_code == 0, piped.stderr
+    assert "Wrote 4 rows for 2 persons" in error_text(piped)
+    out = tmp_path / "f.csv"
+    assert (
+        run(f"forecast {people} --out {out} --bundle {tiny_bundle} --horizons 1,5").exit_code == 0
     )
-    refused = run(command)
-    assert refused.exit_code == 2
-    assert json.loads(refused.stderr)["problems"][0]["person_id"] == "unknown"
-    dropped = run(command, "--on-error drop")
-    assert dropped.exit_code == 0, dropped.stderr
-    assert [problem["person_id"] for problem in json.loads(dropped.stdout)["left_out"]] == [
-        "unknown"
-    ]
-    assert pl.read_csv(tmp_path / "f.csv")["person_id"].to_list() == ["007", "young"]
+    assert piped.stdout == out.read_text()
+    assert run(command, "--json").exit_code == 2
+    assert run("score - out").exit_code == 2
+
+
+def _as_parquet(frame: pl.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer)
+    return buffer.getvalue()
 
 
 def test_wrong_use_is_json_with_the_option_json() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import polars as pl
@@ -52,8 +53,8 @@ def test_a_failed_write_leaves_the_old_table(
 
 
 def test_an_unusable_output_is_refused_before_the_work(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"\.parquet or \.csv"):
-        check_out(tmp_path / "t.xlsx")
+    with pytest.raises(UsageError, match=r"\.parquet, \.csv"):
+        check_out(tmp_path / "t.ods")
     (tmp_path / "d.csv").mkdir()
     with pytest.raises(UsageError, match="is a directory"):
         check_out(tmp_path / "d.csv")
@@ -65,3 +66,30 @@ def test_a_table_of_another_origin_has_no_provenance(tmp_path: Path) -> None:
     for name in ("t.parquet", "t.csv"):
         with pytest.raises(InputError, match="no provenance"):
             read_provenance(tmp_path / name)
+
+
+def test_stata_and_excel_files_have_the_values_and_the_provenance(tmp_path: Path) -> None:
+    from polars_readstat import read_readstat
+
+    frame = TABLE.with_columns(
+        pl.lit(True).alias("includes_zero_97.5"), pl.lit("=1+1").alias("cell")
+    )
+    stata = write_table(frame, tmp_path / "t.dta", PROVENANCE)
+    back = read_readstat(str(stata))
+    assert back["person_id"].to_list() == TABLE["person_id"].to_list()
+    assert back["mean"].to_list() == TABLE["mean"].to_list()
+    assert back["includes_zero_97_5"].to_list() == [1, 1]
+    excel = write_table(frame, tmp_path / "t.xlsx", PROVENANCE)
+    with zipfile.ZipFile(excel) as archive:
+        sheet = archive.read("xl/worksheets/sheet1.xml").decode()
+    assert "312345.125" in sheet
+    assert "<f>" not in sheet, "a text is no formula"
+    for path in (stata, excel):
+        assert read_provenance(path) == PROVENANCE
+
+
+def test_a_table_that_is_too_long_for_excel_is_refused(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"mean": pl.zeros(1_048_576, eager=True)})
+    with pytest.raises(UsageError, match=r"at most 1,048,575 rows"):
+        write_table(frame, tmp_path / "t.xlsx", PROVENANCE)
+    assert list(tmp_path.iterdir()) == []

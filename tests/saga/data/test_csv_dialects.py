@@ -1,0 +1,118 @@
+"""CSV files of other systems: encodings, decimal commas, prefixed ids, lost zeros."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from saga.data.panel import Panel
+from saga.data.reading import read_panel
+from saga.errors import InputError, UsageError
+
+ROWS = "person_id;year;birth_year;earnings;capital_income;county\nÅsa;2020;1980;{};{};01\n"
+
+
+def _read(folder: Path, text: str, mapping: str, encoding: str = "utf-8") -> Panel:
+    (folder / "panel.csv").write_bytes(text.encode(encoding))
+    (folder / "mapping.yaml").write_text(mapping)
+    return read_panel(folder / "panel.csv", mapping=folder / "mapping.yaml", prices=2022)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-8"])
+def test_an_encoding_gives_the_panel_of_the_same_text(tmp_path: Path, encoding: str) -> None:
+    text = ROWS.format(300000, 0)
+    panel = _read(tmp_path, text, f"encoding: {encoding}", encoding)
+    assert panel.persons() == ["Åsa"]
+    assert_frame_equal(panel.frame, _read(tmp_path, text, "name: panel").frame)
+
+
+def test_another_encoding_without_its_name_is_refused_with_the_fix(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="encoding: latin-1"):
+        _read(tmp_path, ROWS.format(1, 0), "name: x", "latin-1")
+
+
+def test_an_unknown_encoding_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no encoding latin-99"):
+        _read(tmp_path, ROWS.format(1, 0), "encoding: latin-99")
+
+
+@pytest.mark.parametrize(
+    ("earnings", "amount"),
+    [
+        ("300000,5", 300_000.5),
+        ("300.000,5", 300_000.5),
+        ("1 300 000", 1_300_000.0),
+        ("1\u00a0300\u00a0000,25", 1_300_000.25),
+        ("300000", 300_000.0),
+        ("0", 0.0),
+        ("", None),
+    ],
+)
+def test_numbers_with_a_decimal_comma(tmp_path: Path, earnings: str, amount: float | None) -> None:
+    panel = _read(tmp_path, ROWS.format(earnings, "-1,5"), 'decimal: ","')
+    assert panel.frame["earnings"].to_list() == [amount]
+    assert panel.frame["capital_income"].to_list() == [-1.5]
+
+
+@pytest.mark.parametrize("earnings", ["12.5", "1.30", "1,2,3", "300,000.5", "."])
+def test_a_number_that_may_have_two_meanings_is_refused(tmp_path: Path, earnings: str) -> None:
+    with pytest.raises(InputError, match="column earnings"):
+        _read(tmp_path, ROWS.format(earnings, 0), 'decimal: ","')
+
+
+def test_a_decimal_comma_without_the_key_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="column earnings"):
+        _read(tmp_path, ROWS.format("300000,5", 0), "name: x")
+
+
+def test_ids_of_lisa_with_the_number_of_a_project_are_found() -> None:
+    frame = pl.DataFrame(
+        {"P1105_LopNr_PersonNr": [7], "Ar": [2015], "FodelseAr": [1980], "LoneInk": [3000]}
+    )
+    assert read_panel(frame, mapping="lisa").persons() == ["7"]
+
+
+def test_two_columns_that_fit_a_pattern_are_ambiguous() -> None:
+    frame = pl.DataFrame(
+        {
+            "P1_LopNr_PersonNr": [7],
+            "P2_LopNr_PersonNr": [8],
+            "Ar": [2015],
+            "FodelseAr": [1980],
+            "LoneInk": [3000],
+        }
+    )
+    with pytest.raises(InputError, match="may be P1_LopNr_PersonNr or P2_LopNr_PersonNr"):
+        read_panel(frame, mapping="lisa")
+
+
+def _with_codes(**codes: list[object]) -> pl.DataFrame:
+    n = len(next(iter(codes.values())))
+    return pl.DataFrame(
+        {
+            "person_id": "a",
+            "year": range(2000, 2000 + n),
+            "birth_year": 1970,
+            "earnings": 1.0,
+            **codes,
+        },
+        strict=False,
+    )
+
+
+@pytest.mark.parametrize("codes", [[1, 12, None], ["1", "12", None], [1.0, 12.0, None]])
+def test_one_lost_zero_is_added_and_counted(codes: list[object]) -> None:
+    panel = read_panel(_with_codes(county=codes))
+    assert panel.frame["county"].to_list() == ["01", "12", None]
+    assert panel.meta.padded == {"county": 1}
+
+
+@pytest.mark.parametrize("codes", [[1, 2, 3], ["1", "2", "3"]])
+def test_codes_of_another_classification_do_not_become_codes_of_this_one(
+    codes: list[object],
+) -> None:
+    with pytest.raises(InputError, match="occupation has an unknown code"):
+        read_panel(_with_codes(occupation=codes))
