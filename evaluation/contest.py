@@ -32,6 +32,7 @@ from evaluation.protocol import Baseline, HasEstimates, HasSettings
 from evaluation.report.evaluation_results import Results
 from evaluation.report.pages import write_pages
 from evaluation.scoring.comparison import HINDSIGHT, VARIANT, compare_models
+from evaluation.scoring.disclosure import hide_small_cells
 from evaluation.scoring.evaluation_settings import Sample, SampleName, Setting, SplitName
 from evaluation.scoring.metrics import CLUSTER, metrics_table
 from evaluation.scoring.score_frame import SCHEMA, SCORES_VERSION, score_block
@@ -425,11 +426,17 @@ def score_tables(
 def write_results(
     tables: Mapping[str, pl.DataFrame], out: Path, provenance: Mapping[str, Any]
 ) -> None:
-    """Writes tables named in FILES and the pages to `out`; other tables of FILES are removed."""
+    """Writes tables named in FILES and the pages to `out`; other tables of FILES are removed.
+
+    No table has a figure of fewer than ten persons (`evaluation.scoring.disclosure`).
+    """
     out.mkdir(parents=True, exist_ok=True)
     for name in FILES:
         if name in tables:
-            write_table(tables[name], out / f"{name}.parquet", provenance)
+            table = tables[name]
+            if {"group", "n"} <= set(table.columns):
+                table = hide_small_cells(table)
+            write_table(table, out / f"{name}.parquet", provenance)
         else:
             (out / f"{name}.parquet").unlink(missing_ok=True)
     write_pages(Results.read(out), out)

@@ -21,7 +21,8 @@ export function setText(interval) {
   if (!interval || interval.lower === null) return "none";
   if (interval.upper === 0) return "no earnings alone";
   const zero = interval.includes_zero && interval.lower > 0 ? "0 or " : "";
-  return `${zero}${about(interval.lower)} to ${about(interval.upper)}`;
+  const start = interval.lower > 0 && interval.lower <= 1 ? "above 0" : about(interval.lower);
+  return `${zero}${start} to ${about(interval.upper)}`;
 }
 
 /** The year that sentences are about: five years ahead, or the last one before. */

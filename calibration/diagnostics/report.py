@@ -18,6 +18,7 @@ import polars as pl
 from calibration.diagnostics import plots
 from calibration.diagnostics.diagnosis import Diagnostics
 from calibration.diagnostics.table_columns import TABLES
+from calibration.diagnostics.uses import decide_uses
 from calibration.diagnostics.verdicts import QUESTIONS
 from saga.bundle import Bundle
 from saga.conformal.calibration_table import ALL
@@ -164,12 +165,15 @@ def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
         (row["question"], row["horizon"]): row for row in tables["lights"].iter_rows(named=True)
     }
     labels = _group_labels(tables["coverage"].filter(~everybody))
+    use_horizon, uses = decide_uses(tables, headline, simulated=bool(record.get("people")))
     unit = f"{record.get('currency', '')} a year, prices of {record.get('price_year', '')}".strip()
     return render_page(
         "calibration.diagnostics",
         "report.html",
         {
             "words": STATUS_WORDS,
+            "uses": uses,
+            "use_horizon": use_horizon,
             "questions": {
                 question: QUESTION_TEXTS[question]
                 for question in QUESTIONS

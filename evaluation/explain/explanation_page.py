@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,50 +11,119 @@ import altair as alt
 import polars as pl
 
 from evaluation.explain.attribution import FIGURES, Explanation
+from evaluation.explain.changed_records import ChangedForecast
 from saga.files.atomic import commit, commit_json
 from saga.files.html import render_page
 from saga.files.plot_theme import draw_svg
+from saga.pictures.forecast_picture import SIMULATED, ForecastPicture
+from saga.pictures.person_sentences import about, describe_year, share
+from saga.schema import MAX_AGE
 
 SUFFIXES = (".html", ".json")
 LAGS = tuple(range(10))  # years before the origin that have a column each
 _UP, _DOWN = "#0b5cad", "#c98b2b"  # colours of positive and negative attributions
 
 
-def write_explanation(
-    explanation: Explanation, attention: pl.DataFrame, out: Path, provenance: Mapping[str, Any]
-) -> None:
-    """Writes the explanation and the attention table of the same person to `out`.
+@dataclass(frozen=True)
+class PersonExplanation:
+    """What is known about one forecast.
 
-    `attention` is that of `saga.attention.attention_by_lag`. The file is written completely or not
-    at all.
+    Args:
+        attributions: of the figure of the model before calibration.
+        attention: the table of `saga.attention.attention_by_lag`.
+        picture: record and published forecast.
+        changes: published forecasts of the year from changed records.
+        provenance: what made them.
     """
+
+    attributions: Explanation
+    attention: pl.DataFrame
+    picture: ForecastPicture
+    changes: tuple[ChangedForecast, ...]
+    provenance: Mapping[str, Any]
+
+    @property
+    def sentences(self) -> list[str]:
+        """The forecast, what moved it most, and what would have changed it most."""
+        year, unit = self.attributions.year, self.picture.unit
+        rows = self.picture.ahead.filter(pl.col("year") == year)
+        if rows.is_empty():
+            return [f"No forecast is published for {year}: the person is above {MAX_AGE} then."]
+        sentences = [describe_year(rows.row(0, named=True), unit)]
+        hidden, changed = self.by_kind
+        if hidden:
+            sentences.append(
+                f"It rests most on {hidden[0].change}: without that entry, mean earnings would be "
+                f"{_describe_effect(hidden[0])}."
+            )
+        sentences += [
+            f"With {each.change}, mean earnings would be {_describe_effect(each)}."
+            for each in changed[:2]
+        ]
+        return sentences
+
+    @property
+    def by_kind(self) -> tuple[list[ChangedForecast], list[ChangedForecast]]:
+        """Forecasts with a hidden entry, and those with a changed one."""
+        return [c for c in self.changes if c.hidden], [c for c in self.changes if not c.hidden]
+
+
+def write_explanation(explanation: PersonExplanation, out: Path) -> None:
+    """Writes the explanation to `out`, completely or not at all."""
     if out.suffix.lower() == ".json":
         names = ("person_id", "origin", "year", "figure", "value", "baseline", "residual")
-        figures = {name: getattr(explanation, name) for name in names}
-        tables = {"attributions": explanation.table.to_dicts(), "attention": attention.to_dicts()}
-        commit_json(out, {**figures, **tables, "provenance": dict(provenance)})
+        figures = {name: getattr(explanation.attributions, name) for name in names}
+        tables = {
+            "sentences": explanation.sentences,
+            "changes": [asdict(change) for change in explanation.changes],
+            "attributions": explanation.attributions.table.to_dicts(),
+            "attention": explanation.attention.to_dicts(),
+        }
+        commit_json(out, {**figures, **tables, "provenance": dict(explanation.provenance)})
     else:
-        page = _page(explanation, attention, provenance)
+        page = _page(explanation)
         commit(out, lambda part: part.write_text(page, encoding="utf-8"))
 
 
-def _page(explanation: Explanation, attention: pl.DataFrame, provenance: Mapping[str, Any]) -> str:
-    wide = explanation.table.pivot("year", index="feature", values="attribution")
+def _describe_effect(change: ChangedForecast) -> str:
+    side = "higher" if change.mean_effect > 0 else "lower"
+    return (
+        f"{about(abs(change.mean_effect))} {side} and the chance of no earnings "
+        f"{share(change.p_zero)}"
+    )
+
+
+def _signed(amount: float) -> str:
+    """A difference in money: 35712.0 -> "+35,700"."""
+    return f"{'-' if amount < 0 else '+'}{about(abs(amount))}"
+
+
+def _page(explanation: PersonExplanation) -> str:
+    attributions, picture = explanation.attributions, explanation.picture
+    wide = attributions.table.pivot("year", index="feature", values="attribution")
     rows = [(feature, [*cells, sum(cells)]) for feature, *cells in wide.rows() if any(cells)]
+    hidden, changed = explanation.by_kind
     values = {
-        "e": explanation,
-        "figure": FIGURES[explanation.figure],
-        "picture": draw_svg(
-            _chart(explanation.table),
+        "e": attributions,
+        "figure": FIGURES[attributions.figure],
+        "picture": picture,
+        "simulated": SIMULATED,
+        "sentences": explanation.sentences,
+        "fan": draw_svg(picture.chart, picture.alt_text),
+        "hidden": hidden,
+        "changed": changed,
+        "chart": draw_svg(
+            _chart(attributions.table),
             "Attributions by feature and by year of the record; the table below has the figures.",
         ),
         "lags": LAGS,
-        "attention": _by_lag(attention),
-        "years": explanation.table["year"].unique().sort().to_list(),
+        "attention": _by_lag(explanation.attention),
+        "years": attributions.table["year"].unique().sort().to_list(),
         "rows": rows,
-        "provenance": provenance,
+        "provenance": explanation.provenance,
     }
-    return render_page("evaluation.explain", "explain.html", values)
+    filters = {"about": about, "share": share, "signed": _signed}
+    return render_page("evaluation.explain", "explain.html", values, filters)
 
 
 def _by_lag(attention: pl.DataFrame) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from evaluation.report.charts import draw_charts
+from evaluation.report.contest_summary import ContestSummary
 from evaluation.report.evaluation_results import Results
 from evaluation.report.paper import paper_tables
 from evaluation.report.result_tables import (
@@ -27,6 +28,6 @@ def write_pages(results: Results, out: Path) -> None:
     tables = all_tables(results)
     footer = "\n".join(f"- {name}: {value}" for name, value in results.provenance.items())
     text = f"# Results\n\n{to_markdown(tables)}\n{published_source()}\n\n{footer}\n"
-    page = to_html(tables, results.provenance, draw_charts(results))
+    page = to_html(tables, results.provenance, ContestSummary.of(results), draw_charts(results))
     commit(out / "tables.md", lambda part: part.write_text(text, encoding="utf-8"))
     commit(out / "tables.html", lambda part: part.write_text(page, encoding="utf-8"))

@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 
 from evaluation.scoring.comparison import REFEREE, VARIANT
+from evaluation.scoring.disclosure import MIN_PERSONS
 from evaluation.scoring.gap import BOUND, GAP, select_reference
 from evaluation.scoring.metrics import SCORES, ZERO, percent_names
 from saga.files.html import render_page
@@ -120,7 +121,9 @@ class _Metrics:
             return TableCell("")
         if row["value"] is None:
             crps = self.rows.get(("crps_log", horizon, group, row["model"]), {})
-            return TableCell("no interval" if crps.get("n") else "no outcome")
+            return TableCell(
+                "no interval" if crps.get("n") else f"fewer than {MIN_PERSONS} outcomes"
+            )
         error = f" ± {format_value(metric, row['se'])}" if row["se"] is not None else ""
         return TableCell(
             format_value(metric, row["value"]) + error,
@@ -158,10 +161,17 @@ def to_markdown(tables: Iterable[Table]) -> str:
 
 
 def to_html(
-    tables: Iterable[Table], provenance: Mapping[str, Any], charts: Sequence[tuple[str, str]] = ()
+    tables: Iterable[Table],
+    provenance: Mapping[str, Any],
+    summary: object,
+    charts: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """One page without outside resources; `charts` are titles with SVG text, shown first."""
+    """One page without outside resources.
+
+    `summary` is a `ContestSummary`, shown first; `charts` are titles with SVG text, shown next.
+    """
     values = {
+        "summary": summary,
         "tables": list(tables),
         "charts": charts,
         "provenance": provenance,

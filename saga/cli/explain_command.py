@@ -9,7 +9,7 @@ import typer
 
 from saga.cli import console, options
 from saga.cli.inputs import read_persons
-from saga.requests import check_seed
+from saga.requests import ForecastRequest, check_seed
 
 
 def explain(
@@ -27,9 +27,14 @@ def explain(
     prices: options.Prices = None,
     as_json: options.Json = False,
 ) -> None:
-    """Explain one person's forecast: effects of the values of the record, attention to years."""
+    """Explain one person's forecast: what moved it, in money, and what would have changed it."""
     from evaluation.explain.attribution import attribute_forecast
-    from evaluation.explain.explanation_page import SUFFIXES, write_explanation
+    from evaluation.explain.changed_records import forecast_changes
+    from evaluation.explain.explanation_page import (
+        SUFFIXES,
+        PersonExplanation,
+        write_explanation,
+    )
     from saga.attention import attention_by_lag
     from saga.bundle import default_bundle
     from saga.data.files import require_output_outside_input
@@ -42,8 +47,9 @@ def explain(
     # The light rollout has no attention.
     forecaster = Forecaster.load(bundle or default_bundle(), rollout="exact")
     record = read_persons(source, mapping, prices, "fail", None).only([person])
-    effects = attribute_forecast(forecaster, record, person, gap=gap, figure=figure)
+    attributions = attribute_forecast(forecaster, record, person, gap=gap, figure=figure)
     attention = attention_by_lag(forecaster, record, seed=seed)
+    picture = forecaster.forecast(record, ForecastRequest(coverage=(0.5, 0.8, 0.9))).plot()
     provenance = {
         "bundle": forecaster.bundle.digest,
         "panel": record.meta.panel_id,
@@ -51,7 +57,8 @@ def explain(
         "gap": gap,
         "seed": seed,
     }
-    write_explanation(effects, attention, out, provenance)
+    changes = forecast_changes(forecaster, record, gap)
+    write_explanation(PersonExplanation(attributions, attention, picture, changes, provenance), out)
     console.result(
         f"Wrote the explanation of one forecast to {out}.",
         {"out": out, "provenance": provenance},

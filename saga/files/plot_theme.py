@@ -26,6 +26,7 @@ def draw_svg(chart: Any, alt_text: str) -> str:
     if size is None:
         raise ValueError("the SVG of a chart has no viewBox")
     width, height = size.groups()
+    svg = re.sub(r' (role|aria-[a-z]+)="[^"]*"', "", svg)  # the whole picture has one label
     head = (
         f'<svg role="img" aria-label="{escape(alt_text, quote=True)}" '
         f'viewBox="0 0 {width} {height}" style="max-width:{width}px">'

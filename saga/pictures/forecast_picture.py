@@ -18,7 +18,7 @@ from saga.files.html import check_page, render_page
 from saga.files.plot_theme import draw_svg, write_picture
 from saga.forecast_warnings import ForecastWarning
 from saga.pictures.person_chart import coverage_labels, person_chart
-from saga.pictures.person_sentences import about, describe_year, share
+from saga.pictures.person_sentences import about, describe_year, set_text, share
 
 SUFFIXES = (".html", ".svg", ".png")
 SIMULATED = "Simulated people, not real: the bundle was trained on simulated people."
@@ -144,7 +144,10 @@ class ForecastPicture:
             "provenance": self.provenance,
         }
         return render_page(
-            "saga.pictures", "forecast.html", values, {"about": about, "share": share}
+            "saga.pictures",
+            "forecast.html",
+            values,
+            {"about": about, "share": share, "set_text": set_text},
         )
 
 

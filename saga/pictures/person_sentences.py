@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+SMALLEST = 1.0  # units of money; the lower end of a set of all positive amounts
 _PREFERRED = ("80", "90", "50", "95")  # coverage of the set that a sentence names
 
 
@@ -33,11 +34,19 @@ def describe_set(row: Mapping[str, Any]) -> str:
     label = next((x for x in _PREFERRED if x in labels), labels[0] if labels else None)
     if label is None or row[f"lower_{label}"] is None:
         return "there is no set of stated coverage"
+    return f"the {label} % set is {set_text(row, label)}"
+
+
+def set_text(row: Mapping[str, Any], label: str) -> str:
+    """The set of a year in words; a set without zero that begins at 1 unit begins above 0."""
     lower, upper = row[f"lower_{label}"], row[f"upper_{label}"]
+    if lower is None:
+        return "none"
     if upper == 0:
-        return f"the {label} % set is no earnings alone"
+        return "no earnings alone"
     zero = "0 or " if row.get(f"includes_zero_{label}") and lower > 0 else ""
-    return f"the {label} % set is {zero}{about(lower)} to {about(upper)}"
+    start = "above 0" if 0 < lower <= SMALLEST else about(lower)
+    return f"{zero}{start} to {about(upper)}"
 
 
 def about(amount: float) -> str:

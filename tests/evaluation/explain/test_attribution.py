@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from evaluation.explain import attribution as module
 from evaluation.explain.attribution import FIGURES, attribute_forecast, features, scaled_parts
-from evaluation.explain.explanation_page import SUFFIXES, write_explanation
+from evaluation.explain.changed_records import forecast_changes
+from evaluation.explain.explanation_page import SUFFIXES, PersonExplanation, write_explanation
 from saga.attention import attention_by_lag
 from saga.cli import app
 from saga.data.eligibility import find_ineligible
@@ -226,17 +227,20 @@ def test_files_contain_the_explanation_and_the_log_does_not(
         explanation = attribute_forecast(forecaster, small_panel, person)
         looks = attention_by_lag(forecaster, small_panel.only([person]), horizons=(1, 5), n_paths=4)
         for suffix in ("html", "json"):
-            write_explanation(
+            whole = PersonExplanation(
                 explanation,
                 looks,
-                check_page(tmp_path / f"e.{suffix}", "explanation", SUFFIXES),
+                forecaster.forecast(small_panel.only([person])).plot(),
+                forecast_changes(forecaster, small_panel.only([person]), 1),
                 {"bundle": forecaster.bundle.digest},
             )
+            write_explanation(whole, check_page(tmp_path / f"e.{suffix}", "explanation", SUFFIXES))
     assert person not in caplog.text
     stored = json.loads((tmp_path / "e.json").read_text())
     assert sum(row["attribution"] for row in stored["attributions"]) == pytest.approx(
         stored["value"] - stored["baseline"], abs=0.01
     )
+    assert stored["sentences"][0].startswith("In ")
     html = (tmp_path / "e.html").read_text()
     assert "<svg" in html
     assert "earnings" in html

@@ -12,6 +12,8 @@ import pytest
 from scipy import stats
 
 from calibration.diagnostics.sampling_bands import coverage_band
+from evaluation.report.contest_summary import ContestSummary
+from evaluation.report.evaluation_results import Results
 from evaluation.report.result_tables import build_tables, published, to_html, to_markdown
 from evaluation.scoring.metrics import COLUMNS, METRICS, metrics_table
 
@@ -203,7 +205,9 @@ def test_coverage_outside_its_band_is_marked() -> None:
 
 
 def test_the_html_page_is_self_contained_and_escapes_text() -> None:
-    page = to_html(build_tables(_table()), {"bundle": "abc"})
+    table = _table()
+    summary = ContestSummary.of(Results(table, {"panel": "saga-register-1-10"}))
+    page = to_html(build_tables(table), {"bundle": "abc"}, summary)
     parser = _Texts()
     parser.feed(page)
     assert parser.links == []
@@ -212,7 +216,8 @@ def test_the_html_page_is_self_contained_and_escapes_text() -> None:
     assert "sex=<female>" in parser.cells
     assert "sex=<female>" not in page
     assert "0.5000 ± 0.0100" in parser.cells
-    assert "bundle: abc" in parser.cells
+    assert "abc" in parser.cells
+    assert "Simulated people, not real" in page
 
 
 def test_published_figures_name_their_source_and_stay_in_range() -> None:

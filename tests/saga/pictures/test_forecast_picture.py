@@ -137,6 +137,7 @@ YEAR = {
         ({"includes_zero_80": True}, "the 80 % set is 0 or 210,000 to 640,000"),
         ({"includes_zero_80": True, "lower_80": 0.0}, "the 80 % set is 0 to 640,000"),
         ({"lower_80": 0.0, "upper_80": 0.0}, "the 80 % set is no earnings alone"),
+        ({"lower_80": 1.0}, "the 80 % set is above 0 to 640,000"),
         ({"lower_80": None, "upper_80": None}, "there is no set of stated coverage"),
     ],
 )

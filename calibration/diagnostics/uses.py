@@ -1,0 +1,125 @@
+"""What forecasts may be used for: answers to a reader's questions, from figures and verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from calibration.diagnostics.verdicts import STATUSES
+from saga.conformal.calibration_table import ALL
+
+YEARS = 5  # ahead, which the questions are about
+ANSWERS = {"holds": "Yes", "watch": "With care", "fails": "No", "unclear": "Not known"}
+
+
+@dataclass(frozen=True)
+class Use:
+    """A question about a use, its answer, the status of the verdict behind it, and the reason."""
+
+    question: str
+    answer: str
+    status: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Figures:
+    """The rows of the diagnostics that answers are read from, at one horizon and coverage."""
+
+    level: Mapping[str, Any] | None
+    coverage: Mapping[str, Any] | None
+    width: Mapping[str, Any] | None
+    rule: Mapping[str, Any] | None  # "same as last year", compared with the intervals
+    statuses: Mapping[str, str]
+
+
+def decide_uses(
+    tables: Mapping[str, pl.DataFrame], coverage: float, simulated: bool
+) -> tuple[int, list[Use]]:
+    """The horizon nearest to five years, and the uses at it.
+
+    Args:
+        tables: The tables of the diagnostics.
+        coverage: The coverage of the intervals that are named.
+        simulated: Whether the persons judged are simulated.
+    """
+    lights = tables["lights"]
+    h = min(lights["horizon"].unique().to_list(), key=lambda each: (abs(each - YEARS), each))
+    everybody = {"grouping": ALL, "level": coverage}
+    figures = _Figures(
+        _first(tables["level"].filter(horizon=h)),
+        _first(tables["coverage"].filter(horizon=h, **everybody)),
+        _first(tables["widths"].filter(horizon=h, **everybody)),
+        _first(tables["efficiency"].filter(horizon=h, rule="last_year")),
+        dict(lights.filter(horizon=h).select("question", "status").iter_rows()),
+    )
+    return h, [
+        _budget(figures, h, simulated),
+        _one_person(figures, coverage),
+        _instead_of_last_year(figures),
+    ]
+
+
+def _budget(figures: _Figures, h: int, simulated: bool) -> Use:
+    """For sums over many persons: right on average, and the right share inside."""
+    statuses = [figures.statuses.get(name, "unclear") for name in ("level", "coverage")]
+    is_unknown = "unclear" in statuses and "fails" not in statuses
+    worst = "unclear" if is_unknown else max(statuses, key=STATUSES.index)
+    reasons = []
+    if figures.level is not None and figures.level["mean_outcome"]:
+        error = figures.level["mean_forecast"] / figures.level["mean_outcome"] - 1
+        side = "above" if error > 0 else "below"
+        reasons.append(f"the mean forecast was {_percent(error)} {side} the mean of true earnings")
+    if figures.coverage is not None and figures.coverage["inside"] is not None:
+        inside, level = figures.coverage["inside"], figures.coverage["level"]
+        reasons.append(
+            f"{_percent(inside)} of true earnings were inside the {_percent(level)} intervals"
+        )
+    reason = " and ".join(reasons) or "too few persons could be followed"
+    reason = f"In this test {reason}. Errors of single persons cancel out in a sum; those that all "
+    reason += "share, such as a recession, do not: add scenarios."
+    answer = ANSWERS[worst]
+    if simulated:
+        answer += ", for simulated people"
+        reason += " This is shown for simulated people. For real persons, fit and judge a bundle on"
+        reason += " their register first."
+    return Use(f"A budget {h} years ahead, for many persons", answer, worst, reason)
+
+
+def _one_person(figures: _Figures, coverage: float) -> Use:
+    """Never: whatever the verdicts, intervals hold on average over persons."""
+    outside = round(1 / (1 - coverage))
+    reason = f"One person in {outside} is outside the interval, and nobody knows which."
+    if figures.width is not None and figures.width["width"] is not None:
+        width, typical = figures.width["width"], figures.width["typical"]
+        reason += (
+            f" A typical interval is {width:,.0f} wide, for a typical forecast of {typical:,.0f}."
+        )
+    reason += " The intervals are right for many persons together, not for each of them."
+    return Use("A decision on one person", "No", "fails", reason)
+
+
+def _instead_of_last_year(figures: _Figures) -> Use:
+    """Whether the intervals say more than last year's earnings plus usual changes."""
+    question = "Instead of the rule: same as last year"
+    if figures.rule is None or figures.rule["status"] is None:
+        return Use(question, ANSWERS["unclear"], "unclear", "The rule was not compared.")
+    size, status = figures.rule["size"], figures.rule["status"]
+    better = "better" if size < 0 else "worse"
+    reason = (
+        "Counting width and misses together, the intervals are "
+        f"{_percent(size)} {better} than those of last year's earnings with the usual changes."
+    )
+    return Use(question, ANSWERS[status], status, reason)
+
+
+def _percent(share: float) -> str:
+    """A share without its sign: 0.9 -> "90 %", -0.012 -> "1.2 %"."""
+    return f"{abs(100 * share):.1f}".removesuffix(".0") + " %"
+
+
+def _first(table: pl.DataFrame) -> Mapping[str, Any] | None:
+    return table.row(0, named=True) if table.height else None

@@ -1,0 +1,95 @@
+"""The top of the evaluation page: question, answer, simple rules beside it, and who was judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import polars as pl
+
+from evaluation.report.evaluation_results import Results
+from evaluation.scoring.comparison import PERSON, REFEREE, SURE, verdict_lines
+from saga.data.panel import is_simulated
+
+SIMPLE_RULES = {
+    "carry": "same as last year, with the changes that are usual",
+    "groupq": "what people of the same age and past earnings earned",
+}
+
+
+@dataclass(frozen=True)
+class ContestSummary:
+    """Sentences for a reader who has one minute.
+
+    Args:
+        simulated: whether the persons judged are simulated.
+        persons: who was judged.
+        rules: SAGA beside each simple rule.
+        coverage: whether the intervals covered as stated.
+        verdicts: SAGA against all others, one line per setting and test.
+    """
+
+    simulated: bool
+    persons: str
+    rules: tuple[str, ...]
+    coverage: str
+    verdicts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, results: Results) -> ContestSummary:
+        """The summary of an evaluation."""
+        table = results.comparisons
+        panel = str(results.provenance.get("panel", "unknown"))
+        return cls(
+            is_simulated(panel),
+            _describe_persons(results.metrics, panel),
+            () if table is None else tuple(_compare_rules(table)),
+            _describe_coverage(results.metrics),
+            () if table is None else tuple(verdict_lines(table).values()),
+        )
+
+
+def _describe_persons(metrics: pl.DataFrame, panel: str) -> str:
+    """How many persons of which panel were judged."""
+    counts = metrics.filter(group="all")["n"].drop_nulls()
+    most = int(counts.max()) if len(counts) else 0  # type: ignore[arg-type]
+    kind = "simulated people" if is_simulated(panel) else "persons"
+    return f"{most:,} {kind} of the panel {panel}, none of whom was used to fit the model."
+
+
+def _compare_rules(table: pl.DataFrame) -> Iterable[str]:
+    """How far SAGA's error lies from that of each simple rule, in the first setting."""
+    rows = table.filter(metric="crps_log", group="all").filter(pl.col("test").str.contains(PERSON))
+    for rule, meaning in SIMPLE_RULES.items():
+        of_rule = rows.filter(model=rule)
+        if of_rule.is_empty():
+            continue
+        setting = of_rule["setting"].sort(descending=True)[0]
+        parts = [
+            f"{_describe_cut(row['relative'], row['p_holm'])} {row['horizon']} "
+            f"{'year' if row['horizon'] == 1 else 'years'} ahead"
+            for row in of_rule.filter(setting=setting).sort("horizon").iter_rows(named=True)
+            if row["relative"] is not None
+        ]
+        yield f"Compared with the rule {rule} ({meaning}), the error is {', '.join(parts)}."
+
+
+def _describe_cut(relative: float, p: float | None) -> str:
+    side = "lower" if relative > 0 else "higher"
+    doubt = "" if p is not None and p < SURE else " (may be chance)"
+    return f"{100 * abs(relative):.0f} % {side}{doubt}"
+
+
+def _describe_coverage(metrics: pl.DataFrame) -> str:
+    """In how many years ahead the 90 % sets covered as stated."""
+    rows = metrics.filter(model=REFEREE, metric="coverage_90", group="all", setting="in-time")
+    rows = rows.drop_nulls("band_lower")
+    if rows.is_empty():
+        return ""
+    is_inside = pl.col("value").is_between("band_lower", "band_upper")
+    held = rows.filter(is_inside).height
+    shares = ", ".join(f"{100 * value:.1f} %" for value in rows.sort("horizon")["value"])
+    return (
+        f"The 90 % sets contained {shares} of the outcomes at the {rows.height} horizons judged; "
+        f"at {held} of them the share is where chance puts a calibrated forecaster."
+    )
