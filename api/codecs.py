@@ -60,7 +60,11 @@ def parse_json(body: bytes, model: type[OptionsT], max_persons: int) -> Call[Opt
         BudgetError: There are too many persons.
         InputError: A person appears twice or contradicts itself.
     """
-    content = decode_json(body)
+    return parse_persons(decode_json(body), model, max_persons)
+
+
+def parse_persons(content: Any, model: type[OptionsT], max_persons: int) -> Call[OptionsT]:
+    """The persons and options of a decoded JSON body; raises as `parse_json`."""
     check_persons(len(_list_entry(content, "persons")), max_persons)
     options = validate(model, content)
     persons = options.model_dump(include={"persons"}, exclude_unset=True)["persons"]

@@ -15,6 +15,7 @@ from api.request_models import (
     ForecastBody,
     ForecastOptions,
     JobBody,
+    JobFileBody,
     JobOptions,
     LifetimeBody,
     LifetimeOptions,
@@ -29,6 +30,7 @@ _BODIES: dict[str, type[BaseModel]] = {
     "LifetimeRequest": LifetimeBody,
     "OutcomesRequest": OutcomesBody,
     "JobRequest": JobBody,
+    "JobFileRequest": JobFileBody,
     "CorrectionsRequest": CorrectionsBody,
 }
 
@@ -80,12 +82,15 @@ def compute_responses() -> dict[int | str, dict[str, Any]]:
     }
 
 
-def request_body(component: str, *further: str) -> dict[str, Any]:
+def request_body(component: str, *further: str, or_component: str | None = None) -> dict[str, Any]:
     """OpenAPI `requestBody` and query parameters: JSON of a component, or a table with a query.
 
-    `further` are media types of other tables.
+    `further` are media types of other tables, `or_component` is another shape of the JSON.
     """
-    content = {JSON: {"schema": {"$ref": _REF.format(model=component)}}} | _table_content(*further)
+    schema: dict[str, Any] = {"$ref": _REF.format(model=component)}
+    if or_component is not None:
+        schema = {"oneOf": [schema, {"$ref": _REF.format(model=or_component)}]}
+    content = {JSON: {"schema": schema}} | _table_content(*further)
     return {
         "requestBody": {"required": True, "content": content},
         "parameters": _query_parameters(_OPTIONS[component]),

@@ -398,6 +398,17 @@ class JobBody(JobOptions):
     persons: Persons
 
 
+class JobFileBody(JobOptions):
+    """A file with persons in the folder of the holder, and what to compute."""
+
+    model_config = ConfigDict(
+        title="JobFileRequest",
+        extra="forbid",
+        json_schema_extra={"example": {"file": "2026/panel.parquet", "product": "forecasts"}},
+    )
+    file: Annotated[str, Strict(), Field(min_length=1, max_length=255)]
+
+
 class RealisedYear(BaseModel):
     """A person's realised earnings in a year for which a forecast was recorded."""
 

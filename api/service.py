@@ -75,7 +75,7 @@ class Service:
         self.metrics.waiting.set_function(lambda: self.queue.waiting)
         self.ledger_access: LedgerAccess | None = None
         self.is_draining = False
-        self.jobs = None if settings.jobs is None else _open_jobs(settings, self.log)
+        self.jobs = None if settings.jobs is None else _open_jobs(settings, self.log, self.metrics)
         self._forecaster: Forecaster | None = None
         self._startup_error: SagaError | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -211,12 +211,12 @@ class Service:
         return self._forecaster
 
 
-def _open_jobs(settings: Settings, log: FilteringBoundLogger) -> JobService:
+def _open_jobs(settings: Settings, log: FilteringBoundLogger, metrics: Metrics) -> JobService:
     """The jobs of the service. Raises UsageError without the libraries for them."""
     require_libraries()
     from api.jobs.job_service import JobService
 
-    return JobService(settings, log)
+    return JobService(settings, log, metrics)
 
 
 def example_scale(forecaster: Forecaster) -> float:

@@ -51,6 +51,15 @@ class Metrics:
             registry=self.registry,
         )
 
+    def jobs_gauge(self) -> Gauge:
+        """The metric of a service with jobs."""
+        return Gauge(
+            "saga_jobs",
+            "Jobs of the queue by state, until they expire; NaN while its database does not answer",
+            ("state",),
+            registry=self.registry,
+        )
+
     def count_answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered call."""
         self._requests.labels(method, route, str(status)).inc()

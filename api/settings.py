@@ -92,6 +92,10 @@ class Settings(BaseSettings):
     jobs: Annotated[
         Path | None, Field(description="Folder of jobs: their persons and results; none: no jobs")
     ] = None
+    job_files: Annotated[
+        Path | None,
+        Field(description="Folder with files that jobs may name, a folder for each holder"),
+    ] = None
     jobs_database: Annotated[
         SecretStr | None,
         Field(

@@ -85,7 +85,7 @@ def _read_parquet(body: bytes, max_rows: int) -> pa.Table:
         )
     )
     # As dictionaries, so that a long text that many rows repeat is in memory once.
-    texts = [field.name for field in schema if _is_text(field.type)]
+    texts = [field.name for field in schema if is_text(field.type)]
     file = pq.ParquetFile(source, read_dictionary=texts, **limits)
     return file.read(use_threads=False)
 
@@ -125,7 +125,7 @@ def _check_schema(schema: pa.Schema, n_columns: int) -> None:
         is_number = (
             pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
         )
-        if not (is_number or _is_text(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
+        if not (is_number or is_text(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
             raise RefusedTable("column-type", column=field.name)
 
 
@@ -139,10 +139,23 @@ def _check_bytes(n_bytes: int) -> None:
         raise RefusedTable("table-bytes", number=n_bytes)
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a type is one of text."""
     return bool(
         pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
     )
+
+
+def check_texts(texts: pa.Array, name: str) -> None:
+    """Raise RefusedTable if one of the texts of the column `name` is too long."""
+    if pa.types.is_string_view(texts.type):
+        texts = texts.cast(pa.large_string())
+    longest = pc.max(pc.binary_length(texts)).as_py()
+    if longest is not None and longest > 4 * MAX_TEXT:  # a character has up to 4 bytes
+        raise RefusedTable("text-length", column=name)
+    longest = pc.max(pc.utf8_length(texts)).as_py()
+    if longest is not None and longest > MAX_TEXT:
+        raise RefusedTable("text-length", column=name)
 
 
 def _plain(cells: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
@@ -151,15 +164,10 @@ def _plain(cells: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     for chunk in cells.chunks:
         is_dictionary = pa.types.is_dictionary(chunk.type)
         values = chunk.dictionary if is_dictionary else chunk
-        if _is_text(values.type):
+        if is_text(values.type):
             if pa.types.is_string_view(values.type):
                 values = values.cast(pa.large_string())
-            longest = pc.max(pc.binary_length(values)).as_py()
-            if longest is not None and longest > 4 * MAX_TEXT:  # a character has up to 4 bytes
-                raise RefusedTable("text-length", column=name)
-            longest = pc.max(pc.utf8_length(values)).as_py()
-            if longest is not None and longest > MAX_TEXT:
-                raise RefusedTable("text-length", column=name)
+            check_texts(values, name)
         chunks.append(values.take(chunk.indices) if is_dictionary else values)
     value_type = cells.type.value_type if pa.types.is_dictionary(cells.type) else cells.type
     if pa.types.is_string_view(value_type):

@@ -49,7 +49,7 @@ class TableReader:
         with self._lock:
             head, content = self._ask(body, {"kind": kind, "max_rows": max_rows})
         if refused := head.get("refused"):
-            raise _refusal(refused, kind, max_rows, head.get("column"), head.get("number"))
+            raise refusal(refused, kind, max_rows, head.get("column"), head.get("number"))
         return pl.read_ipc_stream(io.BytesIO(content))
 
     def _ask(self, body: bytes, head: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
@@ -97,9 +97,18 @@ class TableReader:
                 pass
 
 
-def _refusal(
+def refusal(
     rule: str, kind: str, max_rows: int, column: str | None, number: int | None
 ) -> Exception:
+    """The error that says why a table is refused.
+
+    Args:
+        rule: The rule of `api.table_process.RefusedTable` that the table breaks.
+        kind: Media type of the table.
+        max_rows: Most rows of a table.
+        column: The column that breaks the rule.
+        number: The number that breaks the rule.
+    """
     too_large = "The table is too large for one call"
     match rule:
         case "table-rows":

@@ -19,6 +19,7 @@ from typing import Any
 
 from api.jobs.child_process import receive_settings
 from api.jobs.job_folders import JobFolder, JobOrder, Outcome
+from api.jobs.job_input import check_table
 from api.logs import error_location, make_logger
 from api.problems import error_document, internal_document
 from api.request_models import JobOptions
@@ -78,6 +79,7 @@ def _compute(folder: JobFolder, order: JobOrder, settings: Settings) -> Mapping[
 def _source(folder: JobFolder, order: JobOrder, options: JobOptions, settings: Settings) -> Source:
     """The persons, read as `api.request_panel` reads those of a call."""
     path, mapping = folder.path / order.persons_file, folder.path / "mapping.yaml"
+    check_table(path)
     prices = options.prices if isinstance(options.prices, int) else None
     transforms = Bundle.load(settings.bundle).transforms
     if transforms["currency"] == "SEK":

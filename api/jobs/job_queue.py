@@ -5,6 +5,7 @@ The queue's values are JSON: an order is the name of a folder. `api.jobs.job_wor
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
@@ -90,6 +91,11 @@ class JobQueue:
                 name=WORKFLOW, status=_UNFINISHED, user=holder, load_input=False, load_output=False
             )
         )
+
+    def count_states(self) -> Counter[State]:
+        """Number of jobs by state, until they expire or are deleted."""
+        entries = self._client.list_workflows(name=WORKFLOW, load_input=False, load_output=False)
+        return Counter(_STATES[entry.status] for entry in entries)
 
     def cancel(self, order: JobOrder) -> None:
         """Cancel a job that waits or runs; a finished one does not change."""

@@ -6,12 +6,13 @@ import asyncio
 import errno
 import hashlib
 import json
+import math
 import shutil
 import uuid
 from asyncio.subprocess import Process
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import anyio
 import anyio.to_thread
@@ -20,27 +21,31 @@ from starlette.requests import ClientDisconnect
 from structlog.typing import FilteringBoundLogger
 
 from api.jobs.child_process import end_child, start_child
+from api.jobs.job_files import copy_file, find_file
 from api.jobs.job_folders import JobFolder, JobFolders, JobOrder, job_id
 from api.jobs.job_queue import UNAVAILABLE, JobQueue
-from api.jobs.job_view import Job, JobStatus
+from api.jobs.job_view import Job, JobStatus, State
 from api.problems import ProblemError, QueueError, client_gone
 from api.request_models import JobOptions
+from api.service_metrics import Metrics
 from api.settings import Settings
 from saga.errors import Problem, UsageError
 
 _UPLOADS = 8  # bodies that arrive at a time
 _FREE_SPACE = 3  # a job needs this multiple of its body on disk
 _WORKER_SECONDS = 5.0
+_COUNT_SECONDS = 5.0  # between two readings of the numbers of jobs
 Result = TypeVar("Result")
 
 
 class JobService:
     """The jobs of a service; several services may share the folder and the queue."""
 
-    def __init__(self, settings: Settings, log: FilteringBoundLogger) -> None:
+    def __init__(self, settings: Settings, log: FilteringBoundLogger, metrics: Metrics) -> None:
         if settings.jobs is None:
             raise ValueError("no folder of jobs")
         self._settings, self._log = settings, log
+        self._jobs_by_state = metrics.jobs_gauge()
         self.folders = JobFolders(settings.jobs)
         try:
             self.folders.create()
@@ -50,12 +55,25 @@ class JobService:
             raise UsageError("The folder of jobs cannot be used", [problem]) from None
         self._queue: JobQueue | None = None
         self._threads = anyio.CapacityLimiter(4)  # connections of the queue
+        self._copies = anyio.CapacityLimiter(2)  # files that are copied at a time
         self._uploading = 0
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Connect to the queue in the background, and then start the workers."""
         self._tasks = [asyncio.create_task(self._connect())]
+
+    async def _count_states(self, queue: JobQueue) -> None:
+        """Keep the numbers of jobs by state up to date, for the metrics."""
+        while True:
+            try:
+                counts = await anyio.to_thread.run_sync(queue.count_states, limiter=self._threads)
+                numbers = {state: float(counts[state]) for state in get_args(State)}
+            except UNAVAILABLE:
+                numbers = dict.fromkeys(get_args(State), math.nan)
+            for state, number in numbers.items():
+                self._jobs_by_state.labels(state).set(number)
+            await asyncio.sleep(_COUNT_SECONDS)
 
     async def _connect(self) -> None:
         while self._queue is None:
@@ -65,6 +83,7 @@ class JobService:
                 self._log.error("job_queue_unavailable", wrong=error.args[0])
                 await asyncio.sleep(_WORKER_SECONDS)
         count = self._settings.job_workers
+        self._tasks.append(asyncio.create_task(self._count_states(self._queue)))
         self._tasks += [asyncio.create_task(self._keep_worker()) for _ in range(count)]
 
     async def stop(self) -> None:
@@ -132,6 +151,28 @@ class JobService:
         finally:
             self._uploading -= 1
 
+    async def copy(self, name: str, holder: str | None) -> Upload:
+        """Copy the file that a job names; see `find_file`, whose errors it raises.
+
+        Raises ProblemError as `receive`.
+        """
+        path = await anyio.to_thread.run_sync(
+            find_file, self._settings.job_files, holder, name, limiter=self._copies
+        )
+        self._check_size(path.stat().st_size)
+        upload = self.new_upload(path.suffix)
+        try:
+            digest = await anyio.to_thread.run_sync(
+                copy_file, path, upload.path, limiter=self._copies
+            )
+        except BaseException as error:
+            upload.discard()
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                raise _no_space() from None
+            raise
+        upload.digest.update(digest.encode())
+        return upload
+
     async def _write_body(self, request: Request, upload: Upload) -> None:
         n_bytes, chunks = 0, request.stream().__aiter__()
         async with await anyio.open_file(upload.path, "wb") as file:
@@ -175,7 +216,7 @@ class JobService:
             ProblemError: Status 422 if the Idempotency-Key belongs to another request, 429 if the
                 holder has too many jobs.
         """
-        stated = options.model_dump(mode="json", exclude_unset=True, exclude={"persons"})
+        stated = options.model_dump(mode="json", exclude_unset=True, exclude={"persons", "file"})
         upload.digest.update(json.dumps(stated, sort_keys=True).encode())
         order = JobOrder(
             id=job_id(holder, key),

@@ -18,8 +18,9 @@ from api.codecs import (
     CSV,
     JSON,
     PARQUET,
+    decode_json,
     encode_json,
-    parse_json,
+    parse_persons,
     read_query,
     validate,
 )
@@ -27,10 +28,10 @@ from api.jobs.job_view import Job, describe_job
 from api.negotiation import check_body_type, json_response
 from api.openapi import problem_responses, request_body
 from api.problems import ProblemError, no_jobs_problem, no_ledger_problem
-from api.request_models import JobBody, JobOptions
+from api.request_models import JobBody, JobFileBody, JobOptions
 from api.request_panel import check_prices
 from api.response_models import JobResponse
-from api.security import Caller, CurrentCaller, check_scope, require_scope
+from api.security import OPERATOR, Caller, CurrentCaller, check_scope, require_scope
 from api.service import CurrentService, Service
 from saga.errors import Problem
 
@@ -75,7 +76,7 @@ CurrentJob = Annotated[Job, Depends(_find_job)]
     status_code=202,
     response_model=JobResponse,
     responses=problem_responses(401, 403, 404, 408, 413, 415, 422, 429, 503, 507),
-    openapi_extra=request_body("JobRequest", CSV),
+    openapi_extra=request_body("JobRequest", CSV, or_component="JobFileRequest"),
 )
 async def post_job(
     request: Request,
@@ -86,14 +87,15 @@ async def post_job(
     """Accept a job: 202, and its address in `Location`.
 
     The body is a table with the columns of a panel (Parquet, Arrow, CSV), and the options are query
-    parameters; or it is JSON with the same persons as in `POST /v1/forecasts`. `product` is
+    parameters; or it is JSON with the same persons as in `POST /v1/forecasts`, or with the name of
+    a `file` that lies in the folder of the holder at the service. `product` is
     `forecasts`, `lifetimes` or `paths`. The rows are those of `saga score`. Persons without a
     result are counted in `totals`, and do not end the job.
     """
     jobs, forecaster = _jobs_of(service), service.forecaster
     kind, query = check_body_type(request, CSV)
     if kind == JSON:
-        upload, options = await _receive_persons(request, service, caller, jobs)
+        upload, options = await _receive_json(request, service, caller, jobs)
     else:
         options = validate(JobOptions, read_query(query))
         _check(options, service, caller)
@@ -114,20 +116,29 @@ async def post_job(
     return response
 
 
-async def _receive_persons(
+async def _receive_json(
     request: Request, service: Service, caller: Caller, jobs: JobService
 ) -> tuple[Upload, JobOptions]:
-    """Store the persons of a JSON body as Parquet."""
+    """Store the persons of a JSON body as Parquet, or the file that it names."""
 
-    def store(body: bytes) -> tuple[Upload, JobOptions]:
-        call = parse_json(body, JobBody, _MAX_PERSONS)
+    def store(body: bytes) -> tuple[Upload | None, JobOptions]:
+        content = decode_json(body)
+        if isinstance(content, dict) and "file" in content:
+            return None, validate(JobFileBody, content)
+        call = parse_persons(content, JobBody, _MAX_PERSONS)
         upload = jobs.new_upload(".parquet")
         call.frame.write_parquet(upload.path)
         upload.digest.update(body)
         return upload, call.options
 
     async with service.admit(request, caller) as ticket:
-        return await service.parse(request, ticket, store)
+        upload, options = await service.parse(request, ticket, store)
+    if isinstance(options, JobFileBody):
+        _check(options, service, caller)
+        upload = await jobs.copy(options.file, None if caller == OPERATOR else caller.holder)
+    if upload is None:
+        raise RuntimeError("neither persons nor a file")
+    return upload, options
 
 
 def _check(options: JobOptions, service: Service, caller: Caller) -> None:

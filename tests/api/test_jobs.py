@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import httpx
 import polars as pl
 import pytest
 
+from api.jobs.job_view import State
 from api.key_file import add_key, new_key
 from api.settings import Settings
 from saga.batch.engine import score
@@ -51,11 +52,12 @@ def persons(register_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(scope="module")
 def jobs(
-    start: Start, tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory
+    start: Start, tiny_bundle: Path, persons: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Running]:
     """A service with jobs."""
     folder = tmp_path_factory.mktemp("jobs")
-    with start(Settings(bundle=tiny_bundle, threads=1, jobs=folder)) as service:
+    settings = Settings(bundle=tiny_bundle, threads=1, jobs=folder, job_files=persons.parent)
+    with start(settings) as service:
         service.wait_until_ready()
         yield service
 
@@ -156,6 +158,43 @@ def test_persons_in_json_give_the_same_rows_as_a_forecast(
         "/v1/forecasts", json=body, headers={"Accept": PARQUET["Content-Type"]}
     ).content
     assert pl.read_parquet(io.BytesIO(result)).equals(pl.read_parquet(io.BytesIO(table)))
+
+
+def test_a_job_may_name_a_file_instead_of_sending_it(jobs: Running, persons: Path) -> None:
+    sent = post(jobs, persons, "horizons=2").json()["id"]
+    named = jobs.client.post("/v1/jobs", json={"file": persons.name, "horizons": [2]})
+    assert named.status_code == 202, named.text
+    results = []
+    for job in (sent, named.json()["id"]):
+        assert await_end(jobs, job)["state"] == "succeeded"
+        results.append(jobs.client.get(f"/v1/jobs/{job}/result").content)
+    assert results[0] == results[1]
+    assert persons.exists()
+    refused = jobs.client.post("/v1/jobs", json={"file": "../register.json", "horizons": [2]})
+    assert (refused.status_code, refused.json()["problems"][0]["rule"]) == (422, "file")
+
+
+def test_a_job_with_a_long_text_fails_without_the_engine(jobs: Running) -> None:
+    buffer = io.BytesIO()
+    frame = pl.DataFrame({"person_id": ["x" * 2**21], "year": [2020], "birth_year": [1980]})
+    frame.with_columns(earnings=1.0).write_parquet(buffer)
+    answer = jobs.client.post("/v1/jobs", content=buffer.getvalue(), headers=PARQUET)
+    job = await_end(jobs, answer.json()["id"])
+    assert job["state"] == "failed"
+    assert job["problem"]["problems"][0]["rule"] == "string_too_long"
+
+
+def test_metrics_count_jobs_by_state(jobs: Running) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        lines = jobs.client.get("/metrics").text.splitlines()
+        counts = dict(line.rsplit(" ", 1) for line in lines if line.startswith("saga_jobs{"))
+        if float(counts.get('saga_jobs{state="failed"}', 0)) >= 1:
+            break
+        assert time.monotonic() < deadline, counts
+        time.sleep(0.5)
+    assert len(counts) == len(get_args(State))
+    assert float(counts['saga_jobs{state="succeeded"}']) >= 1
 
 
 def test_a_job_continues_after_a_restart_of_the_service(

@@ -46,6 +46,10 @@ class Figures:
         """Note a figure that must reach its bound."""
         self._note(name, f">= {bound:g} {unit}", f"{measured:.4g} {unit}", measured >= bound)
 
+    def context(self, name: str, measured: float, unit: str = "") -> None:
+        """Note a figure that has no bound, to compare others with."""
+        self._note(name, "", f"{measured:.4g} {unit}", True)
+
     def _note(self, name: str, bound: str, measured: str, holds: bool) -> None:
         self.rows.append(Figure(name, bound.strip(), measured.strip(), holds))
 
@@ -69,7 +73,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     load = " ".join(f"{value:.1f}" for value in os.getloadavg())
     write(f"\nAcceptance of the service, {os.cpu_count()} cores, load {load}, {platform.machine()}")
     for row in _FIGURES.rows:
-        verdict = "holds" if row.holds else "FAILS"
+        verdict = ("holds" if row.holds else "FAILS") if row.bound else "-"
         write(f"{verdict:5}  {row.name:70} {row.bound:>14}  {row.measured}")
 
 

@@ -44,6 +44,9 @@ def test_json_that_costs_much_is_refused_cheaply(
     ledger_served: Served, figures: Figures, path: str
 ) -> None:
     costs = {}
+    with watch(ledger_served) as calm:
+        time.sleep(10)
+    figures.context("slowest /livez in 10 s without any call", calm.slowest_ms, "ms")
     with watch(ledger_served) as seen, ledger_served.client() as client:
         for name, body in json_bombs():
             before = ledger_served.cpu_seconds()

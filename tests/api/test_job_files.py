@@ -1,0 +1,89 @@
+"""Files of jobs: a holder reaches the files of its folder, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from api.jobs.job_files import copy_file, find_file
+from api.problems import ProblemError
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A folder of files with those of two holders, a secret beside it, and links to both."""
+    root = tmp_path / "files"
+    for name in ("one/2026/panel.parquet", "one/panel.csv", "one/notes.txt", "two/panel.csv"):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+    (tmp_path / "secret.csv").write_text("secret")
+    (root / "root.csv").write_text("root")
+    (root / "one" / "outside.csv").symlink_to(tmp_path / "secret.csv")
+    (root / "one" / "other.csv").symlink_to(root / "two" / "panel.csv")
+    (root / "one" / "inside.csv").symlink_to(root / "one" / "panel.csv")
+    (root / "one" / "circle.csv").symlink_to(root / "one" / "circle.csv")
+    (root / "linked").symlink_to(tmp_path)
+    return root
+
+
+@pytest.mark.parametrize("name", ["2026/panel.parquet", "panel.csv", "2026/../panel.csv"])
+def test_a_holder_names_files_of_its_folder(root: Path, name: str) -> None:
+    assert find_file(root, "one", name) == (root / "one" / name).resolve()
+
+
+def test_a_link_inside_of_the_folder_is_followed(root: Path) -> None:
+    assert find_file(root, "one", "inside.csv") == root / "one" / "panel.csv"
+
+
+def test_without_keys_all_files_can_be_named(root: Path) -> None:
+    assert find_file(root, None, "two/panel.csv") == root / "two" / "panel.csv"
+
+
+@pytest.mark.parametrize(
+    ("holder", "name"),
+    [
+        ("one", "../two/panel.csv"),
+        ("one", "../../secret.csv"),
+        ("one", "/etc/passwd"),
+        ("one", "{root}/two/panel.csv"),
+        ("one", "outside.csv"),
+        ("one", "other.csv"),
+        ("one", "circle.csv"),
+        ("one", "absent.csv"),
+        ("one", "notes.txt"),
+        ("one", "2026"),
+        ("one", "."),
+        ("one", "panel.csv\x00.parquet"),
+        ("one", "x" * 5_000),
+        ("..", "secret.csv"),
+        (".", "root.csv"),
+        ("linked", "secret.csv"),
+        (None, "../secret.csv"),
+        (None, "one/outside.csv"),
+    ],
+)
+def test_everything_else_is_refused_in_the_same_words(
+    root: Path, holder: str | None, name: str
+) -> None:
+    with pytest.raises(ProblemError) as caught:
+        find_file(root, holder, name.format(root=root))
+    assert caught.value.status == 422
+    (problem,) = caught.value.problems
+    assert (problem.rule, problem.message) == ("file", "You have no such file")
+    assert str(root.parent) not in str(problem)
+
+
+def test_a_service_without_a_folder_reads_no_files() -> None:
+    with pytest.raises(ProblemError) as caught:
+        find_file(None, None, "panel.csv")
+    assert caught.value.status == 404
+
+
+def test_the_copy_has_the_digest_of_what_was_copied(root: Path, tmp_path: Path) -> None:
+    digests = [copy_file(root / "one" / "panel.csv", tmp_path / f"{i}.csv") for i in range(2)]
+    assert len(set(digests)) == 1
+    assert (tmp_path / "0.csv").read_bytes() == b"one/panel.csv"
+    (root / "one" / "panel.csv").write_bytes(b"changed")
+    assert copy_file(root / "one" / "panel.csv", tmp_path / "2.csv") not in digests
