@@ -36,6 +36,7 @@ class RefusedTable(Exception):  # noqa: N818 # a verdict about the table, not a 
 
     def __init__(self, rule: str, *, column: str | None = None, number: int | None = None) -> None:
         super().__init__(rule)
+        self.rule, self.column = rule, column
         self.answer = {"refused": rule, "column": column, "number": number}
 
 

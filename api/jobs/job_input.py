@@ -31,8 +31,7 @@ def check_table(path: Path) -> None:
     try:
         checks[path.suffix](path)
     except RefusedTable as refused:
-        answer = refused.answer
-        raise refusal(answer["refused"], path.suffix, 0, answer["column"], None) from None
+        raise refusal(refused.rule, path.suffix, 0, refused.column, None) from None
     except (pa.ArrowException, OSError):
         return
 
