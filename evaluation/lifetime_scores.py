@@ -2,9 +2,9 @@
 
 Origins are those of the forward setting. A lifetime is counted from the year after the origin to
 age 64, or to the last year of the register's futures. Realised lifetimes are stored in the same
-form as simulated ones, with a drawn macro future instead of a path. A person who emigrates in a
-future has no realised lifetime in it, and is left out of statistics of path k if future k (modulo
-the number of futures) is such a future.
+form as simulated ones, with a drawn macro future instead of a path. A person who emigrates in
+future k has no realised lifetime in it. Statistics of future k leave the person out, and so do
+those of every simulated path whose number is k modulo the number of futures.
 """
 
 from __future__ import annotations
@@ -80,8 +80,9 @@ class LifetimeValues:
     Args:
         person_id: (n,).
         age: (n,), at the origin.
-        lower: (n,), lower end of the 90 % set of the present value at 2 %, real money.
-        upper: (n,), upper end of that set.
+        lower: (n,), lower end of the 90 % interval of the present value at 2 %, real money; NaN
+            for realised lifetimes.
+        upper: (n,), upper end of that interval.
         values: name of VALUES -> (n, M), real money.
     """
 
@@ -106,7 +107,7 @@ class LifetimeValues:
 
 @dataclass(frozen=True)
 class LifetimeTask:
-    """The lifetimes to forecast: persons of the forward setting and the register's futures."""
+    """The lifetimes to forecast: persons of the forward setting, futures in `directory`."""
 
     directory: Path
     setting: Setting
@@ -125,9 +126,9 @@ class LifetimeTask:
     @cached_property
     def years(self) -> NDArray[np.int64]:
         """Number of years (n,) in each lifetime: to age 64, or as far as the futures reach."""
-        record = json.loads((self.directory / "register.json").read_text(encoding="utf-8"))
-        reach = int(record["future_to"]) - self.setting.origins.year
-        return np.asarray(np.minimum(self._years_to_64, reach))
+        register = json.loads((self.directory / "register.json").read_text(encoding="utf-8"))
+        future_years = int(register["future_to"]) - self.setting.origins.year
+        return np.asarray(np.minimum(self._years_to_64, future_years))
 
     @property
     def reach(self) -> str:
@@ -155,7 +156,7 @@ class LifetimeTask:
 
         inputs = {**self._inputs, "key": lazy.key, "paths": self.n_paths, "seed": self.seed}
         path = folder / file_name(lazy.name, "lives", inputs)
-        if lazy.key is None:
+        if lazy.key is None:  # nothing tells whether a stored file is of the same contestant
             path.unlink(missing_ok=True)
         return store(path, SCHEMA, tables(), lambda: {"model": lazy.name})
 
@@ -196,8 +197,8 @@ def simulated_lifetimes(
 ) -> Iterator[pa.Table]:
     """Tables of SCHEMA, one per block of persons, from a contestant's paths (n, H, M).
 
-    The first `years` (n,) of each person count. Prediction sets are those of the bundle's
-    calibrator for present values; those of other contestants follow from the samples.
+    The first `years` (n,) of each person count. Intervals of the bundle are those of its calibrator
+    if it has thresholds of present values; others contain 90 % of the samples.
     """
     done = 0
     for paths in blocks:
@@ -206,13 +207,11 @@ def simulated_lifetimes(
         values = _values(earnings, block_years, taxed)
         counted = _counted(np.sort(earnings, axis=0), block_years)
         simulated = SimulatedValues(values[f"value:{RATE:g}"], _present_values(counted, RATE))
-        if isinstance(contestant, BundleContestant) and any(
-            kind == "present_value"
-            for kind, _ in contestant.forecaster.calibrator.thresholds_of_kind
-        ):
-            intervals = value_intervals(
-                contestant.forecaster.calibrator, simulated, block_years, [COVERAGE_90], RATE
-            )
+        calibrator = (
+            contestant.forecaster.calibrator if isinstance(contestant, BundleContestant) else None
+        )
+        if calibrator is not None and calibrator.has_present_values:
+            intervals = value_intervals(calibrator, simulated, block_years, [COVERAGE_90], RATE)
             lower, upper = intervals.lower[:, 0], intervals.upper[:, 0]
         else:
             ends = nominal_sets(simulated.distribution, [COVERAGE_90], simulated.n_paths)
@@ -234,7 +233,7 @@ def realised_lifetimes(
     """One table of SCHEMA: drawn lifetimes (n, D) over macro futures, NaN if a year is abroad."""
     horizons = range(1, int(years.max()) + 1)
     draws = [
-        _values(_padded(outcomes, years)[None], years, taxed)
+        _values(outcomes[None], years, taxed)
         for _, outcomes in true_futures(directory, origins, horizons, price_year=price_year)
     ]
     values = {name: np.concatenate([draw[name] for draw in draws], axis=1) for name in VALUES}
@@ -304,12 +303,6 @@ def _present_values(amounts: Array, rate: float) -> Array:
     return np.stack([realised_value(path, rate=rate) for path in amounts], axis=1)
 
 
-def _padded(outcomes: Array, years: NDArray[np.int64]) -> Array:
-    return np.asarray(
-        np.where(np.arange(1, outcomes.shape[1] + 1) <= years[:, None], outcomes, 0.0)
-    )
-
-
 def _table(
     person_id: NDArray[np.str_],
     age: NDArray[Any],
@@ -322,8 +315,9 @@ def _table(
         "person_id": person_id.tolist(),
         "age": age.astype(np.int32),
         "years": years.astype(np.int32),
+        "lower": lower,
+        "upper": upper,
     }
-    columns |= {"lower": lower, "upper": upper}
     for name in VALUES:
         flat = pa.array(values[name].astype(np.float32).ravel())
         offsets = np.arange(len(person_id) + 1, dtype=np.int32) * values[name].shape[1]
@@ -337,15 +331,15 @@ def _distribution(
     value_name = f"value:{RATE:g}"
     value = lifetimes.values[value_name]
     realised = ~np.isnan(truth.values[value_name])
-    columns = range(value.shape[1])
-    members = [mask & realised[:, k % realised.shape[1]] for k in columns]
+    paths = range(value.shape[1])
+    counted = [mask & realised[:, k % realised.shape[1]] for k in paths]
 
     def over_paths(name: str, statistic: Callable[[Array, Array], float]) -> dict[str, Any] | None:
         amounts = lifetimes.values[name]
         by_path = np.array(
             [
-                statistic(amounts[member, k], value[member, k]) if member.any() else np.nan
-                for k, member in zip(columns, members, strict=True)
+                statistic(amounts[persons, k], value[persons, k]) if persons.any() else np.nan
+                for k, persons in zip(paths, counted, strict=True)
             ]
         )
         by_path = by_path[np.isfinite(by_path)]
@@ -404,6 +398,7 @@ def _scores(
     mean = present[observed].mean() if observed.any() else np.nan
     forecast = lifetimes.values[f"value:{RATE:g}"][mask].mean(axis=1)
     if mean > 0 and (row := _mean_row(np.where(observed, forecast[:, None] / mean, np.nan))):
+        # The standard error is that of forecast minus outcome; `sd_futures` is of forecasts alone.
         error = _mean_row(np.where(observed, (forecast[:, None] - present) / mean, np.nan))
         row |= {"value": row["value"] - 1, "se": error and error["se"]}
         yield {"statistic": "bias", "rate": RATE, **row}

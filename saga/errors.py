@@ -56,7 +56,7 @@ class InputError(SagaError):
 
 
 class UsageError(SagaError):
-    """An option or argument is out of its range (exit code 2, HTTP 422)."""
+    """An option, argument or file that the user names cannot be used (exit code 2, HTTP 422)."""
 
     title = "An argument is out of range"
 

@@ -193,8 +193,8 @@ def _value_intervals(
     age, from_age = paths.origin_year - paths.birth_year, request.from_age
     if not calibrator.has_sets and calibrator.method != "cv+":
         return ValueIntervals.none(len(paths), len(request.coverage))
-    calibrated = any(kind == "present_value" for kind, _ in calibrator.thresholds_of_kind)
-    if not calibrated or (from_age is not None and (age < from_age).any()):
+    begins_later = from_age is not None and (age < from_age).any()
+    if begins_later or not calibrator.has_present_values:
         return ValueIntervals.central(future, request.coverage)
     years = (request.to_age - age).astype(np.int64)
     return value_intervals(calibrator, future, years, request.coverage, request.rate)

@@ -6,8 +6,8 @@ r"""What does each part of the network add?
         --variants build/ablations/variants.yaml --out build/evaluation
 
 Trains the networks of `training/configs/ablations.yaml`, all with the same small budget. Bundles
-stay under --out, so the same command resumes. `variants.yaml` lists the trained bundles and their
-cost; the contest then has a row for each.
+stay under --out, so a repeated command trains only those that are missing. `variants.yaml` lists
+the trained bundles and their cost; the contest then has a row for each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Persons and forecasts of the coverage study: persons by role, and raw forecasts in parts."""
+"""Persons and forecasts of the coverage study: persons by role, and raw forecasts in blocks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from saga.data.groups import Grouping
 from saga.data.origins import Origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
-from saga.data.split import assign_parts
+from saga.data.split import persons_of
 from saga.distributions import Marginals
 from saga.forecaster import Forecaster
 from saga.keyed_random import uniform_each
@@ -19,12 +19,12 @@ from saga.macro.scenarios import Scenario
 
 Array = NDArray[np.float64]
 YEARS = 10
-_PART_PERSONS = 2_000
+_BLOCK_PERSONS = 2_000
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """Some persons: records up to the origin, raw marginals (n, YEARS), outcomes (n, YEARS)."""
+class ForecastBlock:
+    """n persons: records up to the origin, raw marginals (n, YEARS), outcomes (n, YEARS)."""
 
     past: Panel
     marginals: Marginals
@@ -40,64 +40,65 @@ class Persons:
     outcomes: Array
 
     @classmethod
-    def of(cls, part: Part) -> Persons:
-        """The persons of a part."""
-        return cls(part.marginals.person_id, part.marginals.groups, part.outcomes)
+    def of(cls, block: ForecastBlock) -> Persons:
+        """The persons of a block."""
+        return cls(block.marginals.person_id, block.marginals.groups, block.outcomes)
 
     @classmethod
-    def joined(cls, parts: Sequence[Persons]) -> Persons:
+    def joined(cls, blocks: Sequence[Persons]) -> Persons:
         """Consecutive blocks of persons as one."""
-        names = parts[0].groups
+        names = blocks[0].groups
         return cls(
-            np.concatenate([part.person_id for part in parts]),
-            {name: np.concatenate([part.groups[name] for part in parts]) for name in names},
-            np.concatenate([part.outcomes for part in parts]),
+            np.concatenate([block.person_id for block in blocks]),
+            {name: np.concatenate([block.groups[name] for block in blocks]) for name in names},
+            np.concatenate([block.outcomes for block in blocks]),
         )
 
 
 def persons_by_role(
     panel: Panel, trained_on: str | None, seed: int, n_persons: int | None
 ) -> dict[str, list[str]]:
-    """Persons of the roles "cut" (cut-offs of groups), "calibration" and "test", in keyed order.
+    """Persons of the roles "grouping", "calibration" and "test", in keyed order.
 
-    "cut" are the bundle's training persons if it was trained on the panel, otherwise a tenth of it.
+    "grouping" are persons from whose earnings the limits of groups are computed: the bundle's
+    training persons if it was trained on the panel, otherwise a tenth of the panel.
     """
     unseen, training = unseen_and_training(panel, trained_on, seed)
     tenth = 0 if training else len(unseen) // 10
-    cut, rest = training or unseen[:tenth], unseen[tenth:]
+    grouping, rest = training or unseen[:tenth], unseen[tenth:]
     half = min(len(rest) // 2, n_persons or len(rest))
-    return {"cut": cut, "calibration": rest[:half], "test": rest[-half:]}
+    return {"grouping": grouping, "calibration": rest[:half], "test": rest[-half:]}
 
 
 def unseen_and_training(
     panel: Panel, trained_on: str | None, seed: int
 ) -> tuple[list[str], list[str]]:
     """Persons that the bundle has not seen, in keyed order, and its training persons."""
-    ids = panel.persons()
-    training: list[str] = []
     if panel.meta.panel_id == trained_on:
-        parts = dict(zip(ids, assign_parts(trained_on, ids), strict=True))
-        training = [person for person in ids if parts[person] == "train"]
-        ids = [person for person in ids if parts[person] in ("calibration", "test")]
-    return [ids[i] for i in np.argsort(uniform_each(ids, "coverage-side", seed))], training
+        training = persons_of(panel, "train")
+        unseen = [*persons_of(panel, "calibration"), *persons_of(panel, "test")]
+    else:
+        training, unseen = [], panel.persons()
+    keys = uniform_each(unseen, "coverage-side", seed)
+    return [unseen[i] for i in np.argsort(keys)], training
 
 
-def forecast_parts(
+def forecast_blocks(
     forecaster: Forecaster,
     panel: Panel,
     ids: list[str],
     choose_origins: Callable[[Panel], Origins],
     grouping: Grouping,
     scenario: Scenario | None = None,
-) -> Iterator[Part]:
-    """Parts of at most 2,000 of the persons `ids`, labelled by `grouping` at their origins."""
+) -> Iterator[ForecastBlock]:
+    """Blocks of at most 2,000 of the persons `ids`, labelled by `grouping` at their origins."""
     end = last_year(panel)
-    for start in range(0, len(ids), _PART_PERSONS):
-        persons = panel.only(ids[start : start + _PART_PERSONS])
+    for start in range(0, len(ids), _BLOCK_PERSONS):
+        persons = panel.only(ids[start : start + _BLOCK_PERSONS])
         origins = choose_origins(persons)
         past = history(persons, origins)
-        blocks = forecaster.marginals(past, scenario, recalibrate=False)
-        raw = Marginals.joined([replace(block.first(YEARS), groups={}) for block in blocks])
+        marginals = forecaster.marginals(past, scenario, recalibrate=False)
+        raw = Marginals.joined([replace(some.first(YEARS), groups={}) for some in marginals])
         labels = grouping.labels(past, origins)
         outcomes = realised_earnings(persons, origins, range(1, YEARS + 1), end=end)
-        yield Part(past, replace(raw, groups=labels), outcomes)
+        yield ForecastBlock(past, replace(raw, groups=labels), outcomes)

@@ -61,9 +61,9 @@ from saga.requests import COVERAGE, RATE, Draws
 from saga.scores import covered
 from studies.coverage_forecasts import (
     YEARS,
-    Part,
+    ForecastBlock,
     Persons,
-    forecast_parts,
+    forecast_blocks,
     persons_by_role,
     unseen_and_training,
 )
@@ -99,7 +99,10 @@ class ValuePaths:
 
 
 def covered_by_product(
-    calibrator: Calibrator, cqr: Calibrator, parts: Iterable[Part], value_paths: ValuePaths
+    calibrator: Calibrator,
+    cqr: Calibrator,
+    blocks: Iterable[ForecastBlock],
+    value_paths: ValuePaths,
 ) -> tuple[dict[str, Array], Persons]:
     """Whether each product covers the outcome (1, 0; NaN if unknown), and the persons.
 
@@ -108,8 +111,8 @@ def covered_by_product(
     """
     results: list[dict[str, Array]] = []
     persons: list[Persons] = []
-    for part in parts:
-        raw, y = part.marginals, part.outcomes
+    for block in blocks:
+        raw, y = block.marginals, block.outcomes
         marginals = calibrator.recalibrate(raw)
         complete = ~np.isnan(y).any(axis=1)
         band = band_intervals(calibrator, marginals, YEARS, COVERAGE).covered(y).min(axis=1)
@@ -120,7 +123,7 @@ def covered_by_product(
                 "sets": calibrator.intervals(marginals, COVERAGE).covered(y),
                 "band": band,
                 "value": value_covered(
-                    calibrator, value_paths.simulate_next(part.past), marginals, y
+                    calibrator, value_paths.simulate_next(block.past), marginals, y
                 ),
                 "cqr": cqr.intervals(cqr.recalibrate(raw), (STATED,)).covered(y)[..., 0],
                 # The broken calibrator: sets of 90 % of a person's raw distribution.
@@ -128,7 +131,7 @@ def covered_by_product(
                 "p_zero": marginals.p_zero.astype(np.float64),
             }
         )
-        persons.append(Persons.of(part))
+        persons.append(Persons.of(block))
     covered_all = {name: np.concatenate([r[name] for r in results]) for name in results[0]}
     return covered_all, Persons.joined(persons)
 
@@ -159,24 +162,24 @@ def value_covered(
 
 
 def forward_coverage(
-    calibrator: Calibrator, parts: Iterable[Part], futures: Array, value_paths: ValuePaths
+    calibrator: Calibrator, blocks: Iterable[ForecastBlock], futures: Array, value_paths: ValuePaths
 ) -> dict[str, Array]:
-    """Coverage at 90 % in each of the `futures` (n_future, n, YEARS), persons in parts' order.
+    """Coverage at 90 % in each of the `futures` (n_future, n, YEARS), persons as in the blocks.
 
     "sets" and "sets, quintile=..." (n_future, YEARS); "band" and "value" (n_future, 1).
     """
     inside: dict[str, list[Array]] = {"sets": [], "band": [], "value": []}
     quintiles, done = [], 0
-    for part in parts:
-        outcomes = futures[:, done : done + len(part.marginals)]
-        done += len(part.marginals)
-        marginals = calibrator.recalibrate(part.marginals)
+    for block in blocks:
+        outcomes = futures[:, done : done + len(block.marginals)]
+        done += len(block.marginals)
+        marginals = calibrator.recalibrate(block.marginals)
         sets = calibrator.intervals(marginals, [STATED])
         band = band_intervals(calibrator, marginals, YEARS, [STATED])
         inside["sets"].append(np.stack([sets.covered(y)[:, :, 0] for y in outcomes]))
         bands = [band.covered(y)[:, :, 0].min(axis=1, keepdims=True) for y in outcomes]
         inside["band"].append(np.stack(bands))
-        raw_paths = value_paths.simulate_next(part.past)
+        raw_paths = value_paths.simulate_next(block.past)
         of_values = [
             value_covered(calibrator, raw_paths, marginals, y, (STATED,)) for y in outcomes
         ]
@@ -235,23 +238,23 @@ def judge_register(args: argparse.Namespace, register: Path) -> int:
     )
     trained_on, end = forecaster.bundle.split.get("panel_id"), last_year(panel)
     persons = persons_by_role(panel, trained_on, args.seed, args.persons)
-    grouping, draws = Grouping.fit(panel.only(persons["cut"])), Draws(args.paths, args.seed)
+    grouping, draws = Grouping.fit(panel.only(persons["grouping"])), Draws(args.paths, args.seed)
 
-    def one_origin(part: Panel) -> Origins:
-        return draw_origins(part, max_horizon=YEARS, seed=args.seed, end=end)
+    def one_origin(people: Panel) -> Origins:
+        return draw_origins(people, max_horizon=YEARS, seed=args.seed, end=end)
 
-    def forecast(ids: list[str], scenario: Scenario | None = None) -> Iterator[Part]:
-        return forecast_parts(forecaster, panel, ids, one_origin, grouping, scenario)
+    def forecast(ids: list[str], scenario: Scenario | None = None) -> Iterator[ForecastBlock]:
+        return forecast_blocks(forecaster, panel, ids, one_origin, grouping, scenario)
 
-    parts = list(forecast(persons["calibration"]))
-    calibration = Persons.joined([Persons.of(part) for part in parts])
-    raw = Marginals.joined([part.marginals for part in parts])
+    blocks = list(forecast(persons["calibration"]))
+    calibration = Persons.joined([Persons.of(block) for block in blocks])
+    raw = Marginals.joined([block.marginals for block in blocks])
     in_map = in_map_fold(raw.person_id, args.seed)
     realised = None
     realised_macro = forecaster.realised_macro(panel, end)
     if realised_macro is not None and in_map.any():
         conditioned = forecast(sorted(raw.person_id[in_map].tolist()), realised_macro)
-        realised = Marginals.joined([part.marginals for part in conditioned])
+        realised = Marginals.joined([block.marginals for block in conditioned])
     threshold_persons = args.value_persons // 2  # the threshold fold is half of the persons
     chosen = panel.only(raw.person_id[~in_map][:threshold_persons].tolist())
     value_paths = ValuePaths(forecaster, draws, args.value_persons)
@@ -260,7 +263,7 @@ def judge_register(args: argparse.Namespace, register: Path) -> int:
     calibrator = fit_calibration(raw, outcomes, seed=args.seed, realised=realised)
     calibrator = fit_thresholds(calibrator, raw, outcomes, seed=args.seed, paths=paths)
     cqr = fit_cqr(raw, outcomes)
-    del raw, realised, parts
+    del raw, realised, blocks
     fitted_at = time.perf_counter()
     value_paths = ValuePaths(forecaster, draws, args.value_persons)
     inside, test = covered_by_product(calibrator, cqr, forecast(persons["test"]), value_paths)
@@ -327,9 +330,11 @@ def judge_forward(
         f"{len(futures)} drawn macro futures, 90 %.\n"
     )
     ids = [str(person) for person in origins.person_id]
-    parts = forecast_parts(forecaster, persons, ids, lambda part: origins_at(part, year), grouping)
+    blocks = forecast_blocks(
+        forecaster, persons, ids, lambda people: origins_at(people, year), grouping
+    )
     value_paths = ValuePaths(forecaster, draws, value_persons)
-    print(forward_table(forward_coverage(calibrator, parts, futures, value_paths)))
+    print(forward_table(forward_coverage(calibrator, blocks, futures, value_paths)))
 
 
 if __name__ == "__main__":

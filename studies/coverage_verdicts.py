@@ -201,8 +201,8 @@ class CoverageTables:
         return (
             f"Pairs of groups of {MIN_PAIR_PERSONS:,} and more test persons, all coverages and "
             f"horizons: {outside} of {len(pairs)} figures out of the band, {unmeasured} not "
-            f"measured; worst {100 * worst[0]:.2f} points ({worst[1]}). Bands of groups count the "
-            "group's persons of the threshold fold."
+            f"measured; worst {100 * worst[0]:.2f} points ({worst[1]}). The bands of a group are "
+            "computed from the number of its persons in the threshold fold."
         )
 
     def comparisons(self) -> tuple[list[Figure], bool]:

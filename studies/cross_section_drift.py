@@ -17,6 +17,7 @@ the model's own macro futures. Writes to --out:
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Mapping
@@ -56,7 +57,7 @@ CONDITIONED = """Drift of the persons, separated from drift of macro: the model 
 the register's own macro futures, model minus truth (± standard error)."""
 
 
-def paths_in_economies(
+def paths_in_macro_futures(
     forecaster: Forecaster,
     persons: FollowedPersons,
     scenarios: Mapping[int, Scenario],
@@ -65,9 +66,9 @@ def paths_in_economies(
     draws: Draws,
     recalibrate: bool,
 ) -> dict[int, NDArray[np.float32]]:
-    """`draws.n_paths` paths (n, years, n_paths) in each economy.
+    """`draws.n_paths` paths (n, years, n_paths) in each macro future, the values of `scenarios`.
 
-    Recalibrated paths follow the marginals conditioned on the economy.
+    Recalibrated paths follow the marginals conditioned on it.
     """
     return {
         number: forecaster.simulate(
@@ -80,6 +81,45 @@ def paths_in_economies(
     }
 
 
+def compare_under_true_macro(
+    forecaster: Forecaster,
+    persons: FollowedPersons,
+    truth: pl.DataFrame,
+    years: int,
+    args: argparse.Namespace,
+) -> str:
+    """Compare paths and truth under the register's own macro futures, and write both tables.
+
+    Args:
+        forecaster: Forecaster of the bundle.
+        persons: The persons compared.
+        truth: Their true sections.
+        years: Years after the origin.
+        args: Options of the command.
+
+    Returns:
+        The tables as Markdown.
+    """
+    scenarios = true_scenarios(args.register)
+    paths_by_draw = paths_in_macro_futures(
+        forecaster,
+        persons,
+        scenarios,
+        years=years,
+        draws=Draws(max(4, args.paths // len(scenarios)), args.seed),
+        recalibrate=not args.raw,
+    )
+    conditioned = conditioned_sections(persons, paths_by_draw)
+    truth = truth.filter(pl.col("statistic") != "wages").select(conditioned.columns)
+    sections = pl.concat([conditioned, truth])
+    paired = compare(sections, paired=True)
+    paired.write_parquet(args.out / "conditioned.parquet")
+    slopes = responses(sections, true_unemployment(args.register))
+    slopes.write_parquet(args.out / "responses.parquet")
+    differences = differences_markdown(judge(paired), paired, SHOWN)
+    return f"{CONDITIONED}\n\n{differences}\n{response_markdown(slopes)}"
+
+
 def main() -> int:
     """Simulate, measure, write the files, print the page."""
     parser = bundle_parser(__doc__, n_persons=5_000, n_paths=100)
@@ -89,8 +129,8 @@ def main() -> int:
     parser.add_argument("--raw", action="store_true", help="raw paths, without recalibration")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    about = json.loads((args.register / "register.json").read_text(encoding="utf-8"))
-    if not about["future_to"]:
+    description = json.loads((args.register / "register.json").read_text(encoding="utf-8"))
+    if not description["future_to"]:
         parser.error(
             f"{args.register} has no futures: generate it with --future-to and --future-draws"
         )
@@ -100,15 +140,17 @@ def main() -> int:
         trained_on=forecaster.bundle.split["panel_id"],
         n_persons=args.persons,
     )
-    last = about["years"][1]
-    years = about["future_to"] - last
+    last = description["years"][1]
+    years = description["future_to"] - last
     draws = Draws(args.paths, args.seed)
     paths = forecaster.simulate(
         persons.past, draws, to_horizon=years, recalibrate=not args.raw
     ).earnings
     process = forecaster.process  # None if the bundle has no macro series
-    economy = None if process is None else process.draw(args.seed, args.paths, last, last + years)
-    wages = None if economy is None else np.exp(log_wage_index(economy[..., 1]))
+    macro_draws = (
+        None if process is None else process.draw(args.seed, args.paths, last, last + years)
+    )
+    wages = None if macro_draws is None else np.exp(log_wage_index(macro_draws[..., 1]))
     truth = true_sections(persons, args.register, years)
     table = compare(pl.concat([simulated_sections(persons, paths, wages=wages), truth]))
     judged = judge(table)
@@ -117,33 +159,16 @@ def main() -> int:
         "command": command_line(__file__),
         "commit": code_commit(),
         "bundle": forecaster.bundle.digest,
-        "register": about["register_id"],
+        "register": description["register_id"],
         "persons": f"{len(persons.origins):,}",
         "futures": f"{args.paths} {kind} paths ({forecaster.rollout}), "
-        f"{about['future_draws']} true futures",
+        f"{description['future_draws']} true futures",
     }
     args.out.mkdir(parents=True, exist_ok=True)
     table.write_parquet(args.out / "cross_section.parquet")
     page = to_markdown(judged, table, SHOWN, provenance)
-    if economy is not None:
-        scenarios = true_scenarios(args.register)
-        paths_by_draw = paths_in_economies(
-            forecaster,
-            persons,
-            scenarios,
-            years=years,
-            draws=Draws(max(4, args.paths // len(scenarios)), args.seed),
-            recalibrate=not args.raw,
-        )
-        conditioned = conditioned_sections(persons, paths_by_draw)
-        same_truth = truth.filter(pl.col("statistic") != "wages").select(conditioned.columns)
-        same = pl.concat([conditioned, same_truth])
-        paired = compare(same, paired=True)
-        paired.write_parquet(args.out / "conditioned.parquet")
-        page += f"\n{CONDITIONED}\n\n{differences_markdown(judge(paired), paired, SHOWN)}"
-        slopes = responses(same, true_unemployment(args.register))
-        slopes.write_parquet(args.out / "responses.parquet")
-        page += "\n" + response_markdown(slopes)
+    if macro_draws is not None:
+        page += "\n" + compare_under_true_macro(forecaster, persons, truth, years, args)
     write_page(judged, table, args.out / "cross_section.html", provenance)
     publish_page(page, args.out / "cross_section.md", args.report)
     return int((judged["verdict"] == "fails").any())

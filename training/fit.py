@@ -211,7 +211,7 @@ def settings_for(
     if isinstance(config, TrainConfig):
         settings = config
         if shape is not None:
-            check_shape(config.model.as_dict(), shape, f"Configuration '{config.name}'")
+            check_shape(config.model.as_dict(), shape, config.name)
     elif config == AUTO:
         settings = choose_config(n_persons, shape)
     else:

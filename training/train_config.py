@@ -70,23 +70,24 @@ class TrainConfig(CheckedOptions):
         return self
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for config.json."""
+        """All options as plain values, for config.json."""
         return {**super().as_dict(), "without": list(self.without)}
 
 
 def load_config(source: str | Path, shape: ModelConfig | None = None) -> TrainConfig:
     """A built-in configuration by name, or one from a YAML file.
 
-    With `shape`, the network has that shape, as the bundle that training starts from; the
-    configuration may change its dropout.
+    `shape` is that of the bundle from which training starts. The configuration may change its
+    dropout, but no other option of the network.
 
     Raises UsageError if the file cannot be used, or names another shape.
     """
     name = str(source) if _is_built_in(source) else Path(source).stem
+    # An option without a value in the file has its default.
     options = {key: value for key, value in _parsed(source).items() if value is not None}
     if shape is not None:
         model = options.get("model") or {}
-        check_shape(model, shape, f"Configuration '{source}'")
+        check_shape(model, shape, str(source))
         options["model"] = replace(shape, dropout=model.get("dropout", shape.dropout))
     try:
         return TrainConfig.from_dict({"name": name, **options})
@@ -94,8 +95,8 @@ def load_config(source: str | Path, shape: ModelConfig | None = None) -> TrainCo
         raise UsageError(f"Configuration '{source}': {error}") from None
 
 
-def check_shape(model: Mapping[str, Any], shape: ModelConfig, named: str) -> None:
-    """Raise UsageError if options of the network differ from those of the starting bundle."""
+def check_shape(model: Mapping[str, Any], shape: ModelConfig, name: str) -> None:
+    """Raise UsageError if `model` of a configuration differs from the starting bundle's shape."""
     fixed = {key: value for key, value in shape.as_dict().items() if key != "dropout"}
     differing = [
         f"{key} is {fixed[key]}, not {value}"
@@ -104,13 +105,17 @@ def check_shape(model: Mapping[str, Any], shape: ModelConfig, named: str) -> Non
     ]
     if differing:
         raise UsageError(
-            f"{named} has another network than the bundle that training starts from, where "
-            f"{'; '.join(differing)}. Leave these options of `model` out, or train without --from."
+            f"Configuration '{name}' has another network than the bundle that training starts "
+            f"from, where {'; '.join(differing)}. Leave these options of `model` out, or train "
+            "without --from."
         )
 
 
 def _parsed(source: str | Path, extended: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The options of a configuration, completed by those of the configuration it extends."""
+    """The options of a configuration, completed by those of the configuration that it extends.
+
+    `extended` are the configurations that have led to this one.
+    """
     try:
         parsed = yaml.safe_load(_text(source))
     except yaml.YAMLError as error:

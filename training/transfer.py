@@ -78,9 +78,11 @@ trained on the panel `{self.panel_id}`. The weights therefore contain what was l
             if name in start and weight.shape == start[name].shape:
                 start[name] = weight.clone()
         constant = self._fill_schema_columns(start, transforms)
-        constant = constant + self._fill_own_columns(start, transforms)
-        # What the source adds to each token for columns that were always missing.
-        start["tokens.age.weight"] = self.weights["tokens.age.weight"] + constant
+        own_constant = torch.zeros_like(constant)
+        self._fill_own_numbers(start, transforms, own_constant)
+        self._fill_own_categories(start, transforms, own_constant)
+        # What the source adds to each token for columns that are always missing.
+        start["tokens.age.weight"] = self.weights["tokens.age.weight"] + (constant + own_constant)
         if transforms.has_zeros and not self.transforms.has_zeros:
             _start_zeros(start, zero_share)
         network.load_state_dict(start)
@@ -101,10 +103,11 @@ trained on the panel `{self.panel_id}`. The weights therefore contain what was l
                 weight[:, [j, N_OTHER + j]] = 0.0
         return constant
 
-    def _fill_own_columns(self, start: dict[str, Tensor], transforms: Transforms) -> Tensor:
-        """Weights of panels' own columns; returns what becomes a constant (d,)."""
-        source, constant = self.transforms, torch.zeros(start["tokens.age.weight"].shape[1])
-        before, after = source.numbers[N_OTHER:], transforms.numbers[N_OTHER:]
+    def _fill_own_numbers(
+        self, start: dict[str, Tensor], transforms: Transforms, constant: Tensor
+    ) -> None:
+        """Weights of panels' own columns of numbers; adds what becomes constant to it (d,)."""
+        before, after = self.transforms.numbers[N_OTHER:], transforms.numbers[N_OTHER:]
         if after:
             start["tokens.own_other.weight"].zero_()
         for j, name in enumerate(before):
@@ -114,7 +117,12 @@ trained on the panel `{self.panel_id}`. The weights therefore contain what was l
                 start["tokens.own_other.weight"][:, [k, len(after) + k]] = weight
             else:
                 constant += self._flag_weight(weight[:, 1])
-        first = len(schema.CATEGORICAL)
+
+    def _fill_own_categories(
+        self, start: dict[str, Tensor], transforms: Transforms, constant: Tensor
+    ) -> None:
+        """Weights of panels' own columns of categories; adds what becomes constant to it (d,)."""
+        source, first = self.transforms, len(schema.CATEGORICAL)
         before, after = source.categories[first:], transforms.categories[first:]
         blocks = _blocks(start, "tokens.own_codes", len(after))
         if after:
@@ -134,7 +142,6 @@ trained on the panel `{self.panel_id}`. The weights therefore contain what was l
             wider[:, :width], wider[:, width:] = rows, 0.0
             columns = slice(blocks[k].start, blocks[k].start + width)
             start["tokens.own_category.weight"][:, columns] = weight
-        return constant
 
     def _flag_weight(self, weight: Tensor) -> Tensor:
         """What a missing value adds to a token, given the weight of its flag."""
@@ -143,8 +150,8 @@ trained on the panel `{self.panel_id}`. The weights therefore contain what was l
 
 def _rows(table: Tensor, before: Sequence[str], after: Sequence[str]) -> Tensor:
     """Embeddings of the codes `after`; those that `before` lacks are embedded as missing."""
-    number = {code: i for i, code in enumerate(before, start=1)}
-    return table[[0, *(number.get(code, 0) for code in after)]].clone()
+    row = {code: i for i, code in enumerate(before, start=1)}
+    return table[[0, *(row.get(code, 0) for code in after)]].clone()
 
 
 def _blocks(weights: dict[str, Tensor], prefix: str, count: int) -> list[slice]:

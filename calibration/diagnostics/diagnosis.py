@@ -264,12 +264,11 @@ class _Judging:
     def several_years(self, draws: Draws, years: Sequence[int]) -> SeveralYears:
         """Results of the next K years together, for each K of `years`."""
         calibrator = self.forecaster.calibrator
-        kinds = {kind for kind, _ in calibrator.thresholds_of_kind}
         paths = (
             self.forecaster.blocks(
                 self.records, draws, to_horizon=max(years), progress=self.progress
             )
-            if years and "present_value" in kinds
+            if years and calibrator.has_present_values
             else repeat(None)
         )
         parts: list[SeveralYears] = []

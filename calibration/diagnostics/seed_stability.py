@@ -27,13 +27,16 @@ from saga.requests import RATE, Draws
 Array = NDArray[Any]
 SEEDS = 5
 PERSONS = 200  # whose present values are simulated with every seed
+SMALLEST = 1.0  # unit of the currency; amounts up to it count as zero
 
 
 @dataclass(frozen=True, eq=False)
 class SeedRanges:
-    """Of n persons, over the seeds, relative to the median present value: ranges (n,) of the ends.
+    """How far the two ends of the intervals of n persons move over the seeds.
 
-    `differs` (n,): whether the interval begins at zero with some seeds and above with others.
+    `lower` and `upper` (n,) are the largest less the smallest value of an end, divided by the
+    person's median present value. `differs` (n,): whether the interval begins at zero with some
+    seeds and above with others.
     """
 
     lower: Array
@@ -43,8 +46,8 @@ class SeedRanges:
     @classmethod
     def of(cls, lower: Array, upper: Array, median: Array) -> SeedRanges:
         """From ends and medians (S, n) of S seeds."""
-        unit = np.maximum(median.mean(axis=0), 1.0)
-        at_zero = lower <= 1.0
+        unit = np.maximum(median.mean(axis=0), SMALLEST)
+        at_zero = lower <= SMALLEST
         return cls(
             np.ptp(lower, axis=0) / unit,
             np.ptp(upper, axis=0) / unit,
@@ -55,12 +58,13 @@ class SeedRanges:
 def measure_seed_ranges(
     forecaster: Forecaster, records: Panel, draws: Draws, years: Sequence[int], coverage: float
 ) -> dict[int, SeedRanges]:
-    """By number of years, the ranges of at most 200 of the persons who are 64 later than that.
+    """For each K of `years`, the ranges for present values of K years.
 
-    Empty if the calibration has no present values.
+    At most 200 persons are drawn; those who pass age 64 within the K years are left out. Empty if
+    the calibration has no present values.
     """
     calibrator = forecaster.calibrator
-    if not any(kind == "present_value" for kind, _ in calibrator.thresholds_of_kind):
+    if not calibrator.has_present_values:
         return {}
     chosen = sample_persons(records.persons(), PERSONS, "seed-stability", draws.seed)
     people = records.only(chosen)
@@ -82,7 +86,10 @@ def measure_seed_ranges(
 def tabulate_seed_ranges(
     ranges: Mapping[int, SeedRanges], coverage: float, min_persons: int
 ) -> Rows:
-    """The middle person's range and that of the person at 90 %, each the mean of ten neighbours."""
+    """Median over persons of each end's range (`middle`), and its 90 % quantile (`high`).
+
+    Both are averages of ten persons (`typical_value`). No rows below `min_persons` persons.
+    """
     rows: Rows = []
     for years, of_years in ranges.items():
         known = ~(np.isnan(of_years.lower) | np.isnan(of_years.upper))

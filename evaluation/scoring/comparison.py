@@ -18,7 +18,7 @@ Three two-sided tests, named in the column `test`:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -82,12 +82,16 @@ def compare_models(scores: pl.LazyFrame, groups: pl.DataFrame) -> pl.DataFrame:
     """
     models = scores.select("model").unique().collect()["model"].sort().to_list()
     others = ("setting", "person_id", "year", CLUSTER)
-    names = [name for name in groups.columns if name not in others]
+    group_columns = [name for name in groups.columns if name not in others]
     rows: list[dict[str, Any]] = []
     if REFEREE in models:
         for model in (name for name in models if name != REFEREE):
             for setting in groups["setting"].unique().sort().to_list():
-                rows += _against(scores, groups.filter(setting=setting), names, model, setting)
+                paired = _paired_scores(scores, groups.filter(setting=setting), model, setting)
+                for (horizon,), pairs in paired.group_by("horizon", maintain_order=True):
+                    key = {"model": model, "setting": setting, "horizon": horizon}
+                    tested = _tested_pairs(pairs, int(horizon), group_columns)
+                    rows += [{**key, **row} for row in tested]
     table = pl.DataFrame(
         rows, schema={name: dtype for name, dtype in SCHEMA.items() if name != "p_holm"}
     )
@@ -104,70 +108,69 @@ def compare_models(scores: pl.LazyFrame, groups: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _against(
-    scores: pl.LazyFrame, groups: pl.DataFrame, names: list[str], model: str, setting: str
-) -> list[dict[str, Any]]:
+def _paired_scores(
+    scores: pl.LazyFrame, groups: pl.DataFrame, model: str, setting: str
+) -> pl.DataFrame:
+    """Scores of a model and the referee (with the suffix ":saga") on the same outcomes."""
     keys = ["draw", "person_id", "horizon"]
     of_setting = scores.filter(pl.col("setting") == setting).select("model", *keys, *COMPARED)
     referee, other = (
         of_setting.filter(pl.col("model") == name).drop("model") for name in (REFEREE, model)
     )
-    paired = (
+    return (
         other.join(
             referee, on=keys, how="inner", suffix=":saga", nulls_equal=True, maintain_order="left"
         )
         .join(groups.lazy(), on="person_id", maintain_order="left")
         .collect()
     )
-    by_family = CLUSTER in groups.columns
-    by_person, by_both = (FAMILY, FAMILY_BOTH) if by_family else (PERSON, BOTH)
-    rows = []
-    for (horizon,), pairs in paired.group_by("horizon", maintain_order=True):
-        forward = pairs["draw"].null_count() == 0
-        person, cluster = (
-            pairs[name].cast(pl.Categorical).to_physical().to_numpy().astype(np.int64)
-            for name in ("person_id", CLUSTER if by_family else "person_id")
+
+
+def _tested_pairs(
+    pairs: pl.DataFrame, horizon: int, group_columns: list[str]
+) -> Iterator[dict[str, Any]]:
+    """A row by metric, group and test, from the paired scores of one horizon."""
+    by_family = CLUSTER in pairs.columns
+    person, cluster = (
+        pairs[name].cast(pl.Categorical).to_physical().to_numpy().astype(np.int64)
+        for name in ("person_id", CLUSTER if by_family else "person_id")
+    )
+    draw, year = (pairs[name].fill_null(0).to_numpy().astype(np.int64) for name in ("draw", "year"))
+    forward = pairs["draw"].null_count() == 0
+    everybody = ("all", np.ones(pairs.height, dtype=bool))
+    masks = [everybody, *_group_masks(pairs.select(group_columns))]
+    for metric in COMPARED:
+        model_score, referee_score = (
+            pairs[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+            for name in (metric, f"{metric}:saga")
         )
-        draw, year = (
-            pairs[name].fill_null(0).to_numpy().astype(np.int64) for name in ("draw", "year")
-        )
-        masks = [("all", np.ones(pairs.height, dtype=bool))]
-        for name in names:
-            labels = pairs[name].unique().drop_nulls().sort().to_list()
-            masks += [
-                (f"{name}={label}", (pairs[name] == label).fill_null(False).to_numpy())
-                for label in labels
-            ]
-        for metric in COMPARED:
-            model_score, referee_score = (
-                pairs[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
-                for name in (metric, f"{metric}:saga")
-            )
-            scored = np.isfinite(model_score) & np.isfinite(referee_score)
-            for group, mask in masks if metric in GROUP_METRICS else masks[:1]:
-                at = scored & mask
-                if at.sum() < 2:
-                    continue
-                d, mean = model_score[at] - referee_score[at], float(model_score[at].mean())
-                if forward:
-                    tests = {by_both: two_way_test(d, cluster[at], draw[at])}
-                else:
-                    tests = {by_person: clustered_test(d, cluster[at])}
-                    if len(np.unique(year[at])) >= 2:
-                        tests[YEAR] = diebold_mariano_test(d, year[at], int(horizon))
-                shared = {
-                    "model": model,
-                    "setting": setting,
-                    "metric": metric,
-                    "horizon": horizon,
-                    "group": group,
-                    "n": len(np.unique(person[at])),
-                    "relative": float(d.mean()) / mean
-                    if mean > 0 and metric != "logscore"
-                    else None,
-                }
-                rows += [{**shared, "test": name, **test} for name, test in tests.items() if test]
-    return rows
+        scored = np.isfinite(model_score) & np.isfinite(referee_score)
+        for group, mask in masks if metric in GROUP_METRICS else masks[:1]:
+            at = scored & mask
+            if at.sum() < 2:
+                continue
+            d, mean = model_score[at] - referee_score[at], float(model_score[at].mean())
+            if forward:
+                name = FAMILY_BOTH if by_family else BOTH
+                tests = {name: two_way_test(d, cluster[at], draw[at])}
+            else:
+                tests = {FAMILY if by_family else PERSON: clustered_test(d, cluster[at])}
+                if len(np.unique(year[at])) >= 2:
+                    tests[YEAR] = diebold_mariano_test(d, year[at], horizon)
+            shared = {
+                "metric": metric,
+                "group": group,
+                "n": len(np.unique(person[at])),
+                "relative": float(d.mean()) / mean if mean > 0 and metric != "logscore" else None,
+            }
+            yield from ({**shared, "test": name, **test} for name, test in tests.items() if test)
+
+
+def _group_masks(labels: pl.DataFrame) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    """Name and rows of each group of each column of `labels`."""
+    for name in labels.columns:
+        for label in labels[name].unique().drop_nulls().sort().to_list():
+            yield f"{name}={label}", (labels[name] == label).fill_null(False).to_numpy()
 
 
 def clustered_test(d: Array, cluster: Codes) -> dict[str, Any] | None:

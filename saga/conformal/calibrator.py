@@ -159,6 +159,11 @@ class Calibrator(Calibration):
         return self.method == "sets" and bool(self.coverage)
 
     @property
+    def has_present_values(self) -> bool:
+        """Whether there are thresholds of present values."""
+        return any(kind == "present_value" for kind, _ in self.thresholds_of_kind)
+
+    @property
     def value_paths(self) -> int:
         """Number of paths of the present values that thresholds were fitted on."""
         kinds = self.thresholds_of_kind.items()

@@ -34,9 +34,9 @@ def assign_parts(
 
 
 def units_of(panel: Panel, persons: Sequence[str] | None = None) -> list[str]:
-    """The unit that is split, for each of `persons` (default: all, sorted): family or person.
+    """The unit of each of `persons` (default: all, sorted): the family, else the person's own id.
 
-    A person without a known family is a unit.
+    Units are never divided between parts or folds.
     """
     ids = panel.persons() if persons is None else list(persons)
     if FAMILY.name not in panel.frame.columns:
@@ -65,8 +65,8 @@ def assign_folds(panel_id: str, units: Iterable[str], n_folds: int) -> NDArray[n
 def parse_shares(percent: Iterable[int]) -> dict[Part, float]:
     """Shares of the parts from whole per cent, in the order of `Part`.
 
-    Raises UsageError unless there are four that sum to 100, with training and validation persons,
-    and at least 10 % test persons: `saga evaluate` judges every bundle on the same persons.
+    Raises UsageError unless there are four that sum to 100, with training and validation persons
+    and at least 10 % test persons: those of the standard split, on whom every bundle is evaluated.
     """
     numbers = list(percent)
     if len(numbers) != 4 or sum(numbers) != 100 or min(numbers) < 0 or 0 in numbers[:2]:
@@ -90,8 +90,8 @@ def shares_of(split: Mapping[str, Any]) -> dict[Part, float]:
 
 
 def unseen_persons(panel: Panel, trained_on: str | None) -> Panel:
-    """The persons that a bundle trained on the panel with id `trained_on` has not used.
+    """The persons that a bundle has not used: the test persons if it was trained on this panel.
 
-    These are the test persons if it is this panel, else all persons.
+    `trained_on` is the id of the panel on which it was trained. Of another panel, all persons.
     """
     return panel.only(persons_of(panel, "test")) if panel.meta.panel_id == trained_on else panel

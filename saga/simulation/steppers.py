@@ -6,7 +6,7 @@ key-value cache, for the fast cell with its recurrent state, and for other backb
 state (LSTM state, or window of records). Persons without further years to simulate leave the group
 from its end.
 
-Linear maps that always follow one another are multiplied once per network, so a year needs few
+Linear maps that always follow one another are multiplied once per network, so a step needs few
 passes over memory; up to rounding the arithmetic is that of `saga.model`. The rows of every matrix
 product are the paths of one or several persons, so a person's numbers are the same in any group
 (`saga.simulation.rollout`). Records, attention and residual streams are float32. The chosen
@@ -90,9 +90,10 @@ class DecoderMaps:
     def __init__(self, network: Saga, precision: Precision) -> None:
         self.network, self.span, tokens = network, network.decoder.span, network.tokens
         # A token is the input of the first block and of the skip to the head: one map for both.
-        self.both = torch.cat([torch.eye(network.config.width), network.skip.weight]).T.contiguous()
-        self.earnings = Affine((tokens.earnings.weight.T @ self.both).T, None, precision)
-        self.age = tokens.age.weight @ self.both
+        identity = torch.eye(network.config.width)
+        self.token_map = torch.cat([identity, network.skip.weight]).T.contiguous()
+        self.earnings = Affine((tokens.earnings.weight.T @ self.token_map).T, None, precision)
+        self.age = tokens.age.weight @ self.token_map
         self.stack = [at_precision(block, precision) for block in network.stack]
         self.projections = [_projections_by_age(block, precision) for block in network.stack]
         first_projections = [by_age[0] for by_age in self.projections]
@@ -110,12 +111,13 @@ class DecoderStepper:
         self.hidden = _at_origin(hidden, records)
         self.ages = [age[:n].tolist() for age, n in zip(records.age, lengths, strict=True)]
         # Person by person, because a product of several rows may round differently.
-        self.constant = torch.cat([constant @ maps.both for constant in records.constant()])
+        self.constant = torch.cat([constant @ maps.token_map for constant in records.constant()])
         self.record_cache = [
             [(k[:n].T.contiguous(), v[:n]) for k, v, n in zip(keys, values, lengths, strict=True)]
             for keys, values in cache
         ]
-        # The axis of years is before that of paths, so strides and rounding do not depend on it.
+        # `hidden` starts the first step, so keys are stored in all steps but one. The axis of steps
+        # is before that of paths: strides, and so rounding, do not depend on the number of steps.
         size = maps.network.config.head_size
         shape = (len(cache), len(lengths), max(1, steps - 1), n_paths, size)
         self.keys, self.values = hidden.new_empty(shape), hidden.new_empty(shape)

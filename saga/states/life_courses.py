@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -129,22 +130,23 @@ class LifeCourseSimulator:
             labels[name].index(code) + 1 if code in labels[name] else 0 for name, code in family
         ]
         self.n_paths, self.seed, self.last_training_year = n_paths, seed, last_training_year
-        self.columns = fill_vectors(n_paths)
+        self.path_index = fill_vectors(n_paths)
 
     @property
     def group_size(self) -> int:
         """Number of persons that are best computed together, as in `Rollout.group_size`."""
-        return persons_per_group((self.state_network, self.network), len(self.columns))
+        return persons_per_group((self.state_network, self.network), len(self.path_index))
 
     def simulate_blocks(
         self, blocks: Iterable[Paths], macro_futures: Callable[[int], MacroFutures], threads: int
     ) -> Iterator[LifeCourses]:
-        """Life courses along blocks of paths to age 64, of the sequences' persons in order.
+        """Life courses along paths to age 64; `blocks` have the sequences' persons in their order.
 
         `macro_futures` gives the macro futures of an origin year that the paths were drawn with.
         """
 
         def simulate_rows(block: Paths, first: int, rows: NDArray[np.int64]) -> NDArray[np.int16]:
+            """Code numbers (n, H, M, 7) of rows of a block; `first` is its first person's index."""
             earnings = [path[np.isfinite(path[:, 0])] for path in block.earnings[rows]]
             wages = [
                 macro_futures(int(year)).wage[: len(path), : self.n_paths].numpy()
@@ -159,8 +161,7 @@ class LifeCourseSimulator:
         with thread_pool(threads) as executor:
             for block in blocks:
                 groups = split_persons(np.arange(len(block)), threads, self.group_size)
-                blocks_of_group, firsts = [block] * len(groups), [first] * len(groups)
-                parts = executor.map(simulate_rows, blocks_of_group, firsts, groups)
+                parts = executor.map(partial(simulate_rows, block, first), groups)
                 numbers = np.concatenate(list(parts))
                 first += len(block)
                 by_column = {name: numbers[..., j] for j, name in enumerate(self.labels)}
@@ -183,7 +184,7 @@ class LifeCourseSimulator:
         # The longest paths first, so that persons with a further year are always the first rows.
         order = np.argsort([-len(path) for path in earnings], kind="stable")
         persons, steps = persons[order], np.array([len(earnings[i]) for i in order])
-        n, m = len(persons), len(self.columns)
+        n, m = len(persons), len(self.path_index)
         last = self.sequences.offsets[persons + 1] - 1
         origin = self.sequences.year[last]
         age = origin - self.sequences.birth_year[persons]
@@ -201,6 +202,7 @@ class LifeCourseSimulator:
             year = np.repeat(person_years, m)
             spells = spells.take(rows)
             u = self._uniforms(self.sequences.person_id[persons[:n_going]], person_years)
+            # Rows t to t + 2 are the year before, this year and the year after.
             before, now, after = self.network.tokens.encode_earnings(
                 state[t : t + 3, rows], z[t : t + 3, rows]
             )
@@ -226,6 +228,7 @@ class LifeCourseSimulator:
             exited = np.where(exited[rows] > 0, exited[rows], exits).astype(np.int16)
             choose = self._choose_by_inversion(u[:, 2:])
             codes = self.state_network.columns(features, inputs.codes, choose).numpy()
+            # Codes after an exit are drawn, too, but not shown.
             shown = np.where(exited[:, None] > 0, 0, codes)
             shown[:, STATE] = np.where(exited > 0, exited, codes[:, STATE])
             for i, person_numbers in enumerate(shown.reshape(n_going, m, len(COLUMNS))):
@@ -239,7 +242,7 @@ class LifeCourseSimulator:
             uniforms(self.n_paths * _UNIFORMS, "course", self.seed, *key).reshape(-1, _UNIFORMS)
             for key in zip(person_ids.tolist(), years.tolist(), strict=True)
         ]
-        return torch.from_numpy(np.concatenate([u[self.columns] for u in by_person]))
+        return torch.from_numpy(np.concatenate([u[self.path_index] for u in by_person]))
 
     def _encode_paths(
         self,
@@ -252,17 +255,17 @@ class LifeCourseSimulator:
 
         The first entry is the last record, then the path, then unknown after its end.
         """
-        n, m, longest = len(earnings), len(self.columns), len(earnings[0])
+        n, m, longest = len(earnings), len(self.path_index), len(earnings[0])
         state, z = np.full((longest + 2, n, m), UNKNOWN), np.zeros((longest + 2, n, m), np.float32)
         state[0], z[0] = self.sequences.state[last][:, None], self.sequences.z[last][:, None]
         zero_years, years_left = np.zeros((2, longest, n, m), np.int64)
         zero_to_end, units = np.zeros((longest, n, m), np.bool_), self.sequences.units
         origin = self.sequences.year[last]
         for i, (path, wage) in enumerate(zip(earnings, wages, strict=True)):
-            years, path = slice(0, len(path)), path[:, self.columns]
+            years, path = slice(0, len(path)), path[:, self.path_index]
             positive = path > 0
             state[1:][years, i] = np.where(positive, POSITIVE, ZERO)
-            logs = np.log(np.where(positive, path, 1.0)) - wage[:, self.columns]
+            logs = np.log(np.where(positive, path, 1.0)) - wage[:, self.path_index]
             later = np.arange(1, len(path) + 1)[:, None]
             relative = units.relative(logs.astype(np.float64), age[i] + later, origin[i] + later)
             z[1:][years, i] = np.where(positive, relative, 0.0)
@@ -298,7 +301,7 @@ class LifeCourseSimulator:
         return Spells(spells.codes, spells.workplace, since)
 
     def _hidden_at_origin(self, persons: NDArray[np.int64]) -> Tensor:
-        """The decoder's state (n, d) at each person's last record."""
+        """The hidden state (n, d) of the network of earnings at each person's last record."""
         records = pad(self.sequences, persons, MAX_STEPS + 1)
         age = torch.from_numpy(records.age)
         hidden, _ = self.network.hidden(self.network.embed(records), age)

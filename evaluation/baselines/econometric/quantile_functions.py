@@ -72,7 +72,10 @@ class QuantileDistribution:
         return np.asarray(mean)
 
     def tail(self, u: Floats) -> Floats:
-        """Distance of the draw at uniform `u` from the outermost quantile; 0 between quantiles."""
+        """How far the draw at uniform `u` is beyond the outermost quantile; negative if below.
+
+        0 between the outermost quantiles.
+        """
         low = np.log(np.minimum(u / TAUS[0], 1.0)) / self.below
         high = np.log(np.maximum((1 - TAUS[-1]) / (1 - u), 1.0)) / self.above
         return np.asarray(low + high)

@@ -36,7 +36,7 @@ class LSTMBackbone(nn.Module):
     def forward(self, token: Tensor, _age: Tensor) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
         """Residual stream (n, t, d), and each layer's output and memory (n, d) at the last token.
 
-        `step` continues from these states, which must be of unpadded records. Ages reach the
+        `step` continues from the output and the memory if records are not padded. Ages reach the
         backbone only through the tokens.
         """
         x = token

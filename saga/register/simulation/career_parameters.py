@@ -1,7 +1,8 @@
 """Parameters of jobs, hours, absences and pay; marks as in `parameters`.
 
-Rates and shares are a year and fractions; pay terms are logs. The factor of a person is
-`exp(a ability + b attachment - centre)`, where ability, attachment and health are standard normal.
+Rates and shares are fractions of persons in a year; terms of pay are in logs. "Rise" is the change
+of joblessness over the year before, and 1.0 of it are 100 percentage points. The factor of a person
+is `exp(a ability + b attachment - centre)`; ability, attachment and health are standard normal.
 """
 
 from __future__ import annotations
@@ -313,7 +314,8 @@ class PayParameters:
     rank_centre: float = 0.1  # log pay, beyond the base, of the middle rank [assumed]
     rank_bounds: tuple[float, float] = (-0.6, 1.2)  # log pay counted as rank [assumed]
 
-    # Transitory: overtime, bonus, unpaid days [C].
+    # Transitory shock of a year: overtime, bonus, unpaid days; a mixture of two normals, of which
+    # the "loud" one has the larger spread [C].
     quiet_sd: float = 0.030
     loud_sd: float = 0.34
     loud_share: float = 0.083

@@ -63,7 +63,7 @@ def _row(
 
 
 def _distribution(sample: Sample) -> Iterator[tuple[str, str, Estimate]]:
-    """Last word of the key, statistic and estimate."""
+    """Mean, quantiles and Gini: last word of the key, statistic and estimate of each."""
     yield "mean", "mean", sample.mean()
     for name, quantile in zip(
         ("p10", "p50", "p90"), sample.quantiles((0.1, 0.5, 0.9)), strict=True
@@ -111,7 +111,7 @@ def _by_year(register: RegisterArrays) -> Rows:
 
 
 def by_age(register: RegisterArrays) -> Rows:
-    """Zero shares over all years and employment 2015, by age and sex."""
+    """Zero shares over all years, and employment in EMPLOYMENT_YEAR, by age and sex."""
     for group in SEXES:
         mask = register.group(group)
         for first, last in AGE_BANDS:
@@ -163,7 +163,7 @@ def _education_by_cohort(register: RegisterArrays) -> Rows:
 
 
 def _changes_by_age_and_rank(register: RegisterArrays) -> Rows:
-    """Spread, skewness and peakedness of changes by age and by decile of past earnings."""
+    """Spread, skewness and kurtosis of changes by age and by decile of past earnings."""
     start, stop = register.years.start + RANK_YEARS - 1, register.years.stop
     deciles = {year: past_rank(register, year, 10) for year in range(start, stop)}
 
@@ -201,7 +201,7 @@ def _mobility(register: RegisterArrays) -> Rows:
     """Rank-rank slopes by sex, and where persons in a fifth of past earnings are later."""
     first_age, last_age = MOBILITY_AGES
     for lag in MOBILITY_LAGS:
-        if lag >= len(register.years) - 2:
+        if lag > len(register.years) - RANK_YEARS:  # no year has both ranks
             continue
         for group in SEXES:
             yield _row(

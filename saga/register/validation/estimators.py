@@ -60,6 +60,7 @@ def combine(function: Callable[[Floats], float], *parts: Estimate) -> Estimate:
     """
     values = np.array([part.value for part in parts])
     total = np.zeros_like(parts[0].influence)
+    # A person in several parts counts once; one without influence counts in a part's `n`.
     in_any_part = int(np.count_nonzero(np.any([part.influence != 0 for part in parts], axis=0)))
     n = max([in_any_part, *(part.n for part in parts)])
     if not np.isfinite(values).all():
@@ -105,7 +106,10 @@ class Sample:
         return Sample(self.values[mask], self.person[mask], self.n_persons)
 
     def estimate(self, value: float, effect: Floats) -> Estimate:
-        """The estimate with this value and the effect of each observation, times m (m,)."""
+        """The estimate with this value; `effect` (m,) is m times each observation's effect on it.
+
+        A constant in `effect` does not matter.
+        """
         if self.too_small:
             return Estimate(float("nan"), np.zeros(self.n_persons), len(effect))
         centred = (effect - effect.mean()) / len(effect)
@@ -157,7 +161,7 @@ class Sample:
         return self.estimate(float(ordered[first:last].mean()), censored / (high - low))
 
     def gini(self) -> Estimate:
-        """Gini coefficient of non-negative values, zeros counted.
+        """Gini coefficient of non-negative values, zeros counted; NaN if all are zero.
 
         Its influence is that of Cowell and Flachaire (2007).
         """
