@@ -21,6 +21,7 @@ from torch import Tensor
 from saga.distributions import Marginals
 from saga.features.calendar import (
     MACRO_FEATURES,
+    PATH_FEATURES,
     Calendar,
     macro_features,
     path_features,
@@ -51,7 +52,7 @@ _ABOVE = np.array(
 
 @dataclass(frozen=True, eq=False)
 class MacroNodes:
-    """Representative macro futures of an origin year, for each horizon apart.
+    """E representative macro futures ("nodes") of an origin year, separately for each horizon.
 
     `features` (H, E, 7) are the covariates (`saga.features.calendar.path_features`), `level` (H,)
     is the mean log wage index and `shift` (H, E) what each node adds to it.
@@ -63,7 +64,7 @@ class MacroNodes:
 
 
 class DirectMarginals:
-    """Computes marginals for one bundle and one scenario."""
+    """Computes marginals for one network of a bundle and one scenario."""
 
     def __init__(
         self,
@@ -190,7 +191,10 @@ class DirectMarginals:
     def _averaged(
         self, head: Head[Any], distribution: Predictive, shift: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Probability of zero (n, H) and CDF (n, H, G), averages over the nodes (n, H, E)."""
+        """Probability of zero (n, H) and CDF (n, H, G), averages over the nodes (n, H, E).
+
+        A dead person has earnings of zero.
+        """
         zero, cdf = head.cdf(distribution, self.z - shift[..., None] / self.units.scale)
         survival = torch.sigmoid(-distribution.death)
         p_zero = (1 - survival * (1 - zero)).mean(2)
@@ -216,15 +220,16 @@ def macro_nodes(
 
     At each horizon, draws of the macro process are split at the median of their most variable
     coordinate, repeatedly, into `N_NODES` parts of equal size. A node is the mean of a part, so
-    the nodes have the mean of the draws, and nearly their variance. All zero without a process.
+    the nodes have the mean of the draws, and nearly their variance. Without a process there is one
+    node, of zeros.
     """
     if process is None:
-        return np.zeros((n_horizons, 1, 7)), np.zeros((n_horizons, 1))
+        return np.zeros((n_horizons, 1, PATH_FEATURES)), np.zeros((n_horizons, 1))
     series = process.draw(_SEED, _N_DRAWS, origin, origin + n_horizons, scenario)
     features = path_features(macro_features(series, process.unemployment(origin, scenario)))
     wage = calendar.wage_index(np.array([origin]))[0] + log_wage_index(series[..., 1])
-    # In units of their effect: one standard deviation of a covariate moves earnings by far less
-    # than one log point of wages.
+    # Coordinates are weighted by their effect on earnings: that of a standard deviation of a
+    # covariate is far smaller than that of a log point of the wage index.
     draws = np.concatenate([features, wage[..., None]], axis=-1).transpose(1, 0, 2)
     weight = np.array([0.05] * (draws.shape[-1] - 1) + [1.0])
     nodes = np.stack([_partition_means(draws[h], weight) for h in range(n_horizons)])
