@@ -81,7 +81,7 @@ def print_forecasts(
         f"\nCRPS of log earnings, {len(origins)} validation persons, h = {HORIZONS}; "
         "difference from groupq (standard error)"
     )
-    reference = None
+    reference = None  # scores of the first baseline
     for baseline in (
         GroupQuantiles().fit(training, seed=seed),
         CarryForward().fit(training, seed=seed),

@@ -8,13 +8,14 @@ A model is trained on a register of a textbook process and compared with the exa
 that process: how much CRPS does it lose, and is it biased? The process runs from age 20 to 64
 instead of 25 to 60, so that origins after 3, 10 and 25 years of record all have an outcome 20 years
 ahead. All judged persons are newly simulated. Model and exact forecaster have the same records and
-the same outcomes. The model's marginals are judged, raw and recalibrated; the exact forecaster has
---paths paths, whose fair scores do not depend on their number on average. The economy has no
-effect in these processes, so by default the model has no macro series (`--macro none`).
+the same outcomes. The model's marginals are judged, raw and recalibrated. The exact forecaster has
+--paths paths; the expectation of its fair scores does not depend on their number. The economy has
+no effect in these processes, so by default the model has no macro series (`--macro none`).
 
-Registers, bundles and scores stay under --out: the same command resumes, and another --config or
---steps uses the same registers and the same scores of the exact forecaster. `--bundle DIR` judges
-an existing bundle that was trained on the register in --out. Exit 1 if a target is missed.
+Registers, bundles and scores stay under --out. A repeated command computes only what is missing, so
+the registers and the scores of the exact forecaster are there for another --config or --steps.
+`--bundle DIR` judges an existing bundle that was trained on the register in --out. Exit 1 if a
+target is missed.
 """
 
 from __future__ import annotations
@@ -182,7 +183,8 @@ def compare(model: pl.DataFrame, exact: pl.DataFrame) -> pl.DataFrame:
 
     - `loss`: CRPS of the model over that of the exact forecaster, minus 1; `bias`: difference of
       the forecast means of log earnings. Standard errors are over paired persons.
-    - `pit_mean`: less the deviation of the exact forecaster's mean from 1/2 on these persons.
+    - `pit_mean`: mean PIT of the model. The exact forecaster's differs from 1/2 by chance of these
+      persons; this difference is subtracted.
     - `coverage`: of the central 90 % interval.
     - `zero`: difference of mean p_zero; `spread`: ratio of mean standard deviations.
     - `scatter`: root mean square of the difference of means, without Monte-Carlo noise, over the
@@ -293,7 +295,7 @@ def main() -> int:
 
 
 def judge_process(name: str, args: argparse.Namespace) -> list[tuple[str, pl.DataFrame]]:
-    """Tables of one process: raw paths, and recalibrated ones if the bundle has a calibration."""
+    """Title and table of a process: of raw marginals, and of recalibrated ones if there are any."""
     folder = args.out / f"{name}-{args.persons}-{args.seed}"
     register = folder / "register"
     process = extended_process(name)
@@ -311,9 +313,9 @@ def judge_process(name: str, args: argparse.Namespace) -> list[tuple[str, pl.Dat
     }
     bundle = forecasters["raw"].bundle
     exact = ExactForecaster.open(register, particles=args.particles)
-    about = (register / "register.json").read_text(encoding="utf-8")
+    description = (register / "register.json").read_text(encoding="utf-8")
     keys: dict[str, list[object]] = {
-        "exact": [ExactForecaster.version, about, args.particles, args.paths]
+        "exact": [ExactForecaster.version, description, args.particles, args.paths]
     }
     for kind, forecaster in forecasters.items():
         if kind == "raw" or forecaster.bundle.calibration is not None:
@@ -341,8 +343,8 @@ def judge_process(name: str, args: argparse.Namespace) -> list[tuple[str, pl.Dat
             table = compare(scores[kind], scores["exact"])
             rows.append(table.with_columns(pl.lit(years).alias("history")))
     steps = bundle.metrics["training"]["steps"]
-    about = f"{bundle.parameters:,} parameters, {steps:,} steps, {args.persons:,} persons"
-    return [(f"{name}, {kind} ({about})", pl.concat(rows)) for kind, rows in tables.items()]
+    size = f"{bundle.parameters:,} parameters, {steps:,} steps, {args.persons:,} persons"
+    return [(f"{name}, {kind} ({size})", pl.concat(rows)) for kind, rows in tables.items()]
 
 
 def trained_bundles(folder: Path, panel: Panel, args: argparse.Namespace) -> dict[str, Path]:

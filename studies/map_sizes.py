@@ -43,6 +43,8 @@ Array = NDArray[np.float64]
 Fit = Callable[[Array], tuple[Array, Array]]
 SIZES = (100, 350, 1_000, 3_500, 10_000, 100_000)
 SUBSETS = (100, 350)  # of a panel's calibration persons
+FLOOR = -4.0  # of log earnings
+GRID = np.linspace(-8.0, 8.0, 16_001)
 HORIZONS = (1, 2, 5, 10)
 REPEATS = 10
 FITS: dict[str, Fit] = {"shrunk": lambda u: fit_map(u, 10), "not shrunk": empirical_map}
@@ -50,9 +52,9 @@ FITS: dict[str, Fit] = {"shrunk": lambda u: fit_map(u, 10), "not shrunk": empiri
 
 @dataclass(frozen=True)
 class Law:
-    """A law of log earnings in units of its spread: zero with a probability, else `positive`.
+    """A distribution of earnings: zero with probability `zero`, else the log is `positive`.
 
-    Zeros count as FLOOR, as in scores.
+    Logs are in units of their spread. Zeros count as FLOOR, as in scores.
     """
 
     positive: stats.rv_continuous
@@ -64,8 +66,6 @@ class Law:
         return np.where(above, self.zero + (1 - self.zero) * self.positive.cdf(x), 0.0)
 
 
-FLOOR = -4.0  # of log earnings
-GRID = np.linspace(-8.0, 8.0, 16_001)
 _NORMAL = stats.norm()
 _T = stats.t(4, scale=stats.norm.ppf(0.75) / stats.t(4).ppf(0.75))  # same quartiles as the normal
 # name -> (forecast, truth)
@@ -127,7 +127,7 @@ def known_truth_rows(sizes: Sequence[int], seed: int) -> list[list[str]]:
 def panel_rows(
     marginals: Marginals, outcomes: Array, floor: float | None, seed: int
 ) -> list[list[str]]:
-    """A row per horizon and size: mean change on persons without part in the map, by kind of map.
+    """A row per horizon and size: mean change on persons outside the map's fit, by kind of map.
 
     Args:
         marginals: raw forecasts (n, H) of the calibration persons.
@@ -181,7 +181,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--report", type=Path, help="Markdown file to write as well.")
     args = parser.parse_args()
-    kinds = [f"{name}: {value}" for name in FITS for value in ("mean", "95 %")]
     page = page_head("Recalibration maps by number of persons", __file__) + "\n\n"
     kinds = [f"{name}: {value}" for name in FITS for value in ("mean", "95 %")]
     if args.panel is None:

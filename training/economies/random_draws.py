@@ -55,12 +55,12 @@ class ParameterDraws:
         A share of them is larger, up to twelve times, and may have another mean.
         """
         if self.happens(0.25):
-            return Mixture(0.5, 0.0, (sd, sd))
+            return Mixture(p=0.5, mean=0.0, sd=(sd, sd))  # a normal distribution
         share, ratio = self.log_uniform(0.01, 0.5), self.log_uniform(1.5, 12.0)
         mean = ratio * (self.uniform(-1.0, 0.6) if self.happens(0.5) else 0.0)
-        unscaled = Mixture(share, mean, (ratio, 1.0))
+        unscaled = Mixture(p=share, mean=mean, sd=(ratio, 1.0))
         scale = sd / np.sqrt(unscaled.variance)
-        return Mixture(share, mean * scale, (ratio * scale, scale))
+        return Mixture(p=share, mean=mean * scale, sd=(ratio * scale, scale))
 
 
 def draw_mixture(mixture: Mixture, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:

@@ -1,4 +1,4 @@
-"""AR(1) with fixed effects: system GMM, a Kalman filter for each person, empirical shocks."""
+"""AR(1) with fixed effects: system GMM, a Kalman filter for each person, empirical surprises."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ PRIME = (25, 59)  # ages between the beginning and the end of careers, to estima
 FIRST_LAGS = (3, 4, 5, 6)
 REJECTED = 0.01  # below this p of Hansen's test the next first lag is tried
 LONGEST_RHYTHM = 3  # longest regular distance of a panel's records, in years
-SHOCK_QUANTILES = 201  # quantiles of the shocks of a bin
-SMALLEST = 200  # shocks that a bin needs; with fewer the next broader bin is used
+N_QUANTILES = 201  # of the surprises of a bin
+SMALLEST = 200  # surprises that a bin needs; with fewer the next broader bin is used
 AGE_LIMITS = (18, 20, 23, 26, 30, 40, 50, 55, 59, 62)  # between bins
 RESIDUAL_LIMITS = (-1.0, -0.5, -0.2, 0.0, 0.2, 0.5)  # between bins of the expected residual
 SCALE_LIMITS = (0.15, 0.3, 0.6, 1.0)  # between bins of recent surprise, see `Belief.scale`
@@ -61,7 +61,8 @@ class AutoRegression(HurdleBaseline[Belief]):
         """
         del seed  # nothing is drawn
         person, known_column = np.nonzero(past.status != UNKNOWN)
-        # Instruments at this distance also use earlier years that are closer together.
+        # The rhythm is that of the last years; the instruments then also use earlier records, which
+        # may be closer together.
         end = past.status.shape[1] - 1
         rhythm = record_rhythm(person, known_column, end=end, longest=LONGEST_RHYTHM)
         self.estimate = _persistence(past, rhythm)
@@ -75,7 +76,7 @@ class AutoRegression(HurdleBaseline[Belief]):
             keys = _bins(past.age[:, column], year.expected, year.belief.scale, year.career)
             bins_of_year.append([key[year.works] for key in keys])
             surprises.append((year.surprise / year.deviation)[year.works])
-        self.shocks = Shocks(
+        self.surprises = Surprises(
             [np.concatenate(keys) for keys in zip(*bins_of_year, strict=True)],
             np.concatenate(surprises),
         )
@@ -102,7 +103,8 @@ class AutoRegression(HurdleBaseline[Belief]):
     ) -> tuple[Floats, Belief]:
         """One year: expected residual plus a drawn surprise, which updates the filter at work."""
         belief, expected, deviation = self._expect(state, age, career)
-        surprise = deviation * self.shocks.draw(_bins(age, expected, belief.scale, career), u[0])
+        bins = _bins(age, expected, belief.scale, career)
+        surprise = deviation * self.surprises.draw(bins, u[0])
         return expected + surprise, belief.updated(surprise, status == WORK, deviation)
 
     def _expect(self, belief: Belief, age: Array, career: Career) -> tuple[Belief, Floats, Floats]:
@@ -127,41 +129,41 @@ class _FilteredYear:
         return self.belief.updated(self.surprise, self.works, self.deviation)
 
 
-class Shocks:
+class Surprises:
     """Quantiles of standardised surprises by bin, at several levels of detail.
 
     Args:
         bins: the bin (n,) of each surprise at every level of detail, finest first. The last level
             has one bin.
-        shocks: (n,), the surprises.
+        surprises: (n,), standardised.
     """
 
-    def __init__(self, bins: list[Array], shocks: Floats) -> None:
-        chances = np.linspace(0, 1, SHOCK_QUANTILES)
+    def __init__(self, bins: list[Array], surprises: Floats) -> None:
+        chances = np.linspace(0, 1, N_QUANTILES)
         self._tables, self._is_used = [], []
         for detail, key in enumerate(bins):
             order = np.argsort(key, kind="stable")
             count = np.bincount(key)
-            table = np.zeros((len(count), SHOCK_QUANTILES))
+            table = np.zeros((len(count), N_QUANTILES))
             enough = count >= (SMALLEST if detail < len(bins) - 1 else 1)
             start = np.cumsum(count) - count
             for b in np.flatnonzero(enough):
-                table[b] = np.quantile(shocks[order[start[b] : start[b] + count[b]]], chances)
+                table[b] = np.quantile(surprises[order[start[b] : start[b] + count[b]]], chances)
             self._tables.append(table)
             self._is_used.append(enough)
 
     def draw(self, bins: list[Array], u: Floats) -> Floats:
         """A surprise for each uniform; `bins` as in the fit, of the shape of `u`."""
-        below, within = quantile_position(u, SHOCK_QUANTILES)
-        shocks = np.zeros(u.shape)
+        below, within = quantile_position(u, N_QUANTILES)
+        surprises = np.zeros(u.shape)
         is_open = np.ones(u.shape, dtype=np.bool_)
         for key, table, enough in zip(bins, self._tables, self._is_used, strict=True):
             inside = np.minimum(key, len(enough) - 1)
             selected = is_open & (key < len(enough)) & enough[inside]
             k, b = inside[selected], below[selected]
-            shocks[selected] = table[k, b] + within[selected] * (table[k, b + 1] - table[k, b])
+            surprises[selected] = table[k, b] + within[selected] * (table[k, b + 1] - table[k, b])
             is_open &= ~selected
-        return shocks
+        return surprises
 
 
 def _bins(age: Array, expected: Floats, scale: Floats, career: Career) -> list[Array]:

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import kstest
 
 from evaluation.baselines import AutoRegression
-from evaluation.baselines.econometric.ar1 import Shocks
+from evaluation.baselines.econometric.ar1 import Surprises
 from evaluation.baselines.econometric.gmm import system_gmm
 from evaluation.baselines.econometric.variance_components import BANDS, Belief, Components
 from evaluation.protocol import Baseline
@@ -131,7 +131,7 @@ def test_shocks_are_drawn_from_the_bin_or_a_broader_one() -> None:
     fine, coarse = rng.integers(0, 2, 20_000), np.zeros(20_000, dtype=np.int64)
     fine[:20] = 2  # too few to stand alone
     shocks = np.where(fine == 1, 5.0, 0.0) + rng.normal(size=20_000)
-    draws = Shocks([fine, coarse], shocks).draw(
+    draws = Surprises([fine, coarse], shocks).draw(
         [np.array([0, 1, 2, 9])[:, None].repeat(5000, 1), np.zeros((4, 5000), dtype=np.int64)],
         rng.random((4, 5000)),
     )
