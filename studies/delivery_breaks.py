@@ -62,6 +62,7 @@ LOW, HIGH = LEVELS.index(0.05), LEVELS.index(0.95)
 METHODS = ("static", "last year", "DtACI", "conformal PID", "moved")
 QUINTILES = [f"quintile={k}" for k in range(1, 6)]
 FOLLOWED = [*QUINTILES, ALL]
+_SVG = "http://www.w3.org/2000/svg"
 MIN_GROUP = 20  # persons of a group in a year and future
 
 
@@ -349,7 +350,9 @@ def draw_deviations(rows: pl.DataFrame, out: Path) -> None:
         column=alt.Column("break:N", title=None, sort=list(BREAKS)),
         row=alt.Row("product:N", title=None),
     )
-    out.write_text(draw_svg(facets, "Deviation of coverage from 90 % by outcome year") + "\n")
+    svg = draw_svg(facets, "Deviation of coverage from 90 % by outcome year")
+    # A file of its own needs the name of the format, which pictures in a page do not.
+    out.write_text(svg.replace("<svg", f'<svg xmlns="{_SVG}"', 1) + "\n")
 
 
 def compute_forecasts(

@@ -1,18 +1,16 @@
-"""The adaptive state: offsets that yearly outcomes add to the split thresholds.
+"""The adaptive state: offsets that yearly outcomes add to the levels of forecasts.
 
 Everything in this module is a pure function of counts. Counts are added in any order, so the same
 outcomes always give the same state, bit for bit.
 
-An outcome has one *conformity score* s in [0, 1] for each coverage: the smallest threshold whose
-set contains it (`saga.conformal.prediction_sets`). The *base* q is the split threshold. The
-*offset* o is added to q. The *excess* e = s - q is the smallest offset that would have covered the
-outcome: an interval issued with offset o misses if e > o. *Experts* are simple rules that propose
-offsets.
+An outcome has a *score* s in [0, 1] for each coverage: the smallest threshold whose set contains
+it. Here the sets are upper limits: the score is the rank of the outcome in the bundle's forecast,
+and the *base* q is the coverage itself (`calibration.adaptive.marginal_moves`). The *offset* o is
+added to q. The *excess* e = s - q is the smallest offset that would have covered the outcome: a
+limit issued with offset o misses if e > o. *Experts* are simple rules that propose offsets.
 
-Nothing is clipped to [0, 1]. A threshold of 1 or more becomes infinite: only the set of all amounts
-contains the outcomes of score 1, so no interval is published and nothing counts as missed. Below 0
-the smallest set is published and everything counts as missed, also an outcome that this set
-contains. The methods and proofs are in docs/method/adaptive.md.
+Nothing is clipped to [0, 1]. At 1 or above nothing counts as missed, and below 0 everything does.
+The methods and proofs are in docs/method/adaptive.md.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from saga.requests import MAX_HORIZON
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-MAX_THRESHOLD = 1.0  # a threshold that reaches this becomes infinite
+MAX_THRESHOLD = 1.0  # a threshold that reaches this contains all outcomes
 N_BINS = 4096
 # An excess is rounded up to the upper edge of its bin.
 BIN_EDGES = np.linspace(-MAX_THRESHOLD, MAX_THRESHOLD, N_BINS + 1)[1:]

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +90,43 @@ def test_deliveries_settle_diagnose_and_recommend_and_a_repetition_changes_nothi
     ]
     assert states[0] == states[1]
     assert written(tmp_path) == written(tmp_path / "once")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", ["event", "promise"])
+def test_a_delivery_killed_while_it_writes_is_whole_after_it_is_repeated(
+    tiny_bundle: Path, panels: dict[int, Path], tmp_path: Path, table: str
+) -> None:
+    """Killed with SIGKILL when rows of the table appear: settled, or entered for the next year."""
+    undisturbed = tmp_path / "undisturbed"
+    undisturbed.mkdir()
+    assert deliver(tiny_bundle, panels[2018], tmp_path)[0] == 0
+    for name in ("ledger.sqlite", "ledger.sqlite.key"):
+        shutil.copy(tmp_path / name, undisturbed / name)
+    assert deliver(tiny_bundle, panels[2019], undisturbed)[0] == 0
+    before = count_rows(tmp_path, table)
+    options = f"--out {tmp_path}/pages --database sqlite:///{tmp_path}/ledger.sqlite --persons 40"
+    options += f" --prices 2022 --threads 1 --panel {panels[2019]}"
+    program = "from saga.cli import main; main()"
+    command = [sys.executable, "-c", program, "deliver", str(tiny_bundle), *options.split()]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and count_rows(tmp_path, table) == before:
+        time.sleep(0.002)
+    process.kill()
+    process.wait()
+    assert deliver(tiny_bundle, panels[2019], tmp_path)[0] == 0
+    digest = Bundle.load(tiny_bundle).digest
+    ledgers = [
+        open_ledger(f"sqlite:///{folder}/ledger.sqlite") for folder in (tmp_path, undisturbed)
+    ]
+    assert ledgers[0].state(digest) == ledgers[1].state(digest) == ledgers[0].replay(digest)
+    assert ledgers[0].counts(digest) == ledgers[1].counts(digest)
+    assert written(tmp_path) == written(undisturbed)
+
+
+def count_rows(folder: Path, table: str) -> int:
+    with closing(sqlite3.connect(folder / "ledger.sqlite", timeout=30)) as connection:
+        return int(connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0])
 
 
 def test_a_folder_with_other_files_is_refused_before_anything_is_settled(
