@@ -1,4 +1,4 @@
-"""`saga calibrate --append`: a new delivery settles intervals and issues new ones."""
+"""A new delivery in the ledger: it settles forecasts and enters new ones (`saga deliver`)."""
 
 from __future__ import annotations
 
