@@ -21,7 +21,7 @@ _PANELS = {
         "engine", "persons_per_partition", "cache", "resume",
     ),
     "Ledger of intervals": (
-        "append", "database", "database_key", "holder", "record", "since",
+        "database", "database_key", "holder", "record", "since",
     ),
 }  # fmt: skip
 PANEL_OF = {name: panel for panel, names in _PANELS.items() for name in names}
@@ -59,7 +59,9 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "calibrate": (
         ("calibrate bundles/ours --panel register/", "fit the intervals of a bundle"),
-        ("calibrate bundles/ours --panel delivery-2023/ --append", "add a year of outcomes"),
+    ),
+    "deliver": (
+        ("deliver bundles/ours --panel delivery-2023/ --out deliveries", "a new year of outcomes"),
     ),
     "evaluate": (
         ("evaluate bundles/ours --panel register/ --out results", "against every baseline"),
