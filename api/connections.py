@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from http import HTTPStatus
 from typing import Any
 
@@ -18,10 +19,12 @@ from uvicorn.server import ServerState
 
 from api.problems import MEDIA_TYPE
 
+_OTHER_VERSION = re.compile(rb"^[A-Z]+ \S+ HTTP/(?!1\.[01]$)\d")
 _TITLES = {
     400: ("http-400", "This is not a request of HTTP/1.1"),
     408: ("header-slow", "The headers of the request did not arrive in time"),
     503: ("connections", "The service has as many connections as it can serve"),
+    505: ("http-version", "The service speaks HTTP/1.1 and HTTP/1.0"),
 }
 
 
@@ -86,6 +89,10 @@ class GuardedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of the client."""
+        line = data.partition(b"\r\n")[0]
+        if not self._has_call() and _OTHER_VERSION.search(line):  # h11 accepts every digit
+            self.refuse(505)
+            return
         super().data_received(data)
         if not self.transport.is_closing():
             self._note_state()
@@ -154,9 +161,11 @@ class GuardedProtocol(H11Protocol):
         self._doors.idle.pop(self, None)
         self.transport.abort()
 
+    def _has_call(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
     def _note_state(self) -> None:
-        has_call = self.cycle is not None and not self.cycle.response_complete
-        if has_call:
+        if self._has_call():
             if self._header_timer is not None:
                 self._header_timer.cancel()
                 self._header_timer = None

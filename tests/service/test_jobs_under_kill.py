@@ -1,6 +1,7 @@
 """A job whose services, workers and processes are killed: the bytes of `saga score`, once.
 
-`SAGA_TEST_PERSONS=100000` makes the job as large as the promise of the service.
+`SAGA_TEST_PERSONS=100000` makes the job as large as the promise of the service, and
+`SAGA_TEST_POSTGRESQL=postgresql://...` puts the queue into PostgreSQL.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.service
 
 PERSONS = int(os.environ.get("SAGA_TEST_PERSONS", "4000"))
 SECONDS = 600 + PERSONS / 5
+POSTGRESQL = os.environ.get("SAGA_TEST_POSTGRESQL")  # the queue is there instead of in SQLite
 
 
 def descendants(pid: int) -> list[int]:
@@ -81,6 +83,8 @@ def test_a_job_killed_three_times_under_two_services_is_done_once(
     persons = tmp_path / "persons.parquet"
     pl.scan_parquet(tmp_path / "register" / "panel" / "**" / "*.parquet").sink_parquet(persons)
     settings = {"jobs": str(tmp_path / "jobs")}
+    if POSTGRESQL is not None:
+        settings["jobs_database"] = POSTGRESQL
     memory, kills = 0.0, 0
     with ExitStack() as stack:
         services = [stack.enter_context(serve(**settings)) for _ in range(2)]
@@ -126,7 +130,8 @@ def test_a_job_killed_three_times_under_two_services_is_done_once(
         for name in {*files, *expected, MANIFEST, REJECTED}
         if files.get(name) != (tmp_path / "out" / name).read_bytes()
     }
-    figures.at_least(f"jobs: kills survived, {PERSONS:,} persons", kills, 3)
+    where = "SQLite" if POSTGRESQL is None else "PostgreSQL"
+    figures.at_least(f"jobs: kills survived, {PERSONS:,} persons, {where}", kills, 3)
     figures.at_most("jobs: files that differ from `saga score`", len(differing), 0)
     assert result == (tmp_path / "result.parquet").read_bytes()
     assert view["persons_done"] == view["totals"]["persons_in"] == report.persons_in
