@@ -5,12 +5,14 @@ SEED ?= 1
 PERSONS ?= 300000
 WORKERS ?= 2
 BUILD ?= build/bundle
+SYSTEMS ?= linux windows
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 BENCH ?= rollout marginals register throughput
 
 BIN := .venv/bin
 SETUP := .venv/.setup-done
 
-.PHONY: setup run test lint bench test-containers test-service bundle prior lock
+.PHONY: setup run test lint bench test-containers test-service bundle prior lock docs wheelhouse
 
 setup: $(SETUP)
 
@@ -44,6 +46,23 @@ test-containers: setup
 # Attacks and load on a running service; prints what it must hold, what was measured and the load of the machine.
 test-service: setup
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m service tests/service
+
+# The documentation as a site in build/site; search works from the folder, without a server.
+docs: build/docs-tools
+	build/docs-tools/bin/mkdocs build --quiet
+
+build/docs-tools:
+	$(PYTHON) -m venv $@ && $@/bin/pip install --quiet mkdocs-material==9.8.1
+
+# Wheels of SAGA and all it needs for rooms without internet, with checksums and a bill of materials.
+wheelhouse: setup build/sbom-tools
+	rm -rf build/wheel && $(BIN)/pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	PIP_EXTRA_INDEX_URL=$(TORCH_INDEX) $(BIN)/python distribution/wheelhouse.py build/wheelhouse build/wheel/*.whl $(SYSTEMS)
+	@set -e; for system in $(SYSTEMS); do build/sbom-tools/bin/cyclonedx-py requirements build/wheelhouse/$$system/requirements.txt \
+	  --output-format JSON --output-file build/wheelhouse/$$system/sbom.cdx.json; done
+
+build/sbom-tools:
+	$(PYTHON) -m venv $@ && $@/bin/pip install --quiet cyclonedx-bom==7.5.0
 
 # The shipped bundle, from one seed. The register is generated anew, so nothing but this checkout is needed.
 bundle: setup

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -14,8 +15,14 @@ from saga.register import RegisterSettings, generate_register
 from saga.register.textbook.textbook_register import PROCESSES
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-WRITERS = ("docs/cli/write.py", "docs/pictures/architecture.py")
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+WRITERS = (
+    "docs/cli/write.py",
+    "docs/columns/write.py",
+    "docs/pictures/architecture.py",
+    "docs/python/write.py",
+)
+NOTEBOOK = ROOT / "examples" / "first_forecast.ipynb"
 
 
 def page_name(page: Path) -> str:
@@ -57,6 +64,35 @@ def workplace(tmp_path_factory: pytest.TempPathFactory, register_dir: Path) -> P
     gkos = RegisterSettings(persons=200, seed=1, process=PROCESSES["gkos"])
     generate_register(folder / "gkos", gkos)
     return folder
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    """Each page of docs/ is in mkdocs.yml once, and each entry is a page."""
+    entries = re.findall(r"([\w/-]+\.md)", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    pages = [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")]
+    assert sorted(entries) == sorted(pages)
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_from_the_first_cell_to_the_last(workplace: Path) -> None:
+    """Without Jupyter: cells run in one process, and the last line of each is shown."""
+    notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] for cell in cells), "outputs are not committed"
+    lines = [line.rstrip() for cell in cells for line in cell["source"]]
+    shown = {cell["source"][-1].rstrip() for cell in cells if " = " not in cell["source"][-1]}
+    program = "\n".join(
+        f"assert ({line})._repr_html_()" if line in shown and not line.startswith("from ") else line
+        for line in lines
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=workplace,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow

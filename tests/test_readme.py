@@ -42,7 +42,7 @@ def test_the_readme_starts_with_make_run_and_make_test() -> None:
 def test_the_readme_states_the_number_of_columns() -> None:
     columns = {*schema.CONTINUOUS, *schema.CATEGORICAL} - set(schema.REQUIRED)
     assert {*columns, *schema.REQUIRED, *schema.EXIT} == set(schema.NAMES)
-    assert f"[{len(columns)} more columns](saga/schema.py)" in (ROOT / "README.md").read_text(
+    assert f"[{len(columns)} more columns](docs/columns.md)" in (ROOT / "README.md").read_text(
         encoding="utf-8"
     )
 

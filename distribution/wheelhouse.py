@@ -1,0 +1,161 @@
+"""Collects the wheels of SAGA and its dependencies for rooms without internet.
+
+For each operating system it writes DIR/SYSTEM/ with the wheels, `requirements.txt` (exact versions
+with hashes) and `SHA256SUMS`. Versions are those of requirements.lock; which packages a system
+needs follows from the metadata of the installed ones, read for that system. `make wheelhouse` adds
+the bill of materials.
+
+Usage: python distribution/wheelhouse.py DIR WHEEL_OF_SAGA [SYSTEM ...]
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTHON = "3.11"
+PROJECT = "saga-forecast"
+# Needed on Windows alone, so not in the lock, which is resolved on Linux.
+WINDOWS_PINS = {"colorama": "0.4.6", "tzdata": "2025.3", "win32-setctime": "1.2.0"}
+
+
+@dataclass(frozen=True)
+class System:
+    """An operating system: extras of SAGA that work on it, platform tags, values of markers."""
+
+    name: str
+    extras: tuple[str, ...]
+    platforms: tuple[str, ...]
+    markers: dict[str, str]
+
+
+SYSTEMS = {
+    "linux": System(
+        "linux",
+        ("train", "serve", "jobs"),
+        ("linux_x86_64", "manylinux2014_x86_64", *(f"manylinux_2_{k}_x86_64" for k in range(35))),
+        {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},
+    ),
+    "windows": System(  # the service limits the memory of its processes as Linux alone can
+        "windows",
+        ("train",),
+        ("win_amd64",),
+        {"sys_platform": "win32", "platform_system": "Windows", "os_name": "nt"},
+    ),
+}
+
+
+def read_pins(lock: Path) -> dict[str, str]:
+    """Name -> version of the lock."""
+    lines = (line.strip() for line in lock.read_text(encoding="utf-8").splitlines())
+    pairs = (line.split("==") for line in lines if "==" in line)
+    return {canonicalize_name(name): version for name, version in pairs}
+
+
+def required(system: System, requirements: Sequence[Requirement]) -> set[str]:
+    """Names of the distributions that the requirements need on a system, also indirectly."""
+    needed: set[str] = set()
+    waiting = [(requirement, frozenset[str]()) for requirement in requirements]
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while waiting:
+        requirement, of_extras = waiting.pop()
+        if not _applies(requirement, of_extras, system):
+            continue
+        name, extras = canonicalize_name(requirement.name), frozenset(requirement.extras)
+        needed.add(name)
+        if (name, extras) in seen:
+            continue
+        seen.add((name, extras))
+        try:
+            lines = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:  # of another system
+            lines = []
+        waiting += [(Requirement(line), extras) for line in lines]
+    return needed
+
+
+def _applies(requirement: Requirement, extras: frozenset[str], system: System) -> bool:
+    if requirement.marker is None:
+        return True
+    common = {**system.markers, "python_version": PYTHON, "python_full_version": f"{PYTHON}.0",
+              "platform_machine": "x86_64", "implementation_name": "cpython",
+              "platform_python_implementation": "CPython"}  # fmt: skip
+    return any(requirement.marker.evaluate({**common, "extra": extra}) for extra in extras or {""})
+
+
+def pinned(system: System, names: set[str], pins: dict[str, str]) -> list[str]:
+    """`name==version` of the distributions. SystemExit if one has no version."""
+    known = {**WINDOWS_PINS, **pins} if system.name == "windows" else pins
+    missing = sorted(names - set(known))
+    if missing:
+        raise SystemExit(f"requirements.lock has no version of {', '.join(missing)}: make lock")
+    return [f"{name}=={known[name]}" for name in sorted(names)]
+
+
+def download(system: System, requirements: Sequence[str], folder: Path) -> None:
+    """Download the wheels of the requirements for a system."""
+    tags = [word for platform in system.platforms for word in ("--platform", platform)]
+    subprocess.run(
+        [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
+         "--only-binary", ":all:", "--python-version", PYTHON, "--implementation", "cp",
+         *tags, "--dest", str(folder), *requirements],
+        check=True,
+    )  # fmt: skip
+
+
+def write_checksums(folder: Path) -> None:
+    """Write SHA256SUMS, and requirements.txt for `pip install --require-hashes`."""
+    sums = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.glob("*.whl"))
+    }
+    lines = [f"{digest}  {name}\n" for name, digest in sums.items()]
+    (folder / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")
+    requirements = [
+        f"{canonicalize_name(name.split('-')[0])}=={name.split('-')[1]} --hash=sha256:{digest}\n"
+        for name, digest in sums.items()
+    ]
+    (folder / "requirements.txt").write_text("".join(requirements), encoding="utf-8")
+
+
+def project_requirements(system: System) -> list[Requirement]:
+    """What SAGA itself needs on a system, with the extras that work there."""
+    lines = metadata.requires(PROJECT) or []
+    extras = frozenset(system.extras)
+    return [
+        requirement
+        for requirement in map(Requirement, lines)
+        if _applies(requirement, extras | {""}, system)
+    ]
+
+
+def main(out: str, wheel: str, *names: str) -> None:
+    """Write the wheelhouses of the systems `names`, or of all."""
+    pins = read_pins(ROOT / "requirements.lock")
+    for name in names or SYSTEMS:
+        system = SYSTEMS[name]
+        direct = project_requirements(system)
+        for requirement in direct:
+            requirement.marker = None
+        folder = Path(out) / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        download(system, pinned(system, required(system, direct), pins), folder)
+        shutil.copy2(wheel, folder)
+        write_checksums(folder)
+        n_wheels = len(list(folder.glob("*.whl")))
+        sys.stdout.write(f"{folder}: {n_wheels} wheels\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,123 @@
+"""Writes the reference in docs/python.md: signatures and docstrings of the public names.
+
+The sources are parsed, not imported. `--check` exits 1 if the page is not what the sources say.
+
+Usage: python docs/python/write.py [--check]
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import saga
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "python.md"
+BLOCK = re.compile(r"<!-- reference -->\n.*?<!-- end -->", re.DOTALL)
+_RESULTS = (("saga.forecaster", "Forecasts"), ("saga.forecaster", "Lifetimes"))
+_BASE = ("saga.table_results", "TableResult")
+_LEVEL = {"class": "###", "method": "####"}
+
+
+def definition(module: str, name: str) -> ast.ClassDef | ast.FunctionDef:
+    """The class or function `name` of a module."""
+    path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
+    path = path if path.is_file() else path.with_suffix("") / "__init__.py"
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+            return node
+    raise SystemExit(f"{module} has no {name}")
+
+
+def text(node: ast.ClassDef | ast.FunctionDef) -> str:
+    """The docstring as Markdown: sections such as `Args:` as lists."""
+    lines = inspect.cleandoc(ast.get_docstring(node) or "").splitlines()
+    shown, in_section = [], False
+    for line in lines:
+        section = re.fullmatch(r"(Args|Attributes|Raises|Returns):", line)
+        if section:
+            shown += ["", f"**{section[1]}**", ""]
+            in_section = True
+        elif in_section and re.match(r" {4}\S", line):
+            name, colon, about = line.strip().partition(": ")
+            shown.append(f"- `{name}`: {about}" if colon else f"- {line.strip()}")
+        elif in_section and line.strip():
+            shown[-1] += f" {line.strip()}"
+        else:
+            in_section = in_section and not line.strip()
+            shown.append(line)
+    return "\n".join(shown)
+
+
+def signature(node: ast.FunctionDef, owner: str = "") -> str:
+    """The signature as Python code, without `self` and `cls`."""
+    arguments = ast.parse(ast.unparse(node)).body[0].args  # type: ignore[attr-defined]
+    if owner and arguments.args and arguments.args[0].arg in ("self", "cls"):
+        arguments.args = arguments.args[1:]
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    name = f"{owner}.{node.name}" if owner else node.name
+    return f"{name}({ast.unparse(arguments)}){returns}"
+
+
+def public_methods(node: ast.ClassDef) -> Iterator[ast.FunctionDef]:
+    """The documented public methods of a class."""
+    for inner in node.body:
+        if isinstance(inner, ast.FunctionDef) and not inner.name.startswith("_"):
+            yield inner
+
+
+def fields(node: ast.ClassDef) -> list[str]:
+    """The annotated fields of a dataclass with their defaults."""
+    return [
+        ast.unparse(inner)
+        for inner in node.body
+        if isinstance(inner, ast.AnnAssign) and "ClassVar" not in ast.unparse(inner.annotation)
+    ]
+
+
+def entry(module: str, name: str) -> list[str]:
+    """The lines about a public name."""
+    node = definition(module, name)
+    heading = [f"{_LEVEL['class']} {name}", ""]
+    if isinstance(node, ast.FunctionDef):
+        return [*heading, "```text", signature(node), "```", "", text(node), ""]
+    lines = [*heading, text(node), ""]
+    if rows := fields(node):
+        lines += ["```text", *rows, "```", ""]
+    for method in public_methods(node):
+        decorators = {ast.unparse(decorator) for decorator in method.decorator_list}
+        shown = f"{name}.{method.name}" if "property" in decorators else signature(method, name)
+        lines += [f"{_LEVEL['method']} `{method.name}`", "", "```text", shown, "```", ""]
+        lines += [text(method), ""]
+    return lines
+
+
+def reference() -> str:
+    """The entries of all public names, and of the results."""
+    names = {
+        name: module
+        for module, of_module in saga._NAMES_BY_MODULE.items()
+        for name in of_module
+        if not name.endswith("Error")
+    }
+    pairs = [(names[name], name) for name in sorted(names)]
+    lines = [line for pair in (*pairs, *_RESULTS, _BASE) for line in entry(*pair)]
+    return "\n".join(["<!-- reference -->", "", *lines, "<!-- end -->"])
+
+
+def main() -> None:
+    """Write the reference, or compare it."""
+    page = PAGE.read_text(encoding="utf-8")
+    written = BLOCK.sub(lambda _: reference(), page)
+    if sys.argv[1:] == ["--check"]:
+        sys.exit(int(written != page))
+    PAGE.write_text(written, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
