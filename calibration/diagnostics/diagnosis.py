@@ -191,9 +191,23 @@ def diagnose(
         else f"{min(macro.rows)}-{max(macro.rows)}, given where whole forecasts are judged",
         "low_pay": judging.low_pay,
         "floor": judging.floor,
+        "facts": f"{forecaster.facts.source}, sha256 {forecaster.facts.digest}",
+        "late_origins": _late_origins(forecaster, origins),
     }
     return summarise(
         findings, groups, calibrator, provenance=record, seed=draws.seed, min_persons=min_persons
+    )
+
+
+def _late_origins(forecaster: Forecaster, origins: Origins) -> str | None:
+    """How many origins are after the years that the intervals know, as a warning; None: none."""
+    late = int((origins.year > forecaster.last_outcome_year).sum())
+    if not late:
+        return None
+    return (
+        f"{late:,} of {len(origins):,} forecasts start after {forecaster.last_outcome_year}, the "
+        "last year of the records that the bundle was trained and calibrated on. Their intervals "
+        "have no guarantee."
     )
 
 

@@ -121,6 +121,8 @@ FACT_LABELS = {
     "horizons": "Years ahead",
     "min_cell": "Fewest persons per figure",
     "alpha": "Probability of a false alarm",
+    "facts": "Dated facts",
+    "late_origins": "Warning",
     "adaptive_version": "Version of the ledger's adaptive state",
     "adaptive_through": "Outcomes in the ledger up to",
     "adaptive_settled": "Issued intervals compared with their outcome",

@@ -492,3 +492,47 @@ def test_no_fix_names_an_option_of_the_command_line(
         ), "the fix works"
     if flaw == "other prices":
         assert "nominal amounts and leave prices out" in problem["fix"], "left out they are nominal"
+
+
+def test_a_later_origin_is_named_and_origin_cuts_the_record(
+    service: Running, person: Person
+) -> None:
+    """As on the command line: warning, guarantee, and a backtest without later records."""
+    history = [{"year": year, "earnings": 300_000.0} for year in range(2014, 2025)]
+    options = {"horizons": [1], "coverage": [0.9], "prices": 2022}
+    late = service.forecast({"persons": [person(history=history)], **options}).json()
+    (horizon,) = late["forecasts"][0]["horizons"]
+    (message,) = (w["message"] for w in late["warnings"] if w["code"] == "late-origin")
+    assert "after 20" in message
+    assert horizon["intervals"][0]["guarantee"] == "extrapolated"
+    assert "origin is after" in horizon["intervals"][0]["reason"]
+    cut = service.forecast({"persons": [person(history=history[:-5])], **options}).json()
+    backtest = service.forecast(
+        {"persons": [person(history=history)], "origin": 2019, **options}
+    ).json()
+    assert backtest["forecasts"] == cut["forecasts"]
+    assert backtest["provenance"]["rows_excluded"] == {"after-origin": 5}
+    assert "seen-years" in {w["code"] for w in backtest["warnings"]}
+
+
+def test_a_reform_is_an_object_and_never_a_file_of_the_server(
+    service: Running, person: Person
+) -> None:
+    body = {"persons": [person()], "paths": 10, "to_age": 63}
+    reform = {"base": "se-2026", "uprating": "law", "parameters": {"state_rate": 0.3}}
+    answer = service.client.post("/v1/lifetimes", json={**body, "tax": reform})
+    assert answer.status_code == 200, answer.text
+    content = LifetimeResponse.model_validate_json(answer.content)
+    rule = content.provenance.tax_rule
+    assert rule is not None
+    assert (rule["uprating"], rule["changes"]) == ("law", {"state_rate": 0.3})
+    assert "unpublished-prices" in {warning.code for warning in content.warnings}
+    refused = (
+        "/etc/reform.yaml",
+        {"base": "/etc/passwd"},
+        {"base": "se-2026", "parameters": {"state_rat": 0.3}},
+        {"base": "se-2040"},
+    )
+    for tax in refused:
+        answer = service.client.post("/v1/lifetimes", json={**body, "tax": tax})
+        assert answer.status_code == 422, answer.text
