@@ -272,11 +272,13 @@ class PresentValue(BaseModel):
 
 
 class Tax(BaseModel):
-    """Mean present value of the tax, and of the earnings after tax."""
+    """Present value of the tax, and of the earnings after tax: means and distributions."""
 
     rule: str
     tax_mean: Money
     net_mean: Money
+    tax_histogram: Histogram
+    net_histogram: Histogram
 
 
 class PersonLifetime(BaseModel):

@@ -92,8 +92,10 @@ def lifetime_table(
     decimals: int | None = None,
     *,
     tax: TaxRule | None = None,
-) -> tuple[pl.DataFrame, Array]:
-    """One row per person of `panel`, and the present values (n, M) of its recalibrated paths.
+) -> tuple[pl.DataFrame, Array, Array | None]:
+    """One row per person of `panel`, and present values (n, M) of its recalibrated paths.
+
+    The present values are those of earnings and, with a `tax` rule, of the tax on them.
 
     Columns: person_id, origin_year, to_age, rate, mean, one q.. per quantile; lower_, upper_ and
     guarantee_ for each coverage; tax_mean and net_mean, null without a `tax` rule.
@@ -118,13 +120,15 @@ def lifetime_table(
         table[f"upper_{label}"] = intervals.upper[:, j]
         table[f"guarantee_{label}"] = intervals.guarantee[:, j].astype(str)
     tax_mean: pl.Series | pl.Expr = pl.lit(None, dtype=pl.Float64)
-    if tax is not None:
-        tax_mean = pl.Series(_present_tax(paths, panel, request, tax).mean(1))
+    taxes = None if tax is None else _present_tax(paths, panel, request, tax)
+    if taxes is not None:
+        tax_mean = pl.Series(taxes.mean(1))
     frame = pl.DataFrame(table).with_columns(
         pl.col("^(lower|upper)_.*$").fill_nan(None), tax_mean=tax_mean
     )
     frame = round_amounts(frame, decimals)
-    return frame.with_columns(net_mean=pl.col("mean") - pl.col("tax_mean")), values
+    frame = frame.with_columns(net_mean=pl.col("mean") - pl.col("tax_mean"))
+    return frame, values, taxes
 
 
 def lower_guarantees(table: pl.DataFrame, last_year: int) -> pl.DataFrame:

@@ -510,12 +510,14 @@ class Forecaster(Summarised):
             )
             for block in blocks
         ]
-        values = np.concatenate([values for _, values in results])
+        values = np.concatenate([values for _, values, _ in results])
+        taxes = [of_block for _, _, of_block in results if of_block is not None]
         return Lifetimes(
-            lower_guarantees(pl.concat([table for table, _ in results]), self.last_outcome_year),
+            lower_guarantees(pl.concat([table for table, _, _ in results]), self.last_outcome_year),
             values,
             round_population(population(values), decimals),
             self.warnings(panel, request, draws),
+            np.concatenate(taxes) if taxes else None,
         )
 
     def _calibrator_for(self, forecast: Paths | Marginals) -> Calibrator:
@@ -572,10 +574,12 @@ class Lifetimes(TableResult):
 
     `table` is that of `lifetime_table`, `values` (n_person, n_path) are the present values of all
     paths, and `population` is the table of `saga.lifetime.population`. `warnings` are those of
-    `saga.forecast_warnings`.
+    `saga.forecast_warnings`. With a tax rule, `taxes` (n_person, n_path) are the present values of
+    the tax on all paths.
     """
 
     table: pl.DataFrame
     values: NDArray[np.float64]
     population: pl.DataFrame
     warnings: tuple[ForecastWarning, ...] = ()
+    taxes: NDArray[np.float64] | None = None

@@ -96,11 +96,13 @@ def _joined(
 ) -> Lifetimes:
     """The lifetimes of all parts, whose numbers do not depend on how persons are divided."""
     values = np.concatenate([part.values for part in parts])
+    taxes = [part.taxes for part in parts if part.taxes is not None]
     return Lifetimes(
         pl.concat([part.table for part in parts]),
         values,
         round_population(population(values), decimals),
         warnings,
+        np.concatenate(taxes) if taxes else None,
     )
 
 
@@ -116,9 +118,11 @@ def _lifetimes_json(
     request: LifetimeRequest,
     decimals: int | None,
 ) -> Mapping[str, object]:
+    taxes = [None] * len(lifetimes.values) if lifetimes.taxes is None else lifetimes.taxes
+    rows = lifetimes.table.iter_rows(named=True)
     persons = {
-        row["person_id"]: _person_json(row, values, request, decimals)
-        for row, values in zip(lifetimes.table.iter_rows(named=True), lifetimes.values, strict=True)
+        row["person_id"]: _person_json(row, values, of_person, request, decimals)
+        for row, values, of_person in zip(rows, lifetimes.values, taxes, strict=True)
     }
     statistics = {row.pop("statistic"): row for row in lifetimes.population.iter_rows(named=True)}
     return {
@@ -127,26 +131,42 @@ def _lifetimes_json(
     }
 
 
-def _person_json(
-    row: TableRow, values: NDArray[np.float64], request: LifetimeRequest, decimals: int | None
-) -> Mapping[str, object]:
+def _histogram_json(values: NDArray[np.float64], decimals: int | None) -> dict[str, object]:
+    """The shares of the paths between edges of equal distance."""
     counts, edges = np.histogram(values, bins=_N_BINS)
+    # Rounding must not make edges equal.
+    if decimals is not None and edges[-1] - edges[0] > 2 * _N_BINS:
+        edges = edges.round(decimals)
+    return {"edges": edges.tolist(), "shares": (counts / len(values)).tolist()}
+
+
+def _person_json(
+    row: TableRow,
+    values: NDArray[np.float64],
+    taxes: NDArray[np.float64] | None,
+    request: LifetimeRequest,
+    decimals: int | None,
+) -> Mapping[str, object]:
     mc_error = float(values.std(ddof=1) / len(values) ** 0.5)
     if decimals is not None:
         mc_error = round(mc_error, decimals)
-        if edges[-1] - edges[0] > 2 * _N_BINS:  # else rounding would make edges equal
-            edges = edges.round(decimals)
     present_value = {
         "mean": row["mean"],
         "mc_error": mc_error,
         "quantiles": quantiles_json(row, request.quantiles),
         "intervals": [interval_json(row, c, _explain) for c in request.coverage],
-        "histogram": {"edges": edges.tolist(), "shares": (counts / len(values)).tolist()},
+        "histogram": _histogram_json(values, decimals),
     }
     tax = None
-    if request.tax != "none":
+    if taxes is not None:
         name = request.tax if isinstance(request.tax, str) else request.tax.name
-        tax = {"rule": name, "tax_mean": row["tax_mean"], "net_mean": row["net_mean"]}
+        tax = {
+            "rule": name,
+            "tax_mean": row["tax_mean"],
+            "net_mean": row["net_mean"],
+            "tax_histogram": _histogram_json(taxes, decimals),
+            "net_histogram": _histogram_json(values - taxes, decimals),
+        }
     return {
         **{name: row[name] for name in ("person_id", "origin_year", "to_age", "rate")},
         "from_age": request.from_age,

@@ -66,28 +66,36 @@ export function drawZero(person, horizons, { width, description }) {
   });
 }
 
-/** The distribution of a present value, with its mean. */
-export function drawLifetime(lifetime, { width, domain, top, unit, description }) {
-  const { edges, shares } = lifetime.present_value.histogram;
+/** The distributions of a lifetime by name, each with its mean: earnings and, with a rule, tax and net. */
+export function lifetimeParts(lifetime) {
+  const { histogram, mean } = lifetime.present_value;
+  const { tax } = lifetime;
+  const gross = { name: "of earnings before tax", histogram, mean };
+  return tax ? [gross, { name: "of tax", histogram: tax.tax_histogram, mean: tax.tax_mean },
+    { name: "of earnings after tax", histogram: tax.net_histogram, mean: tax.net_mean }] : [gross];
+}
+
+/** A distribution of a lifetime, with its mean. */
+export function drawLifetime({ name, histogram, mean }, { width, domain, top, unit, description }) {
+  const { edges, shares } = histogram;
   const bars = shares.map((share, i) => ({ from: edges[i], to: edges[i + 1], density: share / (edges[i + 1] - edges[i]) }));
   return draw({
     width,
-    height: 170,
+    height: 118,
     description,
-    x: { domain, label: `Present value, ${unit}`, tickFormat: shortAmount, ticks: 5 },
+    x: { domain, label: `Present value ${name}, ${unit}`, tickFormat: shortAmount, ticks: 5 },
     y: { domain: [0, top], axis: null },
     marginBottom: 44,
     marks: [
       Plot.rect(bars, { x1: "from", x2: "to", y1: 0, y2: "density", fill: "var(--set)", fillOpacity: 0.6 }),
-      Plot.ruleX([lifetime.present_value.mean], { stroke: "var(--median)", strokeWidth: 2 }),
+      Plot.ruleX([mean], { stroke: "var(--median)", strokeWidth: 2 }),
       Plot.ruleY([0], { stroke: "var(--soft)" }),
     ],
   });
 }
 
 /** The highest bar of a lifetime distribution, as a density. */
-export function topDensity(lifetime) {
-  const { edges, shares } = lifetime.present_value.histogram;
+export function topDensity({ histogram: { edges, shares } }) {
   return d3.max(shares, (share, i) => share / (edges[i + 1] - edges[i]));
 }
 

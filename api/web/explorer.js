@@ -2,7 +2,7 @@
 /* global d3 */
 
 import { CallError, callService, setKey } from "./calls.js";
-import { drawFan, drawLifetime, drawZero, topAmount, topDensity } from "./charts.js";
+import { drawFan, drawLifetime, drawZero, lifetimeParts, topAmount, topDensity } from "./charts.js";
 import { csvOf, joinFigures, pngOf, saveFile } from "./downloads.js";
 import { changePerson, formatRecord, parsePersons, steadyValue } from "./records.js";
 import { about, describeChange, describeLifetime, describeYear, sentenceYear, setText, share } from "./sentences.js";
@@ -291,14 +291,18 @@ function drawLifetimes() {
   }
   const { cases, unit } = shown;
   element("life-sentences").replaceChildren(...cases.map((each) => node("p", describeLifetime(each.lifetime, unit, each.label))));
-  const edges = cases.flatMap((each) => each.lifetime.present_value.histogram.edges);
-  const [domain, top] = [[0, d3.max(edges)], d3.max(cases, (each) => topDensity(each.lifetime))];
+  const all = cases.flatMap((each) => lifetimeParts(each.lifetime));
+  const domain = [0, d3.max(all.flatMap((part) => part.histogram.edges))];
   const figures = cases.map(() => document.createElement("figure"));
   element("life-figures").replaceChildren(...figures);
   cases.forEach((each, i) => {
     const width = Math.max(280, Math.floor(figures[i].clientWidth));
-    const description = `Distribution of simulated lifetime earnings; the line is the mean. ${describeLifetime(each.lifetime, unit, each.label)}`;
-    figures[i].append(node("figcaption", cases.length > 1 ? each.label : ""), drawLifetime(each.lifetime, { width, domain, top, unit, description }));
+    const charts = lifetimeParts(each.lifetime).map((part) => {
+      const top = d3.max(all.filter((other) => other.name === part.name), topDensity); // one scale for both cases
+      const description = `${each.label}: distribution of the simulated present value ${part.name}; the line is the mean, ${about(part.mean)} ${unit}.`;
+      return drawLifetime(part, { width, domain, top, unit, description });
+    });
+    figures[i].append(node("figcaption", cases.length > 1 ? each.label : ""), ...charts);
   });
 }
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -351,6 +352,15 @@ def test_lifetimes_are_those_of_the_library(
         )
         assert life.tax is not None
         assert (life.tax.tax_mean, life.tax.net_mean) == (row["tax_mean"], row["net_mean"])
+        for drawn, mean in (
+            (life.tax.tax_histogram, life.tax.tax_mean),
+            (life.tax.net_histogram, life.tax.net_mean),
+        ):
+            edges, shares = np.array(drawn.edges), np.array(drawn.shares)
+            assert shares.sum() == pytest.approx(1)
+            middle = float((edges[1:] + edges[:-1]) @ shares / 2)
+            assert mean is not None
+            assert abs(middle - mean) <= (edges[1] - edges[0]) / 2 + 1, "no path leaves its bar"
         assert sum(value.histogram.shares) == pytest.approx(1)
         assert len(value.histogram.edges) == len(value.histogram.shares) + 1
     assert body.population.persons == 3
