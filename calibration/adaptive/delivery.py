@@ -1,4 +1,4 @@
-"""A new delivery in the ledger: it settles forecasts and enters new ones (`saga deliver`)."""
+"""`saga calibrate --append`: a new delivery settles intervals and issues new ones."""
 
 from __future__ import annotations
 

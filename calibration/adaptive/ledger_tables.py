@@ -48,7 +48,7 @@ class Stream(Base):
 
     Columns: `bundle` is its digest; `levels` are its coverages; `version` counts the transactions
     that changed its state; `promised_until` is the last origin year for which a delivery
-    (`saga deliver`) has entered all its intervals; `closed` is the reason why intervals
+    (`saga calibrate --append`) has entered all its intervals; `closed` is the reason why intervals
     cannot be entered or settled any more, null if they can.
     """
 

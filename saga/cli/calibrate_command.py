@@ -1,15 +1,35 @@
-"""saga calibrate: fit the intervals of a bundle."""
+"""saga calibrate: fit the intervals of a bundle, or add a yearly delivery to its ledger."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from saga.cli import console, options
 from saga.cli.inputs import command_line, n_workers, read_persons
+from saga.errors import UsageError
 from saga.requests import CalibrationMethod
+
+if TYPE_CHECKING:
+    from calibration.adaptive.ledger import Ledger
+    from saga.data.panel import Panel
+
+# Options with --append only, and options without --append only.
+_APPENDING = ("database", "database_key", "holder", "since", "persons")
+_FITTING = (
+    "out",
+    "method",
+    "paths",
+    "seed",
+    "map_persons",
+    "rollout",
+    "profiles",
+    "until",
+    "target",
+    "target_by",
+)
 
 
 def calibrate(
@@ -36,6 +56,31 @@ def calibrate(
             "the raw forecast is used.",
         ),
     ] = 100,
+    append: Annotated[
+        bool,
+        typer.Option(
+            "--append",
+            help="Leave the bundle unchanged; compare the ledger's intervals with a new yearly "
+            "delivery.",
+        ),
+    ] = False,
+    database: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SAGA_DATABASE",
+            help="Ledger: sqlite:///FILE or postgresql://...",
+            show_default="BUNDLE.ledger.sqlite",
+        ),
+    ] = None,
+    database_key: options.DatabaseKey = None,
+    holder: options.Holder = "common",
+    since: Annotated[
+        int | None,
+        typer.Option(help="--append: first origin year to forecast from.", show_default="the next"),
+    ] = None,
+    persons: Annotated[
+        int, typer.Option(min=1, help="--append: calibration persons to forecast each year.")
+    ] = 2_000,
     rollout: options.Rollout = None,
     profiles: Annotated[
         bool,
@@ -69,11 +114,27 @@ def calibrate(
     rejected: options.Rejected = None,
     as_json: options.Json = False,
 ) -> None:
-    """Fit the intervals of a bundle on calibration persons."""
+    """Fit the intervals of a bundle on calibration persons; with --append update its ledger."""
     from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
     from saga.forecaster import Forecaster
 
+    _refuse_options_of_other_mode(ctx, append)
     calibration_panel = read_persons(panel, mapping, prices, on_error, rejected)
+    if append:
+        from calibration.adaptive.ledger import open_ledger
+        from calibration.adaptive.tenancy import Actor
+
+        url = database or f"sqlite:///{bundle.resolve()}.ledger.sqlite"
+        _apply_delivery(
+            open_ledger(url, database_key, Actor(holder)),
+            bundle,
+            calibration_panel,
+            since,
+            persons,
+            threads,
+            as_json=as_json,
+        )
+        return
     target_panel = None if target is None else read_persons(target, mapping, prices, on_error, None)
     with console.progress("Calibrating", quiet=as_json) as progress:
         calibrated = calibrate_bundle(
@@ -114,3 +175,65 @@ def calibrate(
         report,
         as_json=as_json,
     )
+
+
+def _refuse_options_of_other_mode(ctx: typer.Context, append: bool) -> None:
+    """Raise UsageError for an option of the other mode on the command line.
+
+    An option that comes from the environment is not refused, because it is for all commands.
+    """
+    for name in _FITTING if append else _APPENDING:
+        source = ctx.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(
+                f"With --append there is no {option}. Leave it out."
+                if append
+                else f"{option} is only for --append. Leave it out, or give both."
+            )
+
+
+def _apply_delivery(
+    ledger: Ledger,
+    bundle: Path,
+    panel: Panel,
+    since: int | None,
+    persons: int,
+    threads: int | None,
+    *,
+    as_json: bool,
+) -> None:
+    from calibration.adaptive.delivery import apply_delivery
+
+    with console.progress("Forecasting", quiet=as_json) as progress:
+        delivery = apply_delivery(
+            bundle,
+            panel,
+            ledger,
+            since=since,
+            n_persons=persons,
+            threads=threads,
+            progress=progress,
+        )
+    settled, state = delivery.settled, delivery.state
+    report = {
+        "origins": list(delivery.origins),
+        "promised": delivery.recorded.new,
+        **settled.counts(),
+        "problems": [problem.as_dict() for problem in settled.problems],
+        "version": state.version,
+        "through": state.through,
+    }
+    through = f"outcomes up to {state.through}" if state.through else "no outcome yet"
+    console.result(
+        f"{settled.new:,} outcomes settled {settled.settled_intervals:,} intervals; "
+        f"{delivery.recorded.new:,} new intervals. State {state.version}, {through}.",
+        report,
+        as_json=as_json,
+    )
+    if settled.problems:
+        console.note(
+            f"{settled.conflicting:,} outcomes contradict known ones and changed nothing, first: "
+            f"{settled.problems[0]}"
+        )
+        raise typer.Exit(1)

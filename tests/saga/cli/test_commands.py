@@ -315,6 +315,31 @@ def test_a_wrong_option_ends_with_2_and_names_the_allowed_values(
     assert not (tmp_path / "f.csv").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "refused_option"),
+    [
+        (("--append", "--until", "2015"), "--until"),
+        (("--append", "--rollout", "exact"), "--rollout"),
+        (("--append", "--profiles"), "--profiles"),
+        (("--append", "--out", "b"), "--out"),
+        (("--append", "--target-by", "sex"), "--target-by"),
+        (("--since", "2015"), "--since"),
+        (("--persons", "50"), "--persons"),
+        (("--database", "sqlite:///l.sqlite"), "--database"),
+    ],
+    ids=" ".join,
+)
+def test_calibrate_refuses_options_of_its_other_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], refused_option: str
+) -> None:
+    """Nothing is read before. SAGA_DATABASE is for all commands, so it is not refused."""
+    monkeypatch.setenv("SAGA_DATABASE", "sqlite:///other.sqlite")
+    result = run(f"calibrate no-bundle --panel {tmp_path / 'no-panel'}", *options)
+    assert result.exit_code == 2
+    assert refused_option in error_text(result)
+    assert "no-panel" not in error_text(result)
+
+
 @pytest.mark.parametrize("command", ["forecast", "lifetime"])
 def test_persons_who_cannot_be_forecast_are_left_out_and_listed(
     command: str, tiny_bundle: Path, people: Path, tmp_path: Path
