@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from saga.cli import console
+from saga.cli.align_command import align
 from saga.cli.bundle_command import inspect, verify
 from saga.cli.calibrate_command import calibrate
 from saga.cli.deliver_command import deliver
@@ -82,6 +83,7 @@ for command in (
     plot,
     score,
     tables,
+    align,
     explain,
     report,
     evaluate,

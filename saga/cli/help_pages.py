@@ -18,7 +18,7 @@ _PANELS = {
     "Result": ("unrounded", "as_json"),
     "Computation": (
         "paths", "seed", "rollout", "precision", "threads", "workers", "processes", "devices",
-        "engine", "persons_per_partition", "cache", "resume",
+        "engine", "address", "shard", "merge", "persons_per_partition", "cache", "resume",
     ),
     "Ledger of intervals": (
         "database", "database_key", "holder", "record", "since",
@@ -52,6 +52,13 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "score": (
         ("score register/ out --workers 8", "forecasts; the same command continues"),
         ("score people.csv paths --product paths --circumstances", "for microsimulation"),
+        ("score register/ out --shard 0/7", "on several machines; at the end --merge out"),
+    ),
+    "tables": (
+        ("tables paths --by sex,age --panel register/ --out tables", "statistics to publish"),
+    ),
+    "align": (
+        ("align paths --targets totals.csv --panel register/ --out aligned", "official totals"),
     ),
     "train": (
         ("train --panel register/ --out bundles/ours", "a bundle of your own"),

@@ -48,8 +48,8 @@ class ScoredPaths:
     def __post_init__(self) -> None:
         if self.product != "paths":
             raise UsageError(
-                f"{self.folder} has {self.product}, and statistics of a population need joint "
-                "paths. Use the output of `saga score --product paths`."
+                f"{self.folder} has {self.product} of single persons, and results for a population "
+                "need joint paths. Use the output of `saga score --product paths`."
             )
 
     @cached_property
@@ -61,6 +61,16 @@ class ScoredPaths:
                 "`saga score --merge` after shards."
             )
         return manifest
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """The description of the run in its manifest."""
+        return dict(self._manifest["run"])
+
+    @property
+    def totals(self) -> dict[str, Any]:
+        """The counts of the run in its manifest."""
+        return dict(self._manifest["totals"])
 
     @property
     def product(self) -> str:
@@ -170,7 +180,7 @@ def read_persons(
     return Persons(frame)
 
 
-def person_levels(group: str, year: int) -> pl.Expr:
+def person_levels(group: str, year: int | pl.Expr) -> pl.Expr:
     """The level of each person in a group that does not depend on the path, as text."""
     first = pl.col(BIRTH) // _BAND * _BAND if group == "cohort" else None
     if group == "age":

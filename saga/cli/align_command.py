@@ -1,0 +1,78 @@
+"""saga align: simulated paths meet official totals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from saga.cli import console, options
+
+
+def align(
+    scored: Annotated[
+        Path,
+        typer.Argument(metavar="SCORED", help="Directory of `saga score --product paths`."),
+    ],
+    targets: Annotated[
+        Path,
+        typer.Option(help="CSV: year, columns of groups, and total or mean (earnings, real)."),
+    ],
+    out: Annotated[Path, typer.Option(help="Directory for the result, new or empty.")],
+    method: Annotated[
+        Literal["adjust", "weights"],
+        typer.Option(help="Adjust earnings within year and group, or find weights of persons."),
+    ] = "adjust",
+    panel: Annotated[
+        Path | None,
+        typer.Option(help="The persons that were scored, for groups that paths do not have."),
+    ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="Table person_id, weight (.parquet or .csv).", show_default="all 1"),
+    ] = None,
+    mapping: options.Mapping = None,
+    prices: options.Prices = None,
+    as_json: options.Json = False,
+) -> None:
+    """Adjust paths, or weight persons, so that totals by year and group are official ones."""
+    from saga.data.reading import read_panel
+    from saga.files.atomic import commit_json, digest_file, whole_folder
+    from saga.population.alignment import adjust, balance, effective_persons, read_targets
+    from saga.population.scored_paths import ScoredPaths, read_persons
+    from saga.population.table_files import check_folder
+
+    check_folder(out)
+    run, official = ScoredPaths(scored), read_targets(targets)
+    people = None
+    if panel is not None:
+        people = read_panel(panel, mapping=mapping, prices=options.parse_prices(prices))
+    persons = read_persons(run, people, official.groups, weights)
+    stated = {
+        "method": method,
+        "targets": digest_file(targets),
+        "groups": list(official.groups),
+        "weighted": weights is not None,
+    }
+    with whole_folder(out) as folder:
+        if method == "adjust":
+            diagnostics = adjust(run, persons, official, folder, stated)
+        else:
+            table, diagnostics = balance(run, persons, official)
+            table.write_parquet(folder / "weights.parquet")
+            base = persons.frame.sort("person_id")["weight"].to_numpy()
+            stated |= {
+                "effective_persons": effective_persons(table["weight"].to_numpy()),
+                "effective_persons_before": effective_persons(base),
+            }
+        diagnostics = official.named(diagnostics)
+        diagnostics.write_csv(folder / "alignment.csv")
+        commit_json(folder / "alignment.json", {**run.provenance, "aligned": stated})
+    moved = (diagnostics["target"] / diagnostics["before"]).to_list()
+    console.result(
+        f"{len(moved)} targets are met in {out}. Totals moved by factors from {min(moved):.3f} to "
+        f"{max(moved):.3f}; alignment.csv has each.",
+        {"out": out, **stated, "factors": [min(moved), max(moved)]},
+        as_json=as_json,
+    )

@@ -1,0 +1,256 @@
+"""Alignment: simulated paths meet official totals of earnings by year and group.
+
+Two methods. *Adjust* multiplies all earnings of a year and group by one factor, so zeros stay zero
+and no two persons or paths of a cell change places. *Weights* leaves every path as it is and finds
+the weights of persons that are closest to the given ones in relative entropy (entropy balancing,
+Hainmueller 2012, Political Analysis 20:25; the exponential case of Deville and Sarndal 1992,
+Journal of the American Statistical Association 87:376).
+
+A target is about the mean over macro futures, so their spread around it stays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.sparse import csr_matrix
+
+from saga.batch.run_folder import MANIFEST
+from saga.data.groups import UNKNOWN
+from saga.errors import InputError, Problem
+from saga.files.atomic import commit, commit_json, digest_file
+from saga.files.tables import KEY, read_provenance
+from saga.population.scored_paths import Persons, ScoredPaths, person_levels
+
+Method = Literal["adjust", "weights"]
+Floats = NDArray[np.float64]
+
+_TOLERANCE = 1e-6  # relative error of a target that weights must reach
+_STATISTICS = ("total", "mean")
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Official totals or means: `year`, the columns `groups`, and `total` or `mean`.
+
+    In the frame a group has the prefix `target_`, because paths may have a column of its name.
+    """
+
+    frame: pl.DataFrame
+    groups: tuple[str, ...]
+    statistic: str
+
+    @property
+    def keys(self) -> list[str]:
+        """The columns that name a target."""
+        return ["year", *map(_label, self.groups)]
+
+    def named(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """A table of targets with the names of the groups."""
+        return frame.rename({_label(name): name for name in self.groups})
+
+
+def read_targets(path: Path) -> Targets:
+    """The targets of a CSV file. Raises InputError for missing, repeated or impossible values."""
+    frame = pl.read_csv(path, infer_schema=False)
+    statistics = [name for name in _STATISTICS if name in frame.columns]
+    if "year" not in frame.columns or len(statistics) != 1:
+        raise InputError(
+            f"{path} must have the column year, columns of groups, and either total or mean."
+        )
+    (statistic,) = statistics
+    groups = tuple(name for name in frame.columns if name not in ("year", statistic))
+    frame = frame.with_columns(
+        pl.col("year").cast(pl.Int32, strict=False),
+        pl.col(statistic).cast(pl.Float64, strict=False),
+    )
+    broken = ~(pl.col(statistic).is_finite() & (pl.col(statistic) > 0)).fill_null(False)
+    bad = frame.with_row_index("line", offset=2).filter(broken | pl.col("year").is_null())
+    if bad.height:
+        problem = Problem(
+            "target",
+            "a year is not a whole number, or an amount is not a positive number",
+            f"Mend line {bad['line'][0]} of the file",
+            column=statistic,
+            count=bad.height,
+        )
+        raise InputError(f"{path} has targets that cannot be met", [problem])
+    if frame.select("year", *groups).is_duplicated().any():
+        raise InputError(f"{path} has two targets of one year and group. Keep one of them.")
+    return Targets(frame.rename({name: _label(name) for name in groups}), groups, statistic)
+
+
+def _label(group: str) -> str:
+    return f"target_{group}"
+
+
+def compare(scored: ScoredPaths, persons: Persons, targets: Targets) -> pl.DataFrame:
+    """The targets beside the totals and persons of the paths, mean over paths.
+
+    Columns: the targets' keys, `target`, `before` (both totals) and `persons`. Raises InputError if
+    paths have no earnings in a target's cell.
+    """
+    weight = pl.col("weight")
+    cells = (
+        _labelled(scored, persons, targets)
+        .group_by(targets.keys)
+        .agg(
+            before=(weight * pl.col("earnings")).sum() / scored.n_paths,
+            persons=weight.sum() / scored.n_paths,
+        )
+        .collect(engine="streaming")
+    )
+    frame = targets.frame.join(cells, on=targets.keys, how="left", maintain_order="left")
+    empty = frame.filter(~(pl.col("before") > 0).fill_null(False))
+    if empty.height:
+        cell = ", ".join(str(empty[name][0]) for name in targets.keys)
+        raise InputError(
+            f"The paths have no earnings in {empty.height} of {frame.height} targets; the first is "
+            f"{cell}. Leave these targets out, or write groups as the panel does."
+        )
+    total = pl.col("total") if targets.statistic == "total" else pl.col("mean") * pl.col("persons")
+    return frame.select(*targets.keys, "persons", "before", target=total)
+
+
+def adjust(
+    scored: ScoredPaths,
+    persons: Persons,
+    targets: Targets,
+    folder: Path,
+    stated: Mapping[str, Any],
+) -> pl.DataFrame:
+    """Write the paths with adjusted earnings to `folder`, as a complete run; return diagnostics.
+
+    Years and groups without a target stay as they are.
+
+    Args:
+        scored: A complete run of paths.
+        persons: Groups and weights of its persons.
+        targets: What the paths must add up to.
+        folder: An empty folder.
+        stated: What the provenance of each part says about the alignment.
+    """
+    compared = compare(scored, persons, targets)
+    factors = compared.select(*targets.keys, factor=pl.col("target") / pl.col("before"))
+    names = pl.scan_parquet(scored.parts).collect_schema().names()
+    parts, after = [], []
+    for part in scored.parts:
+        rows = (
+            _labelled(scored, persons, targets, part)
+            .join(factors.lazy(), on=targets.keys, how="left", maintain_order="left")
+            .with_columns(pl.col("earnings") * pl.col("factor").fill_null(1.0))
+            .collect()
+        )
+        amounts = (pl.col("weight") * pl.col("earnings")).sum() / scored.n_paths
+        after.append(rows.group_by(targets.keys).agg(after=amounts))
+        provenance = {**read_provenance(part), "aligned": dict(stated)}
+        record = json.dumps(provenance, sort_keys=True, ensure_ascii=False)
+        path = folder / part.name
+        write = partial(
+            rows.select(names).write_parquet, compression="zstd", metadata={KEY: record}
+        )
+        commit(path, write)
+        parts.append({"file": path.name, "sha256": digest_file(path), "rows": rows.height})
+    run = {**scored.run, "aligned": dict(stated)}
+    commit_json(folder / MANIFEST, {"run": run, "totals": scored.totals, "parts": parts})
+    reached = pl.concat(after).group_by(targets.keys).agg(pl.col("after").sum())
+    joined = compared.join(reached, on=targets.keys, how="left", maintain_order="left")
+    return joined.with_columns(factor=pl.col("target") / pl.col("before"))
+
+
+def balance(
+    scored: ScoredPaths, persons: Persons, targets: Targets
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Weights of persons with which the paths meet the targets, and diagnostics.
+
+    The number of persons stays. Raises InputError if no weights meet the targets.
+    """
+    compared = compare(scored, persons, targets)
+    frame = persons.frame.select("person_id", base="weight").sort("person_id")
+    cells = compared.with_row_index("cell").select("cell", *targets.keys)
+    sums = (
+        _labelled(scored, persons, targets)
+        .join(cells.lazy(), on=targets.keys, how="inner")
+        .group_by("person_id", "cell")
+        .agg((pl.col("earnings").sum() / scored.n_paths).alias("value"))
+        .join(frame.lazy().with_row_index("row").select("row", "person_id"), on="person_id")
+        .collect(engine="streaming")
+    )
+    base, target = frame["base"].to_numpy(), compared["target"].to_numpy()
+    shape = (len(base), len(target))
+    # In units of the targets, so that all conditions have the same size.
+    value = sums["value"].to_numpy() / target[sums["cell"].to_numpy()] * base.sum()
+    matrix = csr_matrix((value, (sums["row"].to_numpy(), sums["cell"].to_numpy())), shape=shape)
+    weights = _tilt(base, matrix)
+    reached = np.asarray(weights @ matrix) / base.sum() * target
+    diagnostics = compared.with_columns(after=pl.Series(reached))
+    if not np.allclose(reached, target, rtol=_TOLERANCE):
+        worst = int(np.abs(reached / target - 1).argmax())
+        cell = ", ".join(str(compared[name][worst]) for name in targets.keys)
+        raise InputError(
+            f"No weights of these persons meet all targets; the farthest is {cell}. Use fewer "
+            "targets, or --method adjust."
+        )
+    return frame.select("person_id", weight=pl.Series(weights)), diagnostics
+
+
+def _tilt(base: Floats, matrix: csr_matrix) -> Floats:
+    """Base * exp(a + matrix @ b) with the sum of `base`, and mean 1 of each column of `matrix`."""
+    share = base / base.sum()
+
+    def tilted(slopes: Floats) -> tuple[float, Floats]:
+        exponent = np.asarray(matrix @ slopes)
+        largest = exponent.max(initial=0.0)
+        weight = share * np.exp(exponent - largest)
+        return float(np.log(weight.sum()) + largest), weight / weight.sum()
+
+    def dual(slopes: Floats) -> tuple[float, Floats]:
+        level, weight = tilted(slopes)
+        return level - slopes.sum(), np.asarray(weight @ matrix) - 1
+
+    def curvature(slopes: Floats) -> Floats:
+        _, weight = tilted(slopes)
+        mean = np.asarray(weight @ matrix)
+        square = (matrix.T @ matrix.multiply(weight[:, None])).toarray()
+        return np.asarray(square - np.outer(mean, mean))
+
+    start = np.zeros(matrix.shape[1])
+    options = {"gtol": _TOLERANCE / 100, "maxiter": 200}
+    with np.errstate(all="ignore"):  # slopes of targets that cannot be met grow without limit
+        try:
+            solved = minimize(
+                dual, start, jac=True, hess=curvature, method="trust-exact", options=options
+            )
+        except (ValueError, np.linalg.LinAlgError):
+            return base
+        return np.asarray(base.sum() * tilted(solved.x)[1])
+
+
+def effective_persons(weights: Floats) -> float:
+    """The number of equally weighted persons with the same sampling error (Kish 1965)."""
+    return float(weights.sum() ** 2 / (weights**2).sum())
+
+
+def _labelled(
+    scored: ScoredPaths, persons: Persons, targets: Targets, part: Path | None = None
+) -> pl.LazyFrame:
+    """The rows of all parts, or of one, with the weight and groups of each person as text."""
+    rows = scored.rows if part is None else pl.scan_parquet(part)
+    known = rows.join(persons.frame.lazy(), on="person_id", how="left", maintain_order="left")
+    return known.with_columns(
+        (
+            pl.col(name).cast(pl.String).fill_null(UNKNOWN)
+            if name in scored.columns
+            else person_levels(name, pl.col("year"))
+        ).alias(_label(name))
+        for name in targets.groups
+    )

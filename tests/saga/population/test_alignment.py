@@ -1,0 +1,176 @@
+"""Aligned paths meet their targets, keep ranks, and do no harm to forecasts of persons."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.typing import NDArray
+from scored_folder import path_rows, write_scored
+from typer.testing import CliRunner
+
+from saga.cli import app
+from saga.population.scored_paths import ScoredPaths
+from saga.scores import crps
+
+PERSONS, YEARS, PATHS = 200, 3, 20
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng = np.random.default_rng(11)
+    earnings = rng.lognormal(12, 0.5, (PERSONS, YEARS, PATHS))
+    earnings[rng.random(earnings.shape) < 0.2] = 0
+    return write_scored(tmp_path_factory.mktemp("scored") / "out", path_rows(earnings))
+
+
+@pytest.fixture(scope="module")
+def panel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sex = np.where(np.arange(PERSONS) % 3 == 0, "female", "male")
+    return _write_panel(tmp_path_factory.mktemp("panel") / "panel.csv", sex)
+
+
+def _write_panel(path: Path, sex: NDArray[np.str_]) -> Path:
+    ids = [f"{number:04d}" for number in range(len(sex))]
+    fixed = {"year": 2022, "birth_year": 1980, "earnings": 1.0}
+    pl.DataFrame({"person_id": ids, "sex": sex}).with_columns(
+        **{name: pl.lit(value) for name, value in fixed.items()}
+    ).write_csv(path)
+    return path
+
+
+def _totals(scored: Path, panel: Path, weights: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Totals by year and sex, mean over paths, computed from the files alone."""
+    people = pl.read_csv(panel, infer_schema=False).select("person_id", "sex")
+    people = (
+        people.with_columns(weight=1.0) if weights is None else people.join(weights, on="person_id")
+    )
+    rows = pl.read_parquet(scored / "part-*.parquet").join(people, on="person_id")
+    total = (pl.col("weight") * pl.col("earnings")).sum() / PATHS
+    return rows.group_by("year", "sex").agg(total=total).sort("year", "sex")
+
+
+def _write_targets(path: Path, totals: pl.DataFrame) -> Path:
+    """Totals that are 10 % higher for women, 5 % lower for men, and grow."""
+    factor = pl.when(sex="female").then(1.1).otherwise(0.95) + 0.01 * (pl.col("year") - 2023)
+    totals.with_columns(total=pl.col("total") * factor).write_csv(path)
+    return path
+
+
+def _align(scored: Path, panel: Path, targets: Path, out: Path, *more: str) -> str:
+    line = ["align", str(scored), "--targets", str(targets), "--panel", str(panel), "--json"]
+    done = CliRunner().invoke(app, [*line, "--out", str(out), *more])
+    assert done.exit_code == 0, done.stderr
+    return done.stdout
+
+
+def test_adjusted_totals_are_the_targets_and_no_one_changes_place(
+    scored: Path, panel: Path, tmp_path: Path
+) -> None:
+    targets = _write_targets(tmp_path / "targets.csv", _totals(scored, panel))
+    _align(scored, panel, targets, tmp_path / "out")
+    reached = _totals(tmp_path / "out", panel)["total"]
+    wanted = pl.read_csv(targets)["total"]
+    assert reached.to_list() == pytest.approx(wanted.to_list(), rel=1e-9)
+    before = ScoredPaths(scored).year(2024)
+    after = ScoredPaths(tmp_path / "out").year(2024)
+    assert np.array_equal(before.earnings == 0, after.earnings == 0)
+    women = np.arange(PERSONS) % 3 == 0
+    for group in (women, ~women):
+        ranks = [np.argsort(year.earnings[group], axis=None) for year in (before, after)]
+        assert np.array_equal(ranks[0], ranks[1])
+    part = next((tmp_path / "out").glob("part-*.parquet"))
+    stated = json.loads(pl.read_parquet_metadata(part)["saga"])["aligned"]
+    assert (stated["method"], stated["groups"]) == ("adjust", ["sex"])
+    diagnostics = pl.read_csv(tmp_path / "out" / "alignment.csv")
+    assert diagnostics["factor"].to_list() == pytest.approx(
+        (diagnostics["target"] / diagnostics["before"]).to_list()
+    )
+
+
+def test_weights_meet_the_targets_with_every_path_as_it_was(
+    scored: Path, panel: Path, tmp_path: Path
+) -> None:
+    targets = _write_targets(tmp_path / "targets.csv", _totals(scored, panel))
+    said = json.loads(_align(scored, panel, targets, tmp_path / "out", "--method", "weights"))
+    weights = pl.read_parquet(tmp_path / "out" / "weights.parquet")
+    reached = _totals(scored, panel, weights)["total"]
+    assert reached.to_list() == pytest.approx(pl.read_csv(targets)["total"].to_list(), rel=1e-4)
+    assert (weights["weight"] > 0).all()
+    assert weights["weight"].sum() == pytest.approx(PERSONS)
+    assert 0.5 * PERSONS < said["effective_persons"] < said["effective_persons_before"]
+    assert not list((tmp_path / "out").glob("part-*"))
+
+
+def test_weights_are_the_closest_in_entropy(scored: Path, panel: Path, tmp_path: Path) -> None:
+    """At the minimum, log weights are linear in what the targets add up."""
+    targets = _write_targets(tmp_path / "targets.csv", _totals(scored, panel))
+    _align(scored, panel, targets, tmp_path / "out", "--method", "weights")
+    weights = pl.read_parquet(tmp_path / "out" / "weights.parquet")["weight"].to_numpy()
+    run = ScoredPaths(scored)
+    means = np.stack([run.year(year).earnings.mean(1) for year in run.years], axis=1)
+    women = (np.arange(PERSONS) % 3 == 0)[:, None]
+    design = np.hstack([np.ones((PERSONS, 1)), means * women, means * ~women])
+    design /= np.abs(design).max(0)
+    rest = np.log(weights) - design @ np.linalg.lstsq(design, np.log(weights), rcond=None)[0]
+    assert np.abs(rest).max() < 1e-6
+
+
+def test_alignment_to_true_totals_does_no_harm_to_persons(tmp_path: Path) -> None:
+    """Forecasts whose level is wrong by group: true totals mend it, and CRPS does not get worse.
+
+    Outcomes and forecasts are of persons with different levels and shocks; futures share a shock
+    of the year.
+    """
+    rng = np.random.default_rng(12)
+    n, n_paths = 600, 60
+    level = rng.normal(12, 0.6, (n, 1))
+    scale = 0.4 + 0.02 * np.arange(10)
+    truth = np.exp(level + scale * rng.standard_normal((n, 10)))
+    macro = 0.03 * rng.standard_normal((10, n_paths))
+    shocks = scale[:, None] * rng.standard_normal((n, 10, n_paths))
+    sex = np.where(np.arange(n) % 2 == 0, "female", "male")
+    panel = _write_panel(tmp_path / "panel.csv", sex)
+    for bias, least, most in ((0.0, 0.98, 1.01), (0.15, 0.5, 0.995)):
+        wrong = np.where(sex == "female", bias, -bias)[:, None, None]
+        paths = np.exp(level[:, :, None] + shocks + macro + wrong)
+        folder = write_scored(tmp_path / f"biased-{bias}" / "scored", path_rows(paths))
+        outcomes = path_rows(truth[:, :, None]).join(
+            pl.read_csv(panel, infer_schema=False).select("person_id", "sex"), on="person_id"
+        )
+        targets = outcomes.group_by("year", "sex").agg(mean=pl.col("earnings").mean())
+        targets.write_csv(folder.parent / "targets.csv")
+        _align(folder, panel, folder.parent / "targets.csv", folder.parent / "out")
+        scores = []
+        for run in (ScoredPaths(folder), ScoredPaths(folder.parent / "out")):
+            forecast = np.stack([run.year(year).earnings for year in run.years], axis=1)
+            scores.append(np.mean(crps(forecast, truth)))
+        assert least <= scores[1] / scores[0] <= most
+
+
+def test_single_forecasts_are_not_aligned_and_bad_targets_are_named(
+    scored: Path, panel: Path, tmp_path: Path
+) -> None:
+    def message(text: str, folder: Path = scored, *more: str) -> str:
+        targets = tmp_path / "targets.csv"
+        targets.write_text(text)
+        line = ["align", str(folder), "--targets", str(targets), "--panel", str(panel)]
+        done = CliRunner().invoke(app, [*line, "--out", str(tmp_path / "out"), *more])
+        assert done.exit_code == 2, done.stderr
+        assert not (tmp_path / "out").exists()
+        return " ".join(done.stderr.split())
+
+    good = "year,sex,total\n2023,female,100\n"
+    forecasts = write_scored(
+        tmp_path / "forecasts", path_rows(np.ones((2, 1, 1))), product="forecasts"
+    )
+    assert "need joint paths" in message(good, forecasts)
+    assert "either total or mean" in message("year,sex\n2023,female\n")
+    assert "Mend line 3" in message(good + "2024,female,-3\n")
+    assert "two targets" in message(good + "2023,female,200\n")
+    assert "no earnings in 1 of 1 targets" in message("year,sex,total\n1999,female,3\n")
+    impossible = "year,mean\n" + "2023,1\n2024,1e9\n"
+    assert "No weights" in message(impossible, scored, "--method", "weights")
