@@ -21,7 +21,7 @@ $(SETUP): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "SAGA needs Python 3.11 or later: make setup PYTHON=python3.11")'
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv || { echo "venv failed: on Debian or Ubuntu, apt install python3-venv"; exit 1; }
 	$(BIN)/pip install --quiet "$$(grep '^torch==' requirements.lock)" -c requirements.lock
-	$(BIN)/pip install --quiet -e ".[train,serve,jobs,ray,dev]" -c requirements.lock
+	$(BIN)/pip install --quiet -e ".[train,serve,jobs,otel,ray,dev]" -c requirements.lock
 	@touch $@
 
 run: setup
@@ -86,5 +86,5 @@ prior: setup
 lock:
 	rm -rf build/lock && $(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet "$$(grep '^torch==' requirements.lock)"
-	build/lock/bin/pip install --quiet -e ".[train,serve,jobs,ray,dev]"
+	build/lock/bin/pip install --quiet -e ".[train,serve,jobs,otel,ray,dev]"
 	build/lock/bin/pip freeze --exclude-editable | sed -E 's/\+[A-Za-z0-9.]+$$//' > requirements.lock

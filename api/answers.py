@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import time
+from collections.abc import Callable
 
 import anyio.to_thread
 import pyarrow
@@ -59,8 +61,8 @@ class AnswerFormat:
     All answers of the service are complete when they begin, so each is one body.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, observe: Callable[[str, float], None]) -> None:
+        self._app, self._observe = app, observe
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one call."""
@@ -70,15 +72,17 @@ class AnswerFormat:
         method = scope["method"]
         if method == "HEAD":
             scope = {**scope, "method": "GET"}
-        answer = _Answer(scope, send, method)
+        answer = _Answer(scope, send, method, self._observe)
         await self._app(scope, receive, answer.take)
 
 
 class _Answer:
     """Collects an answer of one body, changes it and sends it; streams pass through."""
 
-    def __init__(self, scope: Scope, send: Send, method: str) -> None:
-        self._scope, self._send, self._method = scope, send, method
+    def __init__(
+        self, scope: Scope, send: Send, method: str, observe: Callable[[str, float], None]
+    ) -> None:
+        self._scope, self._send, self._method, self._observe = scope, send, method, observe
         self._start: Message | None = None
 
     async def take(self, message: Message) -> None:
@@ -121,10 +125,12 @@ class _Answer:
         kind = headers.get("content-type", "")
         encoding = accepted_encoding(sent.get("accept-encoding", ""))
         if len(body) >= _MIN_BYTES and kind.startswith(_COMPRESSIBLE) and encoding is not None:
+            begin = time.perf_counter()
             if len(body) > _LARGE_BYTES:
                 body = await anyio.to_thread.run_sync(compress, body, encoding)
             else:
                 body = compress(body, encoding)
+            self._observe("compress", time.perf_counter() - begin)
             headers["content-encoding"] = encoding
             headers["content-length"] = str(len(body))
         return {**message, "body": body}

@@ -10,12 +10,13 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from asgi_correlation_id import CorrelationIdMiddleware
 from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi_offline import FastAPIOffline
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
@@ -26,8 +27,12 @@ from api.routes import calibration, explorer, forecasts, health, jobs, lifetimes
 from api.security import KeyStore, check_exposure, current_caller, identify
 from api.service import Service
 from api.settings import Settings
+from api.tracing import describe_call
 from saga.forecaster import Forecaster
 from saga.version import current_version
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 _DESCRIPTION = (
     "Earnings one to thirty years ahead and over a lifetime, as distributions whose intervals "
@@ -92,7 +97,7 @@ def create_app(
     for routes in (forecasts, lifetimes, jobs, outcomes, model, calibration, health):
         app.include_router(routes.router, dependencies=[Depends(identify)])
     app.add_middleware(RequestMonitor, service=service)
-    app.add_middleware(AnswerFormat)
+    app.add_middleware(AnswerFormat, observe=service.metrics.observe_stage)
     app.add_middleware(CorrelationIdMiddleware)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
@@ -130,6 +135,12 @@ class RequestMonitor:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        with self._service.tracing.span(
+            "call", parent=Headers(scope=scope).get("traceparent")
+        ) as span:
+            await self._answer(scope, receive, send, span)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, span: Span | None) -> None:
         status = 0
         current_caller.set(None)
         start = time.perf_counter()
@@ -154,13 +165,15 @@ class RequestMonitor:
                 raise ConnectionError("the response is incomplete") from None
             await problems.internal_error()(scope, receive, send_and_note_status)
         finally:
-            self._count(scope, status, time.perf_counter() - start)
+            self._count(scope, status, time.perf_counter() - start, span)
 
-    def _count(self, scope: Scope, status: int, seconds: float) -> None:
+    def _count(self, scope: Scope, status: int, seconds: float, span: Span | None) -> None:
         # The template of the route, because a path can contain anything.
         route = getattr(scope.get("route"), "path", "unmatched")
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._service.metrics.count_answered(method, route, status, seconds)
+        if span is not None:
+            describe_call(span, method, route, status)
         self._service.log.info(
             "answered", method=method, route=route, status=status, seconds=round(seconds, 4)
         )

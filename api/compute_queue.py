@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -22,6 +22,9 @@ from fastapi import Request
 
 from api.problems import ProblemError, client_gone
 from saga.errors import Problem
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
 
 Part = TypeVar("Part")
 Output = TypeVar("Output")
@@ -65,6 +68,7 @@ class Ticket:
     is_decoding: bool = False
     is_computing: bool = False
     is_gone: bool = False
+    place: Context | None = None  # in the trace of the call
 
     @property
     def next_part(self) -> Any:
@@ -80,7 +84,7 @@ class ComputeQueue:
         max_calls: Most calls from before their body is read until they are answered.
         max_seconds: Longest wait for the first piece.
         max_work: Largest work of one call.
-        observe: Called with "queue" or "compute" and seconds.
+        observe: Called with "queue" or "compute", seconds and the calls.
     """
 
     def __init__(
@@ -89,7 +93,7 @@ class ComputeQueue:
         max_calls: int,
         max_seconds: float,
         max_work: int,
-        observe: Callable[[str, float], None] = lambda _, __: None,
+        observe: Callable[[str, float, Sequence[Ticket]], None] = lambda *_: None,
     ) -> None:
         self._max_calls, self._max_seconds, self._observe = max_calls, max_seconds, observe
         # Before the first measurement, the largest call is assumed to take `max_seconds`.
@@ -220,7 +224,7 @@ class ComputeQueue:
         start = time.perf_counter()
         for ticket in batch:
             if not ticket.outputs:
-                self._observe("queue", time.monotonic() - ticket.arrived)
+                self._observe("queue", time.monotonic() - ticket.arrived, [ticket])
             ticket.is_computing = True
         work = batch[0].work
         assert work is not None
@@ -238,7 +242,7 @@ class ComputeQueue:
             for ticket in batch:
                 ticket.is_computing = False
         self._last = seconds = time.perf_counter() - start
-        self._observe("compute", seconds)
+        self._observe("compute", seconds, batch)
         units = sum(t.work.size / len(t.work.parts) for t in batch if t.work is not None)
         if seconds > 0.1:  # a shorter piece is mostly overhead
             self._seconds_per_unit += 0.2 * (seconds / units - self._seconds_per_unit)

@@ -101,7 +101,9 @@ def _query_parameters(options: type[BaseModel]) -> list[dict[str, Any]]:
     """The options as query parameters; a list has commas, and a scenario is a name."""
     parameters = []
     for name, entry in options.model_json_schema()["properties"].items():
-        schema = {key: value for key, value in entry.items() if key not in ("title", "description")}
+        schema = _without_objects(
+            {key: value for key, value in entry.items() if key not in ("title", "description")}
+        )
         if name == "scenario":
             schema = {"type": "string", "enum": list(SCENARIOS)}
         description = entry.get("description", "")
@@ -116,6 +118,16 @@ def _query_parameters(options: type[BaseModel]) -> list[dict[str, Any]]:
             }
         )
     return parameters
+
+
+def _without_objects(schema: dict[str, Any]) -> dict[str, Any]:
+    """The alternatives of an option that a query parameter can have: an object is not text."""
+    for kind in ("anyOf", "oneOf"):
+        if kind in schema:
+            simple = [choice for choice in schema[kind] if "$ref" not in choice]
+            rest = {key: value for key, value in schema.items() if key != kind}
+            return rest | (simple[0] if len(simple) == 1 else {kind: simple})
+    return schema
 
 
 def json_body(component: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar
 import anyio.to_thread
 from anyio import CapacityLimiter
 from fastapi import Depends, Request
-from structlog.typing import FilteringBoundLogger
 
 from api.answers import ANSWER_HEADERS
 from api.budget import BodyMemory
@@ -33,6 +32,7 @@ from api.security import OPERATOR, Caller
 from api.service_metrics import Metrics
 from api.settings import Settings
 from api.table_reader import READER
+from api.tracing import open_tracing
 from calibration.adaptive.ledger import open_ledger
 from calibration.diagnostics.diagnosis import Diagnostics
 from calibration.diagnostics.report import render
@@ -58,11 +58,12 @@ class Service:
         self.settings = settings
         self.log = make_logger(log)
         self.metrics = Metrics()
+        self.tracing = open_tracing("saga")
         self.queue = ComputeQueue(
             max_calls=settings.queue,
             max_seconds=settings.queue_seconds,
             max_work=settings.max_work,
-            observe=self.metrics.observe_stage,
+            observe=self._observe,
         )
         self._quotas = Quotas(settings.quota)
         self.panels = Batcher(self._read_panels)
@@ -75,7 +76,7 @@ class Service:
         self.metrics.waiting.set_function(lambda: self.queue.waiting)
         self.ledger_access: LedgerAccess | None = None
         self.is_draining = False
-        self.jobs = None if settings.jobs is None else _open_jobs(settings, self.log, self.metrics)
+        self.jobs = None if settings.jobs is None else _open_jobs(self)
         self._forecaster: Forecaster | None = None
         self._startup_error: SagaError | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -113,6 +114,7 @@ class Service:
         """Stop what runs in the background."""
         if self._watch is not None:
             self._watch.cancel()
+        self.tracing.close()
 
     def _load(self) -> Forecaster:
         settings = self.settings
@@ -148,6 +150,7 @@ class Service:
         self.take_quota(request, caller)
         _ = self.forecaster
         async with self.queue.admit(caller.holder) as ticket:
+            ticket.place = self.tracing.current()
             yield ticket
 
     def take_quota(self, request: Request, caller: Caller) -> None:
@@ -169,8 +172,13 @@ class Service:
             start = time.perf_counter()
             ticket.is_decoding = True
             content = await anyio.to_thread.run_sync(decode, body, limiter=self._parsers)
-            self.metrics.observe_stage("parse", time.perf_counter() - start)
+            self._observe("parse", time.perf_counter() - start, [ticket])
             return content
+
+    def _observe(self, stage: str, seconds: float, tickets: Sequence[Ticket]) -> None:
+        self.metrics.observe_stage(stage, seconds)
+        for ticket in tickets:
+            self.tracing.add(stage, seconds, ticket.place)
 
     def _read_panels(self, sent: list[SentFrame]) -> list[RequestPanel | SagaError]:
         return read_panels(self.forecaster.transforms, self.forecaster.facts, sent)
@@ -211,12 +219,12 @@ class Service:
         return self._forecaster
 
 
-def _open_jobs(settings: Settings, log: FilteringBoundLogger, metrics: Metrics) -> JobService:
+def _open_jobs(service: Service) -> JobService:
     """The jobs of the service. Raises UsageError without the libraries for them."""
     require_libraries()
     from api.jobs.job_service import JobService
 
-    return JobService(settings, log, metrics)
+    return JobService(service.settings, service.log, service.metrics.job_metrics(), service.tracing)
 
 
 def example_scale(forecaster: Forecaster) -> float:

@@ -2,9 +2,73 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+@dataclass(frozen=True)
+class QueueLoad:
+    """What is in the queue of jobs: how many by state, and how long the oldest one has waited."""
+
+    jobs: Mapping[str, int]
+    oldest_queued_seconds: float
+
+
+class JobMetrics:
+    """What `GET /metrics` tells about jobs; services that share a queue tell the same."""
+
+    STATES = ("queued", "running", "succeeded", "failed", "cancelled")
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._jobs = Gauge(
+            "saga_jobs",
+            "Jobs of the queue by state, until they expire; NaN while its database does not answer",
+            ("state",),
+            registry=registry,
+        )
+        self._oldest = Gauge(
+            "saga_jobs_oldest_queued_seconds",
+            "Seconds for which the oldest waiting job has waited",
+            registry=registry,
+        )
+        self._workers = Gauge(
+            "saga_job_workers",
+            "Workers that have reached the queue within the last minute",
+            registry=registry,
+        )
+        self._up = Gauge(
+            "saga_job_queue_up", "1 while the queue's database answers", registry=registry
+        )
+        self._persons = Gauge(
+            "saga_jobs_persons_pending", "Persons of running jobs, not computed", registry=registry
+        )
+
+    def update(self, load: QueueLoad, pending: int, workers: int) -> None:
+        """Set the metrics to what the queue and its folder have."""
+        for state in self.STATES:
+            self._jobs.labels(state).set(load.jobs.get(state, 0))
+        self._oldest.set(load.oldest_queued_seconds)
+        self._workers.set(workers)
+        self._persons.set(pending)
+        self._up.set(1)
+
+    def mark_down(self) -> None:
+        """Note that the queue's database does not answer."""
+        for state in self.STATES:
+            self._jobs.labels(state).set(math.nan)
+        self._up.set(0)
 
 
 class Metrics:
@@ -12,6 +76,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
         labels = ("method", "route", "status")
         self._requests = Counter(
             "saga_http_requests", "HTTP calls answered", labels, registry=self.registry
@@ -25,7 +90,8 @@ class Metrics:
         )
         self._stages = Histogram(
             "saga_stage_seconds",
-            "Seconds of a call in the queue, of decoding its body, and of one piece of computing",
+            "Seconds of a call in the queue, of decoding its body, of one piece of computing and "
+            "of compressing its answer",
             ("stage",),
             buckets=_SECONDS,
             registry=self.registry,
@@ -51,14 +117,9 @@ class Metrics:
             registry=self.registry,
         )
 
-    def jobs_gauge(self) -> Gauge:
-        """The metric of a service with jobs."""
-        return Gauge(
-            "saga_jobs",
-            "Jobs of the queue by state, until they expire; NaN while its database does not answer",
-            ("state",),
-            registry=self.registry,
-        )
+    def job_metrics(self) -> JobMetrics:
+        """The metrics of a service with jobs."""
+        return JobMetrics(self.registry)
 
     def count_answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered call."""
@@ -66,7 +127,7 @@ class Metrics:
         self._seconds.labels(route).observe(seconds)
 
     def observe_stage(self, stage: str, seconds: float) -> None:
-        """Count seconds of the stage "queue", "parse" or "compute"."""
+        """Count seconds of the stage "queue", "parse", "compute" or "compress"."""
         self._stages.labels(stage).observe(seconds)
 
     def count_computed(self, product: str, n_persons: int, work: int) -> None:

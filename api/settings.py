@@ -16,7 +16,7 @@ from saga.requests import Precision, RolloutName
 class Settings(BaseSettings):
     """Settings of one service process; `SAGA_BUNDLE=/data/bundle` and so on set them."""
 
-    model_config = SettingsConfigDict(env_prefix="SAGA_", extra="forbid")
+    model_config = SettingsConfigDict(env_prefix="SAGA_", env_ignore_empty=True, extra="forbid")
 
     bundle: Path = Field(
         default_factory=default_bundle, description="Bundle directory to forecast from"

@@ -34,6 +34,7 @@ class JobOrder:
         digest: sha256 of the options and the body.
         persons_file: Name of the file with the persons.
         options: The options as they were sent (`api.request_models.JobOptions`).
+        trace: The place of the call in a trace, as W3C traceparent; None without traces.
     """
 
     id: str
@@ -43,6 +44,7 @@ class JobOrder:
     digest: str
     persons_file: str
     options: Mapping[str, Any]
+    trace: str | None = None
 
 
 class Progress(NamedTuple):

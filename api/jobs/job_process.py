@@ -24,6 +24,7 @@ from api.logs import error_location, make_logger
 from api.problems import error_document, internal_document
 from api.request_models import JobOptions
 from api.settings import Settings
+from api.tracing import Tracing, open_tracing
 from calibration.adaptive.issuance import AdaptiveRecipe
 from saga.batch.engine import BatchInterruptedError, score
 from saga.batch.partition_writer import BatchRecipe
@@ -45,8 +46,10 @@ def run_job(folder: JobFolder, settings: Settings) -> int:
     if order is None or folder.outcome() is not None:
         return 0
     log = make_logger(sys.stderr).bind(job=order.id, holder=order.holder)
+    tracing = open_tracing("saga-jobs")
     try:
-        folder.write_outcome(Outcome(_compute(folder, order, settings), None))
+        with tracing.span("job", {"saga.job": order.id}, order.trace):
+            folder.write_outcome(Outcome(_compute(folder, order, settings, tracing), None))
         log.info("job_computed")
     except BatchInterruptedError:
         log.warning("job_interrupted")
@@ -57,10 +60,14 @@ def run_job(folder: JobFolder, settings: Settings) -> int:
     except Exception as error:
         folder.write_outcome(Outcome(None, internal_document()))
         log.error("job_failed", **error_location(error))
+    finally:
+        tracing.close()
     return 0
 
 
-def _compute(folder: JobFolder, order: JobOrder, settings: Settings) -> Mapping[str, Any]:
+def _compute(
+    folder: JobFolder, order: JobOrder, settings: Settings, tracing: Tracing
+) -> Mapping[str, Any]:
     options = JobOptions.model_validate(order.options)
     source = _source(folder, order, options, settings)
     recipe = _recipe(folder, options, settings, order.holder)
@@ -68,11 +75,17 @@ def _compute(folder: JobFolder, order: JobOrder, settings: Settings) -> Mapping[
     if earlier is not None and earlier["recipe"] != json.loads(json.dumps(recipe.describe())):
         # The service got another bundle or version meanwhile; a result is of one of them.
         shutil.rmtree(folder.out)
-    report = score(
-        source, folder.out, recipe, workers=settings.job_processes, progress=folder.write_progress
-    )
+    with tracing.span("score", {"saga.product": options.product}) as span:
+
+        def note(done: int, persons: int) -> None:
+            folder.write_progress(done, persons)
+            if span is not None:
+                span.add_event("progress", {"done": done, "persons": persons})
+
+        report = score(source, folder.out, recipe, workers=settings.job_processes, progress=note)
     if report.rows:
-        merge_parts(folder.out, folder.result)
+        with tracing.span("merge", {"saga.rows": report.rows}):
+            merge_parts(folder.out, folder.result)
     return report.totals
 
 

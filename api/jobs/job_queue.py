@@ -5,6 +5,7 @@ The queue's values are JSON: an order is the name of a folder. `api.jobs.job_wor
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -14,6 +15,7 @@ from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, WorkflowStatus, e
 from api.jobs.job_folders import JobOrder
 from api.jobs.job_view import JobStatus, State
 from api.problems import QueueError
+from api.service_metrics import QueueLoad
 
 # Names in the database; another name would leave waiting jobs behind.
 APPLICATION, QUEUE, WORKFLOW = "saga", "jobs", "score"
@@ -92,10 +94,17 @@ class JobQueue:
             )
         )
 
-    def count_states(self) -> Counter[State]:
-        """Number of jobs by state, until they expire or are deleted."""
+    def load(self) -> QueueLoad:
+        """How many jobs there are by state, and how long the oldest one has waited."""
         entries = self._client.list_workflows(name=WORKFLOW, load_input=False, load_output=False)
-        return Counter(_STATES[entry.status] for entry in entries)
+        states: Counter[str] = Counter(_STATES[entry.status] for entry in entries)
+        arrivals = [
+            entry.created_at / 1000
+            for entry in entries
+            if _STATES[entry.status] == "queued" and entry.created_at is not None
+        ]
+        waited = time.time() - min(arrivals) if arrivals else 0.0
+        return QueueLoad(states, max(0.0, waited))
 
     def cancel(self, order: JobOrder) -> None:
         """Cancel a job that waits or runs; a finished one does not change."""

@@ -6,13 +6,12 @@ import asyncio
 import errno
 import hashlib
 import json
-import math
 import shutil
 import uuid
 from asyncio.subprocess import Process
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TypeVar, get_args
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
@@ -24,28 +23,32 @@ from api.jobs.child_process import end_child, start_child
 from api.jobs.job_files import copy_file, find_file
 from api.jobs.job_folders import JobFolder, JobFolders, JobOrder, job_id
 from api.jobs.job_queue import UNAVAILABLE, JobQueue
-from api.jobs.job_view import Job, JobStatus, State
+from api.jobs.job_view import Job, JobStatus
+from api.jobs.worker_check import count_workers
 from api.problems import ProblemError, QueueError, client_gone
 from api.request_models import JobOptions
-from api.service_metrics import Metrics
+from api.service_metrics import JobMetrics
 from api.settings import Settings
+from api.tracing import Tracing
 from saga.errors import Problem, UsageError
 
 _UPLOADS = 8  # bodies that arrive at a time
 _FREE_SPACE = 3  # a job needs this multiple of its body on disk
 _WORKER_SECONDS = 5.0
-_COUNT_SECONDS = 5.0  # between two readings of the numbers of jobs
+_MEASURE_SECONDS = 5.0  # between two readings of the metrics of jobs
 Result = TypeVar("Result")
 
 
 class JobService:
     """The jobs of a service; several services may share the folder and the queue."""
 
-    def __init__(self, settings: Settings, log: FilteringBoundLogger, metrics: Metrics) -> None:
+    def __init__(
+        self, settings: Settings, log: FilteringBoundLogger, metrics: JobMetrics, tracing: Tracing
+    ) -> None:
         if settings.jobs is None:
             raise ValueError("no folder of jobs")
         self._settings, self._log = settings, log
-        self._jobs_by_state = metrics.jobs_gauge()
+        self._metrics, self._tracing = metrics, tracing
         self.folders = JobFolders(settings.jobs)
         try:
             self.folders.create()
@@ -63,18 +66,6 @@ class JobService:
         """Connect to the queue in the background, and then start the workers."""
         self._tasks = [asyncio.create_task(self._connect())]
 
-    async def _count_states(self, queue: JobQueue) -> None:
-        """Keep the numbers of jobs by state up to date, for the metrics."""
-        while True:
-            try:
-                counts = await anyio.to_thread.run_sync(queue.count_states, limiter=self._threads)
-                numbers = {state: float(counts[state]) for state in get_args(State)}
-            except UNAVAILABLE:
-                numbers = dict.fromkeys(get_args(State), math.nan)
-            for state, number in numbers.items():
-                self._jobs_by_state.labels(state).set(number)
-            await asyncio.sleep(_COUNT_SECONDS)
-
     async def _connect(self) -> None:
         while self._queue is None:
             try:
@@ -83,7 +74,7 @@ class JobService:
                 self._log.error("job_queue_unavailable", wrong=error.args[0])
                 await asyncio.sleep(_WORKER_SECONDS)
         count = self._settings.job_workers
-        self._tasks.append(asyncio.create_task(self._count_states(self._queue)))
+        self._tasks.append(asyncio.create_task(self._measure()))
         self._tasks += [asyncio.create_task(self._keep_worker()) for _ in range(count)]
 
     async def stop(self) -> None:
@@ -93,6 +84,26 @@ class JobService:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._queue is not None:
             await anyio.to_thread.run_sync(self._queue.close)
+
+    async def _measure(self) -> None:
+        """Keep the metrics of jobs up to date."""
+        while True:
+            try:
+                load = await self._ask(lambda queue: queue.load())
+                counts = await anyio.to_thread.run_sync(self._count_in_folders)
+                self._metrics.update(load, *counts)
+            except QueueError:
+                self._metrics.mark_down()
+            await asyncio.sleep(_MEASURE_SECONDS)
+
+    def _count_in_folders(self) -> tuple[int, int]:
+        """Persons of unfinished jobs that are not computed, and workers."""
+        pending = 0
+        for folder in self.folders:
+            progress = folder.progress()
+            if progress is not None and folder.outcome() is None:
+                pending += progress.persons - progress.done
+        return pending, count_workers(self.folders.workers)
 
     async def _keep_worker(self) -> None:
         """Run a worker, and start it again when it ends."""
@@ -226,6 +237,7 @@ class JobService:
             digest=upload.digest.hexdigest(),
             persons_file=upload.path.name,
             options=stated,
+            trace=self._tracing.traceparent(),
         )
         earlier = self.folders.folder(order.id).order()
         if earlier is None:

@@ -14,7 +14,6 @@ import signal
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +25,7 @@ from api.jobs.child_process import receive_settings, start_child
 from api.jobs.job_folders import JobFolder, JobFolders
 from api.jobs.job_process import AGAIN
 from api.jobs.job_queue import APPLICATION, QUEUE, SERIALIZER, WORKFLOW, job_status
+from api.jobs.worker_check import worker_name
 from api.logs import error_location, make_logger
 from api.settings import Settings
 
@@ -96,7 +96,7 @@ def work_until_stopped(settings: Settings) -> None:
     folders = JobFolders(settings.jobs)
     folders.create()
     _Assignment.settings, _Assignment.folders = settings, folders
-    name = uuid.uuid4().hex
+    name = worker_name()
     with _hold_lock(folders.workers, name):
         _launch(settings.job_queue_url, name, log)
         log.info("job_worker_ready", worker=name)
@@ -107,6 +107,7 @@ def work_until_stopped(settings: Settings) -> None:
         while not stop.wait(_LOOK_SECONDS):
             try:
                 adopt_jobs(folders.workers)
+                (folders.workers / name).touch()  # a sign of life for `worker_check`
                 if time.monotonic() >= next_sweep:
                     next_sweep = time.monotonic() + _SWEEP_SECONDS
                     sweep_jobs(folders, settings.job_hours * 3600)

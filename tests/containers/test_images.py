@@ -25,14 +25,12 @@ from polars.testing import assert_frame_equal
 
 from api.example import example_persons
 from saga.requests import Draws
+from tests.containers.conftest import HARDENED, ROOT, Engine
 
-ROOT = Path(__file__).resolve().parents[2]
-HARDENED = "--read-only --tmpfs /tmp --cap-drop ALL --security-opt no-new-privileges"
-Engine = Callable[..., str]
 # The mean at horizon 1 of the example person by the library, without the service.
 DIRECT = """
 import polars as pl
-from api.example import example_persons
+from saga.api.example import example_persons
 from saga.forecaster import Forecaster
 from saga.data.reading import read_panel
 from saga.requests import Draws, ForecastRequest
@@ -44,57 +42,6 @@ print(forecaster.forecast(panel, ForecastRequest(horizons=(1, 5)), Draws(50, 1))
 """
 
 pytestmark = pytest.mark.containers
-
-
-def _is_available(engine: str) -> bool:
-    return (
-        bool(shutil.which(engine))
-        and subprocess.run([engine, "info"], capture_output=True, timeout=60).returncode == 0
-    )
-
-
-@pytest.fixture(scope="session")
-def name() -> str:
-    """The name of the engine; podman first, because `docker` may be a wrapper of it."""
-    available = next((engine for engine in ("podman", "docker") if _is_available(engine)), None)
-    if available is None:
-        pytest.skip(
-            "neither `podman info` nor `docker info` answers: there is no container engine here"
-        )
-    return available
-
-
-@pytest.fixture(scope="session")
-def engine(name: str) -> Engine:
-    """Runs a command line of the engine, checks the exit code and returns the output."""
-
-    def call(arguments: str, *, code: int = 0, with_errors: bool = False) -> str:
-        line = [name, *shlex.split(arguments)]
-        done = subprocess.run(line, capture_output=True, text=True, cwd=ROOT, timeout=1800)
-        assert done.returncode == code, (
-            f"{shlex.join(line)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-        )
-        return done.stdout + done.stderr if with_errors else done.stdout
-
-    return call
-
-
-@pytest.fixture(scope="session")
-def build(engine: Engine, name: str) -> Callable[[str], str]:
-    """Builds a target once per session and returns the name of the image."""
-    built: dict[str, str] = {}
-
-    def image(target: str) -> str:
-        if target not in built:
-            # Podman's own image format has no health check.
-            form = "--format docker" if name == "podman" else ""
-            extra = os.environ.get("CONTAINER_BUILD_ARGS", "")
-            tag = f"--target {target} -t saga-{target}"
-            engine(f"build {form} {extra} {tag} -f docker/Dockerfile .")
-            built[target] = f"saga-{target}"
-        return built[target]
-
-    return image
 
 
 def _post(url: str, body: Any, key: str | None) -> tuple[int, Any]:
@@ -120,15 +67,6 @@ def _await_health(engine: Engine, container: str, seconds: float = 120.0) -> Non
         assert state["Running"], f"the container ended:\n{logs}"
         time.sleep(1)
     pytest.fail(f"not healthy after {seconds:.0f} s:\n{logs}")
-
-
-@pytest.fixture
-def key_file(engine: Engine, build: Callable[[str], str], tmp_path: Path) -> tuple[Path, str]:
-    """A key file, and the key whose hash it has."""
-    key_facts = json.loads(engine(f"run --rm {HARDENED} {build('api')} keys create tester --json"))
-    keys = tmp_path / "keys.txt"
-    keys.write_text(key_facts["line"] + "\n")
-    return keys, key_facts["key"]
 
 
 @pytest.fixture
@@ -211,7 +149,7 @@ def test_the_batch_image_scores_a_folder_and_equals_the_library(
 
 def test_the_training_image_can_train(engine: Engine, build: Callable[[str], str]) -> None:
     assert "--config" in engine(f"run --rm {HARDENED} {build('train')} train --help")
-    code = "import training.fit, calibration.fit.split_conformal, evaluation.contest"
+    code = "import saga.training.fit, saga.calibration.fit.split_conformal, saga.evaluation.contest"
     engine(f"run --rm {HARDENED} --entrypoint python {build('train')} -c '{code}'")
 
 
@@ -222,9 +160,12 @@ def test_the_compose_file_starts_the_service_alone_and_hardens_all() -> None:
     ]
     for settings in services.values():
         assert settings["read_only"]
-        assert settings["tmpfs"] == ["/tmp"]
+        assert "/tmp" in settings["tmpfs"]
+        assert settings["cap_drop"] == ["ALL"]
         assert "no-new-privileges:true" in settings["security_opt"]
-    assert all(port.startswith("127.0.0.1:") for port in services["api"]["ports"])
+    for name, settings in services.items():
+        for port in settings.get("ports", []):
+            assert port.startswith(("127.0.0.1:", "${SAGA_TLS_ADDRESS:-127.0.0.1:")), name
 
 
 def test_compose_serves_the_same_forecast(

@@ -1,0 +1,34 @@
+"""A client of the service: persons as pandas, polars or Arrow, answers in the same kind of frame.
+
+It needs httpx and pyarrow, and imports neither torch nor polars.
+"""
+
+from saga.client.frames import Answer
+from saga.client.remote_jobs import JobState, RemoteJob
+from saga.client.retries import Retries
+from saga.client.service_client import Client, Sending
+from saga.client.service_errors import (
+    AuthorisationError,
+    BusyError,
+    JobError,
+    MissingError,
+    RefusedError,
+    ServiceError,
+    UnreachableError,
+)
+
+__all__ = [
+    "Answer",
+    "AuthorisationError",
+    "BusyError",
+    "Client",
+    "JobError",
+    "JobState",
+    "MissingError",
+    "RefusedError",
+    "RemoteJob",
+    "Retries",
+    "Sending",
+    "ServiceError",
+    "UnreachableError",
+]

@@ -1,0 +1,75 @@
+"""Frames of persons to Parquet, and Parquet to the same kind of frame."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from saga.errors import UsageError
+
+FrameT = TypeVar("FrameT")  # a DataFrame of pandas or polars, or an Arrow table
+
+
+@dataclass(frozen=True)
+class Answer(Generic[FrameT]):
+    """A table of the service, in the kind of frame that was sent.
+
+    Args:
+        frame: The rows, sorted by person.
+        provenance: What made the numbers: digests of the bundle and calibration, seed, prices.
+        warnings: What a reader must know.
+    """
+
+    frame: FrameT
+    provenance: Mapping[str, Any]
+    warnings: tuple[Mapping[str, Any], ...]
+
+
+def to_parquet(frame: FrameT) -> bytes:
+    """The frame as Parquet; an index of pandas is left out.
+
+    Raises UsageError unless the frame is of pandas, polars or Arrow.
+    """
+    if _library(frame) == "pandas":
+        table = pa.Table.from_pandas(frame, preserve_index=False)
+    elif hasattr(frame, "__arrow_c_stream__"):
+        table = pa.table(frame)
+    else:
+        raise UsageError(
+            "Persons are a pandas or polars DataFrame or an Arrow table, "
+            f"not {type(frame).__name__}."
+        )
+    target = io.BytesIO()
+    pq.write_table(table.replace_schema_metadata(None), target, compression="zstd")
+    return target.getvalue()
+
+
+def read_answer(content: bytes | str, like: FrameT) -> Answer[FrameT]:
+    """The answer in Parquet bytes or a Parquet file; its frame is of the kind of `like`."""
+    source = content if isinstance(content, str) else io.BytesIO(content)
+    file = pq.ParquetFile(source)
+    provenance = json.loads((file.metadata.metadata or {}).get(b"saga", b"{}"))
+    table = file.read()
+    warnings = tuple(provenance.pop("warnings", ()))
+    return Answer(_as_frame(table.replace_schema_metadata(None), like), provenance, warnings)
+
+
+def _as_frame(table: pa.Table, like: FrameT) -> FrameT:
+    library = _library(like)
+    if library == "pandas":
+        return cast(FrameT, table.to_pandas())
+    if library == "polars":
+        import polars
+
+        return cast(FrameT, polars.from_arrow(table))
+    return cast(FrameT, table)
+
+
+def _library(frame: object) -> str:
+    return type(frame).__module__.partition(".")[0]

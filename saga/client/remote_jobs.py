@@ -1,0 +1,132 @@
+"""A job of the service, followed from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic
+
+import httpx
+
+from saga.client.frames import Answer, FrameT, read_answer
+from saga.client.service_errors import JobError, document_error
+
+if TYPE_CHECKING:
+    from saga.client.service_client import Client
+
+_LOST_SECONDS = 60.0  # without an event the connection counts as lost; the job is asked again
+_STEP_BYTES = 2**20
+
+
+@dataclass(frozen=True)
+class JobState:
+    """Where a job stands.
+
+    Args:
+        id: Identifier of the job.
+        state: queued, running, succeeded, failed or cancelled.
+        persons: Number of persons; None until they are counted.
+        persons_done: Persons that are computed.
+        totals: Counts of a job that has succeeded.
+        problem: The problem document of a job that has failed.
+        result: Address of the result; None if there is none.
+    """
+
+    id: str
+    state: str
+    persons: int | None
+    persons_done: int
+    totals: Mapping[str, Any] | None
+    problem: Mapping[str, Any] | None
+    result: str | None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the state will not change any more."""
+        return self.state not in ("queued", "running")
+
+
+class RemoteJob(Generic[FrameT]):
+    """A job; `Client.submit` and `Client.job` make it."""
+
+    def __init__(self, client: Client, identifier: str, like: FrameT) -> None:
+        self.id = identifier
+        self._client, self._like, self._address = client, like, f"/v1/jobs/{identifier}"
+
+    def state(self) -> JobState:
+        """Where the job stands now."""
+        return job_state(self._client.call("GET", self._address).json())
+
+    def wait(self, progress: Callable[[JobState], None] = lambda _: None) -> JobState:
+        """Wait until the job has succeeded; `progress` is called whenever its state changes.
+
+        A broken connection is made again. Raises JobError if the job fails or is cancelled.
+        """
+        seen: JobState | None = None
+        while seen is None or not seen.has_ended:
+            seen = self.state()
+            progress(seen)
+            if seen.has_ended:
+                break
+            try:
+                for state in self._events():
+                    if state != seen:
+                        seen = state
+                        progress(state)
+            except httpx.TransportError:  # the next call waits until the service answers again
+                continue
+        if seen.state != "succeeded":
+            document = seen.problem or {"title": f"The job is {seen.state}"}
+            raise document_error(JobError, document)
+        return seen
+
+    def _events(self) -> Iterator[JobState]:
+        with self._client.stream(f"{self._address}/events", seconds=_LOST_SECONDS) as response:
+            for data in event_data(response.iter_lines()):
+                yield job_state(httpx.Response(200, content=data).json())
+
+    def result(self) -> Answer[FrameT]:
+        """The result of a job that has succeeded, in the kind of frame that was sent."""
+        return read_answer(self._client.call("GET", f"{self._address}/result").content, self._like)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the result to a Parquet file, which appears when it is complete."""
+        target = Path(path)
+        partial = target.with_name(f"{target.name}.part")
+        with (
+            self._client.stream(f"{self._address}/result", seconds=_LOST_SECONDS) as response,
+            partial.open("wb") as file,
+        ):
+            for chunk in response.iter_bytes(_STEP_BYTES):
+                file.write(chunk)
+        partial.replace(target)
+        return target
+
+    def cancel(self) -> None:
+        """Cancel a job that waits or runs, or delete one that has ended."""
+        self._client.call("DELETE", self._address)
+
+
+def job_state(view: Mapping[str, Any]) -> JobState:
+    """The state from the job's page."""
+    return JobState(
+        id=view["id"],
+        state=view["state"],
+        persons=view["persons"],
+        persons_done=view["persons_done"],
+        totals=view["totals"],
+        problem=view["problem"],
+        result=view["links"]["result"],
+    )
+
+
+def event_data(lines: Iterable[str]) -> Iterator[str]:
+    """The data of server-sent events, from the lines of the stream."""
+    data: list[str] = []
+    for line in lines:
+        if line.startswith("data:"):
+            data.append(line.removeprefix("data:").removeprefix(" "))
+        elif not line and data:
+            yield "\n".join(data)
+            data = []

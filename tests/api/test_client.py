@@ -1,0 +1,302 @@
+"""The client against real servers: frames in and out, errors, retries, jobs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from polars.testing import assert_frame_equal
+
+from api.key_file import add_key, new_key
+from api.request_models import ForecastOptions, LifetimeOptions, PathsOptions
+from api.settings import Settings
+from saga.client import (
+    AuthorisationError,
+    BusyError,
+    Client,
+    JobError,
+    JobState,
+    MissingError,
+    RefusedError,
+    Retries,
+    Sending,
+    UnreachableError,
+)
+from saga.client.remote_jobs import event_data
+from saga.client.service_client import query
+from saga.data.reading import read_panel
+from saga.errors import UsageError
+from saga.forecaster import Forecaster
+from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest
+
+if TYPE_CHECKING:
+    from tests.conftest import Running
+
+Start = Callable[[Settings], AbstractContextManager["Running"]]
+Answered = tuple[int, dict[str, str], bytes]
+ONCE = Retries(seconds=0.0)
+REQUEST = ForecastRequest(horizons=(1, 5), coverage=(0.9,), bands=5)
+
+
+@pytest.fixture(scope="module")
+def persons() -> pl.DataFrame:
+    return pl.DataFrame(
+        [
+            {"person_id": f"{i:02d}", "year": year, "birth_year": 1970 + i, "earnings": 2e5 + i}
+            for i in range(5)
+            for year in (2018, 2019, 2022)
+        ]
+    )
+
+
+@pytest.fixture
+def client(service: Running) -> Iterator[Client]:
+    with Client(service.url, retries=ONCE) as opened:
+        yield opened
+
+
+def test_every_kind_of_frame_gets_the_table_of_the_library_in_its_own_kind(
+    client: Client, persons: pl.DataFrame, tiny_bundle: Path
+) -> None:
+    forecaster = Forecaster.load(tiny_bundle, threads=1)
+    expected = forecaster.forecast(read_panel(persons), REQUEST, Draws(seed=4)).table
+    as_polars = client.forecast(persons, REQUEST, Draws(seed=4))
+    assert_frame_equal(as_polars.frame, expected)
+    indexed = persons.to_pandas().set_index(pd.Index(range(100, 100 + persons.height)))
+    as_pandas = client.forecast(indexed, REQUEST, Draws(seed=4))
+    assert isinstance(as_pandas.frame, pd.DataFrame)
+    assert_frame_equal(pl.from_pandas(as_pandas.frame), expected, check_dtypes=False)
+    as_arrow = client.forecast(persons.to_arrow(), REQUEST, Draws(seed=4))
+    assert isinstance(as_arrow.frame, pa.Table)
+    assert_frame_equal(pl.DataFrame(as_arrow.frame), expected)
+    assert as_polars.provenance["bundle"] == forecaster.bundle.digest
+    assert as_polars.provenance["seed"] == 4
+    assert "simulated-people" in {warning["code"] for warning in as_polars.warnings}
+    with pytest.raises(UsageError, match="list"):
+        client.forecast([1, 2])
+
+
+def test_lifetimes_and_the_model_page(client: Client, persons: pl.DataFrame) -> None:
+    request = LifetimeRequest(rate=0.01, to_age=60, coverage=(0.8, 0.9))
+    answer = client.lifetime(persons, request, Draws(n_paths=20))
+    assert answer.frame["person_id"].to_list() == sorted(set(persons["person_id"]))
+    assert set(answer.frame["to_age"]) == {60}
+    assert client.model()["bundle"] == answer.provenance["bundle"]
+
+
+def test_every_option_has_the_name_that_the_service_knows() -> None:
+    draws = Draws(n_paths=3, seed=1, scenario="high-growth")
+    forecasts = query(replace(REQUEST, unrounded=True), draws, {"record": True, "prices": None})
+    assert forecasts.keys() <= ForecastOptions.model_fields.keys()
+    assert (forecasts["horizons"], forecasts["bands"], forecasts["paths"]) == ("1,5", "5", "3")
+    assert (forecasts["record"], "prices" in forecasts) == ("true", False)
+    lifetimes = query(LifetimeRequest(0.0, 60, 30, "paper"), draws, {})
+    assert lifetimes.keys() <= LifetimeOptions.model_fields.keys()
+    paths = query(PathsRequest(to_age=60, states=True), draws, {})
+    assert paths.keys() <= PathsOptions.model_fields.keys()
+    assert query(ForecastRequest(), Draws(), {}) == {}
+    with pytest.raises(UsageError, match="scenario"):
+        query(REQUEST, Draws(scenario=[{"year": 2024}]), {})
+
+
+def test_a_problem_document_becomes_an_exception_with_its_entries(
+    client: Client, persons: pl.DataFrame
+) -> None:
+    broken = persons.with_columns(earnings=pl.lit(-731_642.5))
+    with pytest.raises(RefusedError) as caught:
+        client.forecast(broken)
+    error = caught.value
+    assert (error.status, error.kind) == (422, "input")
+    assert {problem.column for problem in error.problems} == {"earnings"}
+    assert error.problems[0].fix in str(error)
+    assert "731" not in str(error)
+    assert error.instance is not None
+    with pytest.raises(RefusedError, match="limits"):
+        client.forecast(persons, ForecastRequest(limits=True))
+    with pytest.raises(MissingError, match="ledger"):
+        client.send_outcomes(persons)
+
+
+def test_a_wrong_key_and_a_service_that_is_not_there(
+    start: Start, tiny_bundle: Path, tmp_path: Path, free_port: Callable[[], int]
+) -> None:
+    secret, key = new_key("one", scopes=("forecast",))
+    add_key(tmp_path / "keys", key)
+    with start(Settings(bundle=tiny_bundle, keys=tmp_path / "keys", threads=1)) as service:
+        service.wait_until_ready()
+        with Client(service.url, secret) as allowed:
+            assert allowed.model()["bundle"]
+            with pytest.raises(AuthorisationError) as caught:
+                allowed.call("GET", "/metrics")
+            assert caught.value.status == 403
+        with (
+            Client(service.url, "wrong") as refused,
+            pytest.raises(AuthorisationError, match="key"),
+        ):
+            refused.model()
+    with (
+        Client(f"http://127.0.0.1:{free_port()}", retries=ONCE) as lost,
+        pytest.raises(UnreachableError, match="ConnectError"),
+    ):
+        lost.model()
+
+
+@dataclass
+class Script:
+    """A server that gives prepared answers in turn, and notes the headers of the calls."""
+
+    answers: list[Answered]
+    headers: list[dict[str, str]] = field(default_factory=list)
+    url: str = ""
+
+
+@contextmanager
+def _script(*answers: Answered) -> Iterator[Script]:
+    script = Script(list(answers))
+
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            script.headers.append({name.lower(): value for name, value in self.headers.items()})
+            status, headers, body = script.answers.pop(0)
+            if status == 0:  # the connection breaks
+                self.close_connection = True
+                return
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST = _answer  # noqa: N815  # the names that the server calls
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        script.url = f"http://127.0.0.1:{server.server_address[1]}"
+        try:
+            yield script
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@dataclass
+class Clock:
+    """Time that passes only while somebody sleeps."""
+
+    now: float = 0.0
+    slept: list[float] = field(default_factory=list)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+    def retries(self, *, seconds: float = 100.0, share: float = 1.0) -> Retries:
+        return Retries(seconds, sleep=self.sleep, clock=lambda: self.now, random=lambda: share)
+
+
+def test_a_busy_service_is_asked_again_when_it_says_and_with_the_same_idempotency_key(
+    persons: pl.DataFrame,
+) -> None:
+    clock = Clock()
+    job = json.dumps({"id": "a" * 32}).encode()
+    busy: Answered = (503, {"Retry-After": "4"}, b"{}")
+    with (
+        _script(busy, (429, {"Retry-After": "8"}, b""), (0, {}, b""), (202, {}, job)) as script,
+        Client(script.url, retries=clock.retries()) as client,
+    ):
+        assert client.submit(persons).id == "a" * 32
+    # What Retry-After says and a quarter more; the fourth attempt after a break of its own.
+    assert clock.slept == [4 * 1.25, 8 * 1.25, 0.5 * 2**2]
+    keys = {headers["idempotency-key"] for headers in script.headers}
+    assert len(script.headers) == 4
+    assert len(keys) == 1
+
+
+def test_waits_double_up_to_a_bound_and_end_at_the_deadline() -> None:
+    clock = Clock()
+    busy: Answered = (503, {}, json.dumps({"title": "The service is busy", "status": 503}).encode())
+    with (
+        _script(*[busy] * 50) as script,
+        Client(script.url, retries=clock.retries(seconds=60.0)) as client,
+        pytest.raises(BusyError, match="busy"),
+    ):
+        client.model()
+    assert clock.slept == [0.5, 1, 2, 4, 8, 16, 20]
+    assert clock.now <= 60
+    waits = [Clock().retries(share=share).wait(3, None) for share in (0.0, 0.5, 1.0)]
+    assert waits == [0.0, 2.0, 4.0], "full jitter"
+
+
+def test_a_refusal_is_not_repeated_and_a_date_is_understood() -> None:
+    clock = Clock()
+    moment = format_datetime(datetime.now(UTC) + timedelta(seconds=50), usegmt=True)
+    with (
+        _script((503, {"Retry-After": moment}, b""), (422, {}, b"<html>")) as script,
+        Client(script.url, retries=clock.retries(share=0.0)) as client,
+        pytest.raises(RefusedError, match="422"),
+    ):
+        client.model()
+    assert len(clock.slept) == 1
+    assert 40 < clock.slept[0] <= 50
+
+
+def test_events_may_have_several_lines_and_comments() -> None:
+    lines = ["event: progress", 'data: {"a":', "data: 1}", "", ": ping", "", "data: x", ""]
+    assert list(event_data(lines)) == ['{"a":\n1}', "x"]
+
+
+def test_a_job_gives_the_rows_of_a_forecast_and_tells_its_progress(
+    start: Start, tiny_bundle: Path, persons: pl.DataFrame, tmp_path: Path
+) -> None:
+    settings = Settings(bundle=tiny_bundle, threads=1, jobs=tmp_path / "jobs")
+    with start(settings) as service, Client(service.url) as client:
+        service.wait_until_ready()
+        expected = client.forecast(persons, REQUEST).frame
+        seen: list[JobState] = []
+        assert_frame_equal(client.score(persons, REQUEST, progress=seen.append).frame, expected)
+        assert seen[-1].state == "succeeded"
+        assert [state.persons_done for state in seen] == sorted(s.persons_done for s in seen)
+        persons.write_csv(tmp_path / "panel.csv")
+        job = client.submit_file(tmp_path / "panel.csv", REQUEST, sending=Sending(key="panel"))
+        assert (
+            client.submit_file(tmp_path / "panel.csv", REQUEST, sending=Sending(key="panel")).id
+            == job.id
+        )
+        assert client.job(job.id).wait().persons == 5
+        saved = pl.read_parquet(job.save(tmp_path / "result.parquet"))
+        assert_frame_equal(saved, expected)
+        assert isinstance(job.result().frame, pa.Table)
+        job.cancel()
+        with pytest.raises(MissingError):
+            job.state()
+        with pytest.raises(JobError, match="earnings"):
+            client.score(persons.drop("earnings"), REQUEST)
+
+
+def test_the_client_imports_neither_torch_nor_polars_nor_pandas() -> None:
+    program = (
+        "import sys, saga.client; print({'torch', 'polars', 'pandas', 'scipy'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "set()"
