@@ -32,10 +32,10 @@ from evaluation.protocol import Baseline, HasEstimates, HasSettings
 from evaluation.report.evaluation_results import Results
 from evaluation.report.pages import write_pages
 from evaluation.scoring.comparison import HINDSIGHT, VARIANT, compare_models
-from evaluation.scoring.disclosure import hide_small_cells
 from evaluation.scoring.evaluation_settings import Sample, SampleName, Setting, SplitName
 from evaluation.scoring.metrics import CLUSTER, metrics_table
 from evaluation.scoring.score_frame import SCHEMA, SCORES_VERSION, score_block
+from evaluation.scoring.small_cells import hide_small_cells
 from evaluation.scoring.subgroups import assign_subgroups
 from evaluation.scoring.year_forecasts import YearForecasts
 from saga.data.groups import Grouping
@@ -428,7 +428,7 @@ def write_results(
 ) -> None:
     """Writes tables named in FILES and the pages to `out`; other tables of FILES are removed.
 
-    No table has a figure of fewer than ten persons (`evaluation.scoring.disclosure`).
+    No table has a figure of fewer than ten persons (`evaluation.scoring.small_cells`).
     """
     out.mkdir(parents=True, exist_ok=True)
     for name in FILES:

@@ -137,9 +137,12 @@ def lower_guarantees(table: pl.DataFrame, last_year: int) -> pl.DataFrame:
     An interval that had none before still has none.
     """
     late = pl.col("origin_year") > last_year
-    given = pl.col("^guarantee_.*$")
+    guarantees = pl.col("^guarantee_.*$")
     return table.with_columns(
-        pl.when(late & (given != "none")).then(pl.lit("extrapolated")).otherwise(given).name.keep()
+        pl.when(late & (guarantees != "none"))
+        .then(pl.lit("extrapolated"))
+        .otherwise(guarantees)
+        .name.keep()
     )
 
 

@@ -28,7 +28,7 @@ from saga.errors import Problem, UsageError
 from saga.files.atomic import commit
 from saga.files.html import render_page
 from saga.files.plot_theme import draw_svg
-from saga.pictures.person_chart import SMALL, person_chart
+from saga.pictures.person_chart import SMALL, draw_person
 from saga.schema import MAX_AGE
 from saga.version import current_version
 
@@ -349,7 +349,7 @@ def _describe_people(table: pl.DataFrame) -> list[dict[str, Any]]:
                 "years": record.height,
                 "zeros": known.filter(earnings=0).height,
                 "ahead": ahead.filter(pl.col("horizon").is_in(PERSON_HORIZONS)).to_dicts(),
-                "picture": draw_svg(person_chart(rows, "", SMALL), alt_text),
+                "picture": draw_svg(draw_person(rows, "", SMALL), alt_text),
             }
         )
     return people

@@ -87,9 +87,9 @@ def _describe_coverage(metrics: pl.DataFrame) -> str:
     if rows.is_empty():
         return ""
     is_inside = pl.col("value").is_between("band_lower", "band_upper")
-    held = rows.filter(is_inside).height
+    n_inside = rows.filter(is_inside).height
     shares = ", ".join(f"{100 * value:.1f} %" for value in rows.sort("horizon")["value"])
     return (
         f"The 90 % sets contained {shares} of the outcomes at the {rows.height} horizons judged; "
-        f"at {held} of them the share is where chance puts a calibrated forecaster."
+        f"at {n_inside} of them the share is where chance puts a calibrated forecaster."
     )

@@ -15,9 +15,9 @@ from typing import Any
 import polars as pl
 
 from evaluation.scoring.comparison import REFEREE, VARIANT
-from evaluation.scoring.disclosure import MIN_PERSONS
 from evaluation.scoring.gap import BOUND, GAP, select_reference
 from evaluation.scoring.metrics import SCORES, ZERO, percent_names
+from evaluation.scoring.small_cells import MIN_PERSONS
 from saga.files.html import render_page
 from saga.files.markdown import markdown_table
 

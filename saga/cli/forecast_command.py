@@ -149,9 +149,9 @@ def _preview(table: pl.DataFrame) -> pl.DataFrame:
     """A few rows of the first persons, in the main columns."""
     import polars as pl
 
-    some = table.filter(pl.col("horizon").is_in(_PREVIEW_HORIZONS))
+    preview_rows = table.filter(pl.col("horizon").is_in(_PREVIEW_HORIZONS))
     columns = [name for name in _PREVIEW if name in table.columns]
-    return (some if len(some) else table).select(columns).head(_PREVIEW_ROWS)
+    return (preview_rows if len(preview_rows) else table).select(columns).head(_PREVIEW_ROWS)
 
 
 def _keep_within_age(panel: Panel, first_horizon: int) -> tuple[Panel, list[Problem]]:

@@ -65,7 +65,7 @@ def tables(
         people = read_panel(panel, mapping=mapping, prices=options.parse_prices(prices))
     persons = read_persons(run, people, groups, weights)
     with console.progress("Tables", quiet=as_json) as progress:
-        made = make_tables(
+        tables = make_tables(
             run, persons, groups, rules, transition_years=transition_years, progress=progress
         )
     provenance = {
@@ -75,16 +75,16 @@ def tables(
         "rules": rules.describe(),
         "code_version": current_version(),
     }
-    write_files(made, out, provenance)
-    hidden = made.statistics.filter(made.statistics["suppressed"])
+    write_files(tables, out, provenance)
+    hidden = tables.statistics.filter(tables.statistics["suppressed"])
     value = {
         "out": out,
-        "cells": made.statistics.height,
+        "cells": tables.statistics.height,
         "suppressed": hidden.height,
         "log": out / LOG,
     }
     text = (
-        f"{made.statistics.height:,} values are in {out}, {hidden.height:,} of them suppressed. "
+        f"{tables.statistics.height:,} values are in {out}, {hidden.height:,} of them suppressed. "
         f"{LOG} says why; it is not for publication."
     )
     console.result(text, value, as_json=as_json)

@@ -17,7 +17,7 @@ from saga.files.atomic import commit
 from saga.files.html import check_page, render_page
 from saga.files.plot_theme import draw_svg, write_picture
 from saga.forecast_warnings import ForecastWarning
-from saga.pictures.person_chart import coverage_labels, person_chart
+from saga.pictures.person_chart import coverage_labels, draw_person
 from saga.pictures.person_sentences import about, describe_year, set_text, share
 
 SUFFIXES = (".html", ".svg", ".png")
@@ -101,7 +101,7 @@ class ForecastPicture:
     @cached_property
     def chart(self) -> Any:
         """The Altair chart, without title."""
-        return person_chart(self.rows, f"Earnings a year, {self.unit}")
+        return draw_person(self.rows, f"Earnings a year, {self.unit}")
 
     @property
     def alt_text(self) -> str:

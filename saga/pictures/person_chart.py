@@ -35,7 +35,7 @@ def coverage_labels(rows: pl.DataFrame) -> list[str]:
     return sorted((x for x in labels if not rows[f"lower_{x}"].is_null().all()), key=float)
 
 
-def person_chart(rows: pl.DataFrame, unit: str, size: ChartSize = ChartSize()) -> Any:
+def draw_person(rows: pl.DataFrame, unit: str, size: ChartSize = ChartSize()) -> Any:
     """Record and forecast on top, the chance of no earnings below, as an Altair chart.
 
     `rows`: one row per year with `earnings` of the record, or `median`, `p_zero`, `lower_..` and

@@ -153,8 +153,8 @@ class Persons:
 
     def of(self, person_ids: Sequence[str]) -> pl.DataFrame:
         """The rows of these persons, in this order."""
-        asked = pl.DataFrame({"person_id": person_ids}, schema={"person_id": pl.String})
-        return asked.join(self.frame, on="person_id", how="left", maintain_order="left")
+        requested = pl.DataFrame({"person_id": person_ids}, schema={"person_id": pl.String})
+        return requested.join(self.frame, on="person_id", how="left", maintain_order="left")
 
 
 def read_persons(

@@ -16,9 +16,9 @@ from scipy import stats
 from evaluation.baselines import CarryForward
 from evaluation.contest import Contest, ContestOptions
 from evaluation.contestants import BaselineContestant, SampledContestant
-from evaluation.scoring.disclosure import hide_small_cells
 from evaluation.scoring.metrics import METRICS
 from evaluation.scoring.score_frame import score_block
+from evaluation.scoring.small_cells import hide_small_cells
 from evaluation.scoring.year_forecasts import YearForecasts
 from evaluation.selection import select_baselines
 from saga.data.origins import Origins

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluation.scoring.disclosure import MIN_PERSONS, hide_small_cells
+from evaluation.scoring.small_cells import MIN_PERSONS, hide_small_cells
 
 
 def metrics(*rows: tuple[str, int], metric: str = "crps_log") -> pl.DataFrame:
