@@ -99,13 +99,6 @@ PANELS: dict[str, tuple[Callable[[Rows], None], dict[str, Any]]] = {
         set_all("007", birth_year=2016),
         problem_of("007", rule="born-after-record"),
     ),
-    "earnings never known": (set_all("B2", earnings=None), problem_of("B2", rule="no-earnings")),
-    "past age 63": (set_all("B2", birth_year=1958), problem_of("B2", rule="too-old")),
-    "past age 64 in every year": (
-        set_all("B2", birth_year=1950),
-        problem_of("B2", rule="no-usable-row"),
-    ),
-    "dead": (set_all("B2", exit_year=2023, exit_reason="dead"), problem_of("B2", rule="has-left")),
     "alive after death": (
         set_all("B2", exit_year=2022, exit_reason="dead"),
         problem_of("B2", column="exit_year"),
@@ -114,6 +107,16 @@ PANELS: dict[str, tuple[Callable[[Rows], None], dict[str, Any]]] = {
         set_all("B2", exit_reason="dead"),
         problem_of("B2", column="exit_reason"),
     ),
+}
+# Persons without a mistake who cannot be forecast.
+NOT_FORECAST: dict[str, tuple[Callable[[Rows], None], dict[str, Any]]] = {
+    "earnings never known": (set_all("B2", earnings=None), problem_of("B2", rule="no-earnings")),
+    "past age 63": (set_all("B2", birth_year=1958), problem_of("B2", rule="too-old")),
+    "past age 64 in every year": (
+        set_all("B2", birth_year=1950),
+        problem_of("B2", rule="no-usable-row"),
+    ),
+    "dead": (set_all("B2", exit_year=2023, exit_reason="dead"), problem_of("B2", rule="has-left")),
 }
 OPTIONS: dict[str, tuple[tuple[str, str], dict[str, Any], str]] = {
     "horizon 0": (("--horizons", "0"), {"horizons": [0]}, "from 1 to 30"),
@@ -189,6 +192,28 @@ def assert_helps(refusal: Refusal, location: dict[str, Any]) -> None:
     assert all(problem["fix"] for problem in problems)
     assert str(AMOUNT) not in refusal.text
     assert WORD not in refusal.text
+
+
+@pytest.mark.parametrize("case", NOT_FORECAST)
+def test_a_person_who_cannot_be_forecast_is_left_out_of_a_file_and_refused_in_a_request(
+    tiny_bundle: Path, service: Running, tmp_path: Path, case: str
+) -> None:
+    """A file has everybody, so the others are forecast and the person is listed."""
+    spoil, location = NOT_FORECAST[case]
+    rows = people()
+    spoil(rows)
+    source, out = write_csv(rows, tmp_path / "people.csv"), tmp_path / "f.csv"
+    options = ("--bundle", tiny_bundle, "--horizons", "1", "--out", out, "--json")
+    done = invoke("forecast", source, *options)
+    assert done.exit_code == 0, done.stderr
+    assert set(pl.read_csv(out, infer_schema=False)["person_id"]) == {"007"}
+    listed = json.loads(done.stdout)["left_out"]
+    assert [location.items() <= problem.items() for problem in listed] == [True]
+    assert_helps(post(service, body(rows)), location)
+    only = write_csv([row for row in rows if row["person_id"] == "B2"], tmp_path / "one.csv")
+    alone = command("forecast", only, *options[:-1]).problems
+    assert alone
+    assert all(problem["fix"] for problem in alone)
 
 
 @pytest.mark.parametrize("case", PANELS)
