@@ -509,7 +509,7 @@ def test_a_later_origin_is_named_and_origin_cuts_the_record(
 ) -> None:
     """As on the command line: warning, guarantee, and a backtest without later records."""
     history = [{"year": year, "earnings": 300_000.0} for year in range(2014, 2025)]
-    options = {"horizons": [1], "coverage": [0.9], "prices": 2022}
+    options = {"horizons": [1], "coverage": [0.5], "prices": 2022}
     late = service.forecast({"persons": [person(history=history)], **options}).json()
     (horizon,) = late["forecasts"][0]["horizons"]
     (message,) = (w["message"] for w in late["warnings"] if w["code"] == "late-origin")
