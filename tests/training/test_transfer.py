@@ -240,7 +240,8 @@ def test_a_panel_starts_from_the_prior_unless_the_user_says_otherwise(
 ) -> None:
     prior, other = Path("bundles/prior"), Path("other")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / prior).mkdir(parents=True)
+    for bundle in (prior, other):
+        (tmp_path / bundle).mkdir(parents=True)
     assert choose_start(None, None, simulated=False) == ("auto", prior)
     assert choose_start("auto", None, simulated=False) == ("auto", prior)
     assert choose_start(None, "none", simulated=False) == ("auto", None)
@@ -248,6 +249,8 @@ def test_a_panel_starts_from_the_prior_unless_the_user_says_otherwise(
     assert choose_start(None, "other", simulated=False) == ("auto", other)
     assert choose_start(None, None, simulated=True) == ("small", None)
     assert choose_start(None, "other", simulated=True) == ("auto", other)
+    with pytest.raises(UsageError, match="There is no bundle at absent"):
+        choose_start(None, "absent", simulated=False)
 
 
 def test_members_by_seed_are_averaged_and_calibrated_together(tmp_path: Path) -> None:
