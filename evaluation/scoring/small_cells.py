@@ -13,7 +13,7 @@ from calibration.diagnostics.verdicts import publishable
 
 MIN_PERSONS = 10
 EVERYBODY = "all"
-_KEYS = ("model", "setting", "test", "metric", "statistic", "rate", "horizon", "years")
+_KEYS = ("model", "setting", "test", "metric", "statistic", "rate", "size", "horizon", "years")
 
 
 def hide_small_cells(table: pl.DataFrame) -> pl.DataFrame:

@@ -71,7 +71,9 @@ def test_r_gets_the_numbers_of_python(
             text=True,
         )
         assert done.returncode == 0, done.stderr
-    table = pl.read_csv(tmp_path / "table.csv", schema_overrides={"person_id": pl.String})
+    table = pl.read_csv(
+        tmp_path / "table.csv", schema_overrides={"person_id": pl.String}, null_values="NA"
+    )
     columns = ["person_id", "year", "horizon", "mean", "p_zero", "lower_90", "upper_90"]
     assert_frame_equal(
         table.select(columns),
