@@ -44,7 +44,10 @@ services:
   api:
     network_mode: host
     ports: !reset []
-    healthcheck: {{start_period: 600s, retries: 600}}
+    healthcheck: # podman divides an argument at its spaces, so it has none
+      test: [CMD, python, -c, "__import__('urllib.request').request.urlopen('http://127.0.0.1:{api}/readyz')"]
+      start_period: 600s
+      retries: 600
     environment: &service
       SAGA_HOST: 127.0.0.1
       SAGA_PORT: "{api}"
