@@ -89,9 +89,8 @@ def test_evaluate_scores_the_bundle_and_baselines_in_both_settings(
     assert set(lifetimes["model"]) == {"saga", *rivals}
     assert lifetimes["years"].unique().to_list() == ["to age 64, at most 20 years"]
     sizes = pl.read_parquet(tmp_path / "calibration_size.parquet")
-    assert (
-        sizes.filter(pl.col("size") > pl.col("available"))["value"].null_count() == 6
-    )  # sizes that 200 persons do not allow
+    too_large = sizes.filter(pl.col("size") > pl.col("available"))  # 200 persons do not allow them
+    assert too_large["value"].null_count() == too_large.height >= 3
     assert (
         sizes.filter(pl.col("size") == pl.col("available"), group="all")["value"]
         .is_between(0.7, 1)
