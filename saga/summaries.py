@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
@@ -35,12 +36,12 @@ class Summary:
         return f"<p><strong>{escape(self.title)}</strong></p><table>{rows}</table>"
 
 
-class Summarised:
+class Summarised(ABC):
     """An object that Python and notebooks show by its summary."""
 
+    @abstractmethod
     def summary(self) -> Summary:
         """What the object is."""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         return self.summary().text

@@ -24,14 +24,8 @@ def align(
         Literal["adjust", "weights"],
         typer.Option(help="Adjust earnings within year and group, or find weights of persons."),
     ] = "adjust",
-    panel: Annotated[
-        Path | None,
-        typer.Option(help="The persons that were scored, for groups that paths do not have."),
-    ] = None,
-    weights: Annotated[
-        Path | None,
-        typer.Option(help="Table person_id, weight (.parquet or .csv).", show_default="all 1"),
-    ] = None,
+    panel: options.ScoredPersons = None,
+    weights: options.PersonWeights = None,
     mapping: options.Mapping = None,
     prices: options.Prices = None,
     as_json: options.Json = False,

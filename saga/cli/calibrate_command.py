@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saga.cli import console, options
+from saga.cli.deliveries import enter_delivery, open_bundle_ledger, report_delivery
 from saga.cli.inputs import command_line, n_workers, read_persons
 from saga.errors import UsageError
 from saga.requests import CalibrationMethod
 
 if TYPE_CHECKING:
-    from calibration.adaptive.ledger import Ledger
-    from saga.data.panel import Panel
+    from calibration.adaptive.delivery import DeliveryReport
 
 # Options with --append only, and options without --append only.
 _APPENDING = ("database", "database_key", "holder", "since", "persons")
@@ -64,23 +64,11 @@ def calibrate(
             "delivery.",
         ),
     ] = False,
-    database: Annotated[
-        str | None,
-        typer.Option(
-            envvar="SAGA_DATABASE",
-            help="Ledger: sqlite:///FILE or postgresql://...",
-            show_default="BUNDLE.ledger.sqlite",
-        ),
-    ] = None,
+    database: options.LedgerDatabase = None,
     database_key: options.DatabaseKey = None,
     holder: options.Holder = "common",
-    since: Annotated[
-        int | None,
-        typer.Option(help="--append: first origin year to forecast from.", show_default="the next"),
-    ] = None,
-    persons: Annotated[
-        int, typer.Option(min=1, help="--append: calibration persons to forecast each year.")
-    ] = 2_000,
+    since: options.SinceOrigin = None,
+    persons: options.DeliveryPersons = 2_000,
     rollout: options.Rollout = None,
     profiles: Annotated[
         bool,
@@ -121,19 +109,11 @@ def calibrate(
     _refuse_options_of_other_mode(ctx, append)
     calibration_panel = read_persons(panel, mapping, prices, on_error, rejected)
     if append:
-        from calibration.adaptive.ledger import open_ledger
-        from calibration.adaptive.tenancy import Actor
-
-        url = database or f"sqlite:///{bundle.resolve()}.ledger.sqlite"
-        _apply_delivery(
-            open_ledger(url, database_key, Actor(holder)),
-            bundle,
-            calibration_panel,
-            since,
-            persons,
-            threads,
-            as_json=as_json,
+        ledger = open_bundle_ledger(bundle, database, database_key, holder)
+        delivery = enter_delivery(
+            bundle, calibration_panel, ledger, since, persons, threads, as_json=as_json
         )
+        _report_appended(delivery, as_json=as_json)
         return
     target_panel = None if target is None else read_persons(target, mapping, prices, on_error, None)
     with console.progress("Calibrating", quiet=as_json) as progress:
@@ -193,47 +173,13 @@ def _refuse_options_of_other_mode(ctx: typer.Context, append: bool) -> None:
             )
 
 
-def _apply_delivery(
-    ledger: Ledger,
-    bundle: Path,
-    panel: Panel,
-    since: int | None,
-    persons: int,
-    threads: int | None,
-    *,
-    as_json: bool,
-) -> None:
-    from calibration.adaptive.delivery import apply_delivery
-
-    with console.progress("Forecasting", quiet=as_json) as progress:
-        delivery = apply_delivery(
-            bundle,
-            panel,
-            ledger,
-            since=since,
-            n_persons=persons,
-            threads=threads,
-            progress=progress,
-        )
+def _report_appended(delivery: DeliveryReport, *, as_json: bool) -> None:
     settled, state = delivery.settled, delivery.state
-    report = {
-        "origins": list(delivery.origins),
-        "promised": delivery.recorded.new,
-        **settled.counts(),
-        "problems": [problem.as_dict() for problem in settled.problems],
-        "version": state.version,
-        "through": state.through,
-    }
     through = f"outcomes up to {state.through}" if state.through else "no outcome yet"
-    console.result(
+    report_delivery(
+        delivery,
         f"{settled.new:,} outcomes settled {settled.settled_intervals:,} intervals; "
         f"{delivery.recorded.new:,} new intervals. State {state.version}, {through}.",
-        report,
+        {**settled.counts(), "version": state.version, "through": state.through},
         as_json=as_json,
     )
-    if settled.problems:
-        console.note(
-            f"{settled.conflicting:,} outcomes contradict known ones and changed nothing, first: "
-            f"{settled.problems[0]}"
-        )
-        raise typer.Exit(1)

@@ -173,6 +173,15 @@ Holder = Annotated[
         help="Whose part of the ledger; the common one moves everybody's thresholds.",
     ),
 ]
+LedgerDatabase = Annotated[
+    str | None,
+    typer.Option(
+        "--database",
+        envvar="SAGA_DATABASE",
+        help="Ledger: sqlite:///FILE or postgresql://...",
+        show_default="BUNDLE.ledger.sqlite",
+    ),
+]
 DatabaseKey = Annotated[
     Path | None,
     typer.Option(
@@ -188,6 +197,32 @@ Record = Annotated[
         "--record",
         help="Record intervals of every fitted coverage in the ledger, to compare them with later "
         "outcomes.",
+    ),
+]
+SinceOrigin = Annotated[
+    int | None,
+    typer.Option(
+        "--since",
+        help="Delivery: first origin year to forecast from.",
+        show_default="the next",
+    ),
+]
+DeliveryPersons = Annotated[
+    int,
+    typer.Option("--persons", min=1, help="Delivery: calibration persons to forecast each year."),
+]
+ScoredPersons = Annotated[
+    Path | None,
+    typer.Option(
+        "--panel", help="The persons that were scored, for groups that paths do not have."
+    ),
+]
+PersonWeights = Annotated[
+    Path | None,
+    typer.Option(
+        "--weights",
+        help="Table person_id, weight (.parquet or .csv).",
+        show_default="all 1",
     ),
 ]
 Split = Annotated[

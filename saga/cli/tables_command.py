@@ -23,14 +23,8 @@ def tables(
         ),
     ],
     out: Annotated[Path, typer.Option(help="Directory for the tables, new or empty.")],
-    panel: Annotated[
-        Path | None,
-        typer.Option(help="The persons that were scored, for groups that paths do not have."),
-    ] = None,
-    weights: Annotated[
-        Path | None,
-        typer.Option(help="Table person_id, weight (.parquet or .csv).", show_default="all 1"),
-    ] = None,
+    panel: options.ScoredPersons = None,
+    weights: options.PersonWeights = None,
     minimum: Annotated[int, typer.Option(help="Persons that a published cell has.")] = 10,
     dominance: Annotated[
         str,

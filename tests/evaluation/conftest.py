@@ -1,4 +1,4 @@
-"""Toy processes whose best forecast is known, as panels."""
+"""Toy processes whose best forecast is known, as panels, and a toy network."""
 
 from __future__ import annotations
 
@@ -14,9 +14,20 @@ from saga.data.origins import Origins
 from saga.data.panel import Panel, PanelMeta
 from saga.data.split import assign_parts
 from saga.keyed_random import uniform_rows
+from saga.model import ModelConfig
 from saga.paths import Paths
+from training.train_config import TrainConfig
 
 YEARS = np.arange(1995, 2023)
+TOY = TrainConfig(
+    name="toy",
+    model=ModelConfig(width=8, layers=1, heads=1, bins=8, head_width=8),
+    batch_persons=64,
+    max_steps=8,
+    warmup_steps=2,
+    validate_every=4,
+    precision="32-true",
+)
 
 
 def _panel(earnings: np.ndarray, born: np.ndarray, meta: PanelMeta, **static: np.ndarray) -> Panel:

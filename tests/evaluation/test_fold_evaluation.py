@@ -27,23 +27,14 @@ from saga.data.panel import Panel, PanelMeta
 from saga.data.split import persons_of
 from saga.errors import InputError, UsageError
 from saga.files.tables import read_provenance
-from saga.model import ModelConfig
 from saga.paths import Paths
 from saga.schema import FAMILY
+from tests.evaluation.conftest import TOY
 from training import seeds as training_seeds
 from training.train_config import TrainConfig
 
 Make = Callable[..., Panel]
 OPTIONS = ContestOptions(horizons=(1, 5), n_paths=20)
-TOY = TrainConfig(
-    name="toy",
-    model=ModelConfig(width=8, layers=1, heads=1, bins=8, head_width=8),
-    batch_persons=64,
-    max_steps=8,
-    warmup_steps=2,
-    validate_every=4,
-    precision="32-true",
-)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -15,21 +16,12 @@ from evaluation.scoring.comparison import REFEREE
 from evaluation.scoring.evaluation_settings import Sample
 from saga.bundle import Bundle
 from saga.data.panel import Panel
-from saga.model import ModelConfig
 from studies.training_sizes import FOLDS, SCRATCH, draw_sizes, judge_size, size_table
+from tests.evaluation.conftest import TOY
 from training.fit import train
 from training.harness import RunOptions
-from training.train_config import TrainConfig
 
-TOY = TrainConfig(
-    name="toy",
-    model=ModelConfig(width=8, layers=1, heads=1, bins=8, head_width=8),
-    batch_persons=64,
-    max_steps=4,
-    warmup_steps=2,
-    validate_every=2,
-    precision="32-true",
-)
+CONFIG = replace(TOY, max_steps=4, validate_every=2)
 
 
 @pytest.mark.slow
@@ -37,7 +29,7 @@ def test_models_learn_from_nested_persons_outside_the_judged_fold(
     random_walk: Callable[..., Panel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     panel, options = random_walk(600), ContestOptions((1, 5), n_paths=20)
-    bundle = train(panel, tmp_path / "b", config=TOY, run=RunOptions(progress=False))
+    bundle = train(panel, tmp_path / "b", config=CONFIG, run=RunOptions(progress=False))
     learnt_from: dict[str, list[set[str]]] = {REFEREE: [], SCRATCH: []}
 
     def stored_bundle(self: FoldTraining, outside: Panel, folder: Path, **_: object) -> Bundle:

@@ -4,34 +4,24 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from api.key_file import add_key, new_key
 from api.settings import Settings
 from saga.pictures.person_sentences import describe_year
+from tests.chromium import NEEDS_CHROMIUM, start_chromium
 
 if TYPE_CHECKING:
     from tests.conftest import Running
 
-CHROMIUM = (
-    os.environ.get("SAGA_CHROMIUM")
-    or shutil.which("chromium")
-    or shutil.which("chromium-browser")
-    or shutil.which("google-chrome")
-)
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: SAGA_CHROMIUM names one"),
-]
+pytestmark = NEEDS_CHROMIUM
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 TIMEOUT = 180_000  # milliseconds; on a busy machine a lifetime takes long
 RECORD = "year;earnings\n2019;301 000,5\n2020;312000\n2022;0\n"
@@ -39,10 +29,8 @@ RECORD = "year;earnings\n2019;301 000,5\n2020;312000\n2022;0\n"
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as play:
-        started = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with start_chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture

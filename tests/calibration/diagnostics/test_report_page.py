@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
 from calibration.diagnostics.diagnosis import Diagnostics
 from calibration.diagnostics.report import write_report
+from tests.chromium import NEEDS_CHROMIUM, start_chromium
 
-CHROMIUM = (
-    os.environ.get("SAGA_CHROMIUM")
-    or shutil.which("chromium")
-    or shutil.which("chromium-browser")
-    or shutil.which("google-chrome")
-)
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: SAGA_CHROMIUM names one"),
-]
+pytestmark = NEEDS_CHROMIUM
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +25,7 @@ def opened(
     file = write_report(faultless, tmp_path_factory.mktemp("page") / "report.html", bundle="holder")
     requests: list[str] = []
     messages: list[str] = []
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with start_chromium() as browser:
         page = browser.new_page(viewport={"width": 1000, "height": 900})
         page.on("request", lambda request: requests.append(request.url))
         page.on("console", lambda message: messages.append(message.text))
@@ -44,7 +33,6 @@ def opened(
         page.goto(file.as_uri())
         page.wait_for_load_state("networkidle")
         yield page, requests, messages
-        browser.close()
 
 
 def test_the_page_requests_nothing_and_the_browser_reports_no_error(
