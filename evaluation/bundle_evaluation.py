@@ -11,7 +11,7 @@ import polars as pl
 from evaluation.bundle_variants import read_variants
 from evaluation.contest import Contest, ContestOptions, Progress
 from evaluation.scoring.comparison import VARIANT
-from evaluation.scoring.gap import BOUND
+from evaluation.scoring.gap import CLAIRVOYANT
 from evaluation.selection import Notice, select_baselines, select_clairvoyant, select_tables
 from saga.conformal.calibration_table import ALL
 from saga.data.panel import Panel
@@ -96,7 +96,7 @@ def evaluate(
     # The clairvoyant is first, because its register is checked before hours of work.
     contestants = select_clairvoyant(options.baselines, options.register, options.workers)
     contestants.append(contest.bundle(forecaster))
-    names = [name for name in options.baselines if name != BOUND]
+    names = [name for name in options.baselines if name != CLAIRVOYANT]
     contestants += [contest.baseline(baseline) for baseline in select_baselines(names, notice)]
     has_futures = options.futures is not None and sample.until == sample.end
     tables = select_tables(options.tables, has_futures=has_futures, notice=notice)

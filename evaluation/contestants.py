@@ -16,7 +16,7 @@ import polars as pl
 import torch
 
 from evaluation.protocol import Baseline, HasDistributions
-from evaluation.scoring.gap import BOUND
+from evaluation.scoring.gap import CLAIRVOYANT
 from evaluation.scoring.year_forecasts import YearForecasts
 from saga.data.origins import Origins
 from saga.data.panel import Panel
@@ -163,7 +163,7 @@ class Clairvoyant(SampledContestant):
 
     version: ClassVar[int] = 1
     oracle: Oracle
-    name: str = BOUND
+    name: str = CLAIRVOYANT
 
     def paths(
         self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int

@@ -8,7 +8,7 @@ from pathlib import Path
 from evaluation.baselines import BASELINES
 from evaluation.contestants import Clairvoyant, LazyContestant
 from evaluation.protocol import Baseline
-from evaluation.scoring.gap import BOUND
+from evaluation.scoring.gap import CLAIRVOYANT
 from saga.errors import Problem, UsageError
 from saga.files.atomic import digest_json
 from saga.register.oracle import Oracle, is_full
@@ -27,7 +27,7 @@ def select_baselines(names: Sequence[str], notice: Notice | None = None) -> list
     selected = list(BASELINES) if every else list(dict.fromkeys(names))
     unknown = [name for name in selected if name not in BASELINES]
     if unknown:
-        fix = "Choose from " + ", ".join([*BASELINES, BOUND]) + ", or all."
+        fix = "Choose from " + ", ".join([*BASELINES, CLAIRVOYANT]) + ", or all."
         problem = Problem("baseline", f"{unknown[0]} is not a baseline", fix)
         raise UsageError("A baseline is unknown", [problem])
     baselines = []
@@ -57,14 +57,14 @@ def select_clairvoyant(
     Raises UsageError if it is named without a register, InputError if this code did not generate
     the register.
     """
-    if BOUND in names and register is None:
+    if CLAIRVOYANT in names and register is None:
         problem = Problem(
             "baseline",
             "the clairvoyant works with generated registers only",
             "Give the register's directory as the panel.",
         )
         raise UsageError("The clairvoyant needs a register", [problem])
-    takes_part = BOUND in names or (
+    takes_part = CLAIRVOYANT in names or (
         list(names) == ["all"] and register is not None and is_full(register)
     )
     if not takes_part or register is None:
@@ -72,7 +72,7 @@ def select_clairvoyant(
     oracle = Oracle.open(register, workers=workers)
     record = (register / "register.json").read_text(encoding="utf-8")
     key = digest_json([Clairvoyant.version, record])
-    return [LazyContestant(BOUND, key, lambda: Clairvoyant(oracle))]
+    return [LazyContestant(CLAIRVOYANT, key, lambda: Clairvoyant(oracle))]
 
 
 def select_tables(

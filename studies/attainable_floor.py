@@ -38,9 +38,9 @@ import polars as pl
 
 from evaluation.contest import PATHS, Contest, ContestOptions
 from evaluation.contestants import BundleContestant, LazyContestant
-from evaluation.scoring.comparison import REFEREE, VARIANT
+from evaluation.scoring.comparison import VARIANT
 from evaluation.scoring.evaluation_settings import Setting
-from evaluation.scoring.gap import BOUND
+from evaluation.scoring.gap import CLAIRVOYANT
 from evaluation.selection import select_baselines, select_clairvoyant
 from saga.bundle import Bundle
 from saga.data.origins import last_year
@@ -95,8 +95,8 @@ def uncalibrated(
 NOTE = f"""CRPS of log earnings, lower is better; ± is the standard error over persons and drawn
 futures together (bootstrap). n: training persons of uncalibrated networks with one configuration
 and number of steps. "floor": the limit of CRPS(n) = floor + a n^-b with one b for all horizons, and
-in brackets the floors for b = 1 and b = 1/2. "{REFEREE}" is the bundle with its calibration, and
-the shares of the gap are those that it closes. The {BOUND} knows hidden states that no record
+in brackets the floors for b = 1 and b = 1/2. "saga" is the bundle with its calibration, and
+the shares of the gap are those that it closes. The {CLAIRVOYANT} knows hidden states that no record
 contains, so no forecaster can reach it. ? marks a verdict within two standard errors of
 {TARGET_SHARE:.0%}. In the second table, in brackets: the difference from the whole register."""
 CAUTION = """A floor extrapolated from {sizes} sizes is uncertain. ± covers neither the chance in
@@ -130,7 +130,7 @@ def main() -> int:
     # The ends of the gap are scored first, so that a wrong register fails before hours of training.
     forecaster = Forecaster(bundle, workers=args.workers, rollout=args.rollout)
     ends = [
-        *select_clairvoyant([BOUND], args.panel, args.workers),
+        *select_clairvoyant([CLAIRVOYANT], args.panel, args.workers),
         *map(contest.baseline, select_baselines([GAP_START])),
         contest.bundle(forecaster),
     ]

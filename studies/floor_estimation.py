@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from evaluation.scoring.comparison import REFEREE
-from evaluation.scoring.gap import BOUND
+from evaluation.scoring.comparison import BUNDLE_NAME
+from evaluation.scoring.gap import CLAIRVOYANT
 from saga.bundle import Bundle
 from saga.errors import Problem, UsageError
 from saga.files.markdown import markdown_table
@@ -37,7 +37,7 @@ FLOORS = {
     **{
         f"{name}{part}": pl.Float64()
         for names, parts in (
-            ((GAP_START, BOUND, REFEREE), ("", "_se")),
+            ((GAP_START, CLAIRVOYANT, BUNDLE_NAME), ("", "_se")),
             (("floor", "closed"), ("", "_se", *(f"_{side}" for side in SIDE_EXPONENTS))),
             (("of_bound", "b"), ("", "_se")),
             (("misfit",), ("",)),
@@ -220,7 +220,7 @@ def floor_table(scores: MeanScores, sizes: Mapping[str, int]) -> pl.DataFrame:
     se = _spread(replicates - replicates.mean(axis=2, keepdims=True)) * np.sqrt(count / (count - 1))
     persons = list(sizes.values())
     curve, curves = fit_floors(persons, value, se), fit_floors(persons, replicates, se)
-    ends = {model: scores.of(model) for model in (GAP_START, BOUND, REFEREE)}
+    ends = {model: scores.of(model) for model in (GAP_START, CLAIRVOYANT, BUNDLE_NAME)}
     start, bound, bundle = ends.values()
     freedom = value.size - 2 * len(value) - 1
     data: dict[str, Any] = {"horizon": scores.horizons, "n": scores.n}
@@ -290,8 +290,8 @@ def to_markdown(floors: pl.DataFrame, trainings: pl.DataFrame) -> str:
     header = [
         *("h", "persons", GAP_START),
         *(f"n = {n:,}" for n in persons.values()),
-        *("floor (b = 1 to 1/2)", BOUND, REFEREE),
-        *(f"{GAP_START} to floor, % (b = 1 to 1/2)", f"{GAP_START} to {BOUND}, %", "target"),
+        *("floor (b = 1 to 1/2)", CLAIRVOYANT, BUNDLE_NAME),
+        *(f"{GAP_START} to floor, % (b = 1 to 1/2)", f"{GAP_START} to {CLAIRVOYANT}, %", "target"),
     ]
     rows = []
     for row in floors.iter_rows(named=True):
@@ -304,8 +304,8 @@ def to_markdown(floors: pl.DataFrame, trainings: pl.DataFrame) -> str:
                 _value(row, GAP_START),
                 *(_crps(scores[name, row["horizon"]]) for name in persons),
                 f"{_value(row, 'floor')} ({row['floor_one']:.4f} to {row['floor_half']:.4f})",
-                _value(row, BOUND),
-                _value(row, REFEREE),
+                _value(row, CLAIRVOYANT),
+                _value(row, BUNDLE_NAME),
                 f"{_percent(row, 'closed')} ({sides})",
                 _percent(row, "of_bound"),
                 verdict,

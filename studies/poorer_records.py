@@ -25,9 +25,9 @@ from evaluation.contest import PATHS, Contest, ContestOptions
 from evaluation.protocol import Baseline
 from evaluation.scoring.comparison import (
     BOTH,
+    BUNDLE_NAME,
     HINDSIGHT,
     PERSON,
-    REFEREE,
     SURE,
     VARIANT,
     compare_models,
@@ -123,23 +123,25 @@ def compare_reductions(
             for s in settings
         ]
     ).select("setting", "person_id", "year")
-    whole = scored[WHOLE.name][REFEREE]
+    whole = scored[WHOLE.name][BUNDLE_NAME]
     rows = []
     for record, files in scored.items():
         scores = _scan({name: paths for name, paths in files.items() if name != HINDSIGHT or paths})
         table = metrics_table(scores, groups.drop("year"), horizons).filter(
             pl.col("metric") == METRIC, pl.col("group") == "all"
         )
-        rivals = {name: paths for name, paths in files.items() if name not in (REFEREE, HINDSIGHT)}
-        against = _by_key(_paired(_scan({REFEREE: files[REFEREE], **rivals}), groups))
+        rivals = {
+            name: paths for name, paths in files.items() if name not in (BUNDLE_NAME, HINDSIGHT)
+        }
+        against = _by_key(_paired(_scan({BUNDLE_NAME: files[BUNDLE_NAME], **rivals}), groups))
         informed = (
-            _by_key(_paired(_scan({REFEREE: files[HINDSIGHT], **rivals}), groups))
+            _by_key(_paired(_scan({BUNDLE_NAME: files[HINDSIGHT], **rivals}), groups))
             if files.get(HINDSIGHT)
             else {}
         )
         against_whole: dict[Any, Any] = {}
         if record != WHOLE.name:
-            reduced = _scan({VARIANT + record: files[REFEREE], REFEREE: whole})
+            reduced = _scan({VARIANT + record: files[BUNDLE_NAME], BUNDLE_NAME: whole})
             against_whole = {
                 (row["setting"], row["horizon"]): row
                 for row in _paired(reduced, groups).iter_rows(named=True)
@@ -148,7 +150,7 @@ def compare_reductions(
             key = tuple(row[k] for k in KEYS)
             if row["model"] == HINDSIGHT and row["setting"] not in {key[0] for key in informed}:
                 continue
-            if row["model"] == REFEREE:
+            if row["model"] == BUNDLE_NAME:
                 result = _loss(row, against_whole.get((row["setting"], row["horizon"])))
             else:
                 gains = _gain(row, informed.get(key))
@@ -162,7 +164,7 @@ def compare_reductions(
         pl.col("setting") != "in-time",
         pl.col("record").replace_strict(order, return_dtype=pl.Int32),
         "horizon",
-        pl.col("model") != REFEREE,
+        pl.col("model") != BUNDLE_NAME,
         "model",
     )
 
@@ -222,17 +224,17 @@ def to_markdown(table: pl.DataFrame, labels: Mapping[str, str]) -> str:
     parts = []
     for (setting,), part in table.group_by("setting", maintain_order=True):
         models = part["model"].unique(maintain_order=True).to_list()
-        rivals = [name for name in models if name not in (REFEREE, HINDSIGHT)]
+        rivals = [name for name in models if name not in (BUNDLE_NAME, HINDSIGHT)]
         informed = HINDSIGHT in models
-        header = ["record", "h", "persons", f"{REFEREE} CRPS", "loss, %"]
-        header += [f"{REFEREE} informed"] if informed else []
+        header = ["record", "h", "persons", f"{BUNDLE_NAME} CRPS", "loss, %"]
+        header += [f"{BUNDLE_NAME} informed"] if informed else []
         for model in rivals:
             header += [f"{model} CRPS", "saga better by, %"]
             header += ["informed, better by, %"] if informed else []
         lines = []
         for (record, horizon), rows in part.group_by("record", "horizon", maintain_order=True):
             by_model = {row["model"]: row for row in rows.iter_rows(named=True)}
-            bundle = by_model[REFEREE]
+            bundle = by_model[BUNDLE_NAME]
             line = [labels[str(record)], str(horizon), f"{bundle['n']:,}", _value(bundle)]
             line += [_share(bundle, "loss")]
             line += [_value(by_model[HINDSIGHT])] if informed else []

@@ -20,7 +20,7 @@ import polars as pl
 
 from evaluation.contest import Contest, ContestOptions, score_tables
 from evaluation.fold_training import FoldTraining
-from evaluation.scoring.comparison import REFEREE
+from evaluation.scoring.comparison import BUNDLE_NAME
 from evaluation.scoring.evaluation_settings import Sample
 from evaluation.selection import select_baselines
 from saga.data.panel import Panel
@@ -33,7 +33,7 @@ from training.auto_config import AUTO
 
 FOLDS = 5
 SCRATCH = "random weights"
-LABELS = {REFEREE: "fine-tuned prior"}
+LABELS = {BUNDLE_NAME: "fine-tuned prior"}
 
 
 def judge_size(
@@ -62,7 +62,7 @@ def judge_size(
     )
     outside = panel.only(learnt_from)
     contestants = []
-    for name, start in ((REFEREE, source), (SCRATCH, None)):
+    for name, start in ((BUNDLE_NAME, source), (SCRATCH, None)):
         training = FoldTraining(AUTO, source=start, command=command_line(__file__), report=say)
         bundle = training.bundle(outside, out / name, fold=1, seed=options.seed, until=None)
         contestants.append(contest.bundle(Forecaster(bundle), name))

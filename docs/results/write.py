@@ -26,8 +26,8 @@ from evaluation.report.result_tables import (
     outside_band,
     to_markdown,
 )
-from evaluation.scoring.comparison import REFEREE, VARIANT, verdict_lines
-from evaluation.scoring.gap import BOUND
+from evaluation.scoring.comparison import BUNDLE_NAME, VARIANT, verdict_lines
+from evaluation.scoring.gap import CLAIRVOYANT
 from evaluation.scoring.metrics import METRICS
 from saga.bundle import Bundle
 from saga.errors import UsageError
@@ -289,8 +289,10 @@ def _headline_tables(results: Results) -> list[Table]:
     crps_rows, coverage_rows = [], []
     for setting, horizon in dict.fromkeys(key[:2] for key in by_key):
         crps = [by_key[setting, horizon, "crps_log", model]["value"] for model in models]
-        lowest = min(value for value, model in zip(crps, models, strict=True) if model != BOUND)
-        n = by_key[setting, horizon, "crps_log", REFEREE]["n"]
+        lowest = min(
+            value for value, model in zip(crps, models, strict=True) if model != CLAIRVOYANT
+        )
+        n = by_key[setting, horizon, "crps_log", BUNDLE_NAME]["n"]
         first = [TableCell(setting), TableCell(str(horizon))]
         cells = [TableCell(f"{value:.3f}", bold=value == lowest) for value in crps]
         crps_rows.append([*first, TableCell(f"{n:,}"), *cells])
@@ -305,7 +307,7 @@ def _headline_tables(results: Results) -> list[Table]:
         Table(
             "Coverage of 90 % sets (%)",
             "",
-            ["setting", "years ahead", *heads, f"band of {REFEREE}"],
+            ["setting", "years ahead", *heads, f"band of {BUNDLE_NAME}"],
             coverage_rows,
         ),
     ]
@@ -374,11 +376,11 @@ def readme_table() -> str:
                 for (*key, metric, model), row in by_key.items()
                 if key == [setting, horizon] and metric == "crps_log"
             }
-            others = [name for name in order_models(crps) if name not in (REFEREE, BOUND)]
+            others = [name for name in order_models(crps) if name not in (BUNDLE_NAME, CLAIRVOYANT)]
             best = min(others, key=lambda name: crps[name])
-            coverage = by_key[setting, horizon, "coverage_90", REFEREE]
-            texts = [f"{crps[REFEREE]:.3f}", f"{crps[best]:.3f}"]
-            bold = 0 if crps[REFEREE] <= crps[best] else 1
+            coverage = by_key[setting, horizon, "coverage_90", BUNDLE_NAME]
+            texts = [f"{crps[BUNDLE_NAME]:.3f}", f"{crps[best]:.3f}"]
+            bold = 0 if crps[BUNDLE_NAME] <= crps[best] else 1
             texts[bold] = f"**{texts[bold]}**"
             rows.append(
                 [

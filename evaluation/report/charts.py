@@ -11,8 +11,8 @@ from evaluation.lifetime_scores import TRUTH
 from evaluation.report.evaluation_results import Results
 from evaluation.report.paper import GROUP_LABELS
 from evaluation.report.result_tables import order_models
-from evaluation.scoring.comparison import REFEREE, VARIANT, YEAR
-from evaluation.scoring.gap import BOUND
+from evaluation.scoring.comparison import BUNDLE_NAME, VARIANT, YEAR
+from evaluation.scoring.gap import CLAIRVOYANT
 from saga.files.plot_theme import BAND, INK, LINE, draw_svg
 from saga.requests import RATE
 
@@ -91,11 +91,11 @@ def accuracy_chart(metrics: pl.DataFrame) -> Any:
 
 
 def coverage_chart(metrics: pl.DataFrame) -> Any:
-    """Share inside the referee's 90 % sets in-time by group, one panel per horizon."""
+    """Share inside the bundle's 90 % sets in-time by group, one panel per horizon."""
     rows = metrics.filter(
         pl.col("metric") == "coverage_90",
         pl.col("setting") == "in-time",
-        pl.col("model") == REFEREE,
+        pl.col("model") == BUNDLE_NAME,
         pl.col("group").is_in(list(GROUP_LABELS)),
     ).filter(pl.col("n") > 0, pl.col("band_lower").is_not_null())
     if rows.is_empty():
@@ -120,14 +120,14 @@ def coverage_chart(metrics: pl.DataFrame) -> Any:
 
 
 def differences_chart(comparisons: pl.DataFrame | None) -> Any:
-    """CRPS of every other model less the referee's, 95 % intervals, one panel per setting."""
+    """CRPS of every other model less the bundle's, 95 % intervals, one panel per setting."""
     if comparisons is None or comparisons.is_empty():
         return None
     rows = comparisons.filter(
         pl.col("metric") == "crps_log",
         pl.col("group") == "all",
         pl.col("test") != YEAR,
-        pl.col("model") != BOUND,
+        pl.col("model") != CLAIRVOYANT,
     )
     rows = rows.filter(~pl.col("model").str.starts_with(VARIANT))
     if rows.is_empty():
@@ -183,7 +183,7 @@ def lifetimes_chart(table: pl.DataFrame | None) -> Any:
 
 
 def _colour(model: str) -> str:
-    return LINE if model == REFEREE else INK if model == BOUND else _GREY
+    return LINE if model == BUNDLE_NAME else INK if model == CLAIRVOYANT else _GREY
 
 
 def _setting() -> Any:

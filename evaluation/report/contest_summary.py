@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from evaluation.report.evaluation_results import Results
-from evaluation.scoring.comparison import PERSON, REFEREE, SURE, verdict_lines
+from evaluation.scoring.comparison import BUNDLE_NAME, PERSON, SURE, verdict_lines
 from saga.data.panel import is_simulated
 
 SIMPLE_RULES = {
@@ -82,7 +82,7 @@ def _describe_cut(relative: float, p: float | None) -> str:
 
 def _describe_coverage(metrics: pl.DataFrame) -> str:
     """In how many years ahead the 90 % sets covered as stated."""
-    rows = metrics.filter(model=REFEREE, metric="coverage_90", group="all", setting="in-time")
+    rows = metrics.filter(model=BUNDLE_NAME, metric="coverage_90", group="all", setting="in-time")
     rows = rows.drop_nulls("band_lower")
     if rows.is_empty():
         return ""

@@ -31,18 +31,18 @@ from evaluation.report.result_tables import (
 )
 from evaluation.scoring.comparison import (
     BOTH,
+    BUNDLE_NAME,
     FAMILY,
     FAMILY_BOTH,
     HINDSIGHT,
     PERSON,
-    REFEREE,
     SURE,
     SURE_TEXT,
     VARIANT,
     YEAR,
     verdict_lines,
 )
-from evaluation.scoring.gap import BOUND, select_reference
+from evaluation.scoring.gap import CLAIRVOYANT, select_reference
 from evaluation.scoring.metrics import percent_names
 
 PAPER_HORIZON = 10  # years ahead, of the tables for one horizon
@@ -129,14 +129,14 @@ def _differences(results: Results) -> list[Table]:
         ]
         note = (
             f"{lines.get((setting, test), '')} CRPS of log earnings of the other model less that "
-            f"of {REFEREE}: above 0 {REFEREE} is better (bold: {SURE_TEXT}, Holm). "
+            f"of {BUNDLE_NAME}: above 0 {BUNDLE_NAME} is better (bold: {SURE_TEXT}, Holm). "
             f"{TESTS[str(test)]}"
         )
         head = [
             *("model", "h", "difference", "cut (%)", "t", "df", "p", "p (Holm over h)"),
             f"t ({LABEL})",
         ]
-        title = f"Differences from {REFEREE}, {setting}, test by {test}"
+        title = f"Differences from {BUNDLE_NAME}, {setting}, test by {test}"
         tables.append(Table(title, note, head, cells))
     return tables
 
@@ -168,10 +168,10 @@ def _interval_differences(results: Results) -> list[Table]:
         ]
         note = (
             f"{' '.join(sentences)} Interval score (Winkler 1972) of the other model less that of "
-            f"{REFEREE}, in thousands of the currency, with p (Holm over h): above 0 {REFEREE} is "
-            f"better (bold: {SURE_TEXT}). {TESTS[str(test)]}"
+            f"{BUNDLE_NAME}, in thousands of the currency, with p (Holm over h): above 0 "
+            f"{BUNDLE_NAME} is better (bold: {SURE_TEXT}). {TESTS[str(test)]}"
         )
-        title = f"Differences in interval score from {REFEREE}, {setting}, test by {test}"
+        title = f"Differences in interval score from {BUNDLE_NAME}, {setting}, test by {test}"
         tables.append(Table(title, note, ["model", "h", *names], cells))
     return tables
 
@@ -185,14 +185,14 @@ def _interval_cell(row: Mapping[str, Any] | None) -> TableCell:
 
 
 def _is_sure(row: Mapping[str, Any]) -> bool:
-    """Whether the referee is surely better than the model of a comparison; never for the bound."""
+    """Whether the bundle is surely better than the model of a comparison; never for the bound."""
     p = row["p_holm"]
-    return p is not None and p < SURE and row["difference"] > 0 and row["model"] != BOUND
+    return p is not None and p < SURE and row["difference"] > 0 and row["model"] != CLAIRVOYANT
 
 
 def _coverage_by_group(results: Results) -> list[Table]:
     table = results.metrics.filter(
-        pl.col("model") == REFEREE, pl.col("setting") == "in-time", pl.col("n") > 0
+        pl.col("model") == BUNDLE_NAME, pl.col("setting") == "in-time", pl.col("n") > 0
     )
     horizon = _nearest_horizon(table)
     by_group = {
@@ -223,7 +223,7 @@ def _coverage_by_group(results: Results) -> list[Table]:
     for metric in metrics:
         head += [f"{metric[-2:]} %", f"{metric[-2:]} % ({LABEL})"]
     note = (
-        f"Share (%) inside {REFEREE}'s sets, {horizon} years ahead, in-time; ! marks a share "
+        f"Share (%) inside {BUNDLE_NAME}'s sets, {horizon} years ahead, in-time; ! marks a share "
         "outside its own band."
     )
     return [Table("Coverage by group", note, head, rows)]
@@ -232,7 +232,7 @@ def _coverage_by_group(results: Results) -> list[Table]:
 def _subgroups(results: Results) -> list[Table]:
     reference, head, rows = _cuts(results, GROUP_LABELS)
     note = (
-        f"Cut in CRPS of log earnings of {REFEREE} against {reference}, {PAPER_HORIZON} years "
+        f"Cut in CRPS of log earnings of {BUNDLE_NAME} against {reference}, {PAPER_HORIZON} years "
         "ahead, on the persons of each row. Every employer of a year beyond the first counts as a "
         "change of employer. The county is the last known one."
     )
@@ -247,15 +247,15 @@ def _robustness(results: Results) -> list[Table]:
         crps = results.lifetimes.filter(statistic="crps", group="all")
         for rate in RATES:
             value = dict(crps.filter(rate=rate).select("model", "value").iter_rows())
-            if reference in value and REFEREE in value:
+            if reference in value and BUNDLE_NAME in value:
                 cells = [TableCell("") for _ in head[1:-1]]
                 # Lifetimes are scored in the last setting, whose cut is the last of these columns.
-                cells[-1] = TableCell(format_percent(1 - value[REFEREE] / value[reference]))
+                cells[-1] = TableCell(format_percent(1 - value[BUNDLE_NAME] / value[reference]))
                 name = TableCell(f"present value at {100 * rate:g} % (lifetimes)")
                 figure = published_percent(published()["cut"].get(f"rate={rate:g}"))
                 rows.append([name, *cells, figure])
     note = (
-        f"Cut in CRPS (%) of {REFEREE} against {reference}, {PAPER_HORIZON} years ahead; of "
+        f"Cut in CRPS (%) of {BUNDLE_NAME} against {reference}, {PAPER_HORIZON} years ahead; of "
         "present values if the row says so."
     )
     return [Table("Robustness", note, head, rows)]
@@ -330,7 +330,7 @@ def _variants(results: Results) -> list[Table]:
         cells = [TableCell(variant.label)]
         for setting in settings:
             row, full, other = (
-                by_model.get((setting, name)) for name in (model, REFEREE, reference or "")
+                by_model.get((setting, name)) for name in (model, BUNDLE_NAME, reference or "")
             )
             texts = [
                 format_figure(row),
@@ -351,7 +351,7 @@ def _variants(results: Results) -> list[Table]:
         tables.setdefault(variant.table, []).append(cells)
     head = ["variant"]
     for setting in settings:
-        head += [f"CRPS, {setting}", f"times {REFEREE}, {setting}"]
+        head += [f"CRPS, {setting}", f"times {BUNDLE_NAME}, {setting}"]
         head += [f"cut against {reference} (%), {setting}"] if reference else []
     head += [
         f"CRPS ({LABEL})",
@@ -360,7 +360,7 @@ def _variants(results: Results) -> list[Table]:
         "trained",
     ]
     note = (
-        f"CRPS of log earnings {PAPER_HORIZON} years ahead, and as a multiple of {REFEREE}'s"
+        f"CRPS of log earnings {PAPER_HORIZON} years ahead, and as a multiple of {BUNDLE_NAME}'s"
         + (f", and cut against {reference}'s" if reference else "")
         + ", on the same persons."
     )
@@ -378,26 +378,27 @@ def _hindsight(results: Results) -> list[Table]:
         baselines = [
             row
             for name, row in by_model.items()
-            if not name.startswith(VARIANT) and name not in (REFEREE, BOUND)
+            if not name.startswith(VARIANT) and name not in (BUNDLE_NAME, CLAIRVOYANT)
         ]
-        if HINDSIGHT in by_model and REFEREE in by_model and baselines:
+        if HINDSIGHT in by_model and BUNDLE_NAME in by_model and baselines:
             best = min(baselines, key=lambda row: float(row["value"]))
-            compared = (by_model[REFEREE], by_model[HINDSIGHT], best)
+            compared = (by_model[BUNDLE_NAME], by_model[HINDSIGHT], best)
             crps_texts = [format_figure(row) for row in compared]
             texts = [str(horizon), f"{compared[0]['n']:,}", *crps_texts, best["model"]]
             rows.append([TableCell(text) for text in texts])
     head = [
         "h",
         "persons",
-        REFEREE,
-        f"{REFEREE}, conditioned on realised macro",
+        BUNDLE_NAME,
+        f"{BUNDLE_NAME}, conditioned on realised macro",
         "best baseline",
         "its name",
     ]
     note = (
         "CRPS of log earnings. Baselines are fitted on outcomes of the years that they forecast, "
         "so their parameters depend on realised macro. The forecasts of "
-        f"{REFEREE} do not, unless they are conditioned on it: that is hindsight, not a forecast."
+        f"{BUNDLE_NAME} do not, unless they are conditioned on it: that is hindsight, not a "
+        "forecast."
     )
     return [Table("What knowing realised macro is worth, in-time", note, head, rows)]
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import polars as pl
 
-from evaluation.scoring.comparison import REFEREE, VARIANT
-from evaluation.scoring.gap import BOUND, GAP, select_reference
+from evaluation.scoring.comparison import BUNDLE_NAME, VARIANT
+from evaluation.scoring.gap import CLAIRVOYANT, GAP, select_reference
 from evaluation.scoring.metrics import SCORES, ZERO, percent_names
 from evaluation.scoring.small_cells import MIN_PERSONS
 from saga.files.html import render_page
@@ -108,7 +108,7 @@ class _Metrics:
         values = [
             row["value"]
             for row in rows
-            if row and row["value"] is not None and row["model"] != BOUND
+            if row and row["value"] is not None and row["model"] != CLAIRVOYANT
         ]
         is_score = metric in SCORES and not metric.startswith("width_")
         lowest = min(values) if values and is_score else None
@@ -184,13 +184,13 @@ def order_models(names: Iterable[str]) -> list[str]:
     """Models in the order of the columns: saga first, the bound last, no variants of saga."""
     return sorted(
         (name for name in names if not name.startswith(VARIANT)),
-        key=lambda name: (name != REFEREE, name == BOUND, name),
+        key=lambda name: (name != BUNDLE_NAME, name == CLAIRVOYANT, name),
     )
 
 
 def heading(name: str) -> str:
     """A model's name as a column heading."""
-    return f"{name} (bound)" if name == BOUND else name
+    return f"{name} (bound)" if name == CLAIRVOYANT else name
 
 
 def outside_band(row: Row) -> bool:
@@ -290,10 +290,10 @@ def _accuracy(metrics: _Metrics) -> Table:
     )
     note = MEANING.get("forward, observed" if observed else metrics.setting, "")
     note += " Lower is better except for coverage. Money is real, in the panel's currency."
-    if BOUND in metrics.models:
+    if CLAIRVOYANT in metrics.models:
         note += (
-            f" {BOUND} knows the register's process and the hidden state of every person, which no "
-            "record contains: it is a bound that cannot be attained."
+            f" {CLAIRVOYANT} knows the register's process and the hidden state of every person, "
+            "which no record contains: it is a bound that cannot be attained."
         )
     return Table(f"Accuracy, {metrics.setting}", note, head, rows)
 
@@ -304,7 +304,7 @@ def _coverage(metrics: _Metrics) -> Table:
         for f in reversed(published()["figures"])
         if f["group"] == "all" and not f["horizon"]
     }
-    banded = REFEREE if REFEREE in metrics.models else metrics.models[0]
+    banded = BUNDLE_NAME if BUNDLE_NAME in metrics.models else metrics.models[0]
     rows = [
         [
             TableCell(metric),
@@ -322,14 +322,14 @@ def _coverage(metrics: _Metrics) -> Table:
     )
     if metrics.setting == "in-time":
         note += (
-            f" The guarantee of {REFEREE}'s sets is finite-sample here: persons are drawn as the "
-            "calibration persons were, in the same years."
+            f" The guarantee of {BUNDLE_NAME}'s sets is finite-sample here: persons are drawn as "
+            "the calibration persons were, in the same years."
         )
     head = [
         *("metric", "h"),
         *map(heading, metrics.models),
         f"band ({banded})",
-        f"{REFEREE} ({LABEL})",
+        f"{BUNDLE_NAME} ({LABEL})",
     ]
     return Table(f"Coverage, {metrics.setting}", note, head, rows)
 
@@ -351,14 +351,14 @@ def _by_group(name: str, metric: str, metrics: _Metrics) -> Table:
 
 
 def _by_zero(metrics: _Metrics) -> Table:
-    """Coverage of the referee's sets by its probability of zero."""
-    of_referee = replace(metrics, models=[REFEREE])
+    """Coverage of the bundle's sets by its probability of zero."""
+    of_bundle = replace(metrics, models=[BUNDLE_NAME])
     rows = []
     for h in metrics.horizons:
         for group in (name for name in metrics.groups if name.startswith(ZERO)):
-            row = metrics.rows.get((COVERAGE_METRICS[0], h, group, REFEREE))
+            row = metrics.rows.get((COVERAGE_METRICS[0], h, group, BUNDLE_NAME))
             if row is not None:
-                cells = [of_referee.cells(name, h, group)[0] for name in COVERAGE_METRICS]
+                cells = [of_bundle.cells(name, h, group)[0] for name in COVERAGE_METRICS]
                 label = group.removeprefix(f"{ZERO}=")
                 rows.append([*map(TableCell, (str(h), label, f"{row['n']:,}")), *cells])
     note = (
@@ -367,12 +367,12 @@ def _by_zero(metrics: _Metrics) -> Table:
         "set is {0} and covers more. Within bins nothing is guaranteed."
     )
     head = ["h", "probability of zero, %", "n", *COVERAGE_METRICS]
-    return Table(f"Coverage of {REFEREE}'s sets by {ZERO}, {metrics.setting}", note, head, rows)
+    return Table(f"Coverage of {BUNDLE_NAME}'s sets by {ZERO}, {metrics.setting}", note, head, rows)
 
 
 def _gap(metrics: _Metrics) -> Table:
-    reference = select_reference(metrics.models) if BOUND in metrics.models else None
-    models = [model for model in metrics.models if model not in (reference, BOUND)]
+    reference = select_reference(metrics.models) if CLAIRVOYANT in metrics.models else None
+    models = [model for model in metrics.models if model not in (reference, CLAIRVOYANT)]
     of_models = replace(metrics, models=models)
     rows = [
         [TableCell(str(h)), *of_models.cells(GAP, h)]
@@ -380,8 +380,8 @@ def _gap(metrics: _Metrics) -> Table:
         if any((GAP, h, "all", model) in metrics.rows for model in models)
     ]
     note = (
-        f"In CRPS of log earnings: 0 is as good as {reference}, 100 as good as {BOUND}, which "
-        "cannot be attained; ± is the standard error."
+        f"In CRPS of log earnings: 0 is as good as {reference}, 100 as good as {CLAIRVOYANT}, "
+        "which cannot be attained; ± is the standard error."
     )
     return Table(f"Share of the gap closed (%), {metrics.setting}", note, ["h", *models], rows)
 

@@ -26,12 +26,12 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import stats
 
-from evaluation.scoring.gap import BOUND
+from evaluation.scoring.gap import CLAIRVOYANT
 from evaluation.scoring.metrics import CLUSTER, percent_names
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
-REFEREE = "saga"  # the model with which all others are compared
+BUNDLE_NAME = "saga"  # name of the judged bundle in tables; all others are compared with it
 VARIANT = "saga:"  # prefix of the names of the model's variants, which are no competitors
 HINDSIGHT = f"{VARIANT}told"  # the bundle conditioned on realised macro
 GROUP_METRICS = ("crps_log",)  # the metrics in which groups are compared
@@ -63,14 +63,14 @@ SCHEMA = {
 
 
 def compare_models(scores: pl.LazyFrame, groups: pl.DataFrame) -> pl.DataFrame:
-    """Every model against the referee, one row per (model, setting, metric, horizon, group, test).
+    """Every model against the bundle, one row per (model, setting, metric, horizon, group, test).
 
-    `difference` is the model's mean score less the referee's on the same persons and outcomes; if
-    it is positive, the referee is better. Pairs with a missing score are left out. `relative` is
+    `difference` is the model's mean score less the bundle's on the same persons and outcomes; if
+    it is positive, the bundle is better. Pairs with a missing score are left out. `relative` is
     the difference as a share of the model's score. `p_holm` is adjusted for the horizons of one
     model, setting, metric, group and test (Holm 1979). `n` is the number of persons, `clusters` the
     number of clusters that `df` depends on. Groups are compared in CRPS of log earnings only. The
-    table is empty without the referee.
+    table is empty without the bundle.
 
     Args:
         scores: as in `evaluation.scoring.metrics.metrics_table`.
@@ -84,8 +84,8 @@ def compare_models(scores: pl.LazyFrame, groups: pl.DataFrame) -> pl.DataFrame:
     others = ("setting", "person_id", "year", CLUSTER)
     group_columns = [name for name in groups.columns if name not in others]
     rows: list[dict[str, Any]] = []
-    if REFEREE in models:
-        for model in (name for name in models if name != REFEREE):
+    if BUNDLE_NAME in models:
+        for model in (name for name in models if name != BUNDLE_NAME):
             for setting in groups["setting"].unique().sort().to_list():
                 paired = _paired_scores(scores, groups.filter(setting=setting), model, setting)
                 for (horizon,), pairs in paired.group_by("horizon", maintain_order=True):
@@ -111,15 +111,15 @@ def compare_models(scores: pl.LazyFrame, groups: pl.DataFrame) -> pl.DataFrame:
 def _paired_scores(
     scores: pl.LazyFrame, groups: pl.DataFrame, model: str, setting: str
 ) -> pl.DataFrame:
-    """Scores of a model and the referee (with the suffix ":saga") on the same outcomes."""
+    """Scores of a model and the bundle (with the suffix ":saga") on the same outcomes."""
     keys = ["draw", "person_id", "horizon"]
     of_setting = scores.filter(pl.col("setting") == setting).select("model", *keys, *COMPARED)
-    referee, other = (
-        of_setting.filter(pl.col("model") == name).drop("model") for name in (REFEREE, model)
+    bundle, other = (
+        of_setting.filter(pl.col("model") == name).drop("model") for name in (BUNDLE_NAME, model)
     )
     return (
         other.join(
-            referee, on=keys, how="inner", suffix=":saga", nulls_equal=True, maintain_order="left"
+            bundle, on=keys, how="inner", suffix=":saga", nulls_equal=True, maintain_order="left"
         )
         .join(groups.lazy(), on="person_id", maintain_order="left")
         .collect()
@@ -140,16 +140,16 @@ def _tested_pairs(
     everybody = ("all", np.ones(pairs.height, dtype=bool))
     masks = [everybody, *_group_masks(pairs.select(group_columns))]
     for metric in COMPARED:
-        model_score, referee_score = (
+        model_score, bundle_score = (
             pairs[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
             for name in (metric, f"{metric}:saga")
         )
-        scored = np.isfinite(model_score) & np.isfinite(referee_score)
+        scored = np.isfinite(model_score) & np.isfinite(bundle_score)
         for group, mask in masks if metric in GROUP_METRICS else masks[:1]:
             at = scored & mask
             if at.sum() < 2:
                 continue
-            d, mean = model_score[at] - referee_score[at], float(model_score[at].mean())
+            d, mean = model_score[at] - bundle_score[at], float(model_score[at].mean())
             if forward:
                 name = FAMILY_BOTH if by_family else BOTH
                 tests = {name: two_way_test(d, cluster[at], draw[at])}
@@ -229,12 +229,12 @@ def adjust_holm(p: Array) -> Array:
 
 
 def verdict_lines(table: pl.DataFrame, *, metric: str = "crps_log") -> dict[tuple[str, str], str]:
-    """A line by setting and test: which models the referee beats at every horizon.
+    """A line by setting and test: which models the bundle beats at every horizon.
 
     "Beats" means a lower mean score with p < SURE after Holm.
     """
     rows = table.filter(
-        pl.col("metric") == metric, pl.col("group") == "all", pl.col("model") != BOUND
+        pl.col("metric") == metric, pl.col("group") == "all", pl.col("model") != CLAIRVOYANT
     )
     rows = rows.filter(~pl.col("model").str.starts_with(VARIANT))
     lines = {}
@@ -251,7 +251,7 @@ def verdict_lines(table: pl.DataFrame, *, metric: str = "crps_log") -> dict[tupl
                 not_beaten.append(f"{model} (h = {_join(unclear)})")
             else:
                 beaten.append(str(model))
-        line = f"{setting}, test by {test}, h = {_join(horizons)}: {REFEREE} is "
+        line = f"{setting}, test by {test}, h = {_join(horizons)}: {BUNDLE_NAME} is "
         if beaten and not not_beaten:
             line += f"best at every horizon with {SURE_TEXT} (Holm): against {_join(beaten)}."
         else:

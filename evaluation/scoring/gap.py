@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import polars as pl
 
-BOUND = "clairvoyant"
+CLAIRVOYANT = "clairvoyant"
 GAP = "gap_closed"
 REFERENCES = ("gkos", "groupq", "carry")  # the first one in a contest is the reference
 
@@ -37,16 +37,16 @@ def measure_gap_closed(rows: pl.LazyFrame, unit: str) -> pl.DataFrame:
         .collect()
     )
     names = set(means["model"])
-    reference = (select_reference(names) if BOUND in names else None) or BOUND
+    reference = (select_reference(names) if CLAIRVOYANT in names else None) or CLAIRVOYANT
 
     def crps_of(model: str, column: str) -> pl.DataFrame:
         return means.filter(pl.col("model") == model).select(
             *keys, pl.col("crps_log").alias(column)
         )
 
-    models = means.filter(~pl.col("model").is_in([BOUND, reference]))
+    models = means.filter(~pl.col("model").is_in([CLAIRVOYANT, reference]))
     paired = models.join(crps_of(reference, "reference"), on=keys, maintain_order="left").join(
-        crps_of(BOUND, "bound"), on=keys, maintain_order="left"
+        crps_of(CLAIRVOYANT, "bound"), on=keys, maintain_order="left"
     )
     reduction = pl.col("reference") - pl.col("crps_log")
     gap, units = pl.col("reference") - pl.col("bound"), pl.len().cast(pl.Float64)

@@ -15,8 +15,8 @@ from scipy import stats
 
 from evaluation.baselines.naive.groupq import GroupQuantiles
 from evaluation.contest import Contest, ContestOptions
-from evaluation.scoring.comparison import REFEREE
-from evaluation.scoring.gap import BOUND, measure_gap_closed
+from evaluation.scoring.comparison import BUNDLE_NAME
+from evaluation.scoring.gap import CLAIRVOYANT, measure_gap_closed
 from evaluation.scoring.score_frame import SCHEMA
 from saga.bundle import Bundle
 from saga.data.panel import Panel
@@ -45,7 +45,7 @@ SIZES = {"saga:0.1": 20_000, "saga:0.3": 60_000, "saga:1": 200_000}
 PERSONS = np.array(list(SIZES.values()))
 HORIZONS = (1, 20)
 FLOOR, A, B = np.array([0.18, 0.52]), np.array([0.008, 0.012]), 0.5
-ENDS = {GAP_START: np.array([0.29, 0.62]), BOUND: np.array([0.17, 0.50])}
+ENDS = {GAP_START: np.array([0.29, 0.62]), CLAIRVOYANT: np.array([0.17, 0.50])}
 
 
 def _power_law(b: float = B) -> np.ndarray:
@@ -61,7 +61,7 @@ def _score_files(
     expected = {
         **ENDS,
         **dict(zip(SIZES, _power_law().T, strict=True)),
-        REFEREE: _power_law()[:, -1],
+        BUNDLE_NAME: _power_law()[:, -1],
     }
     shape = (len(HORIZONS), futures, persons)
     shared = (
@@ -172,7 +172,7 @@ def test_means_and_shares_are_those_of_the_contest(files: dict[str, Path]) -> No
         assert result.of(model)[0] == pytest.approx(averages["crps_log"].to_numpy())
     closed = (
         measure_gap_closed(rows.with_columns(pl.lit("all").alias("group")), "draw")
-        .filter(model=REFEREE)
+        .filter(model=BUNDLE_NAME)
         .sort("horizon")
     )
     table = floor_table(result, SIZES)
@@ -194,7 +194,9 @@ def test_unpaired_scores_and_observed_futures_are_refused(
     ):
         frame.write_parquet(tmp_path / f"{name}.parquet")
     with pytest.raises(ValueError, match="same outcomes"):
-        mean_scores({BOUND: files[BOUND], GAP_START: tmp_path / "fewer.parquet"}, seed=0)
+        mean_scores(
+            {CLAIRVOYANT: files[CLAIRVOYANT], GAP_START: tmp_path / "fewer.parquet"}, seed=0
+        )
     with pytest.raises(UsageError, match="two drawn futures"):
         mean_scores({GAP_START: tmp_path / "observed.parquet"}, seed=0)
     with pytest.raises(UsageError, match="three sizes"):
@@ -214,7 +216,7 @@ def test_the_closed_share_is_null_if_there_is_no_gap(
     assert (table["floor_half"] < table["floor_one"]).all()
     assert (table["closed_half"] < table["closed_one"]).all()
     # Little of a gap that starts at the smallest size is closed; below the floor there is no gap.
-    for begin in ("saga:0.1", BOUND):
+    for begin in ("saga:0.1", CLAIRVOYANT):
         other = mean_scores({**files, GAP_START: files[begin]}, seed=0, replicates=50)
         moved = floor_table(other, SIZES)
         assert not moved["reached"].any()
@@ -224,7 +226,7 @@ def test_the_closed_share_is_null_if_there_is_no_gap(
 
 def _bundles() -> Mapping[str, Bundle]:
     """The sizes and a wider network, with what `training_table` reads."""
-    wide = {**SIZES, REFEREE: 200_000}
+    wide = {**SIZES, BUNDLE_NAME: 200_000}
 
     class FakeBundle:
         parameters = 1_000

@@ -12,7 +12,7 @@ import pytest
 from calibration.fit.bundle_calibration import calibrate_bundle
 from evaluation.contest import ContestOptions
 from evaluation.fold_training import FoldTraining
-from evaluation.scoring.comparison import REFEREE
+from evaluation.scoring.comparison import BUNDLE_NAME
 from evaluation.scoring.evaluation_settings import Sample
 from saga.bundle import Bundle
 from saga.data.panel import Panel
@@ -30,7 +30,7 @@ def test_models_learn_from_nested_persons_outside_the_judged_fold(
 ) -> None:
     panel, options = random_walk(600), ContestOptions((1, 5), n_paths=20)
     bundle = train(panel, tmp_path / "b", config=CONFIG, run=RunOptions(progress=False))
-    learnt_from: dict[str, list[set[str]]] = {REFEREE: [], SCRATCH: []}
+    learnt_from: dict[str, list[set[str]]] = {BUNDLE_NAME: [], SCRATCH: []}
 
     def stored_bundle(self: FoldTraining, outside: Panel, folder: Path, **_: object) -> Bundle:
         learnt_from[folder.name].append(set(outside.persons()))
@@ -42,7 +42,7 @@ def test_models_learn_from_nested_persons_outside_the_judged_fold(
         tables = judge_size(
             panel, size, tmp_path / str(size), options, source=tmp_path, baselines=["carry"]
         )
-    small, large = learnt_from[REFEREE]
+    small, large = learnt_from[BUNDLE_NAME]
     assert learnt_from[SCRATCH] == [small, large]
     assert (len(small), len(large)) == (100, 300)
     judged = set(next(Sample.of_folds(panel, FOLDS, seed=0)).test.persons())
@@ -50,8 +50,8 @@ def test_models_learn_from_nested_persons_outside_the_judged_fold(
     assert not large & judged
     rows = size_table(tables["metrics"], tables["comparisons"])
     assert rows.height == 3 * 2
-    of_referee = rows.filter(model=REFEREE)
-    assert of_referee["p_holm"].null_count() == 2
+    of_bundle = rows.filter(model=BUNDLE_NAME)
+    assert of_bundle["p_holm"].null_count() == 2
     # The same bundle under both names: no difference.
     assert rows.filter(model=SCRATCH)["difference"].to_list() == [0.0, 0.0]
     draw_sizes(rows.with_columns(size=pl.lit(300)), tmp_path / "sizes.svg")

@@ -21,7 +21,7 @@ from evaluation.scoring.comparison import (
     two_way_test,
     verdict_lines,
 )
-from evaluation.scoring.gap import BOUND
+from evaluation.scoring.gap import CLAIRVOYANT
 from evaluation.scoring.metrics import CLUSTER, METRICS, metrics_table
 
 RUNS = 1500
@@ -289,7 +289,7 @@ def _scores(gap: float, persons: int = 400) -> tuple[pl.DataFrame, pl.DataFrame]
     for setting, draw in [("in-time", None), *(("forward", k) for k in range(6))]:
         for horizon in (1, 5):
             hard = rng.gamma(2, 0.2, persons)  # what makes a person's outcome hard for everybody
-            for model, worse in (("saga", 0.0), ("rival", gap), (BOUND, -0.1)):
+            for model, worse in (("saga", 0.0), ("rival", gap), (CLAIRVOYANT, -0.1)):
                 values = hard + worse + rng.normal(0, 0.1, persons)
                 keys = {
                     "model": model,
@@ -324,7 +324,7 @@ def test_the_table_pairs_the_same_persons_and_outcomes() -> None:
     shuffled = scores.sample(fraction=1, shuffle=True, seed=1)
     table = compare_models(shuffled.lazy(), groups)
     assert table.schema == pl.Schema(SCHEMA)
-    assert set(table["model"]) == {"rival", BOUND}
+    assert set(table["model"]) == {"rival", CLAIRVOYANT}
     assert set(table.select("setting", "test").iter_rows()) == {
         ("in-time", PERSON),
         ("in-time", YEAR),
@@ -376,7 +376,7 @@ def test_verdicts_leave_the_bound_out() -> None:
     assert all(
         "not better at every horizon" in line and "rival (h = 1, 5)" in line for line in same
     )
-    assert not any(BOUND in line for line in better + same)
+    assert not any(CLAIRVOYANT in line for line in better + same)
 
 
 def test_comparisons_are_empty_without_saga() -> None:

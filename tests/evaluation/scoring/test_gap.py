@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from evaluation.report.result_tables import build_tables, to_markdown
-from evaluation.scoring.gap import BOUND, measure_gap_closed
+from evaluation.scoring.gap import CLAIRVOYANT, measure_gap_closed
 from evaluation.scoring.metrics import COLUMNS
 from evaluation.selection import select_clairvoyant
 from saga.errors import InputError, UsageError
@@ -25,7 +25,7 @@ def _scores(unit: str, units: int) -> pl.DataFrame:
     common = rng.normal(
         0, 0.1, (RUNS, units)
     )  # what makes a person or a future hard for all of them
-    means = {"groupq": 0.5, BOUND: 0.3, "saga": 0.5 - TRUE * 0.2}
+    means = {"groupq": 0.5, CLAIRVOYANT: 0.3, "saga": 0.5 - TRUE * 0.2}
     parts = [
         pl.DataFrame(
             {
@@ -59,14 +59,14 @@ def test_the_bound_closes_the_gap_and_the_reference_nothing() -> None:
     rows = _scores("person_id", 50)
     twins = [
         rows.filter(model=name).with_columns(model=pl.lit(f"like {name}"))
-        for name in ("groupq", BOUND)
+        for name in ("groupq", CLAIRVOYANT)
     ]
     table = measure_gap_closed(pl.concat([rows, *twins]).lazy(), "person_id")
     assert table.filter(model="like groupq")["value"].to_numpy() == pytest.approx(0)
-    assert table.filter(model=f"like {BOUND}")["value"].to_numpy() == pytest.approx(1)
+    assert table.filter(model=f"like {CLAIRVOYANT}")["value"].to_numpy() == pytest.approx(1)
 
 
-@pytest.mark.parametrize("absent", [BOUND, "groupq"])
+@pytest.mark.parametrize("absent", [CLAIRVOYANT, "groupq"])
 def test_without_both_ends_there_is_no_gap(absent: str) -> None:
     assert measure_gap_closed(
         _scores("person_id", 20).filter(pl.col("model") != absent).lazy(), "person_id"
@@ -74,7 +74,7 @@ def test_without_both_ends_there_is_no_gap(absent: str) -> None:
 
 
 def test_there_is_no_share_if_the_bound_is_not_better() -> None:
-    names = {"groupq": BOUND, BOUND: "groupq", "saga": "saga"}
+    names = {"groupq": CLAIRVOYANT, CLAIRVOYANT: "groupq", "saga": "saga"}
     assert measure_gap_closed(
         _scores("person_id", 50).with_columns(pl.col("model").replace(names)).lazy(), "person_id"
     ).is_empty()
@@ -83,7 +83,7 @@ def test_there_is_no_share_if_the_bound_is_not_better() -> None:
 def test_pages_call_the_clairvoyant_a_bound_and_never_the_best() -> None:
     empty = {"se": 0.01, "n": 9, "sd_futures": None, "band_lower": None, "band_upper": None}
     keys = {"setting": "in-time", "horizon": 7, "group": "all"}
-    values = {"saga": 0.4, "groupq": 0.5, BOUND: 0.3}
+    values = {"saga": 0.4, "groupq": 0.5, CLAIRVOYANT: 0.3}
     rows = [
         {"model": model, "metric": "crps_log", "value": value, **keys, **empty}
         for model, value in values.items()
@@ -98,12 +98,14 @@ def test_pages_call_the_clairvoyant_a_bound_and_never_the_best() -> None:
 def test_the_clairvoyant_takes_part_if_the_register_is_given(
     register_dir: Path, tmp_path: Path
 ) -> None:
-    assert [model.name for model in select_clairvoyant(["all"], register_dir)] == [BOUND]
-    assert [model.name for model in select_clairvoyant(["carry", BOUND], register_dir)] == [BOUND]
+    assert [model.name for model in select_clairvoyant(["all"], register_dir)] == [CLAIRVOYANT]
+    assert [model.name for model in select_clairvoyant(["carry", CLAIRVOYANT], register_dir)] == [
+        CLAIRVOYANT
+    ]
     assert select_clairvoyant(["carry"], register_dir) == []
     assert select_clairvoyant(["all"], None) == []
     assert select_clairvoyant(["all"], tmp_path) == []
     with pytest.raises(UsageError, match="generated registers"):
-        select_clairvoyant([BOUND], None)
+        select_clairvoyant([CLAIRVOYANT], None)
     with pytest.raises(InputError, match="no full register"):
-        select_clairvoyant([BOUND], tmp_path)
+        select_clairvoyant([CLAIRVOYANT], tmp_path)

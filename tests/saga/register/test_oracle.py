@@ -20,7 +20,7 @@ from scipy import stats
 from evaluation.baselines import CarryForward, GroupQuantiles
 from evaluation.contest import Contest, ContestOptions
 from evaluation.contestants import BaselineContestant, Clairvoyant
-from evaluation.scoring.gap import BOUND, GAP
+from evaluation.scoring.gap import CLAIRVOYANT, GAP
 from saga.data.origins import Origins, origins_at, realised_earnings
 from saga.data.panel import FLOOR, Panel
 from saga.data.reading import read_panel
@@ -319,7 +319,7 @@ def test_in_the_contest_the_clairvoyant_is_best(standard: OraclePanel, tmp_path:
         for horizon in (1, 5):
             rows = everybody.filter(metric=metric, horizon=horizon)
             values = dict(rows.select("model", "value").iter_rows())
-            assert values[BOUND] < min(values["carry"], values["groupq"]), (metric, horizon)
+            assert values[CLAIRVOYANT] < min(values["carry"], values["groupq"]), (metric, horizon)
     gap_closed = everybody.filter(metric=GAP)
     assert set(gap_closed["model"]) == {"carry"}  # from the reference, groupq, to the bound
     assert (gap_closed["value"] < 1).all()
