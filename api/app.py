@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from asgi_correlation_id import CorrelationIdMiddleware
@@ -27,6 +28,7 @@ from api.routes import calibration, explorer, forecasts, health, jobs, lifetimes
 from api.security import KeyStore, check_exposure, current_caller, identify
 from api.service import Service
 from api.settings import Settings
+from api.shutdown import gradual_stop
 from api.tracing import describe_call
 from saga.forecaster import Forecaster
 from saga.version import current_version
@@ -55,23 +57,28 @@ def create_app(
     *,
     log: TextIO = sys.stderr,
     announce: Callable[[Forecaster], None] = lambda _: None,
+    shared: Path | None = None,
 ) -> FastAPI:
     """The service as an ASGI application; `announce` is called once it is ready to forecast.
+
+    `shared` is a folder for what several processes of one service count together.
 
     Raises UsageError if the settings would expose the service without keys, or the key file is not
     valid.
     """
     settings = settings or Settings.of()
     check_exposure(settings.host, settings.keys)
-    service = Service(settings, log)
+    service = Service(settings, log, shared)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        # Not awaited here, so that /livez responds while the bundle loads.
         loading = asyncio.create_task(service.start(announce))
+        if settings.workers > 1:  # the other processes answer meanwhile
+            await loading
         if service.jobs is not None:
             service.jobs.start()
-        yield
+        with gradual_stop(service):  # /livez responds while the bundle loads
+            yield
         await loading
         if service.jobs is not None:
             await service.jobs.stop()

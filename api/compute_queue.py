@@ -85,6 +85,7 @@ class ComputeQueue:
         max_seconds: Longest wait for the first piece.
         max_work: Largest work of one call.
         observe: Called with "queue" or "compute", seconds and the calls.
+        note_waiting: Called with the number of calls that wait for their first piece.
     """
 
     def __init__(
@@ -94,8 +95,10 @@ class ComputeQueue:
         max_seconds: float,
         max_work: int,
         observe: Callable[[str, float, Sequence[Ticket]], None] = lambda *_: None,
+        note_waiting: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self._max_calls, self._max_seconds, self._observe = max_calls, max_seconds, observe
+        self._max_calls, self._max_seconds = max_calls, max_seconds
+        self._observe, self._note_waiting = observe, note_waiting
         # Before the first measurement, the largest call is assumed to take `max_seconds`.
         self._seconds_per_unit = max_seconds / max_work
         self._tickets: list[Ticket] = []
@@ -134,6 +137,7 @@ class ComputeQueue:
             self._tickets.remove(ticket)
             if ticket in self._waiting:
                 self._waiting.remove(ticket)
+            self._note_waiting(self.waiting)
 
     def close(self) -> None:
         """Answer all calls with status 503, because the service stops."""
@@ -168,6 +172,7 @@ class ComputeQueue:
         if not any(waiting.holder == ticket.holder for waiting in self._waiting):
             self._served[ticket.holder] = least
         self._waiting.append(ticket)
+        self._note_waiting(self.waiting)
         timer = asyncio.get_running_loop().call_later(self._max_seconds, self._give_up, ticket)
         watcher = asyncio.create_task(_watch(request, ticket))
         if self._runner is None or self._runner.done():
@@ -226,6 +231,7 @@ class ComputeQueue:
             if not ticket.outputs:
                 self._observe("queue", time.monotonic() - ticket.arrived, [ticket])
             ticket.is_computing = True
+        self._note_waiting(self.waiting)
         work = batch[0].work
         assert work is not None
         parts = [ticket.next_part for ticket in batch]

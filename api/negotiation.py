@@ -54,6 +54,21 @@ class ComputeCall(Generic[OptionsT, RequestT]):
         return len(self.people.person_ids)
 
 
+@dataclass(frozen=True)
+class Notes:
+    """What a reader of an answer must know: its warnings, and who is left out and why."""
+
+    warnings: tuple[ForecastWarning, ...]
+    left_out: tuple[Problem, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The notes as entries of JSON."""
+        return {
+            "warnings": warning_dicts(self.warnings),
+            "left_out": [problem.as_dict() for problem in self.left_out],
+        }
+
+
 def check_body_type(request: Request, *further: str) -> tuple[str, list[tuple[str, str]]]:
     """The media type of the body, and the query parameters.
 
@@ -119,29 +134,29 @@ async def read_call(
     ticket.is_decoding = False
     if isinstance(people, SagaError):
         raise people
-    return ComputeCall(call.options, typed, call.options.draws(), people)
+    return ComputeCall(call.options, typed, call.options.draws(), people.keep_eligible(typed))
 
 
 async def respond(
     request: Request,
     table: pl.DataFrame,
     provenance: Mapping[str, Any],
-    warnings: Sequence[ForecastWarning],
+    notes: Notes,
     to_json: Callable[[], Mapping[str, Any]],
 ) -> Response:
     """The response: the table as Parquet or Arrow if the client accepts that, else JSON.
 
-    A table has the warnings in its provenance. `to_json` builds the JSON entries without
-    provenance and warnings.
+    A table has the `notes` in its provenance. `to_json` builds the JSON entries without provenance
+    and notes.
     """
-    accepted, listed = media_type(request.headers.get("accept")), warning_dicts(warnings)
+    accepted, listed = media_type(request.headers.get("accept")), notes.as_dict()
     if accepted in TABLES:
         content = await anyio.to_thread.run_sync(
-            encode_table, table, accepted, {**provenance, "warnings": listed}
+            encode_table, table, accepted, {**provenance, **listed}
         )
         return Response(content, media_type=accepted)
     return await anyio.to_thread.run_sync(
-        lambda: json_response({"provenance": provenance, "warnings": listed, **to_json()})
+        lambda: json_response({"provenance": provenance, **listed, **to_json()})
     )
 
 

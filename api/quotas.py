@@ -4,32 +4,54 @@ from __future__ import annotations
 
 import math
 import random
+import sqlite3
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from pathlib import Path
 
 from api.problems import ProblemError
 from saga.errors import Problem
 
-_MAX_HOLDERS = 10_000  # buckets in memory; the one unused for longest is forgotten
 _BURST_SECONDS = 10.0  # a full bucket is the quota of so many seconds
-
-
-@dataclass
-class _Bucket:
-    tokens: float
-    time: float
+# Takes a token, if there is one; a bucket that is not in the table is full.
+_TAKE = """
+INSERT INTO buckets VALUES (:holder, :capacity - 1, :now) ON CONFLICT (holder) DO UPDATE
+SET tokens = min(:capacity, tokens + (:now - time) * :rate) - 1, time = :now
+WHERE tokens + (:now - time) * :rate >= 1 RETURNING tokens
+"""
+_LEFT = "SELECT tokens + (:now - time) * :rate FROM buckets WHERE holder = :holder"
 
 
 class Quotas:
-    """Counts the calls of each holder; `per_minute` of None sets no quota."""
+    """Counts the calls of each holder.
 
-    def __init__(self, per_minute: int | None, clock: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        per_minute: Calls of a holder a minute; None sets no quota.
+        clock: Seconds, the same in all processes.
+        shared: Folder in which the processes of one service count together; None: in memory.
+    """
+
+    def __init__(
+        self,
+        per_minute: int | None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        shared: Path | None = None,
+    ) -> None:
         self._per_minute, self._clock = per_minute, clock
         self._rate = (per_minute or 0) / 60
         self._capacity = max(1.0, self._rate * _BURST_SECONDS)
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._cleared = clock()
+        self._buckets = sqlite3.connect(
+            ":memory:" if shared is None else shared / "quotas.sqlite",
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        # Nothing of it outlives the service.
+        for pragma in ("journal_mode = MEMORY", "synchronous = OFF"):
+            self._buckets.execute(f"PRAGMA {pragma}")
+        table = "buckets (holder TEXT PRIMARY KEY, tokens REAL, time REAL) WITHOUT ROWID"
+        self._buckets.execute(f"CREATE TABLE IF NOT EXISTS {table}")
 
     def take(self, holder: str) -> Mapping[str, str]:
         """Count one call of a holder, and give the RateLimit headers of its answer.
@@ -39,14 +61,14 @@ class Quotas:
         if self._per_minute is None:
             return {}
         now = self._clock()
-        bucket = self._buckets.setdefault(holder, _Bucket(self._capacity, now))
-        self._buckets.move_to_end(holder)
-        if len(self._buckets) > _MAX_HOLDERS:
-            self._buckets.popitem(last=False)
-        bucket.tokens = min(self._capacity, bucket.tokens + (now - bucket.time) * self._rate)
-        bucket.time = now
-        if bucket.tokens < 1:
-            seconds = math.ceil((1 - bucket.tokens) / self._rate)
+        if now - self._cleared > _BURST_SECONDS:
+            self._buckets.execute("DELETE FROM buckets WHERE time < ?", (now - self._fill_seconds,))
+            self._cleared = now
+        values = {"holder": holder, "capacity": self._capacity, "rate": self._rate, "now": now}
+        taken = self._buckets.execute(_TAKE, values).fetchall()
+        if not taken:
+            ((tokens,),) = self._buckets.execute(_LEFT, values).fetchall()
+            seconds = max(1, math.ceil((1 - tokens) / self._rate))
             # At different times, so that callers do not come back together.
             seconds += random.randint(0, max(1, seconds // 2))
             message = f"The key may make {self._per_minute} calls a minute"
@@ -58,8 +80,13 @@ class Quotas:
                 [Problem("quota", message, fix)],
                 headers={"Retry-After": str(seconds), **self._headers(0, seconds)},
             )
-        bucket.tokens -= 1
-        return self._headers(int(bucket.tokens), math.ceil(_BURST_SECONDS))
+        ((tokens,),) = taken
+        return self._headers(int(tokens), math.ceil(_BURST_SECONDS))
+
+    @property
+    def _fill_seconds(self) -> float:
+        """Seconds in which an empty bucket fills."""
+        return self._capacity / self._rate
 
     def _headers(self, remaining: int, seconds: int) -> Mapping[str, str]:
         quota, window = int(self._capacity), int(_BURST_SECONDS)

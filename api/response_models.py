@@ -211,6 +211,17 @@ class ResultWarning(BaseModel):
     option: str | None = None
 
 
+class LeftOutPerson(BaseModel):
+    """A person who cannot be forecast: the rule, what is wrong, and what would help."""
+
+    rule: str
+    message: str
+    fix: str
+    person_id: str
+    year: int | None = Field(None, description="Last year of the record")
+    count: int = 1
+
+
 class RecordedIntervals(BaseModel):
     """Intervals of a call with `record`: entered, entered before, or too late to be entered."""
 
@@ -251,6 +262,7 @@ class ForecastResponse(BaseModel):
 
     provenance: Provenance
     warnings: list[ResultWarning]
+    left_out: list[LeftOutPerson]
     forecasts: list[PersonForecast]
 
 
@@ -324,6 +336,7 @@ class LifetimeResponse(BaseModel):
 
     provenance: Provenance
     warnings: list[ResultWarning]
+    left_out: list[LeftOutPerson]
     lifetimes: list[PersonLifetime]
     population: Population
 

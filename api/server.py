@@ -1,24 +1,28 @@
-"""`saga serve`: one process that listens, loads the bundle and prints a curl command."""
+"""`saga serve`: one or several processes that listen, load the bundle and print a curl command."""
 
 from __future__ import annotations
 
-import asyncio
 import math
+import multiprocessing
+import os
 import resource
-import signal
 import socket
 import sys
-import time
-from types import FrameType
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from multiprocessing.synchronize import Semaphore
+from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.supervisors import Multiprocess
 
 from api.app import create_app
 from api.connections import ConnectionDoors
 from api.example import curl
-from api.logs import bridge_logs
-from api.service import Service, example_scale
+from api.logs import bridge_logs, make_logger
+from api.service import example_scale
 from api.settings import Settings
 from calibration.adaptive.ledger import open_ledger
 from saga.bundle import Bundle
@@ -30,6 +34,7 @@ from saga.forecaster import Forecaster
 _SWITCH_SECONDS = 0.001
 _ANSWER_SECONDS = 5  # for the answers to calls that are not done in time
 _OTHER_FILES = 128  # besides connections: the ledger, the bundle, pipes
+_START_SECONDS = 120  # a process that does not respond for so long is replaced
 
 
 def serve(settings: Settings) -> None:
@@ -42,15 +47,7 @@ def serve(settings: Settings) -> None:
         LedgerError: The ledger's database cannot be reached.
         QueueError: The database of the jobs cannot be used.
     """
-
-    def announce(forecaster: Forecaster) -> None:
-        command = curl(url, keyed=settings.keys is not None, scale=example_scale(forecaster))
-        sys.stdout.write(
-            f"SAGA is ready at {url} (documentation at {url}/docs). Try:\n\n{command}\n\n"
-        )
-        sys.stdout.flush()  # so that a pipe gets it at once
-
-    app = create_app(settings, announce=announce)
+    create_app(settings)  # so that a wrong setting is found before any process starts
     with open_socket(settings.host, settings.port) as listener:
         # With an unusable bundle or ledger the command stops here. With another server the service
         # starts, /readyz returns 503 and the log gives the reason.
@@ -61,52 +58,51 @@ def serve(settings: Settings) -> None:
             check_queue(settings.job_queue_url)
         name = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"http://{name}:{listener.getsockname()[1]}"
-        bridge_logs(app.state.service.log)
-        sys.setswitchinterval(_SWITCH_SECONDS)
-        DrainingServer(server_config(app, settings), app.state.service).run(sockets=[listener])
-
-
-class DrainingServer(uvicorn.Server):
-    """A server that goes on for some seconds after SIGTERM, while /readyz says that it ends.
-
-    Callers behind a proxy have moved to another process when it stops. Calls that are not done
-    `stop_seconds` later are answered with a problem document.
-    """
-
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
-        super().__init__(config)
-        self._service = service
-        self._drain_until: float | None = None
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to drain on the first SIGTERM; stop on any other signal."""
-        seconds = self._service.settings.drain_seconds
-        if sig == signal.SIGTERM and self._drain_until is None and seconds > 0:
-            self._service.is_draining = True
-            self._drain_until = time.monotonic() + seconds
-            self._captured_signals.append(sig)
+        first = multiprocessing.get_context("spawn").Semaphore(1)
+        application = partial(process_app, settings, url, first)
+        if settings.workers == 1:
+            uvicorn.Server(server_config(application, settings)).run(sockets=[listener])
         else:
-            super().handle_exit(sig, frame)
-
-    async def on_tick(self, counter: int) -> bool:
-        """Whether to stop: after the drain, and as uvicorn decides."""
-        if self._drain_until is not None and time.monotonic() >= self._drain_until:
-            self.should_exit = True
-        return await super().on_tick(counter)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Wait for the calls; those that are not done in time are answered all the same."""
-        self._service.is_draining = True
-        seconds = self._service.settings.stop_seconds
-        timer = asyncio.get_running_loop().call_later(seconds, self._service.queue.close)
-        try:
-            await super().shutdown(sockets)
-        finally:
-            timer.cancel()
+            _serve_in_processes(application, settings, listener)
 
 
-def server_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
-    """The configuration of uvicorn, with connections as `api.connections` guards them."""
+def _serve_in_processes(
+    application: Callable[..., FastAPI], settings: Settings, listener: socket.socket
+) -> None:
+    """Run several processes that accept calls at one socket; one that ends is started again."""
+    bridge_logs(make_logger(sys.stderr))
+    with tempfile.TemporaryDirectory(prefix="saga-") as folder:
+        # The processes must find the variable when they import the library of the metrics.
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        config = server_config(partial(application, Path(folder)), settings)
+        Multiprocess(config, [listener]).run()
+
+
+def process_app(
+    settings: Settings, url: str, first: Semaphore, shared: Path | None = None
+) -> FastAPI:
+    """The application in the process that serves it; the first one that is ready announces it."""
+
+    def announce(forecaster: Forecaster) -> None:
+        if not first.acquire(block=False):
+            return
+        command = curl(url, keyed=settings.keys is not None, scale=example_scale(forecaster))
+        sys.stdout.write(
+            f"SAGA is ready at {url} (documentation at {url}/docs). Try:\n\n{command}\n\n"
+        )
+        sys.stdout.flush()  # so that a pipe gets it at once
+
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    app = create_app(settings, announce=announce, shared=shared)
+    bridge_logs(app.state.service.log)
+    return app
+
+
+def server_config(app: Callable[[], FastAPI], settings: Settings) -> uvicorn.Config:
+    """The configuration of uvicorn, with connections as `api.connections` guards them.
+
+    `app` makes the application in the process that serves it.
+    """
     doors = ConnectionDoors(
         max_connections=_allowed_connections(settings.max_connections),
         header_seconds=settings.header_seconds,
@@ -115,11 +111,14 @@ def server_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     # uvicorn's log would contain queries and exception messages; SAGA's log has neither.
     return uvicorn.Config(
         app,
+        factory=True,
         http=doors.protocol,  # type: ignore[arg-type]  # called like a class
         log_config=None,
         log_level="warning",
         access_log=False,
         server_header=False,
+        workers=settings.workers,
+        timeout_worker_healthcheck=_START_SECONDS,
         timeout_graceful_shutdown=math.ceil(settings.stop_seconds) + _ANSWER_SECONDS,
     )
 

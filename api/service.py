@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar
 
@@ -54,18 +55,19 @@ class Service:
     `start` makes the service ready. Until then, endpoints that compute return status 503.
     """
 
-    def __init__(self, settings: Settings, log: TextIO) -> None:
-        self.settings = settings
+    def __init__(self, settings: Settings, log: TextIO, shared: Path | None = None) -> None:
+        self.settings, self.shared = settings, shared
         self.log = make_logger(log)
-        self.metrics = Metrics()
+        self.metrics = Metrics(shared)
         self.tracing = open_tracing("saga")
         self.queue = ComputeQueue(
             max_calls=settings.queue,
             max_seconds=settings.queue_seconds,
             max_work=settings.max_work,
             observe=self._observe,
+            note_waiting=self.metrics.waiting.set,
         )
-        self._quotas = Quotas(settings.quota)
+        self._quotas = Quotas(settings.quota, shared=shared)
         self.panels = Batcher(self._read_panels)
         self.bodies = BodyMemory(
             max_bytes=settings.max_body_bytes,
@@ -73,7 +75,6 @@ class Service:
             seconds=settings.body_seconds,
         )
         self._parsers = CapacityLimiter(_MAX_PARSES)
-        self.metrics.waiting.set_function(lambda: self.queue.waiting)
         self.ledger_access: LedgerAccess | None = None
         self.is_draining = False
         self.jobs = None if settings.jobs is None else _open_jobs(self)
@@ -224,7 +225,8 @@ def _open_jobs(service: Service) -> JobService:
     require_libraries()
     from api.jobs.job_service import JobService
 
-    return JobService(service.settings, service.log, service.metrics.job_metrics(), service.tracing)
+    metrics = service.metrics.job_metrics()
+    return JobService(service.settings, service.log, metrics, service.tracing, service.shared)
 
 
 def example_scale(forecaster: Forecaster) -> float:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
     Histogram,
+    Metric,
     ProcessCollector,
     generate_latest,
 )
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.registry import Collector
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
@@ -37,22 +42,31 @@ class JobMetrics:
             "Jobs of the queue by state, until they expire; NaN while its database does not answer",
             ("state",),
             registry=registry,
+            multiprocess_mode="livemostrecent",
         )
         self._oldest = Gauge(
             "saga_jobs_oldest_queued_seconds",
             "Seconds for which the oldest waiting job has waited",
             registry=registry,
+            multiprocess_mode="livemostrecent",
         )
         self._workers = Gauge(
             "saga_job_workers",
             "Workers that have reached the queue within the last minute",
             registry=registry,
+            multiprocess_mode="livemostrecent",
         )
         self._up = Gauge(
-            "saga_job_queue_up", "1 while the queue's database answers", registry=registry
+            "saga_job_queue_up",
+            "1 while the queue's database answers",
+            registry=registry,
+            multiprocess_mode="livemin",
         )
         self._persons = Gauge(
-            "saga_jobs_persons_pending", "Persons of running jobs, not computed", registry=registry
+            "saga_jobs_persons_pending",
+            "Persons of running jobs, not computed",
+            registry=registry,
+            multiprocess_mode="livemostrecent",
         )
 
     def update(self, load: QueueLoad, pending: int, workers: int) -> None:
@@ -72,11 +86,16 @@ class JobMetrics:
 
 
 class Metrics:
-    """The metrics of one service, in its own registry so that services do not share counts."""
+    """The metrics of one service, in its own registry so that services do not share counts.
 
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
+    With a folder `shared`, which the environment variable PROMETHEUS_MULTIPROC_DIR must name from
+    the start of the process on, they are those of all processes that share it.
+    """
+
+    def __init__(self, shared: Path | None = None) -> None:
+        self.registry, self._shared = CollectorRegistry(), shared
+        if shared is None:
+            ProcessCollector(registry=self.registry)
         labels = ("method", "route", "status")
         self._requests = Counter(
             "saga_http_requests", "HTTP calls answered", labels, registry=self.registry
@@ -103,10 +122,16 @@ class Metrics:
             "saga_path_years", "Simulated person-path-years", ("product",), registry=self.registry
         )
         self.waiting = Gauge(
-            "saga_queue_waiting", "Calls that wait to be computed", registry=self.registry
+            "saga_queue_waiting",
+            "Calls that wait to be computed",
+            registry=self.registry,
+            multiprocess_mode="livesum",
         )
         self.ready = Gauge(
-            "saga_ready", "1 once the bundle is verified and warmed up", registry=self.registry
+            "saga_ready",
+            "1 once the bundle is verified and warmed up",
+            registry=self.registry,
+            multiprocess_mode="livemin",
         )
 
     def ledger_gauge(self) -> Gauge:
@@ -115,6 +140,7 @@ class Metrics:
             "saga_ledger_up",
             "1 while the ledger can be read and written",
             registry=self.registry,
+            multiprocess_mode="livemin",
         )
 
     def job_metrics(self) -> JobMetrics:
@@ -137,4 +163,38 @@ class Metrics:
 
     def text(self) -> bytes:
         """The metrics in Prometheus' text format."""
-        return generate_latest(self.registry)
+        if self._shared is None:
+            return generate_latest(self.registry)
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry, str(self._shared))  # type: ignore[no-untyped-call]
+        registry.register(_ProcessesCollector(self._live_processes(self._shared)))
+        return generate_latest(registry)
+
+    def _live_processes(self, shared: Path) -> list[int]:
+        """The processes that count in the folder; what only live ones tell is deleted of others."""
+        files = shared.glob("*.db")
+        processes = {int(path.stem.rsplit("_", 1)[1]) for path in files}
+        dead = {pid for pid in processes if not Path(f"/proc/{pid}").exists()}
+        for pid in dead:
+            mark_process_dead(pid, str(shared))  # type: ignore[no-untyped-call]
+        return sorted(processes - dead)
+
+
+class _ProcessesCollector(Collector):
+    """CPU seconds, memory and open files of several processes, each time the sum."""
+
+    def __init__(self, processes: Sequence[int]) -> None:
+        self._processes = processes
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics of `ProcessCollector` that can be added up."""
+        sums: dict[str, Metric] = {}
+        for pid in self._processes:
+            for metric in ProcessCollector(pid=partial(int, pid), registry=None).collect():
+                known = sums.setdefault(metric.name, metric)
+                if known is not metric:
+                    (sample,), (more,) = known.samples, metric.samples
+                    known.samples = [sample._replace(value=sample.value + more.value)]
+        for name in ("process_start_time_seconds", "process_max_fds"):
+            sums.pop(name, None)
+        yield from sums.values()

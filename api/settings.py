@@ -30,6 +30,9 @@ class Settings(BaseSettings):
     keys: Annotated[
         Path | None, Field(description="File of hashed bearer keys, made by `saga keys create`")
     ] = None
+    workers: Annotated[
+        int, Field(ge=1, description="Processes that answer calls, each with a bundle and a queue")
+    ] = 1
     threads: Annotated[
         int | None, Field(ge=1, description="Threads of one forecast; default: all cores")
     ] = None

@@ -47,6 +47,7 @@ saga_post <- function(path, persons, ...) {
 # One row a person and horizon; amounts are NA where there is no number. The attribute has the provenance.
 saga_forecast <- function(persons, ...) {
   answer <- saga_post("/v1/forecasts", persons, ...)
+  for (person in answer$left_out) warning(person$person_id, " has no forecast: ", person$message, call. = FALSE)
   number <- \(value) if (is.null(value)) NA_real_ else value
   rows <- lapply(answer$forecasts, \(person) lapply(person$horizons, \(horizon) {
     quantiles <- vapply(horizon$quantiles, number, 0)

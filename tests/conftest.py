@@ -108,7 +108,7 @@ class Running:
 def _running(settings: Settings) -> Iterator[Running]:
     log = io.StringIO()
     with open_socket("127.0.0.1", 0) as listener:
-        server = uvicorn.Server(server_config(create_app(settings, log=log), settings))
+        server = uvicorn.Server(server_config(lambda: create_app(settings, log=log), settings))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         while thread.is_alive() and not server.started:

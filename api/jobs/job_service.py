@@ -11,6 +11,7 @@ import uuid
 from asyncio.subprocess import Process
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TypeVar
 
 import anyio
@@ -31,6 +32,7 @@ from api.service_metrics import JobMetrics
 from api.settings import Settings
 from api.tracing import Tracing
 from saga.errors import Problem, UsageError
+from saga.files.atomic import FolderInUseError, file_lock
 
 _UPLOADS = 8  # bodies that arrive at a time
 _FREE_SPACE = 3  # a job needs this multiple of its body on disk
@@ -43,12 +45,17 @@ class JobService:
     """The jobs of a service; several services may share the folder and the queue."""
 
     def __init__(
-        self, settings: Settings, log: FilteringBoundLogger, metrics: JobMetrics, tracing: Tracing
+        self,
+        settings: Settings,
+        log: FilteringBoundLogger,
+        metrics: JobMetrics,
+        tracing: Tracing,
+        shared: Path | None = None,
     ) -> None:
         if settings.jobs is None:
             raise ValueError("no folder of jobs")
         self._settings, self._log = settings, log
-        self._metrics, self._tracing = metrics, tracing
+        self._metrics, self._tracing, self._shared = metrics, tracing, shared
         self.folders = JobFolders(settings.jobs)
         try:
             self.folders.create()
@@ -75,7 +82,7 @@ class JobService:
                 await asyncio.sleep(_WORKER_SECONDS)
         count = self._settings.job_workers
         self._tasks.append(asyncio.create_task(self._measure()))
-        self._tasks += [asyncio.create_task(self._keep_worker()) for _ in range(count)]
+        self._tasks += [asyncio.create_task(self._keep_worker(i)) for i in range(count)]
 
     async def stop(self) -> None:
         """End the workers; their jobs continue with the next start."""
@@ -105,8 +112,18 @@ class JobService:
                 pending += progress.persons - progress.done
         return pending, count_workers(self.folders.workers)
 
-    async def _keep_worker(self) -> None:
-        """Run a worker, and start it again when it ends."""
+    async def _keep_worker(self, number: int) -> None:
+        """Keep a worker running; of several processes of the service, one does so."""
+        while self._shared is not None:
+            try:
+                with file_lock(self._shared / f"job-worker-{number}.lock"):
+                    await self._run_workers()
+            except FolderInUseError:
+                await asyncio.sleep(1.0)
+        await self._run_workers()
+
+    async def _run_workers(self) -> None:
+        """Run a worker, and another one when it ends."""
         while True:
             process: Process | None = None
             try:

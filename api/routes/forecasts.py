@@ -14,6 +14,7 @@ from api.compute_queue import Ticket, Work
 from api.negotiation import (
     ComputeCall,
     Explain,
+    Notes,
     interval_json,
     quantiles_json,
     read_call,
@@ -53,7 +54,8 @@ async def post_forecasts(
 ) -> Response:
     """One distribution per person and horizon, until age 64; the origin is a person's last year.
 
-    A Parquet or Arrow body has the columns of a panel, and the options are query parameters
+    Persons who cannot be forecast are in `left_out`, with the reason; faulty records refuse the
+    call. A Parquet or Arrow body has the columns of a panel, and the options are query parameters
     (`horizons=1,5,10`). `Accept` chooses the format of the response; a table has one row per person
     and horizon, sorted by person.
 
@@ -149,7 +151,7 @@ async def _answer(
         request,
         table,
         computed.provenance,
-        computed.warnings,
+        Notes(computed.warnings, call.people.left_out),
         lambda: {"forecasts": _forecasts_json(table, call.people, call.request, explain)},
     )
 
@@ -157,10 +159,7 @@ async def _answer(
 def _forecasts_json(
     table: pl.DataFrame, people: RequestPanel, request: ForecastRequest, explain: Explain
 ) -> list[dict[str, object]]:
-    """The forecast table by person, in the order of the request.
-
-    A person who turns 65 before the first horizon has an origin year but no horizon.
-    """
+    """The forecast table by person, in the order of the request."""
     horizons: dict[str, list[dict[str, object]]] = {person: [] for person in people.person_ids}
     for row in table.iter_rows(named=True):
         horizon = {

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from api import budget
 from api.compute_queue import Work
-from api.negotiation import TableRow, interval_json, quantiles_json, read_call, respond
+from api.negotiation import Notes, TableRow, interval_json, quantiles_json, read_call, respond
 from api.openapi import compute_responses, request_body
 from api.panel_batches import split_persons
 from api.request_models import LifetimeBody, LifetimeOptions
@@ -52,7 +52,7 @@ async def post_lifetimes(
     """Present values of the earnings after the origin, up to `to_age`.
 
     The present value is the sum of earnings / (1 + rate)^(year - origin), for persons who stay
-    resident until then.
+    resident until then. Persons who cannot be forecast are in `left_out`, with the reason.
 
     `population` describes the persons of this call together. Path k of every person has the same
     macro values, so each statistic is computed across persons for each path and then averaged over
@@ -84,7 +84,7 @@ async def post_lifetimes(
             request,
             lifetimes.table,
             provenance,
-            lifetimes.warnings,
+            Notes(lifetimes.warnings, call.people.left_out),
             lambda: _lifetimes_json(
                 lifetimes, call.people.person_ids, call.request, forecaster.decimals(call.request)
             ),

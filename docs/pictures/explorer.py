@@ -35,7 +35,9 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     settings = Settings(bundle=FOLDER.parents[1] / "bundles/small", drain_seconds=0)
     with open_socket("127.0.0.1", 0) as listener:
-        server = uvicorn.Server(server_config(create_app(settings, log=io.StringIO()), settings))
+        server = uvicorn.Server(
+            server_config(lambda: create_app(settings, log=io.StringIO()), settings)
+        )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"

@@ -20,7 +20,7 @@ from saga.cli.inputs import (
     show_warnings,
     write_output,
 )
-from saga.errors import InputError, Problem
+from saga.errors import Problem
 from saga.requests import MAX_HORIZON, PATHS, Draws, ForecastRequest
 from saga.schema import MAX_AGE
 from saga.summaries import count
@@ -156,20 +156,15 @@ def _preview(table: pl.DataFrame) -> pl.DataFrame:
 
 def _keep_within_age(panel: Panel, first_horizon: int) -> tuple[Panel, list[Problem]]:
     """The persons who are at most 64 at the first horizon, and the problems of the others."""
-    from saga.data.eligibility import find_ineligible
+    from saga.data.eligibility import find_ineligible, keep_eligible
 
     too_old = find_ineligible(panel, ahead=first_horizon)
-    persons = [person for person in panel.persons() if person not in too_old]
-    if not persons:
-        raise InputError(
-            f"Everybody in the input is above {MAX_AGE} at every horizon.",
-            list(too_old.values())[:20],
-        )
+    panel = keep_eligible(panel, too_old)
     if too_old:
         console.note(
             f"Left out, above {MAX_AGE} at every horizon: {count(len(too_old), 'person')}."
         )
-    return panel.only(persons), list(too_old.values())
+    return panel, list(too_old.values())
 
 
 def _note_missing_intervals(table: pl.DataFrame) -> None:

@@ -181,21 +181,19 @@ def keep_forecastable(panel: Panel, to_age: int = MAX_AGE) -> tuple[Panel, list[
     Raises:
         InputError: If nobody can be forecast.
     """
-    from saga.data.eligibility import find_ineligible
+    from saga.data.eligibility import find_ineligible, keep_eligible
 
     ineligible = find_ineligible(panel, to_age)
     problems = [*([panel.meta.lost] if panel.meta.lost else []), *ineligible.values()]
     if not problems:
         return panel, []
     n_persons = sum(problem.count for problem in problems)
-    persons = [person for person in panel.persons() if person not in ineligible]
-    if not persons:
-        raise InputError("Nobody in the input can be forecast.", problems[:20])
+    panel = keep_eligible(panel, ineligible)
     rules: Counter[str] = Counter()
     for problem in problems:
         rules[problem.rule] += problem.count
     console.note(f"Left out, not forecast: {count(n_persons, 'person')} ({format_counts(rules)}).")
-    return panel.only(persons), problems
+    return panel, problems
 
 
 def check_record(record: bool, database: str | None) -> None:

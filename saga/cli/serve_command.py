@@ -34,6 +34,10 @@ def serve(
             envvar="SAGA_JOBS", help="Folder of jobs (/v1/jobs): their persons and results."
         ),
     ] = None,
+    workers: Annotated[
+        int,
+        typer.Option(envvar="SAGA_WORKERS", min=1, help="Processes that answer calls."),
+    ] = 1,
     rollout: options.Rollout = None,
     precision: options.Precision = None,
     threads: Annotated[
@@ -53,6 +57,7 @@ def serve(
         port=port,
         keys=keys,
         jobs=jobs,
+        workers=workers,
         threads=threads,
         rollout=rollout,
         precision=precision,

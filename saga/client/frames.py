@@ -24,11 +24,13 @@ class Answer(Generic[FrameT]):
         frame: The rows, sorted by person.
         provenance: What made the numbers: digests of the bundle and calibration, seed, prices.
         warnings: What a reader must know.
+        left_out: The persons who cannot be forecast, with `rule`, `message` and `fix`.
     """
 
     frame: FrameT
     provenance: Mapping[str, Any]
     warnings: tuple[Mapping[str, Any], ...]
+    left_out: tuple[Mapping[str, Any], ...] = ()
 
 
 def to_parquet(frame: FrameT) -> bytes:
@@ -56,8 +58,9 @@ def read_answer(content: bytes | str, like: FrameT) -> Answer[FrameT]:
     file = pq.ParquetFile(source)
     provenance = json.loads((file.metadata.metadata or {}).get(b"saga", b"{}"))
     table = file.read()
-    warnings = tuple(provenance.pop("warnings", ()))
-    return Answer(_as_frame(table.replace_schema_metadata(None), like), provenance, warnings)
+    warnings, left_out = (tuple(provenance.pop(name, ())) for name in ("warnings", "left_out"))
+    frame = _as_frame(table.replace_schema_metadata(None), like)
+    return Answer(frame, provenance, warnings, left_out)
 
 
 def _as_frame(table: pa.Table, like: FrameT) -> FrameT:

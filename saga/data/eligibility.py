@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import polars as pl
+import numpy as np
 
 from saga.data.panel import Panel
-from saga.errors import Problem
+from saga.errors import InputError, Problem
 from saga.schema import MAX_AGE, MIN_AGE
 
 
@@ -15,13 +15,13 @@ def find_ineligible(panel: Panel, to_age: int = MAX_AGE, ahead: int = 1) -> dict
     One reason is an age above `to_age` in the first forecast year, `ahead` years after the last
     record.
     """
-    last = panel.frame.group_by("person_id", maintain_order=True).agg(
-        pl.col("year").max(),
-        pl.col("birth_year").first(),
-        pl.col("earnings").is_not_null().any().alias("known"),
-        pl.col("exit_year").first(),
-    )
-    age = pl.col("year") - pl.col("birth_year")
+    if not len(panel):
+        return {}
+    frame, person = panel.frame, panel.person_numbers
+    first = np.flatnonzero(np.append(True, person[1:] != person[:-1]))
+    last = np.append(first[1:], len(person)) - 1
+    age = (frame["year"].to_numpy() - frame["birth_year"].to_numpy())[last]
+    known = np.logical_or.reduceat(frame["earnings"].is_not_null().to_numpy(), first)
     give, leave_out = (
         "Give at least one year with earnings (0 is a value).",
         "Leave the person out.",
@@ -29,18 +29,35 @@ def find_ineligible(panel: Panel, to_age: int = MAX_AGE, ahead: int = 1) -> dict
     too_young = f"The last record is below age {MIN_AGE}"
     exited = "The record ends in death or emigration"
     rules = (
-        ("no-earnings", ~pl.col("known"), "No year with known earnings", give),
+        ("no-earnings", ~known, "No year with known earnings", give),
         ("too-old", age > to_age - ahead, *_too_old(to_age, ahead)),
         ("too-young", age < MIN_AGE, too_young, leave_out),
-        ("has-left", pl.col("exit_year").is_not_null(), exited, leave_out),
+        ("has-left", frame["exit_year"].is_not_null().to_numpy()[first], exited, leave_out),
     )
     reasons: dict[str, Problem] = {}
-    if not last.select(pl.any_horizontal(condition for _, condition, *_ in rules).any()).item():
-        return reasons
-    for rule, condition, message, fix in rules:
-        for person, year in last.filter(condition).select("person_id", "year").iter_rows():
-            reasons.setdefault(person, Problem(rule, message, fix, person_id=person, year=year))
+    for rule, concerned, message, fix in rules:
+        if not concerned.any():
+            continue
+        rows = last[concerned]
+        for person_id, last_year in frame[rows].select("person_id", "year").iter_rows():
+            problem = Problem(rule, message, fix, person_id=person_id, year=last_year)
+            reasons.setdefault(person_id, problem)
     return reasons
+
+
+def keep_eligible(panel: Panel, ineligible: dict[str, Problem]) -> Panel:
+    """The panel without the `ineligible` persons.
+
+    Raises:
+        InputError: If nobody remains.
+    """
+    if not ineligible:
+        return panel
+    persons = [person for person in panel.persons() if person not in ineligible]
+    if not persons:
+        problems = [*([panel.meta.lost] if panel.meta.lost else []), *ineligible.values()]
+        raise InputError("Nobody in the input can be forecast.", problems[:20])
+    return panel.only(persons)
 
 
 def _too_old(to_age: int, ahead: int) -> tuple[str, str]:

@@ -110,7 +110,9 @@ def test_the_schema_has_bounds_query_parameters_and_operation_names() -> None:
 def listening(**options: float) -> Iterator[int]:
     """A service without a bundle that listens; its port."""
     settings = Settings.of(bundle=Path("none"), **options)
-    server = uvicorn.Server(server_config(create_app(settings, log=io.StringIO()), settings))
+    server = uvicorn.Server(
+        server_config(lambda: create_app(settings, log=io.StringIO()), settings)
+    )
     with open_socket("127.0.0.1", 0) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

@@ -85,6 +85,45 @@ def test_forecasts_are_those_of_the_library_in_the_order_of_the_request(
     assert [h.h for h in body.forecasts[2].horizons] == [1, 2]
 
 
+def test_persons_who_cannot_be_forecast_are_listed_and_the_others_answered(
+    service: Running, person: Person
+) -> None:
+    """As on the command line; a faulty record still refuses the call."""
+    unknown = [{"year": 2020, "earnings": None}]
+    persons = [
+        person("fine"),
+        person("ends", birth_year=1959),  # 64 in 2023, so the second year is too late
+        person("old", birth_year=1940),
+        person("old2", birth_year=1941),
+        person("unknown", history=unknown),
+        person("dead", exit_year=2023, exit_reason="dead"),
+        person("other", birth_year=1990),
+    ]
+    alone = {"persons": [persons[0], persons[-1]], "horizons": [2]}
+    expected = service.forecast(alone).json()
+    answer = service.forecast({"persons": persons, "horizons": [2]})
+    assert answer.status_code == 200, answer.text
+    body = ForecastResponse.model_validate_json(answer.content)
+    assert answer.json()["forecasts"] == expected["forecasts"]
+    assert expected["left_out"] == []
+    assert {(p.person_id, p.rule) for p in body.left_out} == {
+        ("ends", "too-old"),
+        ("old", "no-usable-row"),
+        ("old2", "no-usable-row"),
+        ("unknown", "no-earnings"),
+        ("dead", "has-left"),
+    }
+    lifetimes = service.client.post("/v1/lifetimes", json={"persons": persons, "paths": 4}).json()
+    assert [p["person_id"] for p in lifetimes["lifetimes"]] == ["fine", "ends", "other"]
+    assert lifetimes["population"]["persons"] == 3
+
+    nobody = service.forecast({"persons": persons[1:5], "horizons": [2]})
+    assert nobody.status_code == 422
+    assert {"too-old", "no-usable-row"} <= {p["rule"] for p in nobody.json()["problems"]}
+    wrong = person("wrong", history=[{"year": 2020, "earnings": -1.0}])
+    assert service.forecast({"persons": [*persons, wrong], "horizons": [2]}).status_code == 422
+
+
 def test_a_forecast_does_not_depend_on_other_persons_or_their_order(
     service: Running, person: Person
 ) -> None:
