@@ -59,8 +59,8 @@ def evaluate(
     In the setting `in-time`, origins are drawn as in calibration, one per test person, and outcomes
     reach up to the bundle's last training year. In the setting `forward`, origins are in that year,
     and outcomes are those of later years of the panel, or those of every drawn macro future of
-    `options.futures` if there are no later years. Baselines are fitted on the training persons'
-    years up to it.
+    `options.futures` if there are no later years. Baselines are fitted on the training persons, on
+    years up to the bundle's last training year.
 
     Args:
         bundle: directory of the bundle.
@@ -93,7 +93,7 @@ def evaluate(
             f"The bundle may be calibrated with outcomes after {until}: "
             f"calibrate it with --until {until}."
         )
-    # The clairvoyant is first, because its register is checked before hours of work.
+    # The clairvoyant is first: it checks its register, and an error must not come hours later.
     contestants = select_clairvoyant(options.baselines, options.register, options.workers)
     contestants.append(contest.bundle(forecaster))
     names = [name for name in options.baselines if name != CLAIRVOYANT]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from evaluation.cache import file_name, store
 from evaluation.calibration_size import SIZES_VERSION, coverage_by_size
+from evaluation.contest_tables import ScoredSample, score_tables, write_results
 from evaluation.contestants import (
     BaselineContestant,
     BundleContestant,
@@ -29,13 +30,10 @@ from evaluation.contestants import (
 from evaluation.lifetime_scores import TRUTH, LifetimeTask, lifetime_table
 from evaluation.placebos import PLACEBOS, PLACEBOS_VERSION, StaticPlacebo, YearsPlacebo
 from evaluation.protocol import Baseline, HasEstimates, HasSettings
-from evaluation.report.evaluation_results import Results
-from evaluation.report.pages import write_pages
-from evaluation.scoring.comparison import HINDSIGHT, VARIANT, compare_models
+from evaluation.scoring.comparison import HINDSIGHT, VARIANT
 from evaluation.scoring.evaluation_settings import Sample, SampleName, Setting, SplitName
-from evaluation.scoring.metrics import CLUSTER, metrics_table
+from evaluation.scoring.metrics import CLUSTER
 from evaluation.scoring.score_frame import SCHEMA, SCORES_VERSION, score_block
-from evaluation.scoring.small_cells import hide_small_cells
 from evaluation.scoring.subgroups import assign_subgroups
 from evaluation.scoring.year_forecasts import YearForecasts
 from saga.data.groups import Grouping
@@ -43,22 +41,16 @@ from saga.data.panel import Panel
 from saga.data.split import SPLIT_SHARES, persons_of, shares_of, units_of
 from saga.errors import UsageError
 from saga.files.atomic import digest_json
-from saga.files.tables import read_provenance, write_table
+from saga.files.tables import write_table
 from saga.forecaster import Forecaster
 from saga.requests import Draws, check_horizons
 from saga.schema import FAMILY
 
 Progress = Callable[[str, int, int], None]
 HORIZONS = (1, 5, 10, 20)
-SCORED_GROUPINGS = (
-    "sex",
-    "education_level",
-    "quintile",
-    "age",
-    "origin",
-)  # scores have means by these
+# Means of scores are computed for the groups of these groupings.
+SCORED_GROUPINGS = ("sex", "education_level", "quintile", "age", "origin")
 PATHS = 200
-FILES = ("metrics", "comparisons", "cost", "lifetimes", "estimates", "variants", "calibration_size")
 
 
 @dataclass(frozen=True)
@@ -92,23 +84,6 @@ class ContestOptions:
     def __post_init__(self) -> None:
         object.__setattr__(self, "horizons", check_horizons(self.horizons))
         Draws(self.n_paths, self.seed)
-
-
-@dataclass(frozen=True)
-class ScoredSample:
-    """What contestants scored on a sample.
-
-    Args:
-        groups: the persons' groups, origins and families, see `compare_models`.
-        scores: files of un-averaged scores.
-        lifetimes: files of lifetimes by model.
-        estimates: tables of estimates.
-    """
-
-    groups: pl.DataFrame
-    scores: list[Path] = field(default_factory=list)
-    lifetimes: dict[str, Path] = field(default_factory=dict)
-    estimates: list[pl.DataFrame] = field(default_factory=list)
 
 
 class Contest:
@@ -403,59 +378,6 @@ class Contest:
     def _report(self, step: str, done: int, total: int) -> None:
         if self.progress:
             self.progress(step, done, total)
-
-
-def score_tables(
-    samples: Sequence[ScoredSample],
-    horizons: Sequence[int],
-    *,
-    calibrated_on: Mapping[int, int] | None = None,
-) -> dict[str, pl.DataFrame]:
-    """The tables `metrics`, `comparisons` and `cost` of the persons of all samples together."""
-    files = [file for sample in samples for file in sample.scores]
-    scores, groups = pl.scan_parquet(files), pl.concat([sample.groups for sample in samples])
-    return {
-        "metrics": metrics_table(
-            scores, groups.drop("year"), horizons, calibrated_on=calibrated_on
-        ),
-        "comparisons": compare_models(scores, groups),
-        "cost": cost_table(files),
-    }
-
-
-def write_results(
-    tables: Mapping[str, pl.DataFrame], out: Path, provenance: Mapping[str, Any]
-) -> None:
-    """Writes tables named in FILES and the pages to `out`; other tables of FILES are removed.
-
-    No table has a figure of fewer than ten persons (`evaluation.scoring.small_cells`).
-    """
-    out.mkdir(parents=True, exist_ok=True)
-    for name in FILES:
-        if name in tables:
-            table = tables[name]
-            if {"group", "n"} <= set(table.columns):
-                table = hide_small_cells(table)
-            write_table(table, out / f"{name}.parquet", provenance)
-        else:
-            (out / f"{name}.parquet").unlink(missing_ok=True)
-    write_pages(Results.read(out), out)
-
-
-def cost_table(files: Iterable[Path]) -> pl.DataFrame:
-    """Seconds of fit and forecast per (model, setting) from the provenance of score files.
-
-    If a model and setting have several files, seconds and persons are their sums.
-    """
-    keys, sums = ("model", "setting", "horizon", "paths"), ("fit_seconds", "seconds", "persons")
-    records = [read_provenance(file) for file in files]
-    rows = pl.DataFrame([{name: record[name] for name in (*keys, *sums)} for record in records])
-    table = (
-        rows.group_by(keys, maintain_order=True)
-        .agg(pl.col(sums).sum())
-        .select("model", "setting", "fit_seconds", "seconds", "persons", "horizon", "paths")
-    )
-    return table.with_columns(ms_person=1000 * pl.col("seconds") / pl.col("persons"))
 
 
 def _bundle_key(forecaster: Forecaster) -> str:

@@ -16,14 +16,8 @@ from pathlib import Path
 import polars as pl
 
 from evaluation.baselines.networks.trained_networks import TrainedNetwork
-from evaluation.contest import (
-    Contest,
-    ContestOptions,
-    Progress,
-    ScoredSample,
-    score_tables,
-    write_results,
-)
+from evaluation.contest import Contest, ContestOptions, Progress
+from evaluation.contest_tables import ScoredSample, score_tables, write_results
 from evaluation.fold_training import FoldTraining
 from evaluation.protocol import Baseline
 from evaluation.scoring.evaluation_settings import Sample

@@ -18,7 +18,8 @@ from pathlib import Path
 import altair as alt
 import polars as pl
 
-from evaluation.contest import Contest, ContestOptions, score_tables
+from evaluation.contest import Contest, ContestOptions
+from evaluation.contest_tables import score_tables
 from evaluation.fold_training import FoldTraining
 from evaluation.scoring.comparison import BUNDLE_NAME
 from evaluation.scoring.evaluation_settings import Sample

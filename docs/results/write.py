@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from evaluation.contest import FILES
+from evaluation.contest_tables import FILES
 from evaluation.report.evaluation_results import Results
 from evaluation.report.pages import write_pages
 from evaluation.report.paper import paper_tables

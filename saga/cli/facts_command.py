@@ -37,13 +37,13 @@ def show(
             "series": name,
             "year": year,
             "value": value,
-            "unit": part.unit,
-            "mark": part.marks[year],
-            "source": part.sources[year],
+            "unit": yearly.unit,
+            "mark": yearly.marks[year],
+            "source": yearly.sources[year],
         }
-        for name, part in in_force.series.items()
+        for name, yearly in in_force.series.items()
         if series in (None, name)
-        for year, value in part.values.items()
+        for year, value in yearly.values.items()
     ]
     if as_json:
         console.result("", {**in_force.provenance(), "values": rows}, as_json=True)
@@ -51,18 +51,18 @@ def show(
     title = f"Facts {in_force.digest[:12]} ({in_force.source})"
     if series is not None:
         heading = f"{FACT_SERIES[series].title}, {rows[0]['unit']}. {title}"
-        exact = pl.Series("value", [f"{row['value']:.10g}" for row in rows])
-        console.table(pl.DataFrame(rows).drop("series", "unit").with_columns(exact), heading)
+        all_digits = pl.Series("value", [f"{row['value']:.10g}" for row in rows])
+        console.table(pl.DataFrame(rows).drop("series", "unit").with_columns(all_digits), heading)
         return
     summary = [
         {
             "series": name,
-            "years": f"{min(part.values)}-{max(part.values)}",
-            "last value": f"{part.values[max(part.values)]:.10g}",
-            "unit": part.unit,
-            "marks": "".join(sorted(set(part.marks.values()))),
+            "years": f"{min(yearly.values)}-{max(yearly.values)}",
+            "last value": f"{yearly.values[max(yearly.values)]:.10g}",
+            "unit": yearly.unit,
+            "marks": "".join(sorted(set(yearly.marks.values()))),
         }
-        for name, part in in_force.series.items()
+        for name, yearly in in_force.series.items()
     ]
     console.table(pl.DataFrame(summary), title)
 

@@ -10,7 +10,6 @@ import codecs
 import math
 import re
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -29,12 +28,18 @@ from pydantic import (
 
 from saga.data.files import UTF_8
 from saga.data.panel import FLOOR
-from saga.errors import InputError, Problem, UsageError
+from saga.data.source_columns import (
+    cell_number,
+    cell_text,
+    find_columns,
+    misfit,
+    sum_cells,
+    with_decimal_point,
+)
+from saga.errors import Problem, UsageError
 from saga.schema import BY_NAME, EXTRA_PREFIX, FAMILY, PRICE_YEAR, REQUIRED, Column, extra_column
 
 _TEXT = pl.String()
-# A number with a decimal comma; dots or blanks between thousands, or none.
-_COMMA_NUMBER = r"^-?(\d+|\d{1,3}([.\s]\d{3})+)(,\d+)?$"
 _RANGE = re.compile(r"(-?\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)")
 
 
@@ -218,13 +223,13 @@ class SourceMapping(_Strict):
     def used_columns(self, names: Sequence[str]) -> list[str]:
         """The columns that this mapping reads, of a source with columns `names`, in their order."""
         parts = [*map(_parts, self._sources().values()), tuple(self.keep), tuple(self.null_if)]
-        used = {spelling for part in parts for spelling in _spellings(part, names)}
+        used = {spelling for part in parts for spelling in find_columns(part, names)}
         return [name for name in names if name in used]
 
     def lacking(self, names: Sequence[str]) -> list[str]:
         """The required panel columns that a source with columns `names` does not have."""
         sources = self._sources()
-        return [name for name in REQUIRED if not _spellings(_parts(sources[name]), names)]
+        return [name for name in REQUIRED if not find_columns(_parts(sources[name]), names)]
 
     def _sources(self) -> dict[str, ColumnSource]:
         sources = {name: self.columns.get(name, name) for name in BY_NAME}
@@ -248,11 +253,11 @@ class SourceMapping(_Strict):
         nulled: dict[str, int] = {}
         if self.decimal == ",":
             frame = frame.with_columns(
-                _with_point(column) for column in self._number_columns(frame)
+                with_decimal_point(column) for column in self._number_columns(frame)
             )
         for name, (low, high) in self.keep.items():
-            for column in _spellings((name,), frame.columns):
-                value = _number(frame, column)
+            for column in find_columns((name,), frame.columns):
+                value = cell_number(frame, column)
                 credible = value.is_between(
                     -math.inf if low is None else low, math.inf if high is None else high
                 )
@@ -284,37 +289,35 @@ class SourceMapping(_Strict):
         columns = {
             spelling
             for part in (*sources, tuple(self.keep))
-            for spelling in _spellings(part, frame.columns)
+            for spelling in find_columns(part, frame.columns)
         }
         return [name for name in frame.columns if name in columns and frame.schema[name] == _TEXT]
 
     def _unknown_earnings(self, frame: pl.DataFrame, nulled: dict[str, int]) -> list[pl.Series]:
         unknown = []
         for name, value in self.null_if.items():
-            columns = _spellings((name,), frame.columns)
+            columns = find_columns((name,), frame.columns)
             if not columns:
                 why = f"the column {name} is missing"
                 fix = "Add it, or remove it from `null_if` in the mapping if it does not matter."
-                raise _misfit(Problem("missing-column", why, fix, column=name))
-            same = _text(columns[0]).str.to_lowercase().is_in([_key(value).lower()])
+                raise misfit(Problem("missing-column", why, fix, column=name))
+            same = cell_text(columns[0]).str.to_lowercase().is_in([_key(value).lower()])
             flagged = frame.select(same.fill_null(False).alias(name)).to_series()
             nulled[f"null_if {name}"] = int(flagged.sum())
             unknown.append(flagged)
         return unknown
 
     def _column(self, name: str, source: ColumnSource, frame: pl.DataFrame) -> pl.Expr | None:
-        columns = _spellings(_parts(source), frame.columns)
+        columns = find_columns(_parts(source), frame.columns)
         if not columns:
             return None
         if isinstance(source, Sum):
-            return self._recoded(name, _sum(frame, columns), frame.schema[columns[0]])
+            return self._recoded(name, sum_cells(frame, columns), frame.schema[columns[0]])
         if isinstance(source, FirstPositive):
             return _first_positive(source, frame)
+        cell = cell_text if self._recodes(name) else pl.col
         return pl.coalesce(
-            self._recoded(
-                name, _text(column) if self._recodes(name) else pl.col(column), frame.schema[column]
-            )
-            for column in columns
+            self._recoded(name, cell(column), frame.schema[column]) for column in columns
         )
 
     def _recodes(self, name: str) -> bool:
@@ -332,7 +335,7 @@ class SourceMapping(_Strict):
                 f"{name} is read from the first {digits} characters of a code, but the source "
                 "has numbers, which have no leading zeros"
             )
-            raise _misfit(Problem("lost-zeros", why, "Export the code as text.", column=name))
+            raise misfit(Problem("lost-zeros", why, "Export the code as text.", column=name))
         result = text.str.slice(0, digits) if digits is not None else text
         spans = {code: _RANGE.fullmatch(code) for code in self.codes.get(key, {})}
         # Exact codes take precedence over ranges, so they are applied last.
@@ -347,10 +350,6 @@ class SourceMapping(_Strict):
         return result
 
 
-def _misfit(problem: Problem) -> InputError:
-    return InputError("the mapping does not fit the source", [problem])
-
-
 def _parts(source: ColumnSource) -> tuple[str, ...]:
     if isinstance(source, str):
         return (source,)
@@ -359,71 +358,11 @@ def _parts(source: ColumnSource) -> tuple[str, ...]:
     return tuple(source.first_positive) if isinstance(source, FirstPositive) else source
 
 
-def _spellings(columns: Sequence[str], names: Sequence[str]) -> list[str]:
-    """The source's spelling (one of `names`) of each of `columns` that it has."""
-    lower: dict[str, list[str]] = {}
-    for name in names:
-        lower.setdefault(name.strip().lower(), []).append(name)
-    result = []
-    for name in columns:
-        if "*" in name:
-            spellings = [
-                spelling
-                for key, same in lower.items()
-                if fnmatchcase(key, name.lower())
-                for spelling in same
-            ]
-        else:
-            spellings = [name] if name in names else lower.get(name.lower(), [])
-        if len(spellings) > 1:
-            why = f"{name} may be {' or '.join(spellings)}"
-            fix = "Write the exact spelling in the mapping."
-            raise _misfit(Problem("ambiguous-column", why, fix))
-        result += spellings
-    return result
-
-
-def _text(column: str) -> pl.Expr:
-    return pl.col(column).cast(pl.String).str.strip_chars().str.strip_suffix(".0")
-
-
-def _with_point(column: str) -> pl.Expr:
-    """Numbers with a decimal comma as numbers with a point; other texts cannot be read as numbers.
-
-    A cell such as 12.5 may be 12,5 or a part of 12.500, so it must not pass for a number.
-    """
-    text = pl.col(column).str.strip_chars()
-    number = text.str.replace_all(r"[.\s]", "").str.replace(",", ".", literal=True)
-    return (
-        pl.when(text.str.contains(_COMMA_NUMBER))
-        .then(number)
-        .otherwise(text.str.replace_all(".", ":", literal=True))
-        .alias(column)
-    )
-
-
-def _number(frame: pl.DataFrame, column: str) -> pl.Expr:
-    """The column as numbers; text cells become NaN, which validation reports."""
-    if frame.schema[column].is_numeric():
-        return pl.col(column).cast(pl.Float64)
-    text = _text(column).replace("", None)
-    return pl.when(text.is_not_null()).then(
-        text.cast(pl.Float64, strict=False).fill_null(float("nan"))
-    )
-
-
-def _sum(frame: pl.DataFrame, columns: Sequence[str]) -> pl.Expr:
-    parts = [_number(frame, column) for column in columns]
-    return pl.when(pl.any_horizontal(part.is_not_null() for part in parts)).then(
-        pl.sum_horizontal(parts)
-    )
-
-
 def _first_positive(source: FirstPositive, frame: pl.DataFrame) -> pl.Expr:
     counts = [
-        (code, _number(frame, column))
+        (code, cell_number(frame, column))
         for name, code in source.first_positive.items()
-        for column in _spellings((name,), frame.columns)
+        for column in find_columns((name,), frame.columns)
     ]
     known = pl.any_horizontal(count.is_not_null() for _, count in counts)
     result: pl.Expr = pl.when(known).then(pl.lit(source.otherwise))

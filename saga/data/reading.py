@@ -84,14 +84,7 @@ def read_panel(
         InputError: rules are broken (a `Problem` for each), or no row remains.
         UsageError: an option is not valid.
     """
-    if on_error not in ("fail", "drop"):
-        problem = Problem("on-error", "the choice is not known", "Use fail or drop.")
-        raise UsageError("on_error is fail or drop", [problem])
-    if rejected is not None and rejected.suffix not in (".parquet", ".csv"):
-        problem = Problem("rejected", "the suffix is not known", "Use .parquet or .csv.")
-        raise UsageError("rejected rows go to .parquet or .csv", [problem])
-    if rejected is not None and isinstance(source, str | Path):
-        require_output_outside_input(Path(source), rejected, "--rejected")
+    _check_options(source, on_error, rejected)
     mapped, mapping_folder = (SourceMapping(), None) if mapping is None else load_mapping(mapping)
     raw = _read(source, mapped, labels=mapping is None)
     renamed, nulled = mapped.apply(raw.frame)
@@ -110,7 +103,10 @@ def read_panel(
     broken = find_violations(typed, columns, unreadable)
     covered, broken = _inside_ages(typed, broken)
     _require_rows(covered, f"all {typed.height} rows are outside ages {MIN_AGE}-{MAX_AGE}")
-    outside_ages = typed.height - covered.height
+    excluded = {
+        "after-origin": everybody.height - typed.height,
+        "age-range": typed.height - covered.height,
+    }
     if broken.height and rejected is not None:
         _write_rejected(rejected, raw.frame, broken)
     problems = describe_violations(broken, covered, columns) if broken.height else []
@@ -139,14 +135,7 @@ def read_panel(
         present=present,
         simulated=raw.register_id is not None,
         ignored=raw.unread,
-        excluded={
-            rule: count
-            for rule, count in {
-                "after-origin": everybody.height - typed.height,
-                "age-range": outside_ages,
-            }.items()
-            if count
-        },
+        excluded={rule: count for rule, count in excluded.items() if count},
         dropped=_dropped_by_rule(broken),
         nulled=nulled,
         padded=_padded(renamed, columns),
@@ -155,6 +144,17 @@ def read_panel(
         last_year_read=origin,
     )
     return Panel.of(_whole_labels(real.drop("row"), present), meta)
+
+
+def _check_options(source: str | Path | ArrowStream, on_error: str, rejected: Path | None) -> None:
+    if on_error not in ("fail", "drop"):
+        problem = Problem("on-error", "the choice is not known", "Use fail or drop.")
+        raise UsageError("on_error is fail or drop", [problem])
+    if rejected is not None and rejected.suffix not in (".parquet", ".csv"):
+        problem = Problem("rejected", "the suffix is not known", "Use .parquet or .csv.")
+        raise UsageError("rejected rows go to .parquet or .csv", [problem])
+    if rejected is not None and isinstance(source, str | Path):
+        require_output_outside_input(Path(source), rejected, "--rejected")
 
 
 def _read(source: str | Path | ArrowStream, mapped: SourceMapping, *, labels: bool) -> _Source:

@@ -158,48 +158,11 @@ class Transforms:
                 panel's own is empty.
         """
         frame = panel.frame
-        positive = frame.filter(pl.col("earnings") > 0)
-        if positive.height < 200:
-            why = f"Only {positive.height} positive earnings in the training part; 200 are needed"
-            fix = "Use a panel with more persons or years."
-            problem = Problem("too-few-records", why, fix, column="earnings")
-            raise InputError("The panel is too small to train on.", [problem])
-        year = positive["year"].to_numpy().astype(np.int64)
-        age = year - positive["birth_year"].to_numpy()
-        z = np.log(positive["earnings"].to_numpy()) - calendar.wage_index(year)
-        units = IDENTITY
-        if scale_free or like is not None:
-            by_age = like is None or like.units.by_age
-            units = Units.fit(
-                z,
-                age,
-                year,
-                by_age=by_age,
-                continues=calendar.history is None,
-                quartiles=STANDARD_QUARTILES if like is None or by_age else like.quartiles,
-            )
-            z = units.relative(z, age, year)
-        location = dict.fromkeys(OTHER, 0.0) if like is None else dict(like.location)
-        spread = dict.fromkeys(OTHER, 1.0) if like is None else dict(like.spread)
-        for name in OTHER:
-            values = _signed_log(name, frame[name].drop_nulls().to_numpy(), _money_unit(units))
-            if values.size:
-                location[name] = float(values.mean())
-                spread[name] = float(max(values.std(), 1e-3))
-        codes = {
-            name: tuple(sorted(frame[name].drop_nulls().unique().to_list()))
-            for name in schema.CATEGORICAL
-        }
+        z, units = _relative_earnings(panel, calendar, scale_free=scale_free, like=like)
         extra = _own_columns(panel)
-        for column in extra:
-            if column.kind == "category":
-                codes[column.name] = _frequent_codes(frame, column.name)
-            else:
-                location[column.name], spread[column.name] = _middle(frame[column.name])
+        location, spread = _scales(frame, extra, units, like)
+        codes = _codes(frame, extra, like)
         if like is not None:
-            location = {name: location[name] for name in (*OTHER, *_names(extra, "number"))}
-            spread = {name: spread[name] for name in location}
-            codes = {name: _continued(like.codes.get(name, ()), codes[name]) for name in codes}
             without = like.without
         observed = frame.filter(pl.col("earnings").is_not_null())
         spans = frame.group_by("person_id").agg(pl.col("year").max() - pl.col("year").min())
@@ -327,6 +290,65 @@ class Transforms:
             units=Units.from_dict(d["units"]) if "units" in d else IDENTITY,
             **rest,
         )
+
+
+def _relative_earnings(
+    panel: Panel, calendar: Calendar, *, scale_free: bool, like: Transforms | None
+) -> tuple[Floats, Units]:
+    """Positive earnings as z, and the units of z. InputError if there are fewer than 200."""
+    positive = panel.frame.filter(pl.col("earnings") > 0)
+    if positive.height < 200:
+        why = f"Only {positive.height} positive earnings in the training part; 200 are needed"
+        fix = "Use a panel with more persons or years."
+        problem = Problem("too-few-records", why, fix, column="earnings")
+        raise InputError("The panel is too small to train on.", [problem])
+    year = positive["year"].to_numpy().astype(np.int64)
+    age = year - positive["birth_year"].to_numpy()
+    z = np.log(positive["earnings"].to_numpy()) - calendar.wage_index(year)
+    if not scale_free and like is None:
+        return z, IDENTITY
+    by_age = like is None or like.units.by_age
+    units = Units.fit(
+        z,
+        age,
+        year,
+        by_age=by_age,
+        continues=calendar.history is None,
+        quartiles=STANDARD_QUARTILES if like is None or by_age else like.quartiles,
+    )
+    return units.relative(z, age, year), units
+
+
+def _scales(
+    frame: pl.DataFrame, extra: Sequence[OwnColumn], units: Units, like: Transforms | None
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Location and spread of each continuous column but earnings."""
+    location = dict.fromkeys(OTHER, 0.0) if like is None else dict(like.location)
+    spread = dict.fromkeys(OTHER, 1.0) if like is None else dict(like.spread)
+    for name in OTHER:
+        values = _signed_log(name, frame[name].drop_nulls().to_numpy(), _money_unit(units))
+        if values.size:
+            location[name] = float(values.mean())
+            spread[name] = float(max(values.std(), 1e-3))
+    numbers = _names(extra, "number")
+    for name in numbers:
+        location[name], spread[name] = _middle(frame[name])
+    names = (*OTHER, *numbers)
+    return {name: location[name] for name in names}, {name: spread[name] for name in names}
+
+
+def _codes(
+    frame: pl.DataFrame, extra: Sequence[OwnColumn], like: Transforms | None
+) -> dict[str, tuple[str, ...]]:
+    """The codes of each categorical column; those of `like` first, with their numbers."""
+    codes = {
+        name: tuple(sorted(frame[name].drop_nulls().unique().to_list()))
+        for name in schema.CATEGORICAL
+    }
+    codes |= {name: _frequent_codes(frame, name) for name in _names(extra, "category")}
+    if like is None:
+        return codes
+    return {name: _continued(like.codes.get(name, ()), codes[name]) for name in codes}
 
 
 def _names(extra: Sequence[OwnColumn], kind: schema.Kind) -> tuple[str, ...]:

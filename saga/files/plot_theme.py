@@ -17,7 +17,7 @@ _PNG_SCALE = 2  # pixels of the file per pixel of the chart
 
 
 def draw_svg(chart: Any, alt_text: str) -> str:
-    """The chart as inline SVG text that scales with the page and has no address.
+    """The chart as inline SVG text that scales with the page and contains no URL.
 
     `alt_text` is what a screen reader says instead of the picture.
     """

@@ -16,7 +16,7 @@ from training.economies.observation import LAST_YEAR
 from training.economies.random_draws import ParameterDraws
 
 _FIRST_YEAR = 1990  # the register has no earlier years
-_COHORT_PERSONS = 250  # cohorts are few, because each takes as long as a hundred persons
+_COHORT_PERSONS = 250  # few cohorts: each costs as much time as a hundred persons
 # Parameters of careers that are multiplied by random factors, each with its own.
 VARIED = (
     "loss_long_tenure", "loss_new_job", "loss_cycle", "loss_ability", "loss_attachment",
@@ -70,8 +70,8 @@ class RegisterEconomy:
         """Earnings and other columns of about n persons aged 16 to 64, sorted.
 
         Years before 1990 are missing. Amounts are nominal: the level of a year removes prices.
-        Columns whose codes have a meaning in one country only are null, and so are exits, because a
-        death is an end of the record like any other here.
+        Columns whose codes have a meaning in one country only are null. Exits are null too: no
+        economy says why a record ends.
         """
         first_year = max(first_year, _FIRST_YEAR)
         settings = RegisterSettings(n, self.seed, first_year, LAST_YEAR, parameters=self.parameters)

@@ -187,13 +187,13 @@ class Careers:
         filtered = np.zeros((len(rows), INTERVALS))
         for a in range(int(first.min()), int(last.max()) + 1):
             inside = (first <= a) & (a <= last)
-            for mark in (0, 1):
-                continues = np.flatnonzero(inside & (first < a) & (idle[:, a] == mark))
-                filtered[continues] = filtered[continues] @ tables.moves[a, mark]
-                begins = np.flatnonzero((first == a) & (returns[:, a] == mark))
-                filtered[begins] = tables.starts[a, mark]
-                seen = np.flatnonzero(inside & works[:, a] & (returns[:, a] == mark))
-                filtered[seen] *= tables.likelihood(residual[seen, a], a + MIN_AGE, mark)
+            for flag in (0, 1):
+                continues = np.flatnonzero(inside & (first < a) & (idle[:, a] == flag))
+                filtered[continues] = filtered[continues] @ tables.moves[a, flag]
+                begins = np.flatnonzero((first == a) & (returns[:, a] == flag))
+                filtered[begins] = tables.starts[a, flag]
+                seen = np.flatnonzero(inside & works[:, a] & (returns[:, a] == flag))
+                filtered[seen] *= tables.likelihood(residual[seen, a], a + MIN_AGE, flag)
             active = np.flatnonzero(inside)
             filtered[active] /= filtered[active].sum(axis=1, keepdims=True)
             density[a, active] = filtered[active]

@@ -10,7 +10,7 @@ Arellano, Blundell and Bonhomme (2017):
 U, V, W are uniform and independent over years; persistence may depend on eta and on U. eta also
 evolves in years without work or without a record. It is one number per person and year, so the
 posterior of a career is computed by sums over a grid, without Monte-Carlo draws. Each distribution
-depends on age and a *mark*, the property of the year that follows age above.
+depends on age and on a flag, 0 or 1: the last condition in its formula above.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ class Grid:
         return np.column_stack([*with_age, idle, idle * x, idle * a]), eta - bounded
 
 
-def level_features(age: Array, marked: Array) -> Floats:
-    """Features (n, 5) of eps and of the first eta: Hermite polynomials of age, and the mark."""
+def level_features(age: Array, flag: Array) -> Floats:
+    """Features (n, 5) of eps and of the first eta: Hermite polynomials of age, and the flag."""
     a = _age(age)
-    return np.column_stack([np.ones_like(a), a, a**2 - 1, marked, marked * a])
+    return np.column_stack([np.ones_like(a), a, a**2 - 1, flag, flag * a])
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +102,7 @@ class Distributions:
 
 
 class Tables:
-    """Distributions tabulated by age (first axis, from 16) and mark (second axis, 0 or 1).
+    """Distributions tabulated by age (first axis, from 16) and flag (second axis, 0 or 1).
 
     Attributes:
         moves: (49, 2, G, G), probabilities of next year's interval given this year's.
@@ -122,13 +122,13 @@ class Tables:
         self.moves = np.zeros((N_AGES, 2, INTERVALS, INTERVALS))
         self.starts = np.zeros((N_AGES, 2, INTERVALS))
         for age in ages:
-            for mark in (0, 1):
-                same_age, row = np.full(INTERVALS, age), (age - MIN_AGE, mark)
+            for flag in (0, 1):
+                same_age, row = np.full(INTERVALS, age), (age - MIN_AGE, flag)
                 features, shift = grid.next_features(
-                    grid.centres, same_age, np.full(INTERVALS, mark)
+                    grid.centres, same_age, np.full(INTERVALS, flag)
                 )
                 self.eta_knots[row] = distributions.eta.knots(features) + shift[:, None]
-                features = level_features(same_age[:1], np.array([mark]))
+                features = level_features(same_age[:1], np.array([flag]))
                 self.eps_knots[row] = distributions.eps.knots(features)[0]
                 self.start_knots[row] = distributions.start.knots(features)[0]
                 self.moves[row] = self._masses(distributions.eta, self.eta_knots[row])
@@ -139,11 +139,11 @@ class Tables:
         below[:, 0], below[:, -1] = 0.0, 1.0  # the outermost intervals include the tails
         return below[:, 1:] - below[:, :-1]
 
-    def likelihood(self, residual: Floats, age: int, mark: int) -> Floats:
+    def likelihood(self, residual: Floats, age: int, flag: int) -> Floats:
         """Mean density (n, G) of residuals (n,) over each interval of eta."""
         distance = residual[:, None] - self.distributions.grid.edges
         above = self.distributions.eps.cdf(
-            distance.ravel(), self.eps_knots[age - MIN_AGE, mark : mark + 1]
+            distance.ravel(), self.eps_knots[age - MIN_AGE, flag : flag + 1]
         ).reshape(distance.shape)
         return np.asarray((above[:, :-1] - above[:, 1:]) / self.distributions.grid.width + LEAST)
 
