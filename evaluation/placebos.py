@@ -25,7 +25,7 @@ from saga.requests import COVERAGE
 
 PLACEBOS_VERSION = 2
 WINDOW = 5  # calendar years
-FEWEST_OF_KIND = 10  # persons
+MIN_OF_KIND = 10  # persons
 # Columns that are not permuted.
 IDENTITY = ("person_id", "year", "birth_year", "entry_year", "exit_year", "exit_reason")
 PLACEBOS = {
@@ -118,7 +118,7 @@ def number_kinds(past: Panel, origins: Origins) -> NDArray[np.int64]:
     labelled = persons.with_columns(
         age=age, kind=pl.concat_str(age, "sex", "education_level", separator="|")
     )
-    kind = pl.when(pl.len().over("kind") >= FEWEST_OF_KIND).then("kind").otherwise("age")
+    kind = pl.when(pl.len().over("kind") >= MIN_OF_KIND).then("kind").otherwise("age")
     if not len(labelled):
         return np.empty(0, dtype=np.int64)
     return labelled.select(kind.rank("dense").cast(pl.Int64))["kind"].to_numpy()

@@ -134,7 +134,7 @@ def lifetime_table(
 def lower_guarantees(table: pl.DataFrame, last_year: int) -> pl.DataFrame:
     """The table with guarantee "extrapolated" for origins after `last_year`.
 
-    An interval that had none before still has none.
+    The guarantee "none" does not change.
     """
     late = pl.col("origin_year") > last_year
     guarantees = pl.col("^guarantee_.*$")

@@ -511,7 +511,7 @@ class Forecaster(Summarised):
             for block in blocks
         ]
         values = np.concatenate([values for _, values, _ in results])
-        taxes = [of_block for _, _, of_block in results if of_block is not None]
+        taxes = [tax_values for _, _, tax_values in results if tax_values is not None]
         return Lifetimes(
             lower_guarantees(pl.concat([table for table, _, _ in results]), self.last_outcome_year),
             values,

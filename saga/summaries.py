@@ -56,7 +56,7 @@ def count(n: int, noun: str) -> str:
 
 
 def show_value(name: str, value: object) -> str:
-    """A cell of the column `name` for the eye: `31.4%`, `1,250,000`, `2030`, `-` for unknown."""
+    """A cell of the column `name` for readers: `31.4%`, `1,250,000`, `2030`, `-` for unknown."""
     if value is None:
         return "-"
     if isinstance(value, bool):

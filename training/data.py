@@ -26,7 +26,7 @@ from training.masking import Masking, hide_inputs, make_direct_targets, make_tar
 # - origin (n_person,): index of the last token before the fast cell takes over
 # - person_years (): person-years of the batch before any is dropped
 Batch = dict[str, Tensor]
-_BATCHES_PER_CHUNK = 40  # persons of so many batches are sorted by length, which reduces padding
+_BATCHES_PER_CHUNK = 40  # batches whose persons are sorted by length together, for less padding
 _VALIDATION_EPOCH = 2**31 - 1  # epoch number in the random seed of validation batches
 _VALIDATION_PERSONS = 256  # in a validation batch
 

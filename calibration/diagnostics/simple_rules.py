@@ -1,10 +1,11 @@
 """Two simple rules that intervals are compared with.
 
-- `last_year`: last known earnings plus the changes that training persons had over as many years.
-- `group_quantiles`: the earnings, after as many years, of training persons of the same age band and
-  quintile of past earnings.
+- `last_year`: last known earnings plus the changes of training persons over the same number of
+  years.
+- `group_quantiles`: the earnings of training persons of the same age band and quintile of past
+  earnings, the same number of years after their origin.
 
-Both know nothing but training persons' records up to the last year of the model's training. Their
+Both use only training persons' records up to the last year of the model's training. Their
 intervals are of the same family as SAGA's (`saga.conformal.prediction_sets`).
 """
 
@@ -30,8 +31,8 @@ from saga.scores import covered, interval_score
 
 Array = NDArray[Any]
 RULES = ("last_year", "group_quantiles")
-PERSONS = 20_000  # most training persons that the rules are fitted on
-FEWEST = 100  # training persons behind the quantiles of a rule
+MAX_PERSONS = 20_000  # training persons on whom the rules are fitted
+MIN_PERSONS = 100  # training persons behind the quantiles of a rule
 _POINTS = 199  # quantiles that describe a distribution
 
 
@@ -62,7 +63,7 @@ class KnownAtOrigin:
         )
 
     @property
-    def cells(self) -> list[NDArray[np.str_]]:
+    def groups(self) -> list[NDArray[np.str_]]:
         """Names (n,) of each person's groups, from the smallest to all persons."""
         both = np.strings.add(np.strings.add(self.age, "*"), self.quintile)
         return [both, self.quintile, np.full(len(self.last), "all")]
@@ -72,11 +73,11 @@ class KnownAtOrigin:
 class SimpleRules:
     """Quantiles of the training persons by horizon, each of shape (199,).
 
-    `changes`: of the change of earnings since the origin. `levels`: of earnings, by group.
+    `changes`: of the change of earnings since the origin. `amounts`: of earnings, by group.
     """
 
     changes: Mapping[int, Array]
-    levels: Mapping[int, Mapping[str, Array]]
+    amounts: Mapping[int, Mapping[str, Array]]
 
     @classmethod
     def fit(
@@ -86,7 +87,9 @@ class SimpleRules:
 
         A horizon with fewer than 100 outcomes has no rule.
         """
-        training = sample_persons(persons_of(panel, "train"), PERSONS, "rules", panel.meta.panel_id)
+        training = sample_persons(
+            persons_of(panel, "train"), MAX_PERSONS, "rules", panel.meta.panel_id
+        )
         people = panel.only(training)
         if people.frame.filter(pl.col("year") <= until).is_empty():
             return cls({}, {})
@@ -97,18 +100,18 @@ class SimpleRules:
         known = KnownAtOrigin.of(history(people, origins), origins, grouping)
         outcomes = realised_earnings(people, origins, list(horizons), end=until)
         changes: dict[int, Array] = {}
-        levels: dict[int, dict[str, Array]] = {}
+        amounts: dict[int, dict[str, Array]] = {}
         for h, y in zip(horizons, outcomes.T, strict=True):
             rows = np.flatnonzero(~np.isnan(y))
-            if len(rows) >= FEWEST:
-                changes[h] = _describe(y[rows] - known.last[rows])
-                levels[h] = {
-                    str(name): _describe(y[rows][cells[rows] == name])
-                    for cells in known.cells
-                    for name, n in zip(*np.unique(cells[rows], return_counts=True), strict=True)
-                    if n >= FEWEST
+            if len(rows) >= MIN_PERSONS:
+                changes[h] = _even_quantiles(y[rows] - known.last[rows])
+                amounts[h] = {
+                    str(name): _even_quantiles(y[rows][groups[rows] == name])
+                    for groups in known.groups
+                    for name, n in zip(*np.unique(groups[rows], return_counts=True), strict=True)
+                    if n >= MIN_PERSONS
                 }
-        return cls(changes, levels)
+        return cls(changes, amounts)
 
     def judge(
         self, known: KnownAtOrigin, outcomes: Array, horizon: int, coverage: float
@@ -145,16 +148,16 @@ class SimpleRules:
         if rule == "last_year" and len(rows):
             samples = np.maximum(known.last[rows, None] + self.changes[horizon], 0.0)
         elif len(rows):
-            names = [cells[rows].tolist() for cells in known.cells]
-            levels = self.levels[horizon]
+            names = [groups[rows].tolist() for groups in known.groups]
+            amounts = self.amounts[horizon]
             for i, candidates in enumerate(zip(*names, strict=True)):
-                samples[i] = next(levels[name] for name in candidates if name in levels)
+                samples[i] = next(amounts[name] for name in candidates if name in amounts)
         marginals = Marginals.from_samples(samples[:, None], recalibrated=True)
         q = np.full((len(rows), 1, 1), coverage)
         lower, upper, zero = set_ends(marginals, q, (coverage,))
         return lower[:, 0, 0], upper[:, 0, 0], zero[:, 0, 0]
 
 
-def _describe(values: Array) -> Array:
+def _even_quantiles(values: Array) -> Array:
     """Evenly spaced quantiles (199,) of values (n,)."""
     return np.quantile(values, (np.arange(_POINTS) + 0.5) / _POINTS)

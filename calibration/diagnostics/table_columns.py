@@ -216,7 +216,7 @@ TABLES: dict[str, Table] = {
             "inside": INSIDE,
             "width": _number("mean width, real money a year"),
             "value": _number("mean interval score, real money a year; lower is better"),
-            "size": _number("score of SAGA less that of the rule, as a share of the latter"),
+            "size": _number("score of SAGA less that of the rule, as a share of the rule's"),
             "reach": _number("how far from 0 chance could move `size` if both were equal"),
             "status": STATUS,
         },

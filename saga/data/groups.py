@@ -36,7 +36,7 @@ _RECENT_YEARS = 5  # calendar years up to the origin; quintiles are of mean earn
 _AGE_GROUP = 10  # ages in a group of the grouping "age"
 _BAND, _PERIOD = 5, 5  # ages and calendar years for which one set of cut-offs is fitted
 _CUTS = {"cut0": 0.2, "cut1": 0.4, "cut2": 0.6, "cut3": 0.8}  # share of persons below each
-_NEIGHBOURS = 10  # a cut-off is the mean of so many persons, never one person's value
+_NEIGHBOURS = 10  # persons whose mean is a cut-off; one person's value is never shown
 _MIN_PERSONS = 5 * _NEIGHBOURS  # persons that the cut-offs of an age band and period need
 
 EUROPE = ("nordic", "eu", "europe_other")

@@ -32,7 +32,7 @@ _LOGGED = (*(name for name in schema.MONEY if name != "earnings"), "employer_siz
 CALENDAR, AGE, MISSINGNESS = "calendar", "age", "missingness"
 HIDEABLE = (*OTHER, *schema.CATEGORICAL, CALENDAR, AGE, MISSINGNESS)
 _CONVERTED = ("knots", "codes", "without", "extra", "reference", "units")  # other forms in JSON
-# A code of a panel's own column needs so many training persons: a bundle says nothing about single
+# Training persons that a code of a panel's own column needs: a bundle says nothing about single
 # persons, and the weights of a rarer code would be noise.
 MIN_CODE_PERSONS = 10
 _LONGEST_RHYTHM = 5  # years; the longest gap that the model learns

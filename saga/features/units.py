@@ -22,7 +22,7 @@ _MIN_RECORDS = 10  # an age with fewer records has the level of the nearest age 
 # Standard deviations that the fit assumes, in units of the spread: of the change from one year of
 # age to the next in the slope of the level, of its growth per year, of a year's deviation.
 _CURVATURE, _GROWTH, _DEVIATION = 0.02, 0.1, 0.05
-_CLIPPED = 2.0  # residuals beyond so many spreads count as if they were there (Huber 1964)
+_CLIPPED = 2.0  # residuals beyond 2 spreads count as 2 spreads (Huber 1964)
 _ITERATIONS = 10
 _NORMAL_QUARTILES = 1.349  # distance between the quartiles of a standard normal variable
 STANDARD_QUARTILES = (-_NORMAL_QUARTILES / 2, 0.0, _NORMAL_QUARTILES / 2)

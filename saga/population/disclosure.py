@@ -58,7 +58,7 @@ class DisclosureRules:
         return asdict(self)
 
     def unsafe_reason(self, persons: float, contributions: Floats) -> str | None:
-        """Why a cell with so many persons and such contributions is unsafe; None if it is safe."""
+        """Why a cell with these persons and contributions is unsafe; None if it is safe."""
         if persons == 0:
             return None
         if persons < self.minimum:

@@ -101,7 +101,7 @@ class Observation:
         amounts = self._measured(earnings, rng)
         unknown = rng.random(len(year)) < self.unknown
         if not self.zeros:
-            # Some panels without zeros have such a row, without an amount.
+            # Some panels without zeros have a row for such a year, but no amount.
             recorded &= (amounts > 0) | (rng.random() < 0.25)
             unknown |= ~(amounts > 0)
         amounts = np.where(unknown, np.nan, amounts)

@@ -68,7 +68,7 @@ PARTICLES = 125
 CAREERS = {"gkos-paper": 6_000, "gkos": 1_500}
 INTERCEPT_CAREERS = 1_500  # of the careers of `gkos-paper`, those that give the intercept a
 PROFILE_CAREERS = 12_000  # careers simulated for the profiles of the estimated process
-FEWEST_FOR_ERAS = 2_000  # persons of a sex that has one process per era
+MIN_PERSONS_FOR_ERAS = 2_000  # persons of a sex that has one process per era
 SETTLED_AGE = 30  # from this age the last known education counts as final
 SLACK = 0.02  # standard deviation of the error in shares that even the best process makes
 NEGLIGIBLE = 0.02  # final educations that are less probable are left out of a forecast
@@ -284,7 +284,7 @@ class Gkos(GkosBaseline):
         for sex_group in range(self.sex_groups.max() + 1):
             members = settled.take(self.sex_groups[settled.sex] == sex_group)
             groups = pool_small_groups(members.education, EDUCATIONS)
-            has_eras = len(members.person_id) >= FEWEST_FOR_ERAS
+            has_eras = len(members.person_id) >= MIN_PERSONS_FOR_ERAS
             for era_index, era in enumerate(ERAS if has_eras else (ALL_AGES,)):
                 first = len(self.processes)
                 # With one era, its processes also serve the later one.

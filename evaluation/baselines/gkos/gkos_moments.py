@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 Array = NDArray[Any]
 FIRST = 20  # age of the first innovation; earlier records are mostly those of pupils
 AGES = np.arange(FIRST, MAX_AGE + 1)
-FEWEST = 200  # person-years behind a moment of the robust set
+MIN_PERSON_YEARS = 200  # person-years behind a moment of the robust set
 
 
 class Moments(ABC):
@@ -169,8 +169,8 @@ class RobustMoments(Moments):
                 np.isin(np.minimum(np.arange(9) // 2, 3), decades),
             ]
         )
-        enough = selected & (counts.sum(axis=-1) >= FEWEST)
-        positive = selected & (counts[..., 1:].sum(axis=-1) >= FEWEST)
+        enough = selected & (counts.sum(axis=-1) >= MIN_PERSON_YEARS)
+        positive = selected & (counts[..., 1:].sum(axis=-1) >= MIN_PERSON_YEARS)
         shares = np.concatenate(
             [enough[:, None], np.repeat((enough & positive)[:, None], len(self.QUANTILES), axis=1)],
             axis=1,

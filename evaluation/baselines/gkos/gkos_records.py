@@ -17,7 +17,7 @@ from saga.schema import MAX_AGE
 
 Floats = NDArray[np.float64]
 Array = NDArray[Any]
-FEWEST = 400  # persons that a group with its own process or profile needs
+MIN_GROUP_SIZE = 400  # persons that a group with its own process or profile needs
 SEXES, EDUCATIONS = len(CODES["sex"]) + 1, len(CODES["education_level"]) + 1
 DEATH_BAND = 5  # years of age with one probability of death
 
@@ -122,10 +122,10 @@ def smoothed_ratio(top: Array, bottom: Array) -> Floats:
 def pool_small_groups(codes: Array, size: int) -> Array:
     """The group number (size,) of each code, from the codes (n,) of persons.
 
-    Every code with FEWEST persons is a group; the other codes join the largest of them.
+    Every code with MIN_GROUP_SIZE persons is a group; the other codes join the largest of them.
     """
     count = np.bincount(codes, minlength=size)
-    is_group = count >= FEWEST
+    is_group = count >= MIN_GROUP_SIZE
     number = np.where(is_group, np.cumsum(is_group) - 1, -1)
     return np.where(is_group, number, max(int(number[np.argmax(count)]), 0))
 

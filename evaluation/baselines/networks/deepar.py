@@ -39,7 +39,7 @@ BINS = 128  # bins of the output
 GAP = 1.0  # logs between zero and the smallest amount on the target's scale
 OUTER = (0.002, 0.9998)  # quantiles of amounts between which the bins of amounts lie
 HELD_OUT = 0.1  # share of persons for the choice of weights
-FEWEST = 200  # positive earnings that a fit needs
+MIN_EARNINGS = 200  # positive earnings that a fit needs
 STATIC = {name: BY_NAME[name].codes for name in ("sex", "birth_region")}
 LEVELS = BY_NAME["education_level"].codes
 Batch = dict[str, torch.Tensor]
@@ -121,10 +121,10 @@ class DeepAR:
             careers["until"].to_numpy().astype(np.int64),
         )
         positive = panel.frame.filter(pl.col("earnings") > 0)
-        if positive.height < FEWEST:
+        if positive.height < MIN_EARNINGS:
             problem = Problem(
                 "too-few-records",
-                f"{positive.height} positive earnings, {FEWEST} are needed",
+                f"{positive.height} positive earnings, {MIN_EARNINGS} are needed",
                 "Give more persons or years.",
             )
             raise InputError("There is nothing to learn from", [problem])

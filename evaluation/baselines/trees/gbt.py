@@ -36,7 +36,10 @@ Array = NDArray[Any]
 GRID = (1, 2, 5, 10, 20, 30)
 HELD_OUT = 0.1  # share of persons for settings, numbers of trees and dependence over horizons
 ROWS = 80_000  # largest number of origins per horizon
-FEWEST = (200, 20)  # positive outcomes that a horizon needs, of training and of held-out persons
+MIN_POSITIVE = (
+    200,
+    20,
+)  # positive outcomes that a horizon needs, of training and of held-out persons
 SEARCH_HORIZON, SEARCH_ROWS = 5, 20_000  # the search for settings uses this horizon and sample
 # Leaves, learning rate and share of features that are also tried if a panel has fewer than ROWS
 # origins: with few persons, small steps and a choice among features for each tree overfit less.
@@ -81,7 +84,7 @@ class BoostedTrees:
     def fit(self, panel: Panel, *, seed: int) -> Self:
         """Learns the trees and the copula from `panel`.
 
-        Raises InputError if no horizon has enough outcomes (FEWEST).
+        Raises InputError if no horizon has enough outcomes (MIN_POSITIVE).
         """
         persons = panel.persons()
         uniform = uniform_each(units_of(panel), "gbt", panel.meta.panel_id, seed, "held")
@@ -187,7 +190,7 @@ class BoostedTrees:
         rows, outcomes = rows[seen], outcomes[seen]
         is_held_out = eligible["is_held_out"].to_numpy()[rows]
         positive = ((outcomes[part] > 0).sum() for part in (~is_held_out, is_held_out))
-        enough = all(count >= least for count, least in zip(positive, FEWEST, strict=True))
+        enough = all(count >= least for count, least in zip(positive, MIN_POSITIVE, strict=True))
         return (rows, outcomes) if enough else None
 
     def _search(

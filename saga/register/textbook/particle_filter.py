@@ -4,7 +4,7 @@ A particle is a pair (alpha, beta). Given the pair, the persistent state z is a 
 dimension. Its distribution given the record is computed by the forward recursion on a fine grid;
 it sums over mixture components and spells of non-employment. The weight of a particle is its prior
 times the likelihood of the whole record. Particles are never resampled, so after forty years there
-are as many distinct fixed effects as at the start. They are points of a lattice in the two
+the distinct fixed effects are as numerous as at the start. They are points of a lattice in the two
 dimensions of the prior (quasi-Monte Carlo).
 
 Why a grid is exact: sums over an equally spaced grid integrate a product of normals of standard

@@ -15,7 +15,7 @@ from evaluation.baselines.gkos.gkos import Gkos, GkosPaper
 from evaluation.baselines.gkos.gkos_moments import AGES, FIRST, PaperMoments, RobustMoments
 from evaluation.baselines.gkos.gkos_profiles import Profiles
 from evaluation.baselines.gkos.gkos_records import (
-    FEWEST,
+    MIN_GROUP_SIZE,
     LowEarnings,
     death_hazard,
     education_prospects,
@@ -350,7 +350,7 @@ class TestSurroundings:
         assert stats.kstest(out[out > 0], earned[earned > 0]).pvalue > 0.001
 
     def test_small_groups_join_the_largest(self) -> None:
-        codes = np.repeat([0, 1, 2, 3], [FEWEST - 1, FEWEST, 3 * FEWEST, 5])
+        codes = np.repeat([0, 1, 2, 3], [MIN_GROUP_SIZE - 1, MIN_GROUP_SIZE, 3 * MIN_GROUP_SIZE, 5])
         groups = pool_small_groups(codes, 5)
         assert groups[1] != groups[2]
         assert groups[0] == groups[2] == groups[3] == groups[4]
