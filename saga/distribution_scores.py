@@ -20,7 +20,7 @@ from saga.requests import QUANTILES
 from saga.scores import log_earnings
 
 Array = NDArray[np.float64]
-_SMALLEST = 1e-6  # smallest probability of zero, and density of log earnings, in the log score
+_MIN_DENSITY = 1e-6  # smallest probability of zero, and density of log earnings, in the log score
 
 
 def marginal_scores(
@@ -67,7 +67,7 @@ def log_score(marginals: Marginals, outcomes: Array) -> Array:
     with np.errstate(divide="ignore"):
         index = cells.cell_of(np.log(np.nan_to_num(outcomes)))
     density = np.where(outcomes == 0, marginals.p_zero, _pick(cells.slope, index))
-    score = -np.log(np.maximum(density, _SMALLEST))
+    score = -np.log(np.maximum(density, _MIN_DENSITY))
     return np.where(np.isnan(outcomes) | ~marginals.exists, np.nan, score)
 
 

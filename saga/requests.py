@@ -142,7 +142,7 @@ class LifetimeRequest:
     """A table of present values: one row per person.
 
     Args:
-        rate: Real discount rate a year, as a fraction from -0.5 to 1.
+        rate: Real discount rate a year, as a fraction above -0.5 and below 1.
         to_age: Last age that counts, 17 to 64.
         from_age: Age from which observed past earnings are added, or None for the future alone.
         tax: Name of the tax rule (none, paper, se-2026), or a reform.

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from calibration.diagnostics.cases import Rows
 from calibration.diagnostics.person_results import value_of_years
 from calibration.diagnostics.verdicts import typical_value
+from saga.conformal.prediction_sets import SMALLEST_AMOUNT
 from saga.conformal.present_value import value_intervals
 from saga.conformal.value_distribution import SimulatedValues
 from saga.data.panel import Panel
@@ -27,7 +28,6 @@ from saga.requests import RATE, Draws
 Array = NDArray[Any]
 SEEDS = 5
 PERSONS = 200  # whose present values are simulated with every seed
-SMALLEST = 1.0  # unit of the currency; amounts up to it count as zero
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +46,8 @@ class SeedRanges:
     @classmethod
     def of(cls, lower: Array, upper: Array, median: Array) -> SeedRanges:
         """From ends and medians (S, n) of S seeds."""
-        unit = np.maximum(median.mean(axis=0), SMALLEST)
-        at_zero = lower <= SMALLEST
+        unit = np.maximum(median.mean(axis=0), SMALLEST_AMOUNT)
+        at_zero = lower <= SMALLEST_AMOUNT
         return cls(
             np.ptp(lower, axis=0) / unit,
             np.ptp(upper, axis=0) / unit,

@@ -16,7 +16,7 @@ from saga.paths import Paths
 from saga.schema import BY_NAME, MAX_AGE, MIN_AGE
 
 RANKS = 20  # groups of equal size by positive earnings among persons of the same age and year
-SMALLEST = 50  # persons with positive earnings that a quantile of a year and age band needs
+MIN_PERSONS = 50  # persons with positive earnings that a quantile of a year and age band needs
 AGE_BAND = 3  # years of age within which earnings are ranked
 LARGEST_GROWTH = 0.03  # of real wages in a year, either way
 CODES = {"sex": BY_NAME["sex"].codes, "education_level": BY_NAME["education_level"].codes}
@@ -166,16 +166,16 @@ class Reference:
         medians = np.full((years, bands), np.nan)
         for b in range(bands):
             in_band = band == b
-            if in_band.sum() >= SMALLEST:
+            if in_band.sum() >= MIN_PERSONS:
                 self.cuts[:, b] = np.quantile(log[in_band], quantiles)
             for t in range(years):
                 logs = log[in_band & (year == self.first + t)]
-                if len(logs) >= SMALLEST:
+                if len(logs) >= MIN_PERSONS:
                     self.cuts[t, b] = np.quantile(logs, quantiles)
                     medians[t, b] = np.median(logs)
         for t in range(years):
             of_year = log[year == self.first + t]
-            if len(of_year) >= SMALLEST:
+            if len(of_year) >= MIN_PERSONS:
                 self.median[t] = np.median(of_year)
         self.growth = _slope(medians)
 

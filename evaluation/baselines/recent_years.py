@@ -24,8 +24,10 @@ Array = NDArray[Any]
 YEARS = 10  # calendar years of the window, the last is the origin
 RECENT = 5  # last years over which columns other than earnings are averaged
 LEAST_MEAN = 1e-3  # smallest mean of relative amounts in logs
-KNOWN = 5  # last known earnings of a real panel, whatever the years between them
-SHORTEST = 1 / 52  # smallest employment, in years, from which the pay of a full year is computed
+N_KNOWN = 5  # last known earnings of a real panel, whatever the years between them
+MIN_EMPLOYMENT = (
+    1 / 52
+)  # smallest employment, in years, from which the pay of a full year is computed
 
 
 class Window:
@@ -100,7 +102,7 @@ class Window:
             columns[f"{name}_recent"] = _mean(recent)
         if self.pay:  # pay of a full year, because trees approximate a ratio of columns badly
             rate = rows["employment_rate"].cast(pl.Float64).fill_null(np.nan).to_numpy()
-            worked = _at(np.where(rate >= SHORTEST, rate, np.nan), position[:, :RECENT])
+            worked = _at(np.where(rate >= MIN_EMPLOYMENT, rate, np.nan), position[:, :RECENT])
             pay = np.where(earnings[:, :RECENT] > 0, relative[:, :RECENT], np.nan) - np.log(worked)
             columns |= {"pay_0": pay[:, 0], "pay_1": pay[:, 1], "pay_recent": _mean(pay)}
         for name, codes in self.codes.items():
@@ -184,12 +186,12 @@ _LIFELONG = (
     "since_positive",
 )
 SUMMARIES = (*_WINDOW, *_LIFELONG)
-_KNOWN = tuple(f"{kind}_{k}" for kind in ("known", "known_gap") for k in range(KNOWN))
+_KNOWN = tuple(f"{kind}_{k}" for kind in ("known", "known_gap") for k in range(N_KNOWN))
 _AMOUNTS = ("mean_amount", "zero_share")
 
 
 def _last_known(rows: pl.DataFrame, values: dict[str, Array], last: Array) -> dict[str, Array]:
-    """The last KNOWN levels and the years before each of them, and two means over all years.
+    """The last N_KNOWN levels and the years before each of them, and two means over all years.
 
     `known_gap_0` is the time from the last known year to the last row. `mean_amount` is the log of
     mean earnings relative to the medians of their years.
@@ -200,7 +202,7 @@ def _last_known(rows: pl.DataFrame, values: dict[str, Array], last: Array) -> di
     newest = np.searchsorted(known, last, side="right") - 1
     columns: dict[str, Array] = {}
     later = year[last]
-    for k in range(KNOWN):
+    for k in range(N_KNOWN):
         row = known[np.maximum(newest - k, 0)] if len(known) else np.zeros_like(last)
         exists = (newest >= k) & (person[row] == person[last])
         columns[f"known_{k}"] = np.where(exists, values["relative"][row], np.nan)

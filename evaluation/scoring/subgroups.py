@@ -13,8 +13,8 @@ from saga.data.panel import Panel
 
 SUBGROUPS = ("employers", "place", "cohort")
 WINDOW = 10  # years up to the origin in which employers are counted
-MANY = 4  # changes of employer
-SHORTEST = 3  # years with known employers that the group needs
+MANY_CHANGES = 4  # changes of employer
+MIN_EMPLOYER_YEARS = 3  # years with known employers that the group needs
 PLACES = {"01": "stockholm", "12": "skane", "14": "vastra_gotaland"}
 COHORT = (1965, 1979)  # birth years
 
@@ -38,11 +38,11 @@ def assign_subgroups(panel: Panel, origins: Origins) -> pl.DataFrame:
         birth_year=pl.col("birth_year").first(),
     )
     changed = pl.when(pl.col("changes") > 0).then(pl.lit("1-3")).otherwise(pl.lit("stable"))
-    kind = pl.when(pl.col("changes") >= MANY).then(pl.lit("4+")).otherwise(changed)
+    kind = pl.when(pl.col("changes") >= MANY_CHANGES).then(pl.lit("4+")).otherwise(changed)
     born = pl.col("birth_year").is_between(*COHORT)
     return persons.select(
         "person_id",
-        employers=pl.when(pl.col("years") >= SHORTEST).then(kind),
+        employers=pl.when(pl.col("years") >= MIN_EMPLOYER_YEARS).then(kind),
         place=pl.when(pl.col("county").is_not_null()).then(
             pl.col("county").replace_strict(PLACES, default="other", return_dtype=pl.String)
         ),

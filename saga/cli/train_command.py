@@ -15,7 +15,9 @@ from saga.requests import check_seed
 if TYPE_CHECKING:
     from saga.bundle import Bundle
 
-_ENOUGH = 200  # half are the threshold fold; ten of these must lie beyond a 90 % interval
+_MIN_CALIBRATION_PERSONS = (
+    200  # half are the threshold fold; ten of these must lie beyond a 90 % interval
+)
 
 
 def train(
@@ -93,10 +95,10 @@ def train(
         )
     else:
         n_calibration = len(persons_of(persons, "calibration", divided))
-        if n_calibration < _ENOUGH:
+        if n_calibration < _MIN_CALIBRATION_PERSONS:
             console.note(
                 f"{n_calibration} calibration persons are too few for 90 % intervals: about "
-                f"{_ENOUGH} are needed. --folds 5 calibrates on all persons."
+                f"{_MIN_CALIBRATION_PERSONS} are needed. --folds 5 calibrates on all persons."
             )
         bundle = train_members(
             persons,

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.conformal.prediction_sets import SMALLEST_AMOUNT
 from saga.distributions import Marginals
 
 Array = NDArray[np.float64]
 # Scores (n, H, P) of amounts (n, H, P) under the distributions of a member.
 Scorer = Callable[[Marginals, Array], Array]
-_SMALLEST = 1.0  # unit of the currency; the lower end of a set without zero
 _SUBDIVISIONS = 16  # of the grid interval in which an end lies
 _BLOCK_PERSONS = 256  # persons whose grids are in memory at the same time
 
@@ -144,7 +144,7 @@ def _hulls(
         logs = outer + np.linspace(0, 1, _SUBDIVISIONS + 1) * (inner - outer)
         ends.append((logs, np.nan_to_num(p_values(np.exp(logs)), nan=-1.0)))
     lower, upper = (np.exp(_crossing(logs, values, alpha)) for logs, values in ends)
-    lower = np.where(first == 0, _SMALLEST, np.maximum(lower, _SMALLEST))
+    lower = np.where(first == 0, SMALLEST_AMOUNT, np.maximum(lower, SMALLEST_AMOUNT))
     upper = np.where(last == last_point, np.inf, upper)
     lower = np.where(zero, 0.0, lower)
     return lower, np.where(nothing & zero, 0.0, upper), zero

@@ -23,7 +23,7 @@ from saga.distributions import Marginals
 
 Array = NDArray[np.float64]
 _ROUNDING = 1e-9  # probability by which ends are rounded outward
-_SMALLEST = 1.0  # unit of the currency; the lower end of a set without zero
+SMALLEST_AMOUNT = 1.0  # unit of the currency; the lower end of a set without zero
 
 
 def starts_at_zero(p_zero: NDArray[np.floating], coverage: float) -> NDArray[np.bool_]:
@@ -79,7 +79,7 @@ def set_ends(
     tail = np.where(zero, 1 - q, (1 - q) / 2)
     lower = marginals.quantiles(np.nan_to_num(tail) - _ROUNDING)
     upper = marginals.quantiles(1 - np.nan_to_num(tail) + _ROUNDING)
-    lower = np.where(zero, 0.0, np.maximum(lower, _SMALLEST))
+    lower = np.where(zero, 0.0, np.maximum(lower, SMALLEST_AMOUNT))
     missing = np.isnan(q)
     lower, upper = np.where(missing, np.inf, lower), np.where(missing, -np.inf, upper)
     lower = np.where(missing, np.nan, np.minimum.accumulate(lower, axis=-1))

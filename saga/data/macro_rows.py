@@ -16,7 +16,7 @@ from saga.errors import InputError, Problem
 SERIES = ("unemployment", "real_wage_growth", "inflation")
 UNEMPLOYMENT_RANGE = (0.005, 0.30)
 _RANGES = (UNEMPLOYMENT_RANGE, (-0.5, 0.5), (-0.5, 0.5))  # of valid values of SERIES
-_LEAST_RANGE = 1e-4  # between the lowest and the highest value of a series
+_MIN_RANGE = 1e-4  # between the lowest and the highest value of a series
 MacroRow = tuple[float, float, float]
 """Values of a year in the order of SERIES, fractions."""
 
@@ -96,7 +96,7 @@ def read_macro_file(path: Path) -> dict[int, MacroRow]:
             problem = Problem(_rule(subject), f"no row for {before + 1}", fix, year=before + 1)
             raise InputError(f"The macro file {path} has a gap.", [problem])
     for series, values in zip(SERIES, zip(*by_year.values(), strict=True), strict=True):
-        if max(values) - min(values) < _LEAST_RANGE:
+        if max(values) - min(values) < _MIN_RANGE:
             fix = "Give observed values: later years are drawn from their variation."
             problem = Problem(_rule(subject), f"{series} is constant", fix, column=series)
             raise InputError(f"The macro file {path} cannot be used.", [problem])

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-SMALLEST = 1.0  # units of money; the lower end of a set of all positive amounts
+from saga.conformal.prediction_sets import SMALLEST_AMOUNT
+
 _PREFERRED = ("80", "90", "50", "95")  # coverage of the set that a sentence names
 
 
@@ -45,7 +46,7 @@ def set_text(row: Mapping[str, Any], label: str) -> str:
     if upper == 0:
         return "no earnings alone"
     zero = "0 or " if row.get(f"includes_zero_{label}") and lower > 0 else ""
-    start = "above 0" if 0 < lower <= SMALLEST else about(lower)
+    start = "above 0" if 0 < lower <= SMALLEST_AMOUNT else about(lower)
     return f"{zero}{start} to {about(upper)}"
 
 

@@ -22,7 +22,7 @@ _OF_PERSONS = ("person_id", "birth_year", "dead_year")  # fields of `Sequences`
 _OF_ROWS = ("year", "state", "z", "other", "codes")
 PANEL_ID = f"{SIMULATED_ID}economies"
 VALIDATION = -1  # number of the pool of validation persons
-_LEAST_SCALE = 0.02  # logs; without differences between persons there are no units
+_MIN_SCALE = 0.02  # logs; without differences between persons there are no units
 _TYPICAL = 100_000.0  # amount at the level of an economy in the panel of `fit_reference`
 
 
@@ -58,7 +58,7 @@ class Economies:
                 fitted = Transforms.fit(panel, NO_CALENDAR, bins, scale_free=True)
             except InputError:
                 continue
-            if fitted.units.scale > _LEAST_SCALE:
+            if fitted.units.scale > _MIN_SCALE:
                 relative.append(_relative_rows(panel, fitted))
         meta = replace(panel.meta, panel_id=PANEL_ID)
         joined = Panel(pl.concat(relative).sort("person_id", "year"), meta)
@@ -75,7 +75,7 @@ class Economies:
                 fitted = Transforms.fit(panel, NO_CALENDAR, 0, like=reference)
             except InputError:
                 continue
-            if fitted.units.scale > _LEAST_SCALE:
+            if fitted.units.scale > _MIN_SCALE:
                 parts.append(encode(panel, fitted, NO_CALENDAR))
         return concatenate(parts)
 

@@ -13,7 +13,7 @@ from training.economies.random_draws import Floats, ParameterDraws
 
 Ints = NDArray[np.int64]
 _N_LEVELS = 4  # of education
-_LEAST_YEARS = 12  # in which a person has the ages of a panel
+_MIN_YEARS = 12  # in which a person has the ages of a panel
 _OLDEST_START = 35  # largest age of a panel of cohorts in its first year
 
 
@@ -40,7 +40,7 @@ class Population:
         """
         rng = draws.rng
         # Every person is 16 to 64 in many years of the panel, so that records can be long.
-        overlap = min(_LEAST_YEARS, (last_year - first_year) // 2)
+        overlap = min(_MIN_YEARS, (last_year - first_year) // 2)
         oldest, youngest = first_year - MAX_AGE + overlap, last_year - MIN_AGE - overlap
         if cohorts is not None:
             youngest = int(rng.integers(max(oldest, first_year - _OLDEST_START), youngest + 1))

@@ -25,7 +25,7 @@ from training.economies.wage_adjustment import hold_wages
 
 WageProcess = LinearProcess | NonlinearProcess | GkosProcess
 _LARGEST_LOG = 8.0  # distance of log wages from their profile; heavy tails end there
-_LEAST_SHARE = 0.02  # of a year: who works less has no earnings
+_MIN_SHARE = 0.02  # of a year: who works less has no earnings
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class TextbookEconomy:
         birth_year = persons.birth_year
         ages = np.arange(MIN_AGE, min(MAX_AGE, LAST_YEAR - int(birth_year.min())) + 1)
         wages, share = self._careers(persons, ages, rng)
-        earnings = np.where(share > _LEAST_SHARE, share * np.exp(wages), 0.0)
+        earnings = np.where(share > _MIN_SHARE, share * np.exp(wages), 0.0)
         year = birth_year[:, None] + ages
         covered = (year >= first_year) & (year <= LAST_YEAR)
         person, _ = covered.nonzero()

@@ -28,7 +28,7 @@ Array = NDArray[Any]
 Floats = NDArray[np.float64]
 PERSONS = 4_000  # largest number of careers in the estimation
 ITERATIONS = 20  # iterations of the stochastic EM algorithm
-AVERAGED = 8  # last iterations, whose coefficients are averaged
+AVERAGED_ITERATIONS = 8  # last iterations, whose coefficients are averaged
 CHUNK = 1_000  # persons whose filtered densities are in memory at once
 
 
@@ -70,7 +70,7 @@ class QuantileProcess(HurdleBaseline[Floats]):
             eta_draws = careers.draw(Tables(distributions, careers.ages), seed, iteration)
             distributions = careers.refit(distributions, eta_draws)
             iterates.append(distributions)
-        last = iterates[-AVERAGED:]
+        last = iterates[-AVERAGED_ITERATIONS:]
         parts = ("eta", "eps", "start")
         self.distributions = Distributions(
             grid, *(_mean([getattr(iterate, part) for iterate in last]) for part in parts)

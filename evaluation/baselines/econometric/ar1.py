@@ -28,10 +28,10 @@ PRIME = (25, 59)  # ages between the beginning and the end of careers, to estima
 # First lags of the instruments. If there is a transitory part of one year, the error is a moving
 # average, and 3 is the smallest valid lag.
 FIRST_LAGS = (3, 4, 5, 6)
-REJECTED = 0.01  # below this p of Hansen's test the next first lag is tried
+REJECTION_P = 0.01  # below this p of Hansen's test the next first lag is tried
 LONGEST_RHYTHM = 3  # longest regular distance of a panel's records, in years
 N_QUANTILES = 201  # of the surprises of a bin
-SMALLEST = 200  # surprises that a bin needs; with fewer the next broader bin is used
+MIN_SURPRISES = 200  # surprises that a bin needs; with fewer the next broader bin is used
 AGE_LIMITS = (18, 20, 23, 26, 30, 40, 50, 55, 59, 62)  # between bins
 RESIDUAL_LIMITS = (-1.0, -0.5, -0.2, 0.0, 0.2, 0.5)  # between bins of the expected residual
 SCALE_LIMITS = (0.15, 0.3, 0.6, 1.0)  # between bins of recent surprise, see `Belief.scale`
@@ -139,16 +139,18 @@ class Surprises:
     """
 
     def __init__(self, bins: list[Array], surprises: Floats) -> None:
-        chances = np.linspace(0, 1, N_QUANTILES)
+        probabilities = np.linspace(0, 1, N_QUANTILES)
         self._tables, self._is_used = [], []
         for detail, key in enumerate(bins):
             order = np.argsort(key, kind="stable")
             count = np.bincount(key)
             table = np.zeros((len(count), N_QUANTILES))
-            enough = count >= (SMALLEST if detail < len(bins) - 1 else 1)
+            enough = count >= (MIN_SURPRISES if detail < len(bins) - 1 else 1)
             start = np.cumsum(count) - count
             for b in np.flatnonzero(enough):
-                table[b] = np.quantile(surprises[order[start[b] : start[b] + count[b]]], chances)
+                table[b] = np.quantile(
+                    surprises[order[start[b] : start[b] + count[b]]], probabilities
+                )
             self._tables.append(table)
             self._is_used.append(enough)
 
@@ -156,13 +158,13 @@ class Surprises:
         """A surprise for each uniform; `bins` as in the fit, of the shape of `u`."""
         below, within = quantile_position(u, N_QUANTILES)
         surprises = np.zeros(u.shape)
-        is_open = np.ones(u.shape, dtype=np.bool_)
+        is_missing = np.ones(u.shape, dtype=np.bool_)
         for key, table, enough in zip(bins, self._tables, self._is_used, strict=True):
             inside = np.minimum(key, len(enough) - 1)
-            selected = is_open & (key < len(enough)) & enough[inside]
+            selected = is_missing & (key < len(enough)) & enough[inside]
             k, b = inside[selected], below[selected]
             surprises[selected] = table[k, b] + within[selected] * (table[k, b + 1] - table[k, b])
-            is_open &= ~selected
+            is_missing &= ~selected
         return surprises
 
 
@@ -230,7 +232,7 @@ def _persistence(past: Histories, rhythm: int) -> GmmEstimate:
             except InputError as error:
                 too_few = error
                 break
-            if estimates[-1].p_hansen >= REJECTED:
+            if estimates[-1].p_hansen >= REJECTION_P:
                 return estimates[-1]
         if estimates:
             return max(estimates, key=lambda estimate: estimate.p_hansen)

@@ -31,7 +31,7 @@ from saga.schema import MAX_AGE, MIN_AGE, N_AGES
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 INTERVALS = 128  # G, intervals of the grid of eta
-LEAST = 1e-12  # smallest likelihood of an interval, so that no record is impossible
+MIN_LIKELIHOOD = 1e-12  # smallest likelihood of an interval, so that no record is impossible
 FEATURES = (15, 5, 5)  # numbers of features of the distributions of eta, eps and the first eta
 
 
@@ -145,7 +145,9 @@ class Tables:
         above = self.distributions.eps.cdf(
             distance.ravel(), self.eps_knots[age - MIN_AGE, flag : flag + 1]
         ).reshape(distance.shape)
-        return np.asarray((above[:, :-1] - above[:, 1:]) / self.distributions.grid.width + LEAST)
+        return np.asarray(
+            (above[:, :-1] - above[:, 1:]) / self.distributions.grid.width + MIN_LIKELIHOOD
+        )
 
     def draw(
         self, distribution: QuantileDistribution, knots: Floats, row: tuple[Array, ...], u: Floats

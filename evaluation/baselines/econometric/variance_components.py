@@ -21,7 +21,7 @@ BANDS = (20, 25, 35, 45, 55)  # ages at which the variances of the shocks may ch
 LAGS = 25  # longest distance in years of the autocovariances that are fitted
 CALM = 0.5  # the mean of |surprise| / standard deviation assumed before the first record
 MEMORY = 0.7  # weight of earlier years in that mean
-LARGEST = 3.0  # larger surprises, in standard deviations, are cut (Masreliez and Martin 1977)
+MAX_SURPRISE = 3.0  # larger surprises, in standard deviations, are cut (Masreliez and Martin 1977)
 TINY = 1e-4  # smallest variance, so that the filter does not divide by zero
 
 
@@ -148,7 +148,7 @@ class Belief:
         """
         with_alpha, with_z = self.v_alpha + self.v_both, self.v_both + self.v_z
         standard = np.where(is_known, surprise, 0.0) / deviation
-        v = np.clip(standard, -LARGEST, LARGEST) / deviation
+        v = np.clip(standard, -MAX_SURPRISE, MAX_SURPRISE) / deviation
         precision = is_known / deviation**2
         return Belief(
             alpha=self.alpha + with_alpha * v,

@@ -25,7 +25,7 @@ Array = NDArray[Any]
 # Blocks of persons for resampling; standard deviations then have errors of about 5 %.
 BLOCKS, REPLICATIONS = 200, 200
 EMPTY = 10.0  # the residual of a moment without persons in the simulation
-FARTHEST = 1e4  # residuals are cut here, because Sobol points may be far from the data
+MAX_RESIDUAL = 1e4  # larger residuals are cut, because Sobol points may be far from the data
 # Step of numerical derivatives, as a share of a parameter's range. It must not be small, because
 # simulated shares are step functions.
 STEP = 0.01
@@ -270,7 +270,7 @@ def search(
 
     def residuals(x: Floats) -> Floats:
         return np.nan_to_num((simulate(values(x)) - weights.data) / weights.scale, nan=EMPTY).clip(
-            -FARTHEST, FARTHEST
+            -MAX_RESIDUAL, MAX_RESIDUAL
         )
 
     def polish(x: Floats, steps: int) -> Any:

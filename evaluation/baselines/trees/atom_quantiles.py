@@ -13,8 +13,10 @@ Array = NDArray[Any]
 Floats = NDArray[np.float64]
 QUANTILES = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 KNOTS = logit(np.array(QUANTILES))
-LEAST = 1e-6  # smallest distance of quantiles in logs, so that ranks and amounts map one to one
-HEAVIEST = 0.5  # largest slope of the upper tail, in logs per logit: Pareto index 2
+MIN_DISTANCE = (
+    1e-6  # smallest distance of quantiles in logs, so that ranks and amounts map one to one
+)
+MAX_TAIL_SLOPE = 0.5  # largest slope of the upper tail, in logs per logit: Pareto index 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +26,7 @@ class AtomQuantiles:
     Between and beyond the quantiles, log amounts are linear in the logit of the probability. This
     is exact for a logistic distribution; for a normal one the error between the outer quantiles is
     below a hundredth of a standard deviation. The tails of log amounts are exponential (amounts:
-    Pareto); the slope of the upper one is at most HEAVIEST.
+    Pareto); the slope of the upper one is at most MAX_TAIL_SLOPE.
 
     Args:
         zero: (n, H), probability of zero.
@@ -37,7 +39,7 @@ class AtomQuantiles:
     @classmethod
     def of(cls, zero: Floats, logs: Floats) -> AtomQuantiles:
         """From quantiles that may cross; they are sorted (Chernozhukov et al. 2010)."""
-        ordered = np.sort(logs, axis=-1) + LEAST * np.arange(len(QUANTILES))
+        ordered = np.sort(logs, axis=-1) + MIN_DISTANCE * np.arange(len(QUANTILES))
         return cls(np.clip(zero, 0.0, 1.0), ordered)
 
     def at(self, grid: Array, horizons: Array) -> AtomQuantiles:
@@ -49,9 +51,9 @@ class AtomQuantiles:
         position = np.interp(horizons, grid, np.arange(len(grid)))
         low = np.minimum(position.astype(np.int64), max(len(grid) - 2, 0))
         high = np.minimum(low + 1, len(grid) - 1)
-        part = position - low
-        zero = self.zero[:, low] * (1 - part) + self.zero[:, high] * part
-        logs = self.logs[:, low] * (1 - part)[:, None] + self.logs[:, high] * part[:, None]
+        share = position - low
+        zero = self.zero[:, low] * (1 - share) + self.zero[:, high] * share
+        logs = self.logs[:, low] * (1 - share)[:, None] + self.logs[:, high] * share[:, None]
         return AtomQuantiles(zero, logs)
 
     def amounts(self, work: Floats, rank: Floats) -> Floats:
@@ -85,5 +87,5 @@ class AtomQuantiles:
         """Logs per logit below the first quantile, between and above the last; (n, H, 10)."""
         inner = np.diff(self.logs, axis=-1) / np.diff(KNOTS)
         return np.concatenate(
-            [inner[..., :1], inner, np.minimum(inner[..., -1:], HEAVIEST)], axis=-1
+            [inner[..., :1], inner, np.minimum(inner[..., -1:], MAX_TAIL_SLOPE)], axis=-1
         )

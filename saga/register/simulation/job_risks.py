@@ -13,7 +13,8 @@ from saga.register.simulation.life_state import Floats, Ints, LifeState, Region
 def loss_rate(life: LifeState, year: CohortYear, rows: Ints) -> Floats:
     """Job-loss rate of the employed in `rows` (k,).
 
-    The rate of the economy, times factors of tenure, age, education, origin, industry and county.
+    The rate of the economy, times factors of tenure, age, education, region of birth, industry and
+    county.
     """
     p, age = year.parameters.careers, year.age
     rise = min(max(year.macro.rise, p.loss_rise_bounds[0]), p.loss_rise_bounds[1])
@@ -44,8 +45,10 @@ def finding_hazard(life: LifeState, year: CohortYear, rows: Ints) -> Floats:
     base = -np.log1p(-year.macro.job_finding)
     by_age = step_value(p.finding_by_age, year.age)
     settled = np.clip((year.calendar_year - life.entry[rows]) / p.finding_settled_years, 0.0, 1.0)
-    origin = np.asarray(p.finding_by_region)[life.region[rows]]
-    origin = origin + (np.minimum(origin + p.finding_settled_gain, 1.0) - origin) * settled
+    by_region = np.asarray(p.finding_by_region)[life.region[rows]]
+    by_region = (
+        by_region + (np.minimum(by_region + p.finding_settled_gain, 1.0) - by_region) * settled
+    )
     person = np.exp(
         p.finding_ability * life.ability[rows]
         + p.finding_attachment * life.attachment[rows]
@@ -53,14 +56,14 @@ def finding_hazard(life: LifeState, year: CohortYear, rows: Ints) -> Floats:
     )
     duration = np.exp(-p.duration_dependence * np.minimum(life.duration[rows] - 1, p.duration_cap))
     education = np.asarray(p.finding_by_education, dtype=np.float64)[life.level[rows]]
-    hazard = base * by_age * origin * person * duration * education
+    hazard = base * by_age * by_region * person * duration * education
     return np.asarray(hazard / COUNTY_UNEMPLOYMENT[life.county[rows]], dtype=np.float64)
 
 
-def outside_finding(life: LifeState, year: CohortYear, rows: Ints, infant: Floats) -> Floats:
+def outside_finding(life: LifeState, year: CohortYear, rows: Ints, infant_factor: Floats) -> Floats:
     """Rate of finding work of persons outside the labour force in `rows` (k,).
 
-    `infant` is the factor of mothers of a small child (k,).
+    `infant_factor` (k,) lowers the rate of mothers of a small child.
     """
     p = year.parameters.careers
     background = (
@@ -72,12 +75,12 @@ def outside_finding(life: LifeState, year: CohortYear, rows: Ints, infant: Float
     person = (
         np.exp(p.outside_work_attachment * life.attachment[rows] - p.outside_work_centre)
         * step_value(p.outside_work_by_age, year.age)
-        * infant
+        * infant_factor
     )
     progress = np.clip((year.calendar_year - p.activation_from) / p.activation_years, 0.0, 1.0)
     period = 1.0 + p.activation * progress
-    normal = period * p.outside_finding * background * duration * person
-    return np.asarray(normal * year.macro.job_finding / p.outside_finding_reference)
+    rate = period * p.outside_finding * background * duration * person
+    return np.asarray(rate * year.macro.job_finding / p.outside_finding_reference)
 
 
 def disability_rate(life: LifeState, year: CohortYear, rows: Ints) -> Floats:

@@ -1,7 +1,7 @@
 """The state of the persons of a cohort at the end of a year.
 
-Of the past, the next year depends on this state alone. It is written to `latent/`, one column per
-field, and the simulation can continue from there.
+The next year depends on the past only through this state. It is written to `latent/`, one column
+per field, and the simulation can continue from there.
 """
 
 from __future__ import annotations

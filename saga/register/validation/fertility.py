@@ -140,7 +140,7 @@ def event_study(
 ) -> EventStudy | None:
     """Event study of real earnings, zeros counted, around first births at 20-45.
 
-    Least squares on dummies of age, year and years from the first birth, for parents at `mask`.
+    Least squares on dummies of age, year and years from the first birth, for the parents in `mask`.
     The standard errors treat the predicted earnings as known. None if there are no observations.
     """
     age_at_birth = birth - register.birth_year
