@@ -20,7 +20,7 @@ def check_panel(panel: Panel, transforms: Transforms, to_age: int = MAX_AGE) -> 
 
     Raises:
         InputError: If the panel is empty or a person cannot be forecast.
-        UsageError: If it is no panel, the amounts are in another currency or price year than the
+        UsageError: If it is not a panel, the amounts are in another currency or price year than the
             bundle, or a column of the panel's own is of another kind.
     """
     if not isinstance(panel, Panel):
@@ -51,11 +51,13 @@ def check_kinds(panel: Panel, transforms: Transforms) -> None:
 
 def check_money(panel: Panel, transforms: Transforms) -> None:
     """Raise UsageError unless the panel's amounts are in the bundle's currency and price year."""
-    of_panel, of_bundle = (f"{x.currency} of {x.price_year}" for x in (panel.meta, transforms))
-    if of_panel != of_bundle:
+    panel_money, bundle_money = (
+        f"{x.currency} of {x.price_year}" for x in (panel.meta, transforms)
+    )
+    if panel_money != bundle_money:
         raise UsageError(
-            f"The panel is in {of_panel}, the bundle in {of_bundle}. Use the mapping that the "
-            "bundle was trained with, or another bundle."
+            f"The panel is in {panel_money}, the bundle in {bundle_money}. Use the mapping that "
+            "the bundle was trained with, or another bundle."
         )
 
 

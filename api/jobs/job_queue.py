@@ -1,6 +1,7 @@
-"""The durable queue of jobs, kept by DBOS in SQLite or PostgreSQL; here the side that orders.
+"""The durable queue of jobs, kept by DBOS in SQLite or PostgreSQL.
 
-The queue's values are JSON: an order is the name of a folder. `api.jobs.job_worker` computes.
+This module places jobs in the queue and follows them; `api.jobs.job_worker` computes them. The
+queue's values are JSON: an order is the name of a folder.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _WIDTH = 640  # of all panels of a chart together, pixels
 
 
 def coverage_chart(table: pl.DataFrame, coverages: Sequence[float]) -> Any:
-    """Coverage by years ahead, one panel per stated coverage: table rows of everybody."""
+    """Coverage by years ahead, one panel per stated coverage: the table's rows of all persons."""
     rows = table.with_columns(_panel(pl.col("level"), "{} % intervals", 100))
     base = alt.Chart(rows).encode(x=_horizon())
     target = _rule(rows, "mean(level):Q")

@@ -366,36 +366,10 @@ def _draw_pictures(
     """Name -> inline SVG; a picture without data is left out."""
     everybody = pl.col("grouping") == ALL
     main = tables["coverage"].filter(everybody)
-    columns = dict.fromkeys(("grouping", "group", "label"), pl.String)
-    named = pl.DataFrame(
-        [(g, k, label) for (g, k), label in labels.items()], schema=columns, orient="row"
-    )
-    by_group = named.join(
+    by_group = _named_groups(labels).join(
         tables["coverage"].filter(~everybody, level=headline),
         on=["grouping", "group"],
         maintain_order="left",
-    )
-    sides = {"under": "below the interval", "over": "above the interval"}
-    missed = main.filter(level=headline).unpivot(
-        list(sides), index="horizon", variable_name="side", value_name="share"
-    )
-    crps = tables["scores"].filter(score="crps_log")
-    parts = {
-        "without a forecast": pl.col("uncertainty"),
-        "with this forecast": pl.col("value"),
-        "if it were perfectly calibrated": pl.col("recalibrated"),
-    }
-    split = [
-        crps.select("horizon", pl.lit(name).alias("part"), part.alias("value"))
-        for name, part in parts.items()
-    ]
-    period = pl.when(pl.col("first_year") == pl.col("last_year")).then(
-        pl.col("first_year").cast(pl.String)
-    )
-    dated = tables["drift"].with_columns(
-        period.otherwise(
-            pl.format("{}-{}", "first_year", pl.col("last_year").cast(pl.String).str.slice(2))
-        ).alias("period")
     )
     described = (
         "The numbers of this picture are in the table that follows it or among the downloads."
@@ -407,7 +381,7 @@ def _draw_pictures(
             "Share of outcomes inside the intervals, by years ahead and stated coverage.",
         ),
         "misses": (
-            missed.with_columns(pl.col("side").replace(sides)).drop_nulls(),
+            _missed_shares(main.filter(level=headline)),
             plots.misses_chart,
             "Shares of outcomes below and above the interval.",
         ),
@@ -447,11 +421,15 @@ def _draw_pictures(
             "Typical width by years ahead.",
         ),
         "scores": (
-            pl.concat(split),
+            _crps_parts(tables["scores"]),
             plots.scores_chart,
             "Error without a forecast, with this one, and if it were perfectly calibrated.",
         ),
-        "drift": (dated, plots.periods_chart, "Share inside the intervals by year of the outcome."),
+        "drift": (
+            _with_periods(tables["drift"]),
+            plots.periods_chart,
+            "Share inside the intervals by year of the outcome.",
+        ),
         "efficiency": (
             tables["efficiency"],
             partial(plots.efficiency_chart, rules=RULE_LABELS, unit=unit),
@@ -468,3 +446,47 @@ def _draw_pictures(
         for name, (table, chart, text) in plans.items()
         if table.height
     }
+
+
+def _named_groups(labels: Mapping[tuple[str, str], str]) -> pl.DataFrame:
+    """Columns `grouping`, `group` and `label`."""
+    rows = [(grouping, group, label) for (grouping, group), label in labels.items()]
+    columns = dict.fromkeys(("grouping", "group", "label"), pl.String)
+    return pl.DataFrame(rows, schema=columns, orient="row")
+
+
+def _missed_shares(coverage: pl.DataFrame) -> pl.DataFrame:
+    """Columns `horizon`, `side` (in words) and `share` of outcomes outside the interval."""
+    sides = {"under": "below the interval", "over": "above the interval"}
+    shares = coverage.unpivot(
+        list(sides), index="horizon", variable_name="side", value_name="share"
+    )
+    return shares.with_columns(pl.col("side").replace(sides)).drop_nulls()
+
+
+def _crps_parts(scores: pl.DataFrame) -> pl.DataFrame:
+    """Columns `horizon`, `part` (in words) and `value`, the CRPS of log earnings."""
+    crps = scores.filter(score="crps_log")
+    parts = {
+        "without a forecast": pl.col("uncertainty"),
+        "with this forecast": pl.col("value"),
+        "if it were perfectly calibrated": pl.col("recalibrated"),
+    }
+    return pl.concat(
+        crps.select("horizon", pl.lit(name).alias("part"), value.alias("value"))
+        for name, value in parts.items()
+    )
+
+
+def _with_periods(drift: pl.DataFrame) -> pl.DataFrame:
+    """The table with the column `period`: "2016", or "2016-18" for several years."""
+    several_years = pl.format(
+        "{}-{}", "first_year", pl.col("last_year").cast(pl.String).str.slice(2)
+    )
+    one_year = pl.col("first_year") == pl.col("last_year")
+    return drift.with_columns(
+        pl.when(one_year)
+        .then(pl.col("first_year").cast(pl.String))
+        .otherwise(several_years)
+        .alias("period")
+    )

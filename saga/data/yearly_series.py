@@ -129,12 +129,12 @@ def join_values(values: Iterable[DatedValue], *, gaps: bool = False) -> dict[str
 
     Raises InputError for a year that occurs twice or is missing, and for a change of unit.
     """
-    rows: dict[str, list[DatedValue]] = {}
+    by_series: dict[str, list[DatedValue]] = {}
     for value in sorted(values, key=lambda value: value.year):
-        rows.setdefault(value.series, []).append(value)
+        by_series.setdefault(value.series, []).append(value)
     problems: list[Problem] = []
-    for part in rows.values():
-        for before, value in pairwise(part):
+    for rows in by_series.values():
+        for before, value in pairwise(rows):
             if value.year == before.year:
                 why = f"{value.year} is in {before.file}, line {before.line}, too"
                 problems.append(value.fault(why, "Give each year one row.", "year"))
@@ -146,13 +146,13 @@ def join_values(values: Iterable[DatedValue], *, gaps: bool = False) -> dict[str
                 problems.append(value.fault("the unit changes", fix, "unit"))
     if problems:
         raise InputError("The facts cannot be used.", problems)
-    return {name: _series(part) for name, part in rows.items()}
+    return {name: _series(rows) for name, rows in by_series.items()}
 
 
-def _series(part: list[DatedValue]) -> YearlySeries:
+def _series(rows: list[DatedValue]) -> YearlySeries:
     return YearlySeries(
-        part[0].unit,
-        {row.year: row.value for row in part},
-        {row.year: row.mark for row in part},
-        {row.year: row.source for row in part},
+        rows[0].unit,
+        {row.year: row.value for row in rows},
+        {row.year: row.mark for row in rows},
+        {row.year: row.source for row in rows},
     )

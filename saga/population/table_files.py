@@ -53,7 +53,7 @@ def _write_excel(
 
 
 def _page_values(tables: PolicyTables, provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """The cells of the page: a table of each statistic, a row a cell and a column a year."""
+    """The cells of the page: a table of each statistic, a row per cell and a column per year."""
     frame = tables.statistics
     groups = frame.columns[1 : frame.columns.index("statistic")]
     shown = frame.with_columns(
@@ -62,12 +62,12 @@ def _page_values(tables: PolicyTables, provenance: Mapping[str, Any]) -> dict[st
         .otherwise(pl.col("value").map_elements(_number, return_dtype=pl.String))
     )
     sections = []
-    for (statistic,), part in shown.partition_by(
+    for (statistic,), rows in shown.partition_by(
         "statistic", as_dict=True, maintain_order=True
     ).items():
-        wide = part.pivot("year", index=groups, values="text", maintain_order=True)
+        wide = rows.pivot("year", index=groups, values="text", maintain_order=True)
         if not groups:
-            wide = part.pivot("year", index="statistic", values="text", maintain_order=True)
+            wide = rows.pivot("year", index="statistic", values="text", maintain_order=True)
         sections.append({"name": statistic, "columns": wide.columns, "rows": wide.rows()})
     return {
         "title": "Policy tables",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluation.baselines.naive.donor_base import DonorBaseline, age_band, cross, standing
+from evaluation.baselines.naive.donor_base import DonorBaseline, age_band, cross, employment_codes
 from evaluation.baselines.origin_states import States
 
 
@@ -30,13 +30,13 @@ class CarryForward(DonorBaseline):
         )
 
     def groups(self, states: States) -> list[NDArray[Any]]:
-        """Standing by age, from 20 ranks in 3-year bands to standing alone, then one group."""
+        """Groups, finest first: employment and rank by age, employment alone, all persons."""
         rank = self.reference.rank(states)
-        spell = np.minimum(standing(states, rank, 1)[0], 3)
+        spell = np.minimum(employment_codes(states, rank, 1)[0], 3)
         return [
-            cross(standing(states, rank, 20), age_band(states, 3)),
-            cross(standing(states, rank, 10), age_band(states, 5)),
-            cross(standing(states, rank, 5), age_band(states, 10)),
+            cross(employment_codes(states, rank, 20), age_band(states, 3)),
+            cross(employment_codes(states, rank, 10), age_band(states, 5)),
+            cross(employment_codes(states, rank, 5), age_band(states, 10)),
             spell,
             np.zeros_like(spell),
         ]

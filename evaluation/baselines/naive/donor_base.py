@@ -132,7 +132,7 @@ def _outcomes(panel: Panel, origins: Origins, horizons: range) -> Array:
     return outcomes
 
 
-def standing(states: States, rank: Array, ranks: int) -> tuple[Array, int]:
+def employment_codes(states: States, rank: Array, ranks: int) -> tuple[Array, int]:
     """Employment and rank as one code, and the number of codes.
 
     Code 0 is unknown, 1 zero twice in a row, 2 zero in the last year only; 3 and above are `ranks`

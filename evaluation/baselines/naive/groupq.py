@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluation.baselines.naive.donor_base import DonorBaseline, age_band, cross, standing
+from evaluation.baselines.naive.donor_base import DonorBaseline, age_band, cross, employment_codes
 from evaluation.baselines.origin_states import CODES, States
 
 
@@ -27,14 +27,14 @@ class GroupQuantiles(DonorBaseline):
         return np.broadcast_to(self.reference.level(states.year), np.shape(states.earnings))
 
     def groups(self, states: States) -> list[NDArray[Any]]:
-        """Standing, age, sex and education in three steps, then fewer of them, then all persons."""
+        """Groups, finest first: employment and rank, age, sex and education; fewer; all persons."""
         rank = self.reference.rank(states)
         sex = states.sex, len(CODES["sex"]) + 1
         education = states.education_level, len(CODES["education_level"]) + 1
-        coarse = standing(states, rank, 5)
+        coarse = employment_codes(states, rank, 5)
         return [
-            cross(standing(states, rank, 20), age_band(states, 3), sex, education),
-            cross(standing(states, rank, 10), age_band(states, 5), sex, education),
+            cross(employment_codes(states, rank, 20), age_band(states, 3), sex, education),
+            cross(employment_codes(states, rank, 10), age_band(states, 5), sex, education),
             cross(coarse, age_band(states, 10), sex, education),
             cross(coarse, age_band(states, 10), sex),
             cross(coarse),
