@@ -114,8 +114,8 @@ class Marginals(PersonForecasts):
     def slice_means(self, count: int) -> Array:
         """Means (n, H, M) of M slices of equal probability, ascending; their mean is nearly `mean`.
 
-        A slice is zero if at least half of it lies in the atom at zero. What the rest of such a
-        slice earns is missing in the mean; the part missing falls with M.
+        A slice is zero if at least half of it lies in the atom at zero. The earnings in the other
+        half of this slice are lost, which matters less the larger M is.
         """
         edges = np.arange(1, count) / count
         p = np.broadcast_to(edges, (*self.p_zero.shape, count - 1))

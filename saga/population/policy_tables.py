@@ -1,7 +1,7 @@
 """Policy tables: statistics of a population by groups and years, of which unsafe cells are hidden.
 
 A table has a cell for each combination of groups, and all margins. A cell that is unsafe in one
-year is hidden in all years, because a series shows what a gap in it would be.
+year is hidden in all years, because the neighbouring years would reveal its value.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def make_tables(
 ) -> PolicyTables:
     """The tables of a run, with unsafe cells hidden and numbers rounded.
 
-    Memory: the earnings of one year, persons x paths x 8 bytes, some ten times.
+    Needs about ten times the memory of the earnings of one year, persons x paths x 8 bytes.
 
     Args:
         scored: A complete run of paths.
@@ -139,11 +139,14 @@ def make_tables(
 
 @dataclass(frozen=True)
 class _People:
-    """The persons of a year: paths, weights, random groups, and levels, (n_person, 1 or n_path)."""
+    """The persons of a year.
+
+    `levels` are the index of each group's level, (n_person, 1) or (n_person, n_path).
+    """
 
     paths: YearPaths
     weights: NDArray[np.float64]
-    random: NDArray[np.int_]
+    jackknife_group: NDArray[np.int_]
     levels: tuple[NDArray[np.int_], ...]
 
     @classmethod
@@ -195,7 +198,9 @@ def _year_cells(
 ]:
     """Why each cell of a year is unsafe, its additive values, and its estimates."""
     earnings, n_paths = people.paths.earnings, people.paths.earnings.shape[1]
-    lines = poverty_lines(sort_by_path(earnings, people.weights, people.random), _JACKKNIFE)
+    lines = poverty_lines(
+        sort_by_path(earnings, people.weights, people.jackknife_group), _JACKKNIFE
+    )
     reasons, estimates = {}, {}
     magnitudes = [np.zeros(grid.shape), np.zeros(grid.shape)]
     for cell in grid.cells():
@@ -204,7 +209,7 @@ def _year_cells(
         inside, weights = inside[persons], people.weights[persons]
         if persons.any():
             values = np.where(inside, earnings[persons], np.nan)
-            ordered = sort_by_path(values, weights, people.random[persons])
+            ordered = sort_by_path(values, weights, people.jackknife_group[persons])
             estimates[cell] = estimate(replicate(ordered, _JACKKNIFE, lines))
             contributions = weights * np.nansum(values, axis=1) / n_paths
         else:
@@ -261,32 +266,32 @@ def _transitions(
         people = _People.of(scored, persons, grid, year)
         later = scored.year(year + step)
         after = np.full(people.paths.earnings.shape, -1)
-        place = {person: number for number, person in enumerate(people.paths.person_ids)}
-        stays = [number for number, person in enumerate(later.person_ids) if person in place]
-        at = [place[later.person_ids[number]] for number in stays]
-        after[at] = earnings_classes(later.earnings)[stays]
+        row_of = {person: row for row, person in enumerate(people.paths.person_ids)}
+        later_rows = [row for row, person in enumerate(later.person_ids) if person in row_of]
+        rows_now = [row_of[later.person_ids[row]] for row in later_rows]
+        after[rows_now] = earnings_classes(later.earnings)[later_rows]
         before = np.where(after >= 0, earnings_classes(people.paths.earnings), -1)
         counts = np.zeros((*full.shape, len(CLASSES)))
         people_in = np.zeros(full.shape)
         for cell in grid.cells():
             inside = people.members(cell, grid)
             for number in range(len(CLASSES) + 1):
-                of_class = inside & ((before == number) if number < len(CLASSES) else before >= 0)
-                people_in[(*cell, number)] = of_class.sum() / scored.n_paths
-                weights = np.broadcast_to(people.weights[:, None], after.shape)[of_class]
+                in_class = inside & ((before == number) if number < len(CLASSES) else before >= 0)
+                people_in[(*cell, number)] = in_class.sum() / scored.n_paths
+                weights = np.broadcast_to(people.weights[:, None], after.shape)[in_class]
                 counts[(*cell, number)] = (
-                    np.bincount(after[of_class], weights, len(CLASSES)) / scored.n_paths
+                    np.bincount(after[in_class], weights, len(CLASSES)) / scored.n_paths
                 )
         unsafe = (people_in > 0) & (people_in < rules.minimum)
         start = np.repeat(hidden[..., None], len(CLASSES) + 1, axis=-1)
-        closed = suppress([counts.sum(-1)], unsafe, rules.protection, start)
+        hidden_cells = suppress([counts.sum(-1)], unsafe, rules.protection, start)
         for cell in full.cells():
-            if closed[cell]:
+            if hidden_cells[cell]:
                 rule = "minimum" if unsafe[cell] else "complementary"
                 log.append({"table": "transitions", "year": year, **full.names(cell), "rule": rule})
             total = counts[cell].sum()
             for number, name in enumerate(CLASSES):
-                shown = not closed[cell] and total > 0
+                shown = not hidden_cells[cell] and total > 0
                 rows.append(
                     {
                         "year": year,
@@ -294,7 +299,7 @@ def _transitions(
                         **full.names(cell),
                         "to_class": name,
                         "share": round(counts[cell][number] / total, 3) if shown else None,
-                        "suppressed": bool(closed[cell]),
+                        "suppressed": bool(hidden_cells[cell]),
                     }
                 )
     names = ["year", "to_year", *full.groups, "to_class", "share", "suppressed"]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from saga.features.sequences import POSITIVE, ZERO
 from saga.features.transforms import Transforms
 from saga.model.config import ModelConfig
-from saga.model.heads.head import EDGE, LOWEST_LOG_DROP, MIN_TAIL_RATE, YEARLY, Head, HeadInputs
+from saga.model.heads.head import EDGE, MAX_LOWER_TAIL, MIN_TAIL_RATE, YEARLY, Head, HeadInputs
 
 _MAX_PEAK = 4.0  # largest distance, in logs, between the last knot and the upper tail's peak
 
@@ -116,7 +116,7 @@ class BinnedHead(Head[BinnedDistribution]):
         share = share.clamp(EDGE, 1 - EDGE).squeeze(-1)
         index = index.squeeze(-1)
         z = torch.addcmul(self.bin_start[index], self.bin_width[index], share)
-        drop = (share.log() / distribution.lower).clamp(min=-LOWEST_LOG_DROP)
+        drop = (share.log() / distribution.lower).clamp(min=-MAX_LOWER_TAIL)
         z = torch.where(index == 1, z + drop, z)
         t = distribution.peak * distribution.upper
         log_survival = torch.log1p(-share) + F.logsigmoid(t)  # of the logistic, at the draw

@@ -17,7 +17,7 @@ from saga.model.decoder import squared_relu
 
 # Smallest rate of an upper tail of log earnings; amounts then have a Pareto tail with a mean.
 MIN_TAIL_RATE = 1.5
-LOWEST_LOG_DROP = 12.0  # largest distance, in logs, of a draw in a lower tail from its start
+MAX_LOWER_TAIL = 12.0  # longest lower tail of a draw, in logs
 EDGE = 1e-6  # smallest distance of a draw's probability from 0 and 1
 _INITIAL_LOG_HAZARD = -6.0  # training starts from a hazard of about e^-6 per year
 

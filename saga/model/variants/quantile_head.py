@@ -18,7 +18,7 @@ from saga.features.sequences import UNKNOWN, ZERO
 from saga.features.transforms import Transforms
 from saga.model.config import ModelConfig
 from saga.model.heads.head import (
-    LOWEST_LOG_DROP,
+    MAX_LOWER_TAIL,
     MIN_TAIL_RATE,
     YEARLY,
     Head,
@@ -119,7 +119,7 @@ class QuantileHead(Head[QuantileDistribution]):
         knots = distribution.knots.expand(*share.shape, -1)
         start, end = (knots.gather(-1, i[..., None]).squeeze(-1) for i in (index - 1, index))
         z = start + (end - start) * (share - low) / (high - low)
-        down = (torch.log(share / p[0]) / lower).clamp(min=-LOWEST_LOG_DROP)
+        down = (torch.log(share / p[0]) / lower).clamp(min=-MAX_LOWER_TAIL)
         z = torch.where(share < p[0], knots[..., 0] + down, z)
         up = torch.log((1 - p[-1]) / (1 - share)) / upper
         return positive, torch.where(share >= p[-1], knots[..., -1] + up, z)
