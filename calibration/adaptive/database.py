@@ -18,7 +18,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from saga.errors import Problem, SagaError, UsageError
 
 _KEYS_PER_QUERY = 500
-WAIT_SECONDS = 60.0  # a writer waits so long for another one
+WAIT_SECONDS = 60.0  # longest wait of a writer for another one
 _MAX_STATEMENT_SECONDS = 60.0  # (PostgreSQL)
 _MIGRATION_LOCK = 7_236_801  # number of the PostgreSQL lock for changes of the tables
 
@@ -95,7 +95,7 @@ def create_ledger_engine(url: str, wait_seconds: float = WAIT_SECONDS) -> Engine
 class DatabaseFile:
     """The file of an SQLite ledger: notices that it was removed or replaced.
 
-    An open connection would go on with the removed file, and what it writes would be lost.
+    An open connection would still write to the removed file, and its rows would be lost.
     """
 
     def __init__(self, url: str) -> None:
@@ -112,8 +112,11 @@ class DatabaseFile:
             except OSError as error:
                 raise _database_error(type(error).__name__) from None
 
-    def is_replaced(self) -> bool:
-        """Whether another file has taken its place. Raises LedgerError if there is none."""
+    def look_again(self) -> bool:
+        """Whether another file has taken its place since the last look.
+
+        Raises LedgerError if there is no file.
+        """
         if self._path is None:
             return False
         try:

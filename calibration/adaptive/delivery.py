@@ -21,7 +21,7 @@ from saga.forecaster import Forecaster, Progress
 from saga.keyed_random import sample_rows
 from saga.requests import HORIZONS
 
-N_PERSONS = 2_000  # forecast each year; a cell's year has full weight from 300 persons
+N_PERSONS = 2_000  # forecast each year; a year has full weight in a cell of at least 300 persons
 
 
 @dataclass(frozen=True)

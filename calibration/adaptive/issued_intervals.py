@@ -1,8 +1,8 @@
 """The forecasts that were issued, stored so that they can be judged years later.
 
-From the distribution of a person and horizon the rank of any outcome can be computed. The layer
-follows upper limits: the quantile of each of LEVELS should contain such a share of the outcomes.
-The distribution is encrypted as soon as the outcome is known.
+The distribution of a person and horizon is stored, from which the rank of any outcome can be
+computed. What is judged are upper limits at LEVELS: 90 % of the outcomes should be below the limit
+at level 0.9. The distribution is encrypted as soon as the outcome is known.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class IssuedIntervals:
     """Issued limits, r rows, one per person and horizon, for L coverages.
 
     `group` (r,) is the group of the cell that was used. `base` (r, L) are the coverages as
-    probabilities of the bundle's forecast and `issued` (r, L) the probabilities in force, of each
-    coverage by itself: before they are put in order. `marginals` are the moved distributions, made
-    by `pack_marginals`, one per row.
+    probabilities of the bundle's forecast, and `issued` (r, L) the moved probabilities; those of
+    different coverages may cross. `marginals` are the moved distributions, made by
+    `pack_marginals`, one per row.
     """
 
     coverage: tuple[float, ...]
@@ -50,7 +50,7 @@ def collect_intervals(
 ) -> IssuedIntervals:
     """The limits that the calibrator `adapted` by a state issues with recalibrated `marginals`.
 
-    Persons without a threshold that has seen outcomes at a horizon are left out, as are years
+    Left out are persons whose group has no threshold fitted on outcomes of this horizon, and years
     beyond age 64. Raises UsageError for raw marginals.
     """
     marginals.require_recalibrated()
@@ -84,11 +84,11 @@ def _collect_horizon(
 
 
 def pack_marginals(marginals: Marginals) -> list[bytes]:
-    """The distributions (n, 1) of one year as bytes, some 800 a person.
+    """The distributions (n, 1) of one year as bytes, about 800 per person.
 
     The probability of zero is a float64, because zero outcomes tie; grid and CDF are float32.
     """
-    table = np.empty(len(marginals), dtype=_packed(marginals.cdf.shape[2]))
+    table = np.empty(len(marginals), dtype=_packed_type(marginals.cdf.shape[2]))
     table["p_zero"] = marginals.p_zero[:, 0]
     table["grid"], table["cdf"] = marginals.grid[:, 0], marginals.cdf[:, 0]
     return [row.tobytes() for row in table]
@@ -99,7 +99,7 @@ def unpack_marginals(blobs: Sequence[bytes]) -> Iterator[tuple[NDArray[np.int64]
     sizes = np.array([len(blob) for blob in blobs])
     for size in np.unique(sizes).tolist():
         index = np.flatnonzero(sizes == size)
-        packed = _packed((size - 8) // 8)
+        packed = _packed_type((size - 8) // 8)
         table = np.frombuffer(b"".join(blobs[i] for i in index.tolist()), dtype=packed)
         unknown = np.zeros(len(index), dtype=np.int64)
         yield (
@@ -116,7 +116,7 @@ def unpack_marginals(blobs: Sequence[bytes]) -> Iterator[tuple[NDArray[np.int64]
         )
 
 
-def _packed(points: int) -> np.dtype[np.void]:
+def _packed_type(points: int) -> np.dtype[np.void]:
     return np.dtype([("p_zero", "<f8"), ("grid", "<f4", points), ("cdf", "<f4", points)])
 
 

@@ -109,7 +109,7 @@ class Ledger:
         self._storage.close()
 
     def probe(self) -> None:
-        """Write nothing, as a writer would. Raises LedgerError if a writer would fail."""
+        """Take the lock of a writer and write nothing. Raises LedgerError if this fails."""
         with self._storage.writing():
             pass
 
@@ -204,9 +204,11 @@ class Ledger:
     ) -> CorrectionReport:
         """Replace known outcomes, or withdraw those without an amount.
 
-        The log takes the settlements back and has the new ones, so that `replay` gives every
-        version of the state. Each 5,000 corrections are one transaction. Raises InputError for an
-        amount that is not from 0 to MAX_AMOUNT, or a person and year that appears twice.
+        Old settlements stay in the log, with an entry that takes them back, so that `replay` gives
+        every version of the state. Each 5,000 corrections are one transaction.
+
+        Raises InputError for an amount that is not from 0 to MAX_AMOUNT, or a person and year that
+        appears twice.
         """
         rows = list(corrections)
         check_corrections(rows)

@@ -35,7 +35,7 @@ class LedgerStorage:
 
     def _prepare(self) -> None:
         """Migrate the tables and check the key."""
-        self._file.is_replaced()
+        self._file.look_again()
         with (
             translate_errors(),
             self.engine.execution_options(begin="BEGIN IMMEDIATE").begin() as connection,
@@ -75,6 +75,6 @@ class LedgerStorage:
             yield connection
 
     def _reopen_if_replaced(self) -> None:
-        if self._file.is_replaced():  # for example by a backup
+        if self._file.look_again():  # for example by a backup
             self.engine.dispose()
             self._prepare()

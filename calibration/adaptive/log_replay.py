@@ -28,18 +28,18 @@ _ROWS_IN_MEMORY = 5_000
 def replay_state(
     connection: Connection, stream: Row[Any], version: int | None = None
 ) -> AdaptiveState:
-    """The state of a stream from the log, the present one or that of an earlier `version`.
+    """The state of a stream, computed from the log: today's or that of an earlier `version`.
 
     Raises UsageError if the entries of the stream are closed.
     """
     require_open(stream.closed)
-    reached = select(StateVersion.__table__).where(StateVersion.stream_id == stream.id)
+    versions = select(StateVersion.__table__).where(StateVersion.stream_id == stream.id)
     if version is not None:
-        reached = reached.where(StateVersion.version <= version)
-    last = connection.execute(reached.order_by(StateVersion.version.desc())).first()
+        versions = versions.where(StateVersion.version <= version)
+    last = connection.execute(versions.order_by(StateVersion.version.desc())).first()
     if last is None:
         return state_of(0, {})
-    followed = select(Stream.id).where(
+    streams_followed = select(Stream.id).where(
         Stream.bundle == stream.bundle, Stream.holder_id.in_((stream.holder_id, COMMON_ID))
     )
     log = (
@@ -51,15 +51,15 @@ def replay_state(
         )
         .join(SettlementRow, SettlementRow.promise_id == IssuedIntervalRow.id)
         .where(
-            IssuedIntervalRow.stream_id.in_(followed),
+            IssuedIntervalRow.stream_id.in_(streams_followed),
             SettlementRow.id <= last.last_event,
         )
         .order_by(SettlementRow.id)
     )
     rows = connection.execution_options(yield_per=_ROWS_IN_MEMORY).execute(log)
     total: dict[str, dict[HorizonYear, ExcessCounts]] = {}
-    for part in rows.partitions():
-        entries = [LogEntry(row, row.probability, row.p_zero, row.sign) for row in part]
+    for batch in rows.partitions():
+        entries = [LogEntry(row, row.probability, row.p_zero, row.sign) for row in batch]
         for group, counts in count_entries(entries, stream.levels).items():
             for key, new in counts.items():
                 add_counts(total.setdefault(group, {}), key, new)

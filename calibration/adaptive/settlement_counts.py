@@ -67,7 +67,7 @@ def write_log(connection: Connection, entries: Sequence[LogEntry], audit_id: int
     by_stream: dict[int, list[LogEntry]] = {}
     for entry in entries:
         by_stream.setdefault(entry.row.stream_id, []).append(entry)
-    for stream_id, of_stream in sorted(by_stream.items()):
+    for stream_id, stream_entries in sorted(by_stream.items()):
         stream = connection.execute(select(Stream.__table__).where(Stream.id == stream_id)).one()
         connection.execute(
             insert(SettlementRow),
@@ -80,10 +80,10 @@ def write_log(connection: Connection, entries: Sequence[LogEntry], audit_id: int
                     "sign": entry.sign,
                     "audit_id": audit_id,
                 }
-                for entry in of_stream
+                for entry in stream_entries
             ],
         )
-        groups = count_entries(of_stream, stream.levels)
+        groups = count_entries(stream_entries, stream.levels)
         for group, counts in groups.items():
             for (horizon, year), cell_counts in counts.items():
                 _add_counts(connection, stream_id, group, horizon, year, cell_counts)
@@ -96,11 +96,11 @@ def count_entries(
     """Counts of log entries: group -> (horizon, outcome year) -> counts."""
     total: dict[str, dict[HorizonYear, ExcessCounts]] = {}
     for sign in (1, -1):
-        of_sign = [entry for entry in entries if entry.sign == sign]
-        if not of_sign:
+        signed_entries = [entry for entry in entries if entry.sign == sign]
+        if not signed_entries:
             continue
-        less, p_zero = np.array([(entry.probability, entry.p_zero) for entry in of_sign]).T
-        rows, ranks = [entry.row for entry in of_sign], ranks_of_outcomes(less, p_zero)
+        less, p_zero = np.array([(entry.probability, entry.p_zero) for entry in signed_entries]).T
+        rows, ranks = [entry.row for entry in signed_entries], ranks_of_outcomes(less, p_zero)
         for group, counts in count_settled(rows, ranks, len(coverage)).items():
             for key, new in counts.items():
                 add_counts(total.setdefault(group, {}), key, new if sign == 1 else -new)
@@ -117,8 +117,8 @@ def count_settled(
 ) -> dict[str, dict[HorizonYear, ExcessCounts]]:
     """Count outcomes with ranks (n,): group -> (horizon, outcome year) -> counts.
 
-    The ranks are those under the moved distributions. Everybody counts in the group of the cell
-    and in that of all persons.
+    The ranks are those under the moved distributions. A person counts in the group of the cell and
+    among all persons.
     """
     cells: dict[tuple[str, HorizonYear], list[int]] = {}
     for i, row in enumerate(rows):
@@ -130,8 +130,8 @@ def count_settled(
     scores = np.tile(unmoved_ranks(ranks, issued)[:, None], n_coverages)
     counts: dict[str, dict[HorizonYear, ExcessCounts]] = {}
     for (group, horizon_year), index in cells.items():
-        of_cell = ExcessCounts.of(scores[index], base[index], issued[index])
-        counts.setdefault(group, {})[horizon_year] = of_cell
+        cell_counts = ExcessCounts.of(scores[index], base[index], issued[index])
+        counts.setdefault(group, {})[horizon_year] = cell_counts
     return counts
 
 
@@ -202,14 +202,14 @@ def _compute_states(
     )
     for group in groups:
         totals = _totals(connection, [common, *(stream.id for stream in streams)], group)
-        of_common = totals.get(common, {})
-        states_of_common = compute_states(streams[0].levels, of_common)
+        common_counts = totals.get(common, {})
+        common_states = compute_states(streams[0].levels, common_counts)
         for stream in streams:
             holder_totals = totals.get(stream.id, {}) if stream.id != common else {}
-            total = dict(of_common)
+            total = dict(common_counts)
             for key, counts in holder_totals.items():
                 add_counts(total, key, counts)
-            states = compute_states(streams[0].levels, total) if holder_totals else states_of_common
+            states = compute_states(streams[0].levels, total) if holder_totals else common_states
             _store_states(connection, stream.id, group, states)
 
 

@@ -1,8 +1,9 @@
-"""Conversion of streams whose thresholds of prediction sets followed outcomes.
+"""Conversion of ledgers of earlier versions, in which thresholds of prediction sets moved.
 
-Their log has the forecast probability of less earnings and of zero for each outcome. These give the
-rank of the outcome, so counts and states of the limits of LEVELS are computed from the log. Nothing
-is lost: what the thresholds were does not matter for the ranks.
+Today upper limits at LEVELS move. The log of an earlier version contains, for each outcome, the
+forecast probabilities of lower earnings and of zero. They give the rank of the outcome, and ranks
+are all that counts and states of the limits need. A *stream* is the part of a ledger that belongs
+to one holder and one bundle.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from calibration.adaptive.settlement_counts import (
 def convert_streams(connection: Connection) -> None:
     """Convert all open streams with other levels than LEVELS; their versions stay."""
     streams = connection.execute(select(Stream.__table__).where(Stream.closed.is_(None))).all()
-    former = [stream for stream in streams if tuple(stream.levels) != LEVELS]
-    for stream in former:
+    earlier_streams = [stream for stream in streams if tuple(stream.levels) != LEVELS]
+    for stream in earlier_streams:
         _convert(connection, stream)
-    for bundle in sorted({stream.bundle for stream in former}):
+    for bundle in sorted({stream.bundle for stream in earlier_streams}):
         store_states_of_bundle(connection, bundle)
 
 
@@ -60,6 +61,6 @@ def _convert(connection: Connection, stream: Row[tuple[int, ...]]) -> None:
     )
     entries = [LogEntry(row, row.probability, row.p_zero, row.sign) for row in log]
     for group, counts in count_entries(entries, LEVELS).items():
-        for (horizon, year), of_cell in counts.items():
-            if of_cell.persons.any():
-                insert_counts(connection, stream.id, group, horizon, year, of_cell)
+        for (horizon, year), cell_counts in counts.items():
+            if cell_counts.persons.any():
+                insert_counts(connection, stream.id, group, horizon, year, cell_counts)

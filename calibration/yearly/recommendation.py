@@ -66,20 +66,20 @@ def recommend(years: Sequence[YearTests]) -> Recommendation:
         return Recommendation(
             "retrain",
             f"In {YEARS_TO_RETRAIN} outcome years in a row ({last[0].year} to {newest.year}) the "
-            "coverage of groups differed: the network ranks persons wrongly, and lastingly.",
+            "coverage of groups differed: the network keeps ranking persons wrongly.",
         )
     if newest.groups_differ:
         groups = ", ".join(test.group for test in newest.differences if test.alarm)
         return Recommendation(
             "fine-tune",
             f"In {newest.year} the coverage of some groups differs from that of the others "
-            f"({groups}): a map of probabilities for all cannot mend this.",
+            f"({groups}): one map for all persons cannot correct this.",
         )
     if newest.has_drift:
         return Recommendation(
             "recalibrate",
             f"Coverage drifted up to {newest.year}, in all groups alike: new maps and thresholds "
-            "are enough. Until then the ledger's moves correct it.",
+            "are enough. Until then the ledger corrects it.",
         )
     return Recommendation(
         "keep",
