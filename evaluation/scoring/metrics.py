@@ -89,9 +89,9 @@ def metrics_table(
     family = [CLUSTER] if CLUSTER in groups.columns else []
     joined = joined.with_columns(pl.coalesce(*family, "person_id").alias(CLUSTER))
     groupings = {name: pl.format("{}={}", pl.lit(name), pl.col(name)) for name in names}
-    of_saga = pl.when(pl.col("model") == "saga").then(_zero_bin())
+    bundle_zero_bin = pl.when(pl.col("model") == "saga").then(_zero_bin())
     tables = []
-    for label in (pl.lit("all"), *groupings.values(), of_saga):
+    for label in (pl.lit("all"), *groupings.values(), bundle_zero_bin):
         labelled = joined.with_columns(label.alias("group")).filter(pl.col("group").is_not_null())
         in_time = labelled.filter(pl.col("draw").is_null())
         forward = labelled.filter(pl.col("draw").is_not_null())

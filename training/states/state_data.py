@@ -98,11 +98,11 @@ def make_state_batch(
     dies, emigrates = leaves & (dead_year[i] > 0), leaves & (emigration_year[i] > 0)
 
     state, z, run, remaining = _earnings_paths(tokens, dead_year, born, end)
-    at = year - int(tokens.year[:, 0].min())
-    short = rng.random(len(i)) < shortened
-    cut = (rng.random(len(i)) * (remaining[i, at] + 1)).astype(np.int64)
-    years_after = np.where(short, cut, remaining[i, at])
-    ahead = ZeroRuns.from_counts(np.minimum(run[i, at], years_after + 1), years_after)
+    column = year - int(tokens.year[:, 0].min())
+    is_shortened = rng.random(len(i)) < shortened
+    shorter = (rng.random(len(i)) * (remaining[i, column] + 1)).astype(np.int64)
+    years_after = np.where(is_shortened, shorter, remaining[i, column])
+    ahead = ZeroRuns.from_counts(np.minimum(run[i, column], years_after + 1), years_after)
     hidden = _hidden_columns(tokens, visible)[i] & (rng.random((len(i), 1)) < _HIDDEN_BEFORE)
     hidden_years = np.column_stack([hidden, hidden[:, INDUSTRY]])
     next_codes = codes[i, np.minimum(p + 1, t - 1)]
@@ -120,12 +120,14 @@ def make_state_batch(
             "token_age": visible.age,
             "person": i,
             "origin": (rng.random(len(i)) * (p + 1)).astype(np.int64),
-            "before_state": state[i, at - 1].astype(np.int64),
-            "before_z": z[i, at - 1],
-            "now_state": state[i, at].astype(np.int64),
-            "now_z": z[i, at],
-            "after_state": np.where(years_after > 0, state[i, at + 1], UNKNOWN).astype(np.int64),
-            "after_z": np.where(years_after > 0, z[i, at + 1], 0.0).astype(np.float32),
+            "before_state": state[i, column - 1].astype(np.int64),
+            "before_z": z[i, column - 1],
+            "now_state": state[i, column].astype(np.int64),
+            "now_z": z[i, column],
+            "after_state": np.where(years_after > 0, state[i, column + 1], UNKNOWN).astype(
+                np.int64
+            ),
+            "after_z": np.where(years_after > 0, z[i, column + 1], 0.0).astype(np.float32),
             "zero_years": ahead.zero_years,
             "years_left": ahead.years_left,
             "zero_to_end": ahead.zero_to_end,
@@ -174,8 +176,8 @@ def _earnings_paths(
     span = end - first + 2
     state, z = np.full((n, span), UNKNOWN, np.int8), np.zeros((n, span), np.float32)
     person, position = np.nonzero(tokens.valid)
-    at = tokens.year[person, position] - first
-    state[person, at], z[person, at] = tokens.state[tokens.valid], tokens.z[tokens.valid]
+    column = tokens.year[person, position] - first
+    state[person, column], z[person, column] = tokens.state[tokens.valid], tokens.z[tokens.valid]
     last = np.where(dead_year > 0, np.minimum(end, born + MAX_AGE), tokens.year.max(1))
     years = first + np.arange(span)
     beyond = years > last[:, None]

@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 KNOTS = (16, 18, 20, 22, 25, 30, 40, 50, 58, 62, 64)  # ages; denser at both ends of careers
 N_SPLINES = len(KNOTS) + 2  # cubic B-splines on these knots
 RIDGE = 0.1  # penalty that shrinks groups and years to the common profile, in observations
-LEAST_RIDGE = 1e-6  # penalty of the common profile, so that ages without observations are solved
+MIN_RIDGE = 1e-6  # penalty of the common profile, so that ages without observations are solved
 GROUPS = (len(CODES["sex"]) + 1, len(CODES["education_level"]) + 1)  # codes, 0 for unknown
 
 
@@ -54,7 +54,7 @@ class Profile:
         filled = np.flatnonzero(count)
         sex, education, age_index, t = np.unravel_index(filled, shape)
         design = np.column_stack([self._design(sex, education, age_index), np.eye(years)[t][:, 1:]])
-        penalty = np.where(np.arange(design.shape[1]) < N_SPLINES, LEAST_RIDGE, RIDGE)
+        penalty = np.where(np.arange(design.shape[1]) < N_SPLINES, MIN_RIDGE, RIDGE)
         weight = count[filled].astype(np.float64)
         gram = (design * weight[:, None]).T @ design + np.diag(penalty)
         solution = np.linalg.solve(gram, design.T @ total[filled])
@@ -74,10 +74,10 @@ class Profile:
     def _design(sex: Array, education: Array, age_index: Array) -> Floats:
         knots = np.concatenate([[KNOTS[0]] * 3, KNOTS, [KNOTS[-1]] * 3]).astype(float)
         spline = BSpline.design_matrix(age_index + float(MIN_AGE), knots, 3).toarray()
-        of_sex = [spline * (sex == code)[:, None] for code in range(1, GROUPS[0])]
-        of_level = [spline * (education == code)[:, None] for code in range(1, GROUPS[1])]
+        by_sex = [spline * (sex == code)[:, None] for code in range(1, GROUPS[0])]
+        by_education = [spline * (education == code)[:, None] for code in range(1, GROUPS[1])]
         pairs = np.eye(GROUPS[0] * GROUPS[1])[sex * GROUPS[1] + education]
-        return np.concatenate([spline, *of_sex, *of_level, pairs], axis=1)
+        return np.concatenate([spline, *by_sex, *by_education, pairs], axis=1)
 
     def mean_log(self, age: Array, sex: Array, education: Array) -> Floats:
         """Mean log earnings in years of work without the year effect; the arguments broadcast.
