@@ -1,8 +1,9 @@
 """The members of a bundle: one network, or the K networks of an ensemble.
 
 The members of an ensemble differ by seed alone, or by fold: then member k and its transforms were
-fitted without the persons of fold k (`saga.data.split`). The weights of member k are named `members.k.NAME` in model.safetensors,
-its transforms are in the list `members` of transforms.json, and config.json has `members: K`.
+fitted without the persons of fold k (`saga.data.split`). The weights of member k are named
+`members.k.NAME` in model.safetensors, its transforms are in the list `members` of transforms.json,
+and config.json has `members: K`.
 A bundle of one network has none of these names.
 """
 
