@@ -87,8 +87,8 @@ async def post_corrections(
     """Replace outcomes that were sent with a key of this holder; null withdraws one.
 
     What the earlier amounts had settled is taken back and judged anew, so that the thresholds are
-    those of the corrected outcomes. The ledger keeps when, by which key and why each call corrected
-    something, and can replay every earlier state.
+    those of the corrected outcomes. The ledger keeps the time, the key and the reason of each
+    correction, and can replay every earlier state.
     """
     kind, _ = check_body_type(request)
     forecaster, access = service.forecaster, ledger_of(service)
