@@ -107,8 +107,8 @@ class _Answer:
         extra = self._scope.get(ANSWER_HEADERS) or {}
         for name, value in {**_SECURITY, "content-security-policy": policy, **extra}.items():
             headers.setdefault(name, value)
-        is_page_of_facts = self._method in ("GET", "HEAD") and status == 200
-        headers.setdefault("cache-control", "no-cache" if is_page_of_facts else "no-store")
+        may_be_cached = self._method in ("GET", "HEAD") and status == 200
+        headers.setdefault("cache-control", "no-cache" if may_be_cached else "no-store")
         headers.add_vary_header("Accept-Encoding")
 
     async def _finish(self, start: Message, message: Message) -> Message:
