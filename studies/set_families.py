@@ -21,7 +21,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.fit.split_conformal import conformal_quantile, fit_map, pit
+from calibration.fit.person_scores import conformal_quantile
+from calibration.fit.split_conformal import fit_map, pit
 from evaluation.scoring.metrics import ZERO_EDGES
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator

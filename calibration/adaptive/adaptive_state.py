@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.fit.split_conformal import NEIGHBOURS, rank_needed
+from calibration.fit.person_scores import NEIGHBOURS, rank_needed
 from saga.requests import MAX_HORIZON
 
 Array = NDArray[np.float64]

@@ -17,7 +17,7 @@ from calibration.diagnostics.verdicts import (
     status,
     worst_verdict,
 )
-from calibration.fit.split_conformal import rank_needed
+from calibration.fit.person_scores import rank_needed
 from saga.conformal.calibration_table import ALL
 from saga.forecast_tables import percent_label
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from calibration.fit.split_conformal import NEIGHBOURS, rank_needed
+from calibration.fit.person_scores import NEIGHBOURS, rank_needed
 
 Array = NDArray[np.float64]
 

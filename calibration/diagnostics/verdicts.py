@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.fit.split_conformal import NEIGHBOURS
+from calibration.fit.person_scores import NEIGHBOURS
 
 # Question -> the largest deviation that is small in practice, a share; for "level" (mean bias) in
 # log earnings, for its slope twice that.

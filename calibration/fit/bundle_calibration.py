@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,9 @@ from saga.paths import Paths
 from saga.requests import COVERAGE, MAX_HORIZON, CalibrationMethod, Draws, RolloutName
 
 MAX_PATH_PERSONS = 20_000  # whose present values are calibrated; paths cost most of the time
+# Few persons have several origins each, so that a threshold depends less on which were drawn.
+MAX_ORIGINS = 10
+ENOUGH_ORIGINS = 10_000  # of all calibration persons
 POORER_PROFILES = ("survey", "earnings")  # full records can be reduced to these
 
 
@@ -105,12 +109,15 @@ def calibrate_bundle(
         panel = cut(panel, options.until)
     destination = bundle if out is None else out
     check_replaceable(destination)
-    sample = _draw_sample(panel, options.seed, forecaster.bundle)
+    sample = _draw_sample(
+        panel, options.seed, forecaster.bundle, several=method == "sets" and target is None
+    )
     realised = forecaster.realised_macro(panel, sample.end)
     forecasts = _Forecasts(forecaster, realised, options, progress)
     summary: dict[str, Any] = {
         "method": method,
-        "persons": int((~np.isnan(sample.outcomes)).any(1).sum()),
+        "persons": sample.n_persons,
+        "origins": sample.n_origins,
         "paths": options.n_paths,
         "seed": options.seed,
         "levels": list(COVERAGE),
@@ -142,14 +149,35 @@ def calibrate_bundle(
 
 @dataclass(frozen=True, eq=False)
 class _Sample:
-    """The calibration persons: records up to the origin, outcomes (n, H), groups."""
+    """The calibration persons with R origins each: records up to the origin, outcomes, groups.
 
-    records: Panel
-    origins: Origins
+    `draws` are the records and origins of the R draws; outcomes (R n, H) and groups follow them.
+    """
+
+    draws: tuple[tuple[Panel, Origins], ...]
     outcomes: NDArray[np.float64]
     grouping: Grouping
     groups: dict[str, NDArray[np.str_]]
     end: int
+
+    @property
+    def n_origins(self) -> int:
+        return len(self.draws)
+
+    @property
+    def records(self) -> list[Panel]:
+        return [records for records, _ in self.draws]
+
+    @property
+    def origins(self) -> Origins:
+        """The first origin of each person."""
+        return self.draws[0][1]
+
+    @property
+    def n_persons(self) -> int:
+        """The number of persons with an outcome."""
+        known = (~np.isnan(self.outcomes)).any(axis=1)
+        return int(known.reshape(self.n_origins, -1).any(axis=0).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,36 +189,48 @@ class _Forecasts:
     options: CalibrationOptions
     progress: Progress | None
 
-    def marginals(self, records: Panel, scenario: Scenario | None = None) -> Marginals:
-        blocks = self.forecaster.marginals(
-            records, scenario, recalibrate=False, progress=self.progress
-        )
-        return Marginals.joined(list(blocks))
+    def marginals(self, draws: Sequence[Panel], scenario: Scenario | None = None) -> Marginals:
+        """Forecasts of the persons of each draw, one draw after the other."""
+        blocks: list[Marginals] = []
+        for records in draws:
+            blocks += self.forecaster.marginals(
+                records, scenario, recalibrate=False, progress=self.progress
+            )
+        return Marginals.joined(blocks)
 
-    def both(self, records: Panel) -> tuple[Marginals, Marginals | None]:
+    def both(self, draws: Sequence[Panel]) -> tuple[Marginals, Marginals | None]:
         """Forecasts of everybody, and conditioned ones of the map fold (None without macro)."""
-        free = self.marginals(records)
-        map_fold = free.person_id[in_map_fold(free.person_id, self.options.seed)].tolist()
+        free = self.marginals(draws)
+        person_id = free.person_id[: len(free) // len(draws)]
+        map_fold = person_id[in_map_fold(person_id, self.options.seed)].tolist()
         if self.realised_macro is None or not map_fold:
             return free, None
-        return free, self.marginals(records.only(map_fold), self.realised_macro)
+        in_fold = [records.only(map_fold) for records in draws]
+        return free, self.marginals(in_fold, self.realised_macro)
 
-    def threshold_paths(self, records: Panel) -> Paths | None:
+    def threshold_paths(self, draws: Sequence[Panel]) -> Paths | None:
         """Raw paths of at most `MAX_PATH_PERSONS` of the threshold fold, for present values."""
-        person_id = np.array(records.persons(), dtype=np.str_)
+        person_id = np.array(draws[0].persons(), dtype=np.str_)
         fold = person_id[~in_map_fold(person_id, self.options.seed)][:MAX_PATH_PERSONS]
         if not len(fold):
             return None
-        draws = Draws(self.options.n_paths, self.options.seed)
-        return self.forecaster.simulate(
-            records.only(fold.tolist()), draws, recalibrate=False, progress=self.progress
-        )
+        of_draws = [
+            self.forecaster.simulate(
+                records.only(fold.tolist()),
+                Draws(self.options.n_paths, self.options.seed),
+                recalibrate=False,
+                progress=self.progress,
+            )
+            for records in draws
+        ]
+        return Paths.joined(of_draws)
 
 
-def _draw_sample(panel: Panel, seed: int, bundle: Bundle) -> _Sample:
-    """One keyed origin for each calibration person; InputError if there is no such person.
+def _draw_sample(panel: Panel, seed: int, bundle: Bundle, *, several: bool) -> _Sample:
+    """Keyed origins for each calibration person; InputError if there is no such person.
 
-    In a bundle with folds, these are all persons except the test persons.
+    In a bundle with folds, these are all persons except the test persons. With `several`, each of
+    few persons has up to `MAX_ORIGINS` origins.
     """
     shares = shares_of(bundle.split)
     in_folds = bundle.split["scheme"] == FOLDS_SCHEME
@@ -201,16 +241,18 @@ def _draw_sample(panel: Panel, seed: int, bundle: Bundle) -> _Sample:
             "There is nobody to calibrate on.",
             [Problem("too-few-persons", "No calibration persons in the panel", fix)],
         )
-    people, grouping = (
-        panel.only(chosen),
-        Grouping.fit(panel.only(persons_of(panel, "train", shares))),
-    )
-    end = last_year(panel)
-    origins = draw_origins(people, max_horizon=MAX_HORIZON, seed=seed, end=end)
-    records = history(people, origins)
-    outcomes = realised_earnings(people, origins, range(1, MAX_HORIZON + 1), end=end)
-    groups = grouping.labels(records, origins) if len(grouping.cuts) else {}
-    return _Sample(records, origins, outcomes, grouping, groups, end)
+    people = panel.only(chosen)
+    grouping = Grouping.fit(panel.only(persons_of(panel, "train", shares)))
+    n_origins = min(MAX_ORIGINS, -(-ENOUGH_ORIGINS // len(chosen))) if several else 1
+    end, horizons = last_year(panel), range(1, MAX_HORIZON + 1)
+    draws, outcomes, groups = [], [], []
+    for number in range(n_origins):
+        origins = draw_origins(people, max_horizon=MAX_HORIZON, seed=seed + number, end=end)
+        draws.append((history(people, origins), origins))
+        outcomes.append(realised_earnings(people, origins, horizons, end=end))
+        groups.append(grouping.labels(draws[-1][0], origins) if len(grouping.cuts) else {})
+    labels = {name: np.concatenate([group[name] for group in groups]) for name in groups[0]}
+    return _Sample(tuple(draws), np.concatenate(outcomes), grouping, labels, end)
 
 
 def _fit_sets(
@@ -230,6 +272,7 @@ def _fit_sets(
             map_persons=options.map_persons,
             weights=weights,
             realised=conditioned,
+            n_origins=sample.n_origins,
         )
 
     free, conditioned = forecasts.both(sample.records)
@@ -242,14 +285,16 @@ def _fit_sets(
         seed=seed,
         paths=forecasts.threshold_paths(sample.records),
         weights=weights,
+        n_origins=sample.n_origins,
     )
+    first = slice(len(sample.origins))
     for profile in POORER_PROFILES if options.profiles else ():
-        poorer = forecasts.both(reduce_to_profile(sample.records, profile))
+        poorer = forecasts.both([reduce_to_profile(records, profile) for records in sample.records])
         calibrator = with_profile(calibrator, fit(*poorer), profile)
     return replace(
         calibrator,
         grouping=sample.grouping if len(sample.grouping.cuts) else None,
-        drift=fit_drift(calibrator, free, outcomes, seed=seed),
+        drift=fit_drift(calibrator, free.take(first), outcomes[first], seed=seed),
     )
 
 
@@ -278,7 +323,7 @@ def _target_weights(
             [Problem("target-money", "Groups by earnings cannot be compared", fix)],
         )
     population = Target.of(target, sample.grouping, options.target_by)
-    labels = labels_of(sample.records, sample.grouping, sample.origins, options.target_by)
+    labels = labels_of(sample.records[0], sample.grouping, sample.origins, options.target_by)
     person_id = sample.origins.person_id
     weights, supports = population.weights(
         labels, sample.outcomes, in_map_fold(person_id, options.seed)

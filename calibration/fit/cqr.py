@@ -18,7 +18,8 @@ from mapie.regression import ConformalizedQuantileRegressor
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 
-from calibration.fit.split_conformal import NEIGHBOURS, check_persons
+from calibration.fit.person_scores import NEIGHBOURS
+from calibration.fit.split_conformal import check_persons
 from saga.conformal.calibration_table import ALL, KindThresholds, cqr_cell
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.quantile_intervals import central_probabilities

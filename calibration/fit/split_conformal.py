@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.fit.group_shifts import fit_shifts
+from calibration.fit.person_scores import NEIGHBOURS, PersonCounts, Rows
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import MIN_CELL_PERSONS, MONDRIAN, Calibrator, is_shifted, members_of
 from saga.conformal.prediction_sets import set_scores
@@ -17,12 +17,11 @@ from saga.conformal.recalibration import Cell
 from saga.distributions import Marginals
 from saga.errors import Problem, UsageError
 from saga.keyed_random import uniform_each, uniforms
+from saga.paths import Paths
 from saga.requests import COVERAGE
 from saga.scores import pit_uniforms
 
 Array = NDArray[np.float64]
-Rows = NDArray[np.int64]
-NEIGHBOURS = 10  # scores whose average is stored instead of one person's score
 MAX_BLOCKS = 198  # of a map
 MIN_MAP_PERSONS = 100  # persons that a map needs; with fewer the raw forecast is better
 _MAP_FOLDS = 5  # of the map fold, to choose how smooth a map is and how far it is shrunk
@@ -30,83 +29,40 @@ _MAP_BLOCKS = (10, 25, 70, MAX_BLOCKS)
 _MAP_WEIGHTS = np.linspace(0.0, 1.0, 11)
 
 
-def rank_needed(n: int, coverage: float) -> int:
-    """The rank k = ceil((n + 1) coverage) of split conformal prediction (Vovk 2012).
-
-    Subtracting 1e-9 makes up for coverages that have no exact binary fraction.
-    """
-    return math.ceil((n + 1) * coverage - 1e-9)
-
-
-def conformal_quantile(
-    scores: Array,
-    coverage: float,
-    *,
-    neighbours: int = 1,
-    weights: Array | None = None,
-    heaviest: float = 1.0,
-) -> float:
-    """The k-th smallest of n scores, k = ceil((n + 1) coverage); +inf if n is too small.
-
-    With weights the effective number of persons must be large enough, too.
-
-    Args:
-        scores: Conformity scores (n,).
-        coverage: Share of new persons to cover.
-        neighbours: If above 1, the average of s_(k) .. s_(k + neighbours - 1). It is at least
-            s_(k), so coverage is kept, and no single person's score is published.
-        weights: Weights (n,); scores of weight 0 are ignored. k is then the first rank at which
-            the weights up to it reach coverage x (sum of weights + `heaviest`).
-        heaviest: Largest weight that a new person can have (Tibshirani et al. 2019, eq. 7).
-    """
-    if weights is None:
-        ordered, k = np.sort(scores), rank_needed(len(scores), coverage)
-        is_enough = len(scores) > 0
-    else:
-        scores, weights = scores[weights > 0], weights[weights > 0]
-        order = np.argsort(scores, kind="stable")
-        ordered, cumulated = scores[order], np.cumsum(weights[order])
-        needed = coverage * ((cumulated[-1] if len(cumulated) else 0.0) + heaviest) - 1e-9
-        k = int(np.searchsorted(cumulated, needed)) + 1
-        n = int(effective_persons(weights) + 1e-9)
-        is_enough = n > 0 and rank_needed(n, coverage) + neighbours - 1 <= n
-    if k + neighbours - 1 > len(ordered) or not is_enough:
-        return math.inf
-    return float(ordered[k - 1 : k - 1 + neighbours].mean())
-
-
-def effective_persons(weights: Array) -> float:
-    """Effective sample size (sum w)^2 / sum w^2 (Kish 1965); n if all weights are equal."""
-    total = float(weights.sum())
-    return total * total / float((weights**2).sum()) if total > 0 else 0.0
-
-
-def fit_map(u: Array, map_persons: int = MIN_MAP_PERSONS) -> tuple[Array, Array]:
+def fit_map(
+    u: Array, map_persons: int = MIN_MAP_PERSONS, counts: PersonCounts | None = None
+) -> tuple[Array, Array]:
     """The map R as knots (K,) and values (K,), from randomised PIT values `u` (n,).
 
-    `u` is that of the map fold; with fewer than `map_persons` values there is no map (empty
+    `u` is that of the map fold; with fewer than `map_persons` persons there is no map (empty
     arrays). The map is (1 - w) identity + w R, where R is the smoothed empirical distribution
     (`empirical_map`). The weight w and the number of blocks of R are those with the highest
     cross-validated log score: a map from few persons adds noise, and is used as far as it helps.
-    The order of `u` does not matter.
+    The order of `u` does not matter. `counts` says whose values they are, if a person has several.
     """
-    if len(u) < max(map_persons, NEIGHBOURS):
+    order = np.argsort(u, kind="stable")
+    n_persons, smallest, unit = len(u), NEIGHBOURS, np.arange(len(u))
+    if counts is not None and counts.n_origins > 1:
+        # Folds of persons; otherwise of ranks, so that the order of u does not matter.
+        persons, unit = np.unique(counts.persons[order], return_inverse=True)
+        n_persons, smallest = len(persons), NEIGHBOURS * counts.n_origins
+    if n_persons < max(map_persons, NEIGHBOURS) or len(u) < 2 * smallest:
         return np.empty(0), np.empty(0)
-    blocks, weight = _choose_map(np.sort(u))
+    fold = (np.argsort(uniforms(n_persons, "map-folds")) % _MAP_FOLDS)[unit]
+    blocks, weight = _choose_map(u[order], fold, smallest)
     if weight == 0:
         return np.array([0.0, 1.0]), np.array([0.0, 1.0])
-    knots, values = empirical_map(u, blocks)
+    knots, values = empirical_map(u, blocks, smallest)
     return knots, (1 - weight) * knots + weight * values
 
 
-def _choose_map(ordered: Array) -> tuple[int, float]:
+def _choose_map(ordered: Array, fold: NDArray[np.int64], smallest: int) -> tuple[int, float]:
     """The number of blocks and the weight with the best log score of values left out."""
-    fold = np.argsort(uniforms(len(ordered), "map-folds")) % _MAP_FOLDS
     gain = np.zeros((len(_MAP_BLOCKS), len(_MAP_WEIGHTS)))
     for k in range(_MAP_FOLDS):
         left_out = ordered[fold == k]
         for i, blocks in enumerate(_MAP_BLOCKS):
-            knots, values = empirical_map(ordered[fold != k], blocks)
+            knots, values = empirical_map(ordered[fold != k], blocks, smallest)
             # Density of R at the values of the fold that was left out.
             density = np.diff(values) / np.maximum(np.diff(knots), 1e-9)
             inside = np.clip(np.searchsorted(knots, left_out, side="right"), 1, len(knots) - 1) - 1
@@ -116,20 +72,22 @@ def _choose_map(ordered: Array) -> tuple[int, float]:
     return _MAP_BLOCKS[best[0]], float(_MAP_WEIGHTS[best[1]])
 
 
-def empirical_map(u: Array, blocks: int = MAX_BLOCKS) -> tuple[Array, Array]:
+def empirical_map(
+    u: Array, blocks: int = MAX_BLOCKS, smallest: int = NEIGHBOURS
+) -> tuple[Array, Array]:
     """The smoothed empirical distribution of `u` (n,), as knots (K,) and values (K,).
 
-    Each inner knot is the average of a block of at least 10 neighbouring order statistics, its
-    value their average rank / (n + 1). There are at most `blocks`. They are finer towards 0 and 1,
-    where tails are decided. The map takes 0 to 0 and 1 to 1.
+    Each inner knot is the average of a block of `smallest` neighbouring order statistics or more,
+    its value their average rank / (n + 1). There are at most `blocks`. They are finer towards 0 and
+    1, where tails are decided. The map takes 0 to 0 and 1 to 1.
     """
     n = len(u)
     ordered, ranks = np.sort(u), np.arange(1, n + 1) / (n + 1)
-    blocks = min(blocks, n // NEIGHBOURS)
+    blocks = min(blocks, n // smallest)
     ideal = np.round(n * np.sin(np.pi / 2 * np.linspace(0, 1, blocks + 1)) ** 2).astype(np.int64)
     bounds = [0]
     for bound in ideal[1:]:
-        if bound - bounds[-1] >= NEIGHBOURS and (n - bound >= NEIGHBOURS or bound == n):
+        if bound - bounds[-1] >= smallest and (n - bound >= smallest or bound == n):
             bounds.append(int(bound))
     bounds[-1] = n
     sizes = np.diff(bounds)
@@ -152,8 +110,9 @@ def fit_calibration(
     map_persons: int = MIN_MAP_PERSONS,
     weights: Array | None = None,
     realised: Marginals | None = None,
+    n_origins: int = 1,
 ) -> Calibrator:
-    """Maps and thresholds per horizon, from raw marginals of persons with one origin each.
+    """Maps and thresholds per horizon, from raw marginals of persons with one origin or several.
 
     A horizon without outcomes has no cell. A profile or quintile has a cell if each fold contains
     1,000 of its persons. Other groups shift the thresholds. A threshold with fewer than 10 order
@@ -170,12 +129,15 @@ def fit_calibration(
         realised: Marginals of the map fold's persons, conditioned on the realised macro series,
             on which maps are fitted. Otherwise maps would correct for the booms and recessions of
             a few past years in every future. None: maps are fitted on `marginals`.
+        n_origins: Origins per person, drawn independently by the rule of the forecasts; each
+            person has so many rows. Weights need 1.
 
     Raises:
-        UsageError: If shapes disagree, a person occurs twice (persons are the exchangeable unit),
-            or a coverage is outside (0, 1).
+        UsageError: If shapes disagree, a person does not have `n_origins` rows (persons are the
+            exchangeable unit), or a coverage is outside (0, 1).
     """
-    check_persons(marginals, outcomes, coverage)
+    check_persons(marginals, outcomes, coverage, n_origins)
+    counts = PersonCounts.of(marginals, n_origins, weights)
     in_map = in_map_fold(marginals.person_id, seed)
     has_outcome = ~np.isnan(outcomes) & marginals.exists
     u = np.full(outcomes.shape, np.nan)
@@ -189,17 +151,18 @@ def fit_calibration(
     for h in np.flatnonzero(has_outcome.any(axis=0)).tolist():
         map_rows = np.flatnonzero(has_outcome[:, h] & in_map)
         rows = np.flatnonzero(has_outcome[:, h] & ~in_map)
-        w = None if weights is None else weights[:, h]
         groups = {
             ALL: (map_rows, rows),
-            **_rows_of_groups(marginals, map_rows, rows, max(MIN_CELL_PERSONS, map_persons), w),
+            **_rows_of_groups(
+                marginals, map_rows, rows, max(MIN_CELL_PERSONS, map_persons), (counts, h)
+            ),
         }
         for group, (group_map_rows, group_rows) in groups.items():
             cells[h + 1, group] = Cell(
-                *fit_map(u[group_map_rows, h], map_persons),
-                len(group_map_rows),
+                *fit_map(u[group_map_rows, h], map_persons, counts.take(group_map_rows)),
+                len(np.unique(counts.persons[group_map_rows])),
                 {},
-                count_persons(group_rows, w),
+                counts.count(group_rows, h),
             )
             rows_of[h + 1, group] = group_rows
     mapped = Calibrator(cells).recalibrate(marginals)
@@ -214,14 +177,12 @@ def fit_calibration(
                 shifts[h + 1, share] = fit_shifts(scores[share][map_rows, h], labels, share)
     unfinished = Calibrator(cells, shifts=shifts)
     for (horizon, group), group_rows in rows_of.items():
-        w = None if weights is None else weights[:, horizon - 1]
         members = members_of(marginals.groups, group_rows)
         thresholds = {}
         for share in coverage:
             shift = unfinished.shift(members, horizon, share) if is_shifted(group) else 0.0
-            thresholds[share] = published_threshold(
-                scores[share][group_rows, horizon - 1] - shift, share, *weights_of(w, group_rows)
-            )
+            of_rows = scores[share][group_rows, horizon - 1] - shift
+            thresholds[share] = counts.threshold(of_rows, group_rows, horizon - 1, share)
         cells[horizon, group] = replace(cells[horizon, group], thresholds=thresholds)
     return Calibrator(cells, shifts=shifts)
 
@@ -236,28 +197,10 @@ def pit(marginals: Marginals, outcomes: Array, v: Array) -> Array:
     return np.where(outcomes == 0, v * below, below)
 
 
-def published_threshold(
-    scores: Array, coverage: float, weights: Array | None = None, heaviest: float = 1.0
-) -> float | None:
-    """The threshold that is stored: an average of ten order statistics, None if too few."""
-    q = conformal_quantile(
-        scores, coverage, neighbours=NEIGHBOURS, weights=weights, heaviest=heaviest
-    )
-    return q if math.isfinite(q) else None
-
-
-def count_persons(rows: Rows, weights: Array | None) -> int:
-    """The number of persons in `rows`, with weights the effective number."""
-    return len(rows) if weights is None else int(effective_persons(weights[rows]) + 1e-9)
-
-
-def weights_of(weights: Array | None, rows: Rows) -> tuple[Array, float] | tuple[()]:
-    """The weights of some rows, and the largest weight of all persons."""
-    return () if weights is None else (weights[rows], float(weights.max()))
-
-
-def check_persons(marginals: Marginals, outcomes: Array, coverage: Sequence[float]) -> None:
-    """Raise UsageError unless there is one origin per person and one outcome per horizon.
+def check_persons(
+    marginals: Marginals, outcomes: Array, coverage: Sequence[float], n_origins: int = 1
+) -> None:
+    """Raise UsageError unless each person has `n_origins` rows, with one outcome per horizon.
 
     Marginals must be raw, and every coverage inside (0, 1).
     """
@@ -270,15 +213,15 @@ def check_persons(marginals: Marginals, outcomes: Array, coverage: Sequence[floa
         )
         raise UsageError("forecasts and outcomes disagree", [expected])
     persons, times = np.unique(marginals.person_id, return_counts=True)
-    if (times > 1).any():
-        twice = Problem(
+    if (times != n_origins).any():
+        wrong = Problem(
             "person-twice",
-            "a person has more than one origin",
-            "Draw one origin per person.",
-            person_id=str(persons[times > 1][0]),
-            count=int((times > 1).sum()),
+            f"a person does not have {n_origins} origin(s)",
+            f"Draw {n_origins} per person.",
+            person_id=str(persons[times != n_origins][0]),
+            count=int((times != n_origins).sum()),
         )
-        raise UsageError("calibration needs one origin per person", [twice])
+        raise UsageError("calibration needs as many origins of one person as of others", [wrong])
     for share in coverage:
         if not 0 < share < 1:
             problem = Problem(
@@ -288,13 +231,17 @@ def check_persons(marginals: Marginals, outcomes: Array, coverage: Sequence[floa
 
 
 def _rows_of_groups(
-    marginals: Marginals, map_rows: Rows, rows: Rows, min_persons: int, weights: Array | None
+    marginals: Marginals,
+    map_rows: Rows,
+    rows: Rows,
+    min_persons: int,
+    counted_at: tuple[PersonCounts, int],
 ) -> dict[str, tuple[Rows, Rows]]:
     """The groups that have a cell, with their rows of the map fold and of the threshold fold.
 
     Full records (profile "register") have no cell, so that the cells by quintile apply to them.
     """
-    groups = {}
+    groups, (counts, h) = {}, counted_at
     for name in MONDRIAN:
         for label in np.unique(marginals.groups[name]).tolist() if name in marginals.groups else []:
             in_map, in_threshold = (
@@ -302,7 +249,8 @@ def _rows_of_groups(
             )
             everybody = len(in_map) == len(map_rows) and len(in_threshold) == len(rows)
             if (
-                min(len(in_map), count_persons(in_threshold, weights)) >= min_persons
+                min(len(np.unique(counts.persons[in_map])), counts.count(in_threshold, h))
+                >= min_persons
                 and not everybody
                 and f"{name}={label}" != "profile=register"
             ):
@@ -311,14 +259,12 @@ def _rows_of_groups(
 
 
 def _rows_in(realised: Marginals, marginals: Marginals, in_map: NDArray[np.bool_]) -> Rows:
-    """Row in `realised` of each person of the map fold.
+    """Row in `realised` of each person and origin of the map fold.
 
     UsageError if a person of the map fold is missing, or the horizons differ.
     """
-    row_of = {person: i for i, person in enumerate(realised.person_id.tolist())}
-    rows = np.array(
-        [row_of.get(person, -1) for person in marginals.person_id.tolist()], dtype=np.int64
-    )
+    row_of = {origin: i for i, origin in enumerate(origins_of(realised))}
+    rows = np.array([row_of.get(origin, -1) for origin in origins_of(marginals)], dtype=np.int64)
     missing, fix = in_map & (rows < 0), "Draw them for the map fold and the same horizons."
     problems = []
     if missing.any():
@@ -340,3 +286,8 @@ def _rows_in(realised: Marginals, marginals: Marginals, in_map: NDArray[np.bool_
             problems,
         )
     return rows[in_map]
+
+
+def origins_of(forecasts: Marginals | Paths) -> list[tuple[str, int]]:
+    """Person and origin year of each row; rows with the same ones have the same forecast."""
+    return list(zip(forecasts.person_id.tolist(), forecasts.origin_year.tolist(), strict=True))

@@ -14,15 +14,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.fit.split_conformal import (
-    MIN_MAP_PERSONS,
-    Rows,
-    count_persons,
-    empirical_map,
-    in_map_fold,
-    published_threshold,
-    weights_of,
-)
+from calibration.fit.person_scores import NEIGHBOURS, PersonCounts, Rows
+from calibration.fit.split_conformal import MIN_MAP_PERSONS, empirical_map, in_map_fold, origins_of
 from saga.conformal.calibration_table import KindThresholds, ThresholdKind
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.one_sided import limit_scores
@@ -46,6 +39,7 @@ def fit_thresholds(
     seed: int,
     paths: Paths | None = None,
     weights: Array | None = None,
+    n_origins: int = 1,
 ) -> Calibrator:
     """The calibrator of `fit_calibration` with thresholds of every kind of limit.
 
@@ -57,10 +51,12 @@ def fit_thresholds(
         paths: Raw paths (m, H, M) of persons of the threshold fold, for present values; None: no
             thresholds of present values.
         weights: Weights (n, H) or None, as passed to `fit_calibration`.
+        n_origins: Origins per person, as passed to `fit_calibration`.
     """
+    counts = PersonCounts.of(marginals, n_origins, weights)
     in_map = in_map_fold(marginals.person_id, seed)
     mapped = calibrator.recalibrate(marginals)
-    band_scales = _fit_band_scales(central_scores(mapped.take(in_map), outcomes[in_map]))
+    band_scales = _fit_band_scales(central_scores(mapped.take(in_map), outcomes[in_map]), n_origins)
     calibrator = replace(calibrator, band_scales=band_scales)
     rows = np.flatnonzero(~in_map)
     mapped, y = mapped.take(rows), outcomes[rows]
@@ -71,39 +67,36 @@ def fit_thresholds(
     # A horizon with outcomes that are too few has an entry, one without outcomes has none.
     horizons = np.flatnonzero(~np.isnan(outcomes).all(axis=0)).tolist()
     thresholds: dict[tuple[str, int], KindThresholds] = {
-        (kind, h + 1): _kind_thresholds(
-            dict.fromkeys(calibrator.coverage, values), h, rows, weights
-        )
+        (kind, h + 1): _kind_thresholds(dict.fromkeys(calibrator.coverage, values), h, rows, counts)
         for kind, values in scores.items()
         for h in horizons
     }
     if paths is not None:
-        row_of = {person: i for i, person in enumerate(mapped.person_id.tolist())}
-        same = np.array([row_of[person] for person in paths.person_id.tolist()], dtype=np.int64)
+        row_of = {origin: i for i, origin in enumerate(origins_of(mapped))}
+        same = np.array([row_of[origin] for origin in origins_of(paths)], dtype=np.int64)
         mapped_paths = map_paths(paths, mapped.take(same))
         values = {
             share: value_scores(mapped_paths, y[same], share) for share in calibrator.coverage
         }
         for h in horizons:
-            fitted = _kind_thresholds(values, h, rows[same], weights)
+            fitted = _kind_thresholds(values, h, rows[same], counts)
             thresholds["present_value", h + 1] = replace(fitted, n_paths=paths.n_paths)
     return replace(calibrator, thresholds_of_kind=thresholds)
 
 
 def _kind_thresholds(
-    scores: Mapping[float, Array], h: int, rows: Rows, weights: Array | None
+    scores: Mapping[float, Array], h: int, rows: Rows, counts: PersonCounts
 ) -> KindThresholds:
     """Thresholds at horizon h + 1 from the scores (m, H) of the persons in `rows` (m,)."""
-    w = None if weights is None else weights[:, h]
     has_score = ~np.isnan(next(iter(scores.values()))[:, h])
     thresholds = {
-        share: published_threshold(values[has_score, h], share, *weights_of(w, rows[has_score]))
+        share: counts.threshold(values[has_score, h], rows[has_score], h, share)
         for share, values in scores.items()
     }
-    return KindThresholds(thresholds, count_persons(rows[has_score], w))
+    return KindThresholds(thresholds, counts.count(rows[has_score], h))
 
 
-def _fit_band_scales(scores: Array) -> dict[int, tuple[Array, Array]]:
+def _fit_band_scales(scores: Array, n_origins: int) -> dict[int, tuple[Array, Array]]:
     """Horizon -> distribution function of the map fold's scores (n, H), as knots and values.
 
     A horizon with too few scores has none.
@@ -111,8 +104,9 @@ def _fit_band_scales(scores: Array) -> dict[int, tuple[Array, Array]]:
     band_scales = {}
     for h in range(scores.shape[1]):
         known = scores[~np.isnan(scores[:, h]), h]
-        if len(known) >= MIN_MAP_PERSONS:
-            band_scales[h + 1] = _increasing(*empirical_map(known))
+        if len(known) >= MIN_MAP_PERSONS * n_origins:
+            fitted = empirical_map(known, smallest=NEIGHBOURS * n_origins)
+            band_scales[h + 1] = _increasing(*fitted)
     return band_scales
 
 

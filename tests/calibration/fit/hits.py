@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scipy import stats
 
-from calibration.fit.split_conformal import NEIGHBOURS, rank_needed
+from calibration.fit.person_scores import NEIGHBOURS, rank_needed
 
 P = 1e-6  # probability that a test fails by chance
 

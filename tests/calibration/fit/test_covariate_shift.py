@@ -17,13 +17,8 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from calibration.fit.covariate_shift import REST, Target, join_strata, labels_of
-from calibration.fit.split_conformal import (
-    conformal_quantile,
-    effective_persons,
-    fit_calibration,
-    in_map_fold,
-    rank_needed,
-)
+from calibration.fit.person_scores import conformal_quantile, effective_persons, rank_needed
+from calibration.fit.split_conformal import fit_calibration, in_map_fold
 from calibration.fit.thresholds import fit_thresholds
 from saga.bundle import Bundle
 from saga.cli import app

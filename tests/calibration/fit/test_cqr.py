@@ -20,7 +20,7 @@ from calibration.diagnostics.diagnosis import diagnose
 from calibration.diagnostics.report import render
 from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
 from calibration.fit.cqr import _Column, cqr_threshold, fit_cqr
-from calibration.fit.split_conformal import conformal_quantile
+from calibration.fit.person_scores import conformal_quantile
 from saga.bundle import Bundle
 from saga.cli import app
 from saga.conformal.calibrator import Calibrator

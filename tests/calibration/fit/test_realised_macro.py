@@ -150,15 +150,17 @@ def test_only_the_map_fold_is_forecast_under_the_realised_economy(
     assert scenario is None
     in_map = in_map_fold(np.array(everybody), 0)
     map_fold = [person for person, chosen in zip(everybody, in_map, strict=True) if chosen]
-    # Full records, records as in a survey, records of earnings alone.
-    assert [len(persons) for persons, _ in calls] == [len(everybody), len(map_fold)] * 3
-    for persons, condition in calls[1::2]:
-        assert isinstance(condition, Scenario)
-        assert (persons, condition.name) == (map_fold, "observed")
+    # Full records, records as in a survey, records of earnings alone; each with all origins.
+    n_origins = bundle_calibration.MAX_ORIGINS
+    of_profile = [everybody] * n_origins + [map_fold] * n_origins
+    assert [persons for persons, _ in calls] == of_profile * 3
+    for persons, condition in calls:
+        assert persons == everybody or isinstance(condition, Scenario)
+        assert condition is None or persons == map_fold
     assert len(conditioned) == 3
     for forecasts in conditioned:
         assert forecasts.conditioned
-        assert forecasts.person_id.tolist() == map_fold
+        assert forecasts.person_id.tolist() == map_fold * n_origins
         # The tiny bundle has a calibration with groups; poorer records do not have these groups.
         assert not forecasts.groups
 

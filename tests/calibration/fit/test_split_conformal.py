@@ -20,15 +20,13 @@ from numpy.typing import NDArray
 from scipy import stats
 from sklearn.base import BaseEstimator, RegressorMixin
 
+from calibration.fit.person_scores import NEIGHBOURS, conformal_quantile, rank_needed
 from calibration.fit.split_conformal import (
-    NEIGHBOURS,
-    conformal_quantile,
     empirical_map,
     fit_calibration,
     fit_map,
     in_map_fold,
     pit,
-    rank_needed,
 )
 from calibration.fit.thresholds import fit_thresholds
 from saga.conformal.calibration_table import SCHEMA

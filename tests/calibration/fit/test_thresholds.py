@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from calibration.fit.split_conformal import fit_calibration, in_map_fold, rank_needed
+from calibration.fit.person_scores import rank_needed
+from calibration.fit.split_conformal import fit_calibration, in_map_fold
 from calibration.fit.thresholds import fit_thresholds
 from saga.conformal.calibration_table import THRESHOLD_KINDS, KindThresholds
 from saga.conformal.calibrator import Calibrator

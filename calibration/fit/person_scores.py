@@ -1,0 +1,146 @@
+"""Thresholds from scores of persons, who have one origin each or several.
+
+The person is the exchangeable unit. With R origins per person, and N scores of n persons, the
+threshold is the k-th smallest score, k = ceil((N + R) coverage): the new person has up to R scores,
+each of which is as likely to be asked for as any other, and none of which is known. With R = 1 this
+is split conformal prediction. The proof is in docs/method/calibration.md, "Several origins".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saga.distributions import Marginals
+from saga.errors import UsageError
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.int64]
+NEIGHBOURS = 10  # persons over whose scores is averaged, so that no single score is stored
+
+
+def rank_needed(n: int, coverage: float, n_origins: int = 1) -> int:
+    """The rank ceil((n + n_origins) coverage) of split conformal prediction (Vovk 2012).
+
+    Subtracting 1e-9 makes up for coverages that have no exact binary fraction.
+    """
+    return math.ceil((n + n_origins) * coverage - 1e-9)
+
+
+def conformal_quantile(
+    scores: Array,
+    coverage: float,
+    *,
+    neighbours: int = 1,
+    weights: Array | None = None,
+    heaviest: float = 1.0,
+) -> float:
+    """The k-th smallest of n scores, k = ceil((n + 1) coverage); +inf if n is too small.
+
+    With weights the effective number of persons must be large enough, too.
+
+    Args:
+        scores: Conformity scores (n,).
+        coverage: Share of new persons to cover.
+        neighbours: If above 1, the average of s_(k) .. s_(k + neighbours - 1). It is at least
+            s_(k), so coverage is kept, and no single person's score is published.
+        weights: Weights (n,); scores of weight 0 are ignored. k is then the first rank at which
+            the weights up to it reach coverage x (sum of weights + `heaviest`).
+        heaviest: Largest weight that a new person can have (Tibshirani et al. 2019, eq. 7).
+    """
+    if weights is None:
+        ordered, k = np.sort(scores), rank_needed(len(scores), coverage)
+        is_enough = len(scores) > 0
+    else:
+        scores, weights = scores[weights > 0], weights[weights > 0]
+        order = np.argsort(scores, kind="stable")
+        ordered, cumulated = scores[order], np.cumsum(weights[order])
+        needed = coverage * ((cumulated[-1] if len(cumulated) else 0.0) + heaviest) - 1e-9
+        k = int(np.searchsorted(cumulated, needed)) + 1
+        n = int(effective_persons(weights) + 1e-9)
+        is_enough = n > 0 and rank_needed(n, coverage) + neighbours - 1 <= n
+    if k + neighbours - 1 > len(ordered) or not is_enough:
+        return math.inf
+    return float(ordered[k - 1 : k - 1 + neighbours].mean())
+
+
+def pooled_quantile(
+    scores: Array,
+    persons: NDArray[np.int64],
+    coverage: float,
+    n_origins: int,
+    *,
+    neighbours: int = NEIGHBOURS,
+) -> float:
+    """The k-th smallest of N scores, k = ceil((N + n_origins) coverage); +inf if N is too small.
+
+    Args:
+        scores: Conformity scores (N,) of persons with up to `n_origins` scores each.
+        persons: Whose scores they are (N,).
+        coverage: Share to cover of the scores of new persons.
+        n_origins: Largest number of scores of a person.
+        neighbours: The result is the average of the scores from the k-th on, up to the first at
+            which so many persons have contributed.
+    """
+    k = rank_needed(len(scores), coverage, n_origins)
+    order = np.argsort(scores, kind="stable")
+    at_or_above = persons[order][k - 1 :]
+    first_rows = np.sort(np.unique(at_or_above, return_index=True)[1])
+    if len(first_rows) < neighbours:
+        return math.inf
+    return float(scores[order][k - 1 : k + first_rows[neighbours - 1]].mean())
+
+
+def effective_persons(weights: Array) -> float:
+    """Effective sample size (sum w)^2 / sum w^2 (Kish 1965); n if all weights are equal."""
+    total = float(weights.sum())
+    return total * total / float((weights**2).sum()) if total > 0 else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class PersonCounts:
+    """How rows of scores count as persons.
+
+    Args:
+        persons: Number of each row's person (n,).
+        n_origins: Rows of each person.
+        weights: Weights (n, H) of persons with one origin each, or None.
+    """
+
+    persons: NDArray[np.int64]
+    n_origins: int = 1
+    weights: Array | None = None
+
+    @classmethod
+    def of(cls, forecasts: Marginals, n_origins: int, weights: Array | None) -> PersonCounts:
+        """The rows of `forecasts`; UsageError for weights and several origins together."""
+        if weights is not None and n_origins > 1:
+            raise UsageError("Weights need one origin per person.")
+        return cls(np.unique(forecasts.person_id, return_inverse=True)[1], n_origins, weights)
+
+    def take(self, rows: Rows) -> PersonCounts:
+        """The counts of some rows."""
+        weights = None if self.weights is None else self.weights[rows]
+        return PersonCounts(self.persons[rows], self.n_origins, weights)
+
+    def count(self, rows: Rows, h: int) -> int:
+        """The number of persons in `rows` at horizon h + 1, with weights the effective number."""
+        if self.weights is not None:
+            return int(effective_persons(self.weights[rows, h]) + 1e-9)
+        return len(rows) if self.n_origins == 1 else len(np.unique(self.persons[rows]))
+
+    def threshold(self, scores: Array, rows: Rows, h: int, coverage: float) -> float | None:
+        """The threshold that is stored, from the scores of `rows`: None if persons are too few."""
+        if self.n_origins > 1:
+            q = pooled_quantile(scores, self.persons[rows], coverage, self.n_origins)
+        elif self.weights is None:
+            q = conformal_quantile(scores, coverage, neighbours=NEIGHBOURS)
+        else:
+            w = self.weights[:, h]
+            q = conformal_quantile(
+                scores, coverage, neighbours=NEIGHBOURS, weights=w[rows], heaviest=float(w.max())
+            )
+        return q if math.isfinite(q) else None

@@ -1,0 +1,115 @@
+"""Thresholds from several origins of a person: coverage holds, and varies less between samples."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from calibration.fit.person_scores import (
+    NEIGHBOURS,
+    PersonCounts,
+    conformal_quantile,
+    pooled_quantile,
+    rank_needed,
+)
+
+Array = NDArray[np.float64]
+COVERAGE, N_ORIGINS = 0.9, 8
+
+
+def draw_scores(
+    rng: np.random.Generator, n: int, correlation: float, *, n_origins: int = N_ORIGINS
+) -> Array:
+    """Scores (n, R) of persons with a common effect; those of low effect have fewer outcomes."""
+    effect = rng.normal(size=(n, 1))
+    noise = rng.normal(size=(n, n_origins))
+    scores = stats.norm.cdf(math.sqrt(correlation) * effect + math.sqrt(1 - correlation) * noise)
+    is_known = rng.random((n, n_origins)) < np.where(effect > 0, 0.9, 0.3)
+    return np.where(is_known, scores, np.nan)
+
+
+def pooled(
+    scores: Array, n_origins: int, *, neighbours: int = 1, margin: int | None = None
+) -> float:
+    """`pooled_quantile` of scores (n, R); `margin` replaces R in the rank (a wrong variant)."""
+    persons, _ = np.nonzero(~np.isnan(scores))
+    known = scores[~np.isnan(scores)]
+    if margin is not None:
+        k = rank_needed(len(known), COVERAGE, margin)
+        return float(np.sort(known)[k - 1]) if k <= len(known) else math.inf
+    return pooled_quantile(known, persons, COVERAGE, n_origins, neighbours=neighbours)
+
+
+def coverage_of(thresholds: list[float], judged: list[Array]) -> tuple[float, float]:
+    """Share of known scores of new persons at or below the thresholds, with its standard error.
+
+    Each sample counts by its number of known scores: the promise is on average over origins.
+    """
+    inside = np.array([(new <= q).sum() for q, new in zip(thresholds, judged, strict=True)])
+    known = np.array([(~np.isnan(new)).sum() for new in judged])
+    share = inside.sum() / known.sum()
+    return float(share), float((inside - share * known).std() * len(known) ** 0.5 / known.sum())
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 1.0])
+def test_coverage_of_new_persons_is_at_least_as_stated(correlation: float) -> None:
+    rng = np.random.default_rng(1)
+    samples = [draw_scores(rng, 40, correlation) for _ in range(3_000)]
+    judged = [draw_scores(rng, 20, correlation) for _ in samples]
+    share, error = coverage_of([pooled(scores, N_ORIGINS) for scores in samples], judged)
+    assert share > COVERAGE - 4 * error
+    known = np.mean([(~np.isnan(scores)).sum() for scores in samples])
+    assert share < COVERAGE + 2 * N_ORIGINS / known + 4 * error
+
+
+def test_without_room_for_the_scores_of_the_new_person_coverage_fails() -> None:
+    rng = np.random.default_rng(2)
+    samples = [draw_scores(rng, 14, 1.0) for _ in range(4_000)]
+    judged = [draw_scores(rng, 20, 1.0) for _ in samples]
+    wrong, error = coverage_of([pooled(s, N_ORIGINS, margin=1) for s in samples], judged)
+    assert wrong < COVERAGE - 4 * error
+    right, error = coverage_of([pooled(s, N_ORIGINS) for s in samples], judged)
+    assert right > COVERAGE - 4 * error
+
+
+def test_more_origins_make_coverage_of_one_sample_vary_less_and_less_above_the_stated() -> None:
+    rng = np.random.default_rng(3)
+    samples = [draw_scores(rng, 200, 0.3) for _ in range(400)]
+    population = draw_scores(rng, 20_000, 0.3)
+    population = np.sort(population[~np.isnan(population)])
+    by_origins = {}
+    for n_origins in (1, N_ORIGINS):
+        of_samples = [
+            pooled(scores[:, :n_origins], n_origins, neighbours=NEIGHBOURS) for scores in samples
+        ]
+        by_origins[n_origins] = np.searchsorted(population, of_samples) / len(population)
+    one, several = by_origins[1], by_origins[N_ORIGINS]
+    assert several.std() < 0.8 * one.std()
+    assert COVERAGE < several.mean() + 3 * several.std() / 20
+    assert several.mean() - COVERAGE < (one.mean() - COVERAGE) / 2
+
+
+def test_one_origin_is_split_conformal_prediction() -> None:
+    scores = np.random.default_rng(4).random(357)
+    for coverage in (0.5, 0.8, 0.9, 0.95, 0.99):
+        expected = conformal_quantile(scores, coverage, neighbours=NEIGHBOURS)
+        assert pooled_quantile(scores, np.arange(357), coverage, 1) == expected
+
+
+def test_a_threshold_averages_scores_of_at_least_ten_persons() -> None:
+    persons = np.repeat(np.arange(30), 5)
+    scores = np.sort(np.random.default_rng(5).random(150))  # a person's scores are neighbours
+    q = pooled_quantile(scores, persons, 0.5, 5)
+    k = rank_needed(150, 0.5, 5)
+    assert len(np.unique(persons[k - 1 : np.searchsorted(scores, 2 * q - scores[k - 1])])) >= 9
+    assert pooled_quantile(scores, persons, 0.75, 5) == math.inf
+
+
+def test_persons_are_counted_once() -> None:
+    counts = PersonCounts(np.repeat(np.arange(50), 4), 4)
+    assert counts.count(np.arange(200), 0) == 50
+    assert counts.take(np.arange(8)).count(np.arange(8), 0) == 2
