@@ -214,14 +214,15 @@ def check_persons(
         raise UsageError("forecasts and outcomes disagree", [expected])
     persons, times = np.unique(marginals.person_id, return_counts=True)
     if (times != n_origins).any():
+        number = "one origin" if n_origins == 1 else f"{n_origins} origins"
         wrong = Problem(
             "person-twice",
-            f"a person does not have {n_origins} origin(s)",
-            f"Draw {n_origins} per person.",
+            f"a person has more or fewer than {number}",
+            f"Draw {number} per person.",
             person_id=str(persons[times != n_origins][0]),
             count=int((times != n_origins).sum()),
         )
-        raise UsageError("calibration needs as many origins of one person as of others", [wrong])
+        raise UsageError(f"calibration needs {number} per person", [wrong])
     for share in coverage:
         if not 0 < share < 1:
             problem = Problem(
