@@ -83,9 +83,10 @@ def _budget(figures: _Figures, h: int, simulated: bool) -> Use:
     reason += "share, such as a recession, do not: add scenarios."
     answer = ANSWERS[worst]
     if simulated:
-        answer += ", for simulated people"
-        reason += " This is shown for simulated people. For real persons, fit and judge a bundle on"
-        reason += " their register first."
+        answer = {"holds": "Not yet for real people"}.get(worst, answer)
+        worst = "watch" if worst == "holds" else worst
+        reason += " All this is about simulated people. Before you use forecasts for real ones, "
+        reason += "train and judge a bundle on their register."
     return Use(f"A budget {h} years ahead, for many persons", answer, worst, reason)
 
 
@@ -110,8 +111,8 @@ def _instead_of_last_year(figures: _Figures) -> Use:
     size, status = figures.rule["size"], figures.rule["status"]
     better = "better" if size < 0 else "worse"
     reason = (
-        "Counting width and misses together, the intervals are "
-        f"{_percent(size)} {better} than those of last year's earnings with the usual changes."
+        f"The intervals are {_percent(size)} {better} than intervals around last year's earnings "
+        "with the usual changes. Both their width and their misses count."
     )
     return Use(question, ANSWERS[status], status, reason)
 

@@ -71,6 +71,7 @@ def test_the_page_begins_with_the_answers_and_says_who_was_judged(faultless: Dia
     fact = pl.DataFrame({"name": ["people"], "text": [SIMULATED]})
     provenance = pl.concat([faultless["provenance"], fact])
     simulated = render(Diagnostics({**faultless.tables, "provenance": provenance}))
-    assert "For real persons, fit and judge a bundle on their register first" in simulated
+    assert "Not yet for real people" in simulated
+    assert "Yes</p>" not in simulated[: simulated.index("A decision on one person")]
     words = {"CRPS", "quantile", "conformal", "marginal"}
     assert not {word for word in words if word in top}
