@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from saga.data.eligibility import find_ineligible
+from saga.data.eligibility import find_ineligible, keep_eligible
 from saga.data.facts import Facts
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem, UsageError
@@ -23,10 +23,7 @@ def check_panel(panel: Panel, transforms: Transforms, to_age: int = MAX_AGE) -> 
         UsageError: If it is not a panel, the amounts are in another currency or price year than the
             bundle, or a column of the panel's own is of another kind.
     """
-    if not isinstance(panel, Panel):
-        raise UsageError(
-            f"A forecast needs a panel, not a {type(panel).__name__}. Make one: read_panel(frame)."
-        )
+    _check_type(panel)
     check_money(panel, transforms)
     check_kinds(panel, transforms)
     if not len(panel):
@@ -35,6 +32,28 @@ def check_panel(panel: Panel, transforms: Transforms, to_age: int = MAX_AGE) -> 
     problems = list(find_ineligible(panel, to_age).values())
     if problems:
         raise InputError(f"{len(problems)} person(s) cannot be forecast.", problems[:20])
+
+
+def leave_out_ineligible(
+    panel: Panel, to_age: int = MAX_AGE, ahead: int = 1
+) -> tuple[Panel, tuple[Problem, ...]]:
+    """The persons who can be forecast, and why the others cannot.
+
+    Raises:
+        InputError: If nobody can be forecast.
+        UsageError: If it is no panel.
+    """
+    _check_type(panel)
+    ineligible = find_ineligible(panel, to_age, ahead)
+    lost = (panel.meta.lost,) if panel.meta.lost else ()
+    return keep_eligible(panel, ineligible), (*lost, *ineligible.values())
+
+
+def _check_type(panel: Panel) -> None:
+    if not isinstance(panel, Panel):
+        raise UsageError(
+            f"A forecast needs a panel, not a {type(panel).__name__}. Make one: read_panel(frame)."
+        )
 
 
 def check_kinds(panel: Panel, transforms: Transforms) -> None:

@@ -25,10 +25,10 @@ from saga.data.groups import last_record_origins
 from saga.data.macro_rows import SERIES
 from saga.data.panel import Panel
 from saga.distributions import Marginals
-from saga.errors import UsageError
+from saga.errors import Problem, UsageError
 from saga.features.calendar import Calendar
 from saga.features.sequences import encode
-from saga.forecast_checks import check_panel, check_tax
+from saga.forecast_checks import check_panel, check_tax, leave_out_ineligible
 from saga.forecast_tables import forecast_table, lifetime_table, lower_guarantees, round_population
 from saga.forecast_warnings import (
     ForecastWarning,
@@ -453,13 +453,18 @@ class Forecaster(Summarised):
     ) -> Forecasts:
         """The forecast table, in real money of the bundle's price year, and its warnings.
 
-        One row per person and horizon, until age 64; columns as in `forecast_table`. A person above
-        64 at every horizon has no row (`saga.data.eligibility.find_ineligible` lists them). Of the
-        `draws` only the scenario matters: marginals need no paths.
+        One row per person and horizon, until age 64; columns as in `forecast_table`. Persons who
+        cannot be forecast have no row; `left_out` lists them with the reason. Of the `draws` only
+        the scenario matters: marginals need no paths.
+
+        Raises:
+            InputError: If nobody can be forecast.
         """
+        panel, left_out = leave_out_ineligible(panel, ahead=min(request.horizons))
         blocks = self.forecast_blocks(panel, request, draws, progress=progress)
         table = pl.concat([table for _, table in blocks])
-        return Forecasts(table, self.warnings(panel, request, draws), panel, self.provenance(draws))
+        warnings = self.warnings(panel, request, draws)
+        return Forecasts(table, warnings, panel, self.provenance(draws), left_out)
 
     def forecast_blocks(
         self,
@@ -492,8 +497,13 @@ class Forecaster(Summarised):
         `saga.conformal.present_value`): "assumption" at the rate of 2 % for as many years as have
         been observed, else "extrapolated". If the calibration has no present values, or `from_age`
         lies ahead, the central interval of the recalibrated paths is given as "extrapolated". An
-        uncalibrated bundle gives no interval.
+        uncalibrated bundle gives no interval. Persons who cannot be forecast have no row;
+        `left_out` lists them with the reason.
+
+        Raises:
+            InputError: If nobody can be forecast.
         """
+        panel, left_out = leave_out_ineligible(panel, request.to_age)
         tax = check_tax(request.tax, self.transforms, self.facts)
         blocks = self.blocks(
             panel, draws, to_horizon=None, to_age=request.to_age, progress=progress
@@ -518,6 +528,7 @@ class Forecaster(Summarised):
             round_population(population(values), decimals),
             self.warnings(panel, request, draws),
             np.concatenate(taxes) if taxes else None,
+            left_out,
         )
 
     def _calibrator_for(self, forecast: Paths | Marginals) -> Calibrator:
@@ -549,12 +560,14 @@ class Forecasts(TableResult):
     """The forecast of a panel.
 
     `table` is that of `forecast_table`, `warnings` are those of `saga.forecast_warnings`.
+    `left_out` are the persons who cannot be forecast, `panel` the others.
     """
 
     table: pl.DataFrame
     warnings: tuple[ForecastWarning, ...]
     panel: Panel
     provenance: Mapping[str, object]
+    left_out: tuple[Problem, ...] = ()
 
     def plot(self, person_id: str | None = None) -> ForecastPicture:
         """The picture of one person, which a notebook shows and `save` writes.
@@ -575,7 +588,7 @@ class Lifetimes(TableResult):
     `table` is that of `lifetime_table`, `values` (n_person, n_path) are the present values of all
     paths, and `population` is the table of `saga.lifetime.population`. `warnings` are those of
     `saga.forecast_warnings`. With a tax rule, `taxes` (n_person, n_path) are the present values of
-    the tax on all paths.
+    the tax on all paths. `left_out` are the persons who cannot be forecast.
     """
 
     table: pl.DataFrame
@@ -583,3 +596,4 @@ class Lifetimes(TableResult):
     population: pl.DataFrame
     warnings: tuple[ForecastWarning, ...] = ()
     taxes: NDArray[np.float64] | None = None
+    left_out: tuple[Problem, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from saga.errors import Problem
     from saga.forecast_warnings import ForecastWarning
 
 _SHOWN = ("person_id", "year", "to_age", "mean", "p_zero", "q50", "lower_90", "upper_90")
@@ -20,7 +22,7 @@ _ROWS = 10
 
 
 class TableResult(Summarised):
-    """A result with a polars frame `table` and `warnings`.
+    """A result with a polars frame `table`, `warnings` and the persons `left_out`.
 
     It exports its table by the Arrow stream protocol, so that `pl.DataFrame(result)`,
     `pa.table(result)` and DuckDB read it.
@@ -28,14 +30,21 @@ class TableResult(Summarised):
 
     table: pl.DataFrame
     warnings: tuple[ForecastWarning, ...]
+    left_out: tuple[Problem, ...]
 
     def summary(self) -> Summary:
-        """Numbers of persons and rows, years and warnings; no value of a person."""
+        """Numbers of persons (also left out) and rows, years and warnings; no value of a person."""
         n_persons = self.table["person_id"].n_unique()
         facts = {"rows": f"{len(self.table):,}", "columns": ", ".join(self.table.columns)}
         if "year" in self.table.columns and len(self.table):
             years = self.table["year"].to_numpy()
             facts["years"] = f"{years.min()} to {years.max()}"
+        if self.left_out:
+            rules: Counter[str] = Counter()
+            for problem in self.left_out:
+                rules[problem.rule] += problem.count
+            reasons = ", ".join(f"{rule} {n:,}" for rule, n in rules.items())
+            facts["left out"] = f"{count(rules.total(), 'person')} ({reasons})"
         for k, warning in enumerate(self.warnings, start=1):
             facts[f"warning {k}"] = str(warning)
         return Summary(f"{type(self).__name__} of {count(n_persons, 'person')}", facts)

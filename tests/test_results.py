@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from evaluation.scoring.small_cells import hide_small_cells
 from saga.bundle import Bundle
 from saga.files.tables import read_provenance, write_table
 
@@ -186,3 +187,10 @@ def test_a_mistyped_command_line_is_an_error(workspace: Workspace, arguments: li
     assert {
         file: file.read_bytes() for file in workspace.folder.rglob("*") if file.is_file()
     } == before
+
+
+@pytest.mark.parametrize("name", ["metrics", "comparisons", "lifetimes"])
+def test_no_committed_figure_rests_on_fewer_than_ten_persons(name: str) -> None:
+    table = pl.read_parquet(ROOT / f"docs/results/{name}.parquet")
+    for rows in table.partition_by("panel"):
+        assert rows.equals(hide_small_cells(rows))

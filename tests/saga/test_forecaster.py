@@ -204,8 +204,18 @@ def test_persons_who_cannot_be_forecast_are_named_with_the_reason(forecaster: Fo
         "silent": "no-earnings",
         "dead": "has-left",
     }
+    results = (
+        forecaster.forecast(panel),
+        forecaster.lifetime(panel, draws=Draws(2)),
+    )
+    for result in results:
+        assert set(result.table["person_id"]) == {"fine"}
+        assert {problem.person_id for problem in result.left_out} == {"old", "silent", "dead"}
+        assert "3 persons (no-earnings 1, too-old 1, has-left 1)" in repr(result)
+    with pytest.raises(InputError, match="Nobody"):
+        forecaster.forecast(panel.only(["old", "dead"]))
     with pytest.raises(InputError) as caught:
-        forecaster.forecast(panel)
+        forecaster.simulate(panel, Draws(2))
     assert len(caught.value.problems) == 3
     assert "1e5" not in str(caught.value)
     assert "100000" not in str(caught.value)
