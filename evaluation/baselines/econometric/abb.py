@@ -43,7 +43,7 @@ class QuantileProcess(HurdleBaseline[Floats]):
 
     name = "abb"
     version = 1
-    distributions: Distributions
+    components: Distributions
 
     def learn(self, past: Histories, *, seed: int) -> None:
         """Estimates the distributions from at most 4,000 persons with two years of work.
@@ -72,10 +72,10 @@ class QuantileProcess(HurdleBaseline[Floats]):
             iterates.append(distributions)
         last = iterates[-AVERAGED_ITERATIONS:]
         parts = ("eta", "eps", "start")
-        self.distributions = Distributions(
+        self.components = Distributions(
             grid, *(_mean([getattr(iterate, part) for iterate in last]) for part in parts)
         )
-        self.tables = Tables(self.distributions)
+        self.tables = Tables(self.components)
 
     def states(self, past: Histories, careers: list[Career], u: Floats) -> Floats:
         """Draws of eta in the last column given the record, (n, M).
@@ -86,20 +86,20 @@ class QuantileProcess(HurdleBaseline[Floats]):
         for person in range(len(past.age)):
             density = self._filtered(past, careers, person)
             if density is not None:
-                eta[person] = _inverse(density, self.distributions.grid, u[person])
+                eta[person] = _inverse(density, self.components.grid, u[person])
         return eta
 
     def step(
         self, state: Floats, age: Array, status: Array, career: Career, u: tuple[Floats, Floats]
     ) -> tuple[Floats, Floats]:
         """One year of eta and eps; eta starts in a person's first year of work."""
-        tables, distributions = self.tables, self.distributions
+        tables, components = self.tables, self.components
         returns = (career.years_out > 0).astype(np.int64)
         row = np.broadcast_to(np.clip(age, MIN_AGE, MAX_AGE) - MIN_AGE, status.shape), returns
         eta = tables.next_eta(state, age, status != WORK, u[0])
-        first_eta = tables.draw(distributions.start, tables.start_knots, row, u[0])
+        first_eta = tables.draw(components.start, tables.start_knots, row, u[0])
         eta = np.where((career.worked == 0) & (status == WORK), first_eta, eta)
-        return eta + tables.draw(distributions.eps, tables.eps_knots, row, u[1]), eta
+        return eta + tables.draw(components.eps, tables.eps_knots, row, u[1]), eta
 
     def _filtered(self, past: Histories, careers: list[Career], person: int) -> Floats | None:
         """P(eta in each grid interval | record) in the last column; None before the first work.

@@ -21,6 +21,7 @@ from evaluation.baselines.econometric.quantile_functions import (
     QuantileDistribution,
     quantile_regressions,
 )
+from evaluation.protocol import HasDistributions
 from saga.data.origins import draw_origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
@@ -68,6 +69,10 @@ def fitted() -> QuantileProcess:
     baseline = QuantileProcess()
     baseline.learn(past, seed=0)
     return baseline
+
+
+def test_a_fitted_baseline_is_scored_by_its_paths(fitted: QuantileProcess) -> None:
+    assert not isinstance(fitted, HasDistributions), "an attribute hides a method of the protocol"
 
 
 def test_smoothed_quantile_regressions_equal_linear_programming() -> None:
@@ -124,8 +129,8 @@ def test_the_grid_posterior_equals_the_kalman_filter_for_normal_distributions() 
     ages = np.arange(25, 37)
     grid = Grid(np.linspace(-3, 3, 129), (-2.0, 2.0), 1.0)
     baseline = QuantileProcess()
-    baseline.distributions = normal_laws(parts, grid)
-    baseline.tables = Tables(baseline.distributions)
+    baseline.components = normal_laws(parts, grid)
+    baseline.tables = Tables(baseline.components)
     status = np.where(np.isnan(logs), -1, WORK).astype(np.int8)
     none = np.zeros(30, dtype=np.int64)
     past = Histories(np.tile(ages, (30, 1)), status, logs, none, none)
@@ -167,12 +172,12 @@ def test_nonlinear_persistence_is_recovered(fitted: QuantileProcess) -> None:
 def test_a_linear_process_does_not_pass_the_same_check(fitted: QuantileProcess) -> None:
     """The same check rejects the linear normal distribution that the estimation starts from."""
     for rho in (0.7, 0.85, 0.97):
-        linear = normal_laws(GaussianProcess(rho=rho, sd_eta=0.25), fitted.distributions.grid)
+        linear = normal_laws(GaussianProcess(rho=rho, sd_eta=0.25), fitted.components.grid)
         assert np.abs(quantile_errors(Tables(linear, range(AGE, AGE + 1)))).max() > 0.2
 
 
 def test_draws_invert_the_tabulated_chances(fitted: QuantileProcess) -> None:
-    tables, grid = fitted.tables, fitted.distributions.grid
+    tables, grid = fitted.tables, fitted.components.grid
     cell = int(np.argmin(np.abs(grid.centres)))
     u = (np.arange(20_000) + 0.5) / 20_000
     draws = tables.next_eta(
