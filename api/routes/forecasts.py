@@ -161,6 +161,7 @@ def _forecasts_json(
 ) -> list[dict[str, object]]:
     """The forecast table by person, in the order of the request."""
     horizons: dict[str, list[dict[str, object]]] = {person: [] for person in people.person_ids}
+    origin_year: dict[str, int] = {}
     for row in table.iter_rows(named=True):
         horizon = {
             "h": row["horizon"],
@@ -176,8 +177,7 @@ def _forecasts_json(
                 bands = [interval_json(row, c, reason, "band_") for c in request.coverage]
                 horizon["bands"] = bands
         horizons[row["person_id"]].append(horizon)
-    last_year = people.panel.frame.group_by("person_id").agg(pl.col("year").max())
-    origin_year = dict(last_year.iter_rows())
+        origin_year[row["person_id"]] = row["origin_year"]
     return [
         {"person_id": person, "origin_year": origin_year[person], "horizons": horizons[person]}
         for person in people.person_ids

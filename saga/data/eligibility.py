@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem
@@ -21,7 +22,7 @@ def find_ineligible(panel: Panel, to_age: int = MAX_AGE, ahead: int = 1) -> dict
     first = np.flatnonzero(np.append(True, person[1:] != person[:-1]))
     last = np.append(first[1:], len(person)) - 1
     age = (frame["year"].to_numpy() - frame["birth_year"].to_numpy())[last]
-    known = np.logical_or.reduceat(frame["earnings"].is_not_null().to_numpy(), first)
+    known = np.logical_or.reduceat(~np.isnan(_numbers(panel, "earnings")), first)
     give, leave_out = (
         "Give at least one year with earnings (0 is a value).",
         "Leave the person out.",
@@ -32,7 +33,7 @@ def find_ineligible(panel: Panel, to_age: int = MAX_AGE, ahead: int = 1) -> dict
         ("no-earnings", ~known, "No year with known earnings", give),
         ("too-old", age > to_age - ahead, *_too_old(to_age, ahead)),
         ("too-young", age < MIN_AGE, too_young, leave_out),
-        ("has-left", frame["exit_year"].is_not_null().to_numpy()[first], exited, leave_out),
+        ("has-left", ~np.isnan(_numbers(panel, "exit_year")[first]), exited, leave_out),
     )
     reasons: dict[str, Problem] = {}
     for rule, concerned, message, fix in rules:
@@ -43,6 +44,11 @@ def find_ineligible(panel: Panel, to_age: int = MAX_AGE, ahead: int = 1) -> dict
             problem = Problem(rule, message, fix, person_id=person_id, year=last_year)
             reasons.setdefault(person_id, problem)
     return reasons
+
+
+def _numbers(panel: Panel, name: str) -> NDArray[np.float64]:
+    """A column as numbers, NaN where it is unknown."""
+    return panel.frame[name].to_numpy().astype(np.float64)
 
 
 def keep_eligible(panel: Panel, ineligible: dict[str, Problem]) -> Panel:
