@@ -6,11 +6,14 @@ import math
 import multiprocessing
 import os
 import resource
+import signal
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from functools import partial
+from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Semaphore
 from pathlib import Path
 
@@ -92,10 +95,18 @@ def process_app(
         )
         sys.stdout.flush()  # so that a pipe gets it at once
 
+    if (supervisor := multiprocessing.parent_process()) is not None:
+        threading.Thread(target=_end_with, args=[supervisor], daemon=True).start()
     sys.setswitchinterval(_SWITCH_SECONDS)
     app = create_app(settings, announce=announce, shared=shared)
     bridge_logs(app.state.service.log)
     return app
+
+
+def _end_with(supervisor: BaseProcess) -> None:
+    """End this process gradually when its supervisor was killed, so that the port becomes free."""
+    supervisor.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def server_config(app: Callable[[], FastAPI], settings: Settings) -> uvicorn.Config:

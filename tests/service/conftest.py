@@ -141,7 +141,7 @@ def _serve(log: Path, *options: str, **settings: str) -> Iterator[Served]:
         )
     served = Served(f"http://127.0.0.1:{port}", process.pid, log)
     try:
-        deadline = time.monotonic() + 180
+        deadline = time.monotonic() + 600
         while True:
             assert process.poll() is None, log.read_text()[-2_000:]
             assert time.monotonic() < deadline, "the service does not start"

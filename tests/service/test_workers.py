@@ -147,6 +147,17 @@ def test_one_job_at_a_time_whatever_the_number_of_processes(serve: Serve, tmp_pa
         assert len(workers) == 1
 
 
+def test_processes_end_when_their_supervisor_is_killed(serve: Serve) -> None:
+    with serve("--workers", str(WORKERS), drain_seconds="0") as served:
+        wait_until_ready(served, WORKERS)
+        alive = processes(served)
+        os.kill(served.pid, signal.SIGKILL)
+        deadline = time.monotonic() + 60
+        while any(Path(f"/proc/{pid}").exists() for pid in alive):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
 def test_all_processes_answer_their_calls_before_they_end(serve: Serve, figures: Figures) -> None:
     with serve("--workers", str(WORKERS), drain_seconds="2") as served:
         wait_until_ready(served, WORKERS)
