@@ -10,6 +10,9 @@ one to five years ahead, and outcomes arrive when they are due. Breaks begin in 
 (`studies.delivery_forecasts.plant`). Coverage is that of central intervals of 90 %, with random
 ranks within the probability of zero.
 
+Path bands and present values over five years are shown in the same way: *marginals* are those of
+the moved marginals with the bundle's threshold, and *moved* also moves the threshold.
+
 Forecasts are computed once for each future and break and kept in --cache. Writes
 docs/pictures/deliveries.svg.
 """
@@ -26,7 +29,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from calibration.adaptive.adaptive_state import AdaptiveState, ExcessCounts, StateUpdater
+from calibration.adaptive.adaptive_state import (
+    BAND,
+    SPAN_KINDS,
+    AdaptiveState,
+    ExcessCounts,
+    StateUpdater,
+)
 from calibration.adaptive.issued_intervals import ranks_of_outcomes
 from calibration.adaptive.marginal_moves import LEVELS, move_of, moved_levels
 from calibration.yearly.drift_tests import ALPHA, compare_groups, compare_levels, sequential_test
@@ -34,10 +43,13 @@ from calibration.yearly.yearly_delivery import drift_scale
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.path_bands import to_band_scale
+from saga.conformal.prediction_sets import set_scores
+from saga.conformal.value_distribution import SimulatedValues
 from saga.data.reading import read_panel
 from saga.files.markdown import markdown_table
 from saga.files.plot_theme import draw_svg
 from saga.forecaster import Forecaster
+from saga.requests import RATE
 from studies.delivery_forecasts import (
     BREAK_YEAR,
     BREAKS,
@@ -45,6 +57,7 @@ from studies.delivery_forecasts import (
     GROUPS,
     LAST_ORIGIN,
     N_HORIZONS,
+    N_PATHS,
     PROBABILITIES,
     OriginForecasts,
     forecasts_of_future,
@@ -59,7 +72,10 @@ Array = NDArray[np.float64]
 PICTURE = Path(__file__).resolve().parents[1] / "docs/pictures/deliveries.svg"
 JUDGED = (1, N_HORIZONS)
 LOW, HIGH = LEVELS.index(0.05), LEVELS.index(0.95)
-METHODS = ("static", "last year", "DtACI", "conformal PID", "moved")
+ONLINE = ("DtACI", "conformal PID")
+METHODS = ("static", "last year", *ONLINE, "moved")
+SPAN_METHODS = ("static", "last year", *ONLINE, "marginals", "moved")
+PRODUCTS = ("h = 1", f"h = {N_HORIZONS}", *SPAN_KINDS)
 QUINTILES = [f"quintile={k}" for k in range(1, 6)]
 FOLLOWED = [*QUINTILES, ALL]
 _SVG = "http://www.w3.org/2000/svg"
@@ -72,9 +88,12 @@ class Deliveries:
 
     parts: dict[int, OriginForecasts]
     n_steps: int
+    calibrator: Calibrator
     ranks: dict[int, Array] = field(default_factory=dict)
     issued: dict[tuple[int, int], Array] = field(default_factory=dict)  # probabilities in force
     thresholds: dict[tuple[str, int, int], float] = field(default_factory=dict)
+    span_scores: dict[tuple[str, str, int], Array] = field(default_factory=dict)
+    span_thresholds: dict[tuple[str, str, int], float] = field(default_factory=dict)
 
     def run(self) -> None:
         """Deliver all years."""
@@ -85,6 +104,11 @@ class Deliveries:
         for h in JUDGED:
             online["DtACI", h] = DynamicAci(0.9)
             online["conformal PID", h] = ConformalPid(0.9, self.n_steps)
+        spans = {kind: StateUpdater((0.9,), N_HORIZONS) for kind in SPAN_KINDS}
+        online_spans: dict[tuple[str, str], OnlineThreshold] = {}
+        for kind in SPAN_KINDS:
+            online_spans["DtACI", kind] = DynamicAci(0.9)
+            online_spans["conformal PID", kind] = ConformalPid(0.9, self.n_steps)
         state = AdaptiveState(0, None, {})
         for year in range(FIRST_ORIGIN, LAST_ORIGIN + 1):
             if year > FIRST_ORIGIN:
@@ -98,6 +122,8 @@ class Deliveries:
                 state = AdaptiveState(year, year, cells)
             for h in range(1, N_HORIZONS + 1):
                 self.issued[year, h] = self._in_force(year, h, state)
+            for kind, updater in spans.items():
+                self._deliver_span(year, kind, updater, online_spans)
             for h in JUDGED:
                 if year - h in self.parts:
                     known = self.ranks[year - h][:, h - 1]
@@ -107,6 +133,53 @@ class Deliveries:
                     self.thresholds["last year", year, h] = float(np.quantile(scores, 0.9))
                 for name in ("DtACI", "conformal PID"):
                     self.thresholds[name, year, h] = online[name, h].threshold
+
+    def _deliver_span(
+        self,
+        year: int,
+        kind: str,
+        updater: StateUpdater,
+        online: dict[tuple[str, str], OnlineThreshold],
+    ) -> None:
+        """Settle the spans that end in `year`, and issue those from it."""
+        base = self._span_threshold(kind)
+        origin = year - N_HORIZONS
+        counts = {}
+        if origin in self.parts:
+            moved = self.span_scores[kind, "moved", origin]
+            moved = moved[~np.isnan(moved), None]
+            in_force = self.span_thresholds[kind, "moved", origin]
+            counts[N_HORIZONS] = ExcessCounts.of(
+                moved, np.full_like(moved, base), np.full_like(moved, in_force)
+            )
+            static = self.span_scores[kind, "static", origin]
+            static = static[~np.isnan(static)]
+            for name in ONLINE:
+                online[name, kind].update(np.interp(static, [0, base, 1], [0, 0.9, 1]))
+            self.span_thresholds[kind, "last year", year] = float(np.quantile(static, 0.9))
+        if year > FIRST_ORIGIN:
+            updater.update(year, counts)
+        offset = updater.states()[N_HORIZONS, 0.9].offset
+        self.span_thresholds[kind, "moved", year] = base + offset
+        for name in ONLINE:
+            # Both begin at 0.9, so the bundle's threshold has to be 0.9 on their scale.
+            threshold = float(np.interp(online[name, kind].threshold, [0, 0.9, 1], [0, base, 1]))
+            self.span_thresholds[kind, name, year] = threshold
+        for method in ("static", "moved"):
+            score = self._band_scores if kind == BAND else self._value_scores
+            self.span_scores[kind, method, year] = score(method, year)
+
+    def _span_threshold(self, kind: str) -> float:
+        name = "band" if kind == BAND else "present_value"
+        thresholds = self.calibrator.nested_thresholds(name, N_HORIZONS)[0]
+        return float(thresholds[self.calibrator.coverage.index(0.9)])
+
+    def span_covered(self, kind: str, method: str, origin: int) -> Array:
+        """Whether the set of 90 % contains the next five outcomes or their present value (n,)."""
+        scores = self.span_scores[kind, _published(method), origin]
+        base = self._span_threshold(kind)
+        threshold = self.span_thresholds.get((kind, method, origin), base)
+        return np.where(np.isnan(scores), np.nan, scores <= threshold)
 
     def _counts(self, year: int, group: str) -> dict[int, ExcessCounts]:
         counts = {}
@@ -149,10 +222,8 @@ class Deliveries:
         bundle = quantiles[:, np.searchsorted(PROBABILITIES, [0.05 - 1e-9, 0.95 - 1e-9])]
         return float(np.nanmean(np.diff(moved)) / np.nanmean(np.diff(bundle)))
 
-    def band_covered(self, calibrator: Calibrator, method: str, origin: int) -> Array:
-        """Whether the path band of 90 % contains the next five outcomes (n,)."""
-        threshold = calibrator.nested_thresholds("band", N_HORIZONS)[0]
-        q = threshold[calibrator.coverage.index(0.9)]
+    def _band_scores(self, method: str, origin: int) -> Array:
+        """Score (n,) of the next five outcomes in path bands, NaN without one of them."""
         part = self.parts[origin]
         scores = []
         for h in range(1, N_HORIZONS + 1):
@@ -161,9 +232,47 @@ class Deliveries:
                 less, p_zero = (_moved(values, self.issued[origin, h]) for values in (less, p_zero))
             zero = part.less[:, h - 1] == 0
             score = np.where(zero, np.maximum(1 - 2 * p_zero, 0), np.abs(2 * less - 1))
-            scores.append(to_band_scale(calibrator, h, score + 0 * part.less[:, h - 1]))
-        highest = np.max(scores, axis=0)  # NaN stays NaN
-        return np.where(np.isnan(highest), np.nan, highest <= q)
+            scores.append(to_band_scale(self.calibrator, h, score + 0 * part.less[:, h - 1]))
+        return np.asarray(np.max(scores, axis=0))  # NaN stays NaN
+
+    def _value_scores(self, method: str, origin: int) -> Array:
+        """Score (n,) of the realised present value of five years, NaN if it is unknown."""
+        part = self.parts[origin]
+        rows = np.flatnonzero(~np.isnan(part.value) & ~np.isnan(part.slices).any(axis=(1, 2)))
+        simulated, sorted_sums = np.zeros((2, len(rows), N_PATHS))
+        for h in range(1, N_HORIZONS + 1):
+            slices = part.slices[rows, h - 1].astype(np.float64)
+            if method == "moved":
+                p_zero, in_force = part.p_zero[rows, h - 1], self.issued[origin, h][rows]
+                slices = _moved_slices(slices, p_zero, in_force)
+            discount = (1 + RATE) ** -float(h)
+            simulated += (
+                np.take_along_axis(slices, part.ranks[rows, h - 1].astype(int), 1) * discount
+            )
+            sorted_sums += slices * discount
+        distribution = SimulatedValues(simulated, sorted_sums).distribution
+        scores = np.full(len(part.value), np.nan)
+        scores[rows] = set_scores(distribution, part.value[rows, None], 0.9)[:, 0]
+        return scores
+
+
+def _published(method: str) -> str:
+    return "moved" if method in ("marginals", "moved") else "static"
+
+
+def _moved_slices(slices: Array, p_zero: Array, issued: Array) -> Array:
+    """Slice means (n, N_PATHS) of the distributions that levels in force (n, 9) have moved."""
+    edges, middle = np.linspace(0, 1, N_PATHS + 1), (np.arange(N_PATHS) + 0.5) / N_PATHS
+    total = np.concatenate([np.zeros((len(slices), 1)), np.cumsum(slices, axis=1)], axis=1)
+    result = np.empty_like(slices)
+    in_force, index = np.unique(issued, axis=0, return_inverse=True)
+    for i, levels in enumerate(in_force):
+        knots, values = move_of(levels)
+        unmoved_edges, unmoved_middle = (np.interp(p, values, knots) for p in (edges, middle))
+        for row in np.flatnonzero(index.ravel() == i).tolist():
+            means = np.diff(np.interp(unmoved_edges, edges, total[row]))
+            result[row] = np.where(unmoved_middle <= p_zero[row], 0.0, means)
+    return result
 
 
 def _ranks(part: OriginForecasts) -> Array:
@@ -183,9 +292,7 @@ def _moved(values: Array, issued: Array) -> Array:
     return result
 
 
-def rows_of_future(
-    deliveries: Deliveries, calibrator: Calibrator, draw: int, planted: str
-) -> list[dict[str, object]]:
+def rows_of_future(deliveries: Deliveries, draw: int, planted: str) -> list[dict[str, object]]:
     """Coverage of one future by product, method, outcome year and group, in points from 90."""
     rows: list[dict[str, object]] = []
 
@@ -219,9 +326,14 @@ def rows_of_future(
                 {**rows[-1], "product": f"width h = {h}", "method": "moved", "group": ALL}
                 | {"year": origin + h, "deviation": ratio - 100}
             )
-        for method in ("static", "moved"):
-            inside = deliveries.band_covered(calibrator, method, origin)
-            add("band", method, origin + N_HORIZONS, ALL, inside)
+        for kind in SPAN_KINDS:
+            for method in SPAN_METHODS:
+                inside = deliveries.span_covered(kind, method, origin)
+                add(kind, method, origin + N_HORIZONS, ALL, inside)
+                for grouping in GROUPS if method in ("static", "moved") else ():
+                    for label in np.unique(part.groups[grouping]).tolist():
+                        members = inside[part.groups[grouping] == label]
+                        add(kind, method, origin + N_HORIZONS, f"{grouping}={label}", members)
     return rows
 
 
@@ -259,14 +371,12 @@ def recovery_table(rows: pl.DataFrame) -> str:
     """Mean deviation by break, product and method: at first, after 3 and after 6 deliveries."""
     table = []
     for planted in BREAKS:
-        for product, first in (
-            ("h = 1", BREAK_YEAR),
-            (f"h = {N_HORIZONS}", FIRST_ORIGIN + N_HORIZONS),
-        ):
+        for product in PRODUCTS:
             # Forecasts issued after k deliveries with outcomes have theirs h years later.
             ahead = 1 if product == "h = 1" else N_HORIZONS
+            first = BREAK_YEAR if ahead == 1 else FIRST_ORIGIN + N_HORIZONS
             years = (first, first + 2 + ahead, first + 5 + ahead)
-            for method in METHODS:
+            for method in SPAN_METHODS if product in SPAN_KINDS else METHODS:
                 of_all = _select(rows, planted, product, method).filter(pl.col("group") == ALL)
                 by_year = [of_all.filter(pl.col("year") == year).sort("draw") for year in years]
                 start, third, sixth = (part["deviation"].to_numpy() for part in by_year)
@@ -303,7 +413,7 @@ def _select(rows: pl.DataFrame, planted: str, product: str, method: str) -> pl.D
 
 
 def product_table(rows: pl.DataFrame) -> str:
-    """Deviation of path bands and growth of widths, means over futures and all later years."""
+    """Growth of widths and deviation of spans, means over futures and all later years."""
     table = []
     for planted in BREAKS:
         later = rows.filter((pl.col("break") == planted) & (pl.col("group") == ALL))
@@ -313,25 +423,29 @@ def product_table(rows: pl.DataFrame) -> str:
             )
             for h in JUDGED
         ]
-        bands = [
-            later.filter((pl.col("product") == "band") & (pl.col("method") == method))
-            for method in ("static", "moved")
+        spans = [
+            later.filter((pl.col("product") == kind) & (pl.col("method") == method))
+            for kind in SPAN_KINDS
+            for method in ("static", "marginals", "moved")
         ]
-        means = [float(np.mean(part["deviation"].to_numpy())) for part in (*width, *bands)]
+        means = [float(np.mean(part["deviation"].to_numpy())) for part in (*width, *spans)]
         table.append((planted, *(f"{mean:+.1f}" for mean in means)))
-    header = ("break", "width h = 1, %", f"width h = {N_HORIZONS}, %", "band static", "band moved")
-    return markdown_table(header, table)
+    widths = ("width h = 1, %", f"width h = {N_HORIZONS}, %")
+    names = [
+        f"{kind}: {method}" for kind in SPAN_KINDS for method in ("static", "marginals", "moved")
+    ]
+    return markdown_table(("break", *widths, *names), table)
 
 
 def draw_deviations(rows: pl.DataFrame, out: Path) -> None:
-    """Draw the mean deviation from 90 % by outcome year, for each break and horizon."""
+    """Draw the mean deviation from 90 % by outcome year, for each break and product."""
     shown = (
-        rows.filter((pl.col("group") == ALL) & pl.col("product").str.starts_with("h ="))
+        rows.filter((pl.col("group") == ALL) & pl.col("product").is_in(PRODUCTS))
         .group_by("break", "product", "method", "year")
         .agg(pl.col("deviation").mean())
         .sort("break", "product", "method", "year")
     )
-    colours = ["#b3541e", "#8c8c8c", "#7a5195", "#3c8d5a", "#0b5cad"]
+    colours = ["#b3541e", "#8c8c8c", "#7a5195", "#3c8d5a", "#e0a030", "#0b5cad"]
     base = alt.Chart(shown).encode(
         alt.X(
             "year:Q",
@@ -342,13 +456,15 @@ def draw_deviations(rows: pl.DataFrame, out: Path) -> None:
     )
     lines = base.mark_line().encode(
         alt.Y("deviation:Q", title="Points from 90 %"),
-        alt.Color("method:N", title="Method", scale=alt.Scale(domain=list(METHODS), range=colours)),
+        alt.Color(
+            "method:N", title="Method", scale=alt.Scale(domain=list(SPAN_METHODS), range=colours)
+        ),
     )
     rule = base.mark_rule(color="#777", strokeDash=[3, 3]).encode(y=alt.datum(0))
     chart = alt.layer(rule, lines).properties(width=150, height=110)
     facets = chart.facet(
         column=alt.Column("break:N", title=None, sort=list(BREAKS)),
-        row=alt.Row("product:N", title=None),
+        row=alt.Row("product:N", title=None, sort=list(PRODUCTS)),
     )
     svg = draw_svg(facets, "Deviation of coverage from 90 % by outcome year")
     # A file of its own needs the name of the format, which pictures in a page do not.
@@ -391,9 +507,9 @@ def main() -> None:
             for planted in BREAKS:
                 parts = {part.origin: part for part in load(cache / f"{draw}-{planted}.npz")}
                 steps = sum(len(part.person_id) for part in parts.values())
-                deliveries = Deliveries(parts, steps)
+                deliveries = Deliveries(parts, steps, forecaster.calibrator)
                 deliveries.run()
-                rows += rows_of_future(deliveries, forecaster.calibrator, draw, planted)
+                rows += rows_of_future(deliveries, draw, planted)
             say(f"  judged future {draw}")
     table = pl.DataFrame(rows)
     alarms = false_alarms(table, forecaster)

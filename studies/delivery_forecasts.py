@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from evaluation.scoring.futures import macro_of_futures
 from saga.conformal.prediction_sets import probability_of_less
+from saga.conformal.recalibration import map_paths
 from saga.data.macro_rows import SERIES
 from saga.data.origins import Origins, history, origins_at
 from saga.data.panel import Panel
@@ -27,8 +28,11 @@ from saga.features.calendar import Calendar
 from saga.features.sequences import encode
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_rows, uniform_each
+from saga.lifetime import realised_value
 from saga.macro.history import MacroHistory, log_wage_index
+from saga.paths import Paths
 from saga.simulation.marginals import DirectMarginals
+from saga.simulation.rollout import Rollout, RolloutOptions
 
 Array = NDArray[np.float64]
 FIRST_ORIGIN, LAST_ORIGIN, BREAK_YEAR = 2022, 2032, 2024
@@ -38,7 +42,11 @@ BREAKS = ("none", "recession", "wages", "zeros", "definition")
 # Probabilities whose quantiles are kept: widths of moved sets are computed from them.
 P = np.array([0.001, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.15, 0.25, 0.5])
 PROBABILITIES = np.concatenate([P, 1 - P[-2::-1]])
+N_PATHS = 100
 _GROUP_SIZE = 64  # persons computed together; so short a forecast is fastest with many
+
+
+_STORED = ("person_id", "less", "p_zero", "quantiles", "slices", "ranks", "value")
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +55,8 @@ class OriginForecasts:
 
     `less` (n, 5) is the forecast probability of less earnings than the outcome, NaN without one;
     `p_zero` (n, 5); `quantiles` (n, 5, len(PROBABILITIES)) in money; `groups` name -> labels (n,).
+    `slices` (n, 5, N_PATHS) are the means of slices of equal probability, `ranks` of the same shape
+    the slice of each path in each year; `value` (n,) is the realised present value of five years.
     """
 
     origin: int
@@ -54,6 +64,9 @@ class OriginForecasts:
     less: Array
     p_zero: Array
     quantiles: NDArray[np.float32]
+    slices: NDArray[np.float32]
+    ranks: NDArray[np.uint8]
+    value: Array
     groups: dict[str, NDArray[np.str_]]
 
 
@@ -171,7 +184,7 @@ def _forecast(
     forecaster: Forecaster, past: Panel, origins: Origins, outcomes: Panel, published: pl.DataFrame
 ) -> OriginForecasts:
     origin = int(origins.year[0])
-    raw = raw_marginals(forecaster, past, published.filter(pl.col("year") <= origin))
+    raw, paths = raw_forecasts(forecaster, past, published.filter(pl.col("year") <= origin))
     grouping = forecaster.calibrator.grouping
     assert grouping is not None
     order = np.argsort(origins.person_id)
@@ -184,12 +197,17 @@ def _forecast(
         probability_of_less(marginals, amounts),
         marginals.p_zero.astype(np.float64),
         marginals.quantiles(PROBABILITIES).astype(np.float32),
+        marginals.slice_means(N_PATHS).astype(np.float32),
+        path_ranks(paths, marginals),
+        realised_value(amounts),
         {name: labels[name] for name in GROUPS},
     )
 
 
-def raw_marginals(forecaster: Forecaster, past: Panel, published: pl.DataFrame) -> Marginals:
-    """Raw marginals of the next five years; the forecaster knows the `published` macro years."""
+def raw_forecasts(
+    forecaster: Forecaster, past: Panel, published: pl.DataFrame
+) -> tuple[Marginals, Paths]:
+    """Raw marginals and paths of the next five years; the `published` macro years are known."""
     assert forecaster.process is not None
     known = forecaster.process.history
     later = published.filter(pl.col("year") > known.last_year).select(SERIES).to_numpy()
@@ -202,7 +220,35 @@ def raw_marginals(forecaster: Forecaster, past: Panel, published: pl.DataFrame) 
     )
     direct.group_size = _GROUP_SIZE
     sequences = encode(past, member.transforms, calendar)
-    return direct.marginals(sequences, np.arange(len(sequences)), {})
+    persons = np.arange(len(sequences))
+    marginals = direct.marginals(sequences, persons, {})
+    options = RolloutOptions(N_PATHS, 0, light=forecaster.rollout == "light")
+    rollout = Rollout(member.network, calendar, process, options)
+    years_left = 64 - (marginals.origin_year - marginals.birth_year)
+    steps = np.minimum(years_left, N_HORIZONS)
+    earnings = np.full((len(persons), N_HORIZONS, N_PATHS), np.nan, dtype=np.float32)
+    for group in np.array_split(persons, -(-len(persons) // rollout.group_size)):
+        for i, simulated in zip(
+            group.tolist(), rollout.simulate(sequences, group, steps[group]), strict=True
+        ):
+            earnings[i, : len(simulated)] = simulated
+    return marginals, Paths(
+        marginals.person_id, marginals.birth_year, marginals.origin_year, earnings
+    )
+
+
+def path_ranks(paths: Paths, marginals: Marginals) -> NDArray[np.uint8]:
+    """The slice of each raw path in each year, of N_PATHS; see `map_paths`."""
+    grid, edges = np.log(np.arange(1, N_PATHS + 2)), np.linspace(0.0, 1.0, N_PATHS + 1)
+    shape = (*marginals.p_zero.shape, len(grid))
+    uniform = replace(
+        marginals,
+        grid=np.broadcast_to(grid, shape),
+        cdf=np.broadcast_to(edges, shape),
+        p_zero=np.where(marginals.exists, 0.0, np.nan),
+    )
+    mapped = map_paths(paths, uniform).earnings
+    return (np.nan_to_num(mapped, nan=1.0) - 1).astype(np.uint8)
 
 
 def _outcomes(outcomes: Panel, marginals: Marginals) -> Array:
@@ -234,10 +280,7 @@ def store(forecasts: list[OriginForecasts], file: Path) -> None:
     """Write the forecasts of one future and break."""
     arrays: dict[str, NDArray[np.generic]] = {}
     for part in forecasts:
-        arrays |= {
-            f"{name}_{part.origin}": getattr(part, name)
-            for name in ("person_id", "less", "p_zero", "quantiles")
-        }
+        arrays |= {f"{name}_{part.origin}": getattr(part, name) for name in _STORED}
         arrays |= {f"{name}_{part.origin}": labels for name, labels in part.groups.items()}
     temporary = file.with_suffix(".part.npz")
     np.savez(temporary, allow_pickle=False, **arrays)
@@ -254,6 +297,9 @@ def load(file: Path) -> list[OriginForecasts]:
                 arrays[f"less_{origin}"],
                 arrays[f"p_zero_{origin}"],
                 arrays[f"quantiles_{origin}"],
+                arrays[f"slices_{origin}"],
+                arrays[f"ranks_{origin}"],
+                arrays[f"value_{origin}"],
                 {name: arrays[f"{name}_{origin}"] for name in GROUPS},
             )
             for origin in range(FIRST_ORIGIN, LAST_ORIGIN + 1)

@@ -113,7 +113,7 @@ def _recipe(folder: JobFolder, options: JobOptions, settings: Settings, holder: 
         settings.precision,
         settings.facts,
     )
-    if settings.database is None or options.product != "forecasts":
+    if settings.database is None:
         return recipe
     return AdaptiveRecipe.of(
         recipe,

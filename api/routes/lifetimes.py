@@ -64,6 +64,10 @@ async def post_lifetimes(
             request, service, ticket, LifetimeBody, LifetimeOptions, LifetimeOptions.to_request
         )
         forecaster, panel = service.forecaster, call.people.panel
+        adaptive, known = dict[str, object](), tuple[ForecastWarning, ...]()
+        if (access := service.ledger_access) is not None:
+            forecaster, known = access.current(caller.holder).forecaster, access.warnings()
+            adaptive = {"adaptive": access.identity(caller.holder)}
         n_paths, n_years = call.draws.n_paths, _years_ahead(panel, call.request.to_age)
         size = budget.check_work(call.n_persons, n_paths, n_years, service.settings.max_work)
         check_scenario(forecaster.scenario(call.draws.scenario), panel, to_age=call.request.to_age)
@@ -75,11 +79,11 @@ async def post_lifetimes(
         lifetimes = _joined(
             await service.queue.run(request, ticket, Work(parts, compute, size)),
             forecaster.decimals(call.request),
-            forecaster.warnings(panel, call.request, call.draws),
+            (*forecaster.warnings(panel, call.request, call.draws), *known),
         )
         service.count_computed("lifetimes", call.n_persons, n_paths, n_years)
         provenance = forecaster.provenance(call.draws) | call.people.provenance()
-        provenance |= forecaster.tax_provenance(call.request)
+        provenance |= forecaster.tax_provenance(call.request) | adaptive
         return await respond(
             request,
             lifetimes.table,

@@ -30,6 +30,10 @@ from saga.requests import MAX_HORIZON
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
+# Path bands and present values over K years have cells with these names in place of a group, and K
+# in place of the horizon.
+BAND, PRESENT_VALUE = "band", "present_value"
+SPAN_KINDS = (BAND, PRESENT_VALUE)
 MAX_THRESHOLD = 1.0  # a threshold that reaches this contains all outcomes
 N_BINS = 4096
 # An excess is rounded up to the upper edge of its bin.

@@ -10,6 +10,7 @@ import numpy as np
 from calibration.adaptive.adaptive_state import AdaptiveState
 from calibration.adaptive.issuance import INITIAL_STATE, AdaptedForecaster
 from calibration.adaptive.issued_intervals import collect_intervals
+from calibration.adaptive.issued_spans import SPANS, collect_bands, collect_values
 from calibration.adaptive.ledger import Ledger, RecordCounts
 from calibration.adaptive.outcome_entries import SettlementReport
 from saga.data.origins import Origins, history, last_year, origins_at, realised_earnings
@@ -19,17 +20,21 @@ from saga.errors import InputError, Problem, UsageError
 from saga.forecast_checks import check_panel
 from saga.forecaster import Forecaster, Progress
 from saga.keyed_random import sample_rows
-from saga.requests import HORIZONS
+from saga.requests import HORIZONS, Draws
 
 N_PERSONS = 2_000  # forecast each year; a year has full weight in a cell of at least 300 persons
 
 
 @dataclass(frozen=True)
 class DeliveryReport:
-    """Settled and recorded intervals of a delivery, its origin years, the state after it."""
+    """Settled and recorded intervals of a delivery, its origin years, the state after it.
+
+    `spans` are the recorded path bands and present values.
+    """
 
     settled: SettlementReport
     recorded: RecordCounts
+    spans: RecordCounts
     origins: tuple[int, ...]
     state: AdaptiveState
 
@@ -87,7 +92,7 @@ def apply_delivery(
     check_panel(history(people, newest), split.transforms)
     finished = ledger.delivered_until(digest)
     start = since if since is not None else end if finished is None else finished + 1
-    settled, recorded = SettlementReport(), RecordCounts()
+    settled, recorded, spans = SettlementReport(), RecordCounts(), RecordCounts()
     for year in range(start, end + 1):
         settled += _settle(ledger, panel, year)
         origins = _sample_origins(people, year, n_persons)
@@ -95,13 +100,31 @@ def apply_delivery(
             continue
         adapted = AdaptedForecaster.of(split, ledger.state(digest))
         in_force = adapted.forecaster.calibrator
-        for block in adapted.forecaster.marginals(history(people, origins), progress=progress):
+        records = history(people, origins)
+        for block in adapted.forecaster.marginals(records, progress=progress):
             issued = collect_intervals(block, in_force, HORIZONS, adapted.state)
             recorded += ledger.record(digest, issued)
+            for years in SPANS:
+                bands = collect_bands(block, split.calibrator, adapted.state, years)
+                spans += ledger.record_spans(digest, bands)
+        spans += _record_values(adapted, records, ledger)
         ledger.mark_delivered(digest, year)
     settled += _settle(ledger, panel, end)
     state = ledger.state(digest) or INITIAL_STATE
-    return DeliveryReport(settled, recorded, tuple(range(start, end + 1)), state)
+    return DeliveryReport(settled, recorded, spans, tuple(range(start, end + 1)), state)
+
+
+def _record_values(adapted: AdaptedForecaster, records: Panel, ledger: Ledger) -> RecordCounts:
+    """Enter the present values of the next years, if the bundle has thresholds of them."""
+    split, recorded = adapted.unadapted.calibrator, RecordCounts()
+    if not split.has_present_values:
+        return recorded
+    draws = Draws(split.value_paths)
+    for paths in adapted.forecaster.blocks(records, draws, to_horizon=max(SPANS)):
+        for years in SPANS:
+            issued = collect_values(paths, split, adapted.state, years)
+            recorded += ledger.record_spans(adapted.unadapted.bundle.digest, issued)
+    return recorded
 
 
 def _sample_origins(people: Panel, year: int, n_persons: int) -> Origins:

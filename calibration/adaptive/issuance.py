@@ -154,11 +154,11 @@ def recording_warnings(recorded: RecordCounts, n_rows: int) -> tuple[ForecastWar
 
 @dataclass(frozen=True)
 class AdaptiveRecipe:
-    """The batch recipe of forecasts under one state of a ledger.
+    """The batch recipe of a product under one state of a ledger.
 
-    With `record` the intervals of each part are entered in the ledger at `url` before its rows are
-    committed. If a process is killed in between, a new one enters them again. This changes nothing,
-    because the ledger keeps the first intervals and the state is the same.
+    With `record` the intervals of each part of forecasts are entered in the ledger at `url` before
+    its rows are committed. If a process is killed in between, a new one enters them again. This
+    changes nothing, because the ledger keeps the first intervals and the state is the same.
     """
 
     recipe: Recipe
@@ -190,15 +190,9 @@ class AdaptiveRecipe:
             holder: Whose part of the ledger it is.
 
         Raises:
-            UsageError: The product is not forecasts, or the ledger cannot be opened.
+            UsageError: The ledger cannot be opened.
             LedgerError: The database does not answer.
         """
-        product = recipe.request.product
-        if product != "forecasts":
-            raise UsageError(
-                "A ledger is about forecasts of single years. Leave it out for the product "
-                f"{product}."
-            )
         bundle = Bundle.load(recipe.bundle).digest
         ledger = open_ledger(url, key, Actor(holder))
         try:
@@ -231,7 +225,7 @@ class AdaptiveRecipe:
 
 
 class _AdaptiveProduct(ProductComputation):
-    """The forecasts of a part under one state, entered in the ledger if there is one."""
+    """The product of a part under one state; forecasts are entered in the ledger, if any."""
 
     def __init__(self, recipe: Recipe, adapted: AdaptedForecaster, ledger: Ledger | None) -> None:
         super().__init__(recipe, adapted.forecaster)

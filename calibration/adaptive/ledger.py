@@ -22,6 +22,7 @@ from calibration.adaptive.audit_trail import AuditEntry, add_to_audit, read_audi
 from calibration.adaptive.database import WAIT_SECONDS, key_batches, parse_database_url
 from calibration.adaptive.holder_streams import find_stream, holder_id, open_stream, read_state
 from calibration.adaptive.issued_intervals import IssuedIntervals
+from calibration.adaptive.issued_spans import IssuedSpans
 from calibration.adaptive.ledger_storage import LedgerStorage
 from calibration.adaptive.ledger_tables import (
     Holder,
@@ -32,6 +33,7 @@ from calibration.adaptive.ledger_tables import (
     pack_thresholds,
 )
 from calibration.adaptive.log_replay import replay_state
+from calibration.adaptive.marginal_moves import LEVELS
 from calibration.adaptive.outcome_entries import (
     ConflictLimitError,
     CorrectionReason,
@@ -47,6 +49,7 @@ from calibration.adaptive.outcome_entries import (
 )
 from calibration.adaptive.pseudonyms import PseudonymKey
 from calibration.adaptive.settled_outcomes import SettledOutcomes, read_settled
+from calibration.adaptive.span_entries import SpanCoverage, enter_spans, read_span_coverage
 from calibration.adaptive.tenancy import COMMON, Actor
 from saga.errors import Problem, UsageError
 
@@ -169,6 +172,28 @@ class Ledger:
         if new:
             connection.execute(insert(IssuedIntervalRow), list(new.values()))
         return RecordCounts(len(new), repeated, late)
+
+    def record_spans(self, bundle: str, issued: IssuedSpans) -> RecordCounts:
+        """Enter the bands or present values issued with the bundle of this digest.
+
+        The rules are those of `record`; a span is late if the outcome of one of its years is known.
+        """
+        total = RecordCounts()
+        for start in range(0, len(issued), _ROWS_PER_TRANSACTION):
+            part = issued.rows(slice(start, start + _ROWS_PER_TRANSACTION))
+            persons = [self._pseudonym(person) for person in part.person_id.tolist()]
+            with self._storage.writing() as connection:
+                holder = holder_id(connection, self._actor.holder)
+                stream_id = open_stream(connection, holder, bundle, LEVELS)
+                counts = RecordCounts(*enter_spans(connection, stream_id, persons, part))
+                add_to_audit(connection, self._actor, "record", vars(counts) | {"kind": part.kind})
+                total += counts
+        return total
+
+    def span_coverage(self, bundle: str) -> list[SpanCoverage]:
+        """How often settled bands and present values contained the outcomes, by outcome year."""
+        with self._storage.reading() as connection:
+            return read_span_coverage(connection, bundle, self._actor.holder)
 
     def settle(
         self, outcomes: Iterable[tuple[str, int, float]], *, max_conflicts: int | None = None

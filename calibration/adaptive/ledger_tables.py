@@ -90,13 +90,15 @@ class OutcomeRow(Base):
     """A known outcome of a person (a pseudonym) in a year.
 
     Column `seal` is a keyed hash of the amount. It shows whether a later delivery repeats or
-    contradicts the amount, which is not stored.
+    contradicts the amount. `sealed` is the amount encrypted with the ledger's key, for the present
+    values that need it with those of other years; null if none did.
     """
 
     __tablename__ = "outcome"
     person: Mapped[bytes] = mapped_column(sa.LargeBinary, primary_key=True)
     year: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     seal: Mapped[bytes] = mapped_column(sa.LargeBinary)
+    sealed: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
 
 
 class ConflictRow(Base):
@@ -158,6 +160,55 @@ class StateVersion(Base):
     stream_id: Mapped[int] = mapped_column(sa.ForeignKey("stream.id"), primary_key=True)
     version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     last_event: Mapped[int] = mapped_column(_BIG_ID)
+    last_span: Mapped[int] = mapped_column(_BIG_ID, server_default="0")
+
+
+class SpanRow(Base):
+    """A path band or a present value issued for one person, origin year and number of years.
+
+    Columns: `kind` is band or present_value; `base` are the split thresholds by coverage and
+    `issued` those in force; `family` are the packed distributions, of each year or of the present
+    value, until all outcomes are known; `sealed` is the same from then on, encrypted.
+    """
+
+    __tablename__ = "span"
+    __table_args__ = (sa.UniqueConstraint("person", "origin_year", "kind", "years", "stream_id"),)
+    id: Mapped[int] = mapped_column(_BIG_ID, primary_key=True)
+    stream_id: Mapped[int] = mapped_column(sa.ForeignKey("stream.id"))
+    person: Mapped[bytes] = mapped_column(sa.LargeBinary)
+    origin_year: Mapped[int]
+    kind: Mapped[str] = mapped_column(sa.String(16))
+    years: Mapped[int]
+    base: Mapped[bytes] = mapped_column(sa.LargeBinary)
+    issued: Mapped[bytes] = mapped_column(sa.LargeBinary)
+    family: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
+    sealed: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
+
+
+class SpanEventRow(Base):
+    """One entry of the log of bands and present values, as `SettlementRow`.
+
+    For a band `probability` is the largest score of the years, and `p_zero` is 0. The database
+    forbids changes.
+    """
+
+    __tablename__ = "span_event"
+    id: Mapped[int] = mapped_column(_BIG_ID, primary_key=True)
+    span_id: Mapped[int] = mapped_column(sa.ForeignKey("span.id"), index=True)
+    probability: Mapped[float] = mapped_column(sa.Double)
+    p_zero: Mapped[float] = mapped_column(sa.Double)
+    sign: Mapped[int]
+    audit_id: Mapped[int | None] = mapped_column(sa.ForeignKey("audit.id"))
+
+
+class BandScaleRow(Base):
+    """The map of the bundle that brings scores at a horizon to the scale of path bands."""
+
+    __tablename__ = "band_scale"
+    stream_id: Mapped[int] = mapped_column(sa.ForeignKey("stream.id"), primary_key=True)
+    horizon: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    knots: Mapped[bytes] = mapped_column(sa.LargeBinary)
+    values: Mapped[bytes] = mapped_column(sa.LargeBinary)
 
 
 class ExcessCountsRow(Base):

@@ -12,6 +12,8 @@ from calibration.adaptive.ledger_tables import (
     COMMON_ID,
     IssuedIntervalRow,
     SettlementRow,
+    SpanEventRow,
+    SpanRow,
     StateVersion,
     Stream,
 )
@@ -20,7 +22,9 @@ from calibration.adaptive.settlement_counts import (
     LogEntry,
     add_counts,
     count_entries,
+    levels_of,
 )
+from calibration.adaptive.span_entries import count_spans
 
 _ROWS_IN_MEMORY = 5_000
 
@@ -63,11 +67,24 @@ def replay_state(
         for group, counts in count_entries(entries, stream.levels).items():
             for key, new in counts.items():
                 add_counts(total.setdefault(group, {}), key, new)
+    span_log = (
+        select(SpanRow.__table__, SpanEventRow.probability, SpanEventRow.p_zero, SpanEventRow.sign)
+        .join(SpanEventRow, SpanEventRow.span_id == SpanRow.id)
+        .where(SpanRow.stream_id.in_(followed), SpanEventRow.id <= last.last_span)
+        .order_by(SpanEventRow.id)
+    )
+    spans = connection.execution_options(yield_per=_ROWS_IN_MEMORY).execute(span_log)
+    for part in spans.partitions():
+        of_part = count_spans([(row, row.probability, row.p_zero, row.sign) for row in part])
+        for kind, counts in of_part.items():
+            for key, new in counts.items():
+                add_counts(total.setdefault(kind, {}), key, new)
     cells = {
         (group, h, coverage): cell
         for group, counts in total.items()
         for (h, coverage), cell in compute_states(
-            stream.levels, {key: cell for key, cell in counts.items() if cell.persons.any()}
+            levels_of(stream, group),
+            {key: of_cell for key, of_cell in counts.items() if of_cell.persons.any()},
         ).items()
     }
     return state_of(last.version, cells)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from calibration.adaptive.adaptive_state import (
     MAX_DEVIATION,
+    SPAN_KINDS,
     AdaptiveState,
     CellState,
     stable_step,
@@ -30,6 +31,7 @@ Array = NDArray[np.float64]
 
 # Probabilities whose quantiles are followed. Central sets of 50, 80, 90 and 95 % lie between them.
 LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
+_MAX_THRESHOLD = 0.999  # a threshold of 1 has no finite set
 _APART = 1e-9  # smallest distance of two knots
 _MIN_GROUPS = 2
 
@@ -72,14 +74,36 @@ def move_of(levels: Array) -> tuple[Array, Array]:
 
 
 def adapt(calibrator: Calibrator, state: AdaptiveState) -> Calibrator:
-    """The calibrator with the moves of the state; the same object for a state without cells."""
+    """The calibrator with the moves and thresholds of the state.
+
+    The same object for a state without cells.
+    """
     if not state.cells:
         return calibrator
+    thresholds = {
+        (kind, years): replace(
+            fitted,
+            thresholds={
+                share: _moved_threshold(q, state.offset(kind, years, share))
+                for share, q in fitted.thresholds.items()
+            },
+        )
+        if kind in SPAN_KINDS
+        else fitted
+        for (kind, years), fitted in calibrator.thresholds_of_kind.items()
+    }
     moves: dict[tuple[int, str], tuple[Array, Array]] = {}
     for horizon in sorted({h for h, _ in calibrator.cells}):
         levels = moved_levels(state, horizon, followed_groups(calibrator, horizon))
         moves |= {(horizon, group): move_of(of_group) for group, of_group in levels.items()}
-    return replace(calibrator, moves=moves)
+    return replace(calibrator, moves=moves, thresholds_of_kind=thresholds)
+
+
+def _moved_threshold(q: float | None, offset: float) -> float | None:
+    """A threshold of bands or present values plus its offset; the set stays finite."""
+    if q is None or q >= 1:
+        return q
+    return min(max(q + offset, 0.0), max(q, _MAX_THRESHOLD))
 
 
 def followed_groups(calibrator: Calibrator, horizon: int) -> list[str]:

@@ -25,6 +25,14 @@ from calibration.adaptive.ledger_tables import (
 )
 from calibration.adaptive.pseudonyms import PseudonymKey
 from calibration.adaptive.settlement_counts import IssuedRow, LogEntry, judge, write_log
+from calibration.adaptive.span_entries import (
+    reopen_spans,
+    seal_amount,
+    settle_spans,
+    span_years,
+    spans_about,
+    write_span_log,
+)
 from saga.errors import InputError, Problem, SagaError
 
 MAX_AMOUNT = 1e12  # in the bundle's money; more is a mistake in any currency
@@ -49,7 +57,8 @@ class SettlementReport:
 
     `new` outcomes settled `settled_intervals` issued intervals. `duplicate` ones repeat a known
     outcome. `conflicting` ones contradict a known outcome and change nothing; `problems` names
-    them. `unmatched` ones have no recorded interval and are not stored.
+    them. `unmatched` ones have no recorded interval and are not stored. `settled_spans` are bands
+    and present values whose last outcome became known.
     """
 
     new: int = 0
@@ -58,6 +67,7 @@ class SettlementReport:
     unmatched: int = 0
     settled_intervals: int = 0
     problems: tuple[Problem, ...] = ()
+    settled_spans: int = 0
 
     def __add__(self, other: SettlementReport) -> SettlementReport:
         return SettlementReport(*map(add, vars(self).values(), vars(other).values()))
@@ -153,6 +163,8 @@ def enter_outcomes(
     then on even the known amount gives the error: otherwise it would stand out.
     """
     hashes, waiting = _known_and_waiting(connection, outcomes)
+    spans = spans_about(connection, [outcome.key for outcome in outcomes], waiting=True)
+    in_span = span_years(spans)
     known = set(hashes)
     before = _conflicts(connection, outcomes) if max_conflicts is not None else {}
     tried = {person_year: set(amounts) for person_year, amounts in before.items()}
@@ -162,7 +174,8 @@ def enter_outcomes(
     over: dict[PersonYear, Problem] = {}
     for outcome in outcomes:
         if (known_hash := hashes.get(outcome.key)) is None:
-            if outcome.key in waiting and outcome.amount is not None:
+            is_awaited = outcome.key in waiting or outcome.key in in_span
+            if is_awaited and outcome.amount is not None:
                 hashes[outcome.key], new[outcome.key] = outcome.amount_hash, outcome.amount
             else:
                 unmatched += 1
@@ -184,12 +197,30 @@ def enter_outcomes(
     if over:
         message = "Outcomes of this call contradict a known one too often; nothing of it counts"
         return ConflictLimitError(message, tuple(over.values()))
-    settled = [(row, amount) for person_year, amount in new.items() for row in waiting[person_year]]
+    settled = [
+        (row, amount) for person_year, amount in new.items() for row in waiting.get(person_year, ())
+    ]
+    span_entries = []
     if new:
         connection.execute(
-            insert(OutcomeRow), [{"person": p, "year": y, "seal": hashes[p, y]} for p, y in new]
+            insert(OutcomeRow),
+            [
+                {
+                    "person": person,
+                    "year": year,
+                    "seal": hashes[person, year],
+                    "sealed": seal_amount(key, amount, person)
+                    if (person, year) in in_span
+                    else None,
+                }
+                for (person, year), amount in new.items()
+            ],
         )
-        write_log(connection, judge([(row, row.family, a) for row, a in settled]), audit_id)
+        span_entries = settle_spans(connection, key, spans)
+        changed = write_span_log(connection, span_entries, audit_id)
+        judged = judge([(row, row.family, amount) for row, amount in settled])
+        write_log(connection, judged, audit_id, changed)
+    if settled:
         connection.execute(
             _set_distributions(),
             [
@@ -198,7 +229,13 @@ def enter_outcomes(
             ],
         )
     return SettlementReport(
-        len(new), duplicate, len(problems), unmatched, len(settled), tuple(problems)
+        len(new),
+        duplicate,
+        len(problems),
+        unmatched,
+        len(settled),
+        tuple(problems),
+        len(span_entries),
     )
 
 
@@ -230,10 +267,11 @@ def correct_outcomes(
         else:
             family = key.unseal(row.sealed, row.person)
             distributions.append({"row": row.id, "family": family, "sealed": None})
-    if taken_back:
-        write_log(connection, [*taken_back, *judge(again)], audit_id)
     if distributions:
         connection.execute(_set_distributions(), distributions)
+    in_span = span_years(
+        row for waiting in (True, False) for row in spans_about(connection, known, waiting=waiting)
+    )
     withdrawn = [c for c in known.values() if c.amount is None]
     corrected = [c for c in known.values() if c.amount is not None]
     for correction in known.values():
@@ -243,9 +281,15 @@ def correct_outcomes(
         if correction.amount is None:
             connection.execute(delete(OutcomeRow).where(*is_outcome))
         else:
-            connection.execute(
-                update(OutcomeRow).where(*is_outcome).values(seal=correction.amount_hash)
-            )
+            values: dict[str, object] = {"seal": correction.amount_hash}
+            if correction.key in in_span:
+                values["sealed"] = seal_amount(key, correction.amount, correction.person)
+            connection.execute(update(OutcomeRow).where(*is_outcome).values(**values))
+    reopened = reopen_spans(connection, key, spans_about(connection, known, waiting=False))
+    rejudged = settle_spans(connection, key, spans_about(connection, known, waiting=True))
+    changed = write_span_log(connection, [*reopened, *rejudged], audit_id)
+    if taken_back or changed:
+        write_log(connection, [*taken_back, *judge(again)], audit_id, changed)
     return CorrectionReport(
         len(corrected),
         len(withdrawn),

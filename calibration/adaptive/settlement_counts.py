@@ -11,7 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, delete, func, insert, select, true, update
 
-from calibration.adaptive.adaptive_state import CellState, ExcessCounts, compute_states
+from calibration.adaptive.adaptive_state import (
+    SPAN_KINDS,
+    CellState,
+    ExcessCounts,
+    compute_states,
+)
 from calibration.adaptive.database import damaged_error
 from calibration.adaptive.issued_intervals import (
     ranks_of_outcomes,
@@ -22,6 +27,7 @@ from calibration.adaptive.ledger_tables import (
     COMMON_ID,
     ExcessCountsRow,
     SettlementRow,
+    SpanEventRow,
     StateRow,
     StateVersion,
     Stream,
@@ -29,6 +35,7 @@ from calibration.adaptive.ledger_tables import (
 )
 from saga.conformal.calibration_table import ALL
 from saga.conformal.prediction_sets import probability_of_less
+from saga.requests import COVERAGE
 
 IssuedRow = Row[Any]  # a row of the table of issued intervals
 HorizonYear = tuple[int, int]  # (horizon, outcome year)
@@ -62,32 +69,44 @@ def judge(settled: Sequence[tuple[IssuedRow, bytes, float]]) -> list[LogEntry]:
     ]
 
 
-def write_log(connection: Connection, entries: Sequence[LogEntry], audit_id: int) -> None:
-    """Add entries to the log, and update counts and states."""
+def write_log(
+    connection: Connection,
+    entries: Sequence[LogEntry],
+    audit_id: int,
+    spans: Mapping[int, set[str]] | None = None,
+) -> None:
+    """Add entries to the log, and update counts and states.
+
+    `spans` are the kinds of bands and present values, by stream, whose counts have changed in the
+    same transaction.
+    """
+    spans = spans or {}
     by_stream: dict[int, list[LogEntry]] = {}
     for entry in entries:
         by_stream.setdefault(entry.row.stream_id, []).append(entry)
-    for stream_id, stream_entries in sorted(by_stream.items()):
+    for stream_id in sorted({*by_stream, *spans}):
+        stream_entries = by_stream.get(stream_id, [])
         stream = connection.execute(select(Stream.__table__).where(Stream.id == stream_id)).one()
-        connection.execute(
-            insert(SettlementRow),
-            [
-                {
-                    "promise_id": entry.row.id,
-                    "version": stream.version + 1,
-                    "probability": entry.probability,
-                    "p_zero": entry.p_zero,
-                    "sign": entry.sign,
-                    "audit_id": audit_id,
-                }
-                for entry in stream_entries
-            ],
-        )
+        if stream_entries:
+            connection.execute(
+                insert(SettlementRow),
+                [
+                    {
+                        "promise_id": entry.row.id,
+                        "version": stream.version + 1,
+                        "probability": entry.probability,
+                        "p_zero": entry.p_zero,
+                        "sign": entry.sign,
+                        "audit_id": audit_id,
+                    }
+                    for entry in stream_entries
+                ],
+            )
         groups = count_entries(stream_entries, stream.levels)
         for group, counts in groups.items():
             for (horizon, year), cell_counts in counts.items():
-                _add_counts(connection, stream_id, group, horizon, year, cell_counts)
-        _update_states(connection, stream, sorted(groups))
+                add_new_counts(connection, stream_id, group, horizon, year, cell_counts)
+        _update_states(connection, stream, sorted({*groups, *spans.get(stream_id, ())}))
 
 
 def count_entries(
@@ -135,9 +154,15 @@ def count_settled(
     return counts
 
 
-def _add_counts(
+def levels_of(stream: Row[Any], group: str) -> Sequence[float]:
+    """The coverages that a cell follows: those of the sets for bands and present values."""
+    return COVERAGE if group in SPAN_KINDS else stream.levels
+
+
+def add_new_counts(
     connection: Connection, stream_id: int, group: str, horizon: int, year: int, new: ExcessCounts
 ) -> None:
+    """Add the counts of new log entries to the stored ones of a cell and year."""
     cell = {"stream_id": stream_id, "group": group, "horizon": horizon, "year": year}
     is_cell = [getattr(ExcessCountsRow, column) == value for column, value in cell.items()]
     before = connection.execute(
@@ -146,7 +171,7 @@ def _add_counts(
     if before is None:
         insert_counts(connection, stream_id, group, horizon, year, new)
         return
-    total = _unpack_counts(*before) + new
+    total = unpack_counts(*before) + new
     if total.persons.any():
         connection.execute(update(ExcessCountsRow).where(*is_cell).values(**_pack_counts(total)))
     else:  # every settlement was taken back
@@ -184,12 +209,15 @@ def _update_states(connection: Connection, changed: Row[Any], groups: Sequence[s
         )
     ).all()
     _compute_states(connection, changed.bundle, streams, groups)
-    last_event = connection.scalar(select(func.max(SettlementRow.id)))
+    last = {
+        "last_event": connection.scalar(select(func.max(SettlementRow.id))) or 0,
+        "last_span": connection.scalar(select(func.max(SpanEventRow.id))) or 0,
+    }
     for stream in streams:
         version = stream.version + 1
         connection.execute(update(Stream).where(Stream.id == stream.id).values(version=version))
         connection.execute(
-            insert(StateVersion).values(stream_id=stream.id, version=version, last_event=last_event)
+            insert(StateVersion).values(stream_id=stream.id, version=version, **last)
         )
 
 
@@ -203,13 +231,14 @@ def _compute_states(
     for group in groups:
         totals = _totals(connection, [common, *(stream.id for stream in streams)], group)
         common_counts = totals.get(common, {})
-        common_states = compute_states(streams[0].levels, common_counts)
+        levels = levels_of(streams[0], group)
+        common_states = compute_states(levels, common_counts)
         for stream in streams:
             holder_totals = totals.get(stream.id, {}) if stream.id != common else {}
             total = dict(common_counts)
             for key, counts in holder_totals.items():
                 add_counts(total, key, counts)
-            states = compute_states(streams[0].levels, total) if holder_totals else common_states
+            states = compute_states(levels, total) if holder_totals else common_states
             _store_states(connection, stream.id, group, states)
 
 
@@ -224,7 +253,7 @@ def _totals(
         )
     )
     for cell in cells:
-        counts = _unpack_counts(cell.counts, cell.missed)
+        counts = unpack_counts(cell.counts, cell.missed)
         totals.setdefault(cell.stream_id, {})[cell.horizon, cell.year] = counts
     return totals
 
@@ -253,7 +282,8 @@ def _pack_counts(counts: ExcessCounts) -> dict[str, bytes]:
     }
 
 
-def _unpack_counts(counts: bytes, missed: bytes) -> ExcessCounts:
+def unpack_counts(counts: bytes, missed: bytes) -> ExcessCounts:
+    """The counts that a row stores."""
     try:
         by_coverage = np.frombuffer(missed, dtype="<i8").astype(np.int64)
         by_excess = np.frombuffer(zlib.decompress(counts), dtype="<i8").astype(np.int64)

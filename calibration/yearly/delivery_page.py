@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
@@ -11,6 +12,7 @@ import polars as pl
 from saga.conformal.calibration_table import ALL
 from saga.files.html import render_page
 from saga.files.plot_theme import BAND, GREY, LINE, draw_svg
+from saga.requests import COVERAGE
 
 if TYPE_CHECKING:
     from calibration.yearly.yearly_delivery import YearlyReport
@@ -43,6 +45,10 @@ def render_delivery(report: YearlyReport, facts: Mapping[str, Any]) -> str:
             "groups": of_newest.to_dicts(),
             "tests": report.tests,
             "newest": newest,
+            "spans": [
+                {**asdict(row), "inside": dict(zip(COVERAGE, row.inside, strict=True))[_NOMINAL]}
+                for row in report.spans
+            ],
             "alpha": facts["false_alarm_rate"],
             "scale": report.scale,
             "picture": draw_coverage(everybody) if everybody.height else "",

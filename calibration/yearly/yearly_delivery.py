@@ -18,6 +18,7 @@ import polars as pl
 from calibration.adaptive.adaptive_state import AdaptiveState
 from calibration.adaptive.issuance import INITIAL_STATE
 from calibration.adaptive.ledger import Ledger
+from calibration.adaptive.span_entries import SpanCoverage
 from calibration.yearly.delivery_page import render_delivery
 from calibration.yearly.drift_tests import (
     ALPHA,
@@ -27,12 +28,19 @@ from calibration.yearly.drift_tests import (
     sequential_test,
 )
 from calibration.yearly.recommendation import Recommendation, YearTests, recommend
-from calibration.yearly.year_diagnosis import COVERAGE, HORIZONS, diagnose_years, outside_share
+from calibration.yearly.year_diagnosis import (
+    COVERAGE,
+    HORIZONS,
+    MIN_PERSONS,
+    diagnose_years,
+    outside_share,
+)
 from saga.bundle import Bundle
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.errors import UsageError
 from saga.files.atomic import commit, commit_json, sweep
+from saga.requests import COVERAGE as COVERAGES
 
 PAGE, TABLE, REPORT = "delivery.html", "years.parquet", "delivery.json"
 TESTED_HORIZON = 1  # outcomes of longer horizons overlap, so their years are not independent
@@ -40,7 +48,10 @@ TESTED_HORIZON = 1  # outcomes of longer horizons overlap, so their years are no
 
 @dataclass(frozen=True, eq=False)
 class YearlyReport:
-    """What the outcomes so far say: the table of `diagnose_years`, tests, and what to do."""
+    """What the outcomes so far say: the table of `diagnose_years`, tests, and what to do.
+
+    `spans` are the path bands and present values that could be judged.
+    """
 
     years: pl.DataFrame
     tests: tuple[YearTests, ...]
@@ -48,6 +59,7 @@ class YearlyReport:
     recommendation: Recommendation
     state: AdaptiveState
     counts: Mapping[str, int]
+    spans: tuple[SpanCoverage, ...]
 
 
 def check_folder(out: Path) -> None:
@@ -81,7 +93,9 @@ def report_years(ledger: Ledger, bundle: Bundle) -> YearlyReport:
         for year, value in zip(with_everybody, martingale, strict=True)
     )
     state = ledger.state(bundle.digest) or INITIAL_STATE
-    return YearlyReport(years, tests, scale, recommend(tests), state, ledger.counts(bundle.digest))
+    spans = [row for row in ledger.span_coverage(bundle.digest) if row.persons >= MIN_PERSONS]
+    counts = ledger.counts(bundle.digest)
+    return YearlyReport(years, tests, scale, recommend(tests), state, counts, tuple(spans))
 
 
 def drift_scale(bundle: Bundle) -> DriftScale:
@@ -117,4 +131,6 @@ def delivery_facts(report: YearlyReport, bundle: Bundle) -> dict[str, Any]:
         "settled": report.counts["settled"],
         "waiting": report.counts["waiting"],
         "tests": [asdict(tests) for tests in report.tests],
+        "coverage": list(COVERAGES),
+        "spans": [asdict(row) for row in report.spans],
     }

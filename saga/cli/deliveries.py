@@ -63,6 +63,7 @@ def report_delivery(
             **facts,
             "origins": list(delivery.origins),
             "promised": delivery.recorded.new,
+            "promised_spans": delivery.spans.new,
             "problems": [problem.as_dict() for problem in settled.problems],
         },
         as_json=as_json,

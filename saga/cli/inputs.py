@@ -205,6 +205,28 @@ def check_record(record: bool, database: str | None) -> None:
         )
 
 
+def follow_ledger(
+    forecaster: Forecaster, database: str | None, key: Path | None, holder: str
+) -> tuple[Forecaster, dict[str, object]]:
+    """The forecaster under the state of a ledger, and the state in provenance.
+
+    Without a database the forecaster is the same and there is no state.
+    """
+    if database is None:
+        return forecaster, {}
+    from calibration.adaptive.issuance import AdaptedForecaster
+    from calibration.adaptive.ledger import open_ledger
+    from calibration.adaptive.tenancy import Actor
+
+    ledger = open_ledger(database, key, Actor(holder))
+    try:
+        state = ledger.state(forecaster.bundle.digest)
+    finally:
+        ledger.close()
+    adapted = AdaptedForecaster.of(forecaster, state)
+    return adapted.forecaster, {"adaptive": adapted.state.identity()}
+
+
 def command_line(ctx: typer.Context) -> str:
     """The command as it was typed, for provenance."""
     return shlex.join(["saga", *ctx.obj])

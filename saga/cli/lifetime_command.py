@@ -6,6 +6,7 @@ from saga.cli import console, options
 from saga.cli.inputs import (
     STANDARD,
     check_output,
+    follow_ledger,
     keep_forecastable,
     open_forecaster,
     read_persons,
@@ -55,6 +56,9 @@ def lifetime(
     on_error: options.OnError = "fail",
     rejected: options.Rejected = None,
     unrounded: options.Unrounded = False,
+    database: options.Database = None,
+    database_key: options.DatabaseKey = None,
+    holder: options.Holder = "common",
     threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
@@ -75,6 +79,7 @@ def lifetime(
     check_output(source, out, as_json=as_json)
     forecaster = open_forecaster(bundle, threads, rollout, precision, facts)
     tax_rule = forecaster.tax_provenance(request)  # before any work
+    forecaster, adaptive = follow_ledger(forecaster, database, database_key, holder)
     panel = read_persons(
         source,
         mapping,
@@ -98,6 +103,7 @@ def lifetime(
         "from_age": request.from_age,
         "tax": request.tax if isinstance(request.tax, str) else request.tax.name,
         **tax_rule,
+        **adaptive,
         "warnings": show_warnings(lifetimes.warnings),
     }
     write_output(table, out, provenance)

@@ -175,7 +175,7 @@ def score(
         bundle or default_bundle(), request, draws, rollout, precision or "float32", facts
     )
     batch_recipe: BatchRecipe = recipe
-    if database is not None and product == "forecasts":
+    if database is not None:
         from calibration.adaptive.issuance import AdaptiveRecipe
 
         batch_recipe = AdaptiveRecipe.of(

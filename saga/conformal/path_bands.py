@@ -22,17 +22,18 @@ Array = NDArray[np.float64]
 
 def to_band_scale(calibrator: Calibrator, horizon: int, scores: Array) -> Array:
     """Scores at a horizon on the common scale."""
-    knots, values = _band_scale(calibrator, horizon)
+    knots, values = band_scale(calibrator, horizon)
     return np.asarray(np.interp(scores, knots, values))
 
 
 def from_band_scale(calibrator: Calibrator, horizon: int, q: Array) -> Array:
     """The inverse of `to_band_scale`."""
-    knots, values = _band_scale(calibrator, horizon)
+    knots, values = band_scale(calibrator, horizon)
     return np.asarray(np.interp(q, values, knots))
 
 
-def _band_scale(calibrator: Calibrator, horizon: int) -> tuple[Array, Array]:
+def band_scale(calibrator: Calibrator, horizon: int) -> tuple[Array, Array]:
+    """Knots and values of the map from scores at a horizon to the common scale."""
     fitted = [h for h in calibrator.band_scales if h <= horizon]
     if not fitted:
         return np.array([0.0, 1.0]), np.array([0.0, 1.0])

@@ -21,7 +21,7 @@ from calibration.adaptive.issued_intervals import collect_intervals
 from calibration.adaptive.ledger import open_ledger
 from saga.batch.engine import score
 from saga.batch.partitions import Source
-from saga.batch.products import Recipe
+from saga.batch.products import Recipe, paths_table
 from saga.bundle import Bundle
 from saga.cli import app
 from saga.conformal.calibrator import Calibrator
@@ -30,8 +30,9 @@ from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.data.split import persons_of
 from saga.errors import UsageError
+from saga.forecast_tables import round_amounts
 from saga.forecaster import Forecaster
-from saga.requests import Draws, ForecastRequest, PathsRequest
+from saga.requests import Draws, ForecastRequest, LifetimeRequest
 
 HORIZONS = (1, 2, 3)
 REQUEST = ForecastRequest(HORIZONS, coverage=(0.5, 0.8), quantiles=(0.5,))
@@ -148,6 +149,33 @@ def test_command_and_batch_use_the_state_of_the_ledger_and_name_it(
     assert counts(url, forecaster.bundle.digest) == ledger.counts(forecaster.bundle.digest), (
         "without --record nothing is entered"
     )
+
+
+def test_present_values_and_paths_follow_the_state_of_the_ledger(
+    url: str, people: Path, tiny_bundle: Path, forecaster: Forecaster, tmp_path: Path
+) -> None:
+    state = open_ledger(url).state(forecaster.bundle.digest)
+    source = one_year_later(people, tmp_path)
+    panel, draws = read_panel(source, prices=2022), Draws(30, 0)
+    adapted = AdaptedForecaster.of(forecaster, state).forecaster
+    lifetimes = adapted.lifetime(panel, LifetimeRequest(), draws).table
+    unmoved = forecaster.lifetime(panel, LifetimeRequest(), draws).table
+    assert (lifetimes["mean"] > unmoved["mean"]).all(), "outcomes of h = 1 were above the forecast"
+    options = ("--bundle", tiny_bundle, "--database", url, "--paths", "30")
+    out = tmp_path / "lifetimes.parquet"
+    code, _ = command("lifetime", source, "--out", out, *options, "--threads", "1")
+    assert code == 0
+    assert pl.read_parquet(out).equals(lifetimes)
+    assert state is not None
+    assert provenance(out)["adaptive"]["digest"] == state.digest
+    code, _ = command("score", source, tmp_path / "pv", "--product", "lifetimes", *options)
+    assert code == 0
+    assert rows(tmp_path / "pv").equals(lifetimes)
+    code, _ = command("score", source, tmp_path / "paths", "--product", "paths", *options)
+    assert code == 0
+    paths = adapted.simulate(panel, draws, to_horizon=None)
+    earnings = round_amounts(paths_table(paths), forecaster.transforms.decimals)["earnings"]
+    assert rows(tmp_path / "paths")["earnings"].equals(earnings)
 
 
 def test_a_command_and_a_batch_record_the_same_intervals_once(
@@ -280,10 +308,6 @@ def test_an_error_about_recording_is_raised_before_any_work(
         "score", people, tmp_path / "out", "--scenario", "high-growth", "--database", url, *common
     )
     assert (code, "scenario" in json.dumps(report).lower()) == (2, True)
-    with pytest.raises(UsageError, match="forecasts of single years"):
-        AdaptiveRecipe.of(
-            Recipe(tiny_bundle, PathsRequest()), tmp_path, url=url, key=None, record=False
-        )
     uncalibrated = forecaster.with_calibrator(Calibrator.identity())
     with pytest.raises(UsageError, match="no intervals to record"):
         check_recordable(uncalibrated, None)

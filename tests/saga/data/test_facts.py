@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from saga.cli import app
 from saga.data.fact_series import FACT_SERIES
 from saga.data.facts import ASSUMED_INFLATION, read_facts, shipped_facts
 from saga.errors import InputError
@@ -94,3 +97,34 @@ def test_an_empty_folder_and_a_binary_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "own.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="not UTF-8"):
         read_facts(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "place"),
+    [
+        (CPI_2026.replace("2026", "2027"), "own.csv, line 2"),
+        (CPI_2026 * 2, "own.csv, line 3"),
+        (CPI_2026.replace("422.5", "-3"), "own.csv, line 2"),
+    ],
+    ids=["hole", "duplicate year", "impossible value"],
+)
+def test_the_commands_refuse_a_faulty_file_and_name_its_place(
+    rows: str, place: str, tmp_path: Path
+) -> None:
+    folder = office_file(tmp_path, rows)
+    for line in (["check", str(folder)], ["show", "--facts", str(folder)]):
+        result = CliRunner().invoke(app, ["facts", *line])
+        assert result.exit_code == 2
+        assert place in " ".join(result.output.split())
+
+
+def test_the_commands_show_and_check_the_values_in_front(tmp_path: Path) -> None:
+    folder = office_file(tmp_path, CPI_2026)
+    checked = CliRunner().invoke(app, ["facts", "check", str(folder), "--json"])
+    assert checked.exit_code == 0
+    assert json.loads(checked.stdout)["changed"] == ["consumer_price_index 2026: 422.5 is new"]
+    options = ["--facts", str(folder), "--series", "consumer_price_index", "--json"]
+    shown = CliRunner().invoke(app, ["facts", "show", *options])
+    assert json.loads(shown.stdout)["values"][-1]["value"] == 422.5
+    unknown = CliRunner().invoke(app, ["facts", "show", "--series", "cpi"])
+    assert unknown.exit_code == 2

@@ -1,0 +1,146 @@
+"""Path bands and present values that were issued, stored so that they can be judged.
+
+A *span* is a band or a present value over the K years after an origin. Its score is that of
+`saga.conformal.path_bands` or `saga.conformal.present_value` in the published forecast: the
+smallest threshold whose set contains the outcomes. The thresholds of all persons follow the scores;
+`AdaptiveState` has their cells under the kind in place of a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.adaptive.adaptive_state import BAND, PRESENT_VALUE, AdaptiveState
+from calibration.adaptive.issued_intervals import pack_marginals, unpack_marginals
+from saga.conformal.calibrator import Calibrator
+from saga.conformal.path_bands import band_scale
+from saga.conformal.prediction_sets import central_scores, probability_of_less, scores_of
+from saga.conformal.value_distribution import SimulatedValues
+from saga.distributions import Marginals
+from saga.lifetime import present_value, realised_value
+from saga.paths import Paths
+from saga.person_forecasts import PersonForecasts
+from saga.requests import COVERAGE
+from saga.schema import MAX_AGE
+
+Array = NDArray[np.float64]
+SPANS = (2, 5)  # numbers of years that deliveries issue bands and present values about
+
+
+@dataclass(frozen=True, eq=False)
+class IssuedSpans:
+    """Issued bands or present values of r persons over `years` years, for L = 4 coverages.
+
+    `base` (L,) are the split thresholds and `issued` (L,) those in force, each by itself, NaN if
+    the bundle has none. `forecasts` are packed distributions, one per person. `scales` are the
+    knots and values of the band scale by horizon, for bands only.
+    """
+
+    kind: str
+    years: int
+    person_id: NDArray[np.str_]
+    origin_year: NDArray[np.int64]
+    base: Array
+    issued: Array
+    forecasts: tuple[bytes, ...]
+    scales: Mapping[int, tuple[Array, Array]]
+
+    def __len__(self) -> int:
+        return len(self.person_id)
+
+    def rows(self, part: slice) -> IssuedSpans:
+        """The spans of some of the persons."""
+        return replace(
+            self,
+            person_id=self.person_id[part],
+            origin_year=self.origin_year[part],
+            forecasts=self.forecasts[part],
+        )
+
+
+def collect_bands(
+    marginals: Marginals, split: Calibrator, state: AdaptiveState, years: int
+) -> IssuedSpans:
+    """The bands over `years` that recalibrated `marginals` give under a state.
+
+    `split` is the calibrator before the state moved it.
+    """
+    marginals.require_recalibrated()
+    known = marginals.take(_reach(marginals, years))
+    by_year = [pack_marginals(known.at_horizon(h)) for h in range(1, years + 1)]
+    packed = tuple(b"".join(of_person) for of_person in zip(*by_year, strict=True))
+    scales = {h: band_scale(split, h) for h in range(1, years + 1)}
+    return _issue(BAND, years, known, split, state, packed, scales)
+
+
+def collect_values(
+    paths: Paths, split: Calibrator, state: AdaptiveState, years: int
+) -> IssuedSpans:
+    """The present values of the next `years` that recalibrated `paths` give under a state."""
+    paths.require_recalibrated()
+    known = paths.take(_reach(paths, years))
+    values = SimulatedValues.of(known, lambda p: present_value(p, years=years))
+    packed = tuple(pack_marginals(values.distribution)) if len(known) else ()
+    return _issue(PRESENT_VALUE, years, known, split, state, packed, {})
+
+
+def _reach(forecasts: PersonForecasts, years: int) -> NDArray[np.bool_]:
+    """The persons who are at most 64 in all of the years."""
+    return np.asarray(forecasts.origin_year - forecasts.birth_year + years <= MAX_AGE)
+
+
+def _issue(
+    kind: str,
+    years: int,
+    forecasts: PersonForecasts,
+    split: Calibrator,
+    state: AdaptiveState,
+    packed: tuple[bytes, ...],
+    scales: Mapping[int, tuple[Array, Array]],
+) -> IssuedSpans:
+    fitted = split.thresholds_of_kind.get((kind, years))
+    known = fitted.thresholds if fitted else {}
+    base = np.array([known.get(share) for share in COVERAGE], dtype=np.float64)
+    base = np.where(base < 1, base, np.nan)
+    offset = np.array([state.offset(kind, years, share) for share in COVERAGE])
+    return IssuedSpans(
+        kind,
+        years,
+        forecasts.person_id,
+        forecasts.origin_year.astype(np.int64),
+        base,
+        base + offset,
+        packed,
+        scales,
+    )
+
+
+def judge_span(
+    kind: str, packed: bytes, amounts: Array, scales: Mapping[int, tuple[Array, Array]]
+) -> tuple[float, float]:
+    """What the log has of a span with outcomes (K,): probability and probability of zero.
+
+    For a band the first one is its score, and the second one 0. `scales` as in `IssuedSpans`.
+    """
+    if kind == PRESENT_VALUE:
+        (_, marginals), *_ = unpack_marginals([packed])
+        realised = realised_value(amounts[None])[:, None]
+        less = probability_of_less(marginals, realised)
+        return float(less[0, 0]), float(marginals.p_zero[0, 0])
+    size = len(packed) // len(amounts)
+    by_year = [packed[start : start + size] for start in range(0, len(packed), size)]
+    (_, marginals), *_ = unpack_marginals(by_year)
+    scores = central_scores(marginals, amounts[:, None])[:, 0]
+    on_scale = [np.interp(score, *scales[h + 1]) for h, score in enumerate(scores.tolist())]
+    return float(max(on_scale)), 0.0
+
+
+def span_scores(kind: str, probability: Array, p_zero: Array) -> Array:
+    """Scores (n, L) for each of COVERAGE, from what the log has of n spans."""
+    if kind == BAND:
+        return np.tile(probability[:, None], len(COVERAGE))
+    return np.stack([scores_of(probability, p_zero, share) for share in COVERAGE], axis=1)

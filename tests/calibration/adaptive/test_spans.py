@@ -1,0 +1,240 @@
+"""Path bands and present values in the ledger: judged when their last outcome is known.
+
+The store is that of single years: one state, one log for each kind, replay bit for bit.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from alembic import command
+from sqlalchemy import text
+
+from calibration.adaptive.adaptive_state import BAND, PRESENT_VALUE, AdaptiveState
+from calibration.adaptive.database import migration_config
+from calibration.adaptive.issuance import INITIAL_STATE
+from calibration.adaptive.issued_spans import IssuedSpans, collect_bands, collect_values
+from calibration.adaptive.ledger import Ledger, RecordCounts
+from calibration.adaptive.marginal_moves import adapt
+from calibration.adaptive.pseudonyms import PseudonymKey
+from saga.conformal.calibration_table import ALL, KindThresholds
+from saga.conformal.calibrator import Calibrator
+from saga.conformal.path_bands import band_intervals
+from saga.conformal.present_value import value_intervals
+from saga.conformal.recalibration import Cell
+from saga.conformal.value_distribution import SimulatedValues
+from saga.distributions import Marginals
+from saga.lifetime import present_value, realised_value
+from saga.paths import Paths
+from saga.requests import COVERAGE
+from tests.calibration.adaptive.ledgers import make_intervals
+from tests.calibration.adaptive.test_ledger import connect, database_of
+
+BUNDLE, N, K, ORIGIN = "a" * 64, 400, 3, 2015
+Outcomes = list[tuple[str, int, float]]
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    with database_of(request.param, tmp_path) as database_url:
+        yield database_url
+
+
+def make_calibrator() -> Calibrator:
+    """Thresholds and stretched band scales of K years."""
+    thresholds = KindThresholds({0.5: 0.6, 0.8: 0.85, 0.9: 0.93, 0.95: None}, 1_000, 60)
+    half = np.array([0.0, 0.5, 1.0])
+    scales = {h: (half, np.array([0.0, 0.5 + 0.05 * h, 1.0])) for h in (1, 2, 3)}
+    kinds = {(kind, K): thresholds for kind in (BAND, PRESENT_VALUE)}
+    own = Cell(np.empty(0), np.empty(0), 0, {share: share for share in COVERAGE}, 1_000)
+    cells = {(h, ALL): own for h in (1, 2, 3)}
+    return Calibrator(cells, thresholds_of_kind=kinds, band_scales=scales)
+
+
+def make_paths(seed: int = 0) -> Paths:
+    rng = np.random.default_rng(seed)
+    earnings = np.exp(rng.normal(12.0, 0.4, (N, K, 60)))
+    earnings[::5, :, :30] = 0.0
+    names = np.array([f"P{i}" for i in range(N)])
+    years = np.full(N, ORIGIN)
+    return Paths(names, years - 40, years, earnings.astype(np.float32), recalibrated=True)
+
+
+def make_marginals(paths: Paths) -> Marginals:
+    sampled = Marginals.from_samples(paths.earnings, recalibrated=True)
+    return replace(
+        sampled,
+        person_id=paths.person_id,
+        birth_year=paths.birth_year,
+        origin_year=paths.origin_year,
+    )
+
+
+def make_outcomes(seed: int = 1, drift: float = 0.3) -> tuple[np.ndarray, Outcomes]:
+    rng = np.random.default_rng(seed)
+    amounts = np.where(rng.random((N, K)) < 0.1, 0.0, np.exp(rng.normal(12.0 + drift, 0.4, (N, K))))
+    rows = product(range(N), range(K))
+    return amounts, [(f"P{i}", ORIGIN + 1 + h, float(amounts[i, h])) for i, h in rows]
+
+
+def make_spans() -> tuple[IssuedSpans, IssuedSpans]:
+    paths, split = make_paths(), make_calibrator()
+    bands = collect_bands(make_marginals(paths), split, INITIAL_STATE, K)
+    return bands, collect_values(paths, split, INITIAL_STATE, K)
+
+
+def issue(ledger: Ledger) -> None:
+    for spans in make_spans():
+        assert ledger.record_spans(BUNDLE, spans) == RecordCounts(new=N)
+
+
+def states(ledger: Ledger) -> tuple[AdaptiveState | None, AdaptiveState | None]:
+    return ledger.state(BUNDLE), ledger.replay(BUNDLE)
+
+
+def test_what_is_counted_is_what_the_published_sets_contain(url: str) -> None:
+    """The ledger's coverage is that of the bands and intervals that a reader sees."""
+    ledger = Ledger(url, PseudonymKey(b"k" * 32))
+    issue(ledger)
+    amounts, outcomes = make_outcomes()
+    report = ledger.settle(outcomes)
+    assert (report.new, report.settled_spans, report.settled_intervals) == (N * K, 2 * N, 0)
+    paths, split = make_paths(), make_calibrator()
+    bands = band_intervals(split, make_marginals(paths), K, COVERAGE[:3]).covered(amounts)
+    values = SimulatedValues.of(paths, lambda p: present_value(p, years=K))
+    sets = value_intervals(split, values, np.full(N, K), COVERAGE[:3], 0.02)
+    realised = realised_value(amounts)[:, None]
+    inside = (sets.lower <= realised) & (realised <= sets.upper)
+    expected = {
+        BAND: (bands == 1).all(axis=1).mean(axis=0),
+        PRESENT_VALUE: inside.mean(axis=0),
+    }
+    for row in ledger.span_coverage(BUNDLE):
+        assert (row.years, row.year, row.persons, row.inside[3]) == (K, ORIGIN + K, N, None)
+        assert np.array(row.inside[:3], dtype=float) == pytest.approx(expected[row.kind], abs=0.01)
+    state, replayed = states(ledger)
+    assert state == replayed
+    assert state is not None
+    assert min(state.offset(kind, K, 0.9) for kind in (BAND, PRESENT_VALUE)) > 0.01
+    moved = adapt(split, state)
+    for kind in (BAND, PRESENT_VALUE):
+        q, moved_q = (c.thresholds_of_kind[kind, K].thresholds[0.9] for c in (split, moved))
+        assert q is not None
+        assert moved_q == pytest.approx(min(q + state.offset(kind, K, 0.9), 0.999))
+    ledger.close()
+
+
+def test_order_parts_and_corrections_give_the_same_state(url: str, tmp_path: Path) -> None:
+    """By years or persons, repeated, corrected and withdrawn: the counts are those of the end."""
+    _, outcomes = make_outcomes()
+    once = Ledger(f"sqlite:///{tmp_path / 'once.sqlite'}", PseudonymKey(b"other" * 8))
+    ledger = Ledger(url, PseudonymKey(b"k" * 32))
+    for opened in (once, ledger):
+        issue(opened)
+    once.settle(outcomes)
+    wrong = [(person, year, amount + 50_000) for person, year, amount in outcomes[:30]]
+    ledger.settle(wrong)
+    assert ledger.settle(outcomes[30:]).settled_spans == 2 * (N - 10)
+    ledger.settle(outcomes[40:90])
+    ledger.correct([(p, y, None) for p, y, _ in outcomes[:30:3]], "mistake")
+    assert states(ledger)[0] == states(ledger)[1]
+    ledger.correct(outcomes[1:30:3], "revised")
+    ledger.correct(outcomes[2:30:3], "revised")
+    ledger.settle(outcomes)
+    state, replayed = states(ledger)
+    expected = once.state(BUNDLE)
+    assert state is not None
+    assert expected is not None
+    assert state == replayed
+    assert state.cells == expected.cells
+    middle = ledger.replay(BUNDLE, state.version - 1)
+    assert middle is not None
+    assert middle.version == state.version - 1
+    late = make_spans()[0]
+    assert ledger.record_spans(BUNDLE, late) == RecordCounts(repeated=N)
+    later = replace(late, origin_year=late.origin_year + 1)
+    assert ledger.record_spans(BUNDLE, later) == RecordCounts(late=N), "two of three years known"
+    for opened in (once, ledger):
+        opened.close()
+
+
+def test_a_ledger_of_single_years_goes_on_with_nothing_lost(url: str) -> None:
+    """A ledger of revision 0005: its state, log and waiting forecasts stay; spans come later."""
+    key = PseudonymKey(b"k" * 32)
+    ledger = Ledger(url, key)
+    ledger.record(BUNDLE, make_intervals())
+    _, outcomes = make_outcomes()
+    known = [row for row in outcomes if row[1] == ORIGIN + 1][:20]
+    ledger.settle(known)
+    before, counts = ledger.state(BUNDLE), ledger.counts(BUNDLE)
+    with connect(ledger) as connection:
+        command.downgrade(migration_config(connection), "0005")
+        names = connection.execute(text("SELECT * FROM promise")).keys()
+        assert "sealed" in names
+    ledger.close()
+    ledger = Ledger(url, key)
+    assert states(ledger) == (before, before)
+    assert ledger.counts(BUNDLE) == counts
+    bands, values = make_spans()
+    assert ledger.record_spans(BUNDLE, bands) == RecordCounts(new=N - 20, late=20)
+    assert ledger.record_spans(BUNDLE, values) == RecordCounts(new=N - 20, late=20)
+    assert ledger.settle(outcomes).settled_spans == 2 * (N - 20)
+    assert states(ledger)[0] == states(ledger)[1]
+    ledger.close()
+
+
+def test_a_killed_process_leaves_spans_that_a_repetition_completes(
+    url: str, tmp_path: Path
+) -> None:
+    """Killed while outcomes settle bands and present values, then repeated: the same state."""
+    key_file = tmp_path / "key"
+    key_file.write_bytes(b"k" * 32)
+    ledger = Ledger(url, PseudonymKey(b"k" * 32))
+    issue(ledger)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    line = [sys.executable, "-m", "tests.calibration.adaptive.test_spans", url, str(key_file)]
+    process = subprocess.Popen(line, env=environment)
+    deadline = time.monotonic() + 120
+    while (ledger.version(BUNDLE) or 0) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    killed, replayed = states(ledger)
+    assert killed == replayed
+    assert killed is not None
+    settled = sum(row.persons for row in ledger.span_coverage(BUNDLE))
+    assert 0 < settled < 2 * N
+    _, outcomes = make_outcomes()
+    ledger.settle(outcomes)
+    once = Ledger(f"sqlite:///{tmp_path / 'once.sqlite'}", PseudonymKey(b"other" * 8))
+    issue(once)
+    once.settle(outcomes)
+    state, expected = ledger.state(BUNDLE), once.state(BUNDLE)
+    assert state is not None
+    assert expected is not None
+    assert state.cells == expected.cells
+    assert states(ledger)[0] == states(ledger)[1]
+    for opened in (once, ledger):
+        opened.close()
+
+
+def main(url: str, key: str) -> None:
+    """Settle the outcomes ten persons at a time."""
+    ledger = Ledger(url, PseudonymKey.read(Path(key), create=False))
+    _, outcomes = make_outcomes()
+    for start in range(0, len(outcomes), 10 * K):
+        ledger.settle(outcomes[start : start + 10 * K])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
