@@ -70,7 +70,7 @@ def replay_state(
     span_log = (
         select(SpanRow.__table__, SpanEventRow.probability, SpanEventRow.p_zero, SpanEventRow.sign)
         .join(SpanEventRow, SpanEventRow.span_id == SpanRow.id)
-        .where(SpanRow.stream_id.in_(followed), SpanEventRow.id <= last.last_span)
+        .where(SpanRow.stream_id.in_(streams_followed), SpanEventRow.id <= last.last_span)
         .order_by(SpanEventRow.id)
     )
     spans = connection.execution_options(yield_per=_ROWS_IN_MEMORY).execute(span_log)
