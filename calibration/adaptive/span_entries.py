@@ -112,9 +112,9 @@ def spans_about(
     connection: Connection, person_years: Iterable[PersonYear], *, waiting: bool
 ) -> list[Row[Any]]:
     """The spans that are about one of these persons and years, waiting or settled."""
-    wanted = set(person_years)
-    found = []
-    for batch in key_batches([person for person, _ in wanted]):
+    keys = set(person_years)
+    spans = []
+    for batch in key_batches([person for person, _ in keys]):
         content = SpanRow.family if waiting else SpanRow.sealed
         of_persons = (
             select(SpanRow.__table__)
@@ -122,12 +122,12 @@ def spans_about(
             .where(SpanRow.person.in_(batch), content.is_not(None), Stream.closed.is_(None))
             .order_by(SpanRow.id)
         )
-        found += [
+        spans += [
             row
             for row in connection.execute(of_persons)
-            if any((row.person, year) in wanted for year in _years_of(row))
+            if any((row.person, year) in keys for year in _years_of(row))
         ]
-    return found
+    return spans
 
 
 def span_years(rows: Iterable[Row[Any]]) -> set[PersonYear]:
