@@ -40,7 +40,7 @@ from calibration.adaptive.issued_intervals import ranks_of_outcomes
 from calibration.adaptive.marginal_moves import LEVELS, move_of, moved_levels
 from calibration.yearly.drift_tests import ALPHA, compare_groups, compare_levels, sequential_test
 from calibration.yearly.yearly_delivery import drift_scale
-from saga.conformal.calibration_table import ALL
+from saga.conformal.calibration_table import ALL, ThresholdKind
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.path_bands import to_band_scale
 from saga.conformal.prediction_sets import set_scores
@@ -170,7 +170,7 @@ class Deliveries:
             self.span_scores[kind, method, year] = score(method, year)
 
     def _span_threshold(self, kind: str) -> float:
-        name = "band" if kind == BAND else "present_value"
+        name: ThresholdKind = "band" if kind == BAND else "present_value"
         thresholds = self.calibrator.nested_thresholds(name, N_HORIZONS)[0]
         return float(thresholds[self.calibrator.coverage.index(0.9)])
 

@@ -193,10 +193,11 @@ def _known_amounts(
     amounts: dict[PersonYear, float] = {}
     for batch in key_batches(sorted(persons)):
         known = select(OutcomeRow.person, OutcomeRow.year, OutcomeRow.sealed).where(
-            OutcomeRow.person.in_(batch), OutcomeRow.sealed.is_not(None)
+            OutcomeRow.person.in_(batch)
         )
         for person, year, sealed in connection.execute(known):
-            amounts[person, year] = unseal_amount(key, sealed, person)
+            if sealed is not None:
+                amounts[person, year] = unseal_amount(key, sealed, person)
     return amounts
 
 
@@ -245,8 +246,8 @@ def count_spans(entries: Sequence[SpanEntry]) -> dict[str, dict[HorizonYear, Exc
     cells: dict[tuple[str, HorizonYear, int], list[SpanEntry]] = {}
     for entry in entries:
         row, sign = entry[0], entry[3]
-        key = (row.kind, (row.years, row.origin_year + row.years), sign)
-        cells.setdefault(key, []).append(entry)
+        cell = (row.kind, (row.years, row.origin_year + row.years), sign)
+        cells.setdefault(cell, []).append(entry)
     total: dict[str, dict[HorizonYear, ExcessCounts]] = {}
     for (kind, key, sign), of_cell in cells.items():
         probability, p_zero = (np.array([entry[k] for entry in of_cell]) for k in (1, 2))
