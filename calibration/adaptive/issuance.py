@@ -26,7 +26,7 @@ from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import reason
 from saga.data.panel import Panel
 from saga.errors import Problem, UsageError
-from saga.files.atomic import read_json
+from saga.files.folders import open_folder, read_json_of
 from saga.forecast_warnings import ForecastWarning
 from saga.forecaster import Forecaster, Progress
 from saga.macro.scenarios import ScenarioSource
@@ -172,7 +172,7 @@ class AdaptiveRecipe:
     def of(
         cls,
         recipe: Recipe,
-        out: Path,
+        out: str | Path,
         *,
         url: str,
         key: Path | None,
@@ -183,7 +183,7 @@ class AdaptiveRecipe:
 
         Args:
             recipe: The recipe of the product.
-            out: Folder of the batch.
+            out: Path or URL of the batch.
             url: Database URL of the ledger.
             key: File of the pseudonym key, or None for the default of `open_ledger`.
             record: Whether to enter the intervals in the ledger.
@@ -196,7 +196,9 @@ class AdaptiveRecipe:
         bundle = Bundle.load(recipe.bundle).digest
         ledger = open_ledger(url, key, Actor(holder))
         try:
-            unfinished = ((read_json(out / RUN) or {}).get("recipe") or {}).get("adaptive")
+            unfinished = ((read_json_of(open_folder(out), RUN) or {}).get("recipe") or {}).get(
+                "adaptive"
+            )
             if unfinished is None:
                 state = ledger.state(bundle)
             else:
@@ -208,6 +210,10 @@ class AdaptiveRecipe:
     def describe(self) -> dict[str, Any]:
         """Everything on which the rows depend: the recipe and the state, not the URL."""
         return {**self.recipe.describe(), "adaptive": self.state.identity(), "record": self.record}
+
+    def largest_partition(self) -> int:
+        """That of the recipe."""
+        return self.recipe.largest_partition()
 
     def open(self) -> ProductComputation:
         """Load the bundle and, to record, connect to the ledger."""

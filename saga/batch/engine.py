@@ -31,9 +31,9 @@ from saga.batch.run_folder import (
 from saga.batch.shards import ALL_PARTITIONS, Shard, join_folder, write_plan
 from saga.data.files import require_output_outside_input
 from saga.errors import SagaError, UsageError
-from saga.files.atomic import digest_json, sole_writer, sweep
+from saga.files.atomic import LOCK, digest_json
+from saga.files.folders import Folder, open_folder, open_place
 
-PERSONS_A_PARTITION = 500
 Progress = Callable[[int, int], None]
 """Called with the persons done so far (earlier runs included) and the persons in all."""
 
@@ -51,7 +51,7 @@ def score(
     recipe: BatchRecipe,
     *,
     workers: int = 1,
-    persons_per_partition: int = PERSONS_A_PARTITION,
+    persons_per_partition: int | None = None,
     progress: Progress | None = None,
     shard: Shard = ALL_PARTITIONS,
     engine: Engine = compute_locally,
@@ -62,11 +62,13 @@ def score(
     the report counts the partitions of the shard.
 
     Args:
-        source: A file or folder of any size; a `Source` also says how to read it.
-        out_dir: Directory of the parts, empty or of a run with the same arguments.
+        source: A file or folder of any size, or its URL in an object store; a `Source` also says
+            how to read it.
+        out_dir: Path or URL of the parts, empty or of a run with the same arguments.
         recipe: The product, usually a `Recipe`.
         workers: Number of processes; the rows do not depend on it.
-        persons_per_partition: Number of persons of one part; the rows do not depend on it.
+        persons_per_partition: Number of persons of one part; the rows do not depend on it. None
+            means as many as have room in memory, and many parts.
         progress: Called with the persons done and the persons in all.
         shard: The partitions that this call computes.
         engine: What computes partitions; the rows do not depend on it.
@@ -76,10 +78,9 @@ def score(
         UsageError: If an option is wrong, or `out_dir` belongs to another run.
         BatchInterruptedError: On SIGINT or SIGTERM, or if workers were lost.
     """
-    source = source if isinstance(source, Source) else Source(Path(source))
-    out = Path(out_dir)
-    require_output_outside_input(source.path, out, "The output")
-    if workers < 1 or persons_per_partition < 1:
+    source = source if isinstance(source, Source) else Source(source)
+    require_output_outside_input(source.path, open_place(out_dir), "The output")
+    if workers < 1 or (persons_per_partition is not None and persons_per_partition < 1):
         raise UsageError("The workers, and the persons a partition, must be at least 1.")
     values = {
         "input": source.describe(),
@@ -87,7 +88,7 @@ def score(
         "persons_per_partition": persons_per_partition,
     }
     description = json.loads(json.dumps(values))  # tuples become lists, as in the file of a run
-    out.mkdir(parents=True, exist_ok=True)
+    out = open_folder(out_dir)
     with _interrupt_on_sigterm(), _claimed(out, description, shard):
         receipts: dict[int, dict[str, Any]] = {}
         run = BatchRun(out, digest_json(description), source, recipe, persons_per_partition)
@@ -103,7 +104,7 @@ def score(
             ) from None
         finally:
             if shard.is_whole:
-                sweep(out)
+                out.sweep()
         in_order = [receipts[index] for index in sorted(receipts)]
         report = sum_receipts(out, in_order, resumed)
         if shard.is_whole:
@@ -112,13 +113,13 @@ def score(
 
 
 @contextmanager
-def _claimed(out: Path, description: Mapping[str, Any], shard: Shard) -> Iterator[None]:
+def _claimed(out: Folder, description: Mapping[str, Any], shard: Shard) -> Iterator[None]:
     """Make `out` the folder of this run; no other process computes the same partitions."""
     if not shard.is_whole:
         with join_folder(out, description, shard):
             yield
         return
-    with sole_writer(out):
+    with out.lock(LOCK):
         claim_folder(out, description)
         yield
 
@@ -134,8 +135,7 @@ def _compute_missing(
 
     Returns the number of partitions that were complete before.
     """
-    folder = run.out / shard.staged
-    partitions, assignment, columns = plan(run.source, run.persons_per_partition, folder)
+    partitions, assignment, columns = plan(run.source, run.partition_size, run.out, shard.staged)
     if not shard.is_whole:
         write_plan(run.out, run.digest, partitions)
     indices = [index for index in range(partitions.count) if shard.covers(index)]
@@ -147,7 +147,7 @@ def _compute_missing(
     resumed = len(receipts)
     pending = [index for index in indices if index not in receipts]
     if pending:
-        stage(run.source, assignment.filter(shard.rows), columns, folder)
+        stage(run.source, assignment.filter(shard.rows), columns, partitions)
     persons = sum(partitions.persons_of(index) for index in indices)
 
     def report_progress() -> None:

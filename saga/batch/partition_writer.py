@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
 import polars as pl
 
 from saga.batch.partitions import Partitions, Source
-from saga.batch.run_folder import receipt_path
+from saga.batch.run_folder import receipt_name
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem
-from saga.files.atomic import commit, commit_json, digest_file
+from saga.files.folders import Folder, put_json
 from saga.files.tables import KEY
 from saga.forecast_warnings import ForecastWarning, warning_dicts
+
+_PARTITIONS = 250  # enough for shards and workers that differ in speed
+_FEW_PERSONS = 500  # fewer are not worth a part of their own
 
 
 class Computation(Protocol):
@@ -48,6 +51,10 @@ class BatchRecipe(Protocol):
         """Everything besides the source on which the rows depend, as JSON values."""
         ...
 
+    def largest_partition(self) -> int:
+        """How many persons of one partition have room in memory."""
+        ...
+
     def open(self) -> Computation:
         """Load the bundle or whatever else the computation needs."""
         ...
@@ -57,11 +64,21 @@ class BatchRecipe(Protocol):
 class BatchRun:
     """One batch run; `digest` identifies its description."""
 
-    out: Path
+    out: Folder
     digest: str
     source: Source
     recipe: BatchRecipe
-    persons_per_partition: int
+    persons_per_partition: int | None
+
+    def partition_size(self, persons: int) -> int:
+        """Persons of a partition: `persons_per_partition`, or chosen for `persons` in all.
+
+        The choice depends on the input and the recipe, not on machines, so that any engine can
+        continue the run.
+        """
+        if self.persons_per_partition is not None:
+            return self.persons_per_partition
+        return min(self.recipe.largest_partition(), max(_FEW_PERSONS, -(-persons // _PARTITIONS)))
 
 
 class Engine(Protocol):
@@ -115,13 +132,13 @@ class PartitionWriter:
             if eligible:
                 receipt |= self._commit_rows(index, panel.only(eligible), eligible)
         receipt["rejected"] = rejected
-        commit_json(receipt_path(self.run.out, index), receipt)
+        put_json(self.run.out, receipt_name(index), receipt)
         return receipt
 
     def _panel(self, staged: pl.DataFrame, receipt: dict[str, Any]) -> Panel | None:
         """The panel of a partition, or None without usable rows; adds row counts to the receipt."""
         try:
-            panel = self.run.source.panel(staged, self.partitions.folder)
+            panel = self.run.source.panel(staged)
         except InputError as error:
             if [problem.rule for problem in error.problems][:1] != ["no-rows"]:
                 raise
@@ -139,7 +156,6 @@ class PartitionWriter:
             raise RuntimeError(
                 f"the rows of partition {index} are not those of its persons, in order"
             )
-        path = self.run.out / f"part-{index:05d}.parquet"
         warnings = warning_dicts(self.computation.warnings(panel), max_persons=0)
         provenance = json.dumps(
             {**self.computation.provenance, "warnings": warnings},
@@ -147,6 +163,9 @@ class PartitionWriter:
             ensure_ascii=False,
             default=str,
         )
-        commit(path, partial(frame.write_parquet, compression="zstd", metadata={KEY: provenance}))
-        digest = digest_file(path)
-        return {"file": path.name, "sha256": digest, "rows": frame.height, "warnings": warnings}
+        part = io.BytesIO()
+        frame.write_parquet(part, compression="zstd", metadata={KEY: provenance})
+        name, content = f"part-{index:05d}.parquet", part.getvalue()
+        self.run.out.put(name, content)
+        digest = hashlib.sha256(content).hexdigest()
+        return {"file": name, "sha256": digest, "rows": frame.height, "warnings": warnings}

@@ -1,15 +1,15 @@
 """Partitions: divide the rows of a source, in any order and number of files, by persons.
 
 Registers often have one table per year, so the rows of a person are in many files. They are copied
-file by file to a staging folder, where persons are sorted and cut into partitions of equal size.
+block by block to a staging folder, where persons are sorted and cut into partitions of equal size.
 Partition k has persons k * size to (k + 1) * size - 1 of the sorted list, for any files.
 """
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,14 @@ import polars as pl
 
 from saga.data.casting import read_column
 from saga.data.facts import Facts, open_facts
-from saga.data.files import Location, locate_files, read_files
+from saga.data.files import InputFile, Location, collect_blocks, locate_files, scan_file
 from saga.data.mapping import Deflator, MacroFile, SourceMapping, load_mapping
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.errors import InputError, Problem
-from saga.files.atomic import commit, digest_file, sync_folder
+from saga.files.atomic import digest_file
+from saga.files.folders import Folder, open_place
+from saga.files.object_store import StoreLostError, polars_options
 from saga.requests import OnError
 from saga.schema import BY_NAME
 
@@ -33,19 +35,27 @@ _PERSON, _GROUP = "__person", "__group"
 # reading one partition scans more rows.
 _PARTITIONS_A_GROUP = 32
 _ROWS_A_BLOCK = 20_000
-_MAPPING = "mapping.yaml"
+_COMPLETE = "complete.json"  # in the folder of staged rows, when it has all of them
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file or folder and how to read it, with the arguments of `read_panel`."""
+    """A file or folder and how to read it, with the arguments of `read_panel`.
 
-    path: Path
+    It may be a URL, and is opened once; worker processes receive what was opened.
+    """
+
+    place: str | Path
     mapping: str | Path | None = None
     prices: int | None = None
     on_error: OnError = "fail"
     facts: str | Path | None = None
     origin: int | None = None
+
+    @property
+    def path(self) -> Path | str:
+        """The path, or the URL of an object store."""
+        return open_place(self.place)
 
     @cached_property
     def _mapped(self) -> tuple[SourceMapping, Path | None]:
@@ -57,11 +67,10 @@ class Source:
 
     def describe(self) -> dict[str, Any]:
         """The files by content and the rules of reading them, as JSON values."""
-        mapped = self._resolved()
+        mapped = self._resolved
         return {
             "files": {
-                str(file.relative_to(self._location.folder)): digest_file(file)
-                for file in self._location.files
+                self._location.name(file): digest_file(file) for file in self._location.files
             },
             "mapping": None
             if self.mapping is None
@@ -84,10 +93,11 @@ class Source:
         stated = self._location.register.get("prices")
         return stated if self.prices is None and isinstance(stated, int) else self.prices
 
+    @cached_property
     def _resolved(self) -> SourceMapping:
         """The mapping with the full paths of its files, from its folder or the data's."""
         mapped, folder = self._mapped
-        folders = [path for path in (folder, self._location.folder) if path is not None]
+        folders = [path for path in (folder, self._location.folder) if isinstance(path, Path)]
         resolved: dict[str, Deflator | MacroFile] = {}
         for name, part in (("deflator", mapped.deflator), ("macro", mapped.macro)):
             if isinstance(part, Deflator | MacroFile):
@@ -97,18 +107,42 @@ class Source:
                     resolved[name] = part.model_copy(update={"file": str(path)})
         return mapped.model_copy(update=resolved)
 
-    def frames(self) -> Iterator[pl.DataFrame]:
-        """The rows of each file, in the columns of the source that the mapping reads."""
-        mapped, location = self._mapped[0], self._location
-        for file in location.files:
-            yield read_files(
-                replace(location, files=(file,)),
-                mapped.used_columns,
+    def _scans(
+        self, choose: Callable[[Sequence[str]], Sequence[str]]
+    ) -> Iterator[tuple[InputFile, pl.LazyFrame]]:
+        mapped = self._mapped[0]
+        for file in self._location.files:
+            lazy, _ = scan_file(
+                self._location,
+                file,
+                choose,
                 mapped.lacking,
                 labels=self.mapping is None,
                 year_in_filename=mapped.year_in_filename,
                 encoding=mapped.encoding,
-            )[0]
+            )
+            yield file, lazy
+
+    def frames(self) -> Iterator[pl.DataFrame]:
+        """The rows in blocks, file by file, in the columns of the source that the mapping reads."""
+        mapped = self._mapped[0]
+        for file, lazy in self._scans(mapped.used_columns):
+            yield from collect_blocks(lazy, file, mapped.encoding)
+
+    def columns(self) -> pl.Schema:
+        """The columns of all files that the mapping reads."""
+        scans = self._scans(self._mapped[0].used_columns)
+        empty = [pl.DataFrame(schema=lazy.collect_schema()) for _, lazy in scans]
+        return pl.concat(empty, how="diagonal_relaxed").schema
+
+    def persons(self) -> pl.Series:
+        """All persons of the source, sorted, without the unknown one; reads no other column."""
+        mapped, persons = self._mapped[0], pl.Series(_PERSON, [], dtype=pl.String)
+        for file, lazy in self._scans(partial(mapped.columns_of, "person_id")):
+            self.person(pl.DataFrame(schema=lazy.collect_schema()))  # refuses a file without it
+            for frame in collect_blocks(lazy, file, mapped.encoding):
+                persons = pl.concat([persons, self.person(frame).unique()]).unique()
+        return persons.filter(persons != "").sort()
 
     def person(self, frame: pl.DataFrame) -> pl.Series:
         """The person of each row as in the panel; "" if it is unknown."""
@@ -129,19 +163,13 @@ class Source:
             .alias(_PERSON)
         )
 
-    def write_mapping(self, folder: Path) -> None:
-        """Write the resolved mapping to the folder of the staged rows."""
-        text = self._resolved().model_dump_json()  # JSON is YAML
-        commit(folder / _MAPPING, lambda temporary: temporary.write_text(text, encoding="utf-8"))
-
-    def panel(self, frame: pl.DataFrame, folder: Path) -> Panel:
+    def panel(self, frame: pl.DataFrame) -> Panel:
         """The panel of staged rows. Raises InputError as `read_panel` does."""
-        mapping = None if self.mapping is None else folder / _MAPPING
         register = self._location.register.get("register_id")
         panel_id = register if isinstance(register, str) else None
         return read_panel(
             frame,
-            mapping=mapping,
+            mapping=None if self.mapping is None else self._resolved,
             prices=self._prices,
             on_error=self.on_error,
             panel_id=panel_id,
@@ -152,9 +180,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Partitions:
-    """`persons` persons in `count` partitions of at most `size`, staged in `folder`."""
+    """`persons` persons in `count` partitions of at most `size`, staged in a folder of `out`."""
 
-    folder: Path
+    out: Folder
+    folder: str
     persons: int
     size: int
 
@@ -169,29 +198,48 @@ class Partitions:
 
     def read(self, index: int) -> tuple[list[str], pl.DataFrame]:
         """The persons of a partition, sorted, and all their rows in the columns of the source."""
-        files = self.folder / f"group-{index // _PARTITIONS_A_GROUP:05d}" / "*.parquet"
-        rows = (
-            pl.scan_parquet(files, hive_partitioning=False)
-            .filter(pl.col(PARTITION) == index)
-            .collect()
-        )
+        files = self.out.location(f"{self.folder}/{_group_name(index // _PARTITIONS_A_GROUP)}")
+        options = None if isinstance(files, Path) else polars_options()
+        try:
+            rows = (
+                pl.scan_parquet(
+                    f"{files}/*.parquet", hive_partitioning=False, storage_options=options
+                )
+                .filter(pl.col(PARTITION) == index)
+                .collect()
+            )
+        except (OSError, pl.exceptions.ComputeError):
+            if self.is_staged:
+                raise
+            raise StoreLostError(
+                f"The staged rows in {self.out} were removed by another process that finished the "
+                "run or began it anew. Give the same command again to see."
+            ) from None
         persons = rows[_PERSON].unique().sort().to_list()
         return [person for person in persons if person], rows.drop(_PERSON, PARTITION)
 
+    @property
+    def is_staged(self) -> bool:
+        """Whether all rows are staged."""
+        return self.out.read(f"{self.folder}/{_COMPLETE}") is not None
 
-def plan(source: Source, size: int, folder: Path) -> tuple[Partitions, pl.DataFrame, pl.Schema]:
-    """Sort the persons into partitions of `size`.
+
+def _group_name(group: int) -> str:
+    return f"group-{group:05d}"
+
+
+def plan(
+    source: Source, size_of: Callable[[int], int], out: Folder, folder: str
+) -> tuple[Partitions, pl.DataFrame, pl.Schema]:
+    """Sort the persons into partitions of `size_of(persons)`.
 
     Returns the partitions, a table (person, partition, group) and the columns of all files.
     """
-    persons, empty = pl.Series(_PERSON, [], dtype=pl.String), []
-    for frame in source.frames():
-        persons = pl.concat([persons, source.person(frame)]).unique()
-        empty.append(frame.clear())
-    named = persons.filter(persons != "").sort()
+    columns, named = source.columns(), source.persons()
     if not named.len():
         problem = Problem("no-rows", "no row names a person", "Give at least one person-year.")
         raise InputError("the panel is empty", [problem])
+    size = size_of(named.len())
     assignment = (
         pl.DataFrame([named]).with_row_index(PARTITION).with_columns(pl.col(PARTITION) // size)
     )
@@ -200,24 +248,17 @@ def plan(source: Source, size: int, folder: Path) -> tuple[Partitions, pl.DataFr
     assignment = pl.concat([nobody, assignment]).with_columns(
         (pl.col(PARTITION) // _PARTITIONS_A_GROUP).alias(_GROUP)
     )
-    return (
-        Partitions(folder, named.len(), size),
-        assignment,
-        pl.concat(empty, how="diagonal_relaxed").schema,
-    )
+    return Partitions(out, folder, named.len(), size), assignment, columns
 
 
-def stage(source: Source, assignment: pl.DataFrame, columns: pl.Schema, folder: Path) -> None:
-    """Copy the rows of the persons of `assignment` to `folder`, by group, unless it exists.
-
-    The folder has another name until it is complete.
-    """
-    if folder.exists():
+def stage(
+    source: Source, assignment: pl.DataFrame, columns: pl.Schema, partitions: Partitions
+) -> None:
+    """Copy the rows of the persons of `assignment` to the staging folder, unless all are there."""
+    if partitions.is_staged:
         return
-    unfinished = folder.with_name(f"{folder.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir()
-    source.write_mapping(unfinished)
+    out, folder = partitions.out, partitions.folder
+    out.remove(folder)
     for number, frame in enumerate(source.frames()):
         # All staged files have the same columns; those that this file lacks are null.
         completed = frame.select(
@@ -232,8 +273,8 @@ def stage(source: Source, assignment: pl.DataFrame, columns: pl.Schema, folder: 
         for (group,), rows in assigned.partition_by(
             _GROUP, as_dict=True, include_key=False, maintain_order=True
         ).items():
-            target = unfinished / f"group-{group:05d}" / f"{number:05d}.parquet"
-            target.parent.mkdir(exist_ok=True)
-            commit(target, partial(rows.write_parquet, row_group_size=_ROWS_A_BLOCK))
-    unfinished.rename(folder)
-    sync_folder(folder.parent)
+            # Sorted, so that reading a partition skips the blocks of others.
+            staged, table = io.BytesIO(), rows.sort(PARTITION, maintain_order=True)
+            table.write_parquet(staged, row_group_size=_ROWS_A_BLOCK)
+            out.put(f"{folder}/{_group_name(group)}/{number:05d}.parquet", staged.getvalue())
+    out.put(f"{folder}/{_COMPLETE}", b"{}\n")

@@ -31,9 +31,11 @@ from saga.requests import (
     Request,
     RolloutName,
 )
-from saga.schema import MAX_AGE
+from saga.schema import MAX_AGE, MIN_AGE
 from saga.states.life_courses import LifeCourses
 from saga.version import current_version
+
+_ROWS, _PERSONS = 5_000_000, 2_000  # of one partition, at most
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,12 @@ class Recipe:
             "facts": open_facts(self.facts).digest,
             "code_version": current_version(),
         }
+
+    def largest_partition(self) -> int:
+        """How many persons of one partition have room in memory, by the rows of a person."""
+        if isinstance(self.request, PathsRequest):
+            return max(1, _ROWS // (self.draws.n_paths * (self.request.to_age - MIN_AGE)))
+        return _PERSONS
 
     def open(self) -> ProductComputation:
         """The computation of the recipe, with its bundle loaded."""

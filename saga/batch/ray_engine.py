@@ -1,8 +1,8 @@
 """The Ray engine: partitions are written by the workers of a Ray cluster, one process each.
 
-Workers read staged rows and write parts on a file system that all nodes share, under the paths of
-the driver, and send back receipts only. A worker that is lost is replaced, and its partition is
-computed again; the receipts on disk decide what is complete, never the state of the cluster.
+Workers read staged rows and write parts in an object store, or on a file system that all nodes
+share under the paths of the driver, and send back receipts only. A worker that is lost is replaced,
+and its partition is computed again; the receipts decide what is complete, never the cluster.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import sys
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from saga.batch.partition_writer import BatchRun, PartitionWriter, WorkersLostEr
 from saga.batch.partitions import Partitions
 from saga.batch.run_folder import RUN
 from saga.errors import UsageError
-from saga.files.atomic import digest_json, read_json
+from saga.files.atomic import digest_json
+from saga.files.folders import read_json_of
 from saga.version import current_version
 
 _LOSSES = 3  # of workers at the same partition, or of each worker at its start
@@ -69,14 +70,12 @@ class _RayWorker:
                 f"A node of the cluster has SAGA {current_version()} and the driver has "
                 f"{self.version}. Install the same version on all nodes."
             )
-        try:
+        with suppress(OSError):
             os.chdir(self.directory)  # relative paths mean the same as on the driver
-            description = read_json(run.out / RUN)
-        except OSError:
-            description = None
+        description = read_json_of(run.out, RUN)
         if description is None or digest_json(description) != run.digest:
             raise UsageError(
-                f"A node of the cluster does not have {run.out.absolute()} as the driver has it. "
+                f"A node of the cluster does not have {run.out} as the driver has it. "
                 "Give all nodes a file system with the same input, output and bundle."
             )
         return PartitionWriter(run, partitions)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,7 +13,8 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from saga.errors import UsageError
-from saga.files.atomic import LOCK, commit, commit_json, digest_file, read_json, sweep
+from saga.files.atomic import LOCK, commit, json_bytes, read_json
+from saga.files.folders import Folder, put_json, read_json_of
 from saga.files.tables import KEY, read_provenance
 from saga.forecast_warnings import add_counts
 
@@ -27,7 +27,7 @@ class ScoreReport:
     """Counts of persons, rows and partitions in `out_dir` after a run.
 
     Args:
-        out_dir: Directory of the parts.
+        out_dir: Path or URL of the parts.
         partitions: Number of partitions.
         resumed: Number of partitions that were complete before this run.
         persons_in: Number of persons of the source, the sum of `persons_out` and `rejected`.
@@ -39,7 +39,7 @@ class ScoreReport:
         warnings: Warnings of all parts together (`saga.forecast_warnings`), as plain values.
     """
 
-    out_dir: Path
+    out_dir: str
     partitions: int
     resumed: int
     persons_in: int
@@ -58,30 +58,32 @@ class ScoreReport:
         return values
 
 
-def claim_folder(out: Path, description: Mapping[str, Any]) -> None:
+def claim_folder(out: Folder, description: Mapping[str, Any]) -> None:
     """Write the run's description to `out`; UsageError if `out` belongs to another run."""
-    sweep(out)
-    earlier = read_json(out / RUN)
-    if earlier not in (None, description) and not any((out / RECEIPTS).glob("*.json")):
-        # The earlier run stopped before its first part, usually at bad input: nothing is lost.
-        for staged in (out / STAGED, *(out / SHARDS).glob("*-staged*")):
-            shutil.rmtree(staged, ignore_errors=True)
-        commit_json(out / RUN, description)
-    elif earlier is None:
-        if foreign := sorted({entry.name for entry in out.iterdir()} - {LOCK, SHARDS}):
+    for folder in ("", RECEIPTS):
+        out.sweep(folder)
+    foreign = sorted(out.names() - {LOCK, SHARDS, RECEIPTS})
+    earlier = read_json_of(out, RUN)
+    if earlier is None:
+        if foreign:
             raise UsageError(
                 f"{out} has the file {foreign[0]}, which no scoring run wrote. Use an empty or a "
                 "new folder."
             )
-        commit_json(out / RUN, description)
-    elif earlier != description:
-        refuse_other_run(out, earlier, description)
-    (out / RECEIPTS).mkdir(exist_ok=True)
-    sweep(out / RECEIPTS)
+        out.create(RUN, json_bytes(description))
+        earlier = read_json_of(out, RUN)  # where there are no locks another run may be first
+    if earlier != description:
+        if not out.has_locks or any(name.endswith(".json") for name in out.names(RECEIPTS)):
+            refuse_other_run(out, earlier or {}, description)
+        # The earlier run stopped before its first part, usually at bad input: nothing is lost.
+        staged = {f"{SHARDS}/{name}" for name in out.names(SHARDS) if "-staged" in name}
+        for folder in (STAGED, *staged):
+            out.remove(folder)
+        put_json(out, RUN, description)
 
 
 def refuse_other_run(
-    out: Path, earlier: Mapping[str, Any], description: Mapping[str, Any]
+    out: Folder, earlier: Mapping[str, Any], description: Mapping[str, Any]
 ) -> NoReturn:
     """Raise UsageError with the names of what differs from the run of the folder."""
     names = ", ".join(sorted(_differences(earlier, description)))
@@ -103,23 +105,22 @@ def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[s
             )
 
 
-def receipt_path(out: Path, index: int) -> Path:
-    """Path of the receipt of a partition."""
-    return out / RECEIPTS / f"part-{index:05d}.json"
+def receipt_name(index: int) -> str:
+    """Name of the receipt of a partition."""
+    return f"{RECEIPTS}/part-{index:05d}.json"
 
 
-def valid_receipt(out: Path, index: int, digest: str) -> dict[str, Any] | None:
+def valid_receipt(out: Folder, index: int, digest: str) -> dict[str, Any] | None:
     """The receipt of a partition in run `digest`; None if its rows are missing or changed."""
-    receipt = read_json(receipt_path(out, index))
+    receipt = read_json_of(out, receipt_name(index))
     if receipt is None or receipt.get("run") != digest:
         return None
-    if receipt["file"] is None:
+    if receipt["file"] is None or out.digest(receipt["file"]) == receipt["sha256"]:
         return receipt
-    path = out / str(receipt["file"])
-    return receipt if path.is_file() and digest_file(path) == receipt["sha256"] else None
+    return None
 
 
-def sum_receipts(out: Path, receipts: Sequence[Mapping[str, Any]], resumed: int) -> ScoreReport:
+def sum_receipts(out: Folder, receipts: Sequence[Mapping[str, Any]], resumed: int) -> ScoreReport:
     """Add up the counts of all receipts."""
 
     def total(name: str) -> dict[str, int]:
@@ -130,7 +131,7 @@ def sum_receipts(out: Path, receipts: Sequence[Mapping[str, Any]], resumed: int)
     rejected = Counter(rule for receipt in receipts for rule in receipt["rejected"].values())
     persons = sum(receipt["persons"] for receipt in receipts)
     return ScoreReport(
-        out_dir=out,
+        out_dir=str(out),
         partitions=len(receipts),
         resumed=resumed,
         persons_in=persons,
@@ -144,7 +145,7 @@ def sum_receipts(out: Path, receipts: Sequence[Mapping[str, Any]], resumed: int)
 
 
 def finish_folder(
-    out: Path,
+    out: Folder,
     description: Mapping[str, Any],
     report: ScoreReport,
     receipts: Sequence[Mapping[str, Any]],
@@ -152,15 +153,15 @@ def finish_folder(
     """Write the rejected persons and the manifest, and delete the staged rows."""
     rejected = [pair for receipt in receipts for pair in receipt["rejected"].items()]
     table = pl.DataFrame(rejected, schema={"person_id": pl.String, "rule": pl.String}, orient="row")
-    commit(out / REJECTED, table.write_csv)
+    out.put(REJECTED, table.write_csv().encode())
     parts = [
         {name: receipt[name] for name in ("file", "sha256", "rows")}
         for receipt in receipts
         if receipt["file"]
     ]
-    commit_json(out / MANIFEST, {"run": description, "totals": report.totals, "parts": parts})
+    put_json(out, MANIFEST, {"run": description, "totals": report.totals, "parts": parts})
     for folder in (STAGED, SHARDS):
-        shutil.rmtree(out / folder, ignore_errors=True)
+        out.remove(folder)
 
 
 def merge_parts(out: Path, target: Path) -> None:

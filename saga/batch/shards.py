@@ -9,11 +9,10 @@ writes the manifest. The folder `_shards` has the locks, the plan and the staged
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
 import polars as pl
@@ -33,18 +32,10 @@ from saga.batch.run_folder import (
     valid_receipt,
 )
 from saga.errors import UsageError
-from saga.files.atomic import (
-    LOCK,
-    FolderInUseError,
-    commit_json,
-    digest_json,
-    file_lock,
-    read_json,
-    sole_writer,
-    sweep,
-)
+from saga.files.atomic import LOCK, FolderInUseError, digest_json
+from saga.files.folders import Folder, open_folder, put_json, read_json_of
 
-_PLAN = "plan.json"
+_PLAN = f"{SHARDS}/plan.json"
 
 
 @dataclass(frozen=True)
@@ -77,9 +68,9 @@ class Shard:
         return self == ALL_PARTITIONS
 
     @property
-    def staged(self) -> Path:
+    def staged(self) -> str:
         """The folder of its staged rows, inside that of the run."""
-        return Path(STAGED) if self.is_whole else Path(SHARDS) / f"{self.name}-staged"
+        return STAGED if self.is_whole else f"{SHARDS}/{self.name}-staged"
 
     @property
     def rows(self) -> pl.Expr:
@@ -100,31 +91,29 @@ ALL_PARTITIONS = Shard(0, 1)
 
 
 @contextmanager
-def join_folder(out: Path, description: Mapping[str, Any], shard: Shard) -> Iterator[None]:
+def join_folder(out: Folder, description: Mapping[str, Any], shard: Shard) -> Iterator[None]:
     """Make `out` the folder of this run, together with its other shards.
 
     The first shard claims the folder; later ones must have the same description. Raises UsageError
     if another process computes the shard, merges or runs without shards, or the run is another.
     """
-    folder = out / SHARDS
-    folder.mkdir(exist_ok=True)
     with ExitStack() as locks:
-        locks.enter_context(file_lock(folder / f"{shard.name}.lock"))
-        with file_lock(folder / "claim.lock", wait=True):
+        locks.enter_context(out.lock(f"{SHARDS}/{shard.name}.lock"))
+        with out.lock(f"{SHARDS}/claim.lock", wait=True):
             # Refused while other shards have the lock, or a run that has it alone.
-            with suppress(FolderInUseError), sole_writer(out):
+            with suppress(FolderInUseError), out.lock(LOCK):
                 claim_folder(out, description)
-            locks.enter_context(file_lock(out / LOCK, shared=True))
-        earlier = read_json(out / RUN)
+            locks.enter_context(out.lock(LOCK, shared=True))
+        earlier = read_json_of(out, RUN)
         if earlier != description:
             refuse_other_run(out, earlier or {}, description)
         yield
-        shutil.rmtree(out / shard.staged, ignore_errors=True)
+        out.remove(shard.staged)
 
 
-def write_plan(out: Path, run: str, partitions: Partitions) -> None:
+def write_plan(out: Folder, run: str, partitions: Partitions) -> None:
     """Write what a merge must know of the input; all shards write the same."""
-    commit_json(out / SHARDS / _PLAN, {"run": run, "partitions": partitions.count})
+    put_json(out, _PLAN, {"run": run, "partitions": partitions.count})
 
 
 def merge_shards(out_dir: str | Path) -> ScoreReport:
@@ -132,13 +121,13 @@ def merge_shards(out_dir: str | Path) -> ScoreReport:
 
     Raises UsageError if parts are missing, or another process writes to the folder.
     """
-    out = Path(out_dir)
-    description = read_json(out / RUN)
+    out = open_folder(out_dir)
+    description = read_json_of(out, RUN)
     if description is None:
         raise UsageError(f"{out} has no scoring run. Name the folder that the shards wrote.")
-    with sole_writer(out):
-        sweep(out)
-        sweep(out / RECEIPTS)
+    with out.lock(LOCK):
+        out.sweep()
+        out.sweep(RECEIPTS)
         run = digest_json(description)
         count = _partition_count(out, run)
         receipts = {
@@ -152,9 +141,9 @@ def merge_shards(out_dir: str | Path) -> ScoreReport:
     return report
 
 
-def _partition_count(out: Path, run: str) -> int:
+def _partition_count(out: Folder, run: str) -> int:
     """Number of partitions, from the plan of the shards or from the manifest of a merged run."""
-    plan, manifest = read_json(out / SHARDS / _PLAN), read_json(out / MANIFEST)
+    plan, manifest = read_json_of(out, _PLAN), read_json_of(out, MANIFEST)
     if plan is not None and plan["run"] == run:
         return int(plan["partitions"])
     if manifest is not None:
@@ -162,9 +151,10 @@ def _partition_count(out: Path, run: str) -> int:
     raise UsageError(f"No shard of {out} has read its input yet. Run the shards first.")
 
 
-def _missing(out: Path, partitions: Sequence[int], count: int) -> str:
+def _missing(out: Folder, partitions: Sequence[int], count: int) -> str:
     """What is missing, by shards if all that have started have the same number."""
-    names = [lock.stem.split("-of-") for lock in (out / SHARDS).glob("*-of-*.lock")]
+    locks = [name for name in out.names(SHARDS) if re.fullmatch(r"\d+-of-\d+\.lock", name)]
+    names = [PurePosixPath(name).stem.split("-of-") for name in locks]
     totals = {int(total) for _, total in names}
     text = f"{out} lacks {len(partitions)} of {count} parts, or they were changed."
     if len(totals) != 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -36,11 +35,19 @@ _REQUESTS: tuple[type[Request], ...] = (ForecastRequest, LifetimeRequest, PathsR
 
 def score(
     context: typer.Context,
-    source: Annotated[Path | None, options.INPUT] = None,
-    out_dir: Annotated[
-        Path | None,
+    source: Annotated[
+        str | None,
         typer.Argument(
-            metavar="OUT_DIR", help="Directory for the parts; an unfinished run in it is continued."
+            metavar="INPUT",
+            help="Person-years: a file or folder of .parquet .csv .arrow .dta .sas7bdat .sav, or "
+            "the URL of one in an object store.",
+        ),
+    ] = None,
+    out_dir: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="OUT_DIR",
+            help="Directory or URL for the parts; an unfinished run in it is continued.",
         ),
     ] = None,
     product: Annotated[Product, typer.Option(help="What to compute.")] = "forecasts",
@@ -94,13 +101,16 @@ def score(
         ),
     ] = None,
     workers: options.Workers = 1,
-    persons_per_partition: Annotated[int, typer.Option(min=1, help="Persons of one part.")] = 500,
+    persons_per_partition: Annotated[
+        int | None,
+        typer.Option(min=1, help="Persons of one part.", show_default="by input and product"),
+    ] = None,
     shard: Annotated[
         str | None,
         typer.Option(help="Compute only share i of n, such as 0/7 to 6/7, then --merge."),
     ] = None,
     merge: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="Finish the run of this directory, all shards of which are complete."),
     ] = None,
     database: options.Database = None,
@@ -133,7 +143,7 @@ def score(
     from saga.bundle import default_bundle
     from saga.tax.tax_reform import tax_source
 
-    if source == STANDARD:
+    if source == str(STANDARD):
         raise UsageError("`saga score` reads files, which it opens again after a stop. Name one.")
     _refuse_options_of_other_products(
         product,

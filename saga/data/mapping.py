@@ -226,6 +226,11 @@ class SourceMapping(_Strict):
         used = {spelling for part in parts for spelling in find_columns(part, names)}
         return [name for name in names if name in used]
 
+    def columns_of(self, column: str, names: Sequence[str]) -> list[str]:
+        """The columns, of a source with columns `names`, from which a panel column is made."""
+        used = set(find_columns(_parts(self._sources()[column]), names))
+        return [name for name in names if name in used]
+
     def lacking(self, names: Sequence[str]) -> list[str]:
         """The required panel columns that a source with columns `names` does not have."""
         sources = self._sources()

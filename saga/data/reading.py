@@ -55,7 +55,7 @@ class _Source:
 def read_panel(
     source: str | Path | ArrowStream,
     *,
-    mapping: str | Path | None = None,
+    mapping: str | Path | SourceMapping | None = None,
     prices: int | None = None,
     on_error: OnError = "fail",
     rejected: Path | None = None,
@@ -70,7 +70,7 @@ def read_panel(
 
     Args:
         source: a file, a folder, a generated register or a data frame of polars, pandas or Arrow.
-        mapping: a YAML file, or the name of a shipped mapping.
+        mapping: a YAML file, the name of a shipped mapping, or its content.
         prices: year of the prices of the amounts; by default each row's own year.
         on_error: with "drop", rows that break a rule are dropped and counted in `meta.dropped`;
             if the rule concerns a person, all rows of the person are.
@@ -85,7 +85,7 @@ def read_panel(
         UsageError: an option is not valid.
     """
     _check_options(source, on_error, rejected)
-    mapped, mapping_folder = (SourceMapping(), None) if mapping is None else load_mapping(mapping)
+    mapped, mapping_folder = _opened(mapping)
     raw = _read(source, mapped, labels=mapping is None)
     renamed, nulled = mapped.apply(raw.frame)
     columns = (*COLUMNS, *mapped.extra_columns)
@@ -157,6 +157,13 @@ def _check_options(source: str | Path | ArrowStream, on_error: str, rejected: Pa
         require_output_outside_input(Path(source), rejected, "--rejected")
 
 
+def _opened(mapping: str | Path | SourceMapping | None) -> tuple[SourceMapping, Path | None]:
+    """A mapping, and the folder of its file."""
+    if mapping is None or isinstance(mapping, SourceMapping):
+        return mapping or SourceMapping(), None
+    return load_mapping(mapping)
+
+
 def _read(source: str | Path | ArrowStream, mapped: SourceMapping, *, labels: bool) -> _Source:
     if not isinstance(source, str | Path):
         table = _to_polars(source)
@@ -176,7 +183,7 @@ def _read(source: str | Path | ArrowStream, mapped: SourceMapping, *, labels: bo
     return _Source(
         frame,
         unread,
-        location.folder,
+        Path(location.folder),
         register_id if isinstance(register_id, str) else None,
         prices if isinstance(prices, int) else None,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 import signal
@@ -179,6 +180,28 @@ def test_a_crash_at_any_commit_neither_loses_nor_repeats_a_person(
     assert deaths == len(list(_crash_points())), (
         "the process must end at every point, or the last commits are not covered"
     )
+
+
+def test_a_disk_that_becomes_full_leaves_no_half_file_and_the_run_continues(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    score(source, tmp_path / "whole", Carry(), persons_per_partition=20)
+    out, write = tmp_path / "out", Path.write_bytes
+
+    def fill(path: Path, data: bytes) -> int:
+        if "part-00001.parquet" in path.name:
+            write(path, data[: len(data) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return write(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", fill)
+        with pytest.raises(OSError, match="No space left"):
+            score(source, out, Carry(), persons_per_partition=20)
+    assert not list(out.glob(".*.tmp"))
+    assert not (out / "part-00001.parquet").exists()
+    assert score(source, out, Carry(), persons_per_partition=20).resumed == 1
+    assert _bytes(out) == _bytes(tmp_path / "whole")
 
 
 SCRIPT = """

@@ -34,6 +34,9 @@ class Carry:
     def describe(self) -> dict[str, Any]:
         return {"product": "carry", "seed": self.seed}
 
+    def largest_partition(self) -> int:
+        return 1000
+
     def open(self) -> CarryComputation:
         if self.fault == "open":
             raise BundleError("there is no bundle")

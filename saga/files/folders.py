@@ -1,0 +1,152 @@
+"""The folder of a run, on a file system or in an object store, with the same operations."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+from saga.files.atomic import commit, digest_file, file_lock, json_bytes, sweep, sync_folder
+from saga.files.object_store import ObjectFolder, is_url
+
+
+class Folder(Protocol):
+    """Files by their names relative to the folder; each is complete or absent."""
+
+    @property
+    def has_locks(self) -> bool:
+        """Whether `lock` keeps out other processes."""
+        ...
+
+    def location(self, name: str) -> str | Path:
+        """Where a file is, as polars reads it."""
+        ...
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write a file in one step."""
+        ...
+
+    def create(self, name: str, content: bytes) -> None:
+        """Write a file unless there is one."""
+        ...
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a file; None if there is none."""
+        ...
+
+    def digest(self, name: str) -> str | None:
+        """sha256 of a file; None if there is none."""
+        ...
+
+    def names(self, folder: str = "") -> set[str]:
+        """The names directly in a folder."""
+        ...
+
+    def remove(self, folder: str) -> None:
+        """Delete a folder with all its files."""
+        ...
+
+    def sweep(self, folder: str = "") -> None:
+        """Remove what interrupted writes left in a folder."""
+        ...
+
+    def lock(
+        self, name: str, *, shared: bool = False, wait: bool = False
+    ) -> AbstractContextManager[None]:
+        """Hold the lock of a file, as `file_lock`, where there are locks."""
+        ...
+
+
+@dataclass(frozen=True)
+class LocalFolder:
+    """A folder on a file system."""
+
+    path: Path
+    has_locks = True
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def location(self, name: str) -> Path:
+        """The path of a file."""
+        return self.path / name
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write a file in one step, durable after a power failure."""
+        path = self.path / name
+        if not path.parent.is_dir():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            sync_folder(path.parent.parent)
+        commit(path, partial(Path.write_bytes, data=content))
+
+    def create(self, name: str, content: bytes) -> None:
+        """Write a file unless there is one; the caller holds the lock."""
+        if not (self.path / name).exists():
+            self.put(name, content)
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a file; None if there is none."""
+        try:
+            return (self.path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def digest(self, name: str) -> str | None:
+        """sha256 of a file; None if there is none."""
+        path = self.path / name
+        return digest_file(path) if path.is_file() else None
+
+    def names(self, folder: str = "") -> set[str]:
+        """The names directly in a folder."""
+        path = self.path / folder
+        return {entry.name for entry in path.iterdir()} if path.is_dir() else set()
+
+    def remove(self, folder: str) -> None:
+        """Delete a folder with all its files."""
+        shutil.rmtree(self.path / folder, ignore_errors=True)
+
+    def sweep(self, folder: str = "") -> None:
+        """Remove temporary files of interrupted writes."""
+        sweep(self.path / folder)
+
+    def lock(
+        self, name: str, *, shared: bool = False, wait: bool = False
+    ) -> AbstractContextManager[None]:
+        """Hold the lock of a file, whose folder is made."""
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return file_lock(path, shared=shared, wait=wait)
+
+
+def open_place(place: str | Path) -> Path | str:
+    """A path, or the URL of an object store; `file://` is a path."""
+    if not is_url(place):
+        return Path(place)
+    parts = urlsplit(str(place))
+    return Path(unquote(parts.path)) if parts.scheme == "file" else str(place).rstrip("/")
+
+
+def open_folder(place: str | Path) -> Folder:
+    """The folder at a path or URL. Raises UsageError if an object store cannot be listed."""
+    opened = open_place(place)
+    return LocalFolder(opened) if isinstance(opened, Path) else ObjectFolder.open(opened)
+
+
+def put_json(folder: Folder, name: str, value: Mapping[str, Any]) -> None:
+    """Write a value as JSON; equal values give equal bytes."""
+    folder.put(name, json_bytes(value))
+
+
+def read_json_of(folder: Folder, name: str) -> dict[str, Any] | None:
+    """The object in a file of `put_json`; None if there is no file or it has no object."""
+    try:
+        value = json.loads(folder.read(name) or b"")
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
