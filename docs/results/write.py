@@ -96,7 +96,7 @@ def take(panel: str, out: Path, staying: Sequence[str] = ()) -> None:
     There is one file per table, with a column `panel` and the provenance by panel. Baselines named
     in `staying` keep their committed rows; the provenance then names the bundle of their contest.
     If `out` has no variants, all committed variants stay too, but not the rows that a contest makes
-    from the bundle (`saga:told` and the placebos).
+    from the bundle (`saga:told` and the placebos). Lifetimes stay if `out` has none.
 
     Raises UsageError, before anything is written, if the panel is unknown, if `out` has no results,
     or if a baseline cannot stay because `out` has rows of it or there are none to stay.
@@ -127,7 +127,9 @@ def take(panel: str, out: Path, staying: Sequence[str] = ()) -> None:
         models += [f"{VARIANT}{name}" for name in _names("variants", panel, "name")]
     for name in FILES:
         file, source = HERE / f"{name}.parquet", out / f"{name}.parquet"
-        if name == "variants" and not has_variants:
+        if (name == "variants" and not has_variants) or (
+            name == "lifetimes" and not (out / f"{name}.parquet").is_file()
+        ):
             continue
         former = pl.read_parquet(file) if file.is_file() else None
         records = {other: record for other, record in _records(name).items() if other != panel}
@@ -254,7 +256,8 @@ def results_page() -> str:
             "\n".join(f"- {line}" for line in verdicts.values()) + "\n",
             *([_age_note(results)] if panel == "register" else []),
             to_markdown([*_headline_tables(results), *_further_tables(results)]),
-            f"Provenance: {provenance}.{_kept_note(results)}{_variants_note(panel)}\n",
+            f"Provenance: {provenance}.{_kept_note(results)}{_lifetimes_note(panel)}"
+            f"{_variants_note(panel)}\n",
             f"```console\n{commands}\n```\n",
         ]
     return "\n".join(parts)
@@ -283,27 +286,40 @@ def _by_key(results: Results) -> dict[tuple[str, int, str, str], dict[str, Any]]
 
 
 def _headline_tables(results: Results) -> list[Table]:
-    """CRPS and coverage of every model by setting and horizon."""
+    """CRPS, interval score and coverage of every model by setting and horizon."""
     by_key = _by_key(results)
     models = order_models({model for *_, model in by_key})
-    crps_rows, coverage_rows = [], []
+    largest = max(row["value"] for key, row in by_key.items() if key[2] == "interval_90")
+    interval_form = "{:,.0f}" if largest > 1_000 else "{:.2f}"  # annual earnings or hourly wages
+    crps_rows, interval_rows, coverage_rows = [], [], []
     for setting, horizon in dict.fromkeys(key[:2] for key in by_key):
-        crps = [by_key[setting, horizon, "crps_log", model]["value"] for model in models]
-        lowest = min(
-            value for value, model in zip(crps, models, strict=True) if model != CLAIRVOYANT
-        )
         n = by_key[setting, horizon, "crps_log", BUNDLE_NAME]["n"]
         first = [TableCell(setting), TableCell(str(horizon))]
-        cells = [TableCell(f"{value:.3f}", bold=value == lowest) for value in crps]
-        crps_rows.append([*first, TableCell(f"{n:,}"), *cells])
+        for metric, rows, form in (
+            ("crps_log", crps_rows, "{:.3f}"),
+            ("interval_90", interval_rows, interval_form),
+        ):
+            values = [by_key[setting, horizon, metric, model]["value"] for model in models]
+            lowest = min(
+                value for value, model in zip(values, models, strict=True) if model != CLAIRVOYANT
+            )
+            cells = [TableCell(form.format(value), bold=value == lowest) for value in values]
+            rows.append([*first, TableCell(f"{n:,}"), *cells])
         coverage = [by_key[setting, horizon, "coverage_90", model] for model in models]
         cells = [
             TableCell(f"{100 * row['value']:.1f}", alarm=outside_band(row)) for row in coverage
         ]
         coverage_rows.append([*first, *cells, TableCell(format_band(coverage[0]))])
     heads = [heading(model) for model in models]
+    by_person = ["setting", "years ahead", "persons", *heads]
     return [
-        Table("CRPS of log earnings", "", ["setting", "years ahead", "persons", *heads], crps_rows),
+        Table("CRPS of log earnings", "", by_person, crps_rows),
+        Table(
+            "Interval score of 90 % sets",
+            "Mean width plus 20 times the distance of outcomes outside; lower is better.",
+            by_person,
+            interval_rows,
+        ),
         Table(
             "Coverage of 90 % sets (%)",
             "",
@@ -339,9 +355,19 @@ def _kept_note(results: Results) -> str:
     """Sentences about rows of baselines from the contest of an earlier bundle."""
     return "".join(
         f" The rows of {name} are those of the contest of bundle `{bundle[:12]}`, on the same "
-        "persons; differences are to that one."
+        "persons; differences are to that one, and intervals are those of its kind of sets."
         for name, bundle in results.provenance.get(KEPT, {}).items()
     )
+
+
+def _lifetimes_note(panel: str) -> str:
+    """A sentence about lifetimes from the contest of another bundle."""
+    bundle, scored = (
+        _records(name).get(panel, {}).get("bundle") for name in ("lifetimes", "metrics")
+    )
+    if bundle in (None, scored):
+        return ""
+    return f" The lifetimes are those of the contest of the bundle `{bundle[:12]}`."
 
 
 def _variants_note(panel: str) -> str:
