@@ -291,7 +291,8 @@ def _headline_tables(results: Results) -> list[Table]:
     models = order_models({model for *_, model in by_key})
     largest = max(row["value"] for key, row in by_key.items() if key[2] == "interval_90")
     interval_form = "{:,.0f}" if largest > 1_000 else "{:.2f}"  # annual earnings or hourly wages
-    crps_rows, interval_rows, coverage_rows = [], [], []
+    crps_rows, interval_rows = list[list[TableCell]](), list[list[TableCell]]()
+    coverage_rows: list[list[TableCell]] = []
     for setting, horizon in dict.fromkeys(key[:2] for key in by_key):
         n = by_key[setting, horizon, "crps_log", BUNDLE_NAME]["n"]
         first = [TableCell(setting), TableCell(str(horizon))]
