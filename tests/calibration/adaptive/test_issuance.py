@@ -156,12 +156,12 @@ def test_present_values_and_paths_follow_the_state_of_the_ledger(
 ) -> None:
     state = open_ledger(url).state(forecaster.bundle.digest)
     source = one_year_later(people, tmp_path)
-    panel, draws = read_panel(source, prices=2022), Draws(30, 0)
+    panel = read_panel(source, prices=2022)
     adapted = AdaptedForecaster.of(forecaster, state).forecaster
-    lifetimes = adapted.lifetime(panel, LifetimeRequest(), draws).table
-    unmoved = forecaster.lifetime(panel, LifetimeRequest(), draws).table
+    lifetimes = adapted.lifetime(panel, LifetimeRequest(), DRAWS).table
+    unmoved = forecaster.lifetime(panel, LifetimeRequest(), DRAWS).table
     assert (lifetimes["mean"] > unmoved["mean"]).all(), "outcomes of h = 1 were above the forecast"
-    options = ("--bundle", tiny_bundle, "--database", url, "--paths", "30")
+    options = ("--bundle", tiny_bundle, "--database", url)
     out = tmp_path / "lifetimes.parquet"
     code, _ = command("lifetime", source, "--out", out, *options, "--threads", "1")
     assert code == 0
@@ -173,7 +173,7 @@ def test_present_values_and_paths_follow_the_state_of_the_ledger(
     assert rows(tmp_path / "pv").equals(lifetimes)
     code, _ = command("score", source, tmp_path / "paths", "--product", "paths", *options)
     assert code == 0
-    paths = adapted.simulate(panel, draws, to_horizon=None)
+    paths = adapted.simulate(panel, DRAWS, to_horizon=None)
     earnings = round_amounts(paths_table(paths), forecaster.transforms.decimals)["earnings"]
     assert rows(tmp_path / "paths")["earnings"].equals(earnings)
 
