@@ -195,10 +195,10 @@ def assert_helps(refusal: Refusal, location: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", NOT_FORECAST)
-def test_a_person_who_cannot_be_forecast_is_left_out_of_a_file_and_refused_in_a_request(
+def test_a_person_who_cannot_be_forecast_is_left_out_and_listed(
     tiny_bundle: Path, service: Running, tmp_path: Path, case: str
 ) -> None:
-    """A file has everybody, so the others are forecast and the person is listed."""
+    """The others are forecast, on the command line and by the service."""
     spoil, location = NOT_FORECAST[case]
     rows = people()
     spoil(rows)
@@ -209,7 +209,14 @@ def test_a_person_who_cannot_be_forecast_is_left_out_of_a_file_and_refused_in_a_
     assert set(pl.read_csv(out, infer_schema=False)["person_id"]) == {"007"}
     listed = json.loads(done.stdout)["left_out"]
     assert [location.items() <= problem.items() for problem in listed] == [True]
-    assert_helps(post(service, body(rows)), location)
+    answer = service.client.post(
+        "/v1/forecasts", content=body(rows), headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code == 200, answer.text
+    assert [person["person_id"] for person in answer.json()["forecasts"]] == ["007"]
+    assert_helps(
+        Refusal(json.dumps(answer.json()["left_out"]), answer.json()["left_out"]), location
+    )
     only = write_csv([row for row in rows if row["person_id"] == "B2"], tmp_path / "one.csv")
     alone = command("forecast", only, *options[:-1]).problems
     assert alone

@@ -14,7 +14,7 @@ import polars as pl
 from saga.data.panel import Panel
 from saga.forecaster import Forecaster
 from saga.requests import ForecastRequest
-from saga.schema import CATEGORICAL, CONTINUOUS, EDUCATION_LEVELS
+from saga.schema import CATEGORICAL, CONTINUOUS, EDUCATION_LEVELS, MAX_AGE
 
 RECENT = 5  # last years of the record that are hidden one by one
 RAISE = 0.10  # by which the last earnings are raised
@@ -50,6 +50,9 @@ def forecast_changes(
     Those with a hidden entry come first; both kinds are sorted by the size of their effect. There
     are none if the person is above 64 in that year.
     """
+    age = record.frame.select((_YEAR - pl.col("birth_year")).max()).item()
+    if age + horizon > MAX_AGE:
+        return ()
     variants = [*_hidden_entries(record), *_changed_entries(record)]
     frames = [record.frame, *(frame for _, _, frame in variants)]
     panel = record.with_frame(
@@ -59,8 +62,6 @@ def forecast_changes(
     )
     request = ForecastRequest([horizon])
     table = forecaster.forecast(panel, request).table.sort("person_id")
-    if table.is_empty():
-        return ()
     (mean, p_zero), *others = table.select("mean", "p_zero").rows()
     changes = [
         ChangedForecast(words, hidden, m, p, m - mean, p - p_zero)

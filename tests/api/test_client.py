@@ -99,7 +99,9 @@ def test_lifetimes_and_the_model_page(client: Client, persons: pl.DataFrame) -> 
 
 
 def test_persons_who_cannot_be_forecast_are_listed(client: Client, persons: pl.DataFrame) -> None:
-    old = persons.with_columns(birth_year=pl.lit(1940), person_id="old" + pl.col("person_id"))
+    old = persons.with_columns(
+        birth_year=pl.lit(1940, pl.Int64), person_id="old" + pl.col("person_id")
+    )
     both = client.forecast(pl.concat([persons, old.head(3)]), REQUEST)
     assert_frame_equal(both.frame, client.forecast(persons, REQUEST).frame)
     assert [(entry["rule"], entry["person_id"]) for entry in both.left_out] == [
