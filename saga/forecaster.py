@@ -9,6 +9,7 @@ import copy
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, get_args
 
@@ -127,7 +128,9 @@ class Forecaster(Summarised):
             else Calibrator.identity()
         )
         self._method = calibration_method(bundle.calibration)
-        self._unconditioned = self._direct_marginals(None)  # its macro nodes are computed once
+        # Macro nodes cost more than a small request: they are kept, also those of some scenarios.
+        self._unconditioned = self._direct_marginals(None)
+        self._conditioned = lru_cache(maxsize=4)(self._direct_marginals)
         self._calibrated_paths = self.rollout == calibrated
 
     @classmethod
@@ -355,7 +358,7 @@ class Forecaster(Summarised):
 
     def _direct(self, scenario: ScenarioSource) -> EnsembleMarginals:
         conditions = self.scenario(scenario)
-        return self._unconditioned if conditions is None else self._direct_marginals(conditions)
+        return self._unconditioned if conditions is None else self._conditioned(conditions)
 
     def _direct_marginals(self, scenario: Scenario | None) -> EnsembleMarginals:
         return EnsembleMarginals(

@@ -25,6 +25,9 @@ class Scenario:
     rows: Mapping[int, MacroRow]
     by_name: bool = False
 
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
     def covers(self, first: int, last: int) -> bool:
         """Whether a forecast of the years `first` to `last` has a year of the scenario."""
         if self.by_name and first > min(self.rows):

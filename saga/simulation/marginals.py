@@ -116,6 +116,9 @@ class DirectMarginals:
         n_horizons: int = MAX_HORIZON,
     ) -> Marginals:
         """Raw marginals of `persons` at horizons 1..`n_horizons`; group labels are `groups`."""
+        origins = sequences.year[sequences.offsets[1:][persons] - 1]
+        for origin in np.unique(origins):
+            self.nodes(int(origin))  # once, before the threads that use them
         parts = split_persons(persons, self.threads, self.group_size)
         compute = partial(self._compute, sequences, n_horizons=n_horizons)
         with single_threaded():
@@ -128,7 +131,7 @@ class DirectMarginals:
         return Marginals(
             sequences.person_id[persons],
             sequences.birth_year[persons],
-            sequences.year[sequences.offsets[1:][persons] - 1],
+            origins,
             grid,
             cdf,
             p_zero,

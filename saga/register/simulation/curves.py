@@ -15,7 +15,7 @@ Knots = tuple[tuple[float, float], ...]  # (x, value), straight lines between th
 
 def step_value(steps: Steps, x: int) -> float:
     """Value of `steps` at `x`; before the first step it is that of the first."""
-    return float(step_values(steps, np.array([x]))[0])
+    return float(next((value for start, value in reversed(steps) if start <= x), steps[0][1]))
 
 
 def step_values(steps: Steps, x: NDArray[Any]) -> Floats:

@@ -25,6 +25,7 @@ Presence = IntEnum("Presence", "NOT_ARRIVED RESIDENT ABROAD GONE", start=0)
 Exit = IntEnum("Exit", "NONE DEAD EMIGRATED", start=0)
 # In the order of schema.MARITAL_STATUSES.
 Marital = IntEnum("Marital", "SINGLE MARRIED COHABITING DIVORCED WIDOWED", start=0)
+_MARRIED, _COHABITING = int(Marital.MARRIED), int(Marital.COHABITING)
 # Regions of birth in the order of schema.BIRTH_REGIONS; later ones are farther from Sweden.
 Region = IntEnum("Region", "SWEDEN NORDIC EU EUROPE_OTHER", start=0)
 MAX_BIRTHS = 4
@@ -157,7 +158,7 @@ class LifeState:
     @property
     def partnered(self) -> Bools:
         """Living with a spouse or cohabitant."""
-        return np.asarray(np.isin(self.marital, (Marital.MARRIED, Marital.COHABITING)))
+        return np.asarray((self.marital == _MARRIED) | (self.marital == _COHABITING))
 
     def parity(self) -> Ints:
         """Children born so far (at most 4)."""
