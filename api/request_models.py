@@ -285,6 +285,11 @@ class LifetimeOptions(DrawOptions):
     from_age: Annotated[int, Strict(), Field(ge=MIN_AGE, le=MAX_AGE - 1), _WHOLE] | None = Field(
         None, description="Add the observed past from this age and discount to it"
     )
+    record: Flag = Field(
+        False,
+        description="Enter the present values in the ledger, to be compared with outcomes later; "
+        "for the calibrated rate, without from_age",
+    )
     tax: Tax = Field(
         "none",
         description="Tax on each year's earnings: none, paper, the rules of a year (se-2026), or a "

@@ -493,6 +493,7 @@ class Forecaster(Summarised):
         draws: Draws = Draws(),
         *,
         progress: Progress | None = None,
+        observe: Callable[[Paths], object] | None = None,
     ) -> Lifetimes:
         """Present values of the years after the origin until `to_age`, and of all persons together.
 
@@ -501,7 +502,8 @@ class Forecaster(Summarised):
         been observed, else "extrapolated". If the calibration has no present values, or `from_age`
         lies ahead, the central interval of the recalibrated paths is given as "extrapolated". An
         uncalibrated bundle gives no interval. Persons who cannot be forecast have no row;
-        `left_out` lists them with the reason.
+        `left_out` lists them with the reason. `observe` is called with each block of the
+        recalibrated paths.
 
         Raises:
             InputError: If nobody can be forecast.
@@ -512,17 +514,13 @@ class Forecaster(Summarised):
             panel, draws, to_horizon=None, to_age=request.to_age, progress=progress
         )
         decimals = self.decimals(request)
-        results = [
-            lifetime_table(
-                block,
-                self._calibrator_for(block),
-                panel,
-                request,
-                decimals,
-                tax=None if request.tax == "none" else tax,
-            )
-            for block in blocks
-        ]
+        results = []
+        for block in blocks:
+            calibrator = self._calibrator_for(block)
+            rule = None if request.tax == "none" else tax
+            results.append(lifetime_table(block, calibrator, panel, request, decimals, tax=rule))
+            if observe is not None:
+                observe(block)
         values = np.concatenate([values for _, values, _ in results])
         taxes = [tax_values for _, _, tax_values in results if tax_values is not None]
         return Lifetimes(

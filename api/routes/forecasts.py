@@ -28,8 +28,7 @@ from api.response_models import ForecastResponse
 from api.security import Caller, CurrentCaller, check_scope, require_scope
 from api.service import CurrentService, Service, ledger_of
 from calibration.adaptive.issuance import AdaptedForecaster, forecast_and_issue, recording_warnings
-from calibration.adaptive.issued_intervals import IssuedIntervals
-from calibration.adaptive.ledger import RecordCounts
+from calibration.adaptive.ledger import Issued, RecordCounts
 from saga.conformal.calibrator import reason
 from saga.data.panel import Panel
 from saga.forecast_checks import check_scenario
@@ -62,7 +61,7 @@ async def post_forecasts(
     With `bands` = K, each year of `horizons` up to K also has sets. Together, the sets of all K
     years, or of the years until age 64, contain all outcomes with the stated coverage. If the
     service has a ledger, the thresholds of single years follow its outcomes, and `record` enters
-    the intervals in it.
+    the intervals in it, with the bands of the persons who are at most 64 in all K years.
     """
     async with service.admit(request, caller) as ticket:
         call = await read_call(
@@ -77,12 +76,10 @@ async def post_forecasts(
     # The ledger is written after the call has left the queue, so that no other call waits for it.
     bundle = service.forecaster.bundle.digest
     recorded = await ledger_of(service).write(
-        caller,
-        lambda ledger: sum(
-            (ledger.record(bundle, issued) for issued in computed.issued), start=RecordCounts()
-        ),
+        caller, lambda ledger: ledger.record_issued(bundle, computed.issued)
     )
-    return await _answer(request, call, computed.with_recorded(recorded))
+    n_bands = 0 if call.request.bands is None else call.n_persons
+    return await _answer(request, call, computed.with_recorded(recorded, n_bands))
 
 
 @dataclass(frozen=True)
@@ -90,14 +87,14 @@ class _Computed:
     """What a call has computed, with what a reader must know; `issued` is for the ledger."""
 
     table: pl.DataFrame
-    issued: tuple[IssuedIntervals, ...]
+    issued: tuple[Issued, ...]
     explain: Explain
     provenance: Mapping[str, object]
     warnings: tuple[ForecastWarning, ...]
 
-    def with_recorded(self, recorded: RecordCounts) -> _Computed:
+    def with_recorded(self, recorded: RecordCounts, n_bands: int) -> _Computed:
         provenance = {**self.provenance, "recorded": asdict(recorded)}
-        warnings = self.warnings + recording_warnings(recorded, self.table.height)
+        warnings = self.warnings + recording_warnings(recorded, self.table.height + n_bands)
         return replace(self, provenance=provenance, warnings=warnings)
 
 
@@ -120,17 +117,20 @@ async def _compute(
         adapted, warnings = access.current(caller.holder), access.warnings()
         forecaster, explain = adapted.forecaster, adapted.reason
         provenance["adaptive"] = access.identity(caller.holder)
-    issued: tuple[IssuedIntervals, ...] = ()
+    issued: tuple[Issued, ...] = ()
     if call.options.record:
 
-        def issue(panels: list[Panel]) -> list[list[tuple[pl.DataFrame, IssuedIntervals]]]:
+        def issue(panels: list[Panel]) -> list[list[tuple[pl.DataFrame, list[Issued]]]]:
             return [
                 list(forecast_and_issue(adapted, panel, call.request, call.draws))
                 for panel in panels
             ]
 
         (blocks,) = await service.queue.run(request, ticket, Work([panel], issue, size))
-        tables, issued = [table for table, _ in blocks], tuple(block for _, block in blocks)
+        tables, issued = (
+            [table for table, _ in blocks],
+            tuple(part for _, parts in blocks for part in parts),
+        )
     else:
         parts = parts_of(panel, call.request, call.draws, forecaster)
         tables = await service.queue.run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import polars as pl
@@ -10,14 +11,28 @@ from fastapi import APIRouter, Depends, Request, Response
 from numpy.typing import NDArray
 
 from api import budget
-from api.compute_queue import Work
-from api.negotiation import Notes, TableRow, interval_json, quantiles_json, read_call, respond
+from api.compute_queue import Ticket, Work
+from api.negotiation import (
+    ComputeCall,
+    Notes,
+    TableRow,
+    interval_json,
+    quantiles_json,
+    read_call,
+    respond,
+)
 from api.openapi import compute_responses, request_body
 from api.panel_batches import split_persons
 from api.request_models import LifetimeBody, LifetimeOptions
 from api.response_models import LifetimeResponse
-from api.security import CurrentCaller, require_scope
-from api.service import CurrentService
+from api.security import Caller, CurrentCaller, check_scope, require_scope
+from api.service import CurrentService, Service, ledger_of
+from calibration.adaptive.issuance import (
+    AdaptedForecaster,
+    lifetimes_and_issue,
+    recording_warnings,
+)
+from calibration.adaptive.ledger import Issued
 from saga.conformal.calibrator import REASONS
 from saga.data.panel import Panel
 from saga.forecast_checks import check_scenario
@@ -57,42 +72,90 @@ async def post_lifetimes(
     `population` describes the persons of this call together. Path k of every person has the same
     macro values, so each statistic is computed across persons for each path and then averaged over
     paths; `mc_error` is the Monte-Carlo error of that average. A Parquet or Arrow response has one
-    row per person.
+    row per person. If the service has a ledger, `record` enters the present values in it; they are
+    judged when the earnings of all years are known.
     """
     async with service.admit(request, caller) as ticket:
         call = await read_call(
             request, service, ticket, LifetimeBody, LifetimeOptions, LifetimeOptions.to_request
         )
-        forecaster, panel = service.forecaster, call.people.panel
-        adaptive, known = dict[str, object](), tuple[ForecastWarning, ...]()
-        if (access := service.ledger_access) is not None:
-            forecaster, known = access.current(caller.holder).forecaster, access.warnings()
-            adaptive = {"adaptive": access.identity(caller.holder)}
-        n_paths, n_years = call.draws.n_paths, _years_ahead(panel, call.request.to_age)
-        size = budget.check_work(call.n_persons, n_paths, n_years, service.settings.max_work)
-        check_scenario(forecaster.scenario(call.draws.scenario), panel, to_age=call.request.to_age)
+        if call.options.record:
+            check_scope(caller, "record")
+            ledger_of(service)
+        computed = await _compute(request, service, ticket, caller, call)
+        if not call.options.record:
+            return await _answer(request, call, computed)
+    # The ledger is written after the call has left the queue, so that no other call waits for it.
+    bundle = service.forecaster.bundle.digest
+    recorded = await ledger_of(service).write(
+        caller, lambda ledger: ledger.record_issued(bundle, computed.issued)
+    )
+    computed.provenance["recorded"] = asdict(recorded)
+    warnings = recording_warnings(recorded, call.n_persons)
+    return await _answer(request, call, computed, warnings)
 
-        def compute(panels: list[Panel]) -> list[Lifetimes]:
-            return [forecaster.lifetime(part, call.request, call.draws) for part in panels]
 
-        parts = split_persons(panel, max(1, _PART_SIZE // (n_paths * n_years)))
-        lifetimes = _joined(
-            await service.queue.run(request, ticket, Work(parts, compute, size)),
-            forecaster.decimals(call.request),
-            (*forecaster.warnings(panel, call.request, call.draws), *known),
-        )
-        service.count_computed("lifetimes", call.n_persons, n_paths, n_years)
-        provenance = forecaster.provenance(call.draws) | call.people.provenance()
-        provenance |= forecaster.tax_provenance(call.request) | adaptive
-        return await respond(
-            request,
-            lifetimes.table,
-            provenance,
-            Notes(lifetimes.warnings, call.people.left_out),
-            lambda: _lifetimes_json(
-                lifetimes, call.people.person_ids, call.request, forecaster.decimals(call.request)
-            ),
-        )
+@dataclass(frozen=True)
+class _Computed:
+    """What a call has computed; `issued` is for the ledger."""
+
+    lifetimes: Lifetimes
+    issued: tuple[Issued, ...]
+    decimals: int | None
+    provenance: dict[str, object]
+
+
+async def _compute(
+    request: Request,
+    service: Service,
+    ticket: Ticket,
+    caller: Caller,
+    call: ComputeCall[LifetimeOptions, LifetimeRequest],
+) -> _Computed:
+    panel = call.people.panel
+    adapted, known = AdaptedForecaster.of(service.forecaster, None), tuple[ForecastWarning, ...]()
+    adaptive = dict[str, object]()
+    if (access := service.ledger_access) is not None:
+        adapted, known = access.current(caller.holder), access.warnings()
+        adaptive = {"adaptive": access.identity(caller.holder)}
+    forecaster = adapted.forecaster
+    n_paths, n_years = call.draws.n_paths, _years_ahead(panel, call.request.to_age)
+    size = budget.check_work(call.n_persons, n_paths, n_years, service.settings.max_work)
+    check_scenario(forecaster.scenario(call.draws.scenario), panel, to_age=call.request.to_age)
+
+    def compute(panels: list[Panel]) -> list[tuple[Lifetimes, list[Issued]]]:
+        if call.options.record:
+            return [lifetimes_and_issue(adapted, part, call.request, call.draws) for part in panels]
+        return [(forecaster.lifetime(part, call.request, call.draws), []) for part in panels]
+
+    parts = split_persons(panel, max(1, _PART_SIZE // (n_paths * n_years)))
+    results = await service.queue.run(request, ticket, Work(parts, compute, size))
+    lifetimes = _joined(
+        [part for part, _ in results],
+        forecaster.decimals(call.request),
+        (*forecaster.warnings(panel, call.request, call.draws), *known),
+    )
+    service.count_computed("lifetimes", call.n_persons, n_paths, n_years)
+    provenance = forecaster.provenance(call.draws) | call.people.provenance()
+    provenance |= forecaster.tax_provenance(call.request) | adaptive
+    issued = tuple(part for _, parts_issued in results for part in parts_issued)
+    return _Computed(lifetimes, issued, forecaster.decimals(call.request), provenance)
+
+
+async def _answer(
+    request: Request,
+    call: ComputeCall[LifetimeOptions, LifetimeRequest],
+    computed: _Computed,
+    warnings: tuple[ForecastWarning, ...] = (),
+) -> Response:
+    lifetimes, decimals = computed.lifetimes, computed.decimals
+    return await respond(
+        request,
+        lifetimes.table,
+        computed.provenance,
+        Notes((*lifetimes.warnings, *warnings), call.people.left_out),
+        lambda: _lifetimes_json(lifetimes, call.people.person_ids, call.request, decimals),
+    )
 
 
 def _joined(

@@ -15,8 +15,9 @@ from typing import Any, Self
 import polars as pl
 
 from calibration.adaptive.adaptive_state import AdaptiveState
-from calibration.adaptive.issued_intervals import IssuedIntervals, collect_intervals
-from calibration.adaptive.ledger import Ledger, RecordCounts, open_ledger
+from calibration.adaptive.issued_intervals import collect_intervals
+from calibration.adaptive.issued_spans import collect_bands, collect_lifetimes
+from calibration.adaptive.ledger import Issued, Ledger, RecordCounts, open_ledger
 from calibration.adaptive.marginal_moves import adapt
 from calibration.adaptive.tenancy import COMMON, Actor
 from saga.batch.products import ProductComputation, Recipe
@@ -28,9 +29,10 @@ from saga.data.panel import Panel
 from saga.errors import Problem, UsageError
 from saga.files.folders import open_folder, read_json_of
 from saga.forecast_warnings import ForecastWarning
-from saga.forecaster import Forecaster, Progress
+from saga.forecaster import Forecaster, Lifetimes, Progress
 from saga.macro.scenarios import ScenarioSource
-from saga.requests import Draws, ForecastRequest
+from saga.paths import Paths
+from saga.requests import RATE, Draws, ForecastRequest, LifetimeRequest
 
 INITIAL_STATE = AdaptiveState(0, None, {})
 
@@ -84,6 +86,45 @@ def check_recordable(forecaster: Forecaster, scenario: ScenarioSource) -> None:
         )
 
 
+def check_recordable_values(forecaster: Forecaster, request: LifetimeRequest, draws: Draws) -> None:
+    """Raise UsageError unless outcomes can judge the present values of a request.
+
+    Those of the past, at another rate or from fewer paths have no calibrated intervals.
+    """
+    check_recordable(forecaster, draws.scenario)
+    needed = forecaster.calibrator.value_paths
+    faults = (
+        (needed == 0, "The bundle has no thresholds of present values", "Do not record"),
+        (request.rate != RATE, f"Calibrated is a rate of {RATE:g}", f"Use rate {RATE:g}"),
+        (request.from_age is not None, "The sum contains the past", "Leave from_age out"),
+        (draws.n_paths < needed, f"Calibrated are {needed} paths", f"Use {needed} paths"),
+    )
+    problems = [
+        Problem("record-lifetime", why, f"{fix}, or do not record", "record")
+        for is_fault, why, fix in faults
+        if is_fault
+    ]
+    if problems:
+        raise UsageError("These present values cannot be recorded", problems)
+
+
+def lifetimes_and_issue(
+    adapted: AdaptedForecaster, panel: Panel, request: LifetimeRequest, draws: Draws
+) -> tuple[Lifetimes, list[Issued]]:
+    """Present values, and those that are to be entered in the ledger, one per person.
+
+    Raises UsageError as `check_recordable_values`.
+    """
+    check_recordable_values(adapted.unadapted, request, draws)
+    split, issued = adapted.unadapted.calibrator, list[Issued]()
+
+    def collect(paths: Paths) -> None:
+        issued.extend(collect_lifetimes(paths, split, adapted.state, request.to_age))
+
+    lifetimes = adapted.forecaster.lifetime(panel, request, draws, observe=collect)
+    return lifetimes, issued
+
+
 def forecast_and_issue(
     adapted: AdaptedForecaster,
     panel: Panel,
@@ -91,10 +132,11 @@ def forecast_and_issue(
     draws: Draws,
     *,
     progress: Progress | None = None,
-) -> Iterator[tuple[pl.DataFrame, IssuedIntervals]]:
-    """Forecast tables of blocks of persons, with the intervals to enter in the ledger.
+) -> Iterator[tuple[pl.DataFrame, list[Issued]]]:
+    """Forecast tables of blocks of persons, with what is to be entered in the ledger.
 
-    Raises UsageError as `check_recordable`.
+    These are the intervals of single years and, with `bands` = K, the bands of the persons who are
+    at most 64 in all K years. Raises UsageError as `check_recordable`.
 
     Args:
         adapted: The forecaster under the thresholds in force.
@@ -107,7 +149,11 @@ def forecast_and_issue(
     in_force = adapted.forecaster.calibrator
     blocks = adapted.forecaster.forecast_blocks(panel, request, draws, progress=progress)
     for block, table in blocks:
-        yield table, collect_intervals(block, in_force, request.horizons, adapted.state)
+        issued: list[Issued] = [collect_intervals(block, in_force, request.horizons, adapted.state)]
+        if request.bands is not None:
+            split = adapted.unadapted.calibrator
+            issued.append(collect_bands(block, split, adapted.state, request.bands))
+        yield table, issued
 
 
 def forecast_and_record(
@@ -134,20 +180,23 @@ def forecast_and_record(
     tables, recorded = [], RecordCounts()
     for table, issued in forecast_and_issue(adapted, panel, request, draws, progress=progress):
         tables.append(table)
-        recorded += ledger.record(adapted.unadapted.bundle.digest, issued)
+        recorded += ledger.record_issued(adapted.unadapted.bundle.digest, issued)
     return pl.concat(tables), recorded
 
 
-def recording_warnings(recorded: RecordCounts, n_rows: int) -> tuple[ForecastWarning, ...]:
-    """Why a call that was to record entered nothing; `n_rows` are the rows of its table."""
+def recording_warnings(recorded: RecordCounts, n_promised: int) -> tuple[ForecastWarning, ...]:
+    """Why a call that was to record entered nothing.
+
+    `n_promised` are the rows of its table, and with bands its persons too.
+    """
     if recorded.new:
         return ()
-    n_without = n_rows - recorded.repeated - recorded.late
+    n_without = n_promised - recorded.repeated - recorded.late
     message = (
-        f"No interval was entered in the ledger. Of {n_rows} rows {recorded.repeated} were entered"
-        f" before, {recorded.late} are about a year whose outcome is known, and {n_without} have no"
-        " interval that an outcome can judge: too few calibration persons were observed so far"
-        " ahead."
+        f"Nothing was entered in the ledger. Of {n_promised} forecasts {recorded.repeated} were"
+        f" entered before, {recorded.late} are about a year whose outcome is known, and {n_without}"
+        " have no interval that an outcome can judge: too few calibration persons were observed so"
+        " far ahead."
     )
     return (ForecastWarning("nothing-recorded", message, option="record"),)
 
@@ -156,9 +205,10 @@ def recording_warnings(recorded: RecordCounts, n_rows: int) -> tuple[ForecastWar
 class AdaptiveRecipe:
     """The batch recipe of a product under one state of a ledger.
 
-    With `record` the intervals of each part of forecasts are entered in the ledger at `url` before
-    its rows are committed. If a process is killed in between, a new one enters them again. This
-    changes nothing, because the ledger keeps the first intervals and the state is the same.
+    With `record` what each part of forecasts or present values promises is entered in the ledger
+    at `url` before its rows are committed. If a process is killed in between, a new one enters them
+    again. This changes nothing, because the ledger keeps the first intervals and the state is the
+    same.
     """
 
     recipe: Recipe
@@ -224,7 +274,10 @@ class AdaptiveRecipe:
         adapted = AdaptedForecaster.of(forecaster, self.state)
         if not self.record:
             return _AdaptiveProduct(recipe, adapted, None)
-        check_recordable(forecaster, recipe.draws.scenario)
+        if isinstance(recipe.request, LifetimeRequest):
+            check_recordable_values(forecaster, recipe.request, recipe.draws)
+        else:
+            check_recordable(forecaster, recipe.draws.scenario)
         return _AdaptiveProduct(
             recipe, adapted, open_ledger(self.url, self.key, Actor(self.holder))
         )
@@ -240,6 +293,10 @@ class _AdaptiveProduct(ProductComputation):
 
     def compute(self, panel: Panel) -> pl.DataFrame:
         request, draws = self.recipe.request, self.recipe.draws
-        if self.ledger is None or not isinstance(request, ForecastRequest):
-            return super().compute(panel)
-        return forecast_and_record(self.adapted, panel, self.ledger, request, draws)[0]
+        if self.ledger is not None and isinstance(request, ForecastRequest):
+            return forecast_and_record(self.adapted, panel, self.ledger, request, draws)[0]
+        if self.ledger is not None and isinstance(request, LifetimeRequest):
+            lifetimes, issued = lifetimes_and_issue(self.adapted, panel, request, draws)
+            self.ledger.record_issued(self.adapted.unadapted.bundle.digest, issued)
+            return lifetimes.table
+        return super().compute(panel)

@@ -88,6 +88,17 @@ def collect_values(
     return _issue(PRESENT_VALUE, years, known, split, state, packed, {})
 
 
+def collect_lifetimes(
+    paths: Paths, split: Calibrator, state: AdaptiveState, to_age: int
+) -> list[IssuedSpans]:
+    """The present values until `to_age`, one object for each number of years left."""
+    years_left = to_age - (paths.origin_year - paths.birth_year)
+    return [
+        collect_values(paths.take(years_left == years), split, state, years)
+        for years in np.unique(years_left[years_left > 0]).tolist()
+    ]
+
+
 def _reach(forecasts: PersonForecasts, years: int) -> NDArray[np.bool_]:
     """The persons who are at most 64 in all of the years."""
     return np.asarray(forecasts.origin_year - forecasts.birth_year + years <= MAX_AGE)
@@ -106,6 +117,8 @@ def _issue(
     known = fitted.thresholds if fitted else {}
     base = np.array([known.get(share) for share in COVERAGE], dtype=np.float64)
     base = np.where(base < 1, base, np.nan)
+    if np.isnan(base).all():  # no outcome could judge them
+        forecasts, packed = forecasts.take(slice(0)), ()
     offset = np.array([state.offset(kind, years, share) for share in COVERAGE])
     return IssuedSpans(
         kind,

@@ -53,6 +53,8 @@ from calibration.adaptive.span_entries import SpanCoverage, enter_spans, read_sp
 from calibration.adaptive.tenancy import COMMON, Actor
 from saga.errors import Problem, UsageError
 
+Issued = IssuedIntervals | IssuedSpans
+
 _ROWS_PER_TRANSACTION = 5_000
 
 
@@ -172,6 +174,16 @@ class Ledger:
         if new:
             connection.execute(insert(IssuedIntervalRow), list(new.values()))
         return RecordCounts(len(new), repeated, late)
+
+    def record_issued(self, bundle: str, issued: Iterable[Issued]) -> RecordCounts:
+        """Enter intervals, bands and present values by `record` and `record_spans`."""
+        total = RecordCounts()
+        for part in issued:
+            if isinstance(part, IssuedSpans):
+                total += self.record_spans(bundle, part)
+            else:
+                total += self.record(bundle, part)
+        return total
 
     def record_spans(self, bundle: str, issued: IssuedSpans) -> RecordCounts:
         """Enter the bands or present values issued with the bundle of this digest.

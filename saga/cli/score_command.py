@@ -177,7 +177,7 @@ def score(
     else:
         last_age = MAX_AGE if to_age is None else to_age
         request = PathsRequest(last_age, states=circumstances, unrounded=unrounded)
-    if record and product != "forecasts":
+    if record and product == "paths":
         raise UsageError(f"The product {product} has no option --record. Leave it out.")
     check_record(record, database)
     draws = Draws(paths, seed, scenario)

@@ -125,6 +125,58 @@ def test_outcomes_settle_recorded_intervals_once_and_move_thresholds(
     assert sum(cell["experts"].values()) == pytest.approx(1)
 
 
+def test_bands_and_present_values_are_recorded_and_judged_over_http(
+    with_ledger: Running, person: Person, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    """One band and one present value a person; both wait for the last of their years."""
+    persons = [person(f"P{i}", birth_year=1960) for i in range(20)]  # 62: two years to age 64
+    body = {"persons": persons, "paths": 200}
+    forecast = {**body, "horizons": [1, 2], "bands": 2, "record": True}
+    lifetime = {**body, "record": True}
+
+    def call(route: str, content: dict[str, Any]) -> dict[str, Any]:
+        answer = with_ledger.client.post(route, json=content)
+        assert answer.status_code == 200, answer.text
+        body_of_answer: dict[str, Any] = answer.json()
+        return body_of_answer
+
+    first = [call("/v1/forecasts", forecast), call("/v1/lifetimes", lifetime)]
+    recorded = [answer["provenance"]["recorded"] for answer in first]
+    assert [counts["new"] for counts in recorded] == [60, 20]
+    again = call("/v1/lifetimes", lifetime)
+    assert again["provenance"]["recorded"] == {"new": 0, "repeated": 20, "late": 0}
+    assert any("Of 20 forecasts 20 were entered" in w["message"] for w in again["warnings"])
+    for year in (2023, 2024):
+        call("/v1/outcomes", {"outcomes": outcomes(year=year)})
+    ledger = open_ledger(f"sqlite:///{tmp_path / 'ledger.sqlite'}", None)
+    judged = {row.kind: row for row in ledger.span_coverage(Bundle.load(tiny_bundle).digest)}
+    ledger.close()
+    assert {kind: (row.years, row.year, row.persons) for kind, row in judged.items()} == {
+        "band": (2, 2024, 20),
+        "present_value": (2, 2024, 20),
+    }
+    value = 260_000 * (1 / 1.02 + 1 / 1.02**2)
+    published = [
+        next(i for i in p["present_value"]["intervals"] if i["coverage"] == 0.9)
+        for p in first[1]["lifetimes"]
+    ]
+    inside = np.mean([i["lower"] <= value <= i["upper"] for i in published])
+    assert judged["present_value"].inside[2] == inside
+    late = call("/v1/lifetimes", {**lifetime, "persons": [person("P0", birth_year=1961)]})
+    assert late["provenance"]["recorded"] == {"new": 0, "repeated": 0, "late": 1}
+
+
+def test_a_present_value_that_no_outcome_can_judge_is_not_recorded(
+    with_ledger: Running, person: Person
+) -> None:
+    body = {"persons": people(person, 1), "paths": 200, "record": True}
+    options: list[dict[str, object]] = [{"rate": 0.03}, {"from_age": 20}, {"paths": 20}]
+    for option in options:
+        answer = with_ledger.client.post("/v1/lifetimes", json={**body, **option})
+        assert answer.status_code == 422
+        assert "record" in answer.text
+
+
 def test_the_service_uses_the_moves_of_the_state_of_the_ledger(
     with_ledger: Running, person: Person, tiny_bundle: Path, tmp_path: Path
 ) -> None:
