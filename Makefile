@@ -27,9 +27,9 @@ $(SETUP): pyproject.toml requirements.lock
 run: setup
 	@exec $(BIN)/saga serve --bundle bundles/small --port $(PORT)
 
-# A file's tests share fixtures, so a file goes to one process; each process has one core.
+# A file's tests share fixtures, so a file goes to one process; each process has one core. Slow files come first.
 test: setup
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: setup
 	$(BIN)/ruff check .

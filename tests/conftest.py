@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import socket
 import threading
@@ -16,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from filelock import FileLock
 
 from api.app import create_app
 from api.server import open_socket, server_config
@@ -23,20 +25,46 @@ from api.settings import Settings
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 
+SharedFolder = Callable[[str, Callable[[Path], object]], Path]
+
 # A process in the background of a shell ignores Ctrl-C, and so would the commands that it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests come first, so that no process ends long after the others."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture(scope="session")
-def register_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> SharedFolder:
+    """Makes a folder once for all processes of a run; no test may change it."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+
+    def shared(name: str, make: Callable[[Path], object]) -> Path:
+        folder = root / f"shared-{name}"
+        with FileLock(f"{folder}.lock"):
+            if not folder.exists():
+                unfinished = tmp_path_factory.mktemp(name)
+                make(unfinished / name)
+                unfinished.rename(folder)
+        return folder / name
+
+    return shared
+
+
+@pytest.fixture(scope="session")
+def register_dir(shared_folder: SharedFolder) -> Path:
     """A generated register of 2,000 persons with two true futures."""
     from saga.register.simulation.cohort_simulation import RegisterSettings
     from saga.register.simulation.generation import generate_register
 
-    out = tmp_path_factory.mktemp("register") / "register"
-    generate_register(out, RegisterSettings(persons=2_000, seed=7, future_to=2042, future_draws=2))
-    return out
+    settings = RegisterSettings(persons=2_000, seed=7, future_to=2042, future_draws=2)
+    return shared_folder("register", lambda out: generate_register(out, settings))
 
 
 @pytest.fixture(scope="session")
@@ -46,42 +74,33 @@ def register_panel(register_dir: Path) -> Panel:
 
 
 @pytest.fixture(scope="session")
-def tiny_bundle(tmp_path_factory: pytest.TempPathFactory, register_panel: Panel) -> Path:
+def tiny_bundle(shared_folder: SharedFolder, register_panel: Panel) -> Path:
     """A bundle of configuration `tiny`, trained and calibrated on the small register."""
     from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
     from training.fit import train
     from training.harness import RunOptions
 
-    out = tmp_path_factory.mktemp("bundle") / "tiny"
-    train(
-        register_panel,
-        out,
-        config="tiny",
-        seed=7,
-        run=RunOptions(command="saga train --config tiny", progress=False),
-    )
-    calibrate_bundle(out, register_panel, CalibrationOptions(seed=7, n_paths=50))
-    return out
+    def make(out: Path) -> None:
+        run = RunOptions(command="saga train --config tiny", progress=False)
+        train(register_panel, out, config="tiny", seed=7, run=run)
+        calibrate_bundle(out, register_panel, CalibrationOptions(seed=7, n_paths=50))
+
+    return shared_folder("tiny", make)
 
 
 @pytest.fixture(scope="session")
-def living_bundle(
-    tmp_path_factory: pytest.TempPathFactory, tiny_bundle: Path, register_panel: Panel
-) -> Path:
+def living_bundle(shared_folder: SharedFolder, tiny_bundle: Path, register_panel: Panel) -> Path:
     """The tiny bundle with a state network, trained on the small register."""
     from training.states.state_fit import fit_state_network
     from training.states.state_module import StateFitOptions
 
-    out = tmp_path_factory.mktemp("living") / "tiny"
-    fit_state_network(
-        tiny_bundle,
-        register_panel,
-        out=out,
-        options=StateFitOptions(width=32, steps=150),
-        seed=7,
-        progress=False,
-    )
-    return out
+    def make(out: Path) -> None:
+        options = StateFitOptions(width=32, steps=150)
+        fit_state_network(
+            tiny_bundle, register_panel, out=out, options=options, seed=7, progress=False
+        )
+
+    return shared_folder("living", make)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def test_evaluate_scores_the_bundle_and_baselines_in_both_settings(
         tiny_bundle,
         register_panel,
         tmp_path,
-        ContestOptions(horizons=(1, 5), n_paths=50, n_persons=60),
+        ContestOptions(horizons=(1, 5), n_paths=20, n_persons=60),
         EvaluationOptions(
             baselines=("carry", "groupq", "clairvoyant"),
             tables=("all",),

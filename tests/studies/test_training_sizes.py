@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from calibration.fit.bundle_calibration import calibrate_bundle
+from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
 from evaluation.contest import ContestOptions
 from evaluation.fold_training import FoldTraining
 from evaluation.scoring.comparison import BUNDLE_NAME
@@ -29,13 +29,14 @@ def test_models_learn_from_nested_persons_outside_the_judged_fold(
     random_walk: Callable[..., Panel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     panel, options = random_walk(600), ContestOptions((1, 5), n_paths=20)
-    bundle = train(panel, tmp_path / "b", config=CONFIG, run=RunOptions(progress=False))
+    train(panel, tmp_path / "b", config=CONFIG, run=RunOptions(progress=False))
+    bundle = calibrate_bundle(tmp_path / "b", panel, CalibrationOptions(n_paths=20))
     learnt_from: dict[str, list[set[str]]] = {BUNDLE_NAME: [], SCRATCH: []}
 
     def stored_bundle(self: FoldTraining, outside: Panel, folder: Path, **_: object) -> Bundle:
         learnt_from[folder.name].append(set(outside.persons()))
         assert (self.source is None) == (folder.name == SCRATCH)
-        return calibrate_bundle(bundle.path, panel)
+        return bundle
 
     monkeypatch.setattr(FoldTraining, "bundle", stored_bundle)
     for size in (100, 300):

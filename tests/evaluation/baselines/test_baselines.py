@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import polars as pl
@@ -21,6 +21,7 @@ from saga.errors import InputError
 from saga.model import ModelConfig
 from saga.model.config import BackboneName
 from saga.scores import covered, crps_log
+from tests.evaluation.baselines.short_fits import short_fits
 from training.train_config import TrainConfig
 
 Make = Callable[..., Panel]
@@ -48,6 +49,12 @@ QUICK: dict[str, Callable[[], Baseline]] = {
     "ff": lambda: FeedForward(_short("feedforward")),
 }
 HERE = sorted(name for name in BASELINES if name != "deepar" or importlib.util.find_spec("gluonts"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    with short_fits():
+        yield
 
 
 @pytest.fixture(scope="module")
