@@ -45,22 +45,18 @@ def write_picture(chart: Any, out: Path) -> None:
 
 def _with_theme(chart: Any) -> dict[str, Any]:
     """The specification of a chart with the colours and fonts of all pictures."""
-    specification: dict[str, Any] = (
-        chart.configure(font=_FONT, aria=False, background="white")
-        .configure_axis(
-            labelColor=INK,
-            titleColor=INK,
-            gridColor="#e8ecf0",
-            domainColor=GREY,
-            tickColor=GREY,
-            labelFontSize=11,
-            titleFontSize=11,
-        )
-        .configure_axisY(titlePadding=14)  # labels may come out wider than they were measured
-        .configure_header(labelColor=INK, labelFontSize=12, labelFontWeight="bold")
-        .configure_view(stroke="#d8dde5")
-        .configure_legend(labelColor=INK, labelFontSize=11, titleFontSize=11)
-        .configure_title(color=INK, subtitleColor=GREY)
-        .to_dict()
+    axis = {"labelColor": INK, "titleColor": INK, "labelFontSize": 11, "titleFontSize": 11}
+    lines = {"gridColor": "#e8ecf0", "domainColor": GREY, "tickColor": GREY}
+    themed = chart.configure(  # once, because each call copies the chart and its data
+        font=_FONT,
+        aria=False,
+        background="white",
+        axis=axis | lines,
+        axisY={"titlePadding": 14},  # labels may come out wider than they were measured
+        header={"labelColor": INK, "labelFontSize": 12, "labelFontWeight": "bold"},
+        view={"stroke": "#d8dde5"},
+        legend={"labelColor": INK, "labelFontSize": 11, "titleFontSize": 11},
+        title={"color": INK, "subtitleColor": GREY},
     )
+    specification: dict[str, Any] = themed.to_dict()
     return specification
