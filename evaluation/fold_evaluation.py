@@ -114,7 +114,9 @@ def evaluate_folds(
                 seed=contest_options.seed,
                 until=contest_options.until,
             )
-            forecaster = Forecaster(bundle, workers=options.workers, rollout=training.rollout)
+            forecaster = Forecaster(
+                bundle, workers=options.workers, rollout=training.rollout, facts=panel.meta.facts
+            )
             bundles[of_fold] = bundle.digest
             contestants.insert(0, contest.bundle(forecaster))
         scored.append(contest.score(contestants, out, settings))

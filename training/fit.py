@@ -346,10 +346,12 @@ def macro_of(panel: Panel) -> tuple[MacroHistory | None, dict[str, Any]]:
         return None, {"series": None}
     if panel.meta.simulated:  # the later years of a register have another economy
         until = min(until, LAST_REGISTER_YEAR)
-    history = sweden(until)
+    facts = panel.meta.facts
+    history = sweden(until, facts)
     # Dynamics fitted to the published series forecast unemployment better (docs/decisions).
-    process = MacroProcess.fit(history, dynamics=sweden_as_published(until))
-    return history, {"series": "sweden", **process.as_dict()}
+    process = MacroProcess.fit(history, dynamics=sweden_as_published(until, facts))
+    used = {} if facts is None else {"facts": facts.provenance()}
+    return history, {"series": "sweden", **used, **process.as_dict()}
 
 
 def lightning_trainer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from saga.errors import InputError, Problem, UsageError
 from saga.forecast_checks import check_panel
 from saga.forecaster import Forecaster, Progress
 from saga.keyed_random import sample_rows
-from saga.requests import HORIZONS, Draws
+from saga.requests import HORIZONS, MAX_HORIZON, Draws
 
 N_PERSONS = 2_000  # forecast each year; a year has full weight in a cell of at least 300 persons
 
@@ -46,6 +47,7 @@ def apply_delivery(
     *,
     since: int | None = None,
     n_persons: int = N_PERSONS,
+    spans: Sequence[int] = SPANS,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> DeliveryReport:
@@ -64,15 +66,18 @@ def apply_delivery(
             or the panel's last year if there is none. Intervals of other forecasts in the ledger
             do not count.
         n_persons: Calibration persons with a record in the year who are forecast, chosen by key.
+        spans: Numbers of years of the path bands and present values that are recorded.
         threads: Persons forecast at a time; None for the number of cores.
         progress: Called with the persons done and the persons in all.
 
     Raises:
-        UsageError: The bundle has no thresholds of prediction sets.
+        UsageError: The bundle has no thresholds of prediction sets, or a span is out of range.
         InputError: The panel has no calibration persons.
         LedgerError: The database does not answer.
     """
-    split = Forecaster.load(bundle, threads=threads)
+    if not all(1 <= years <= MAX_HORIZON for years in spans):
+        raise UsageError(f"Spans are 1 to {MAX_HORIZON} years.")
+    split = Forecaster.load(bundle, threads=threads, facts=panel.meta.facts)
     if not split.calibrator.has_sets:
         fix = "Run `saga calibrate --method sets`"
         raise UsageError(
@@ -92,7 +97,7 @@ def apply_delivery(
     check_panel(history(people, newest), split.transforms)
     finished = ledger.delivered_until(digest)
     start = since if since is not None else end if finished is None else finished + 1
-    settled, recorded, spans = SettlementReport(), RecordCounts(), RecordCounts()
+    settled, recorded, in_spans = SettlementReport(), RecordCounts(), RecordCounts()
     for year in range(start, end + 1):
         settled += _settle(ledger, panel, year)
         origins = _sample_origins(people, year, n_persons)
@@ -104,24 +109,26 @@ def apply_delivery(
         for block in adapted.forecaster.marginals(records, progress=progress):
             issued = collect_intervals(block, in_force, HORIZONS, adapted.state)
             recorded += ledger.record(digest, issued)
-            for years in SPANS:
+            for years in spans:
                 bands = collect_bands(block, split.calibrator, adapted.state, years)
-                spans += ledger.record_spans(digest, bands)
-        spans += _record_values(adapted, records, ledger)
+                in_spans += ledger.record_spans(digest, bands)
+        in_spans += _record_values(adapted, records, ledger, spans)
         ledger.mark_delivered(digest, year)
     settled += _settle(ledger, panel, end)
     state = ledger.state(digest) or INITIAL_STATE
-    return DeliveryReport(settled, recorded, spans, tuple(range(start, end + 1)), state)
+    return DeliveryReport(settled, recorded, in_spans, tuple(range(start, end + 1)), state)
 
 
-def _record_values(adapted: AdaptedForecaster, records: Panel, ledger: Ledger) -> RecordCounts:
+def _record_values(
+    adapted: AdaptedForecaster, records: Panel, ledger: Ledger, spans: Sequence[int]
+) -> RecordCounts:
     """Enter the present values of the next years, if the bundle has thresholds of them."""
     split, recorded = adapted.unadapted.calibrator, RecordCounts()
-    if not split.has_present_values:
+    if not split.has_present_values or not spans:
         return recorded
     draws = Draws(split.value_paths)
-    for paths in adapted.forecaster.blocks(records, draws, to_horizon=max(SPANS)):
-        for years in SPANS:
+    for paths in adapted.forecaster.blocks(records, draws, to_horizon=max(spans)):
+        for years in spans:
             issued = collect_values(paths, split, adapted.state, years)
             recorded += ledger.record_spans(adapted.unadapted.bundle.digest, issued)
     return recorded

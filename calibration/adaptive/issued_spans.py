@@ -28,7 +28,7 @@ from saga.requests import COVERAGE
 from saga.schema import MAX_AGE
 
 Array = NDArray[np.float64]
-SPANS = (2, 5)  # numbers of years that deliveries issue bands and present values about
+SPANS = (2, 5)  # default numbers of years that deliveries issue bands and present values about
 
 
 @dataclass(frozen=True, eq=False)

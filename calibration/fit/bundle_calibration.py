@@ -98,7 +98,8 @@ def calibrate_bundle(
             an option belongs to the other method.
     """
     options = options or CalibrationOptions()
-    forecaster = Forecaster.load(bundle, workers=workers, rollout=options.rollout)
+    facts = panel.meta.facts
+    forecaster = Forecaster.load(bundle, workers=workers, rollout=options.rollout, facts=facts)
     # Forecasts are raw, and without the groups of an earlier calibration.
     forecaster = forecaster.with_calibrator(Calibrator.identity())
     in_folds = forecaster.bundle.split["scheme"] == FOLDS_SCHEME
@@ -124,6 +125,7 @@ def calibrate_bundle(
         "rollout": forecaster.rollout,
         "until": sample.end,
         "panel_id": panel.meta.panel_id,
+        **({} if facts is None else {"facts": facts.provenance()}),
     }
     if method == "cv+":
         units = units_of(panel, sample.origins.person_id.tolist())

@@ -9,7 +9,7 @@ import typer
 
 from saga.cli import console, options
 from saga.cli.deliveries import enter_delivery, open_bundle_ledger, report_delivery
-from saga.cli.inputs import command_line, n_workers, read_persons
+from saga.cli.inputs import command_line, n_workers, opened_facts, read_persons
 from saga.errors import UsageError
 from saga.requests import CalibrationMethod
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from calibration.adaptive.delivery import DeliveryReport
 
 # Options with --append only, and options without --append only.
-_APPENDING = ("database", "database_key", "holder", "since", "persons")
+_APPENDING = ("database", "database_key", "holder", "since", "persons", "spans")
 _FITTING = (
     "out",
     "method",
@@ -69,6 +69,7 @@ def calibrate(
     holder: options.Holder = "common",
     since: options.SinceOrigin = None,
     persons: options.DeliveryPersons = 2_000,
+    spans: options.Spans = "2,5",
     rollout: options.Rollout = None,
     profiles: Annotated[
         bool,
@@ -98,6 +99,7 @@ def calibrate(
     split: options.Split = "person",
     mapping: options.Mapping = None,
     prices: options.Prices = None,
+    facts: options.Facts = None,
     on_error: options.OnError = "fail",
     rejected: options.Rejected = None,
     as_json: options.Json = False,
@@ -107,15 +109,18 @@ def calibrate(
     from saga.forecaster import Forecaster
 
     _refuse_options_of_other_mode(ctx, append)
-    calibration_panel = read_persons(panel, mapping, prices, on_error, rejected)
+    own = opened_facts(facts)
+    calibration_panel = read_persons(panel, mapping, prices, on_error, rejected, facts=own)
     if append:
         ledger = open_bundle_ledger(bundle, database, database_key, holder)
         delivery = enter_delivery(
-            bundle, calibration_panel, ledger, since, persons, threads, as_json=as_json
+            bundle, calibration_panel, ledger, since, persons, spans, threads, as_json=as_json
         )
         _report_appended(delivery, as_json=as_json)
         return
-    target_panel = None if target is None else read_persons(target, mapping, prices, on_error, None)
+    target_panel = (
+        None if target is None else read_persons(target, mapping, prices, on_error, None, facts=own)
+    )
     with console.progress("Calibrating", quiet=as_json) as progress:
         calibrated = calibrate_bundle(
             bundle,

@@ -9,7 +9,7 @@ import typer
 
 from saga.cli import options
 from saga.cli.deliveries import enter_delivery, open_bundle_ledger, report_delivery
-from saga.cli.inputs import read_persons
+from saga.cli.inputs import opened_facts, read_persons
 
 
 def deliver(
@@ -23,9 +23,11 @@ def deliver(
     holder: options.Holder = "common",
     since: options.SinceOrigin = None,
     persons: options.DeliveryPersons = 2_000,
+    spans: options.Spans = "2,5",
     threads: options.Threads = None,
     mapping: options.Mapping = None,
     prices: options.Prices = None,
+    facts: options.Facts = None,
     on_error: options.OnError = "fail",
     rejected: options.Rejected = None,
     as_json: options.Json = False,
@@ -40,12 +42,14 @@ def deliver(
     from saga.bundle import Bundle
 
     check_folder(out)
-    new_years = read_persons(panel, mapping, prices, on_error, rejected)
+    new_years = read_persons(panel, mapping, prices, on_error, rejected, facts=opened_facts(facts))
     ledger = open_bundle_ledger(bundle, database, database_key, holder)
-    delivery = enter_delivery(bundle, new_years, ledger, since, persons, threads, as_json=as_json)
+    delivery = enter_delivery(
+        bundle, new_years, ledger, since, persons, spans, threads, as_json=as_json
+    )
     opened = Bundle.load(bundle)
     report = report_years(ledger, opened)
-    facts = write_delivery(report, opened, out)
+    content = write_delivery(report, opened, out)
     ledger.close()
     settled = delivery.settled
     report_delivery(
@@ -53,6 +57,6 @@ def deliver(
         f"{report.recommendation.action}: {report.recommendation.rule}\n"
         f"{settled.new:,} outcomes settled {settled.settled_intervals:,} forecasts; "
         f"{delivery.recorded.new:,} new forecasts entered. Wrote {out / PAGE}.",
-        {**facts, "out": out, "outcomes": settled.counts()},
+        {**content, "out": out, "outcomes": settled.counts()},
         as_json=as_json,
     )

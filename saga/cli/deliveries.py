@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from saga.cli import console
+from saga.cli import console, options
 
 if TYPE_CHECKING:
     from calibration.adaptive.delivery import DeliveryReport
@@ -33,6 +33,7 @@ def enter_delivery(
     ledger: Ledger,
     since: int | None,
     persons: int,
+    spans: str,
     threads: int | None,
     *,
     as_json: bool,
@@ -47,6 +48,7 @@ def enter_delivery(
             ledger,
             since=since,
             n_persons=persons,
+            spans=options.parse_spans(spans),
             threads=threads,
             progress=progress,
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from saga.cli import console, options
-from saga.cli.inputs import command_line, n_workers, read_persons
+from saga.cli.inputs import command_line, n_workers, opened_facts, read_persons
 from saga.errors import UsageError
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def evaluate(
     ] = "person",
     mapping: options.Mapping = None,
     prices: options.Prices = None,
+    facts: options.Facts = None,
     on_error: options.OnError = "fail",
     rejected: options.Rejected = None,
     as_json: options.Json = False,
@@ -121,7 +122,7 @@ def evaluate(
         cache=cache,
     )
     names = tuple(name.strip() for name in baselines.split(","))
-    test_panel = read_persons(panel, mapping, prices, on_error, rejected)
+    test_panel = read_persons(panel, mapping, prices, on_error, rejected, facts=opened_facts(facts))
     with console.progress("Scoring", quiet=as_json) as bar:
         progress = None if bar is None else lambda step, done, total: bar(done, total, step)
         if folds is not None:

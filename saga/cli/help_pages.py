@@ -21,7 +21,7 @@ _PANELS = {
         "engine", "address", "shard", "merge", "persons_per_partition", "cache", "resume",
     ),
     "Ledger of intervals": (
-        "database", "database_key", "holder", "record", "since",
+        "database", "database_key", "holder", "record", "since", "spans",
     ),
 }  # fmt: skip
 PANEL_OF = {name: panel for panel, names in _PANELS.items() for name in names}

@@ -94,6 +94,13 @@ def read_persons(
     return panel
 
 
+def opened_facts(path: Path | None) -> Facts | None:
+    """The facts of `--facts`; None for the shipped ones."""
+    from saga.data.facts import open_facts
+
+    return None if path is None else open_facts(path)
+
+
 @contextmanager
 def _opened(source: Path) -> Iterator[Path]:
     """The path of the source; standard input is stored in a temporary file."""

@@ -211,6 +211,13 @@ DeliveryPersons = Annotated[
     int,
     typer.Option("--persons", min=1, help="Delivery: calibration persons to forecast each year."),
 ]
+Spans = Annotated[
+    str,
+    typer.Option(
+        "--spans",
+        help="Delivery: numbers of years of the path bands and present values to record.",
+    ),
+]
 ScoredPersons = Annotated[
     Path | None,
     typer.Option(
@@ -259,6 +266,11 @@ _QUANTILES_FIX = "Write percentages (1-99) or fractions (.05,.5,.95)."
 def parse_horizons(text: str) -> tuple[int, ...]:
     """`1-30`, `1,5,10` or `1-5,10` as years ahead."""
     return tuple(_integers(text, "--horizons", "Write a range (1-30) or a list (1,5,10)."))
+
+
+def parse_spans(text: str) -> tuple[int, ...]:
+    """`2,5` as numbers of years."""
+    return tuple(_integers(text, "--spans", "Write a list of years (2,5)."))
 
 
 def parse_coverage(text: str) -> tuple[float, ...]:

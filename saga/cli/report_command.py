@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from saga.cli import console, options
-from saga.cli.inputs import command_line, format_counts, open_forecaster, read_persons
+from saga.cli.inputs import command_line, format_counts, open_forecaster, opened_facts, read_persons
 from saga.errors import UsageError
 from saga.requests import Draws, check_horizons
 
@@ -53,6 +53,7 @@ def report(
     threads: options.Threads = None,
     mapping: options.Mapping = None,
     prices: options.Prices = None,
+    facts: options.Facts = None,
     on_error: options.OnError = "fail",
     rejected: options.Rejected = None,
     as_json: options.Json = False,
@@ -76,8 +77,10 @@ def report(
         diagnostics, digest = stored_diagnostics(opened), opened.digest
     else:
         years_ahead, draws = check_horizons(options.parse_horizons(horizons)), Draws(paths, seed)
-        test_panel = read_persons(panel, mapping, prices, on_error, rejected)
-        forecaster = open_forecaster(path, threads, rollout)
+        test_panel = read_persons(
+            panel, mapping, prices, on_error, rejected, facts=opened_facts(facts)
+        )
+        forecaster = open_forecaster(path, threads, rollout, facts=facts)
         with console.progress("Evaluating", quiet=as_json) as progress:
             diagnostics = diagnose(
                 forecaster,

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.data.facts import Facts
 from saga.data.macro_rows import MacroRow
 from saga.errors import InputError, Problem
 from saga.schema import PRICE_YEAR, Column, Kind, polars_schema
@@ -47,6 +48,7 @@ class PanelMeta:
         lost: persons without any usable row: the first of them, and their number.
         unpublished_prices: years whose price level is an estimate or assumed, with the mark.
         last_year_read: the year up to which the source was read, if one was stated.
+        facts: the dated facts that it was read with; None: the shipped ones.
     """
 
     panel_id: str
@@ -67,6 +69,7 @@ class PanelMeta:
     lost: Problem | None = None
     unpublished_prices: Mapping[int, str] = field(default_factory=dict)
     last_year_read: int | None = None
+    facts: Facts | None = None
 
     def extra_names(self, kind: Kind) -> tuple[str, ...]:
         """Names of the panel's own columns of a kind."""

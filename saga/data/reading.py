@@ -142,6 +142,7 @@ def read_panel(
         lost=_lost(everybody, valid, origin),
         unpublished_prices=unpublished,
         last_year_read=origin,
+        facts=facts,
     )
     return Panel.of(_whole_labels(real.drop("row"), present), meta)
 

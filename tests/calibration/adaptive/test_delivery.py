@@ -23,6 +23,7 @@ from saga.cli import app
 from saga.data.eligibility import find_ineligible
 from saga.data.origins import without_later_exits
 from saga.data.panel import Panel
+from saga.errors import UsageError
 from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest
 
@@ -81,6 +82,22 @@ def test_one_delivery_equals_deliveries_by_year_and_a_repetition_changes_nothing
     assert repeated.origins == ()
     assert repeated.recorded.new == repeated.settled.new == repeated.settled.conflicting == 0
     assert repeated.state == once.state
+
+
+def test_a_delivery_issues_the_spans_that_are_asked_for(
+    tiny_bundle: Path, register_panel: Panel, tmp_path: Path
+) -> None:
+    ledger = Ledger(f"sqlite:///{tmp_path / 'spans.sqlite'}", PseudonymKey(b"k" * 32))
+    for year in (2017, 2020):
+        last = delivery(register_panel, year)
+        apply_delivery(tiny_bundle, last, ledger, since=year, n_persons=N_PERSONS, spans=(3,))
+    judged = ledger.span_coverage(Bundle.load(tiny_bundle).digest)
+    assert {(row.kind, row.years, row.year) for row in judged} == {
+        ("band", 3, 2020),
+        ("present_value", 3, 2020),
+    }
+    with pytest.raises(UsageError, match="Spans"):
+        apply_delivery(tiny_bundle, last, ledger, spans=(0,))
 
 
 def test_an_interrupted_delivery_continues_with_its_year(

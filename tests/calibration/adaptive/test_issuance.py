@@ -301,9 +301,12 @@ def test_an_error_about_recording_is_raised_before_any_work(
     code, report = command("forecast", people, "--out", tmp_path / "f.csv", *common)
     assert (code, "--database" in json.dumps(report)) == (2, True)
     code, report = command(
-        "score", people, tmp_path / "out", "--product", "lifetimes", "--database", url, *common
+        "score", people, tmp_path / "out", "--product", "paths", "--database", url, *common
     )
     assert (code, "no option --record" in json.dumps(report)) == (2, True)
+    values = ("--product", "lifetimes", "--rate", "0.03")
+    code, report = command("score", people, tmp_path / "out", *values, "--database", url, *common)
+    assert (code, "rate" in json.dumps(report)) == (2, True)
     code, report = command(
         "score", people, tmp_path / "out", "--scenario", "high-growth", "--database", url, *common
     )

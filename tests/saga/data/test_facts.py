@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
 from saga.cli import app
 from saga.data.fact_series import FACT_SERIES
 from saga.data.facts import ASSUMED_INFLATION, read_facts, shipped_facts
+from saga.data.reading import read_panel
 from saga.errors import InputError
+from training.fit import macro_of
 
 HEADER = "series,year,value,unit,mark,source\n"
 CPI_2026 = "consumer_price_index,2026,422.5,1980 = 100,V,statistics office\n"
@@ -58,6 +61,35 @@ def test_values_of_an_office_replace_and_extend_the_shipped_ones(tmp_path: Path)
     assert facts.series["unemployment"].values[2023] == shipped.series["unemployment"].values[2023]
     assert facts.source == tmp_path.name
     assert facts.digest != shipped.digest
+
+
+def test_a_panel_keeps_its_facts_so_that_prices_and_the_trained_economy_follow_them(
+    tmp_path: Path,
+) -> None:
+    """Deflated by the office's index, and trained on the office's unemployment."""
+    rows = "unemployment,2024,9.9,per cent,V,office\n"
+    rows += "consumer_price_index,2024,430,1980 = 100,V,office\n"
+    own = read_facts(office_file(tmp_path, rows))
+    years = list(range(2010, 2025))
+    people = pl.DataFrame(
+        {
+            "person_id": ["P1"] * len(years),
+            "year": years,
+            "birth_year": [1980] * len(years),
+            "earnings": [300_000.0] * len(years),
+        }
+    )
+    shipped_panel, panel = read_panel(people), read_panel(people, facts=own)
+    amounts = [p.frame.filter(year=2024)["earnings"].item() for p in (shipped_panel, panel)]
+    index = shipped_facts().price_index[2024]
+    assert amounts[1] / amounts[0] == pytest.approx(index / 430)
+    (before, shipped_record), (after, record) = macro_of(shipped_panel), macro_of(panel)
+    assert before is not None
+    assert after is not None
+    moved = 0.099 - shipped_facts().series["unemployment"].values[2024] / 100
+    assert after.of_year(2024)[0] - before.of_year(2024)[0] == pytest.approx(moved)
+    assert record["facts"] == own.provenance()
+    assert "facts" not in shipped_record
 
 
 RATE = "municipal_rate,2026,32.38,share,V,SKR\n"
