@@ -109,8 +109,10 @@ def calibrate(
     from saga.forecaster import Forecaster
 
     _refuse_options_of_other_mode(ctx, append)
-    own = opened_facts(facts)
-    calibration_panel = read_persons(panel, mapping, prices, on_error, rejected, facts=own)
+    facts_in_front = opened_facts(facts)
+    calibration_panel = read_persons(
+        panel, mapping, prices, on_error, rejected, facts=facts_in_front
+    )
     if append:
         ledger = open_bundle_ledger(bundle, database, database_key, holder)
         delivery = enter_delivery(
@@ -119,7 +121,9 @@ def calibrate(
         _report_appended(delivery, as_json=as_json)
         return
     target_panel = (
-        None if target is None else read_persons(target, mapping, prices, on_error, None, facts=own)
+        None
+        if target is None
+        else read_persons(target, mapping, prices, on_error, None, facts=facts_in_front)
     )
     with console.progress("Calibrating", quiet=as_json) as progress:
         calibrated = calibrate_bundle(
