@@ -169,7 +169,7 @@ def test_a_call_that_records_nothing_says_why(
     assert "nothing-recorded" not in record(call["a"], person, 1).text
     repeated = record(call["a"], person, 1).json()
     (warning,) = [w for w in repeated["warnings"] if w["code"] == "nothing-recorded"]
-    assert "Of 2 rows 2 were entered before" in warning["message"]
+    assert "Of 2 forecasts 2 were entered before" in warning["message"]
     assert warning["option"] == "record"
 
 
