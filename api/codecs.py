@@ -25,7 +25,7 @@ from api.request_models import MAX_YEARS, DrawOptions
 from api.table_reader import READER
 from saga.errors import InputError, Problem
 from saga.files.tables import KEY
-from saga.schema import BY_NAME, STATIC, polars_schema
+from saga.schema import BY_NAME, EXTRA_PREFIX, STATIC, polars_schema
 
 JSON, PARQUET = "application/json", "application/vnd.apache.parquet"
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
@@ -155,12 +155,25 @@ def _person_years(persons: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
                 for name in STATIC
                 if name in fixed and row.get(name, fixed[name]) != fixed[name]
             ]
-            rows.append({**fixed, **row})
+            own = {
+                f"{EXTRA_PREFIX}{name}": value
+                for name, value in (row.pop("extra", None) or {}).items()
+            }
+            rows.append({**fixed, **row, **own})
     if problems:
         raise InputError("The persons contradict themselves", problems)
     present = set().union(*rows)
     schema = {name: dtype for name, dtype in polars_schema().items() if name in present}
-    return pl.DataFrame(rows, schema=schema)
+    own = {name: _own_cells(name, rows) for name in sorted(present - set(schema))}
+    return pl.DataFrame(rows, schema=schema).with_columns(**own)
+
+
+def _own_cells(name: str, rows: Sequence[Mapping[str, Any]]) -> pl.Series:
+    """A column of the panel's own: texts if one of its cells is a text, else numbers."""
+    cells = [row.get(name) for row in rows]
+    if any(isinstance(cell, str) for cell in cells):
+        return pl.Series(name, [None if c is None else str(c) for c in cells], dtype=pl.String)
+    return pl.Series(name, cells, dtype=pl.Float64)
 
 
 def parse_table(
@@ -183,7 +196,7 @@ def parse_table(
     """
     options = validate(model, read_query(query))
     frame = READER.read(body, kind, max_persons * MAX_YEARS)
-    unknown = [name for name in frame.columns if name not in BY_NAME]
+    unknown = [n for n in frame.columns if n not in BY_NAME and not n.startswith(EXTRA_PREFIX)]
     if unknown:
         fix = "Remove it or correct its name; GET /v1/variables lists the columns"
         raise InputError(
@@ -201,7 +214,7 @@ def check_no_flags(frame: pl.DataFrame) -> None:
     flags = [
         name
         for name, dtype in frame.schema.items()
-        if dtype == pl.Boolean and BY_NAME[name].dtype.is_numeric()
+        if dtype == pl.Boolean and name in BY_NAME and BY_NAME[name].dtype.is_numeric()
     ]
     if flags:
         fix = "Send numbers, or null for unknown"

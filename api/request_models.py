@@ -69,6 +69,8 @@ Code = Annotated[
         {"anyOf": [{"type": "string", "minLength": 1, "maxLength": 64}, {"type": "integer"}]}
     ),
 ]
+_MAX_OWN = 64  # columns of a panel's own
+_OwnName = Annotated[str, Strict(), Field(min_length=1, max_length=64)]
 Horizon = Annotated[int, Strict(), Field(ge=1, le=requests.MAX_HORIZON), _WHOLE]
 Flag = Annotated[bool, BeforeValidator(_read_flag), Strict()]
 Fractions = list[Annotated[Real, Field(gt=0, lt=1)]]
@@ -123,6 +125,15 @@ else:
         __doc__="One observed year: any column of the panel. Years may be skipped; earnings of 0 "
         "are none, null is unknown.",
         **{c.name: _field(c) for c in COLUMNS},
+        extra=(
+            dict[_OwnName, Real | Code | None] | None,
+            Field(
+                default=None,
+                max_length=_MAX_OWN,
+                description="Columns that only the bundle's panel has; without the prefix "
+                "`extra_` they are those of `extra` of GET /v1/variables",
+            ),
+        ),
     )
     Person = create_model(
         "Person",

@@ -11,12 +11,13 @@ import polars as pl
 from saga.data.casting import read_column
 from saga.data.eligibility import find_ineligible, keep_eligible
 from saga.data.facts import Facts
+from saga.data.mapping import ExtraColumn, SourceMapping
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
-from saga.errors import Problem, UsageError
+from saga.errors import InputError, Problem, UsageError
 from saga.features.transforms import Transforms
 from saga.requests import ForecastRequest, LifetimeRequest
-from saga.schema import BY_NAME, PRICE_YEAR
+from saga.schema import BY_NAME, EXTRA_PREFIX
 
 PricesOption = int | Literal["nominal"] | None
 
@@ -74,6 +75,33 @@ def check_prices(transforms: Transforms, prices: PricesOption, index: Mapping[in
     )
 
 
+def request_mapping(transforms: Transforms) -> SourceMapping:
+    """How persons are read who are sent in the bundle's money, with its own columns."""
+    extra = {
+        own.name: ExtraColumn.model_validate(
+            {"kind": own.kind, "static": own.static, "lasting": own.lasting}
+        )
+        for own in transforms.extra
+    }
+    if transforms.currency == "SEK":
+        return SourceMapping(extra=extra)
+    return SourceMapping(
+        currency=transforms.currency, floor=transforms.floor, macro=None, extra=extra
+    )
+
+
+def _require_known(frame: pl.DataFrame, transforms: Transforms) -> None:
+    """Raise InputError for a column of a panel's own that the bundle was trained without."""
+    own = [column.name for column in transforms.extra]
+    sent = [name for name in frame.columns if name.startswith(EXTRA_PREFIX)]
+    fix = f"Send {', '.join(own)}" if own else "Leave it out"
+    if unknown := [name for name in sent if name not in own]:
+        raise InputError(
+            "The bundle was trained without a column",
+            [Problem("extra", "The bundle does not have it", fix, column=n) for n in unknown],
+        )
+
+
 def read_request_panel(
     transforms: Transforms,
     frame: pl.DataFrame,
@@ -90,23 +118,16 @@ def read_request_panel(
     currency, so its amounts must be in the bundle's money.
 
     Raises:
-        InputError: `read_panel` refuses the rows, or leaves none.
+        InputError: `read_panel` refuses the rows or leaves none, or the bundle lacks a column.
         UsageError: The bundle is not in these prices.
     """
     check_prices(transforms, prices, facts.price_index)
-    if transforms.currency == "SEK":
-        year = None if prices == "nominal" else prices
-        panel = read_panel(frame, prices=year, facts=facts, origin=origin)
-    else:
-        panel = read_panel(frame, prices=PRICE_YEAR, origin=origin)  # amounts are not converted
-        meta = replace(
-            panel.meta,
-            currency=transforms.currency,
-            price_year=transforms.price_year,
-            floor=transforms.floor,
-            macro=None,
-        )
-        panel = replace(panel, meta=meta)
+    _require_known(frame, transforms)
+    year = None if prices == "nominal" else prices
+    if transforms.currency != "SEK":
+        year = transforms.price_year
+    mapping = request_mapping(transforms)
+    panel = read_panel(frame, mapping=mapping, prices=year, facts=facts, origin=origin)
     sent_ids, _ = read_column(frame["person_id"], BY_NAME["person_id"])
     person_ids = sent_ids.drop_nulls().unique(maintain_order=True)
     if panel.meta.lost is None:

@@ -370,3 +370,4 @@ class Variables(BaseModel):
     ages: list[int]
     max_context: int
     price_year: int
+    extra: list[dict[str, Any]] | None = None

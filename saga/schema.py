@@ -222,8 +222,9 @@ FAMILY = Column("family_id", "label", "String", "Family of the person", static=T
 
 
 def extra_column(source: str, kind: Kind, *, static: bool = False, lasting: bool = False) -> Column:
-    """The panel's column for the column `source` of a panel's own source."""
-    name = EXTRA_PREFIX + re.sub(r"\W+", "_", source).strip("_").lower()
+    """The panel's column for the column `source`, which may have the panel's name already."""
+    plain = re.sub(r"\W+", "_", source).strip("_").lower()
+    name = EXTRA_PREFIX + plain.removeprefix(EXTRA_PREFIX)
     dtype_name = "Float64" if kind == "number" else "String"
     return Column(name, kind, dtype_name, f"{source} of the source", static=static, lasting=lasting)
 

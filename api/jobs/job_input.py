@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from api.table_process import MAX_TEXT, RefusedTable, check_texts, is_text
 from api.table_reader import refusal
-from saga.schema import BY_NAME
+from saga.schema import BY_NAME, EXTRA_PREFIX
 
 _ROWS = 20_000  # read at a time
 _LINE = 2**16  # bytes of a line of CSV; columns of a panel need some hundreds
@@ -46,7 +46,7 @@ def _texts(schema: pa.Schema) -> list[str]:
 
 
 def _is_of_panel(name: str) -> bool:
-    return name.strip().lower() in BY_NAME
+    return name.strip().lower() in BY_NAME or name.startswith(EXTRA_PREFIX)
 
 
 def _check_parquet(path: Path) -> None:

@@ -23,6 +23,7 @@ from api.jobs.job_input import check_table
 from api.logs import error_location, make_logger
 from api.problems import error_document, internal_document
 from api.request_models import JobOptions
+from api.request_panel import request_mapping
 from api.settings import Settings
 from api.tracing import Tracing, open_tracing
 from calibration.adaptive.issuance import AdaptiveRecipe
@@ -33,6 +34,7 @@ from saga.batch.products import Recipe
 from saga.batch.run_folder import RUN, merge_parts
 from saga.bundle import Bundle
 from saga.errors import SagaError, UsageError
+from saga.features.transforms import Transforms
 from saga.files.atomic import commit_json, read_json, sole_writer
 
 AGAIN = 3
@@ -91,17 +93,18 @@ def _compute(
 
 def _source(folder: JobFolder, order: JobOrder, options: JobOptions, settings: Settings) -> Source:
     """The persons, read as `api.request_panel` reads those of a call."""
-    path, mapping = folder.path / order.persons_file, folder.path / "mapping.yaml"
+    path = folder.path / order.persons_file
     check_table(path)
     prices = options.prices if isinstance(options.prices, int) else None
-    transforms = Bundle.load(settings.bundle).transforms
-    if transforms["currency"] == "SEK":
-        return Source(path, None, prices, options.on_error, settings.facts, options.origin)
-    money = {"currency": transforms["currency"], "floor": transforms["floor"], "macro": None}
-    commit_json(mapping, money)  # JSON is YAML
-    return Source(
-        path, mapping, transforms["price_year"], options.on_error, settings.facts, options.origin
-    )
+    transforms = Transforms.from_dict(Bundle.load(settings.bundle).transforms)
+    mapping: Path | None = None
+    if transforms.currency != "SEK" or transforms.extra:
+        mapping = folder.path / "mapping.yaml"
+        read_as = request_mapping(transforms).model_dump(mode="json", exclude_unset=True)
+        commit_json(mapping, read_as)  # JSON is YAML
+    if transforms.currency != "SEK":
+        prices = transforms.price_year
+    return Source(path, mapping, prices, options.on_error, settings.facts, options.origin)
 
 
 def _recipe(folder: JobFolder, options: JobOptions, settings: Settings, holder: str) -> BatchRecipe:

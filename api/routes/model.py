@@ -52,6 +52,9 @@ async def get_model(service: CurrentService) -> Response:
     response_model=Variables,
     responses=problem_responses(401),
 )
-async def get_variables() -> Response:
-    """Each column with meaning, unit, codes and range; the ages and price year of a panel."""
-    return json_response(describe_schema())
+async def get_variables(service: CurrentService) -> Response:
+    """Each column with meaning, unit, codes and range; the ages and price year of a panel.
+
+    `extra` has the columns that only the bundle's panel had, if there are any.
+    """
+    return json_response(describe_schema(service.forecaster.bundle.transforms))
