@@ -155,17 +155,17 @@ def _person_years(persons: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
                 for name in STATIC
                 if name in fixed and row.get(name, fixed[name]) != fixed[name]
             ]
-            own = {
+            extra = {
                 f"{EXTRA_PREFIX}{name}": value
                 for name, value in (row.pop("extra", None) or {}).items()
             }
-            rows.append({**fixed, **row, **own})
+            rows.append({**fixed, **row, **extra})
     if problems:
         raise InputError("The persons contradict themselves", problems)
     present = set().union(*rows)
     schema = {name: dtype for name, dtype in polars_schema().items() if name in present}
-    own = {name: _own_cells(name, rows) for name in sorted(present - set(schema))}
-    return pl.DataFrame(rows, schema=schema).with_columns(**own)
+    extra = {name: _own_cells(name, rows) for name in sorted(present - set(schema))}
+    return pl.DataFrame(rows, schema=schema).with_columns(**extra)
 
 
 def _own_cells(name: str, rows: Sequence[Mapping[str, Any]]) -> pl.Series:

@@ -78,10 +78,10 @@ def check_prices(transforms: Transforms, prices: PricesOption, index: Mapping[in
 def request_mapping(transforms: Transforms) -> SourceMapping:
     """How persons are read who are sent in the bundle's money, with its own columns."""
     extra = {
-        own.name: ExtraColumn.model_validate(
-            {"kind": own.kind, "static": own.static, "lasting": own.lasting}
+        column.name: ExtraColumn.model_validate(
+            {"kind": column.kind, "static": column.static, "lasting": column.lasting}
         )
-        for own in transforms.extra
+        for column in transforms.extra
     }
     if transforms.currency == "SEK":
         return SourceMapping(extra=extra)
@@ -92,10 +92,10 @@ def request_mapping(transforms: Transforms) -> SourceMapping:
 
 def _require_known(frame: pl.DataFrame, transforms: Transforms) -> None:
     """Raise InputError for a column of a panel's own that the bundle was trained without."""
-    own = [column.name for column in transforms.extra]
+    known = [column.name for column in transforms.extra]
     sent = [name for name in frame.columns if name.startswith(EXTRA_PREFIX)]
-    fix = f"Send {', '.join(own)}" if own else "Leave it out"
-    if unknown := [name for name in sent if name not in own]:
+    fix = f"Send {', '.join(known)}" if known else "Leave it out"
+    if unknown := [name for name in sent if name not in known]:
         raise InputError(
             "The bundle was trained without a column",
             [Problem("extra", "The bundle does not have it", fix, column=n) for n in unknown],

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 
 import anyio.to_thread
 from anyio import CapacityLimiter
@@ -37,6 +37,7 @@ from api.tracing import open_tracing
 from calibration.adaptive.ledger import open_ledger
 from calibration.diagnostics.diagnosis import Diagnostics
 from calibration.diagnostics.report import render
+from saga.bundle import describe_schema
 from saga.data.facts import open_facts
 from saga.errors import Problem, SagaError
 from saga.forecaster import Forecaster
@@ -200,6 +201,10 @@ class Service:
             if key != self._report_key:
                 self._report, self._report_key = render(diagnostics, bundle=bundle), key
             return self._report
+
+    def variables(self) -> dict[str, Any]:
+        """The columns of a panel, with the bundle's own ones as soon as it is loaded."""
+        return describe_schema(self._forecaster.bundle.transforms if self._forecaster else {})
 
     @property
     def forecaster(self) -> Forecaster:

@@ -8,7 +8,6 @@ from api.negotiation import json_response
 from api.openapi import problem_responses
 from api.response_models import ModelCard, Variables
 from api.service import CurrentService
-from saga.bundle import describe_schema
 from saga.conformal.calibration_table import calibration_method
 
 router = APIRouter(prefix="/v1", tags=["model"])
@@ -57,4 +56,4 @@ async def get_variables(service: CurrentService) -> Response:
 
     `extra` has the columns that only the bundle's panel had, if there are any.
     """
-    return json_response(describe_schema(service.forecaster.bundle.transforms))
+    return json_response(service.variables())
