@@ -75,7 +75,9 @@ class FoldTraining:
         path = folder / f"without-fold-{fold}-{digest_json(inputs)[:12]}"
         if not (path / MANIFEST).is_file():
             run = path.with_name(path.name + ".run")
-            started = (run / "last.ckpt").is_file() or (run / "member-0").exists()
+            started = any(
+                (run / name).exists() for name in ("last.ckpt", "member-0", "member-0.run")
+            )
             folder.mkdir(parents=True, exist_ok=True)
             train_members(
                 panel,

@@ -28,6 +28,7 @@ from saga.files.bundle_folder import (
     CIRCUMSTANCES,
     DIAGNOSTICS,
     PARTS,
+    TREES,
     WEIGHTS,
     digest_files,
     encode_part,
@@ -36,8 +37,8 @@ from saga.files.bundle_folder import (
     write_folder,
 )
 
-# These files determine the raw paths.
-_MODEL = (WEIGHTS, "config.json", "macro.json", "transforms.json")
+# These files determine raw forecasts; a bundle need not have trees.
+_MODEL = (WEIGHTS, TREES, "config.json", "macro.json", "transforms.json")
 # Properties of a column that the weights depend on; descriptions and ranges can change freely.
 _BINDING = ("name", "kind", "dtype", "codes", "pattern")
 
@@ -56,6 +57,7 @@ class BundleContents:
     calibration: pl.DataFrame | None = None
     diagnostics: pl.DataFrame | None = None
     circumstances: dict[str, torch.Tensor] | None = None
+    trees: pl.DataFrame | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +76,8 @@ class Bundle(BundleContents):
     @property
     def model_digest(self) -> str:
         """The sha256 over the files that decide raw paths; a new calibration does not change it."""
-        return digest_files({name: self.manifest["files"][name] for name in _MODEL})
+        files = self.manifest["files"]
+        return digest_files({name: files[name] for name in _MODEL if name in files})
 
     @property
     def calibration_digest(self) -> str | None:
@@ -130,7 +133,7 @@ class Bundle(BundleContents):
         _check_schema(parts["schema"], path, str(manifest["code_version"]))
         tables = {
             name: pl.read_parquet(io.BytesIO(content[name]))
-            for name in (CALIBRATION, DIAGNOSTICS)
+            for name in (CALIBRATION, DIAGNOSTICS, TREES)
             if name in content
         }
         states = content.get(CIRCUMSTANCES)
@@ -140,6 +143,7 @@ class Bundle(BundleContents):
             weights=load_safetensors(content[WEIGHTS]),
             calibration=tables.get(CALIBRATION),
             diagnostics=tables.get(DIAGNOSTICS),
+            trees=tables.get(TREES),
             circumstances=None if states is None else load_safetensors(states),
             card=content[CARD].decode("utf-8"),
             manifest=manifest,
@@ -175,7 +179,11 @@ def write_bundle(
     if contents.circumstances is not None:
         content[CIRCUMSTANCES] = _weight_bytes(contents.circumstances)
     content[CARD] = contents.card.encode("utf-8")
-    tables = {CALIBRATION: contents.calibration, DIAGNOSTICS: contents.diagnostics}
+    tables = {
+        CALIBRATION: contents.calibration,
+        DIAGNOSTICS: contents.diagnostics,
+        TREES: contents.trees,
+    }
     for name, table in tables.items():
         if table is not None:
             content[name] = _table_bytes(table, name)

@@ -63,11 +63,15 @@ from saga.states.life_courses import LifeCourses, LifeCourseSimulator
 from saga.states.state_network import StateNetwork
 from saga.summaries import Summarised, Summary
 from saga.table_results import TableResult
+from saga.trees.mixture import WEIGHT, TreeMember
 
 if TYPE_CHECKING:
     from saga.pictures.forecast_picture import ForecastPicture
 
 Progress = Callable[[int, int], None]
+_MarginalsOf = Callable[
+    [MemberSequences, NDArray[np.int64], Mapping[str, NDArray[np.str_]], int], Marginals
+]
 _BLOCK_PERSONS = 256  # persons whose paths are in memory at the same time
 _MANY_PERSONS = 300  # from this number of persons on, several processes save time
 
@@ -100,6 +104,7 @@ class Forecaster(Summarised):
 
         Raises:
             UsageError: If the bundle has no such rollout, or the precision is unknown.
+            BundleError: If the bundle has trees and their library is missing.
         """
         self.bundle = bundle
         self.facts = facts or shipped_facts()
@@ -117,6 +122,9 @@ class Forecaster(Summarised):
         calibration = bundle.metrics.get("calibration", {})
         self.last_outcome_year = max(bundle.config["until"], calibration.get("until", 0))
         self.members = build_members(bundle.config, bundle.transforms, bundle.weights)
+        self.trees = (
+            None if bundle.trees is None else TreeMember.of(bundle.trees, bundle.config[WEIGHT])
+        )
         if self.rollout == "light" and self.members[0].network.light is None:
             raise UsageError(
                 "This bundle has no light rollout. Use --rollout exact, or train with a "
@@ -165,9 +173,10 @@ class Forecaster(Summarised):
     def summary(self) -> Summary:
         """The bundle, what it was trained on, its money and its calibration."""
         money = f"{self.transforms.currency} of {self.transforms.price_year}"
+        trees = "" if self.trees is None else f", with trees (weight {self.trees.weight:g})"
         facts = {
             "bundle": f"{self.bundle.path} ({self.bundle.digest[:12]})",
-            "trained on": f"{self.bundle.trained_on}, until {self.bundle.config['until']}",
+            "trained on": f"{self.bundle.trained_on}, until {self.bundle.config['until']}{trees}",
             "forecasts": f"1 to {MAX_HORIZON} years ahead, up to age {MAX_AGE}, in {money}",
             "calibration": self._method or "none: forecasts have no intervals",
             "rollout": self.rollout,
@@ -289,7 +298,7 @@ class Forecaster(Summarised):
         check_panel(panel, self.transforms, to_age)
         encoded = self._encode(panel)
         sequences = encoded[0]
-        rollout, direct = self._rollout(draws), self._direct(draws.scenario)
+        rollout, marginals_of = self._rollout(draws), self._marginals_of(panel, draws.scenario)
         origin = sequences.year[sequences.offsets[1:] - 1]
         years_left = to_age - (origin - sequences.birth_year)
         steps = years_left if to_horizon is None else np.minimum(years_left, to_horizon)
@@ -315,7 +324,7 @@ class Forecaster(Summarised):
                     conditioned=rollout.rollouts[0].options.scenario is not None,
                 )
                 if recalibrate:
-                    marginals = direct.marginals(encoded, rows, groups)
+                    marginals = marginals_of(encoded, rows, groups, MAX_HORIZON)
                     yield map_paths(raw, self.calibrator.recalibrate(marginals))
                 else:
                     yield raw
@@ -335,10 +344,10 @@ class Forecaster(Summarised):
         calibrator's maps are applied.
         """
         check_panel(panel, self.transforms, MAX_AGE)
-        encoded, direct = self._encode(panel), self._direct(scenario)
+        encoded, marginals_of = self._encode(panel), self._marginals_of(panel, scenario)
         n = len(encoded[0])
         for rows, groups in self._person_blocks(panel, n):
-            marginals = direct.marginals(encoded, rows, groups, n_horizons)
+            marginals = marginals_of(encoded, rows, groups, n_horizons)
             if progress:
                 progress(int(rows[-1]) + 1, n)
             yield self.calibrator.recalibrate(marginals) if recalibrate else marginals
@@ -355,6 +364,16 @@ class Forecaster(Summarised):
 
     def _encode(self, panel: Panel) -> MemberSequences:
         return tuple(encode(panel, member.transforms, self.calendar) for member in self.members)
+
+    def _marginals_of(self, panel: Panel, scenario: ScenarioSource) -> _MarginalsOf:
+        """Raw marginals of a block of the panel's persons: the network's, mixed with the trees'."""
+        direct = self._direct(scenario)
+        if self.trees is None:
+            return direct.marginals
+        mix = self.trees.mix_with(panel)
+        return lambda encoded, rows, groups, n_horizons: mix(
+            rows, direct.marginals(encoded, rows, groups, n_horizons)
+        )
 
     def _direct(self, scenario: ScenarioSource) -> EnsembleMarginals:
         conditions = self.scenario(scenario)

@@ -19,13 +19,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from evaluation.baselines.recent_years import Window
 from evaluation.baselines.trees.gbt import BoostedTrees
 from evaluation.protocol import Baseline
 from evaluation.scoring.evaluation_settings import Setting
 from saga.data.groups import reduce_to_profile
 from saga.data.origins import MIN_HISTORY, Origins
 from saga.data.panel import Panel
+from saga.trees.recent_years import Window
 
 _CHUNK = 20_000  # origins whose pasts are copied at once
 HideColumns = Callable[[Panel], Panel]
@@ -121,9 +121,9 @@ class TreesOnReducedPasts(BoostedTrees):
         """Which years are hidden: `evaluation.protocol.HasSettings`."""
         return getattr(self._years, "__qualname__", repr(self._years))
 
-    def _examples(self, panel: Panel, held_out: set[str], seed: int) -> Any:
-        self.window = ReducedWindow(panel, self._years)
-        return super()._examples(panel, held_out, seed)
+    def window_of(self, panel: Panel) -> Window:
+        """The features of reduced pasts."""
+        return ReducedWindow(panel, self._years)
 
 
 class ReducedWindow(Window):

@@ -1,4 +1,4 @@
-"""`--config auto`: size of the network, regularisation and members by the size of the panel.
+"""`--config auto`: network, regularisation, members and trees by the size of the panel.
 
 docs/method/fine-tuning.md has the rule and the measurements.
 """
@@ -64,9 +64,10 @@ def choose_config(n_persons: int, shape: ModelConfig | None = None) -> TrainConf
             validate_every=25 if few else 200,
             patience=6,
             scale_free=True,
+            trees=True,
         )
     if n_persons >= _VERY_MANY:
-        return replace(load_config("small"), name=AUTO, scale_free=True)
+        return replace(load_config("small"), name=AUTO, scale_free=True, trees=True)
     many = n_persons >= _MANY
     model = (
         ModelConfig(width=96, layers=2, heads=4, mlp_ratio=2, bins=96, head_width=96, dropout=0.05)
@@ -93,4 +94,5 @@ def choose_config(n_persons: int, shape: ModelConfig | None = None) -> TrainConf
         patience=10,
         members=1 if many else 3,
         scale_free=True,
+        trees=True,
     )

@@ -15,15 +15,18 @@ from typing import Any
 import numpy as np
 
 from saga.bundle import Bundle, BundleContents, write_bundle
+from saga.data.origins import cut
 from saga.data.panel import Panel
 from saga.data.split import SPLIT_SHARES, Shares, persons_of
 from saga.errors import UsageError
 from saga.files.bundle_folder import MANIFEST, check_replaceable
 from saga.model.members import MEMBERS, joined_weights
+from saga.trees.mixture import WEIGHT
 from training.fit import settings_for, train
 from training.harness import RunFolder, RunOptions
 from training.train_config import TrainConfig
 from training.transfer import Source
+from training.tree_member import allows_trees, fit_tree_member
 
 MemberProgress = Callable[[int, int, Bundle], None]
 
@@ -42,7 +45,8 @@ def train_members(
     """Train the members that the configuration asks for and write them as the bundle `out`.
 
     Each member is first an ordinary bundle in `<out>.run/`; a resumed run keeps finished members.
-    One member is an ordinary bundle (`training.fit.train`, which has the arguments and errors).
+    One member without trees is an ordinary bundle (`training.fit.train`, which has the arguments
+    and errors). Trees are not fitted with several devices.
 
     Args:
         panel: persons to train on.
@@ -61,9 +65,11 @@ def train_members(
     source = None if run.source is None else Source.open(run.source)
     settings = settings_for(config, len(persons_of(panel, "train", shares)), source)
     n_members = settings.members
-    if n_members == 1:
+    # With several devices this program runs several times.
+    with_trees = allows_trees(panel, settings) and run.devices == 1
+    if n_members == 1 and not with_trees:
         return train(panel, out, config=settings, seed=seed, until=until, shares=shares, run=run)
-    if run.devices > 1:
+    if run.devices > 1 and n_members > 1:
         raise UsageError(
             "Several members are trained on one device. Leave --devices out, or set `members: 1`."
         )
@@ -94,16 +100,23 @@ def train_members(
                 shares=shares,
             )
         )
-        if progress:
+        if progress and n_members > 1:
             progress(k, n_members, members[-1])
+    contents = _contents(members, settings, seed) if n_members > 1 else members[0]
+    if with_trees:
+        known = panel if until is None else cut(panel, until)
+        networks = folder.path / "networks"
+        joined = write_bundle(networks, contents, seed=seed, command=run.command)
+        contents = _with_trees(joined, known, settings, shares, seed, run)
     bundle = write_bundle(
         out,
-        _contents(members, settings, seed),
+        contents,
         seed=seed,
         command=run.command,
         parents=[] if source is None else [source.digest],
     )
-    shutil.rmtree(folder.path)
+    for file in list(folder.path.rglob(MANIFEST)):  # the logs stay
+        shutil.rmtree(file.parent)
     return bundle
 
 
@@ -151,3 +164,34 @@ above describes the first one.
         metrics={"training": joined_report(members)},
         card=card,
     )
+
+
+def _with_trees(
+    networks: Bundle,
+    panel: Panel,
+    settings: TrainConfig,
+    shares: Shares,
+    seed: int,
+    run: RunOptions,
+) -> BundleContents:
+    """The parts of the bundle, with trees if these lower the CRPS of validation persons."""
+    if run.report:
+        run.report("Fitting boosted trees beside the network.")
+    fitted = fit_tree_member(networks, panel, settings, shares=shares, seed=seed)
+    if run.report:
+        run.report(
+            "The network alone is best, or outcomes are too few for trees."
+            if fitted is None
+            else f"Weight of the trees with the lowest CRPS of validation persons: {fitted.weight}."
+        )
+    if fitted is None:
+        return networks
+    card = f"""{networks.card.rstrip()}
+
+## Boosted trees
+
+A forecast is the average of the network's distributions and of those of boosted trees (LightGBM),
+which were fitted on the same training persons and have the weight {fitted.weight}.
+"""
+    config = {**networks.config, WEIGHT: fitted.weight}
+    return replace(networks, config=config, trees=fitted.table, card=card)

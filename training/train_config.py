@@ -50,6 +50,9 @@ class TrainConfig(CheckedOptions):
     patience: Count = 10  # validations without improvement before stopping
     members: Count = 1  # networks that differ by seed; their forecasts are averaged
     precision: str = "auto"  # auto: depends on the machine, see training/fit.py
+    # Boosted trees beside the network (`training.tree_member`), and their threads (0: all cores).
+    trees: Annotated[bool, Field(strict=True)] = False
+    tree_threads: Annotated[int, Field(strict=True, ge=0)] = 1
     # Inputs (names in HIDEABLE) that the network never receives, in training and in forecasts.
     without: tuple[str, ...] = ()
     # Whether earnings are relative to the panel's level by age and year, in units of its spread.

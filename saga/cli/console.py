@@ -47,7 +47,6 @@ EXTRAS = {
         "mapie",
         "sklearn",
         "tensorboard",
-        "lightgbm",
         "alembic",
         "cryptography",
         "sqlalchemy",
@@ -65,6 +64,7 @@ EXTRAS = {
         "structlog",
     ),
     "serve,jobs": ("dbos",),
+    "trees": ("lightgbm",),
 }
 _FILE_ERRORS = (
     errno.ENOENT,

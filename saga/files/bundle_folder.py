@@ -25,10 +25,10 @@ from saga.version import current_version
 FORMAT = 3
 MANIFEST, CARD, WEIGHTS = "manifest.json", "README.md", "model.safetensors"
 CALIBRATION, DIAGNOSTICS = "calibration.parquet", "diagnostics.parquet"
-CIRCUMSTANCES = "circumstances.safetensors"
+CIRCUMSTANCES, TREES = "circumstances.safetensors", "trees.parquet"
 PARTS = ("config", "schema", "transforms", "macro", "split", "metrics")  # each is PART.json
 REQUIRED = frozenset({WEIGHTS, CARD, *(f"{part}.json" for part in PARTS)})
-OPTIONAL = frozenset({CALIBRATION, DIAGNOSTICS, CIRCUMSTANCES})
+OPTIONAL = frozenset({CALIBRATION, DIAGNOSTICS, CIRCUMSTANCES, TREES})
 _MANIFEST_KEYS = frozenset(
     {"format", "code_version", "seed", "command", "parents", "files", "digest", "seal"}
 )

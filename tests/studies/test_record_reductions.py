@@ -11,13 +11,13 @@ import polars as pl
 import pytest
 
 from evaluation.baselines import CarryForward
-from evaluation.baselines.recent_years import Window
 from evaluation.baselines.trees.gbt import BoostedTrees
 from evaluation.contest import Contest, ContestOptions
 from evaluation.scoring.evaluation_settings import Setting
 from saga.data.groups import last_record_origins
 from saga.data.origins import Origins, draw_origins, eligible_origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
+from saga.trees.recent_years import Window
 from studies.record_reductions import (
     REDUCTIONS,
     WHOLE,

@@ -10,7 +10,6 @@ import polars as pl
 import pytest
 import torch
 
-from evaluation.baselines.recent_years import Window
 from saga.bundle import Bundle
 from saga.data.groups import Grouping, last_record_origins
 from saga.data.origins import Origins
@@ -24,6 +23,7 @@ from saga.model import ModelConfig, Saga
 from saga.requests import Draws, ForecastRequest
 from saga.schema import CATEGORICAL, FAMILY, extra_column
 from saga.simulation.rollout import future_codes, future_values
+from saga.trees.recent_years import Window
 from training.fit import train
 from training.harness import RunOptions
 from training.masking import Masking, hide_inputs

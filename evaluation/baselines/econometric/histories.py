@@ -14,9 +14,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from evaluation.baselines.econometric.profile import Profile
-from evaluation.baselines.origin_states import States, as_states, known_states, states_at
+from evaluation.baselines.origin_states import states_at
 from saga.data.origins import Origins
 from saga.data.panel import Panel
+from saga.trees.earnings_ranks import States, as_states, known_states
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]

@@ -20,11 +20,12 @@ from evaluation.baselines.econometric.histories import (
 )
 from evaluation.baselines.econometric.hurdle import Career, Hurdle, careers, deaths_next_year
 from evaluation.baselines.econometric.profile import Profile
-from evaluation.baselines.origin_states import identities, no_outcomes_error, paths_of
+from evaluation.baselines.origin_states import identities, paths_of
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.keyed_random import Identity, uniform_rows
 from saga.paths import Paths
+from saga.trees.earnings_ranks import no_outcomes_error
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import BSpline
 
-from evaluation.baselines.origin_states import CODES, LARGEST_GROWTH, States
 from saga.keyed_random import uniforms
 from saga.schema import MAX_AGE, MIN_AGE, N_AGES
+from saga.trees.earnings_ranks import CODES, LARGEST_GROWTH, States
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]

@@ -44,15 +44,7 @@ from evaluation.baselines.gkos.gkos_smm import (
     process_values,
     search,
 )
-from evaluation.baselines.origin_states import (
-    CODES,
-    Reference,
-    States,
-    as_states,
-    identities,
-    known_states,
-    states_at,
-)
+from evaluation.baselines.origin_states import identities, states_at
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.keyed_random import Identity, uniform_rows
@@ -62,6 +54,7 @@ from saga.register.textbook.gaussian_ar1 import THOUSAND_DOLLARS
 from saga.register.textbook.gkos_process import FEW_ZEROS, GkosProcess
 from saga.register.textbook.particle_filter import GkosFilter
 from saga.schema import MAX_AGE
+from saga.trees.earnings_ranks import CODES, Reference, States, as_states, known_states
 
 PARTICLES = 125
 # Careers simulated at each evaluation of a process; two per person in a smaller group of persons.

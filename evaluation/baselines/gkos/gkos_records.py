@@ -10,10 +10,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from evaluation.baselines.gkos.gkos_moments import AGES, FIRST, quantiles_of
-from evaluation.baselines.origin_states import CODES, no_outcomes_error
 from saga.data.panel import Panel
 from saga.keyed_random import sample_rows
 from saga.schema import MAX_AGE
+from saga.trees.earnings_ranks import CODES, no_outcomes_error
 
 Floats = NDArray[np.float64]
 Array = NDArray[Any]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluation.baselines.naive.donor_base import DonorBaseline, age_band, cross, employment_codes
-from evaluation.baselines.origin_states import States
+from saga.trees.earnings_ranks import States
 
 
 class CarryForward(DonorBaseline):

@@ -12,21 +12,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from evaluation.baselines.naive.donors import DonorPool
-from evaluation.baselines.origin_states import (
-    Reference,
-    States,
-    as_states,
-    identities,
-    known_states,
-    no_outcomes_error,
-    paths_of,
-    states_at,
-)
+from evaluation.baselines.origin_states import identities, paths_of, states_at
 from saga.data.origins import Origins, realised_earnings
 from saga.data.panel import Panel
 from saga.keyed_random import Identity, uniform_rows, uniforms
 from saga.paths import Paths
 from saga.schema import MAX_AGE, MIN_AGE
+from saga.trees.earnings_ranks import Reference, States, as_states, known_states, no_outcomes_error
 
 Array = NDArray[Any]
 DONORS = 200_000  # largest number of past origins; more would not change the quantiles

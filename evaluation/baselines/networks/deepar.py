@@ -13,14 +13,7 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from evaluation.baselines.origin_states import (
-    Reference,
-    as_states,
-    identities,
-    known_states,
-    paths_of,
-)
-from evaluation.baselines.recent_years import locate_rows
+from evaluation.baselines.origin_states import identities, paths_of
 from saga.data.origins import Origins, last_year
 from saga.data.panel import Panel
 from saga.data.split import units_of
@@ -28,6 +21,8 @@ from saga.errors import InputError, Problem
 from saga.keyed_random import uniform_each, uniforms
 from saga.paths import Paths
 from saga.schema import BY_NAME, MAX_AGE, MAX_CONTEXT_YEARS
+from saga.trees.earnings_ranks import Reference, as_states, known_states
+from saga.trees.recent_years import locate_rows
 
 if TYPE_CHECKING:
     from gluonts.torch.model.deepar.module import DeepARModel

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from evaluation.baselines.origin_states import identities, no_history_error
+from evaluation.baselines.origin_states import identities
 from saga.data.origins import Origins, history
 from saga.data.panel import Panel
 from saga.data.split import SPLIT_SHARES, units_of
@@ -27,6 +27,7 @@ from saga.forecaster import Forecaster
 from saga.keyed_random import uniform_each
 from saga.paths import Paths
 from saga.requests import Draws
+from saga.trees.earnings_ranks import no_history_error
 from training.fit import train
 from training.harness import RunOptions
 from training.train_config import TrainConfig, load_config
@@ -47,7 +48,7 @@ class TrainedNetwork:
         width = round(config.model.width * shape.width / load_config("small").model.width)
         model = replace(config.model, backbone=shape.backbone, width=width, light=0)
         network = copy(self)
-        network.config = replace(config, model=model, members=1)
+        network.config = replace(config, model=model, members=1, trees=False)
         return network
 
     def settings_key(self) -> str:

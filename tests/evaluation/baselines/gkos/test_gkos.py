@@ -33,7 +33,6 @@ from evaluation.baselines.gkos.gkos_smm import (
     process_values,
     search,
 )
-from evaluation.baselines.origin_states import CODES, known_states
 from saga.data.origins import draw_origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
@@ -43,6 +42,7 @@ from saga.register.textbook.exact_forecaster import ExactForecaster
 from saga.register.textbook.gkos_process import FEW_ZEROS, GkosProcess
 from saga.register.textbook.particle_filter import GkosFilter
 from saga.scores import crps_log, pit, pit_uniforms
+from saga.trees.earnings_ranks import CODES, known_states
 from tests.evaluation.baselines.short_fits import short_fits
 
 MINIMUM = 24_150.0

@@ -12,8 +12,6 @@ import pytest
 from scipy.special import expit, ndtri
 from scipy.stats import kstest, lognorm, norm, spearmanr
 
-from evaluation.baselines.recent_years import Window
-from evaluation.baselines.trees.atom_quantiles import QUANTILES, AtomQuantiles
 from evaluation.baselines.trees.copula import (
     estimate_correlations,
     extend_correlations,
@@ -23,6 +21,8 @@ from evaluation.baselines.trees.gbt import BoostedTrees
 from saga.data.origins import Origins, draw_origins, history, origins_at, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import InputError
+from saga.trees.atom_quantiles import QUANTILES, AtomQuantiles
+from saga.trees.recent_years import Window
 
 Make = Callable[..., Panel]
 YEARS = np.arange(2000, 2016)
@@ -287,13 +287,15 @@ def test_nothing_after_the_origin_is_used(
         )
         return panel.with_frame(frame.with_columns(forged).select(panel.frame.columns))
 
-    features = trees.window.features(history(panel, origins), origins)
+    features = trees.trees.window.features(history(panel, origins), origins)
     assert np.array_equal(
-        trees.window.features(changed(pl.col("origin") + 1), origins), features, equal_nan=True
+        trees.trees.window.features(changed(pl.col("origin") + 1), origins),
+        features,
+        equal_nan=True,
     )
     # Negative control: the origin's own year does count.
     assert not np.array_equal(
-        trees.window.features(changed(pl.col("origin")), origins), features, equal_nan=True
+        trees.trees.window.features(changed(pl.col("origin")), origins), features, equal_nan=True
     )
 
 

@@ -74,13 +74,22 @@ class AtomQuantiles:
     def ranks(self, amounts: Floats) -> Floats:
         """The rank (n, H) of each amount among positive earnings; NaN for zero and for NaN."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            log = np.log(np.where(amounts > 0, amounts, np.nan))
-        logs, slopes = self.logs, self._slopes()
-        x = KNOTS[0] + np.minimum(log - logs[..., 0], 0) / slopes[..., 0]
+            logs = np.log(np.where(amounts > 0, amounts, np.nan))
+        return self._positive_cdf(logs[..., None])[..., 0]
+
+    def cdf(self, logs: Floats) -> Floats:
+        """Probability (n, H, G) of zero and of log amounts up to `logs` (n, H, G)."""
+        zero = self.zero[..., None]
+        return zero + (1 - zero) * self._positive_cdf(logs)
+
+    def _positive_cdf(self, at: Floats) -> Floats:
+        """Probability of positive amounts up to log amounts `at`, (n, H, G)."""
+        logs, slopes = self.logs[..., None, :], self._slopes()[..., None, :]
+        x = KNOTS[0] + np.minimum(at - logs[..., 0], 0) / slopes[..., 0]
         for k in range(len(KNOTS) - 1):
-            within = np.clip(log - logs[..., k], 0, logs[..., k + 1] - logs[..., k])
+            within = np.clip(at - logs[..., k], 0, logs[..., k + 1] - logs[..., k])
             x = x + within / slopes[..., k + 1]
-        x = x + np.maximum(log - logs[..., -1], 0) / slopes[..., -1]
+        x = x + np.maximum(at - logs[..., -1], 0) / slopes[..., -1]
         return np.asarray(expit(x), dtype=np.float64)
 
     def _slopes(self) -> Floats:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from evaluation.baselines.origin_states import (
-    Reference,
-    States,
-    as_states,
-    known_states,
-    no_history_error,
-)
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.schema import CATEGORICAL, CONTINUOUS, MONEY
+from saga.trees.earnings_ranks import Reference, States, as_states, known_states, no_history_error
 
 Array = NDArray[Any]
 YEARS = 10  # calendar years of the window, the last is the origin
@@ -74,12 +69,31 @@ class Window:
             *self.categorical,
         ]
 
+    def as_dict(self) -> dict[str, Any]:
+        """The window as plain values."""
+        return {**vars(self), "reference": self.reference.as_dict()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The window of `as_dict`."""
+        window = cls.__new__(cls)
+        vars(window).update(values, reference=Reference.from_dict(values["reference"]))
+        return window
+
     def features(self, history: Panel, origins: Origins) -> NDArray[np.float32]:
         """Features (n, F) in the order of `origins`, from each person's rows up to the origin.
+
+        An own column that `history` lacks is unknown.
 
         Raises InputError for a person without a row at or before the origin.
         """
         rows, last, position = locate_rows(history, origins, YEARS)
+        kinds = dict.fromkeys(self.others, pl.Float64) | dict.fromkeys(self.codes, pl.String)
+        rows = rows.with_columns(
+            pl.lit(None, dtype).alias(name)
+            for name, dtype in kinds.items()
+            if name not in rows.columns
+        )
         year, age = origins.year, origins.year - rows["birth_year"].to_numpy()[last]
         row_values, running = self._measure(rows)
         columns = {"age": age.astype(np.float64), "year": year.astype(np.float64)}

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluation.baselines.recent_years import YEARS
-from evaluation.baselines.trees.atom_quantiles import QUANTILES
+from saga.trees.atom_quantiles import QUANTILES
+from saga.trees.recent_years import YEARS
 
 if TYPE_CHECKING:
     from lightgbm import Booster
@@ -20,6 +21,7 @@ Floats = NDArray[np.float64]
 TREES = 1000  # largest number of trees of a model
 PATIENCE = 20  # trees without a lower held-out loss after which a model stops
 RARE = 50  # with fewer zeros or fewer amounts their share is used instead of a classifier
+_SIMPLE, _CLASSIFIER = "simple", "zero"  # names of texts beside the quantiles
 RIDGE = 1e-3  # penalty per example of the linear regression
 
 
@@ -53,7 +55,7 @@ class FeatureInfo:
     """The features, and the lowest target of the linear regression; the same for all horizons.
 
     Args:
-        names: names of the features (see `evaluation.baselines.recent_years.Window`).
+        names: names of the features (see `saga.trees.recent_years.Window`).
         categorical: names of the categorical features.
         lowest: smaller log amounts are raised to this one in the linear regression.
     """
@@ -102,21 +104,29 @@ class Linear:
     The trees model its residual, because they can approximate a linear trend by steps only.
     """
 
-    def __init__(self, examples: Examples, info: FeatureInfo) -> None:
-        column = {name: i for i, name in enumerate(info.names)}
+    def __init__(self, names: Sequence[str], weights: Floats) -> None:
+        column = {name: i for i, name in enumerate(names)}
+        self.weights = weights
         self._age = column["age"]
         self._level = [column[f"level_{lag}"] for lag in range(YEARS)]
         self._zero = [column[f"zero_{lag}"] for lag in range(YEARS // 2)]
         self._mean = [column["window_mean"], column["mean_level"]]
-        inputs = self._inputs(examples.features)
+
+    @classmethod
+    def fit(cls, examples: Examples, info: FeatureInfo) -> Self:
+        """Learn from the examples."""
+        linear = cls(info.names, np.zeros(0))
+        inputs = linear._inputs(examples.features)
         # The very negative logs of a few tiny amounts would dominate the regression.
         target = np.maximum(examples.log, info.lowest)
         penalty = RIDGE * len(inputs) * np.eye(inputs.shape[1])
-        self._weights = np.linalg.solve(inputs.T @ inputs + penalty, inputs.T @ target)
+        solved = np.linalg.solve(inputs.T @ inputs + penalty, inputs.T @ target)
+        linear.weights = np.asarray(solved, dtype=np.float64)
+        return linear
 
     def predict(self, features: NDArray[np.float32]) -> Floats:
         """Predictions (n,); the prediction for a person does not depend on the other persons."""
-        return np.asarray((self._inputs(features) * self._weights).sum(axis=1))
+        return np.asarray((self._inputs(features) * self.weights).sum(axis=1))
 
     def _inputs(self, features: NDArray[np.float32]) -> Floats:
         x = features.astype(np.float64)
@@ -129,15 +139,52 @@ class Linear:
         )
 
 
+@dataclass(frozen=True, eq=False)
 class HorizonTrees:
-    """The models of one horizon."""
+    """The models of one horizon.
 
-    def __init__(
-        self, training: Examples, held_out: Examples, info: FeatureInfo, settings: Settings
-    ) -> None:
-        self._share, self._classifier = fit_zero_classifier(training, held_out, info, settings)
-        self.linear, self._quantiles = fit_quantile_models(
-            training, held_out, info, settings, QUANTILES
+    Args:
+        share: share of zeros, used if there is no classifier.
+        classifier: of zeros, or None.
+        linear: forecast of log amounts, whose residuals the quantile models forecast.
+        quantiles: a model for each of QUANTILES.
+    """
+
+    share: float
+    classifier: Booster | None
+    linear: Linear
+    quantiles: Sequence[Booster]
+
+    @classmethod
+    def fit(
+        cls, training: Examples, held_out: Examples, info: FeatureInfo, settings: Settings
+    ) -> Self:
+        """Learn from `training`; held-out examples decide when each model stops."""
+        share, classifier = fit_zero_classifier(training, held_out, info, settings)
+        return cls(
+            share, classifier, *fit_quantile_models(training, held_out, info, settings, QUANTILES)
+        )
+
+    def as_texts(self) -> dict[str, str]:
+        """The models as texts by name: JSON, or LightGBM's own format."""
+        texts = {_SIMPLE: json.dumps({"share": self.share, "linear": self.linear.weights.tolist()})}
+        if self.classifier is not None:
+            texts[_CLASSIFIER] = self.classifier.model_to_string()
+        quantiles = zip(QUANTILES, self.quantiles, strict=True)
+        return texts | {f"{quantile:g}": model.model_to_string() for quantile, model in quantiles}
+
+    @classmethod
+    def from_texts(cls, texts: Mapping[str, str], names: Sequence[str]) -> Self:
+        """The models of `as_texts` for features of these names; ImportError without LightGBM."""
+        from lightgbm import Booster
+
+        simple = json.loads(texts[_SIMPLE])
+        classifier = texts.get(_CLASSIFIER)
+        return cls(
+            simple["share"],
+            None if classifier is None else Booster(model_str=classifier),
+            Linear(names, np.array(simple["linear"])),
+            [Booster(model_str=texts[f"{quantile:g}"]) for quantile in QUANTILES],
         )
 
     def predict(self, features: NDArray[np.float32]) -> tuple[Floats, Floats]:
@@ -147,14 +194,11 @@ class HorizonTrees:
         """
         linear = self.linear.predict(features)
         inputs = _append(features, linear)
-        zero = np.full(len(features), self._share)
-        if self._classifier is not None:
-            zero = np.asarray(self._classifier.predict(features, num_threads=1))
+        zero = np.full(len(features), self.share)
+        if self.classifier is not None:
+            zero = np.asarray(self.classifier.predict(features, num_threads=1))
         return zero, np.stack(
-            [
-                linear + np.asarray(model.predict(inputs, num_threads=1))
-                for model in self._quantiles
-            ],
+            [linear + np.asarray(model.predict(inputs, num_threads=1)) for model in self.quantiles],
             axis=1,
         )
 
@@ -185,7 +229,7 @@ def fit_quantile_models(
     Both are fitted to the examples with a positive amount.
     """
     positive, held_positive = training.positive, held_out.positive
-    linear = Linear(positive, info)
+    linear = Linear.fit(positive, info)
 
     def data(examples: Examples) -> tuple[Array, Array]:
         forecast = linear.predict(examples.features)

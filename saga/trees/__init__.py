@@ -1,0 +1,1 @@
+"""Boosted trees, which a bundle may have beside its network."""

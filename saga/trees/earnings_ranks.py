@@ -1,0 +1,180 @@
+"""States of persons in a year (age, sex, education, last earnings), and ranks of earnings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from saga.data.panel import Panel
+from saga.errors import InputError, Problem
+from saga.schema import BY_NAME, MAX_AGE, MIN_AGE
+
+RANKS = 20  # groups of equal size by positive earnings among persons of the same age and year
+MIN_PERSONS = 50  # persons with positive earnings that a quantile of a year and age band needs
+AGE_BAND = 3  # years of age within which earnings are ranked
+LARGEST_GROWTH = 0.03  # of real wages in a year, either way
+CODES = {"sex": BY_NAME["sex"].codes, "education_level": BY_NAME["education_level"].codes}
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class States:
+    """States of n persons, (n,), or of n persons on M paths, (n, M); the arrays broadcast.
+
+    Args:
+        year: the year of the last known earnings.
+        age: the age in that year.
+        earnings: the last known earnings, real money, NaN if there are none.
+        idle: whether the known earnings before them were zero.
+        sex: index of the code plus one, 0 if unknown.
+        education_level: index of the code plus one, 0 if unknown.
+    """
+
+    year: Array
+    age: Array
+    earnings: Array
+    idle: Array
+    sex: Array
+    education_level: Array
+
+    def take(self, rows: Any) -> States:
+        """The states of the persons in `rows`."""
+        return States(**{name: values[rows] for name, values in vars(self).items()})
+
+
+def known_states(panel: Panel) -> pl.DataFrame:
+    """One row per person-year with known earnings: the state if that year were the origin."""
+
+    def code(name: str) -> pl.Expr:
+        numbers = {value: i + 1 for i, value in enumerate(CODES[name])}
+        filled = pl.col(name).forward_fill().over("person_id")  # from earlier years only
+        return filled.replace_strict(numbers, default=0, return_dtype=pl.Int8).alias(name)
+
+    return (
+        panel.frame.lazy()
+        .select("person_id", "year", "birth_year", "earnings", code("sex"), code("education_level"))
+        .filter(pl.col("earnings").is_not_null() & pl.col("earnings").is_not_nan())
+        .with_columns(
+            (pl.col("year") - pl.col("birth_year")).alias("age"),
+            (pl.col("earnings").shift(1).over("person_id") == 0).fill_null(False).alias("idle"),
+        )
+        .collect()
+    )
+
+
+def no_outcomes_error(message: str, fix: str) -> InputError:
+    """The error for a panel from which a baseline cannot learn."""
+    return InputError("There is nothing to learn from", [Problem("no-outcomes", message, fix)])
+
+
+def no_history_error(
+    person: str,
+    origin: int,
+    count: int,
+    title: str = "A person has no record to forecast from",
+    message: str = "no record at or before the origin",
+) -> InputError:
+    """The error for `count` persons without a record that is needed, `person` the first of them."""
+    fix = "Give a history with a row in the origin year, or leave the person out."
+    problem = Problem("no-history", message, fix, person_id=person, year=origin, count=count)
+    return InputError(title, [problem])
+
+
+def as_states(rows: pl.DataFrame) -> States:
+    """The rows of `known_states` as arrays."""
+    names = ("year", "age", "earnings", "idle", "sex", "education_level")
+    return States(**{name: rows[name].to_numpy() for name in names})
+
+
+class Reference:
+    """Ranks of earnings among persons of the same age and year, and medians of years.
+
+    Only positive earnings count. After the last year of the panel, quantiles and medians grow at
+    the average rate within age bands.
+
+    Attributes:
+        first: the first year of the panel.
+        last: its last year.
+        cuts: (years, age bands, 19), quantiles of log earnings between the ranks.
+        median: (years,), median log earnings.
+        growth: yearly growth of log medians within age bands.
+    """
+
+    def __init__(self, states: States) -> None:
+        positive = states.earnings > 0
+        year, band = states.year[positive], self._band(states.age[positive])
+        log = np.log(states.earnings[positive])
+        self.first, self.last = int(states.year.min()), int(states.year.max())
+        years, bands = self.last - self.first + 1, int(self._band(np.array(MAX_AGE))) + 1
+        quantiles = np.arange(1, RANKS) / RANKS
+        overall = np.quantile(log, quantiles) if len(log) else np.zeros(RANKS - 1)
+        self.cuts = np.tile(overall, (years, bands, 1))
+        self.median = np.full(years, np.median(log) if len(log) else 0.0)
+        medians = np.full((years, bands), np.nan)
+        for b in range(bands):
+            in_band = band == b
+            if in_band.sum() >= MIN_PERSONS:
+                self.cuts[:, b] = np.quantile(log[in_band], quantiles)
+            for t in range(years):
+                logs = log[in_band & (year == self.first + t)]
+                if len(logs) >= MIN_PERSONS:
+                    self.cuts[t, b] = np.quantile(logs, quantiles)
+                    medians[t, b] = np.median(logs)
+        for t in range(years):
+            of_year = log[year == self.first + t]
+            if len(of_year) >= MIN_PERSONS:
+                self.median[t] = np.median(of_year)
+        self.growth = _slope(medians)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The reference as plain values."""
+        values = vars(self).items()
+        return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in values}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The reference of `as_dict`."""
+        reference = cls.__new__(cls)
+        arrays = {name: np.array(values[name]) for name in ("cuts", "median")}
+        vars(reference).update({**values, **arrays})
+        return reference
+
+    @staticmethod
+    def _band(age: Array) -> Array:
+        return (np.clip(age, MIN_AGE, MAX_AGE) - MIN_AGE) // AGE_BAND
+
+    def _index(self, year: Array) -> tuple[Array, Array]:
+        """The index of the nearest year of the panel, and log growth after the last one."""
+        inside = np.clip(year, self.first, self.last)
+        return inside - self.first, self.growth * np.maximum(year - self.last, 0)
+
+    def level(self, year: Array) -> Array:
+        """Median positive earnings of the year, real."""
+        t, ahead = self._index(year)
+        return np.asarray(np.exp(self.median[t] + ahead))
+
+    def rank(self, states: States) -> Array:
+        """The rank 0..19 of earnings at that age and year; 0 for zero or unknown earnings."""
+        t, ahead = self._index(states.year)
+        log = np.log(np.where(states.earnings > 0, states.earnings, np.nan)) - ahead
+        band = self._band(states.age)
+        rank = np.zeros(log.shape, dtype=np.int64)
+        for cut in range(RANKS - 1):  # a loop over cuts needs no (n, 19) array
+            rank += log > self.cuts[t, band, cut]
+        return rank
+
+
+def _slope(medians: Array) -> float:
+    """Mean slope of log medians (years, age bands) over bands known in 5 years; at most 3 %."""
+    t = np.arange(len(medians))
+    slopes = []
+    for column in medians.T:
+        seen = np.isfinite(column)
+        if seen.sum() >= 5:
+            slopes.append(np.polyfit(t[seen], column[seen], 1)[0])
+    return float(np.clip(np.mean(slopes), -LARGEST_GROWTH, LARGEST_GROWTH)) if slopes else 0.0

@@ -1,0 +1,217 @@
+"""Distributions at all horizons from boosted trees of a few horizons."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from saga.data.origins import Origins, eligible_origins, last_year, realised_earnings
+from saga.data.panel import Panel
+from saga.keyed_random import uniforms
+from saga.schema import MAX_AGE
+from saga.trees.atom_quantiles import AtomQuantiles
+from saga.trees.earnings_ranks import no_outcomes_error
+from saga.trees.horizon_trees import (
+    Examples,
+    FeatureInfo,
+    HorizonTrees,
+    Settings,
+    held_out_loss,
+)
+from saga.trees.recent_years import Window
+
+Array = NDArray[Any]
+GRID = (1, 2, 5, 10, 20, 30)
+ROWS = 80_000  # largest number of origins per horizon
+MIN_POSITIVE = (
+    200,
+    20,
+)  # positive outcomes that a horizon needs, of training and of held-out persons
+SEARCH_HORIZON, SEARCH_ROWS = 5, 20_000  # the search for settings uses this horizon and sample
+# Leaves, learning rate and share of features that are also tried if a panel has fewer than ROWS
+# origins: with few persons, small steps and a choice among features for each tree overfit less.
+SLOW = ((6, 0.03, 0.5), (12, 0.03, 0.5))
+_WINDOW = "window"  # the row of a table that describes the features
+
+
+@dataclass(frozen=True)
+class TreeOptions:
+    """What a fit tries.
+
+    Args:
+        grid: horizons with models.
+        rows: largest number of origins per horizon, several per person.
+        leaves: numbers of leaves to try.
+        rates: learning rates to try.
+        threads: see `Settings`.
+    """
+
+    grid: Sequence[int] = GRID
+    rows: int = ROWS
+    leaves: Sequence[int] = (6, 12, 24)
+    rates: Sequence[float] = (0.1, 0.05)
+    threads: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class TreeForecast:
+    """A zero classifier and nine quantile models of positive earnings per horizon of `grid`.
+
+    The distribution is interpolated between grid horizons and constant beyond the last. Years
+    after a death count as zeros, in the fit and in outcomes.
+
+    Args:
+        window: the features.
+        grid: horizons with models, ascending.
+        models: the models of each of these horizons.
+    """
+
+    window: Window
+    grid: NDArray[np.int64]
+    models: tuple[HorizonTrees, ...]
+
+    @classmethod
+    def fit(
+        cls, panel: Panel, held_out: set[str], window: Window, options: TreeOptions, *, seed: int
+    ) -> Self:
+        """Learn from the persons of `panel` that are not in `held_out`.
+
+        Held-out persons decide leaves, learning rate and share of features, by their loss at one
+        horizon, and when each model stops.
+
+        Raises InputError if no horizon has enough outcomes (MIN_POSITIVE).
+        """
+        examples = _examples(panel, held_out, window, options, seed)
+        if not examples:
+            fix = (
+                "Give more persons, or persons with more years: an origin needs three known years "
+                "before an outcome."
+            )
+            raise no_outcomes_error("No horizon has enough outcomes", fix)
+        grid = np.array(sorted(examples))
+        last_median = window.reference.level(np.array(last_year(panel)))
+        lowest = float(np.log(window.floor) - np.log(last_median))
+        info = FeatureInfo(window.names, window.categorical, lowest)
+        search_horizon = int(grid[np.abs(grid - SEARCH_HORIZON).argmin()])
+        settings = _search(*examples[search_horizon], info, options, seed)
+        models = tuple(HorizonTrees.fit(*examples[h], info, settings) for h in grid.tolist())
+        return cls(window, grid, models)
+
+    def marginals(self, history: Panel, origins: Origins, horizons: Sequence[int]) -> AtomQuantiles:
+        """The distributions (n, H) at ascending horizons.
+
+        Raises InputError for a person without a record.
+        """
+        return self.predict(self.window.features(history, origins), origins, horizons)
+
+    def predict(
+        self, features: NDArray[np.float32], origins: Origins, horizons: Sequence[int]
+    ) -> AtomQuantiles:
+        """As `marginals`, from features (n, F) of the window."""
+        zeros, logs = zip(*(model.predict(features) for model in self.models), strict=True)
+        level = self.window.level(origins)[:, None, None]
+        at_grid = AtomQuantiles.of(np.stack(zeros, axis=1), np.stack(logs, axis=1) + level)
+        return at_grid.at(self.grid, np.asarray(horizons))
+
+    def to_table(self) -> pl.DataFrame:
+        """One row for the window and one per model: `name`, `horizon`, `content` (text)."""
+        rows = [(_WINDOW, 0, json.dumps(self.window.as_dict()))]
+        for horizon, model in zip(self.grid.tolist(), self.models, strict=True):
+            rows += [(name, horizon, content) for name, content in model.as_texts().items()]
+        schema = {"name": pl.String, "horizon": pl.Int64, "content": pl.String}
+        return pl.DataFrame(rows, schema=schema, orient="row")
+
+    @classmethod
+    def from_table(cls, table: pl.DataFrame) -> Self:
+        """The trees of `to_table`, bit by bit; ImportError without LightGBM."""
+        texts: dict[int, dict[str, str]] = {}
+        for name, horizon, content in table.select("name", "horizon", "content").iter_rows():
+            texts.setdefault(horizon, {})[name] = content
+        window = Window.from_dict(json.loads(texts.pop(0)[_WINDOW]))
+        grid = np.array(sorted(texts))
+        models = tuple(HorizonTrees.from_texts(texts[h], window.names) for h in grid.tolist())
+        return cls(window, grid, models)
+
+
+def _examples(
+    panel: Panel, held_out: set[str], window: Window, options: TreeOptions, seed: int
+) -> dict[int, tuple[Examples, Examples]]:
+    """Training and held-out examples of each horizon of the grid.
+
+    A horizon without enough examples is replaced by the next horizon, or left out.
+    """
+    end = last_year(panel)
+    eligible = eligible_origins(panel).with_columns(
+        is_held_out=pl.col("person_id").is_in(list(held_out))
+    )
+    rows_of_horizon: dict[int, tuple[Array, Array]] = {}
+    for horizon in options.grid:
+        for h in (horizon, horizon + 1):
+            if (
+                h not in rows_of_horizon
+                and (drawn_rows := _draw_rows(panel, eligible, h, end, options.rows, seed))
+                is not None
+            ):
+                rows_of_horizon[h] = drawn_rows
+                break
+    if not rows_of_horizon:
+        return {}
+    used = np.unique(np.concatenate([rows for rows, _ in rows_of_horizon.values()]))
+    origins = Origins.from_rows(eligible[used])
+    features, level = window.features(panel, origins), window.level(origins)
+    is_held_out = eligible["is_held_out"].to_numpy()[used]
+    examples = {}
+    for h, (rows, outcomes) in rows_of_horizon.items():
+        at = np.searchsorted(used, rows)
+        with np.errstate(divide="ignore"):
+            of_horizon = Examples(features[at], np.log(outcomes) - level[at])
+        examples[h] = of_horizon.take(~is_held_out[at]), of_horizon.take(is_held_out[at])
+    return examples
+
+
+def _draw_rows(
+    panel: Panel, eligible: pl.DataFrame, h: int, end: int, n_rows: int, seed: int
+) -> tuple[Array, Array] | None:
+    """Rows of `eligible` with an outcome at horizon h, and the outcomes; None if too few.
+
+    At most `n_rows` of them, chosen reproducibly at random.
+    """
+    reach = (pl.col("year") + h <= end) & (pl.col("year") + h - pl.col("birth_year") <= MAX_AGE)
+    rows = np.flatnonzero(eligible.select(reach=reach)["reach"].to_numpy())
+    limit = 3 * n_rows  # outcomes may be missing, every second one in a biennial panel
+    rows = rows[np.argsort(uniforms(len(rows), "gbt", seed, "origin", h))[:limit]]
+    if not len(rows):
+        return None
+    outcomes = realised_earnings(panel, Origins.from_rows(eligible[rows]), [h], end=end)[:, 0]
+    seen = np.flatnonzero(np.isfinite(outcomes))[:n_rows]
+    rows, outcomes = rows[seen], outcomes[seen]
+    is_held_out = eligible["is_held_out"].to_numpy()[rows]
+    positive = ((outcomes[part] > 0).sum() for part in (~is_held_out, is_held_out))
+    enough = all(count >= least for count, least in zip(positive, MIN_POSITIVE, strict=True))
+    return (rows, outcomes) if enough else None
+
+
+def _search(
+    training: Examples, held_out: Examples, info: FeatureInfo, options: TreeOptions, seed: int
+) -> Settings:
+    """The candidate settings with the least quantile loss on held-out persons."""
+    subset = training.take(slice(0, SEARCH_ROWS))
+    candidates = [
+        Settings(leaves, rate, options.threads, seed)
+        for leaves, rate in product(options.leaves, options.rates)
+    ]
+    if len(candidates) == 1:
+        return candidates[0]
+    if len(training) + len(held_out) < options.rows:
+        candidates += [
+            Settings(leaves, rate, options.threads, seed, share) for leaves, rate, share in SLOW
+        ]
+    losses = [held_out_loss(subset, held_out, info, settings) for settings in candidates]
+    return candidates[int(np.argmin(losses))]

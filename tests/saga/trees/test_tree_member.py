@@ -1,0 +1,212 @@
+"""Trees beside a network: averages of distributions, stored bit by bit, weighted by evidence."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from saga.bundle import Bundle
+from saga.data.origins import history, last_year, origins_at, realised_earnings
+from saga.data.panel import Panel, PanelMeta
+from saga.data.split import SPLIT_SHARES, persons_of
+from saga.distribution_scores import marginal_scores
+from saga.distributions import Marginals
+from saga.errors import BundleError
+from saga.forecaster import Forecaster
+from saga.model import ModelConfig
+from saga.requests import Draws, ForecastRequest
+from saga.trees.atom_quantiles import AtomQuantiles
+from saga.trees.mixture import TreeMember, mixed
+from saga.trees.recent_years import Window
+from saga.trees.tree_forecast import TreeForecast, TreeOptions
+from training.harness import RunOptions
+from training.seeds import train_members
+from training.train_config import TrainConfig
+from training.tree_member import fit_tree_member
+
+YEARS = np.arange(2000, 2014)
+CONFIG = TrainConfig(
+    name="toy",
+    model=ModelConfig(width=8, layers=1, heads=1, bins=16, head_width=8),
+    batch_persons=64,
+    max_steps=20,
+    warmup_steps=2,
+    validate_every=10,
+    precision="32-true",
+    scale_free=True,
+    trees=True,
+)
+QUIET = RunOptions(progress=False)
+FEW = TreeOptions(grid=(1, 2, 5), leaves=(6,), rates=(0.1,), threads=1)
+
+
+def panel_of(n: int, seed: int, macro: str | None = None) -> Panel:
+    """Persons with a level of their own, known from the record, and some years of zeros.
+
+    A network of twenty steps does not know the levels, trees do. `extra_team` says who has a
+    bonus in every year.
+    """
+    rng = np.random.default_rng(seed)
+    level, team = rng.normal(12, 0.7, n), rng.random(n) < 0.5
+    logs = level[:, None] + 0.3 * team[:, None] + rng.normal(0, 0.15, (n, len(YEARS)))
+    zero = rng.random(logs.shape) < 0.08
+    rows = {
+        "person_id": np.repeat([f"{i:05d}" for i in range(n)], len(YEARS)).tolist(),
+        "year": np.tile(YEARS, n),
+        "birth_year": np.repeat(rng.integers(1960, 1976, n), len(YEARS)),
+        "earnings": np.where(zero, 0.0, np.exp(logs)).ravel(),
+        "sex": np.repeat(np.where(rng.random(n) < 0.5, "female", "male"), len(YEARS)).tolist(),
+    }
+    return Panel.of(pl.DataFrame(rows), PanelMeta("levels", floor=1_000.0, macro=macro))
+
+
+@pytest.fixture(scope="module")
+def panel() -> Panel:
+    return panel_of(900, 0)
+
+
+@pytest.fixture(scope="module")
+def trees(panel: Panel) -> TreeForecast:
+    held_out = set(panel.persons()[::10])
+    return TreeForecast.fit(panel, held_out, Window(panel), FEW, seed=0)
+
+
+@pytest.fixture(scope="module")
+def bundle(panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return train_members(
+        panel, tmp_path_factory.mktemp("trees") / "b", config=CONFIG, seed=1, run=QUIET
+    )
+
+
+def some_marginals(n: int, horizons: int, seed: int) -> Marginals:
+    rng = np.random.default_rng(seed)
+    samples = np.exp(rng.normal(12, 0.6, (n, horizons, 400)))
+    samples[rng.random(samples.shape) < 0.1] = 0
+    return Marginals.from_samples(samples)
+
+
+def some_trees(n: int, horizons: int, seed: int) -> AtomQuantiles:
+    rng = np.random.default_rng(seed)
+    logs = np.sort(rng.normal(12.2, 0.4, (n, horizons, 9)), axis=-1)
+    return AtomQuantiles.of(rng.uniform(0, 0.3, (n, horizons)), logs)
+
+
+def test_a_mixture_is_the_average_of_probabilities() -> None:
+    network, of_trees = some_marginals(40, 5, 0), some_trees(40, 3, 1)
+    both = mixed(network, of_trees, 0.4)
+    amounts = np.exp(network.grid[:, :, 20:100:20].astype(float))
+    expected = 0.6 * network.probability(amounts)
+    expected[:, :3] += 0.4 * of_trees.cdf(np.log(amounts[:, :3]))
+    np.testing.assert_allclose(both.probability(amounts)[:, :3], expected[:, :3], atol=1e-9)
+    np.testing.assert_allclose(
+        both.p_zero[:, :3], 0.6 * network.p_zero[:, :3] + 0.4 * of_trees.zero
+    )
+    # Beyond the last horizon of the trees the network is alone.
+    assert np.array_equal(both.cdf[:, 3:], network.cdf[:, 3:])
+    assert (np.diff(both.cdf, axis=-1) >= 0).all()
+    assert np.array_equal(mixed(network, of_trees, 0.0).cdf, network.cdf)
+
+
+def test_no_distribution_stays_none() -> None:
+    network = some_marginals(4, 3, 0)
+    network.p_zero[1, 2], network.cdf[1, 2] = np.nan, np.nan
+    both = mixed(network, some_trees(4, 3, 1), 0.5)
+    assert np.isnan(both.cdf[1, 2]).all()
+    assert not both.exists[1, 2]
+    assert both.exists.sum() == 11
+
+
+def test_the_crps_of_a_mixture_is_below_the_average_of_both() -> None:
+    """The CRPS is convex in the CDF, for each person and outcome."""
+    network, of_trees = some_marginals(200, 2, 0), some_trees(200, 2, 1)
+    outcomes = np.exp(np.random.default_rng(2).normal(12, 1, (200, 2)))
+    half, none, whole = (
+        marginal_scores(mixed(network, of_trees, w), outcomes)["crps_log"] for w in (0.5, 0.0, 1.0)
+    )
+    assert (half <= (none + whole) / 2 + 1e-12).all()
+    # Negative control: it is not below the better of the two for everybody.
+    assert (half > np.minimum(none, whole)).any()
+
+
+def test_stored_trees_forecast_the_same_bits(trees: TreeForecast, panel: Panel) -> None:
+    origins = origins_at(panel)
+    before = trees.marginals(panel, origins, (1, 3, 5))
+    after = TreeForecast.from_table(trees.to_table()).marginals(panel, origins, (1, 3, 5))
+    assert np.array_equal(before.zero, after.zero)
+    assert np.array_equal(before.logs, after.logs)
+
+
+def test_the_table_names_no_person(trees: TreeForecast, panel: Panel) -> None:
+    text = "".join(trees.to_table()["content"])
+    assert not any(f'"{person}"' in text for person in panel.persons())
+
+
+def test_training_adds_trees_where_they_help(bundle: Bundle, panel: Panel) -> None:
+    assert bundle.trees is not None
+    weight = bundle.config["tree_weight"]
+    assert weight >= 0.5  # a network of twenty steps knows little
+    assert "Boosted trees" in bundle.card
+    forecaster = Forecaster(bundle)
+    test = panel.only(persons_of(panel, "test"))
+    origins = origins_at(test, last_year(panel) - 2)
+    outcomes = realised_earnings(test, origins, [1, 2])
+    alone = Forecaster(replace(bundle, trees=None))
+    crps = [
+        np.nanmean(
+            marginal_scores(
+                Marginals.joined(list(f.marginals(history(test, origins), n_horizons=2))), outcomes
+            )["crps_log"]
+        )
+        for f in (forecaster, alone)
+    ]
+    assert crps[0] < crps[1]
+
+
+def test_a_person_alone_has_the_same_bits(bundle: Bundle, panel: Panel) -> None:
+    forecaster, ids = Forecaster(bundle), panel.persons()[:40]
+    request = ForecastRequest(horizons=(1, 2, 5), unrounded=True)
+    together = forecaster.forecast(panel.only(ids), request).table
+    for person in (ids[0], ids[17]):
+        alone = forecaster.forecast(panel.only([person]), request).table
+        assert alone.equals(together.filter(pl.col("person_id") == person))
+
+
+def test_paths_follow_the_mixture(bundle: Bundle, panel: Panel) -> None:
+    forecaster, some = Forecaster(bundle), panel.only(panel.persons()[:6])
+    (block,) = forecaster.marginals(some)
+    paths = forecaster.simulate(some, Draws(300, 0), to_horizon=5)
+    np.testing.assert_allclose(paths.earnings.mean(-1), block.mean[:, :5], rtol=0.02)
+
+
+def test_no_trees_beside_an_economy_or_with_few_outcomes(
+    panel: Panel, tmp_path: Path, bundle: Bundle
+) -> None:
+    swedish = panel_of(300, 0, macro="sweden")
+    assert train_members(swedish, tmp_path / "b", config=CONFIG, run=QUIET).trees is None
+    few = panel.only(panel.persons()[:15])
+    options = {"shares": SPLIT_SHARES, "seed": 0}
+    assert fit_tree_member(bundle, few, CONFIG, **options) is None  # type: ignore[arg-type]
+
+
+def test_an_own_column_that_is_missing_is_unknown(trees: TreeForecast, panel: Panel) -> None:
+    window = Window.from_dict(trees.window.as_dict())
+    window.others, window.codes = (
+        [*window.others, "extra_hours"],
+        {**window.codes, "extra_team": ["a"]},
+    )
+    window.names = [*window.names, "extra_hours", "extra_team"]
+    features = window.features(panel, origins_at(panel))
+    assert np.isnan(features[:, -2:]).all()
+
+
+def test_without_lightgbm_the_error_says_what_to_install(
+    trees: TreeForecast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    with pytest.raises(BundleError, match=r"saga-forecast\[trees\]"):
+        TreeMember.of(trees.to_table(), 0.5)
