@@ -19,7 +19,7 @@ from saga.keyed_random import sample_persons
 from saga.requests import MAX_HORIZON
 from saga.trees.mixture import mixed
 from saga.trees.recent_years import Window
-from saga.trees.tree_forecast import TreeForecast, TreeOptions
+from saga.trees.tree_forecast import TreeForecast, TreeOptions, held_out_persons
 from training.train_config import TrainConfig
 
 _WEIGHTS = np.arange(0, 11) / 10
@@ -56,20 +56,19 @@ def fit_tree_member(
         shares: shares of the panel's split.
         seed: seed of the trees and of the validation persons' origins.
     """
-    training, validating = (persons_of(panel, part, shares) for part in ("train", "validation"))
-    people = panel.only(sorted([*training, *validating]))
+    people = panel.only(persons_of(panel, "train", shares))
+    # Not the validation persons: they could not weigh trees that were stopped by their outcomes.
+    held_out = held_out_persons(people, seed)
+    options = TreeOptions(threads=settings.tree_threads)
     try:
-        trees = TreeForecast.fit(
-            people,
-            set(validating),
-            Window(people),
-            TreeOptions(threads=settings.tree_threads),
-            seed=seed,
-        )
+        trees = TreeForecast.fit(people, held_out, Window(people), options, seed=seed)
     except InputError:  # too few outcomes
         return None
     sample = sample_persons(
-        validating, settings.validation_persons, "validation", panel.meta.panel_id
+        persons_of(panel, "validation", shares),
+        settings.validation_persons,
+        "validation",
+        panel.meta.panel_id,
     )
     weight = _best_weight(trees, Forecaster(bundle), panel.only(sample), seed)
     return WeightedTrees(trees.to_table(), weight) if weight > 0 else None

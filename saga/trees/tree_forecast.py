@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from saga.data.origins import Origins, eligible_origins, last_year, realised_earnings
 from saga.data.panel import Panel
-from saga.keyed_random import uniforms
+from saga.data.split import units_of
+from saga.keyed_random import uniform_each, uniforms
 from saga.schema import MAX_AGE
 from saga.trees.atom_quantiles import AtomQuantiles
 from saga.trees.earnings_ranks import no_outcomes_error
@@ -38,6 +39,7 @@ SEARCH_HORIZON, SEARCH_ROWS = 5, 20_000  # the search for settings uses this hor
 # Leaves, learning rate and share of features that are also tried if a panel has fewer than ROWS
 # origins: with few persons, small steps and a choice among features for each tree overfit less.
 SLOW = ((6, 0.03, 0.5), (12, 0.03, 0.5))
+HELD_OUT = 0.1  # share of persons for settings and numbers of trees
 _WINDOW = "window"  # the row of a table that describes the features
 
 
@@ -138,6 +140,12 @@ class TreeForecast:
         grid = np.array(sorted(texts))
         models = tuple(HorizonTrees.from_texts(texts[h], window.names) for h in grid.tolist())
         return cls(window, grid, models)
+
+
+def held_out_persons(panel: Panel, seed: int) -> set[str]:
+    """A tenth of the persons, or families, chosen reproducibly at random."""
+    uniform = uniform_each(units_of(panel), "gbt", panel.meta.panel_id, seed, "held")
+    return {person for person, u in zip(panel.persons(), uniform, strict=True) if u < HELD_OUT}
 
 
 def _examples(

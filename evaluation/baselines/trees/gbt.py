@@ -16,14 +16,10 @@ from evaluation.baselines.trees.copula import (
 )
 from saga.data.origins import Origins, draw_origins, last_year, realised_earnings
 from saga.data.panel import Panel
-from saga.data.split import units_of
-from saga.keyed_random import uniform_each
 from saga.paths import Paths
 from saga.trees.atom_quantiles import AtomQuantiles
 from saga.trees.recent_years import Window
-from saga.trees.tree_forecast import GRID, ROWS, TreeForecast, TreeOptions
-
-HELD_OUT = 0.1  # share of persons for settings, numbers of trees and dependence over horizons
+from saga.trees.tree_forecast import GRID, ROWS, TreeForecast, TreeOptions, held_out_persons
 
 
 class BoostedTrees:
@@ -65,9 +61,7 @@ class BoostedTrees:
 
         Raises InputError if no horizon has enough outcomes.
         """
-        persons = panel.persons()
-        uniform = uniform_each(units_of(panel), "gbt", panel.meta.panel_id, seed, "held")
-        held_out = {person for person, u in zip(persons, uniform, strict=True) if u < HELD_OUT}
+        held_out = held_out_persons(panel, seed)
         self.trees = TreeForecast.fit(
             panel, held_out, self.window_of(panel), self.options, seed=seed
         )
