@@ -13,14 +13,13 @@ ranks within the probability of zero.
 Path bands and present values over five years are shown in the same way: *marginals* are those of
 the moved marginals with the bundle's threshold, and *moved* also moves the threshold.
 
-Forecasts are computed once for each future and break and kept in --cache. Writes
-docs/pictures/deliveries.svg.
+Forecasts are computed once for each future and break and kept in --cache, so a repeated command
+continues; --report is written after each future. Writes docs/pictures/deliveries.svg.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,10 +44,13 @@ from saga.conformal.calibrator import Calibrator
 from saga.conformal.path_bands import to_band_scale
 from saga.conformal.prediction_sets import set_scores
 from saga.conformal.value_distribution import SimulatedValues
+from saga.data.panel import Panel
 from saga.data.reading import read_panel
+from saga.distributions import Marginals
 from saga.files.markdown import markdown_table
 from saga.files.plot_theme import draw_svg
 from saga.forecaster import Forecaster
+from saga.paths import Paths
 from saga.requests import RATE
 from studies.delivery_forecasts import (
     BREAK_YEAR,
@@ -269,8 +271,9 @@ def _moved_slices(slices: Array, p_zero: Array, issued: Array) -> Array:
     for i, levels in enumerate(in_force):
         knots, values = move_of(levels)
         unmoved_edges, unmoved_middle = (np.interp(p, values, knots) for p in (edges, middle))
+        size = np.diff(unmoved_edges) * N_PATHS
         for row in np.flatnonzero(index.ravel() == i).tolist():
-            means = np.diff(np.interp(unmoved_edges, edges, total[row]))
+            means = np.diff(np.interp(unmoved_edges, edges, total[row])) / size
             result[row] = np.where(unmoved_middle <= p_zero[row], 0.0, means)
     return result
 
@@ -471,57 +474,64 @@ def draw_deviations(rows: pl.DataFrame, out: Path) -> None:
     out.write_text(svg.replace("<svg", f'<svg xmlns="{_SVG}"', 1) + "\n")
 
 
-def compute_forecasts(
-    forecaster: Forecaster, register: Path, cache: Path, n_persons: int, futures: Sequence[int]
-) -> None:
-    """Compute the forecasts that are not in the cache."""
-    cache.mkdir(parents=True, exist_ok=True)
-    missing = [
-        (draw, planted)
-        for draw in futures
-        for planted in BREAKS
-        if not (cache / f"{draw}-{planted}.npz").exists()
+def judged_future(
+    forecaster: Forecaster, panel: Panel, register: Path, cache: Path, draw: int
+) -> list[dict[str, object]]:
+    """The coverage of one future under all breaks; forecasts come from the cache or go there."""
+    rows: list[dict[str, object]] = []
+    before: dict[int, tuple[Marginals, Paths]] = {}
+    for planted in BREAKS:
+        file = cache / f"{draw}-{planted}.npz"
+        if not file.exists():
+            new = forecasts_of_future(forecaster, panel, register, draw, planted, before)
+            store(list(new), file)
+        parts = {part.origin: part for part in load(file)}
+        steps = sum(len(part.person_id) for part in parts.values())
+        deliveries = Deliveries(parts, steps, forecaster.calibrator)
+        deliveries.run()
+        rows += rows_of_future(deliveries, draw, planted)
+    return rows
+
+
+def page_of(table: pl.DataFrame, forecaster: Forecaster) -> str:
+    """The page about the futures judged so far."""
+    alarms = false_alarms(table, forecaster)
+    sections = [
+        page_head(
+            "Deliveries with planted breaks",
+            __file__,
+            bundle=forecaster.bundle.digest[:12],
+            futures=table["draw"].n_unique(),
+        ),
+        recovery_table(table),
+        product_table(table),
+        "False alarms without a break, at a stated rate of "
+        f"{ALPHA:.0%}: " + ", ".join(f"{name} {share:.1%}" for name, share in alarms.items()) + ".",
     ]
-    if not missing:
-        return
-    panel = sample_persons(read_panel(register), n_persons, 0)
-    for draw, planted in missing:
-        parts = list(forecasts_of_future(forecaster, panel, register, draw, planted))
-        store(parts, cache / f"{draw}-{planted}.npz")
-        say(f"  future {draw}, {planted}")
+    return "\n\n".join(sections)
 
 
 def main() -> None:
-    """Forecast, deliver, judge; write the tables and the picture."""
+    """Forecast, deliver, judge; write the tables and the picture after each future."""
     parser = bundle_parser(__doc__, n_persons=400, n_paths=2)
     parser.add_argument("--register", type=Path, required=True)
     parser.add_argument("--futures", type=int, default=20)
     parser.add_argument("--cache", type=Path, help="Folder of forecasts that were computed before.")
     args = parser.parse_args()
     forecaster = Forecaster.load(args.bundle, threads=1)
+    panel = sample_persons(read_panel(args.register), args.persons, 0)
     rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as scratch:
         cache = args.cache or Path(scratch)
-        compute_forecasts(forecaster, args.register, cache, args.persons, range(args.futures))
+        cache.mkdir(parents=True, exist_ok=True)
         for draw in range(args.futures):
-            for planted in BREAKS:
-                parts = {part.origin: part for part in load(cache / f"{draw}-{planted}.npz")}
-                steps = sum(len(part.person_id) for part in parts.values())
-                deliveries = Deliveries(parts, steps, forecaster.calibrator)
-                deliveries.run()
-                rows += rows_of_future(deliveries, draw, planted)
-            say(f"  judged future {draw}")
+            rows += judged_future(forecaster, panel, args.register, cache, draw)
+            say(f"  {draw + 1} of {args.futures} futures")
+            if args.report is not None and draw + 1 < args.futures:
+                args.report.write_text(page_of(pl.DataFrame(rows), forecaster) + "\n")
     table = pl.DataFrame(rows)
-    alarms = false_alarms(table, forecaster)
     draw_deviations(table, PICTURE)
-    sections = [
-        page_head("Deliveries with planted breaks", __file__, bundle=forecaster.bundle.digest[:12]),
-        recovery_table(table),
-        product_table(table),
-        "False alarms without a break, at a stated rate of "
-        f"{ALPHA:.0%}: " + ", ".join(f"{name} {share:.1%}" for name, share in alarms.items()) + ".",
-    ]
-    publish_page("\n\n".join(sections), args.report)
+    publish_page(page_of(table, forecaster), args.report)
 
 
 if __name__ == "__main__":

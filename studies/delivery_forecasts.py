@@ -170,21 +170,39 @@ def sample_persons(panel: Panel, n_persons: int, seed: int) -> Panel:
 
 
 def forecasts_of_future(
-    forecaster: Forecaster, panel: Panel, register: Path, draw: int, planted: str
+    forecaster: Forecaster,
+    panel: Panel,
+    register: Path,
+    draw: int,
+    planted: str,
+    known: dict[int, tuple[Marginals, Paths]] | None = None,
 ) -> Iterator[OriginForecasts]:
-    """The forecasts from each origin of one future under one break."""
+    """The forecasts from each origin of one future under one break.
+
+    `known` are raw forecasts from origins before the break, which all breaks of a future share.
+    """
+    known = {} if known is None else known
     records, outcomes = continued_panel(panel, register, draw, planted)
     published = macro_of_futures(register)[draw]
     for origin in range(FIRST_ORIGIN, LAST_ORIGIN + 1):
         origins = origins_at(records, origin)
-        yield _forecast(forecaster, history(records, origins), origins, outcomes, published)
+        past = history(records, origins)
+        raw = known.get(origin)
+        if raw is None:
+            raw = raw_forecasts(forecaster, past, published.filter(pl.col("year") <= origin))
+        if origin < BREAK_YEAR:
+            known[origin] = raw
+        yield _judged(forecaster, past, origins, outcomes, *raw)
 
 
-def _forecast(
-    forecaster: Forecaster, past: Panel, origins: Origins, outcomes: Panel, published: pl.DataFrame
+def _judged(
+    forecaster: Forecaster,
+    past: Panel,
+    origins: Origins,
+    outcomes: Panel,
+    raw: Marginals,
+    paths: Paths,
 ) -> OriginForecasts:
-    origin = int(origins.year[0])
-    raw, paths = raw_forecasts(forecaster, past, published.filter(pl.col("year") <= origin))
     grouping = forecaster.calibrator.grouping
     assert grouping is not None
     order = np.argsort(origins.person_id)
@@ -192,7 +210,7 @@ def _forecast(
     marginals = forecaster.calibrator.recalibrate(replace(raw, groups=labels))
     amounts = _outcomes(outcomes, marginals)
     return OriginForecasts(
-        origin,
+        int(origins.year[0]),
         marginals.person_id,
         probability_of_less(marginals, amounts),
         marginals.p_zero.astype(np.float64),

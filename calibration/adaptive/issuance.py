@@ -109,7 +109,12 @@ def check_recordable_values(forecaster: Forecaster, request: LifetimeRequest, dr
 
 
 def lifetimes_and_issue(
-    adapted: AdaptedForecaster, panel: Panel, request: LifetimeRequest, draws: Draws
+    adapted: AdaptedForecaster,
+    panel: Panel,
+    request: LifetimeRequest,
+    draws: Draws,
+    *,
+    progress: Progress | None = None,
 ) -> tuple[Lifetimes, list[Issued]]:
     """Present values, and those that are to be entered in the ledger, one per person.
 
@@ -121,8 +126,27 @@ def lifetimes_and_issue(
     def collect(paths: Paths) -> None:
         issued.extend(collect_lifetimes(paths, split, adapted.state, request.to_age))
 
-    lifetimes = adapted.forecaster.lifetime(panel, request, draws, observe=collect)
+    lifetimes = adapted.forecaster.lifetime(
+        panel, request, draws, progress=progress, observe=collect
+    )
     return lifetimes, issued
+
+
+def lifetimes_and_record(
+    adapted: AdaptedForecaster,
+    panel: Panel,
+    ledger: Ledger,
+    request: LifetimeRequest,
+    draws: Draws,
+    *,
+    progress: Progress | None = None,
+) -> tuple[Lifetimes, RecordCounts]:
+    """Compute present values and enter them in the ledger; see `forecast_and_record`.
+
+    Raises UsageError as `check_recordable_values`.
+    """
+    lifetimes, issued = lifetimes_and_issue(adapted, panel, request, draws, progress=progress)
+    return lifetimes, ledger.record_issued(adapted.unadapted.bundle.digest, issued)
 
 
 def forecast_and_issue(
@@ -296,7 +320,5 @@ class _AdaptiveProduct(ProductComputation):
         if self.ledger is not None and isinstance(request, ForecastRequest):
             return forecast_and_record(self.adapted, panel, self.ledger, request, draws)[0]
         if self.ledger is not None and isinstance(request, LifetimeRequest):
-            lifetimes, issued = lifetimes_and_issue(self.adapted, panel, request, draws)
-            self.ledger.record_issued(self.adapted.unadapted.bundle.digest, issued)
-            return lifetimes.table
+            return lifetimes_and_record(self.adapted, panel, self.ledger, request, draws)[0].table
         return super().compute(panel)

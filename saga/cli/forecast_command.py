@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,10 +12,12 @@ from saga.cli.inputs import (
     check_output,
     check_record,
     keep_forecastable,
+    open_adapted,
     open_forecaster,
     read_persons,
     reading_report,
     report_table,
+    show_recorded,
     show_warnings,
     write_output,
 )
@@ -114,24 +115,16 @@ def forecast(
             forecasts = forecaster.forecast(panel, request, draws, progress=progress)
             table, warnings = forecasts.table, forecasts.warnings
         else:
-            from calibration.adaptive.issuance import AdaptedForecaster, forecast_and_record
-            from calibration.adaptive.ledger import open_ledger
-            from calibration.adaptive.tenancy import Actor
+            from calibration.adaptive.issuance import forecast_and_record
 
-            ledger = open_ledger(database, database_key, Actor(holder))
-            state = ledger.state(forecaster.bundle.digest)
-            adapted = AdaptedForecaster.of(forecaster, state)
+            adapted, ledger = open_adapted(forecaster, database, database_key, holder)
             provenance["adaptive"] = adapted.state.identity()
             warnings = adapted.forecaster.warnings(panel, request, draws)
             if record:
                 table, counts = forecast_and_record(
                     adapted, panel, ledger, request, draws, progress=progress
                 )
-                details["recorded"] = asdict(counts)
-                console.note(
-                    f"Ledger: {counts.new:,} new intervals, {counts.repeated:,} known, "
-                    f"{counts.late:,} about years whose outcome is known."
-                )
+                details["recorded"] = show_recorded(counts, "intervals")
             else:
                 table = adapted.forecaster.forecast(panel, request, draws, progress=progress).table
     _note_missing_intervals(table)

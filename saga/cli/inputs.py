@@ -23,6 +23,8 @@ from saga.summaries import count
 if TYPE_CHECKING:
     import polars as pl
 
+    from calibration.adaptive.issuance import AdaptedForecaster
+    from calibration.adaptive.ledger import Ledger, RecordCounts
     from saga.data.facts import Facts
     from saga.data.panel import Panel
     from saga.forecast_warnings import ForecastWarning
@@ -212,26 +214,25 @@ def check_record(record: bool, database: str | None) -> None:
         )
 
 
-def follow_ledger(
-    forecaster: Forecaster, database: str | None, key: Path | None, holder: str
-) -> tuple[Forecaster, dict[str, object]]:
-    """The forecaster under the state of a ledger, and the state in provenance.
-
-    Without a database the forecaster is the same and there is no state.
-    """
-    if database is None:
-        return forecaster, {}
+def open_adapted(
+    forecaster: Forecaster, database: str, key: Path | None, holder: str
+) -> tuple[AdaptedForecaster, Ledger]:
+    """The forecaster under the present state of a ledger, and the ledger."""
     from calibration.adaptive.issuance import AdaptedForecaster
     from calibration.adaptive.ledger import open_ledger
     from calibration.adaptive.tenancy import Actor
 
     ledger = open_ledger(database, key, Actor(holder))
-    try:
-        state = ledger.state(forecaster.bundle.digest)
-    finally:
-        ledger.close()
-    adapted = AdaptedForecaster.of(forecaster, state)
-    return adapted.forecaster, {"adaptive": adapted.state.identity()}
+    return AdaptedForecaster.of(forecaster, ledger.state(forecaster.bundle.digest)), ledger
+
+
+def show_recorded(counts: RecordCounts, what: str) -> dict[str, int]:
+    """Print how many intervals were entered in the ledger; return the numbers for `--json`."""
+    console.note(
+        f"Ledger: {counts.new:,} new {what}, {counts.repeated:,} known, "
+        f"{counts.late:,} about years whose outcome is known."
+    )
+    return vars(counts).copy()
 
 
 def command_line(ctx: typer.Context) -> str:

@@ -6,12 +6,14 @@ from saga.cli import console, options
 from saga.cli.inputs import (
     STANDARD,
     check_output,
-    follow_ledger,
+    check_record,
     keep_forecastable,
+    open_adapted,
     open_forecaster,
     read_persons,
     reading_report,
     report_table,
+    show_recorded,
     show_warnings,
     write_output,
 )
@@ -59,6 +61,7 @@ def lifetime(
     database: options.Database = None,
     database_key: options.DatabaseKey = None,
     holder: options.Holder = "common",
+    record: options.Record = False,
     threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
@@ -77,9 +80,9 @@ def lifetime(
     )
     draws = Draws(paths, seed, scenario)
     check_output(source, out, as_json=as_json)
+    check_record(record, database)
     forecaster = open_forecaster(bundle, threads, rollout, precision, facts)
     tax_rule = forecaster.tax_provenance(request)  # before any work
-    forecaster, adaptive = follow_ledger(forecaster, database, database_key, holder)
     panel = read_persons(
         source,
         mapping,
@@ -91,8 +94,22 @@ def lifetime(
     )
     panel, problems = keep_forecastable(panel, to_age)
     check_scenario(forecaster.scenario(scenario), panel, to_age=to_age)
+    adaptive, recorded = dict[str, object](), dict[str, object]()
     with console.progress("Simulating lives", quiet=as_json) as progress:
-        lifetimes = forecaster.lifetime(panel, request, draws, progress=progress)
+        if database is None:
+            lifetimes = forecaster.lifetime(panel, request, draws, progress=progress)
+        else:
+            from calibration.adaptive.issuance import lifetimes_and_record
+
+            adapted, ledger = open_adapted(forecaster, database, database_key, holder)
+            adaptive["adaptive"] = adapted.state.identity()
+            if record:
+                lifetimes, counts = lifetimes_and_record(
+                    adapted, panel, ledger, request, draws, progress=progress
+                )
+                recorded["recorded"] = show_recorded(counts, "present values")
+            else:
+                lifetimes = adapted.forecaster.lifetime(panel, request, draws, progress=progress)
     table, population = lifetimes.table, lifetimes.population
     provenance = {
         **forecaster.provenance(draws),
@@ -117,6 +134,7 @@ def lifetime(
             console.table(population.select(_POPULATION), title, _POPULATION)
     details = {
         **reading_report(panel, problems),
+        **recorded,
         "population": population.to_dicts(),
         "warnings": provenance["warnings"],
     }

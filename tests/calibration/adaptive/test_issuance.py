@@ -16,6 +16,7 @@ from calibration.adaptive.issuance import (
     AdaptiveRecipe,
     check_recordable,
     forecast_and_record,
+    lifetimes_and_issue,
 )
 from calibration.adaptive.issued_intervals import collect_intervals
 from calibration.adaptive.ledger import open_ledger
@@ -86,7 +87,7 @@ def one_year_later(people: Path, folder: Path) -> Path:
 def command(name: str, *arguments: object) -> Any:
     result = CliRunner().invoke(
         app,
-        [name, *map(str, arguments), "--prices", "2022", "--paths", "25", "--seed", "4", "--json"],
+        [name, "--prices", "2022", "--paths", "25", "--seed", "4", "--json", *map(str, arguments)],
     )
     return result.exit_code, json.loads(result.stdout or result.stderr)
 
@@ -204,6 +205,41 @@ def test_a_command_and_a_batch_record_the_same_intervals_once(
     assert (code, counts(url, digest)) == (0, after), (
         "a batch of the same persons enters nothing new"
     )
+
+
+def test_lifetime_and_a_batch_record_the_same_present_values_once(
+    url: str, people: Path, tiny_bundle: Path, forecaster: Forecaster, tmp_path: Path
+) -> None:
+    panel, request, draws = read_panel(people, prices=2022), LifetimeRequest(), Draws(50, seed=4)
+    adapted = AdaptedForecaster.of(forecaster, open_ledger(url).state(forecaster.bundle.digest))
+    lifetimes, issued = lifetimes_and_issue(adapted, panel, request, draws)
+    expected = sum(map(len, issued))
+    options = ("--bundle", tiny_bundle, "--database", url, "--record", "--paths", "50")
+    out = tmp_path / "pv.parquet"
+    recorded = []
+    for _ in range(2):
+        code, report = command("lifetime", people, "--out", out, *options, "--threads", "1")
+        assert code == 0
+        recorded.append(report["recorded"])
+    assert recorded[0] == {"new": 0, "repeated": 0, "late": expected}, "2020 is settled"
+    assert pl.read_parquet(out).equals(lifetimes.table)
+    later = one_year_later(people, tmp_path)
+    for new in (True, False):
+        code, report = command("lifetime", later, "--out", out, *options, "--threads", "1")
+        counts_by_name = report["recorded"]
+        assert (code, counts_by_name["new"] > 0, counts_by_name["repeated"] > 0) == (
+            0,
+            new,
+            not new,
+        )
+    before = open_ledger(url).audit()
+    code, _ = command("score", later, tmp_path / "out", "--product", "lifetimes", *options)
+    assert code == 0
+    after = open_ledger(url).audit()[len(before) :]
+    assert {entry.details["new"] for entry in after} == {0}
+    assert sum(int(entry.details["repeated"]) for entry in after) == sum(counts_by_name.values())
+    code, _ = command("lifetime", people, "--out", out, *options, "--rate", "0.03")
+    assert code == 2, "no outcome can judge a present value at another rate"
 
 
 class Killed(BaseException):
