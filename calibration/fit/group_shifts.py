@@ -24,13 +24,21 @@ MIN_GROUP_PERSONS = 100  # an effect needs so many persons
 _STEPS, _TOLERANCE = 100, 1e-8
 
 
-def design(labels: Labels, min_persons: int = MIN_GROUP_PERSONS) -> tuple[list[str], Array]:
-    """Names and indicators (n, d) of groups with `min_persons` or more, but not everybody."""
+def design(
+    labels: Labels,
+    min_persons: int = MIN_GROUP_PERSONS,
+    persons: NDArray[np.int64] | None = None,
+) -> tuple[list[str], Array]:
+    """Names and indicators (n, d) of groups with `min_persons` or more, but not everybody.
+
+    `persons` (n,) says whose rows they are, if a person has several.
+    """
     names, columns = [], []
     for name, values in labels.items():
         for label in np.unique(values).tolist():
             member = values == label
-            if min_persons <= member.sum() < len(values):
+            size = member.sum() if persons is None else len(np.unique(persons[member]))
+            if size >= min_persons and not member.all():
                 names.append(f"{name}={label}")
                 columns.append(member)
     n = len(next(iter(labels.values()))) if labels else 0
@@ -89,16 +97,20 @@ def group_quantile(
     return float(theta[0]), theta[1:]
 
 
-def fit_shifts(scores: Array, labels: Labels, coverage: float) -> dict[str, float]:
+def fit_shifts(
+    scores: Array, labels: Labels, coverage: float, persons: NDArray[np.int64] | None = None
+) -> dict[str, float]:
     """Group -> its effect on the threshold of `scores` (n,) at `coverage`.
 
     The mean effect over the persons of a grouping is 0. Pairs of groups are groups too, because the
-    effect of a pair may differ from the sum of both effects.
+    effect of a pair may differ from the sum of both effects. With several rows of a person
+    (`persons`, (n,)) the rows of one person count as one person, because they are alike.
     """
-    names, indicators = design(pair_groupings(labels))
+    names, indicators = design(pair_groupings(labels), persons=persons)
     if not names:
         return {}
-    _, effects = group_quantile(scores, indicators, coverage)
+    rows_each = 1.0 if persons is None else len(persons) / len(np.unique(persons))
+    _, effects = group_quantile(scores, indicators, coverage, shrinkage=SHRINKAGE * rows_each)
     share = indicators.mean(axis=0)
     groupings = np.array([name.split("=", 1)[0] for name in names])
     for grouping in np.unique(groupings):

@@ -171,10 +171,14 @@ def fit_calibration(
     shifts: dict[tuple[int, float], dict[str, float]] = {}
     for h in {horizon - 1 for horizon, _ in cells}:
         map_rows = np.flatnonzero(has_outcome[:, h] & in_map)
-        if len(map_rows) >= MIN_CELL_PERSONS and marginals.groups:
+        persons = counts.persons[map_rows]
+        if len(np.unique(persons)) >= MIN_CELL_PERSONS and marginals.groups:
             labels = {name: values[map_rows] for name, values in marginals.groups.items()}
             for share in coverage:
-                shifts[h + 1, share] = fit_shifts(scores[share][map_rows, h], labels, share)
+                of_rows = scores[share][map_rows, h]
+                shifts[h + 1, share] = fit_shifts(
+                    of_rows, labels, share, persons if n_origins > 1 else None
+                )
     unfinished = Calibrator(cells, shifts=shifts)
     for (horizon, group), group_rows in rows_of.items():
         members = members_of(marginals.groups, group_rows)

@@ -360,3 +360,17 @@ def test_a_panel_of_several_kinds_of_record_covers_each_kind() -> None:
         for j, coverage in enumerate(COVERAGE):
             n_hits = int(hits[members, j].sum())
             assert is_plausible(n_hits, int(members.sum()), n, coverage, P / 16)
+
+
+def test_several_rows_of_a_person_count_as_one_person() -> None:
+    """Ten equal rows of everybody change no effect, and a group is as small as its persons."""
+    scores, labels = overlapping(2_000, 3)
+    labels["region"][:50] = "tiny"
+    once = fit_shifts(scores, labels, 0.9)
+    persons = np.repeat(np.arange(2_000), 10)
+    tenfold = {name: np.repeat(values, 10) for name, values in labels.items()}
+    assert fit_shifts(np.repeat(scores, 10), tenfold, 0.9, persons) == pytest.approx(once, abs=1e-6)
+    # Counted as persons, the rows would shrink less and make a group of fifty persons.
+    as_persons = fit_shifts(np.repeat(scores, 10), tenfold, 0.9)
+    assert "region=tiny" in as_persons
+    assert as_persons != pytest.approx(once, abs=1e-3)
