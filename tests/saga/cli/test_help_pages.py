@@ -71,7 +71,7 @@ def test_the_extra_of_every_optional_module_is_named() -> None:
     ]
     required = {
         extra: {re.split(r"[<>=\[]", line)[0].lower() for line in extras[extra]}
-        for extra in ("train", "serve", "jobs")
+        for extra in ("train", "serve", "jobs", "trees")
     }
     distributions = packages_distributions()
     for named, modules in console.EXTRAS.items():
