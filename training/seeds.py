@@ -175,15 +175,21 @@ def _with_trees(
     run: RunOptions,
 ) -> BundleContents:
     """The parts of the bundle, with trees if these lower the CRPS of validation persons."""
-    if run.report:
-        run.report("Fitting boosted trees beside the network.")
-    fitted = fit_tree_member(networks, panel, settings, shares=shares, seed=seed)
-    if run.report:
-        run.report(
-            "The network alone is best, or outcomes are too few for trees."
-            if fitted is None
-            else f"Weight of the trees with the lowest CRPS of validation persons: {fitted.weight}."
-        )
+    report = run.report or (lambda _: None)
+    report("Fitting boosted trees beside the network.")
+    fitted = fit_tree_member(
+        networks,
+        panel,
+        settings,
+        shares=shares,
+        seed=seed,
+        progress=lambda done, total: report(f"Trees of {done} of {total} horizons are fitted."),
+    )
+    report(
+        "The network alone is best, or outcomes are too few for trees."
+        if fitted is None
+        else f"Weight of the trees with the lowest CRPS of validation persons: {fitted.weight:g}."
+    )
     if fitted is None:
         return networks
     card = f"""{networks.card.rstrip()}

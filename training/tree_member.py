@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +43,13 @@ def allows_trees(panel: Panel, settings: TrainConfig) -> bool:
 
 
 def fit_tree_member(
-    bundle: Bundle, panel: Panel, settings: TrainConfig, *, shares: Shares, seed: int
+    bundle: Bundle,
+    panel: Panel,
+    settings: TrainConfig,
+    *,
+    shares: Shares,
+    seed: int,
+    progress: Callable[[int, int], None] | None = None,
 ) -> WeightedTrees | None:
     """Trees fitted on the training persons, and the weight with the least CRPS.
 
@@ -55,13 +62,16 @@ def fit_tree_member(
         settings: the configuration.
         shares: shares of the panel's split.
         seed: seed of the trees and of the validation persons' origins.
+        progress: see `TreeForecast.fit`.
     """
     people = panel.only(persons_of(panel, "train", shares))
     # Not the validation persons: they could not weigh trees that were stopped by their outcomes.
     held_out = held_out_persons(people, seed)
     options = TreeOptions(threads=settings.tree_threads)
     try:
-        trees = TreeForecast.fit(people, held_out, Window(people), options, seed=seed)
+        trees = TreeForecast.fit(
+            people, held_out, Window(people), options, seed=seed, progress=progress
+        )
     except InputError:  # too few outcomes
         return None
     sample = sample_persons(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Self
@@ -81,12 +81,20 @@ class TreeForecast:
 
     @classmethod
     def fit(
-        cls, panel: Panel, held_out: set[str], window: Window, options: TreeOptions, *, seed: int
+        cls,
+        panel: Panel,
+        held_out: set[str],
+        window: Window,
+        options: TreeOptions,
+        *,
+        seed: int,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Self:
         """Learn from the persons of `panel` that are not in `held_out`.
 
         Held-out persons decide leaves, learning rate and share of features, by their loss at one
-        horizon, and when each model stops.
+        horizon, and when each model stops. `progress` is called with the number of horizons that
+        have models, and of all.
 
         Raises InputError if no horizon has enough outcomes (MIN_POSITIVE).
         """
@@ -103,8 +111,12 @@ class TreeForecast:
         info = FeatureInfo(window.names, window.categorical, lowest)
         search_horizon = int(grid[np.abs(grid - SEARCH_HORIZON).argmin()])
         settings = _search(*examples[search_horizon], info, options, seed)
-        models = tuple(HorizonTrees.fit(*examples[h], info, settings) for h in grid.tolist())
-        return cls(window, grid, models)
+        models = []
+        for h in grid.tolist():
+            models.append(HorizonTrees.fit(*examples[h], info, settings))
+            if progress:
+                progress(len(models), len(grid))
+        return cls(window, grid, tuple(models))
 
     def marginals(self, history: Panel, origins: Origins, horizons: Sequence[int]) -> AtomQuantiles:
         """The distributions (n, H) at ascending horizons.
