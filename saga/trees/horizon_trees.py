@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -166,12 +167,14 @@ class HorizonTrees:
         )
 
     def as_texts(self) -> dict[str, str]:
-        """The models as texts by name: JSON, or LightGBM's own format."""
+        """The models as texts by name: JSON, or LightGBM's own format without features' ranges."""
         texts = {_SIMPLE: json.dumps({"share": self.share, "linear": self.linear.weights.tolist()})}
         if self.classifier is not None:
-            texts[_CLASSIFIER] = self.classifier.model_to_string()
+            texts[_CLASSIFIER] = _text_without_ranges(self.classifier)
         quantiles = zip(QUANTILES, self.quantiles, strict=True)
-        return texts | {f"{quantile:g}": model.model_to_string() for quantile, model in quantiles}
+        return texts | {
+            f"{quantile:g}": _text_without_ranges(model) for quantile, model in quantiles
+        }
 
     @classmethod
     def from_texts(cls, texts: Mapping[str, str], names: Sequence[str]) -> Self:
@@ -201,6 +204,15 @@ class HorizonTrees:
             [linear + np.asarray(model.predict(inputs, num_threads=1)) for model in self.quantiles],
             axis=1,
         )
+
+
+def _text_without_ranges(model: Booster) -> str:
+    """The model as text. The smallest and the largest value of a feature are one person's each."""
+    lines = model.model_to_string().splitlines(keepends=True)
+    return "".join(
+        re.sub(r"\[[^\]]*\]", "[0:1]", line) if line.startswith("feature_infos=") else line
+        for line in lines
+    )
 
 
 def fit_zero_classifier(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -141,9 +142,22 @@ def test_stored_trees_forecast_the_same_bits(trees: TreeForecast, panel: Panel) 
     assert np.array_equal(before.logs, after.logs)
 
 
-def test_the_table_names_no_person(trees: TreeForecast, panel: Panel) -> None:
+def test_the_table_names_no_person_and_no_extreme_value(trees: TreeForecast, panel: Panel) -> None:
+    """LightGBM stores the range of each feature, whose ends are values of single persons."""
     text = "".join(trees.to_table()["content"])
     assert not any(f'"{person}"' in text for person in panel.persons())
+    features = trees.window.features(panel, origins_at(panel))
+    highest = np.nanmax(features[:, trees.window.names.index("highest_level")])
+
+    def ranges(text: str) -> set[str]:
+        lines = [line for line in text.splitlines() if line.startswith("feature_infos=")]
+        assert lines
+        return {part for line in lines for part in re.findall(r"\[[^]]*\]", line)}
+
+    assert any(
+        f":{highest:.3f}" in r for r in ranges(trees.models[0].quantiles[0].model_to_string())
+    )
+    assert ranges(text) == {"[0:1]"}
 
 
 def test_training_adds_trees_where_they_help(bundle: Bundle, panel: Panel) -> None:
