@@ -253,7 +253,7 @@ def _beyond_age(panel: Panel, request: Request) -> list[ForecastWarning]:
         return []
     ends = _ends(panel)
     beyond = ends["year"] + request.horizons[-1] - ends["birth_year"] > MAX_AGE
-    message = f"Some of the horizons are beyond age {MAX_AGE}, and have no row."
+    message = f"Forecasts end at age {MAX_AGE}. Later years have no row."
     return _about(panel, beyond, "beyond-age", message)
 
 

@@ -14,6 +14,10 @@ export function topAmount(person, horizons) {
 /** Record, published sets, zero and median by year. */
 export function drawFan(person, horizons, { width, top, unit, description }) {
   const record = person.history.filter((year) => year.earnings !== undefined && year.earnings !== null);
+  const earnings = new Map(record.map((row) => [row.year, row.earnings]));
+  const [first, last] = d3.extent(earnings.keys());
+  // A year without a row breaks the line: it must not look like a year with earnings in between.
+  const line = d3.range(first, last + 1).map((year) => ({ year, earnings: earnings.get(year) }));
   const sets = SETS.flatMap(([coverage, opacity]) => {
     const rows = horizons.map((row) => ({ year: row.year, ...row.intervals.find((x) => x.coverage === coverage) }));
     const published = rows.filter((row) => row.lower !== null && row.lower !== undefined);
@@ -35,7 +39,7 @@ export function drawFan(person, horizons, { width, top, unit, description }) {
       Plot.dot(zeros, { x: "year", y: 0, r: 3.5, stroke: "var(--median)", fill: "var(--paper)", strokeWidth: 1.5 }),
       Plot.lineY(horizons, { ...median, stroke: "var(--median)", strokeWidth: 2.2 }),
       horizons.length === 1 ? Plot.dot(horizons, { ...median, fill: "var(--median)" }) : null,
-      Plot.lineY(record, { x: "year", y: "earnings", stroke: "var(--ink)", strokeWidth: 1.5 }),
+      Plot.lineY(line, { x: "year", y: "earnings", stroke: "var(--ink)", strokeWidth: 1.5 }),
       Plot.dot(record, { x: "year", y: "earnings", fill: "var(--ink)", r: 2.2 }),
       Plot.tip(horizons, Plot.pointerX({ ...median, title: tipText, fill: "var(--paper)", stroke: "var(--soft)" })),
     ],

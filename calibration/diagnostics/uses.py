@@ -72,34 +72,37 @@ def _budget(figures: _Figures, h: int, simulated: bool) -> Use:
     if figures.level is not None and figures.level["mean_outcome"]:
         error = figures.level["mean_forecast"] / figures.level["mean_outcome"] - 1
         side = "above" if error > 0 else "below"
-        reasons.append(f"the mean forecast was {_percent(error)} {side} the mean of true earnings")
+        reasons.append(f"the forecast total was {_percent(error)} {side} the true total")
     if figures.coverage is not None and figures.coverage["inside"] is not None:
         inside, level = figures.coverage["inside"], figures.coverage["level"]
         reasons.append(
-            f"{_percent(inside)} of true earnings were inside the {_percent(level)} intervals"
+            f"{_percent(inside)} of persons were inside their {_percent(level)} interval"
         )
     reason = " and ".join(reasons) or "too few persons could be followed"
-    reason = f"In this test {reason}. Errors of single persons cancel out in a sum; those that all "
-    reason += "share, such as a recession, do not: add scenarios."
+    reason = f"In this test {reason}. In a total the errors of single persons cancel out. An error "
+    reason += "that all share, such as a recession, does not: compute several scenarios."
     answer = ANSWERS[worst]
     if simulated:
         answer = {"holds": "Not yet for real people"}.get(worst, answer)
         worst = "watch" if worst == "holds" else worst
-        reason += " All this is about simulated people. Before you use forecasts for real ones, "
-        reason += "train and judge a bundle on their register."
+        reason += (
+            " The persons of this test are simulated: before a real budget, train a bundle on "
+        )
+        reason += "your own register and read its report."
     return Use(f"A budget {h} years ahead, for many persons", answer, worst, reason)
 
 
 def _one_person(figures: _Figures, coverage: float) -> Use:
     """Never: whatever the verdicts, intervals hold on average over persons."""
     outside = round(1 / (1 - coverage))
-    reason = f"One person in {outside} is outside the interval, and nobody knows which."
+    reason = f"One person in {outside} earns more or less than the interval says, and nobody knows "
+    reason += "in advance who."
     if figures.width is not None and figures.width["width"] is not None:
         width, typical = figures.width["width"], figures.width["typical"]
         reason += (
             f" A typical interval is {width:,.0f} wide, for a typical forecast of {typical:,.0f}."
         )
-    reason += " The intervals are right for many persons together, not for each of them."
+    reason += " Intervals hold for many persons together, not for each of them."
     return Use("A decision on one person", "No", "fails", reason)
 
 
@@ -111,8 +114,9 @@ def _instead_of_last_year(figures: _Figures) -> Use:
     size, status = figures.rule["size"], figures.rule["status"]
     better = "better" if size < 0 else "worse"
     reason = (
-        f"The intervals are {_percent(size)} {better} than intervals around last year's earnings "
-        "with the usual changes. Both their width and their misses count."
+        "The simplest alternative is an interval around last year's earnings. These intervals are "
+        f"{_percent(size)} {better}, by a score that counts their width and how far outcomes lie "
+        "outside."
     )
     return Use(question, ANSWERS[status], status, reason)
 

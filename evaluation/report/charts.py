@@ -100,11 +100,13 @@ def coverage_chart(metrics: pl.DataFrame) -> Any:
     ).filter(pl.col("n") > 0, pl.col("band_lower").is_not_null())
     if rows.is_empty():
         return None
+    horizons = rows["horizon"].unique().sort().to_list()
+    panel_of = {h: f"{h} {'year' if h == 1 else 'years'} ahead" for h in horizons}
     rows = rows.with_columns(
-        label=pl.col("group").replace(GROUP_LABELS), panel=pl.format("{} years ahead", "horizon")
+        label=pl.col("group").replace(GROUP_LABELS),
+        panel=pl.col("horizon").replace_strict(panel_of),
     )
     labels = [words for group, words in GROUP_LABELS.items() if group in rows["group"].to_list()]
-    panels = [f"{h} years ahead" for h in rows["horizon"].unique().sort().to_list()]
     base = alt.Chart(rows).encode(
         y=alt.Y("label:N", sort=labels, title=None, axis=alt.Axis(labelLimit=190))
     )
@@ -114,9 +116,10 @@ def coverage_chart(metrics: pl.DataFrame) -> Any:
     )
     band = base.mark_bar(color=BAND, height=9).encode(x=share, x2="band_upper:Q")
     points = base.mark_point(filled=True, size=40, opacity=1, color=LINE).encode(x="value:Q")
-    width = max(90, 520 // max(1, len(panels)))
+    width = max(90, 520 // max(1, len(panel_of)))
     layers = alt.layer(band, points).properties(width=width, height=15 * len(labels))
-    return layers.facet(column=alt.Column("panel:N", sort=panels, title=None), spacing=8)
+    column = alt.Column("panel:N", sort=list(panel_of.values()), title=None)
+    return layers.facet(column=column, spacing=8)
 
 
 def differences_chart(comparisons: pl.DataFrame | None) -> Any:

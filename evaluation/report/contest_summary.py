@@ -65,19 +65,25 @@ def _compare_rules(table: pl.DataFrame) -> Iterable[str]:
         if of_rule.is_empty():
             continue
         setting = of_rule["setting"].sort(descending=True)[0]
-        parts = [
-            f"{_describe_cut(row['relative'], row['p_holm'])} {row['horizon']} "
-            f"{'year' if row['horizon'] == 1 else 'years'} ahead"
-            for row in of_rule.filter(setting=setting).sort("horizon").iter_rows(named=True)
-            if row["relative"] is not None
+        rows_of_rule = of_rule.filter(setting=setting).sort("horizon").iter_rows(named=True)
+        compared = [row for row in rows_of_rule if row["relative"] is not None]
+        parts = [_describe_cut(row["relative"], row["horizon"]) for row in compared]
+        unsure = [
+            str(row["horizon"])
+            for row in compared
+            if row["p_holm"] is None or not row["p_holm"] < SURE
         ]
-        yield f"Compared with the rule {rule} ({meaning}), the error is {', '.join(parts)}."
+        line = f"Compared with the rule \u201c{meaning}\u201d ({rule}), the error is "
+        line += ", ".join(parts) + "."
+        if unsure:
+            line += f" Chance may explain the difference at {', '.join(unsure)}."
+        yield line
 
 
-def _describe_cut(relative: float, p: float | None) -> str:
+def _describe_cut(relative: float, horizon: int) -> str:
     side = "lower" if relative > 0 else "higher"
-    doubt = "" if p is not None and p < SURE else " (may be chance)"
-    return f"{100 * abs(relative):.0f} % {side}{doubt}"
+    years = "1 year" if horizon == 1 else f"{horizon} years"
+    return f"{100 * abs(relative):.0f} % {side} {years} ahead"
 
 
 def _describe_coverage(metrics: pl.DataFrame) -> str:

@@ -251,13 +251,15 @@ def verdict_lines(table: pl.DataFrame, *, metric: str = "crps_log") -> dict[tupl
                 not_beaten.append(f"{model} (h = {_join(unclear)})")
             else:
                 beaten.append(str(model))
-        line = f"{setting}, test by {test}, h = {_join(horizons)}: {BUNDLE_NAME} is "
-        if beaten and not not_beaten:
-            line += f"best at every horizon with {SURE_TEXT} (Holm): against {_join(beaten)}."
+        line = f"{setting}, test by {test}, h = {_join(horizons)}: {BUNDLE_NAME} "
+        if beaten:
+            line += f"is significantly better ({SURE_TEXT}, Holm) at every horizon than "
+            line += _join(beaten) + ("; it has " if not_beaten else "")
         else:
-            line += f"not better at every horizon with {SURE_TEXT} (Holm) than {_join(not_beaten)}"
-            line += f"; it is better than {_join(beaten)}." if beaten else "."
-        lines[str(setting), str(test)] = line
+            line += "has "
+        if not_beaten:
+            line += f"no significant lead over {_join(not_beaten)}"
+        lines[str(setting), str(test)] = f"{line}."
     return lines
 
 

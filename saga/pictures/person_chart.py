@@ -71,7 +71,10 @@ def draw_person(rows: pl.DataFrame, unit: str, size: ChartSize = ChartSize()) ->
             dots = has_zero.mark_point(filled=True, size=26, opacity=1, stroke=MEDIAN)
             layers.append(layer_of(dots.encode(y=alt.datum(0)), f"{label} % set"))
     median = base.mark_line(strokeWidth=2, point=not is_dense).encode(y="median:Q")
-    past = alt.Chart(rows.filter(pl.col("earnings").is_not_null())).encode(
+    years = rows.select(pl.int_range(pl.col("year").min(), pl.col("year").max() + 1).alias("year"))
+    record = rows.filter(pl.col("earnings").is_not_null()).select("year", "earnings")
+    # A year without a row breaks the line: it must not look like a year with earnings in between.
+    past = alt.Chart(years.join(record, on="year", how="left")).encode(
         x=year, y=alt.Y("earnings:Q", title=y_title, axis=amount)
     )
     line, points = past.mark_line(strokeWidth=1.5), past.mark_point(filled=True, size=16, opacity=1)

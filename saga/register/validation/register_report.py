@@ -68,7 +68,7 @@ def write_report(table: pl.DataFrame, out: Path, provenance: Mapping[str, Any]) 
         {
             "title": f"Register check: {provenance['register']}",
             "tally": count_verdicts(table),
-            "missed": missed["key"].to_list(),
+            "missed": [_as_text(row) for row in missed.iter_rows(named=True)],
             "figures": list(_figures(table)),
             "topics": list(_topics(table)),
             "provenance": provenance,
@@ -79,15 +79,7 @@ def write_report(table: pl.DataFrame, out: Path, provenance: Mapping[str, Any]) 
 
 def _topics(table: pl.DataFrame) -> Iterator[dict[str, Any]]:
     for (topic,), part in table.filter(IS_TARGET).group_by(["topic"], maintain_order=True):
-        rows = [
-            {
-                **row,
-                **{name: format_number(row[name]) for name in ("target", "value", "se")},
-                "band": _format_band(row["low"], row["high"]),
-                "mark": row["mark"] or "",
-            }
-            for row in part.iter_rows(named=True)
-        ]
+        rows = [_as_text(row) for row in part.iter_rows(named=True)]
         sources = part["source"].unique(maintain_order=True).to_list()
         yield {
             "name": topic,
@@ -95,6 +87,13 @@ def _topics(table: pl.DataFrame) -> Iterator[dict[str, Any]]:
             "concepts": part["concept"].unique(maintain_order=True).to_list(),
             "sources": [source for source in sources if source],
         }
+
+
+def _as_text(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the table with its numbers as text."""
+    numbers = {name: format_number(row[name]) for name in ("target", "value", "se")}
+    band = _format_band(row["low"], row["high"])
+    return {**row, **numbers, "band": band, "mark": row["mark"] or ""}
 
 
 def _format_band(low: float | None, high: float | None) -> str:
@@ -116,6 +115,7 @@ def _figures(table: pl.DataFrame) -> Iterator[dict[str, str]]:
                 .configure_view(stroke=None)
                 .configure_legend(orient="top", labelLimit=0, symbolOpacity=1)
                 .configure_axis(gridColor=GRID, labelFontSize=11, titleFontSize=11)
+                .configure_axisY(titlePadding=14)  # labels may come out wider than measured
             )
             svg = vl_convert.vegalite_to_svg(chart.to_dict())
             # One image for a screen reader, which would otherwise read every mark aloud.

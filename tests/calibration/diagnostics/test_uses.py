@@ -66,7 +66,7 @@ def test_the_page_begins_with_the_answers_and_says_who_was_judged(faultless: Dia
     top = " ".join(text[text.index("<body>") : text.index("The answer in short")].split())
     assert "May I use these forecasts?" in top
     assert "A decision on one person" in top
-    assert "One person in 10 is outside the interval" in top
+    assert "One person in 10 earns more or less than the interval says" in top
     assert "simulated" not in top
     fact = pl.DataFrame({"name": ["people"], "text": [SIMULATED]})
     provenance = pl.concat([faultless["provenance"], fact])

@@ -370,12 +370,11 @@ def test_verdicts_leave_the_bound_out() -> None:
     better = list(verdict_lines(compare_models(_scores(0.05)[0].lazy(), _scores(0.05)[1])).values())
     assert len(better) == 3
     assert all(
-        "best at every horizon with p < .01" in line and "against rival." in line for line in better
+        "significantly better (p < .01, Holm) at every horizon than rival." in line
+        for line in better
     )
     same = list(verdict_lines(compare_models(_scores(0.0)[0].lazy(), _scores(0.0)[1])).values())
-    assert all(
-        "not better at every horizon" in line and "rival (h = 1, 5)" in line for line in same
-    )
+    assert all("saga has no significant lead over rival (h = 1, 5)." in line for line in same)
     assert not any(CLAIRVOYANT in line for line in better + same)
 
 
