@@ -13,8 +13,9 @@ ranks within the probability of zero.
 Path bands and present values over five years are shown in the same way: *marginals* are those of
 the moved marginals with the bundle's threshold, and *moved* also moves the threshold.
 
-Forecasts are computed once for each future and break and kept in --cache, so a repeated command
-continues; --report is written after each future. Writes docs/pictures/deliveries.svg.
+Forecasts and results are kept in --cache, so a repeated command continues (after a change of the
+layer, remove judged-*.parquet there). --report is written after each future. Writes
+docs/pictures/deliveries.svg.
 """
 
 from __future__ import annotations
@@ -371,7 +372,10 @@ def false_alarms(rows: pl.DataFrame, forecaster: Forecaster) -> dict[str, float]
 
 
 def recovery_table(rows: pl.DataFrame) -> str:
-    """Mean deviation by break, product and method: at first, after 3 and after 6 deliveries."""
+    """Mean deviation by break and product: in the first year, after 3 and after 6 deliveries.
+
+    "Within" is the number of futures within 2 points after 6, and the worst group that after 6.
+    """
     table = []
     for planted in BREAKS:
         for product in PRODUCTS:
@@ -379,22 +383,33 @@ def recovery_table(rows: pl.DataFrame) -> str:
             ahead = 1 if product == "h = 1" else N_HORIZONS
             first = BREAK_YEAR if ahead == 1 else FIRST_ORIGIN + N_HORIZONS
             years = (first, first + 2 + ahead, first + 5 + ahead)
-            for method in SPAN_METHODS if product in SPAN_KINDS else METHODS:
-                of_all = _select(rows, planted, product, method).filter(pl.col("group") == ALL)
-                by_year = [of_all.filter(pl.col("year") == year).sort("draw") for year in years]
-                start, third, sixth = (part["deviation"].to_numpy() for part in by_year)
-                table.append(
-                    (
-                        planted,
-                        product,
-                        method,
-                        *(f"{values.mean():+.1f}" for values in (start, third, sixth)),
-                        f"{int((np.abs(sixth) <= 2).sum())} of {len(sixth)}",
-                        _worst_group(rows, planted, product, method, years[2]),
-                    )
-                )
-    header = ("break", "forecast", "method", "first", "after 3", "after 6", "within 2 after 6")
-    return markdown_table((*header, "worst group after 6"), table)
+            at = {
+                method: [_of_all(rows, planted, product, method, year) for year in years]
+                for method in METHODS
+            }
+            cells = []
+            for method in ("static", "moved"):
+                after_six = at[method][2]
+                cells += [
+                    ", ".join(f"{values.mean():+.1f}" for values in at[method]),
+                    f"{int((np.abs(after_six) <= 2).sum())}/{len(after_six)}",
+                    _worst_group(rows, planted, product, method, years[2]),
+                ]
+            cells += [f"{at[name][2].mean():+.1f}" for name in ("last year", *ONLINE)]
+            table.append((planted, product, *cells))
+    names = [
+        f"{method}: {what}"
+        for method in ("static", "moved")
+        for what in ("first, 3, 6", "within 2", "worst group")
+    ]
+    return markdown_table(("break", "forecast", *names, "last year", *ONLINE), table)
+
+
+def _of_all(rows: pl.DataFrame, planted: str, product: str, method: str, year: int) -> Array:
+    """Deviations of everybody in one year, by future."""
+    chosen = _select(rows, planted, product, method)
+    chosen = chosen.filter((pl.col("group") == ALL) & (pl.col("year") == year))
+    return chosen.sort("draw")["deviation"].to_numpy()
 
 
 def _worst_group(rows: pl.DataFrame, planted: str, product: str, method: str, year: int) -> str:
@@ -476,8 +491,11 @@ def draw_deviations(rows: pl.DataFrame, out: Path) -> None:
 
 def judged_future(
     forecaster: Forecaster, panel: Panel, register: Path, cache: Path, draw: int
-) -> list[dict[str, object]]:
-    """The coverage of one future under all breaks; forecasts come from the cache or go there."""
+) -> pl.DataFrame:
+    """The coverage of one future under all breaks; forecasts and results are kept in the cache."""
+    results = cache / f"judged-{draw}.parquet"
+    if results.exists():
+        return pl.read_parquet(results)
     rows: list[dict[str, object]] = []
     before: dict[int, tuple[Marginals, Paths]] = {}
     for planted in BREAKS:
@@ -490,7 +508,9 @@ def judged_future(
         deliveries = Deliveries(parts, steps, forecaster.calibrator)
         deliveries.run()
         rows += rows_of_future(deliveries, draw, planted)
-    return rows
+    table = pl.DataFrame(rows)
+    table.write_parquet(results)
+    return table
 
 
 def page_of(table: pl.DataFrame, forecaster: Forecaster) -> str:
@@ -516,20 +536,20 @@ def main() -> None:
     parser = bundle_parser(__doc__, n_persons=400, n_paths=2)
     parser.add_argument("--register", type=Path, required=True)
     parser.add_argument("--futures", type=int, default=20)
-    parser.add_argument("--cache", type=Path, help="Folder of forecasts that were computed before.")
+    parser.add_argument("--cache", type=Path, help="Folder of forecasts and results to keep.")
     args = parser.parse_args()
     forecaster = Forecaster.load(args.bundle, threads=1)
     panel = sample_persons(read_panel(args.register), args.persons, 0)
-    rows: list[dict[str, object]] = []
+    tables: list[pl.DataFrame] = []
     with tempfile.TemporaryDirectory() as scratch:
         cache = args.cache or Path(scratch)
         cache.mkdir(parents=True, exist_ok=True)
         for draw in range(args.futures):
-            rows += judged_future(forecaster, panel, args.register, cache, draw)
+            tables.append(judged_future(forecaster, panel, args.register, cache, draw))
             say(f"  {draw + 1} of {args.futures} futures")
             if args.report is not None and draw + 1 < args.futures:
-                args.report.write_text(page_of(pl.DataFrame(rows), forecaster) + "\n")
-    table = pl.DataFrame(rows)
+                args.report.write_text(page_of(pl.concat(tables), forecaster) + "\n")
+    table = pl.concat(tables)
     draw_deviations(table, PICTURE)
     publish_page(page_of(table, forecaster), args.report)
 

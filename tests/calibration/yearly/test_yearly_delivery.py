@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import json
-import shutil
-import sqlite3
+import signal
 import subprocess
 import sys
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from sqlalchemy import Engine, create_engine, text
 from typer.testing import CliRunner
 
+from calibration.adaptive.database import parse_database_url
 from calibration.adaptive.ledger import open_ledger
 from calibration.yearly import yearly_delivery
 from saga.bundle import Bundle
 from saga.cli import app
 from saga.data.origins import cut
 from saga.data.panel import Panel
+from tests.calibration.adaptive.test_ledger import database_of
 
 FILES = ("delivery.html", "years.parquet", "delivery.json")
 
 
-def deliver(bundle: Path, panel: Path, folder: Path, out: str = "pages") -> tuple[int, Any]:
-    options = f"--database sqlite:///{folder}/ledger.sqlite --persons 40 --prices 2022 --threads 1"
+def deliver(
+    bundle: Path, panel: Path, folder: Path, out: str = "pages", ledger: str = ""
+) -> tuple[int, Any]:
+    """Deliver a panel; `ledger` are the options of another one than the SQLite file in `folder`."""
+    ledger = ledger or f"--database sqlite:///{folder}/ledger.sqlite"
+    options = f"{ledger} --persons 40 --prices 2022 --threads 1"
     arguments = ["deliver", str(bundle), "--panel", str(panel), "--out", str(folder / out)]
     result = CliRunner().invoke(app, [*arguments, *options.split(), "--json"])
     return result.exit_code, json.loads(result.stdout or result.stderr)
@@ -93,40 +98,55 @@ def test_deliveries_settle_diagnose_and_recommend_and_a_repetition_changes_nothi
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)]
+)
 @pytest.mark.parametrize("table", ["event", "promise"])
 def test_a_delivery_killed_while_it_writes_is_whole_after_it_is_repeated(
-    tiny_bundle: Path, panels: dict[int, Path], tmp_path: Path, table: str
+    tiny_bundle: Path, panels: dict[int, Path], tmp_path: Path, table: str, kind: str
 ) -> None:
-    """Killed with SIGKILL when rows of the table appear: settled, or entered for the next year."""
-    undisturbed = tmp_path / "undisturbed"
+    """Killed with SIGKILL when rows of the table appear: settled, or entered for the next year.
+
+    The other ledger, of an undisturbed delivery, is an SQLite file in both cases.
+    """
+    undisturbed, key = tmp_path / "undisturbed", tmp_path / "key"
     undisturbed.mkdir()
-    assert deliver(tiny_bundle, panels[2018], tmp_path)[0] == 0
-    for name in ("ledger.sqlite", "ledger.sqlite.key"):
-        shutil.copy(tmp_path / name, undisturbed / name)
-    assert deliver(tiny_bundle, panels[2019], undisturbed)[0] == 0
-    before = count_rows(tmp_path, table)
-    options = f"--out {tmp_path}/pages --database sqlite:///{tmp_path}/ledger.sqlite --persons 40"
-    options += f" --prices 2022 --threads 1 --panel {panels[2019]}"
-    program = "from saga.cli import main; main()"
-    command = [sys.executable, "-c", program, "deliver", str(tiny_bundle), *options.split()]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and count_rows(tmp_path, table) == before:
-        time.sleep(0.002)
-    process.kill()
-    process.wait()
-    assert deliver(tiny_bundle, panels[2019], tmp_path)[0] == 0
-    digest = Bundle.load(tiny_bundle).digest
-    ledgers = [
-        open_ledger(f"sqlite:///{folder}/ledger.sqlite") for folder in (tmp_path, undisturbed)
-    ]
-    assert ledgers[0].state(digest) == ledgers[1].state(digest) == ledgers[0].replay(digest)
-    assert ledgers[0].counts(digest) == ledgers[1].counts(digest)
+    key.write_bytes(b"k" * 32)
+    key.chmod(0o600)
+    for year in (2018, 2019):
+        assert deliver(tiny_bundle, panels[year], undisturbed)[0] == 0
+    with database_of(kind, tmp_path) as url:
+        ledger = f"--database {url} --database-key {key}"
+        assert deliver(tiny_bundle, panels[2018], tmp_path, ledger=ledger)[0] == 0
+        engine = create_engine(parse_database_url(url))
+        before = count_rows(engine, table)
+        options = f"--out {tmp_path}/pages {ledger} --persons 40 --prices 2022 --threads 1"
+        program = "from saga.cli import main; main()"
+        command = [sys.executable, "-c", program, "deliver", str(tiny_bundle), *options.split()]
+        command += ["--panel", str(panels[2019])]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and count_rows(engine, table) == before:
+            time.sleep(0.002)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL, "killed before the end"
+        engine.dispose()
+        assert deliver(tiny_bundle, panels[2019], tmp_path, ledger=ledger)[0] == 0
+        digest = Bundle.load(tiny_bundle).digest
+        ledgers = [
+            open_ledger(url, key),
+            open_ledger(f"sqlite:///{undisturbed}/ledger.sqlite"),
+        ]
+        assert ledgers[0].state(digest) == ledgers[1].state(digest) == ledgers[0].replay(digest)
+        assert ledgers[0].counts(digest) == ledgers[1].counts(digest)
+        assert ledgers[0].span_coverage(digest) == ledgers[1].span_coverage(digest)
+        for opened in ledgers:
+            opened.close()
     assert written(tmp_path) == written(undisturbed)
 
 
-def count_rows(folder: Path, table: str) -> int:
-    with closing(sqlite3.connect(folder / "ledger.sqlite", timeout=30)) as connection:
-        return int(connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0])
+def count_rows(engine: Engine, table: str) -> int:
+    with engine.connect() as connection:
+        return int(connection.scalar(text(f"SELECT COUNT(*) FROM {table}")) or 0)
 
 
 def test_a_folder_with_other_files_is_refused_before_anything_is_settled(
