@@ -140,15 +140,16 @@ def release_register(
         moments.write_parquet(folder / "moments.parquet", compression="zstd")
         verdict = count_verdicts(moments)
         title = f"# Moments of {description['register_id']}"
-        (folder / "moments.md").write_text(f"{title}\n\n{verdict}\n\n{format_markdown(moments)}")
+        text = f"{title}\n\n{verdict}\n\n{format_markdown(moments)}"
+        (folder / "moments.md").write_text(text, encoding="utf-8", newline="\n")
         sheet = _data_sheet(description, missing, part_sizes, moments)
-        (folder / "README.md").write_text(sheet)
+        (folder / "README.md").write_text(sheet, encoding="utf-8", newline="\n")
         report("Summing")
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         checksums = "".join(
             f"{digest_file(path)}  {path.relative_to(folder).as_posix()}\n" for path in files
         )
-        (folder / CHECKSUMS).write_text(checksums)
+        (folder / CHECKSUMS).write_text(checksums, encoding="utf-8", newline="\n")
     names = ("register_id", "persons", "rows", "seed", "years")
     return {
         **{name: description[name] for name in names},

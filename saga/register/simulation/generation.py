@@ -95,7 +95,8 @@ def generate_register(
                     progress(done, resolved.persons)
         _write_macro(resolved, folder)
         description = _describe(resolved, rows)
-        (folder / "register.json").write_text(json.dumps(description, indent=2) + "\n")
+        text = json.dumps(description, indent=2) + "\n"
+        (folder / "register.json").write_text(text, encoding="utf-8", newline="\n")
     return description
 
 

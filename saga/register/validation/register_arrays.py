@@ -198,7 +198,9 @@ class RegisterArrays:
 def read_metadata(directory: Path) -> dict[str, Any]:
     """The content of the `register.json` of a full register; raises InputError without one."""
     try:
-        metadata: dict[str, Any] = json.loads((directory / "register.json").read_text())
+        metadata: dict[str, Any] = json.loads(
+            (directory / "register.json").read_text(encoding="utf-8")
+        )
     except (OSError, ValueError):
         metadata = {}
     if metadata.get("process") != "full":
