@@ -54,7 +54,7 @@ def test_forecasts_that_are_far_too_low_serve_no_budget(
 
     budget, one_person, _ = decide_uses(diagnosed(fault=too_low).tables, 0.9, False)[1]
     assert (budget.answer, one_person.answer) == ("No", "No")
-    assert re.search(r"mean forecast was \d\d(\.\d)? % below", budget.reason)
+    assert re.search(r"forecast total was \d\d(\.\d)? % below", budget.reason)
 
 
 def test_few_persons_answer_nothing(diagnosed: Callable[..., Diagnostics]) -> None:
