@@ -1,8 +1,8 @@
 """The queue of calls: who may enter, whose turn it is, and what is computed together.
 
 One thread computes. A call's work is done in pieces of a fraction of a second, so that callers
-alternate and a call whose client has left stops. Waiting pieces that are alike are computed
-together.
+alternate and a call whose client has left stops. Waiting pieces with the same
+`batch_key` are computed together.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Work(Generic[Part, Output]):
 
     Args:
         parts: Its pieces, in order; each takes a fraction of a second.
-        compute: Computes pieces, one output each. It gets several if they are alike.
+        compute: Computes pieces, one output each. It gets several only if their `batch_key` agrees.
         size: Path-years of all pieces.
-        like: Pieces of calls with the same value are computed together; None: alone.
+        batch_key: Pieces of calls with the same key are computed together; None: alone.
         n_together: Most pieces that are computed together, by their `weight`.
         weight: Persons of a piece.
     """
@@ -50,7 +50,7 @@ class Work(Generic[Part, Output]):
     parts: Sequence[Part]
     compute: Callable[[list[Part]], list[Output]]
     size: int
-    like: Hashable = None
+    batch_key: Hashable = None
     n_together: int = 1
     weight: Callable[[Part], int] = lambda _: 1
 
@@ -68,7 +68,7 @@ class Ticket:
     is_decoding: bool = False
     is_computing: bool = False
     is_gone: bool = False
-    place: Context | None = None  # in the trace of the call
+    trace_context: Context | None = None
 
     @property
     def next_part(self) -> Any:
@@ -168,9 +168,9 @@ class ComputeQueue:
         """
         ticket.arrived = time.monotonic()
         ticket.work, ticket.finished = work, asyncio.get_running_loop().create_future()
-        least = min((self._served[t.holder] for t in self._waiting), default=0.0)
+        min_served = min((self._served[t.holder] for t in self._waiting), default=0.0)
         if not any(waiting.holder == ticket.holder for waiting in self._waiting):
-            self._served[ticket.holder] = least
+            self._served[ticket.holder] = min_served
         self._waiting.append(ticket)
         self._note_waiting(self.waiting)
         timer = asyncio.get_running_loop().call_later(self._max_seconds, self._give_up, ticket)
@@ -206,7 +206,7 @@ class ComputeQueue:
             await asyncio.sleep(_GATHER_STEP)
 
     def _next_batch(self) -> list[Ticket]:
-        """The call whose turn it is, and further calls whose next piece is like its piece."""
+        """The call whose turn it is, and further calls with the same `batch_key`."""
         self._waiting = [t for t in self._waiting if t.finished and not t.finished.done()]
         # A stable sort: the calls of a holder stay in their order.
         ordered = sorted(self._waiting, key=lambda t: self._served[t.holder])
@@ -215,10 +215,10 @@ class ComputeQueue:
         first, batch, weight = ordered[0].work, ordered[:1], 0
         assert first is not None
         weight = first.weight(ordered[0].next_part)
-        if first.like is not None:
+        if first.batch_key is not None:
             for ticket in ordered[1:]:
                 work = ticket.work
-                if work is not None and work.like == first.like:
+                if work is not None and work.batch_key == first.batch_key:
                     weight += work.weight(ticket.next_part)
                     if weight > first.n_together:
                         break

@@ -40,8 +40,8 @@ class SentFrame:
     origin: int | None = None
 
     @property
-    def like(self) -> Hashable:
-        """Frames with the same value can be read together; None: only alone."""
+    def batch_key(self) -> Hashable:
+        """Frames with the same key can be read together; None: only alone."""
         persons = self.frame.get_column("person_id", default=None)
         if persons is None or persons.dtype != pl.String or persons.null_count():
             return None
@@ -55,14 +55,15 @@ def read_panels(
 ) -> list[RequestPanel | SagaError]:
     """The panel of each call, or why it is refused, as `read_request_panel` says.
 
-    Frames that are alike are read together; if one of them is refused or loses a row, each alone.
+    Frames with the same `batch_key` are read together; if one of them is refused or loses a row,
+    each of them is read alone.
     """
     answers: dict[int, RequestPanel | SagaError] = {}
-    alike: dict[Hashable, list[int]] = {}
+    groups: dict[Hashable, list[int]] = {}
     for i, call in enumerate(sent):
-        like = call.like if len(sent) > 1 else None
-        alike.setdefault(i if like is None else like, []).append(i)
-    for group in alike.values():
+        batch_key = call.batch_key if len(sent) > 1 else None
+        groups.setdefault(i if batch_key is None else batch_key, []).append(i)
+    for group in groups.values():
         together = (
             _read_together(transforms, facts, [sent[i] for i in group]) if len(group) > 1 else None
         )
@@ -114,7 +115,7 @@ def _prefix(i: int) -> str:
 
 
 def join_panels(panels: Sequence[Panel]) -> Panel:
-    """One panel of all persons; `panels` are alike."""
+    """One panel of all persons; `panels` are of frames with the same `batch_key`."""
     return panels[0].with_frame(_joined([panel.frame for panel in panels]))
 
 
@@ -147,8 +148,8 @@ class ForecastPart:
     n_persons: int
 
     @property
-    def like(self) -> Hashable:
-        """Parts with the same value can be forecast together.
+    def batch_key(self) -> Hashable:
+        """Parts with the same key can be forecast together.
 
         The numbers do not depend on the paths and the seed. The calibrator is compared because the
         thresholds follow the outcomes.

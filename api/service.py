@@ -152,7 +152,7 @@ class Service:
         self.take_quota(request, caller)
         _ = self.forecaster
         async with self.queue.admit(caller.holder) as ticket:
-            ticket.place = self.tracing.current()
+            ticket.trace_context = self.tracing.current()
             yield ticket
 
     def take_quota(self, request: Request, caller: Caller) -> None:
@@ -180,7 +180,7 @@ class Service:
     def _observe(self, stage: str, seconds: float, tickets: Sequence[Ticket]) -> None:
         self.metrics.observe_stage(stage, seconds)
         for ticket in tickets:
-            self.tracing.add(stage, seconds, ticket.place)
+            self.tracing.add(stage, seconds, ticket.trace_context)
 
     def _read_panels(self, sent: list[SentFrame]) -> list[RequestPanel | SagaError]:
         return read_panels(self.forecaster.transforms, self.forecaster.facts, sent)

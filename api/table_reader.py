@@ -43,7 +43,7 @@ class TableReader:
 
         Raises:
             ProblemError: Status 422 if the bytes are no table, or a text or column is not one of a
-                panel; 413 if they unfold to too much.
+                panel; 413 if the uncompressed table is too large.
             BudgetError: It has more than `max_rows` rows.
         """
         with self._lock:
@@ -56,7 +56,7 @@ class TableReader:
         process = self._running()
         assert process.stdin is not None
         assert process.stdout is not None
-        # A table that decodes for too long costs its process.
+        # The process is ended if decoding takes too long.
         timer = threading.Timer(_SECONDS, process.kill)
         timer.start()
         try:
@@ -72,7 +72,7 @@ class TableReader:
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
             self._end()
-            # Its messages are dropped, because the log has one JSON object a line.
+            # Its messages are dropped, because the log has one JSON object per line.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", table_process.__file__],
                 stdin=subprocess.PIPE,

@@ -43,16 +43,17 @@ class FoldTraining:
     report: Callable[[str], None] | None = None
 
     def settings_of_networks(self, panel: Panel) -> TrainConfig:
-        """The configuration for networks that start from random weights; `panel` as in `settings`.
+        """The configuration of baseline networks, whose weights start at random.
 
-        For a configuration that is not "auto" it is that of the bundles.
+        "auto" is resolved for the number of training persons in `panel`; any other configuration
+        is used as it is.
         """
         return settings_for(self.config, len(persons_of(panel, "train", SHARES)))
 
     def settings(self, panel: Panel) -> Mapping[str, Any]:
-        """What the bundles depend on, besides persons, seed and last year.
+        """Settings that, with persons, seed and last year, determine the bundles.
 
-        `panel` is all persons, or those outside a fold; "auto" depends on their number.
+        `panel` has all persons, or those outside a fold; "auto" depends on their number.
         """
         source = None if self.source is None else Source.open(self.source)
         config = settings_for(self.config, len(persons_of(panel, "train", SHARES)), source)

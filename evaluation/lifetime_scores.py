@@ -156,7 +156,7 @@ class LifetimeTask:
 
         inputs = {**self._inputs, "key": lazy.key, "paths": self.n_paths, "seed": self.seed}
         path = folder / file_name(lazy.name, "lives", inputs)
-        if lazy.key is None:  # nothing tells whether a stored file is of the same contestant
+        if lazy.key is None:  # a stored file may be of another contestant
             path.unlink(missing_ok=True)
         return store(path, SCHEMA, tables(), lambda: {"model": lazy.name})
 
@@ -332,14 +332,14 @@ def _distribution(
     value = lifetimes.values[value_name]
     realised = ~np.isnan(truth.values[value_name])
     paths = range(value.shape[1])
-    counted = [mask & realised[:, k % realised.shape[1]] for k in paths]
+    included = [mask & realised[:, k % realised.shape[1]] for k in paths]
 
     def over_paths(name: str, statistic: Callable[[Array, Array], float]) -> dict[str, Any] | None:
         amounts = lifetimes.values[name]
         by_path = np.array(
             [
                 statistic(amounts[persons, k], value[persons, k]) if persons.any() else np.nan
-                for k, persons in zip(paths, counted, strict=True)
+                for k, persons in zip(paths, included, strict=True)
             ]
         )
         by_path = by_path[np.isfinite(by_path)]

@@ -136,7 +136,14 @@ async def _compute(
         tables = await service.queue.run(
             request,
             ticket,
-            Work(parts, forecast_parts, size, parts[0].like, MAX_TOGETHER, attrgetter("n_persons")),
+            Work(
+                parts,
+                forecast_parts,
+                size,
+                parts[0].batch_key,
+                MAX_TOGETHER,
+                attrgetter("n_persons"),
+            ),
         )
     service.count_computed("forecasts", call.n_persons, n_futures, n_years)
     warnings = (*forecaster.warnings(panel, call.request, call.draws), *warnings)

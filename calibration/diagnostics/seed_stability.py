@@ -26,15 +26,15 @@ from saga.keyed_random import sample_persons
 from saga.requests import RATE, Draws
 
 Array = NDArray[Any]
-SEEDS = 5
-PERSONS = 200  # whose present values are simulated with every seed
+N_SEEDS = 5
+N_PERSONS = 200  # whose present values are simulated with every seed
 
 
 @dataclass(frozen=True, eq=False)
 class SeedRanges:
     """How far the two ends of the intervals of n persons move over the seeds.
 
-    `lower` and `upper` (n,) are the largest less the smallest value of an end, divided by the
+    `lower` and `upper` (n,) are the largest minus the smallest value of an end, divided by the
     person's median present value. `differs` (n,): whether the interval begins at zero with some
     seeds and above with others.
     """
@@ -66,20 +66,20 @@ def measure_seed_ranges(
     calibrator = forecaster.calibrator
     if not calibrator.has_present_values:
         return {}
-    chosen = sample_persons(records.persons(), PERSONS, "seed-stability", draws.seed)
+    chosen = sample_persons(records.persons(), N_PERSONS, "seed-stability", draws.seed)
     people = records.only(chosen)
     ends: dict[int, list[tuple[Array, Array, Array]]] = {k: [] for k in years}
-    for seed in range(draws.seed, draws.seed + SEEDS):
+    for seed in range(draws.seed, draws.seed + N_SEEDS):
         paths = forecaster.simulate(people, replace(draws, seed=seed), to_horizon=max(years))
         for k in years:
-            known = np.flatnonzero(~np.isnan(paths.earnings[:, :k, 0]).any(axis=1))
-            values = SimulatedValues.of(paths.take(known), partial(value_of_years, years=k))
+            complete = np.flatnonzero(~np.isnan(paths.earnings[:, :k, 0]).any(axis=1))
+            values = SimulatedValues.of(paths.take(complete), partial(value_of_years, years=k))
             n_years = np.full(len(values), k)
             sets = value_intervals(calibrator, values, n_years, (coverage,), RATE)
             ends[k].append((sets.lower[:, 0], sets.upper[:, 0], values.quantiles([0.5])[:, 0]))
     return {
-        k: SeedRanges.of(*(np.stack(part) for part in zip(*of_seeds, strict=True)))
-        for k, of_seeds in ends.items()
+        k: SeedRanges.of(*(np.stack(part) for part in zip(*ends_by_seed, strict=True)))
+        for k, ends_by_seed in ends.items()
     }
 
 
@@ -91,11 +91,11 @@ def tabulate_seed_ranges(
     Both are averages of ten persons (`typical_value`). No rows below `min_persons` persons.
     """
     rows: Rows = []
-    for years, of_years in ranges.items():
-        known = ~(np.isnan(of_years.lower) | np.isnan(of_years.upper))
-        n = int(known.sum())
+    for years, year_ranges in ranges.items():
+        complete = ~(np.isnan(year_ranges.lower) | np.isnan(year_ranges.upper))
+        n = int(complete.sum())
         for end in ("lower", "upper") if n >= min_persons else ():
-            values = getattr(of_years, end)[known]
+            values = getattr(year_ranges, end)[complete]
             rows.append(
                 {
                     "horizon": years,
@@ -104,7 +104,7 @@ def tabulate_seed_ranges(
                     "n": n,
                     "middle": typical_value(values),
                     "high": typical_value(values, 0.9),
-                    "differs": float(of_years.differs[known].mean()),
+                    "differs": float(year_ranges.differs[complete].mean()),
                 }
             )
     return rows

@@ -43,7 +43,7 @@ def align(
     if panel is not None:
         people = read_panel(panel, mapping=mapping, prices=options.parse_prices(prices))
     persons = read_persons(run, people, official.groups, weights)
-    stated = {
+    settings = {
         "method": method,
         "targets": digest_file(targets),
         "groups": list(official.groups),
@@ -51,22 +51,23 @@ def align(
     }
     with whole_folder(out) as folder:
         if method == "adjust":
-            diagnostics = adjust(run, persons, official, folder, stated)
+            diagnostics = adjust(run, persons, official, folder, settings)
         else:
             table, diagnostics = balance(run, persons, official)
             table.write_parquet(folder / "weights.parquet")
             base = persons.frame.sort("person_id")["weight"].to_numpy()
-            stated |= {
+            settings |= {
                 "effective_persons": effective_persons(table["weight"].to_numpy()),
                 "effective_persons_before": effective_persons(base),
             }
         diagnostics = official.named(diagnostics)
         diagnostics.write_csv(folder / "alignment.csv")
-        commit_json(folder / "alignment.json", {**run.provenance, "aligned": stated})
-    moved = (diagnostics["target"] / diagnostics["before"]).to_list()
+        commit_json(folder / "alignment.json", {**run.provenance, "aligned": settings})
+    factors = (diagnostics["target"] / diagnostics["before"]).to_list()
+    lowest, highest = min(factors), max(factors)
     console.result(
-        f"{len(moved)} targets are met in {out}. Totals moved by factors from {min(moved):.3f} to "
-        f"{max(moved):.3f}; alignment.csv has each.",
-        {"out": out, **stated, "factors": [min(moved), max(moved)]},
+        f"{len(factors)} targets are met in {out}. Totals moved by factors from {lowest:.3f} "
+        f"to {highest:.3f}; alignment.csv has each.",
+        {"out": out, **settings, "factors": [lowest, highest]},
         as_json=as_json,
     )

@@ -57,7 +57,7 @@ def draw_person(rows: pl.DataFrame, unit: str, size: ChartSize = ChartSize()) ->
     amount = alt.Axis(format=",.0f" if size.is_large else "~s", tickCount=5 if size.is_large else 4)
     y_title = unit if size.is_large else None
     base = alt.Chart(forecast).encode(x=year)
-    # Years apart have bars: an area would claim the years between them.
+    # Bars if years are missing: an area would suggest sets in the years between.
     is_dense = forecast.height > 1 and bool((forecast["year"].diff().drop_nulls() == 1).all())
     layers = []
     for label in reversed(labels):

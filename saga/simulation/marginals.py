@@ -118,7 +118,7 @@ class DirectMarginals:
         """Raw marginals of `persons` at horizons 1..`n_horizons`; group labels are `groups`."""
         origins = sequences.year[sequences.offsets[1:][persons] - 1]
         for origin in np.unique(origins):
-            self.nodes(int(origin))  # once, before the threads that use them
+            self.nodes(int(origin))  # cached before the threads start
         parts = split_persons(persons, self.threads, self.group_size)
         compute = partial(self._compute, sequences, n_horizons=n_horizons)
         with single_threaded():
@@ -165,24 +165,24 @@ class DirectMarginals:
         shift = torch.stack([node.shift for node in nodes])
         horizon = torch.arange(1, n_computed + 1)
         target_age = torch.from_numpy(age)[:, None] + horizon
-        later = self.direct(
+        by_horizon = self.direct(
             hidden[:, None, None],
             horizon[:, None],
             target_age[..., None],
             features[:, :n_computed],
         )
-        later = type(later)(*(values[:, :n_horizons] for values in later))
-        p_zero, cdf = self._averaged(self.direct.head, later, shift[:, :n_horizons])
+        by_horizon = type(by_horizon)(*(values[:, :n_horizons] for values in by_horizon))
+        p_zero, cdf = self._averaged(self.direct.head, by_horizon, shift[:, :n_horizons])
         # The next record is what the yearly head is trained on, with every token.
         h = slice(self.rhythm - 1, self.rhythm)
         # Expanded to N_NODES equal rows, because products of few rows may round differently.
-        following = self.head(
+        next_record = self.head(
             hidden[:, None, None].expand(-1, -1, N_NODES, -1),
             horizon[h, None],
             features[:, h, :, :MACRO_FEATURES],
         )
         if self.rhythm <= n_horizons:
-            p_zero[:, h], cdf[:, h] = self._averaged(self.head, following, shift[:, h])
+            p_zero[:, h], cdf[:, h] = self._averaged(self.head, next_record, shift[:, h])
         horizon, target_age = horizon[:n_horizons], target_age[:, :n_horizons]
         level = level[:, :n_horizons]
         beyond = target_age > MAX_AGE

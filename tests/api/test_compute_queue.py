@@ -48,7 +48,7 @@ class Office:
     async def run(
         self, ticket: Ticket, *parts: str, like: str | None = None, client: Client | None = None
     ) -> list[str]:
-        work = Work(parts, self.compute, size=len(parts), like=like, n_together=3)
+        work = Work(parts, self.compute, size=len(parts), batch_key=like, n_together=3)
         return await self.queue.run(cast(Request, client or Client()), ticket, work)
 
 

@@ -101,7 +101,7 @@ def test_forecasts_computed_together_have_the_bits_of_those_computed_alone(
         parts(forecaster, *(person(f"P{i}", birth_year=1975 + i) for i in range(n)))[0]
         for n in (1, 5, 2, 1, 9)
     ]
-    assert len({call.like for call in calls}) == 1
+    assert len({call.batch_key for call in calls}) == 1
     for call, table in zip(calls, forecast_parts(calls), strict=True):
         assert table.equals(forecast_parts([call])[0])
 
@@ -122,13 +122,13 @@ def test_calls_with_other_options_are_not_alike(forecaster: Forecaster, person: 
     (people,) = read_panels(forecaster.transforms, forecaster.facts, [sent(person())])
     assert isinstance(people, RequestPanel)
     variants = [
-        parts_of(people.panel, request, draws, forecaster)[0].like
+        parts_of(people.panel, request, draws, forecaster)[0].batch_key
         for request, draws in (
             (REQUEST, Draws()),
             (ForecastRequest(horizons=[1]), Draws()),
             (REQUEST, Draws(scenario="high-growth")),
         )
     ]
-    same = parts_of(people.panel, REQUEST, Draws(seed=7, n_paths=9), forecaster)[0].like
+    same = parts_of(people.panel, REQUEST, Draws(seed=7, n_paths=9), forecaster)[0].batch_key
     assert len(set(variants)) == 3
     assert same == variants[0]

@@ -32,13 +32,13 @@ def status_of(earnings: Floats, floor: float) -> NDArray[np.int8]:
 
 @dataclass(frozen=True, eq=False)
 class Histories:
-    """n persons over T consecutive years; a column may be another calendar year for each person.
+    """n persons over T consecutive years; the first calendar year may differ between persons.
 
     Args:
         age: (n, T), in years.
         status: (n, T), see `status_of`.
         residual: (n, T), log earnings less the profile in years of WORK, otherwise NaN.
-        sex: (n,), index of the last known code plus one, 0 if unknown.
+        sex: (n,), 1 + the index of the last known code, 0 if none is known.
         education: (n,), likewise.
     """
 
