@@ -173,9 +173,10 @@ def read_key_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or "not UTF-8 text"
         raise UsageError(
-            "The key file cannot be read",
-            [Problem("key-file", type(error).__name__, "Give a readable UTF-8 file")],
+            f"The key file {path} cannot be read",
+            [Problem("key-file", why, "Give a readable UTF-8 file")],
         ) from None
 
 
@@ -239,8 +240,8 @@ def _change(path: Path, edit: Callable[[str], str], *, create: bool = True) -> N
         descriptor = os.open(path, flags, 0o600)
     except OSError as error:
         raise UsageError(
-            "The key file cannot be changed",
-            [Problem("key-file", type(error).__name__, "Give a file that can be written")],
+            f"The key file {path} cannot be changed",
+            [Problem("key-file", error.strerror or "", "Give a file that can be written")],
         ) from None
     with os.fdopen(descriptor, "r+b") as handle:
         text = edit(handle.read().decode("utf-8"))

@@ -29,7 +29,7 @@ from saga.distributions import Marginals
 from saga.errors import Problem, UsageError
 from saga.features.calendar import Calendar
 from saga.features.sequences import encode
-from saga.forecast_checks import check_panel, check_tax, leave_out_ineligible
+from saga.forecast_checks import check_panel, check_request, check_tax, leave_out_ineligible
 from saga.forecast_tables import forecast_table, lifetime_table, lower_guarantees, round_population
 from saga.forecast_warnings import (
     ForecastWarning,
@@ -114,6 +114,12 @@ class Forecaster(Summarised):
             raise UsageError(
                 f"There is no precision {precision!r}. Use one of {', '.join(get_args(Precision))}."
             )
+        if self.rollout not in get_args(RolloutName):
+            raise UsageError(
+                f"There is no rollout {rollout!r}. Use one of {', '.join(get_args(RolloutName))}."
+            )
+        if threads is not None and threads < 1:
+            raise UsageError(f"The number of threads is 1 or more, not {threads}.")
         self.precision: Precision = precision
         self.threads, self.workers = threads or os.cpu_count() or 1, workers
         self.transforms = shared_transforms(bundle.transforms)
@@ -482,6 +488,7 @@ class Forecaster(Summarised):
         Raises:
             InputError: If nobody can be forecast.
         """
+        check_request(request, ForecastRequest)
         panel, left_out = leave_out_ineligible(panel, ahead=min(request.horizons))
         blocks = self.forecast_blocks(panel, request, draws, progress=progress)
         table = pl.concat([table for _, table in blocks])
@@ -527,6 +534,7 @@ class Forecaster(Summarised):
         Raises:
             InputError: If nobody can be forecast.
         """
+        check_request(request, LifetimeRequest)
         panel, left_out = leave_out_ineligible(panel, request.to_age)
         tax = check_tax(request.tax, self.transforms, self.facts)
         blocks = self.blocks(

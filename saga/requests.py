@@ -7,9 +7,10 @@ forecaster unchanged. This module defines the defaults and the allowed values of
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from saga.errors import UsageError
 from saga.schema import MAX_AGE, MIN_AGE
@@ -50,6 +51,7 @@ class Draws:
     scenario: ScenarioSource = None
 
     def __post_init__(self) -> None:
+        _check_whole("n_paths", self.n_paths)
         if not 2 <= self.n_paths <= MAX_PATHS:
             raise UsageError(
                 f"The number of paths is between 2 and {MAX_PATHS:,}, not {self.n_paths:,}. "
@@ -86,6 +88,8 @@ class ForecastRequest:
     def __post_init__(self) -> None:
         object.__setattr__(self, "horizons", check_horizons(self.horizons))
         _store_fractions(self)
+        if self.bands is not None:
+            _check_whole("bands", self.bands)
         if self.bands is not None and not 1 <= self.bands <= MAX_HORIZON:
             raise UsageError(f"Bands cover the first 1 to {MAX_HORIZON} years, not {self.bands}.")
 
@@ -165,16 +169,18 @@ class LifetimeRequest:
     unrounded: bool = False
 
     def __post_init__(self) -> None:
-        if not -0.5 < self.rate < 1.0:  # also refuses NaN
+        if not isinstance(self.rate, Real) or not -0.5 < self.rate < 1.0:  # also refuses NaN
             raise UsageError("The discount rate is a fraction a year, for example 0.02 for 2 %.")
         _check_to_age(self.to_age)
+        if self.from_age is not None:
+            _check_whole("from_age", self.from_age)
         if self.from_age is not None and not MIN_AGE <= self.from_age < self.to_age:
             raise UsageError(
                 f"A lifetime starts at an age from {MIN_AGE} to below its end ({self.to_age}), "
                 f"not {self.from_age}."
             )
-        if isinstance(self.tax, str) and self.tax not in ("none", "paper"):
-            law_year_of(self.tax)
+        if not isinstance(self.tax, TaxReform) and self.tax not in ("none", "paper"):
+            law_year_of(str(self.tax))
         _store_fractions(self)
 
 
@@ -203,7 +209,7 @@ Request = ForecastRequest | LifetimeRequest | PathsRequest
 
 def check_horizons(horizons: Sequence[int]) -> tuple[int, ...]:
     """Ascending distinct horizons; UsageError unless each is 1 to 30 years."""
-    values = sorted(set(horizons))
+    values = _distinct("horizons", horizons, Integral)
     if not values or values[0] < 1 or values[-1] > MAX_HORIZON:
         raise UsageError(
             f"Horizons are whole years from 1 to {MAX_HORIZON}, at least one. Later years are part "
@@ -214,12 +220,28 @@ def check_horizons(horizons: Sequence[int]) -> tuple[int, ...]:
 
 def check_seed(seed: int) -> int:
     """The seed; UsageError unless it is 0 to 2^63 - 1."""
-    if not 0 <= seed < 2**63:
+    if not isinstance(seed, Integral) or not 0 <= seed < 2**63:
         raise UsageError("The seed is a whole number from 0 to 2^63 - 1.")
     return seed
 
 
+def _distinct(name: str, values: object, kind: type) -> list[Any]:
+    """The values, ascending and distinct. UsageError unless they are a sequence of numbers."""
+    numbers = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else None
+    if numbers is None or not all(isinstance(value, kind) for value in numbers):
+        example = "(1, 5, 10)" if kind is Integral else "(0.5, 0.9)"
+        whole = "whole " if kind is Integral else ""
+        raise UsageError(f"{name} is a sequence of {whole}numbers, such as {example}.")
+    return sorted(set(numbers))
+
+
+def _check_whole(name: str, value: object) -> None:
+    if not isinstance(value, Integral):
+        raise UsageError(f"{name} is a whole number, not a {type(value).__name__}.")
+
+
 def _check_to_age(to_age: int) -> None:
+    _check_whole("to_age", to_age)
     if not MIN_AGE < to_age <= MAX_AGE:
         raise UsageError(
             f"A lifetime ends at an age from {MIN_AGE + 1} to {MAX_AGE}, not {to_age}."
@@ -233,7 +255,7 @@ def _store_fractions(request: ForecastRequest | LifetimeRequest) -> None:
         "quantiles": "Use for example 0.05, 0.5 and 0.95.",
     }
     for name, hint in hints.items():
-        values = sorted(set(getattr(request, name)))
+        values = _distinct(name, getattr(request, name), Real)
         if not values or not all(0.0 < value < 1.0 for value in values):  # refuses NaN, too
             raise UsageError(
                 f"{name.capitalize()} must lie strictly between 0 and 1, and at least one value is "

@@ -273,6 +273,7 @@ FILES: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
         ("line 3 is not UTF-8",),
     ),
     "UTF-16": ("p.csv", (HEADER + GOOD).encode("utf-16"), ("UTF-16", "as UTF-8")),
+    "no header line": ("p.csv", GOOD.encode(), ("required column earnings is missing",)),
     "a line too long": (
         "p.csv",
         (HEADER + GOOD + f"007,2021,1984,1,{AMOUNT}\n").encode(),

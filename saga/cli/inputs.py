@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 import tempfile
@@ -65,6 +66,8 @@ def read_persons(
                 origin=origin,
             )
     except InputError as error:
+        if source == STANDARD:
+            error = _without_folder(error)
         if any(problem.rule == "no-price-index" for problem in error.problems):
             raise InputError(
                 f"{error.args[0]}. `--prices YEAR` says in which year's prices all amounts are, "
@@ -72,7 +75,7 @@ def read_persons(
                 error.problems,
             ) from None
         if not any(problem.rule in RULES for problem in error.problems) or on_error == "drop":
-            raise
+            raise error from None
         broken_rows = (
             f"The broken rows are in {rejected}"
             if rejected
@@ -83,6 +86,10 @@ def read_persons(
             error.problems,
         ) from None
     meta = panel.meta
+    if origin is not None and origin > panel.frame["year"].max():
+        console.note(
+            f"--origin {origin} changes nothing: no record is after {panel.frame['year'].max()}."
+        )
     for heading, counts in (
         ("set aside", meta.excluded),
         ("dropped", meta.dropped),
@@ -101,6 +108,12 @@ def opened_facts(path: Path | None) -> Facts | None:
     from saga.data.facts import open_facts
 
     return None if path is None else open_facts(path)
+
+
+def _without_folder(error: InputError) -> InputError:
+    """The error, with "standard input" for the path of the temporary file."""
+    name = re.sub(r"\S*standard-input\.\w+", "standard input", str(error.args[0]))
+    return InputError(name, error.problems)
 
 
 @contextmanager

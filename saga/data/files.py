@@ -256,10 +256,9 @@ def scan_file(
         fix = "Each file needs it, or the year in which it is missing would look unknown."
         problem = Problem("missing-column", why, fix, column=lacks[0])
         raise InputError(f"the files in {location.folder} differ", [problem])
-    if file.suffix.lower() == ".csv":  # a blank line is not a row
-        lazy = lazy.filter(
-            ~pl.all_horizontal(pl.col(name).is_null() for name in chosen if name in names)
-        )
+    read = [name for name in chosen if name in names]
+    if file.suffix.lower() == ".csv" and read:  # a blank line is not a row
+        lazy = lazy.filter(~pl.all_horizontal(pl.col(name).is_null() for name in read))
     constants = (pl.lit(value).alias(key) for key, value in extra.items())
     unread = tuple(name for name in names if name not in chosen)
     return lazy.with_columns(constants).select(chosen), unread

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,10 @@ from saga.requests import OnError
 from saga.schema import COLUMNS, EXIT, MAX_AGE, MIN_AGE, MONEY, REQUIRED, Column
 
 _INDEX = "__index_level_0__"  # an index of pandas that has no name
+_HOW = {
+    "year": "; one row is one person in one year",
+    "birth_year": "; it is the year minus the age",
+}
 MAX_CODES = 500  # a column with more codes names persons or places, it does not describe them
 
 
@@ -84,7 +89,7 @@ def read_panel(
         InputError: rules are broken (a `Problem` for each), or no row remains.
         UsageError: an option is not valid.
     """
-    _check_options(source, on_error, rejected)
+    _check_options(source, on_error, rejected, prices, origin)
     mapped, mapping_folder = _opened(mapping)
     raw = _read(source, mapped, labels=mapping is None)
     renamed, nulled = mapped.apply(raw.frame)
@@ -147,7 +152,18 @@ def read_panel(
     return Panel.of(_whole_labels(real.drop("row"), present), meta)
 
 
-def _check_options(source: str | Path | ArrowStream, on_error: str, rejected: Path | None) -> None:
+def _check_options(
+    source: str | Path | ArrowStream,
+    on_error: str,
+    rejected: Path | None,
+    prices: int | None,
+    origin: int | None,
+) -> None:
+    for name, year in (("prices", prices), ("origin", origin)):
+        if year is not None and not isinstance(year, int):
+            raise UsageError(
+                f"{name} is a year such as 2022, or None; not a {type(year).__name__}."
+            )
     if on_error not in ("fail", "drop"):
         problem = Problem("on-error", "the choice is not known", "Use fail or drop.")
         raise UsageError("on_error is fail or drop", [problem])
@@ -162,6 +178,11 @@ def _opened(mapping: str | Path | SourceMapping | None) -> tuple[SourceMapping, 
     """A mapping, and the folder of its file."""
     if mapping is None or isinstance(mapping, SourceMapping):
         return mapping or SourceMapping(), None
+    if not isinstance(mapping, str | Path):
+        raise UsageError(
+            f"A mapping is a YAML file, a shipped name or a SourceMapping, not a "
+            f"{type(mapping).__name__}."
+        )
     return load_mapping(mapping)
 
 
@@ -198,8 +219,14 @@ def _to_polars(source: ArrowStream) -> pl.DataFrame:
         fix = "Give a path, or a data frame of polars (collected), pandas or pyarrow."
         why = f"a {type(source).__name__} is not a table"
         raise UsageError("the panel cannot be read", [Problem("source", why, fix)])
-    # By pyarrow, because polars would leave out the index of pandas.
-    return pl.DataFrame(pa.table(source)).drop(_INDEX, strict=False)
+    try:  # by pyarrow, because polars would leave out the index of pandas
+        return pl.DataFrame(pa.table(source)).drop(_INDEX, strict=False)
+    except (pa.ArrowException, ValueError, TypeError) as error:  # its message repeats cells
+        named = re.search(r"column (\S+) with type", str(error.args[-1]))
+        column = named[1] if named else None
+        fix = "Convert the columns first, for example by pandas.to_numeric; give each its own name."
+        why = "a column mixes types, or two columns have one name"
+    raise UsageError("the panel cannot be read", [Problem("source", why, fix, column=column)])
 
 
 def _require_columns(present: Sequence[str], raw: _Source, mapped: SourceMapping) -> None:
@@ -209,7 +236,7 @@ def _require_columns(present: Sequence[str], raw: _Source, mapped: SourceMapping
             near = difflib.get_close_matches(name, raw.unread, n=1, cutoff=0.6)
             hint = f" Is it {near[0]}?" if near else ""
             fix = (
-                "Add it. If a file is read, a mapping may name it: "
+                f"Add it{_HOW.get(name, '')}. If a file is read, a mapping may name it: "
                 f"`columns: {{{name}: ITS_NAME}}`.{hint}"
             )
             source = f" (looked for {mapped.columns[name]})" if name in mapped.columns else ""

@@ -35,7 +35,7 @@ RULES: Mapping[str, Rule] = {
     "not-a-number": Rule(
         "{column} contains something that is not a number",
         "Write numbers with a decimal point and no thousands separator, and leave unknown cells "
-        "empty.",
+        "empty. For a file, a mapping may say `decimal: ','` and `null_if`.",
     ),
     "not-a-year": Rule(
         "{column} contains something that is not a whole year",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -62,6 +63,27 @@ def test_an_empty_cell_of_pandas_is_unknown() -> None:
 def test_what_is_no_table_is_refused() -> None:
     with pytest.raises(UsageError, match="a list is not a table"):
         read_panel([("0001", 2020, 1985, 0)])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda frame: frame.assign(earnings=[*frame["earnings"][:-1].astype(object), "SENTINEL"]),
+        lambda frame: pd.concat([frame, frame[["earnings"]]], axis=1),
+    ],
+    ids=["mixed types", "one name twice"],
+)
+def test_a_frame_that_arrow_cannot_read_is_refused_without_its_values(
+    spoil: Callable[[pd.DataFrame], pd.DataFrame],
+) -> None:
+    with pytest.raises(UsageError, match="mixes types") as error:
+        read_panel(spoil(pd.read_csv(PEOPLE, dtype=TEXT)))
+    assert "SENTINEL" not in str(error.value)
+
+
+def test_another_request_than_that_of_the_table_is_refused(forecaster: Forecaster) -> None:
+    with pytest.raises(UsageError, match="is a ForecastRequest, not a LifetimeRequest"):
+        forecaster.forecast(read_panel(PEOPLE), LifetimeRequest())  # type: ignore[arg-type]
 
 
 def test_a_frame_in_place_of_a_panel_is_refused(forecaster: Forecaster) -> None:

@@ -147,3 +147,26 @@ def test_the_default_bundle_is_the_named_one_else_the_one_here_else_the_one_besi
     assert default_bundle() == Path("bundles/small")
     monkeypatch.setenv("SAGA_BUNDLE", "/srv/saga/b")
     assert default_bundle() == Path("/srv/saga/b")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ForecastRequest(horizons=5),
+        lambda: ForecastRequest(horizons="1-5"),
+        lambda: ForecastRequest(horizons=(1.5,)),
+        lambda: ForecastRequest(coverage=0.9),
+        lambda: ForecastRequest(coverage=("x",)),
+        lambda: ForecastRequest(quantiles=(None,)),
+        lambda: ForecastRequest(bands=2.5),
+        lambda: LifetimeRequest(rate="2%"),
+        lambda: LifetimeRequest(tax=2026),
+        lambda: LifetimeRequest(to_age="64"),
+        lambda: LifetimeRequest(from_age="20"),
+        lambda: Draws(n_paths="many"),
+        lambda: check_seed("x"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_in_words(make: Callable[[], object]) -> None:
+    with pytest.raises(UsageError):
+        make()
