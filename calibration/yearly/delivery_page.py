@@ -12,6 +12,7 @@ import polars as pl
 from saga.conformal.calibration_table import ALL
 from saga.files.html import render_page
 from saga.files.plot_theme import BAND, GREY, LINE, draw_svg
+from saga.forecast_warnings import SIMULATED
 from saga.requests import COVERAGE
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ def render_delivery(report: YearlyReport, facts: Mapping[str, Any]) -> str:
         "calibration.yearly",
         "delivery.html",
         {
+            "simulated": SIMULATED if facts["trained_on"] == "simulated people" else "",
+            "settled": facts["settled"],
+            "waiting": facts["waiting"],
             "heading": _HEADINGS[report.recommendation.action],
             "recommendation": report.recommendation,
             "years": everybody.to_dicts(),

@@ -122,6 +122,7 @@ def delivery_facts(report: YearlyReport, bundle: Bundle) -> dict[str, Any]:
     """The report as JSON values."""
     return {
         "bundle": bundle.digest,
+        "trained_on": bundle.trained_on,
         "recommendation": report.recommendation.action,
         "rule": report.recommendation.rule,
         "command": report.recommendation.command,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,21 @@ from polars_readstat import write_readstat
 from saga.errors import UsageError
 from saga.files.atomic import commit_json, whole_folder
 from saga.files.html import render_page
-from saga.population.policy_tables import PolicyTables
+from saga.forecast_warnings import SIMULATED
+from saga.population.policy_tables import TOTAL, PolicyTables
 
 LOG = "internal_suppression_log.csv"
+LABELS = {
+    "persons": "Number of persons",
+    "total": "Sum of earnings",
+    "mean": "Mean earnings, zeros counted",
+    **{f"p{share}": f"{share} % of persons earn less than" for share in (10, 25, 50, 75, 90)},
+    "gini": "Gini coefficient, zeros counted",
+    "zero_share": "Share of persons without earnings",
+    "poverty_share": "Share of persons with less than 60 % of the median of all",
+}
+_WITHOUT_UNIT = ("persons", "gini", "zero_share", "poverty_share")
+_ALL_YEARS, _YEAR_STEP = 8, 5  # beyond so many years the page shows every fifth
 
 
 def check_folder(out: Path) -> None:
@@ -56,25 +68,62 @@ def _page_values(tables: PolicyTables, provenance: Mapping[str, Any]) -> dict[st
     """The cells of the page: a table of each statistic, a row per cell and a column per year."""
     frame = tables.statistics
     groups = frame.columns[1 : frame.columns.index("statistic")]
-    shown = frame.with_columns(
-        text=pl.when("suppressed")
-        .then(pl.lit("x"))
-        .otherwise(pl.col("value").map_elements(_number, return_dtype=pl.String))
-    )
+    years = frame["year"].unique().sort().to_list()
+    step = 1 if len(years) <= _ALL_YEARS else _YEAR_STEP
+    shown_years = sorted({*years[::step], years[-1]})
+    persons = frame.filter(pl.col("statistic") == "persons")
+    everybody = persons.filter(
+        pl.col("year") == years[0], *(pl.col(group) == TOTAL for group in groups)
+    )["value"]
+    unit = f"{provenance.get('currency', '')} of {provenance.get('price_year', '')}"
     sections = []
-    for (statistic,), rows in shown.partition_by(
-        "statistic", as_dict=True, maintain_order=True
-    ).items():
-        wide = rows.pivot("year", index=groups, values="text", maintain_order=True)
-        if not groups:
-            wide = rows.pivot("year", index="statistic", values="text", maintain_order=True)
-        sections.append({"name": statistic, "columns": wide.columns, "rows": wide.rows()})
+    for statistic, label in LABELS.items():
+        rows = frame.filter(
+            (pl.col("statistic") == statistic) & pl.col("year").is_in(shown_years)
+        ).with_columns(text=_cell_text(statistic))
+        cells = rows.partition_by(groups, maintain_order=True) if groups else [rows]
+        sections.append(
+            {
+                "name": label if statistic in _WITHOUT_UNIT else f"{label}, {unit}".rstrip(", "),
+                "columns": [*(_words(group).capitalize() for group in groups), *shown_years],
+                "rows": [_page_row(cell, groups) for cell in cells],
+            }
+        )
+    by = [_words(group) for group in groups]
     return {
-        "title": "Policy tables",
+        "title": "Earnings of a population" + (f" by {' and '.join(by)}" if by else ""),
+        "by": " and ".join(by),
+        "persons": "the persons"
+        if everybody.null_count()
+        else f"about {everybody[0]:,.0f} persons",
+        "before": years[0] - 1,
+        "weighted": bool(provenance.get("weighted")),
+        "simulated": SIMULATED if provenance.get("trained_on") == "simulated people" else "",
+        "years_left_out": shown_years != years,
         "sections": sections,
-        "provenance": {name: str(value) for name, value in provenance.items()},
+        "provenance": {_words(name): str(value) for name, value in provenance.items()},
     }
 
 
-def _number(value: float) -> str:
-    return f"{value:,.3f}" if abs(value) <= 1 and value != int(value) else f"{value:,.0f}"
+def _page_row(cell: pl.DataFrame, groups: Sequence[str]) -> dict[str, Any]:
+    """A row of the page: the groups of a cell and its values by year."""
+    levels = [cell[group][0] for group in groups]
+    return {
+        "groups": ["all" if level == TOTAL else _words(level) for level in levels],
+        "texts": cell["text"].to_list(),
+        "is_total": all(level == TOTAL for level in levels),
+    }
+
+
+def _cell_text(statistic: str) -> pl.Expr:
+    def text(value: float) -> str:
+        if statistic.endswith("share"):
+            return f"{100 * value:.1f} %"
+        return f"{value:.3f}" if statistic == "gini" else f"{value:,.0f}"
+
+    value = pl.col("value").map_elements(text, return_dtype=pl.String)
+    return pl.when("suppressed").then(pl.lit("x")).otherwise(value)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
