@@ -80,6 +80,7 @@ _RULES: dict[str, tuple[str, str]] = {
     "too_long": ("This list is too long", "Give at most {max_length}"),
     "string_too_long": ("This text is too long", "Give at most {max_length} characters"),
     "string_too_short": ("This text is too short", "Give {min_length} or more characters"),
+    "string_pattern_mismatch": ("This text is not one of the allowed forms", "Allowed: {pattern}"),
     "coverage": ("Intervals have no such coverage", "Allowed: {expected}"),
     "finite_number": ("This must be a finite number", "Send a finite number"),
 }

@@ -52,7 +52,7 @@ class SagaError(Exception):
 class InputError(SagaError):
     """The panel or a request breaks the rules for input (exit code 2, HTTP 422)."""
 
-    title = "The input breaks the panel contract"
+    title = "The input is not valid"
 
 
 class UsageError(SagaError):

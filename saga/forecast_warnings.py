@@ -351,7 +351,7 @@ def _unit_message(column: str, ratio: float) -> str:
             "their unit, currency and prices."
         )
     fix = (
-        f"read the panel with a mapping that has `scale: {scale}`"
+        f"multiply them by {scale}; for a file, by `scale: {scale}` in a mapping"
         if column == "earnings"
         else f"multiply the column by {scale}, or use `scale: {scale}` if all amounts are so"
     )

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from saga.errors import UsageError
 from saga.schema import MAX_AGE, MIN_AGE
@@ -215,7 +215,7 @@ def check_horizons(horizons: Sequence[int]) -> tuple[int, ...]:
             f"Horizons are whole years from 1 to {MAX_HORIZON}, at least one. Later years are part "
             "of a lifetime, not of a forecast."
         )
-    return tuple(values)
+    return tuple(int(value) for value in values)
 
 
 def check_seed(seed: int) -> int:
@@ -225,7 +225,7 @@ def check_seed(seed: int) -> int:
     return seed
 
 
-def _distinct(name: str, values: object, kind: type) -> list[Any]:
+def _distinct(name: str, values: object, kind: type) -> list[float]:
     """The values, ascending and distinct. UsageError unless they are a sequence of numbers."""
     numbers = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else None
     if numbers is None or not all(isinstance(value, kind) for value in numbers):

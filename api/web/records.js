@@ -3,10 +3,11 @@
 
 /** Persons of a CSV text, by id; a text without person_id is one person. Throws Error with what is wrong. */
 export function parsePersons(text, columns) {
-  const lines = text.trim().split(/\r?\n/);
+  const lines = text.replace(/^\ufeff/, "").trimEnd().split(/\r?\n/);
   const delimiter = [";", "\t"].find((mark) => lines[0].includes(mark)) ?? ",";
   // Not `parse`, which makes code out of the column names: the content policy refuses that.
-  const [names, ...rows] = d3.dsvFormat(delimiter).parseRows(lines.join("\n"), (row) => row.map((cell) => cell.trim()));
+  const [head = [], ...rows] = d3.dsvFormat(delimiter).parseRows(lines.join("\n"), (row) => row.map((cell) => cell.trim()));
+  const names = head.map((name) => name.toLowerCase());
   for (const name of ["year", "earnings"]) {
     if (!names.includes(name)) {
       throw new Error(`The first line must name the columns, and one of them is ${name}.`);
@@ -15,6 +16,10 @@ export function parsePersons(text, columns) {
   const kinds = new Map(columns.map((column) => [column.name, column]));
   const persons = new Map();
   rows.forEach((cells, i) => {
+    if (cells.every((cell) => cell === "")) return;
+    if (cells.length > names.length) {
+      throw new Error(`Line ${i + 2} has more cells than the first line. With decimal commas, separate the cells by semicolons.`);
+    }
     const row = Object.fromEntries(names.map((name, j) => [name, cells[j] ?? ""]));
     const id = row.person_id || "own record";
     if (!persons.has(id)) persons.set(id, { person_id: id, history: [] });
@@ -28,6 +33,7 @@ export function parsePersons(text, columns) {
       if (column.static) person[name] = value;
       else year[name] = value;
     }
+    if (year.year === undefined) throw new Error(`Line ${i + 2}: the year is missing.`);
     person.history.push(year);
   });
   if (!persons.size) throw new Error("The record has no year. Add at least one line.");

@@ -51,6 +51,7 @@ def read_persons(
     Raises:
         InputError: If rows break a rule; the message names the options that help.
     """
+    from saga.data.origins import last_year
     from saga.data.reading import read_panel
     from saga.data.validation import RULES
 
@@ -86,10 +87,8 @@ def read_persons(
             error.problems,
         ) from None
     meta = panel.meta
-    if origin is not None and origin > panel.frame["year"].max():
-        console.note(
-            f"--origin {origin} changes nothing: no record is after {panel.frame['year'].max()}."
-        )
+    if origin is not None and origin > last_year(panel):
+        console.note(f"--origin {origin} changes nothing: no record is after {last_year(panel)}.")
     for heading, counts in (
         ("set aside", meta.excluded),
         ("dropped", meta.dropped),

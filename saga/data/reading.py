@@ -116,7 +116,7 @@ def read_panel(
         _write_rejected(rejected, raw.frame, broken)
     problems = describe_violations(broken, covered, columns) if broken.height else []
     if problems and on_error == "fail":
-        raise InputError("the panel breaks its contract", problems)
+        raise InputError("the panel has rows that are not valid", problems)
     valid = covered
     if broken.height:
         broken_rows = broken.select("row").unique()

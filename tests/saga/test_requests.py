@@ -150,23 +150,25 @@ def test_the_default_bundle_is_the_named_one_else_the_one_here_else_the_one_besi
 
 
 @pytest.mark.parametrize(
-    "make",
+    ("kind", "entry", "value"),
     [
-        lambda: ForecastRequest(horizons=5),
-        lambda: ForecastRequest(horizons="1-5"),
-        lambda: ForecastRequest(horizons=(1.5,)),
-        lambda: ForecastRequest(coverage=0.9),
-        lambda: ForecastRequest(coverage=("x",)),
-        lambda: ForecastRequest(quantiles=(None,)),
-        lambda: ForecastRequest(bands=2.5),
-        lambda: LifetimeRequest(rate="2%"),
-        lambda: LifetimeRequest(tax=2026),
-        lambda: LifetimeRequest(to_age="64"),
-        lambda: LifetimeRequest(from_age="20"),
-        lambda: Draws(n_paths="many"),
-        lambda: check_seed("x"),
+        (ForecastRequest, "horizons", 5),
+        (ForecastRequest, "horizons", "1-5"),
+        (ForecastRequest, "horizons", (1.5,)),
+        (ForecastRequest, "coverage", 0.9),
+        (ForecastRequest, "coverage", ("x",)),
+        (ForecastRequest, "quantiles", (None,)),
+        (ForecastRequest, "bands", 2.5),
+        (LifetimeRequest, "rate", "2%"),
+        (LifetimeRequest, "tax", 2026),
+        (LifetimeRequest, "to_age", "64"),
+        (LifetimeRequest, "from_age", "20"),
+        (Draws, "n_paths", "many"),
+        (Draws, "seed", "x"),
     ],
 )
-def test_a_value_of_another_type_is_refused_in_words(make: Callable[[], object]) -> None:
+def test_a_value_of_another_type_is_refused_in_words(
+    kind: Callable[..., object], entry: str, value: object
+) -> None:
     with pytest.raises(UsageError):
-        make()
+        kind(**{entry: value})

@@ -199,6 +199,10 @@ def test_a_record_is_typed_with_decimal_commas_or_read_from_a_file_of_sas(
     [
         ("year,income\n2020,98765\n", "1980", "one of them is earnings"),
         ("year,earnings\n2020,98765x\n", "1980", "Line 2: earnings is not a number"),
+        ("year,earnings\n2020,98765\n\n2022,98765,5\n", "1980", "Line 4 has more cells"),
+        ("year,earnings\n2020,98765\n,98765\n", "1980", "Line 3: the year is missing"),
+        ("2020,98765\n2021,98765\n", "1980", "The first line must name the columns"),
+        ("year,earnings\n2020,98765\n2020,98765\n", "1980", "two rows for one year"),
         ("year,earnings,hobby\n2020,98765,x\n", "1980", "The column hobby is not known"),
         ("year,earnings\n2020,98765\n", "", "The year of birth is missing"),
         ("year,earnings\n2020,-98765\n", "1980", "year 2020, column earnings"),
