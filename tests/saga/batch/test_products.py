@@ -244,6 +244,44 @@ def _await_persons(process: subprocess.Popen[str], persons: int) -> None:
     pytest.fail("the run ended before it could be killed")
 
 
+def test_of_two_processes_racing_for_one_folder_one_is_refused_and_the_other_completes(
+    source: Path, tmp_path: Path
+) -> None:
+    out, go, script = tmp_path / "out", tmp_path / "go", tmp_path / "race.py"
+    script.write_text(f"""
+import time
+from pathlib import Path
+from carry import Carry
+from saga.batch.engine import score
+print("ready", flush=True)
+while not Path({str(go)!r}).exists():
+    time.sleep(0.01)
+score({str(source)!r}, {str(out)!r}, Carry(seconds=0.2), persons_per_partition=3)
+""")
+    line = [sys.executable, str(script)]
+    path = f"{Path(sys.modules['carry'].__file__ or '').parent}:{ROOT}"
+    racers = [
+        subprocess.Popen(
+            line,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        )
+        for _ in range(2)
+    ]
+    for racer in racers:
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == "ready\n"
+    go.touch()
+    errors = [racer.communicate(timeout=120)[1] for racer in racers]
+    assert sorted(racer.returncode for racer in racers) == [0, 1], errors
+    refused = next(error for error in errors if "FolderInUseError" in error)
+    assert "Another process is writing" in refused
+    score(source, tmp_path / "whole", Carry(), persons_per_partition=3)
+    assert _bytes(out) == _bytes(tmp_path / "whole")
+
+
 def test_a_run_that_is_killed_at_random_moments_continues_where_it_stopped(
     source: Path, tmp_path: Path
 ) -> None:
