@@ -1,25 +1,31 @@
-"""Do all engines write the same bytes of a large register, killed on the way, and how fast?
+"""Do all engines write the same bytes of a large register, killed on the way, and at what cost?
 
-    python benchmarks/engines.py [--persons 200000] [--workers 2] [--repeats 1] [--horizons 1-30]
-        [--folder FOLDER]
+    python benchmarks/engines.py [--persons 200000] [--workers 2] [--horizons 1-30]
+        [--more "--rollout light"] [--folder FOLDER]
 
-Forecasts of the persons of a generated register by `saga score`: local, by seven shards and a
-merge, and by Ray with a worker and then the driver killed. If SAGA_S3RVER names an S3 server
-(`npm install s3rver`, `node_modules/.bin/s3rver`), also from and to it, with the server killed and
-started again. All files of each run must be those of the local run. Ray is also run without kills,
-in turns with the local engine; its overhead is the ratio of the fastest wall times of --repeats.
+Forecasts of the persons of a generated register by `saga score`: local, by Ray on a cluster of a
+head and one node a worker (all separate processes), by seven shards and a merge, and by Ray again
+with a node and then the driver killed. If SAGA_S3RVER names an S3 server (`npm install s3rver`,
+`node_modules/.bin/s3rver`), also from and to it, with the server killed and started again. All
+files of each run must be those of the local run. The cost is in seconds of the processors, which
+say more on a busy machine than seconds of the clock; those of Ray include its own processes, but
+the start of the cluster is apart. Linux only.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
+import secrets
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -33,28 +39,110 @@ from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.generation import generate_register
 
 SHARDS = 7
-SCORE = [str(Path(sys.executable).with_name("saga")), "score"]
+SAGA, RAY = (str(Path(sys.executable).with_name(name)) for name in ("saga", "ray"))
+_ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
+
+
+class Processors:
+    """The processor time of all processes that this one has started, and of those they started.
+
+    They are looked at five times a second, so the last moments of each are missing. Orphans such
+    as the processes of `ray start` become children of this process.
+    """
+
+    def __init__(self) -> None:
+        ctypes.CDLL(None).prctl(_ADOPT_ORPHANS, 1, 0, 0, 0)
+        self._seconds: dict[tuple[int, str], float] = {}
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        tick = os.sysconf("SC_CLK_TCK")
+        while True:
+            table = processes()
+            for pid in below(os.getpid(), table):
+                fields = table[pid]
+                self._seconds[pid, fields[19]] = (int(fields[11]) + int(fields[12])) / tick
+            time.sleep(0.2)
+
+    def used(self) -> float:
+        """Seconds until now."""
+        time.sleep(0.5)
+        return sum(self._seconds.copy().values())
+
+
+def processes() -> dict[int, list[str]]:
+    """Each process of the machine and the fields of its `stat`, from the state on."""
+    table = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            table[int(entry.parent.name)] = entry.read_text().rpartition(")")[2].split()
+    return table
+
+
+def below(pid: int, table: dict[int, list[str]]) -> set[int]:
+    """The processes that a process started, and those that they started."""
+    found: set[int] = set()
+    while more := {p for p, f in table.items() if int(f[1]) in (pid, *found)} - found:
+        found |= more
+    return found
+
+
+def kill(pids: set[int]) -> None:
+    """End processes, as on a machine that loses power."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+class RayCluster:
+    """A head without processors for work, and nodes of one processor, as separate processes."""
+
+    def __init__(self, nodes: int) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.address = f"127.0.0.1:{port}"
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+        place = "--node-ip-address=127.0.0.1", f"--port={port}"
+        self.head = self._start("--head", "--num-cpus=0", "--include-dashboard=false", *place)
+        self.nodes = [
+            self._start(f"--address={self.address}", "--num-cpus=1") for _ in range(nodes)
+        ]
+
+    def _start(self, *options: str) -> set[int]:
+        common = "--disable-usage-stats", "--object-store-memory=100000000"
+        before = below(os.getpid(), processes())
+        subprocess.run([RAY, "start", *options, *common], check=True, capture_output=True)
+        time.sleep(5)
+        return below(os.getpid(), processes()) - before
+
+    def kill_node(self) -> None:
+        """End one node with the workers on it."""
+        node = self.nodes.pop()
+        kill(node | {pid for parent in node for pid in below(parent, processes())})
+
+    def end(self) -> None:
+        """End all of it."""
+        for pids in (*self.nodes, self.head):
+            kill(pids | {pid for parent in pids for pid in below(parent, processes())})
 
 
 class Scoring:
     """The command of one run, and what it writes."""
 
-    def __init__(self, source: Path, folder: Path, workers: int, horizons: str) -> None:
-        self.source, self.folder, self.workers = source, folder, workers
-        self.options = ["--product", "forecasts", "--horizons", horizons, "--json"]
+    def __init__(self, source: Path, workers: int, options: list[str]) -> None:
+        self.source, self.workers, self.options = source, workers, [*options, "--json"]
 
     def start(
         self, out: str | Path, *more: str, source: str | None = None
     ) -> subprocess.Popen[bytes]:
-        """A process of `saga score`, with its workers in a group of their own."""
-        line = [*SCORE, source or str(self.source), str(out), *self.options, *more]
-        return subprocess.Popen(line, stdout=subprocess.DEVNULL, start_new_session=True)
+        """A process of `saga score`."""
+        line = [SAGA, "score", source or str(self.source), str(out), *self.options, *more]
+        return subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-    def finish(self, out: str | Path, *more: str, source: str | None = None) -> float:
-        """Seconds of a run that must succeed."""
-        start = time.perf_counter()
-        _require_success(self.start(out, *more, source=source))
-        return time.perf_counter() - start
+    def finish(self, out: str | Path, *more: str) -> None:
+        """A run that must succeed."""
+        _require_success(self.start(out, *more))
 
     @property
     def by_workers(self) -> list[str]:
@@ -80,22 +168,22 @@ def run_shards(scoring: Scoring, out: Path) -> None:
         names, waiting = waiting[: scoring.workers], waiting[scoring.workers :]
         for process in [scoring.start(out, "--shard", name) for name in names]:
             _require_success(process)
-    subprocess.run([*SCORE, "--merge", str(out)], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([SAGA, "score", "--merge", str(out)], check=True, stdout=subprocess.DEVNULL)
 
 
-def run_ray(scoring: Scoring, out: Path) -> None:
-    """Ray, with a worker killed after some parts and then the driver, and the same command."""
-    options = ["--engine", "ray", *scoring.by_workers]
+def run_ray(scoring: Scoring, out: Path, cluster: RayCluster) -> None:
+    """Ray, with a node killed after some parts and then the driver, and the same command."""
+    options = ["--engine", "ray", "--address", cluster.address, *scoring.by_workers]
+
+    def parts() -> int:
+        return len(list(out.glob("_receipts/*.json")))
+
     driver = scoring.start(out, *options)
-    _await_parts(driver, lambda: len(list(out.glob("_receipts/*.json"))), 2)
-    worker = _ray_worker(driver)
-    os.kill(worker, signal.SIGKILL)
-    reached = len(list(out.glob("_receipts/*.json"))) + 2
-    _await_parts(driver, lambda: len(list(out.glob("_receipts/*.json"))), reached)
+    _await_parts(driver, parts, 2)
+    cluster.kill_node()
+    _await_parts(driver, parts, parts() + 2)
     driver.kill()
     driver.wait()
-    with suppress(ProcessLookupError):  # the cluster of the driver, as on a machine that stops
-        os.killpg(driver.pid, signal.SIGKILL)
     scoring.finish(out, *options)
 
 
@@ -104,35 +192,6 @@ def _await_parts(process: subprocess.Popen[bytes], count: Callable[[], int], par
         if process.poll() is not None:
             raise SystemExit("the run ended before it could be killed: give more --persons")
         time.sleep(0.2)
-
-
-def _ray_worker(driver: subprocess.Popen[bytes]) -> int:
-    """A process of the driver's session that writes partitions."""
-    for _ in range(600):
-        for entry in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                if b"_RayWorker" in (entry / "cmdline").read_bytes() and os.getsid(
-                    int(entry.name)
-                ) in (driver.pid, *_sessions_below(driver.pid)):
-                    return int(entry.name)
-        time.sleep(0.1)
-    raise SystemExit("Ray has no worker")
-
-
-def _sessions_below(pid: int) -> set[int]:
-    """The sessions of all processes that a process started."""
-    parents = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            parents[int(entry.parent.name)] = int(entry.read_text().rpartition(")")[2].split()[1])
-    below = {pid}
-    while more := {child for child, parent in parents.items() if parent in below} - below:
-        below |= more
-    sessions = set()
-    for process in below:
-        with suppress(OSError):
-            sessions.add(os.getsid(process))
-    return sessions
 
 
 @contextmanager
@@ -197,41 +256,56 @@ def main() -> None:
     )
     parser.add_argument("--persons", type=int, default=200_000)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--horizons", default="1-30")
+    parser.add_argument("--more", default="", help="further options of `saga score`")
     parser.add_argument("--folder", type=Path, help="where the outputs are written and removed")
     args = parser.parse_args()
-    same = True
+    options = ["--product", "forecasts", "--horizons", args.horizons, *shlex.split(args.more)]
+    processors, expected, same = Processors(), dict[str, str](), True
     with tempfile.TemporaryDirectory(dir=args.folder) as name:
         folder = Path(name)
         generate_register(folder / "in", RegisterSettings(persons=args.persons, seed=7))
-        scoring = Scoring(folder / "in", folder, args.workers, args.horizons)
-        fastest = {"local": float("inf"), "ray": float("inf")}
-        for _ in range(args.repeats):
-            for engine in fastest:
-                out = folder / engine
-                shutil.rmtree(out, ignore_errors=True)
-                seconds = scoring.finish(out, "--engine", engine, *scoring.by_workers)
-                fastest[engine] = min(fastest[engine], seconds)
-        expected = digests(folder / "local")
-        print(f"local: {fastest['local']:.0f} s, {len(expected)} files", flush=True)
+        scoring = Scoring(folder / "in", args.workers, options)
 
-        def compare(engine: str, out: Path) -> None:
-            nonlocal same
-            equal = digests(out) == expected
-            same &= equal
-            print(f"{engine}: {'the same' if equal else 'OTHER'} bytes", flush=True)
+        def measure(engine: str, run: Callable[[Path], None]) -> float:
+            """Processor seconds of a run, whose line is printed."""
+            nonlocal expected, same
+            out = folder / "out"
+            shutil.rmtree(out, ignore_errors=True)
+            before, start = processors.used(), time.perf_counter()
+            run(out)
+            wall, used = time.perf_counter() - start, processors.used() - before
+            written = digests(out)
+            expected = expected or written
+            same &= written == expected
+            print(
+                f"{engine}: {'the same' if written == expected else 'OTHER'} {len(written)} files, "
+                f"{used:.0f} s of processors, {wall:.0f} s of the clock, "
+                f"load {os.getloadavg()[0]:.1f}",
+                flush=True,
+            )
+            return used
 
-        compare("Ray", folder / "ray")
-        print(f"Ray without kills: {fastest['ray'] / fastest['local'] - 1:+.1%} wall time")
-        run_shards(scoring, folder / "shards")
-        compare(f"{SHARDS} shards and a merge", folder / "shards")
-        run_ray(scoring, folder / "killed")
-        compare("Ray, a worker and then the driver killed", folder / "killed")
+        local = measure("local", lambda out: scoring.finish(out, *scoring.by_workers))
+        before = processors.used()
+        cluster = RayCluster(args.workers)
+        print(f"start of the Ray cluster: {processors.used() - before:.0f} s of processors")
+        try:
+            by_ray = "--engine", "ray", "--address", cluster.address, *scoring.by_workers
+            ray = measure("Ray", lambda out: scoring.finish(out, *by_ray))
+            print(f"Ray without kills: {ray / local - 1:+.1%} of the processors' time", flush=True)
+            measure(
+                "Ray, a node and then the driver killed", lambda out: run_ray(scoring, out, cluster)
+            )
+        finally:
+            cluster.end()
+        measure(f"{SHARDS} shards and a merge", lambda out: run_shards(scoring, out))
         if program := os.environ.get("SAGA_S3RVER"):
             with s3_server(program, folder / "objects") as restart:
-                run_on_store(scoring, restart, folder / "store")
-            compare("S3, the server killed and started again", folder / "store")
+                measure(
+                    "S3, the server killed and started again",
+                    lambda out: run_on_store(scoring, restart, out),
+                )
         else:
             print("S3: not tried, SAGA_S3RVER does not name a server")
     sys.exit(0 if same else 1)

@@ -12,8 +12,8 @@ from saga.cli import console, options
 
 def align(
     scored: Annotated[
-        Path,
-        typer.Argument(metavar="SCORED", help="Directory of `saga score --product paths`."),
+        str,
+        typer.Argument(metavar="SCORED", help="Directory or URL of `saga score --product paths`."),
     ],
     targets: Annotated[
         Path,

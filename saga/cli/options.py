@@ -219,9 +219,10 @@ Spans = Annotated[
     ),
 ]
 ScoredPersons = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
-        "--panel", help="The persons that were scored, for groups that paths do not have."
+        "--panel",
+        help="The persons that were scored (a path or a URL), for groups that paths do not have.",
     ),
 ]
 PersonWeights = Annotated[

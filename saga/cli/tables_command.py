@@ -13,8 +13,8 @@ from saga.errors import UsageError
 
 def tables(
     scored: Annotated[
-        Path,
-        typer.Argument(metavar="SCORED", help="Directory of `saga score --product paths`."),
+        str,
+        typer.Argument(metavar="SCORED", help="Directory or URL of `saga score --product paths`."),
     ],
     by: Annotated[
         str,

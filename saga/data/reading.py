@@ -24,6 +24,7 @@ from saga.data.panel import Panel, PanelMeta, sort_rows
 from saga.data.prices import read_index, real_factors
 from saga.data.validation import RULES, describe_violations, find_violations, is_outside_ages
 from saga.errors import InputError, Problem, UsageError
+from saga.files.folders import open_place
 from saga.requests import OnError
 from saga.schema import COLUMNS, EXIT, MAX_AGE, MIN_AGE, MONEY, REQUIRED, Column
 
@@ -74,7 +75,8 @@ def read_panel(
     `origin`, which nothing depends on.
 
     Args:
-        source: a file, a folder, a generated register or a data frame of polars, pandas or Arrow.
+        source: a file or folder, its URL in an object store, a generated register, or a data frame
+            of polars, pandas or Arrow.
         mapping: a YAML file, the name of a shipped mapping, or its content.
         prices: year of the prices of the amounts; by default each row's own year.
         on_error: with "drop", rows that break a rule are dropped and counted in `meta.dropped`;
@@ -171,7 +173,7 @@ def _check_options(
         problem = Problem("rejected", "the suffix is not known", "Use .parquet or .csv.")
         raise UsageError("rejected rows go to .parquet or .csv", [problem])
     if rejected is not None and isinstance(source, str | Path):
-        require_output_outside_input(Path(source), rejected, "--rejected")
+        require_output_outside_input(open_place(source), rejected, "--rejected")
 
 
 def _opened(mapping: str | Path | SourceMapping | None) -> tuple[SourceMapping, Path | None]:
@@ -192,7 +194,7 @@ def _read(source: str | Path | ArrowStream, mapped: SourceMapping, *, labels: bo
         used = mapped.used_columns(table.columns)
         unread = tuple(name for name in table.columns if name not in used)
         return _Source(table.select(used), unread, None, None, None)
-    location = locate_files(Path(source), beside=mapped.files)
+    location = locate_files(open_place(source), beside=mapped.files)
     frame, unread = read_files(
         location,
         mapped.used_columns,
@@ -205,7 +207,7 @@ def _read(source: str | Path | ArrowStream, mapped: SourceMapping, *, labels: bo
     return _Source(
         frame,
         unread,
-        Path(location.folder),
+        location.folder if isinstance(location.folder, Path) else None,
         register_id if isinstance(register_id, str) else None,
         prices if isinstance(prices, int) else None,
     )

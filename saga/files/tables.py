@@ -18,6 +18,7 @@ import polars as pl
 
 from saga.errors import InputError, UsageError
 from saga.files.atomic import commit
+from saga.files.object_store import is_url, polars_options
 
 KEY = "saga"
 SUFFIXES = (".parquet", ".csv", ".dta", ".xlsx")
@@ -111,9 +112,10 @@ def _written_by_saga(path: Path) -> bool:
 
 def read_provenance(path: str | Path) -> dict[str, Any]:
     """The provenance that `write_table` stored with a table. Raises `InputError` without one."""
-    path = Path(path)
     record = None
-    if path.suffix.lower() == ".parquet":
+    if is_url(path):
+        record = pl.read_parquet_metadata(path, storage_options=polars_options()).get(KEY)
+    elif (path := Path(path)).suffix.lower() == ".parquet":
         record = pl.read_parquet_metadata(path).get(KEY)
     elif _sidecar(path).is_file():
         record = _sidecar(path).read_text(encoding="utf-8")

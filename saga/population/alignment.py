@@ -141,7 +141,7 @@ def adjust(
     """
     compared = compare(scored, persons, targets)
     factors = compared.select(*targets.keys, factor=pl.col("target") / pl.col("before"))
-    names = pl.scan_parquet(scored.parts).collect_schema().names()
+    names = scored.rows.collect_schema().names()
     parts, after = [], []
     for part in scored.parts:
         rows = (
@@ -152,9 +152,9 @@ def adjust(
         )
         amounts = (pl.col("weight") * pl.col("earnings")).sum() / scored.n_paths
         after.append(rows.group_by(targets.keys).agg(after=amounts))
-        provenance = {**read_provenance(part), "aligned": dict(stated)}
+        provenance = {**read_provenance(scored.folder.location(part)), "aligned": dict(stated)}
         record = json.dumps(provenance, sort_keys=True, ensure_ascii=False)
-        path = folder / part.name
+        path = folder / part
         write = partial(
             rows.select(names).write_parquet, compression="zstd", metadata={KEY: record}
         )
@@ -241,10 +241,10 @@ def effective_persons(weights: Floats) -> float:
 
 
 def _labelled(
-    scored: ScoredPaths, persons: Persons, targets: Targets, part: Path | None = None
+    scored: ScoredPaths, persons: Persons, targets: Targets, part: str | None = None
 ) -> pl.LazyFrame:
     """The rows of all parts, or of one, with the weight and groups of each person as text."""
-    rows = scored.rows if part is None else pl.scan_parquet(part)
+    rows = scored.rows if part is None else scored.scan([part])
     known = rows.join(persons.frame.lazy(), on="person_id", how="left", maintain_order="left")
     return known.with_columns(
         (

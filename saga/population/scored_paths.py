@@ -16,7 +16,8 @@ from saga.batch.run_folder import MANIFEST
 from saga.data.groups import UNKNOWN
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem, UsageError
-from saga.files.atomic import digest_file, read_json
+from saga.files.folders import Folder, open_folder, read_json_of
+from saga.files.object_store import is_url, polars_options
 from saga.files.tables import read_provenance
 from saga.schema import CATEGORICAL
 
@@ -41,9 +42,9 @@ class YearPaths:
 
 @dataclass(frozen=True)
 class ScoredPaths:
-    """The complete output folder of `saga score --product paths`."""
+    """The complete output of `saga score --product paths`, in a folder or an object store."""
 
-    folder: Path
+    place: str | Path
 
     def __post_init__(self) -> None:
         if self.product != "paths":
@@ -53,8 +54,13 @@ class ScoredPaths:
             )
 
     @cached_property
+    def folder(self) -> Folder:
+        """The folder of the run."""
+        return open_folder(self.place)
+
+    @cached_property
     def _manifest(self) -> dict[str, Any]:
-        manifest = read_json(self.folder / MANIFEST)
+        manifest = read_json_of(self.folder, MANIFEST)
         if manifest is None or not manifest["parts"]:
             raise UsageError(
                 f"{self.folder} has no complete scoring run. Give `saga score` again, or "
@@ -78,29 +84,35 @@ class ScoredPaths:
         return str(self._manifest["run"]["recipe"].get("product"))
 
     @cached_property
-    def parts(self) -> list[Path]:
-        """The files of the run, each checked against the manifest."""
+    def parts(self) -> list[str]:
+        """The names of the run's files, each checked against the manifest."""
         entries = self._manifest["parts"]
         for entry in entries:
-            path = self.folder / entry["file"]
-            if not path.is_file() or digest_file(path) != entry["sha256"]:
+            if self.folder.digest(entry["file"]) != entry["sha256"]:
                 raise InputError(
-                    f"{path} is missing or was changed. Give the command of `saga score` again: it "
-                    "computes the part anew."
+                    f"{self.folder.location(entry['file'])} is missing or was changed. Give the "
+                    "command of `saga score` again: it computes the part anew."
                 )
-        return [self.folder / entry["file"] for entry in entries]
+        return [entry["file"] for entry in entries]
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
         """Where the paths come from, as their parts say, and the digest of the manifest."""
-        provenance = read_provenance(self.parts[0])
+        provenance = read_provenance(self.folder.location(self.parts[0]))
         provenance.pop("warnings", None)
-        return {**provenance, "scored": digest_file(self.folder / MANIFEST)}
+        return {**provenance, "scored": self.folder.digest(MANIFEST)}
 
     @cached_property
     def rows(self) -> pl.LazyFrame:
         """All rows of all parts; a query reads only the columns and years that it needs."""
-        return pl.scan_parquet(self.parts)
+        return self.scan(self.parts)
+
+    def scan(self, parts: Sequence[str]) -> pl.LazyFrame:
+        """The rows of some parts."""
+        places = [str(self.folder.location(part)) for part in parts]
+        return pl.scan_parquet(
+            places, storage_options=polars_options() if is_url(places[0]) else None
+        )
 
     @cached_property
     def years(self) -> list[int]:

@@ -7,6 +7,7 @@ The server is a real one, started by the tests: `npm install s3rver`, and SAGA_S
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -25,7 +26,8 @@ import polars as pl
 import pytest
 from carry import Carry
 from obstore.store import from_url
-from typer.testing import CliRunner
+from scored_folder import path_rows, write_scored
+from typer.testing import CliRunner, Result
 
 from saga.batch.engine import score
 from saga.batch.partitions import Source
@@ -275,6 +277,47 @@ def test_a_store_that_does_not_come_back_ends_the_run_with_exit_code_3(
         score(source, "s3://register/lost", Carry(), progress=kill_server)
     assert lost.value.exit_code == 3
     server.start()
+
+
+@pytest.mark.s3
+@pytest.mark.usefixtures("server")
+def test_tables_and_alignment_of_a_store_are_those_of_a_folder(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    scored = write_scored(tmp_path / "scored", path_rows(rng.lognormal(12, 0.5, (120, 2, 4))))
+    panel = tmp_path / "panel"
+    panel.mkdir()
+    pl.DataFrame({"person_id": [f"{i:04d}" for i in range(120)]}).with_columns(
+        sex=pl.Series(["female", "male"] * 60), year=2022, birth_year=1980, earnings=1.0
+    ).write_csv(panel / "2022.csv")
+    places = {
+        "folder": (str(scored), str(panel)),
+        "store": (_upload(scored, "s3://register/scored"), _upload(panel, "s3://register/panel")),
+    }
+    targets = tmp_path / "targets.csv"
+    targets.write_text("year,sex,total\n2023,female,15000000\n")
+
+    def run(place: str, *more: str) -> Result:
+        command, *options = more
+        scored_at, panel_at = places[place]
+        line = [command, scored_at, "--panel", panel_at, "--out", f"{tmp_path}/{place}-{command}"]
+        return CliRunner().invoke(app, [*line, *options, "--json"])
+
+    for place in places:
+        assert run(place, "tables", "--by", "sex").exit_code == 0
+        assert run(place, "align", "--targets", str(targets)).exit_code == 0
+    for command, names in (
+        ("tables", ("statistics.csv", "transitions.csv", "provenance.json")),
+        ("align", (MANIFEST, "part-00000.parquet", "part-00001.parquet", "alignment.csv")),
+    ):
+        for name in names:
+            of_store = (tmp_path / f"store-{command}" / name).read_bytes()
+            assert of_store == (tmp_path / f"folder-{command}" / name).read_bytes()
+    obstore.put(_open("s3://register/scored"), "part-00001.parquet", b"half")
+    shutil.rmtree(tmp_path / "store-tables")
+    changed = run("store", "tables", "--by", "sex")
+    assert "part-00001.parquet is missing or was changed" in changed.stderr
+    places["store"] = "s3://register/absent", str(panel)
+    assert "no complete scoring run" in run("store", "tables", "--by", "sex").stderr
 
 
 @pytest.mark.parametrize("url", ["ftp://host/out", "http://host/out", "s3://", "s3:///out"])

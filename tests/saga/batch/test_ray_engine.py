@@ -34,6 +34,9 @@ ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": f"{Path(sys.modules['carry'].__file__ or '').parent}:{ROOT}",
     "RAY_USAGE_STATS_ENABLED": "0",
+    # A key of their own: Ray uses one in the home folder on some of its processes only.
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": "0" * 64,
 }
 SCRIPT = """
 import sys
