@@ -40,6 +40,7 @@ SHIPPED = ROOT / "bundles/small"
 RESULTS, README = ROOT / "docs/results.md", ROOT / "README.md"
 START, END = "<!-- results: written by docs/results/write.py -->", "<!-- end of results -->"
 README_HORIZONS = (1, 10, 20)
+NO_INTERVAL = "none"  # too few calibration outcomes that far ahead
 # Further tables of the page: pattern of the columns shown, first words of the rows shown (None:
 # all).
 FURTHER: dict[str, tuple[str, tuple[str, ...] | None]] = {
@@ -71,8 +72,7 @@ saga evaluate bundles/small --panel fresh --baselines all --tables all \\
     "nlsy79": (
         "NLSY79, hourly wages of real persons, persons held out",
         "real (NLSY79), other persons",
-        """saga train --panel nlsy79_wages.parquet --mapping nlsy79 \\
-    --config examples/nlsy79.yaml --seed 1 --out nlsy79
+        """saga train --panel nlsy79_wages.parquet --mapping nlsy79 --seed 1 --out nlsy79
 saga calibrate nlsy79 --panel nlsy79_wages.parquet --mapping nlsy79 --map-persons 500
 saga evaluate nlsy79 --panel nlsy79_wages.parquet --mapping nlsy79 --horizons 1,2,10,20 \\
     --baselines carry,groupq,ar1,abb,gbt --out evaluation""",
@@ -80,8 +80,8 @@ saga evaluate nlsy79 --panel nlsy79_wages.parquet --mapping nlsy79 --horizons 1,
     "nlsy79-1998": (
         "NLSY79, hourly wages of real persons, persons and the last twenty years held out",
         "real (NLSY79), other persons and later years",
-        """saga train --panel nlsy79_wages.parquet --mapping nlsy79 \\
-    --config examples/nlsy79.yaml --seed 1 --until 1998 --out nlsy79-1998
+        """saga train --panel nlsy79_wages.parquet --mapping nlsy79 --seed 1 \\
+    --until 1998 --out nlsy79-1998
 saga calibrate nlsy79-1998 --panel nlsy79_wages.parquet --mapping nlsy79 --map-persons 500 \\
     --until 1998
 saga evaluate nlsy79-1998 --panel nlsy79_wages.parquet --mapping nlsy79 --horizons 2,10,20 \\
@@ -300,17 +300,28 @@ def _headline_tables(results: Results) -> list[Table]:
             ("crps_log", crps_rows, "{:.3f}"),
             ("interval_90", interval_rows, interval_form),
         ):
-            values = [by_key[setting, horizon, metric, model]["value"] for model in models]
+            scores = [by_key.get((setting, horizon, metric, model)) for model in models]
             lowest = min(
-                value for value, model in zip(values, models, strict=True) if model != CLAIRVOYANT
+                score["value"]
+                for score, model in zip(scores, models, strict=True)
+                if score and model != CLAIRVOYANT
             )
-            cells = [TableCell(form.format(value), bold=value == lowest) for value in values]
+            cells = [
+                TableCell(form.format(score["value"]), bold=score["value"] == lowest)
+                if score
+                else TableCell(NO_INTERVAL)
+                for score in scores
+            ]
             rows.append([*first, TableCell(f"{n:,}"), *cells])
-        coverage = [by_key[setting, horizon, "coverage_90", model] for model in models]
+        coverage = [by_key.get((setting, horizon, "coverage_90", model)) for model in models]
         cells = [
-            TableCell(f"{100 * row['value']:.1f}", alarm=outside_band(row)) for row in coverage
+            TableCell(f"{100 * row['value']:.1f}", alarm=outside_band(row))
+            if row
+            else TableCell(NO_INTERVAL)
+            for row in coverage
         ]
-        coverage_rows.append([*first, *cells, TableCell(format_band(coverage[0]))])
+        band = format_band(coverage[0]) if coverage[0] else NO_INTERVAL
+        coverage_rows.append([*first, *cells, TableCell(band)])
     heads = [heading(model) for model in models]
     by_person = ["setting", "years ahead", "persons", *heads]
     return [
@@ -405,7 +416,8 @@ def readme_table() -> str:
             }
             others = [name for name in order_models(crps) if name not in (BUNDLE_NAME, CLAIRVOYANT)]
             best = min(others, key=lambda name: crps[name])
-            coverage = by_key[setting, horizon, "coverage_90", BUNDLE_NAME]
+            n = by_key[setting, horizon, "crps_log", BUNDLE_NAME]["n"]
+            coverage = by_key.get((setting, horizon, "coverage_90", BUNDLE_NAME))
             texts = [f"{crps[BUNDLE_NAME]:.3f}", f"{crps[best]:.3f}"]
             bold = 0 if crps[BUNDLE_NAME] <= crps[best] else 1
             texts[bold] = f"**{texts[bold]}**"
@@ -414,10 +426,10 @@ def readme_table() -> str:
                     label,
                     setting,
                     str(horizon),
-                    f"{coverage['n']:,}",
+                    f"{n:,}",
                     texts[0],
                     f"{texts[1]} ({best})",
-                    f"{100 * coverage['value']:.1f}",
+                    f"{100 * coverage['value']:.1f}" if coverage else NO_INTERVAL,
                 ]
             )
     head = [
