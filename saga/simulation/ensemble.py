@@ -28,8 +28,6 @@ class EnsembleMarginals:
 
     def __init__(self, members: Sequence[DirectMarginals]) -> None:
         self.members = tuple(members)
-        for member in self.members[1:]:  # macro nodes do not depend on the network
-            member.nodes = self.members[0].nodes
 
     def marginals(
         self,
