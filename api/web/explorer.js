@@ -5,7 +5,7 @@ import { CallError, callService, setKey } from "./calls.js";
 import { drawFan, drawLifetime, drawZero, lifetimeParts, topAmount, topDensity } from "./charts.js";
 import { csvOf, joinFigures, pngOf, saveFile } from "./downloads.js";
 import { changePerson, formatRecord, parsePersons, steadyValue } from "./records.js";
-import { about, describeChange, describeLifetime, describeYear, sentenceYear, setText, share } from "./sentences.js";
+import { about, describeChange, describeLifetime, describeYear, explainRise, sentenceYear, setText, share } from "./sentences.js";
 
 const FIELDS = ["birth_year", "sex", "education_level"];
 const COVERAGE = [0.5, 0.8, 0.9];
@@ -215,7 +215,9 @@ async function showForecast() {
     if (!year) throw new Error("There is no year left to forecast: the person is 64 or older.");
     const sentences = [describeYear(year, unit)];
     if (cases.length > 1) {
-      sentences.push(describeChange(year, cases[1].horizons.find((row) => row.h === year.h), cases[1].words));
+      const changed = cases[1].horizons.find((row) => row.h === year.h);
+      const isGap = element("change").value === "year";
+      sentences.push(describeChange(year, changed, cases[1].words), ...(isGap ? [explainRise(year, changed)].filter(Boolean) : []));
     }
     shown = { cases, unit, sentences, provenance: answers[0].provenance, warnings: cautionsOf(cases, answers) };
     draw();

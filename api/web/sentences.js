@@ -55,6 +55,14 @@ export function describeChange(before, after, label) {
     `${share(before.p_zero)} to ${share(after.p_zero)}.`;
 }
 
+/** Why a year without work may raise the forecast; nothing if it does not. */
+export function explainRise(before, after) {
+  return after.quantiles["0.5"] > before.quantiles["0.5"]
+    ? "This is not an error: among the persons that the model has learnt from, the year after a year without work is often only partly worked, " +
+      "so the same earnings in it mean more in a full year."
+    : "";
+}
+
 /** What the present value of a lifetime says. */
 export function describeLifetime(lifetime, unit, label) {
   const value = lifetime.present_value;

@@ -149,6 +149,7 @@ def test_one_thing_is_changed_and_both_forecasts_are_shown(
     page = visit(service.url)
     show(page, "gaps", change="year", to="2021")
     person = example_person(service, "gaps")
+    before = forecast_of(service, person)[4]
     for year in person["history"]:
         if year["year"] == 2021:
             year["earnings"] = 0.0
@@ -160,6 +161,8 @@ def test_one_thing_is_changed_and_both_forecasts_are_shown(
     ]
     told = words(page, "#sentences")
     assert f"becomes {float(format(changed['quantiles']['0.5'], '.3g')):,.0f}" in told
+    rises = changed["quantiles"]["0.5"] > before["quantiles"]["0.5"]
+    assert ("the year after a year without work" in told) == rises
     for change, to in (("education_level", "compulsory"), ("scenario", "recession-1990s")):
         page.select_option("#change", change)
         page.select_option("#to", to)
