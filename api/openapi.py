@@ -98,11 +98,14 @@ def request_body(component: str, *further: str, or_component: str | None = None)
 
 
 def _query_parameters(options: type[BaseModel]) -> list[dict[str, Any]]:
-    """The options as query parameters; a list has commas, and a scenario is a name."""
+    """The options as query parameters; a list has commas, and a scenario is a name.
+
+    Without defaults, because generated clients send them, and a JSON call has no query parameters.
+    """
     parameters = []
     for name, entry in options.model_json_schema()["properties"].items():
         schema = _without_objects(
-            {key: value for key, value in entry.items() if key not in ("title", "description")}
+            {k: v for k, v in entry.items() if k not in ("title", "description", "default")}
         )
         if name == "scenario":
             schema = {"type": "string", "enum": list(SCENARIOS)}

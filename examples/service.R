@@ -44,22 +44,24 @@ saga_post <- function(path, persons, ...) {
     resp_body_json()
 }
 
-# One row a person and horizon; amounts are NA where there is no number. The attribute has the provenance.
+# One row a person and horizon; amounts are NA where there is no number. The attributes have provenance and warnings.
 saga_forecast <- function(persons, ...) {
   answer <- saga_post("/v1/forecasts", persons, ...)
   for (person in answer$left_out) warning(person$person_id, " has no forecast: ", person$message, call. = FALSE)
+  for (notice in answer$warnings) message(notice$message)
   number <- \(value) if (is.null(value)) NA_real_ else value
   rows <- lapply(answer$forecasts, \(person) lapply(person$horizons, \(horizon) {
     quantiles <- vapply(horizon$quantiles, number, 0)
     names(quantiles) <- paste0("q", names(horizon$quantiles))
     limits <- unlist(lapply(horizon$intervals, \(interval) {
-      values <- c(number(interval$lower), number(interval$upper))
-      setNames(values, paste0(c("lower_", "upper_"), 100 * interval$coverage))
-    }))
+      values <- list(number(interval$lower), number(interval$upper), number(interval$includes_zero), interval$guarantee)
+      setNames(values, paste0(c("lower_", "upper_", "includes_zero_", "guarantee_"), 100 * interval$coverage))
+    }), recursive = FALSE)
     data.frame(person_id = person$person_id, year = horizon$year, horizon = horizon$h,
-               mean = number(horizon$mean), p_zero = number(horizon$p_zero), as.list(quantiles), as.list(limits))
+               mean = number(horizon$mean), p_zero = number(horizon$p_zero), as.list(quantiles), limits)
   }))
-  structure(do.call(rbind, unlist(rows, recursive = FALSE)), provenance = answer$provenance)
+  table <- do.call(rbind, unlist(rows, recursive = FALSE))
+  structure(table, provenance = answer$provenance, warnings = answer$warnings)
 }
 
 # Persons of any number: a CSV file goes as a job, and the result comes as a Parquet file (read it with

@@ -30,6 +30,7 @@ Chart = Any  # a chart of altair; not all methods are typed
 COLORS = {"all": "#444444", "women": "#c44e00", "men": "#0064a8"}
 INK, BAND, GRID, AREA = "#1c2430", "#d3d9e2", "#e3e6eb", "#b9c2cf"
 LAG_COLORS = ["#8fb4d6", "#3f7fb8", "#123a66"]
+ENOUGH_PERSONS = 100_000  # for standard errors of tails
 PANEL = {"width": 330, "height": 220}
 YEARS_AXIS = alt.X(
     "year:Q",
@@ -68,6 +69,7 @@ def write_report(table: pl.DataFrame, out: Path, provenance: Mapping[str, Any]) 
         {
             "title": f"Register check: {provenance['register']}",
             "tally": count_verdicts(table),
+            "is_small": int(provenance["persons"].replace(",", "")) < ENOUGH_PERSONS,
             "missed": [_as_text(row) for row in missed.iter_rows(named=True)],
             "figures": list(_figures(table)),
             "topics": list(_topics(table)),
