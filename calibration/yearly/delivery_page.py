@@ -14,6 +14,7 @@ from saga.files.html import render_page
 from saga.files.plot_theme import BAND, GREY, LINE, draw_svg
 from saga.forecast_warnings import SIMULATED
 from saga.requests import COVERAGE
+from saga.summaries import count
 
 if TYPE_CHECKING:
     from calibration.yearly.yearly_delivery import YearlyReport
@@ -69,18 +70,21 @@ def render_delivery(report: YearlyReport, facts: Mapping[str, Any]) -> str:
 
 def draw_coverage(everybody: pl.DataFrame) -> str:
     """Coverage of the 90 % intervals by outcome year and horizon, as SVG."""
+    ahead = pl.col("horizon").map_elements(lambda number: count(number, "year"), pl.String)
     shown = everybody.select(
         "year",
-        pl.format("{} ahead", "horizon").alias("years ahead"),
+        pl.format("{} ahead", ahead).alias("years ahead"),
         pl.col("covered").alias("published"),
         pl.col("bundle_covered").alias("bundle alone"),
     ).unpivot(index=["year", "years ahead"], variable_name="forecast", value_name="coverage")
+    years = shown["year"].unique().sort().to_list()
+    axis = alt.Axis(format="d", values=years, labelOverlap=True)
     scale = alt.Scale(domain=["published", "bundle alone"], range=[LINE, GREY])
     lines = (
         alt.Chart(shown)
         .mark_line(point=True)
         .encode(
-            alt.X("year:Q", title="Outcome year", axis=alt.Axis(format="d", tickMinStep=1)),
+            alt.X("year:Q", title="Outcome year", axis=axis),
             alt.Y("coverage:Q", title="Inside", axis=alt.Axis(format="%"), scale={"zero": False}),
             alt.Color("forecast:N", title="Forecast", scale=scale),
         )
