@@ -262,7 +262,7 @@ def test_the_pages_contain_every_statistic_and_load_nothing(
     table = compare(pl.concat([simulated_sections(persons, paths), truth]))
     judged = judge(table)
     page = to_markdown(judged, table, (1, 5), {"seed": 1})
-    write_page(judged, table, tmp_path / "page.html", {"seed": 1})
+    write_page(judged, table, tmp_path / "page.html", {"seed": 1, "persons": 300})
     html = (tmp_path / "page.html").read_text()
     for meaning in judged["meaning"]:
         assert meaning in page
