@@ -16,6 +16,21 @@ SIMPLE_RULES = {
     "groupq": "what people of the same age and past earnings earned",
 }
 
+METHODS = {
+    "saga": "the bundle that is judged",
+    "carry": "last earnings, with the changes that are usual",
+    "groupq": "quantiles of people of the same age and past earnings",
+    "ar1": "autoregression",
+    "abb": "the process of Arellano, Blundell and Bonhomme",
+    "gkos": "the process of Guvenen, Karahan, Ozkan and Song",
+    "gkos-paper": "the same, with parameters published for the United States",
+    "gbt": "boosted trees",
+    "ff": "a feed-forward network",
+    "lstm": "a recurrent network",
+    "deepar": "a recurrent network of another library",
+    "clairvoyant": "knows the process of the simulation, a bound",
+}
+
 
 @dataclass(frozen=True)
 class ContestSummary:
@@ -27,6 +42,7 @@ class ContestSummary:
         rules: SAGA beside each simple rule.
         coverage: whether the intervals covered as stated.
         verdicts: SAGA against all others, one line per setting and test.
+        methods: names and meanings of the methods.
     """
 
     simulated: bool
@@ -34,11 +50,13 @@ class ContestSummary:
     rules: tuple[str, ...]
     coverage: str
     verdicts: tuple[str, ...]
+    methods: tuple[tuple[str, str], ...]
 
     @classmethod
     def of(cls, results: Results) -> ContestSummary:
         """The summary of an evaluation."""
         table = results.comparisons
+        judged = results.metrics["model"].unique().to_list()
         panel = str(results.provenance.get("panel", "unknown"))
         return cls(
             is_simulated(panel),
@@ -46,6 +64,7 @@ class ContestSummary:
             () if table is None else tuple(_compare_rules(table)),
             _describe_coverage(results.metrics),
             () if table is None else tuple(verdict_lines(table).values()),
+            tuple((name, METHODS[name]) for name in METHODS if name in judged),
         )
 
 
@@ -76,7 +95,7 @@ def _compare_rules(table: pl.DataFrame) -> Iterable[str]:
         line = f"Compared with the rule \u201c{meaning}\u201d ({rule}), the error is "
         line += ", ".join(parts) + "."
         if unsure:
-            line += f" Chance may explain the difference at {', '.join(unsure)}."
+            line += f" Chance may explain the difference {', '.join(unsure)} years ahead."
         yield line
 
 

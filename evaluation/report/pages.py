@@ -11,9 +11,10 @@ from evaluation.report.paper import paper_tables
 from evaluation.report.result_tables import (
     Table,
     build_tables,
-    published_source,
+    sources_of,
     to_html,
     to_markdown,
+    without_published,
 )
 from saga.files.atomic import commit
 
@@ -26,8 +27,10 @@ def all_tables(results: Results) -> list[Table]:
 def write_pages(results: Results, out: Path) -> None:
     """Writes `out/tables.md` and `out/tables.html`."""
     tables = all_tables(results)
+    if results.provenance.get("currency", "SEK") != "SEK":  # other people, money and prices
+        tables = [without_published(table) for table in tables]
     footer = "\n".join(f"- {name}: {value}" for name, value in results.provenance.items())
-    text = f"# Results\n\n{to_markdown(tables)}\n{published_source()}\n\n{footer}\n"
+    text = f"# Results\n\n{to_markdown(tables)}\n{sources_of(tables)}\n\n{footer}\n"
     page = to_html(tables, results.provenance, ContestSummary.of(results), draw_charts(results))
     commit(out / "tables.md", lambda part: part.write_text(text, encoding="utf-8"))
     commit(out / "tables.html", lambda part: part.write_text(page, encoding="utf-8"))

@@ -22,6 +22,7 @@ from saga.files.html import render_page
 from saga.files.markdown import markdown_table
 
 MONEY = ("crps_sek", *percent_names("interval"), *percent_names("width"))
+METRIC_LABELS = {"crps_sek": "crps_money"}  # the panel's currency may be another one
 COVERAGE_METRICS = percent_names("coverage")
 MEANING = {
     "in-time": "Origins and outcomes lie inside the panel's years, one drawn origin per test "
@@ -80,6 +81,19 @@ def published_source() -> str:
     return f"Figures {LABEL}: {published()['source']}. {published()['note']}"
 
 
+def without_published(table: Table) -> Table:
+    """The table without the columns of the paper's figures."""
+    kept = [column for column, name in enumerate(table.head) if LABEL not in name]
+    rows = [[row[column] for column in kept] for row in table.rows]
+    return replace(table, head=[table.head[column] for column in kept], rows=rows)
+
+
+def sources_of(tables: Iterable[Table]) -> str:
+    """Where the published figures of these tables come from; empty if they have none."""
+    has_published = any(LABEL in name for table in tables for name in table.head)
+    return published_source() if has_published else ""
+
+
 @dataclass(frozen=True)
 class _Metrics:
     """The metrics of one setting; `rows` is by (metric, horizon, group, model)."""
@@ -111,7 +125,7 @@ class _Metrics:
             if row and row["value"] is not None and row["model"] != CLAIRVOYANT
         ]
         is_score = metric in SCORES and not metric.startswith("width_")
-        lowest = min(values) if values and is_score else None
+        lowest = min(values) if is_score and len(set(values)) > 1 else None
         return [self._cell(metric, horizon, group, row, lowest) for row in rows]
 
     def _cell(
@@ -161,7 +175,7 @@ def to_markdown(tables: Iterable[Table]) -> str:
 
 
 def to_html(
-    tables: Iterable[Table],
+    tables: Sequence[Table],
     provenance: Mapping[str, Any],
     summary: object,
     charts: Sequence[tuple[str, str]] = (),
@@ -172,10 +186,10 @@ def to_html(
     """
     values = {
         "summary": summary,
-        "tables": list(tables),
+        "tables": tables,
         "charts": charts,
         "provenance": provenance,
-        "source": published_source(),
+        "source": sources_of(tables),
     }
     return render_page("evaluation.report", "tables.html", values)
 
@@ -270,7 +284,7 @@ def _accuracy(metrics: _Metrics) -> Table:
                 continue
             rows.append(
                 [
-                    TableCell(metric),
+                    TableCell(METRIC_LABELS.get(metric, metric)),
                     TableCell(str(h)),
                     TableCell(f"{max(counts):,}"),
                     *metrics.cells(metric, h),

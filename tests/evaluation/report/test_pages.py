@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,16 @@ def test_the_page_has_charts_and_no_outside_resource(judged: Path) -> None:
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "https://" not in page
     assert "&lt;svg" not in page
+
+
+def test_a_panel_in_another_currency_has_no_figures_of_the_paper(
+    judged: Path, tmp_path: Path
+) -> None:
+    results = Results.read(judged)
+    write_pages(replace(results, provenance={**results.provenance, "currency": "USD"}), tmp_path)
+    for name in ("tables.md", "tables.html"):
+        assert published()["label"] in (judged / name).read_text(encoding="utf-8")
+        assert published()["label"] not in (tmp_path / name).read_text(encoding="utf-8")
 
 
 def test_pages_are_a_function_of_the_files(judged: Path) -> None:
