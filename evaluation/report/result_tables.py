@@ -83,9 +83,9 @@ def published_source() -> str:
 
 def without_published(table: Table) -> Table:
     """The table without the columns of the paper's figures."""
-    kept = [column for column, name in enumerate(table.head) if LABEL not in name]
-    rows = [[row[column] for column in kept] for row in table.rows]
-    return replace(table, head=[table.head[column] for column in kept], rows=rows)
+    own_columns = [column for column, name in enumerate(table.head) if LABEL not in name]
+    rows = [[row[column] for column in own_columns] for row in table.rows]
+    return replace(table, head=[table.head[column] for column in own_columns], rows=rows)
 
 
 def sources_of(tables: Iterable[Table]) -> str:
