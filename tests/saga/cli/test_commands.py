@@ -22,7 +22,7 @@ import typer
 from typer.testing import CliRunner
 
 from saga.bundle import Bundle
-from saga.cli import app
+from saga.cli import app, console
 from saga.files.tables import read_provenance
 from saga.states.codes import COLUMNS
 
@@ -500,3 +500,15 @@ def test_serve_refuses_to_listen_beyond_this_machine_without_keys(tiny_bundle: P
     result = run(f"serve --bundle {tiny_bundle} --host 0.0.0.0 --port 0")
     assert result.exit_code == 2
     assert "saga keys create" in error_text(result)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError("No space left on device (os error 28)"), OSError(28, "No space left on device")],
+    ids=["polars", "Python"],
+)
+def test_a_full_disk_is_no_defect_of_saga(
+    error: OSError, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert console.report(error, as_json=False, debug=False) == 2
+    assert "The disk is full" in capsys.readouterr().err
