@@ -1,9 +1,9 @@
-"""Draws docs/pictures/architecture.svg and writes the module tables of docs/architecture.md.
+"""Draws docs/pictures/architecture.svg and writes the lists of modules in docs/architecture.md.
 
 The picture shows the rooms of `saga` on the layers that the import contract in pyproject.toml
 declares; an arrow goes from a room to a room that it imports. Imports that a longer way implies are
-left out. The tables list every module with the first line of its docstring. `--check` exits 1 if
-the picture or the tables are not what the code gives.
+left out. The lists name every module with the first line of its docstring. `--check` exits 1 if
+the picture or the lists are not what the code gives.
 
 Usage: python docs/pictures/architecture.py [--check]
 """
@@ -14,6 +14,7 @@ import ast
 import re
 import sys
 import tomllib
+from itertools import groupby
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -119,29 +120,30 @@ def arrow(start: tuple[float, float, float], end: tuple[float, float, float], co
     )
 
 
-def module_table(package: str) -> str:
+def module_list(package: str) -> str:
     """Every module of a package with the first line of its docstring, by room."""
-    rows = ["| room | module | what it is |", "|---|---|---|"]
+    lines: list[str] = []
     files = sorted((ROOT / package).rglob("*.py"), key=lambda file: (file.parent, file.name))
-    for file in files:
-        room = ".".join(file.parent.relative_to(ROOT).parts)
-        if file.name != "__init__.py" and "versions" not in file.parts:
+    files = [file for file in files if file.name != "__init__.py" and "versions" not in file.parts]
+    for folder, modules in groupby(files, key=lambda file: file.parent):
+        lines += ["", f"`{'.'.join(folder.relative_to(ROOT).parts)}`", ""]
+        for file in modules:
             text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-            rows.append(f"| {room} | `{file.stem}` | {text.splitlines()[0]} |")
-    return "\n".join(rows)
+            lines.append(f"- `{file.stem}`: {text.splitlines()[0]}")
+    return "\n".join(lines[1:])
 
 
 def page() -> str:
-    """The architecture page with new module tables."""
+    """The architecture page with new lists of modules."""
 
     def table(block: re.Match[str]) -> str:
-        return f"<!-- modules of {block[1]} -->\n{module_table(block[1])}\n<!-- end -->"
+        return f"<!-- modules of {block[1]} -->\n{module_list(block[1])}\n<!-- end -->"
 
     return BLOCK.sub(table, PAGE.read_text(encoding="utf-8"))
 
 
 def main() -> None:
-    """Write the picture and the tables, or compare them."""
+    """Write the picture and the lists, or compare them."""
     for file, text in ((PICTURE, draw()), (PAGE, page())):
         if sys.argv[1:] != ["--check"]:
             file.write_text(text, encoding="utf-8")
