@@ -58,8 +58,8 @@ export function describeChange(before, after, label) {
 /** Why a year without work may raise the forecast; nothing if it does not. */
 export function explainRise(before, after) {
   return after.quantiles["0.5"] > before.quantiles["0.5"]
-    ? "This is not an error: among the persons that the model has learnt from, the year after a year without work is often only partly worked, " +
-      "so the same earnings in it mean more in a full year."
+    ? "This need not be an error. A likely reason: in the simulated register, a person who returns searches for a job first and works " +
+      "only a part of the first year back, so the same earnings in that year mean more in a full year."
     : "";
 }
 
