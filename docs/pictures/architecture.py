@@ -2,7 +2,7 @@
 
 The picture shows the rooms of `saga` on the layers that the import contract in pyproject.toml
 declares; an arrow goes from a room to a room that it imports. Imports that a longer way implies are
-left out. The lists name every module with the first line of its docstring. `--check` exits 1 if
+left out. The lists name every module with the beginning of its docstring. `--check` exits 1 if
 the picture or the lists are not what the code gives.
 
 Usage: python docs/pictures/architecture.py [--check]
@@ -120,8 +120,16 @@ def arrow(start: tuple[float, float, float], end: tuple[float, float, float], co
     )
 
 
+def short(sentence: str) -> str:
+    """The sentence without what follows a semicolon, or a colon after four words or more."""
+    sentence = sentence.split("; ")[0]
+    head = sentence.split(": ")[0]
+    text = head if len(head.split()) >= 4 else sentence
+    return text if text.endswith("?") else text.rstrip(".") + "."
+
+
 def module_list(package: str) -> str:
-    """Every module of a package with the first line of its docstring, by room."""
+    """Every module of a package with the beginning of its docstring, by room."""
     lines: list[str] = []
     files = sorted((ROOT / package).rglob("*.py"), key=lambda file: (file.parent, file.name))
     files = [file for file in files if file.name != "__init__.py" and "versions" not in file.parts]
@@ -129,7 +137,7 @@ def module_list(package: str) -> str:
         lines += ["", f"`{'.'.join(folder.relative_to(ROOT).parts)}`", ""]
         for file in modules:
             text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-            lines.append(f"- `{file.stem}`: {text.splitlines()[0]}")
+            lines.append(f"- `{file.stem}`: {short(text.splitlines()[0])}")
     return "\n".join(lines[1:])
 
 
