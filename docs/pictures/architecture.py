@@ -1,4 +1,4 @@
-"""Draws docs/pictures/architecture.svg and writes the lists of modules in docs/architecture.md.
+"""Draws docs/pictures/architecture.svg and writes the lists of modules in docs/modules.md.
 
 The picture shows the rooms of `saga` on the layers that the import contract in pyproject.toml
 declares; an arrow goes from a room to a room that it imports. Imports that a longer way implies are
@@ -21,7 +21,7 @@ from xml.sax.saxutils import escape
 import grimp
 
 ROOT = Path(__file__).resolve().parents[2]
-PICTURE, PAGE = ROOT / "docs/pictures/architecture.svg", ROOT / "docs/architecture.md"
+PICTURE, PAGE = ROOT / "docs/pictures/architecture.svg", ROOT / "docs/modules.md"
 BLOCK = re.compile(r"<!-- modules of (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 CONTRACT = "Layers inside saga"
 WIDTH, ROW, HEIGHT = 900, 84, 42  # of the picture, of a layer, of a room; pixels
@@ -142,7 +142,7 @@ def module_list(package: str) -> str:
 
 
 def page() -> str:
-    """The architecture page with new lists of modules."""
+    """The page of modules with new lists."""
 
     def table(block: re.Match[str]) -> str:
         return f"<!-- modules of {block[1]} -->\n{module_list(block[1])}\n<!-- end -->"
