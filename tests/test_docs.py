@@ -55,12 +55,13 @@ def test_links_between_pages_resolve(page: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def workplace(tmp_path_factory: pytest.TempPathFactory, register_dir: Path) -> Path:
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the names that the documents use: bundles, examples, registers."""
     folder = tmp_path_factory.mktemp("docs")
     for name in ("bundles", "examples"):
         (folder / name).symlink_to(ROOT / name)
-    (folder / "register").symlink_to(register_dir)
+    settings = RegisterSettings(persons=500, seed=7, future_to=2042, future_draws=2)
+    generate_register(folder / "register", settings)
     gkos = RegisterSettings(persons=200, seed=1, process=PROCESSES["gkos"])
     generate_register(folder / "gkos", gkos)
     return folder

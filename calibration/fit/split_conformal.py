@@ -181,11 +181,11 @@ def fit_calibration(
                 )
     unfinished = Calibrator(cells, shifts=shifts)
     for (horizon, group), group_rows in rows_of.items():
-        members = members_of(marginals.groups, group_rows)
+        members = members_of(marginals.groups, group_rows) if is_shifted(group) else ([], [])
+        shift = unfinished.shift(members, horizon, coverage)
         thresholds = {}
-        for share in coverage:
-            shift = unfinished.shift(members, horizon, share) if is_shifted(group) else 0.0
-            of_rows = scores[share][group_rows, horizon - 1] - shift
+        for j, share in enumerate(coverage):
+            of_rows = scores[share][group_rows, horizon - 1] - shift[:, j]
             thresholds[share] = counts.threshold(of_rows, group_rows, horizon - 1, share)
         cells[horizon, group] = replace(cells[horizon, group], thresholds=thresholds)
     return Calibrator(cells, shifts=shifts)

@@ -313,12 +313,16 @@ class Calibrator(Calibration):
         q, guarantee = np.full(shape, np.nan), np.full(shape, "none", dtype="<U13")
         separate, cell = q.copy(), np.full(len(marginals), "", dtype=object)
         for groups, rows, members in memberships or self.memberships(marginals):
-            highest = np.full(len(rows), -np.inf)
+            highest, shifts = np.full(len(rows), -np.inf), dict[int, Array]()
             for j, coverage in enumerate(self.coverage):
                 cell_q, cell_guarantee, key = self.cell_threshold(horizon, coverage, groups)
                 if cell_q is None or key is None:
                     break  # nested sets: without one there is none of higher coverage
-                shift = self.shift(members, key[0], coverage) if is_shifted(key[1]) else 0.0
+                shift: Array | float = 0.0
+                if members[0] and is_shifted(key[1]):
+                    if key[0] not in shifts:
+                        shifts[key[0]] = self.shift(members, key[0], self.coverage)
+                    shift = shifts[key[0]][:, j]
                 separate[rows, j] = np.minimum(cell_q + shift, max(cell_q, _MAX_SHIFTED))
                 highest = np.maximum(highest, separate[rows, j])
                 q[rows, j], guarantee[rows, j] = highest, cell_guarantee
@@ -332,14 +336,17 @@ class Calibrator(Calibration):
             for groups, rows in self.candidate_cells(marginals)
         ]
 
-    def shift(self, members: Members, horizon: int, coverage: float) -> Array | float:
-        """Sum of the shifts of the groups of some persons, one number each; 0 without shifts."""
-        effects = self.shifts.get((horizon, coverage), {})
-        groups, by_grouping = members if effects else ([], [])
-        effect_of_group = np.array([effects.get(group, 0.0) for group in groups])
-        total: Array | float = 0.0
-        for index in by_grouping:
-            total = total + effect_of_group[index]
+    def shift(self, members: Members, horizon: int, coverage: Sequence[float]) -> Array:
+        """Sums of the shifts of the groups of n persons, (n, L) with one of L per `coverage`.
+
+        (1, L) zeros without groups.
+        """
+        groups, by_grouping = members
+        effects = [self.shifts.get((horizon, share), {}) for share in coverage]
+        effect = np.array([[of.get(group, 0.0) for of in effects] for group in groups])
+        effect, total = effect.reshape(-1, len(coverage)), np.zeros((1, len(coverage)))
+        for index in by_grouping:  # in order, so that one person alone has the same bits
+            total = total + effect[index]
         return total
 
     def nested_thresholds(self, kind: ThresholdKind, horizon: int) -> tuple[Array, list[Guarantee]]:

@@ -49,16 +49,20 @@ def _cleaned(cells: pl.Series, column: Column) -> pl.Series:
         empty = trimmed == ""
         return trimmed.set(empty, None) if empty.any() else trimmed
     # Only the few distinct codes are cleaned, not each of millions of cells.
-    distinct = cells.unique()
-    codes = distinct.str.strip_chars()
-    codes = codes.set(codes == "", None)
-    if (width := _width(column)) is not None:
-        codes = _with_zero(codes.str.replace(r"^(\d+)\.0+$", "$1"), width)
-    elif _has_any_codes(column):  # 1.0 of one file and 1 of another are one code
-        codes = codes.str.replace(r"^(-?\d+)\.0+$", "$1")
-    if codes.equals(distinct, null_equal=True):
+    distinct = cells.unique().to_list()
+    codes = [None if code is None else _cleaned_code(code, column) for code in distinct]
+    if codes == distinct:
         return cells
     return cells.replace_strict(distinct, codes, return_dtype=pl.String)
+
+
+def _cleaned_code(code: str, column: Column) -> str | None:
+    code = code.strip()
+    if (width := _width(column)) is not None:
+        code = _with_zero(re.sub(r"^(\d+)\.0+$", r"\1", code), width)
+    elif _has_any_codes(column):  # 1.0 of one file and 1 of another are one code
+        code = re.sub(r"^(-?\d+)\.0+$", r"\1", code)
+    return code or None
 
 
 def _has_any_codes(column: Column) -> bool:
@@ -86,13 +90,15 @@ def _texts(cells: pl.Series, column: Column) -> pl.Series:
         control = cells.str.contains(_CONTROL)
         return cells.set(control, None) if control.any() else cells
     texts = cells.cast(pl.String)
-    return texts if (width := _width(column)) is None else _with_zero(texts, width)
+    if (width := _width(column)) is None:
+        return texts
+    distinct = texts.drop_nulls().unique().to_list()
+    return texts.replace(distinct, [_with_zero(code, width) for code in distinct])
 
 
-def _with_zero(codes: pl.Series, width: int) -> pl.Series:
-    """Codes of `width` digits; a shorter one by two or more is of another classification."""
-    short = pl.select(codes.str.contains(rf"^\d{{{width - 1}}}$")).to_series()
-    return pl.select(pl.when(short & (width > 1)).then("0" + codes).otherwise(codes)).to_series()
+def _with_zero(code: str, width: int) -> str:
+    """A code of `width` digits; a shorter one by two or more is of another classification."""
+    return "0" + code if width > 1 and re.fullmatch(rf"\d{{{width - 1}}}", code) else code
 
 
 def count_padded(cells: pl.Series, column: Column) -> int:

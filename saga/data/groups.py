@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import Self
 
 import numpy as np
@@ -170,10 +171,8 @@ class Grouping:
                 check_sortedness=False,
             )
         )
-        higher = [(pl.col("recent") > pl.col(name)).cast(pl.Int32) for name in _CUTS]
-        above = pl.sum_horizontal(higher, ignore_nulls=False)
         return (
-            near.with_columns((1 + above).cast(pl.String).alias("quintile"))
+            near.with_columns(_quintile())
             .select("person_id", *groupings(panel))
             .sort("person_id")
             .collect(engine="in-memory")  # for one person twice as fast as streaming
@@ -181,15 +180,12 @@ class Grouping:
 
     def labels(self, panel: Panel, origins: Origins) -> dict[str, NDArray[np.str_]]:
         """Grouping -> label of each person (n,), in the order of `origins`, or "unknown"."""
-        groups = (
-            origins.frame()
-            .drop("origin")
-            .join(self.assign(panel, origins), on="person_id", how="left", maintain_order="left")
-        )
-        return {
-            name: np.array(groups[name].fill_null(UNKNOWN).to_list(), dtype=np.str_)
-            for name in groupings(panel)
-        }
+        groups, names = self.assign(panel, origins), groupings(panel)
+        if groups["person_id"].to_list() != origins.person_id.tolist():
+            persons = origins.frame().select("person_id")
+            groups = persons.join(groups, on="person_id", how="left", maintain_order="left")
+        known = groups.select(pl.col(*names).fill_null(UNKNOWN))
+        return {name: np.array(known[name].to_list(), dtype=np.str_) for name in names}
 
 
 def groupings(panel: Panel) -> tuple[str, ...]:
@@ -231,54 +227,75 @@ def reduce_to_profile(panel: Panel, profile: str) -> Panel:
 def _at_origin(panel: Panel, origins: Origins) -> pl.LazyFrame:
     # One lazy query without columns that have no value, because every step and every expression
     # costs a fixed time, which one person notices.
-    known = {name for name in panel.frame.columns if panel.frame[name].null_count() < len(panel)}
+    frame = panel.frame
+    known = frozenset(name for name in frame.columns if frame[name].null_count() < len(frame))
+    return (
+        frame.lazy()
+        .join(origins.frame().lazy(), on="person_id")
+        .filter(_UNTIL_ORIGIN)
+        .sort("person_id", "year")
+        .group_by("person_id", maintain_order=True)
+        .agg(_last_known(known, panel.meta.extra_names("category")))
+        .with_columns(_properties())
+    )
+
+
+# Expressions are built once, because this takes longer than to apply them to one person.
+_UNTIL_ORIGIN = pl.col("year") <= pl.col("origin")
+
+
+@lru_cache(maxsize=64)
+def _last_known(known: frozenset[str], extra: tuple[str, ...]) -> list[pl.Expr]:
+    """What is known of a person at the origin, from columns of which only `known` have values."""
 
     def last_code(name: str) -> pl.Expr:
         code = pl.col(name).drop_nulls().last()
         return code if name in known else pl.lit(None, pl.String).alias(name)
 
-    rows = (
-        panel.frame.lazy()
-        .join(origins.frame().lazy(), on="person_id")
-        .filter(pl.col("year") <= pl.col("origin"))
-        .sort("person_id", "year")
-    )
     earnings = pl.col("earnings")
+    recent_year = pl.col("year") > pl.col("origin") - _RECENT_YEARS
+    return [
+        pl.col("birth_year").first(),
+        pl.col("origin").first().alias("year"),
+        earnings.filter(recent_year).mean().alias("recent"),
+        earnings.drop_nulls().last().alias("last"),
+        last_code("sex"),
+        last_code("education_level"),
+        *(last_code(name) for name in extra),
+        last_code("birth_region").alias("born"),
+        last_code("county"),
+        pl.when(_any_known(known.intersection(REGISTER_COLUMNS)))
+        .then(pl.lit("register"))
+        .when(_any_known(known.intersection(SURVEY_COLUMNS)))
+        .then(pl.lit("survey"))
+        .otherwise(pl.lit("earnings"))
+        .alias("profile"),
+    ]
+
+
+@cache
+def _properties() -> list[pl.Expr]:
     first_age = (pl.col("year") - pl.col("birth_year")) // _AGE_GROUP * _AGE_GROUP
-    return (
-        rows.group_by("person_id", maintain_order=True)
-        .agg(
-            pl.col("birth_year").first(),
-            pl.col("origin").first().alias("year"),
-            earnings.filter(pl.col("year") > pl.col("origin") - _RECENT_YEARS)
-            .mean()
-            .alias("recent"),
-            earnings.drop_nulls().last().alias("last"),
-            last_code("sex"),
-            last_code("education_level"),
-            *(last_code(name) for name in panel.meta.extra_names("category")),
-            last_code("birth_region").alias("born"),
-            last_code("county"),
-            pl.when(_any_known(known.intersection(REGISTER_COLUMNS)))
-            .then(pl.lit("register"))
-            .when(_any_known(known.intersection(SURVEY_COLUMNS)))
-            .then(pl.lit("survey"))
-            .otherwise(pl.lit("earnings"))
-            .alias("profile"),
-        )
-        .with_columns(
-            _band(),
-            _period(),
-            pl.format("{}-{}", first_age, first_age + _AGE_GROUP - 1).alias("age"),
-            pl.when(pl.col("last") == 0)
-            .then(pl.lit("zero"))
-            .when(pl.col("last") > 0)
-            .then(pl.lit("positive"))
-            .alias("origin"),
-            birth_region=_kind("born", {"sweden": ("sweden",), "europe": EUROPE}, "elsewhere"),
-            county_type=_kind("county", {"metropolitan": METROPOLITAN, "north": NORTH}, "other"),
-        )
-    )
+    counties = {"metropolitan": METROPOLITAN, "north": NORTH}
+    return [
+        _band(),
+        _period(),
+        pl.format("{}-{}", first_age, first_age + _AGE_GROUP - 1).alias("age"),
+        pl.when(pl.col("last") == 0)
+        .then(pl.lit("zero"))
+        .when(pl.col("last") > 0)
+        .then(pl.lit("positive"))
+        .alias("origin"),
+        _kind("born", {"sweden": ("sweden",), "europe": EUROPE}, "elsewhere", "birth_region"),
+        _kind("county", counties, "other", "county_type"),
+    ]
+
+
+@cache
+def _quintile() -> pl.Expr:
+    higher = [(pl.col("recent") > pl.col(name)).cast(pl.Int32) for name in _CUTS]
+    above = pl.sum_horizontal(higher, ignore_nulls=False)
+    return (1 + above).cast(pl.String).alias("quintile")
 
 
 def _band() -> pl.Expr:
@@ -300,9 +317,11 @@ def _any_known(columns: Iterable[str]) -> pl.Expr:
     )
 
 
-def _kind(column: str, codes_of_kind: Mapping[str, Sequence[str]], otherwise: str) -> pl.Expr:
-    """The kind to which the code belongs, or `otherwise`; null if the code is null."""
+def _kind(
+    column: str, codes_of_kind: Mapping[str, Sequence[str]], otherwise: str, name: str
+) -> pl.Expr:
+    """`name`: the kind to which the code belongs, or `otherwise`; null if the code is null."""
     kinds = {code: kind for kind, codes in codes_of_kind.items() for code in codes}
     code = pl.col(column)
     kind = code.replace_strict(kinds, default=otherwise, return_dtype=pl.String)
-    return pl.when(code.is_not_null()).then(kind)
+    return pl.when(code.is_not_null()).then(kind).alias(name)

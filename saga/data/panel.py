@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 import polars as pl
@@ -205,7 +205,12 @@ def sort_rows(frame: pl.DataFrame) -> pl.DataFrame:
 
     Registers are mostly sorted; to check this takes a hundredth of the time of sorting.
     """
+    ordered = frame.height < 2 or frame.select(_is_ordered()).item()
+    return frame if ordered else frame.sort("person_id", "year")
+
+
+@cache
+def _is_ordered() -> pl.Expr:
     person, year = pl.col("person_id"), pl.col("year")
     later = (person > person.shift(1)) | ((person == person.shift(1)) & (year >= year.shift(1)))
-    ordered = frame.height < 2 or frame.select(later.slice(1).fill_null(False).all()).item()
-    return frame if ordered else frame.sort("person_id", "year")
+    return later.slice(1).fill_null(False).all()

@@ -151,3 +151,8 @@ class Walker(SampledContestant):
 def walker() -> type[Walker]:
     """Contestants for panels of `random_walk`: `walker(name, spread=1.0, until=None)`."""
     return Walker
+
+
+@pytest.fixture(autouse=True)
+def _few_origins(two_origins: None) -> None:
+    """Calibrate with two origins a person."""

@@ -159,7 +159,7 @@ def test_processes_end_when_their_supervisor_is_killed(serve: Serve) -> None:
 
 
 def test_all_processes_answer_their_calls_before_they_end(serve: Serve, figures: Figures) -> None:
-    with serve("--workers", str(WORKERS), drain_seconds="2") as served:
+    with serve("--workers", str(WORKERS), drain_seconds="8") as served:
         wait_until_ready(served, WORKERS)
         alive = processes(served)
         os.kill(served.pid, signal.SIGTERM)

@@ -216,6 +216,7 @@ def test_the_report_is_written_whole_and_the_same_tables_give_the_same_page(
     assert write_report(faultless, out, bundle="holder").read_text(encoding="utf-8") == text
 
 
+@pytest.mark.usefixtures("two_origins")
 def test_from_panel_to_bundle_to_page_and_service(
     tiny_bundle: Path,
     register_dir: Path,

@@ -242,6 +242,7 @@ def test_a_register_is_generated_and_never_replaces_another(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("two_origins")
 def test_train_calibrate_and_evaluate_make_a_bundle_and_its_metrics(
     register_dir: Path, tmp_path: Path
 ) -> None:
