@@ -81,10 +81,10 @@ def processes() -> dict[int, list[str]]:
 
 def below(pid: int, table: dict[int, list[str]]) -> set[int]:
     """The processes that a process started, and those that they started."""
-    found: set[int] = set()
-    while more := {p for p, f in table.items() if int(f[1]) in (pid, *found)} - found:
-        found |= more
-    return found
+    tree: set[int] = set()
+    while more := {p for p, fields in table.items() if int(fields[1]) in (pid, *tree)} - tree:
+        tree |= more
+    return tree
 
 
 def kill(pids: set[int]) -> None:
@@ -213,7 +213,8 @@ def s3_server(program: str, folder: Path) -> Iterator[Callable[[], None]]:
         for server in servers:
             server.kill()
             server.wait()
-        servers[:] = [subprocess.Popen([program, *place, "--configure-bucket", "register"])]
+        line = [program, *place, "--configure-bucket", "register"]
+        servers[:] = [subprocess.Popen(line, stdout=subprocess.DEVNULL)]
         for _ in range(300):
             with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
                 return
