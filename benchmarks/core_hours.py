@@ -79,10 +79,12 @@ def main() -> None:
     runs = []
     with tempfile.TemporaryDirectory() as name:
         for persons in sorted(args.persons):
-            for work, more in ((generate, ()), (score_register, (args.horizons, args.rollout))):
-                # A process of its own, whose memory and time are of nothing else.
-                with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:
-                    result = fresh.submit(work, Path(name), persons, *more).result()
+            # Processes of their own, whose memory and time are of nothing else.
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:
+                fresh.submit(generate, Path(name), persons).result()
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:
+                scored = score_register, Path(name), persons, args.horizons, args.rollout
+                result = fresh.submit(*scored).result()
             first, last = result[0], result[-1]
             runs.append(result)
             print(
