@@ -83,8 +83,10 @@ def main() -> None:
             with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:
                 fresh.submit(generate, Path(name), persons).result()
             with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:
-                scored = score_register, Path(name), persons, args.horizons, args.rollout
-                result = fresh.submit(*scored).result()
+                scored = fresh.submit(
+                    score_register, Path(name), persons, args.horizons, args.rollout
+                )
+                result = scored.result()
             first, last = result[0], result[-1]
             runs.append(result)
             print(

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 import polars as pl
 
 from saga.batch.partitions import Partitions, Source
-from saga.batch.run_folder import receipt_name
+from saga.batch.run_folder import RUN, receipt_name, refuse_other_run
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem
-from saga.files.folders import Folder, put_json
+from saga.files.folders import Folder, put_json, read_json_of
 from saga.files.tables import KEY
 from saga.forecast_warnings import ForecastWarning, warning_dicts
 
@@ -99,9 +99,17 @@ class WorkersLostError(Exception):
 
 
 class PartitionWriter:
-    """Computes and commits partitions; each process has one writer."""
+    """Computes and commits partitions; each process has one writer.
+
+    Raises UsageError if the recipe opens another bundle than the run began with, because it was
+    replaced since then or a node of a cluster has its own.
+    """
 
     def __init__(self, run: BatchRun, partitions: Partitions) -> None:
+        begun = read_json_of(run.out, RUN) or {}
+        present = {**begun, "recipe": json.loads(json.dumps(run.recipe.describe()))}
+        if present != begun:
+            refuse_other_run(run.out, begun, present)
         self.run, self.partitions, self.computation = run, partitions, run.recipe.open()
 
     def write(self, index: int) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +22,7 @@ from saga.batch.engine import BatchInterruptedError, score
 from saga.batch.partitions import Source
 from saga.batch.products import Recipe
 from saga.batch.run_folder import MANIFEST, REJECTED
+from saga.bundle import shipped_bundle
 from saga.cli import app
 from saga.data.eligibility import find_ineligible
 from saga.data.panel import Panel
@@ -191,7 +192,7 @@ def test_a_disk_that_becomes_full_leaves_no_half_file_and_the_run_continues(
     def fill(path: Path, data: bytes) -> int:
         if "part-00001.parquet" in path.name:
             write(path, data[: len(data) // 2])
-            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+            write(Path("/dev/full"), data)  # the error of the system, which has no name of a file
         return write(path, data)
 
     with monkeypatch.context() as patch:
@@ -501,6 +502,48 @@ def _persons_from_age(people: Path, age: int) -> set[str]:
     last = pl.col("year").max() - pl.col("birth_year").first()
     ages = read_panel(people, prices=2022).frame.group_by("person_id").agg(age=last)
     return set(ages.filter(pl.col("age") >= age)["person_id"])
+
+
+def test_after_a_full_disk_another_bundle_is_refused_and_the_same_command_continues(
+    tiny_bundle: Path, people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle, out, write = tmp_path / "bundle", tmp_path / "out", Path.write_bytes
+    shutil.copytree(tiny_bundle, bundle)
+    options = f"--bundle {bundle} --horizons 1 --persons-per-partition 20 --json".split()
+    line = ["score", str(people), str(out), *options]
+
+    def fill(path: Path, data: bytes) -> int:
+        return write(Path("/dev/full") if "part-00001.parquet" in path.name else path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", fill)
+        full = CliRunner().invoke(app, line)
+    assert (full.exit_code, "The disk is full" in full.stderr) == (2, True)
+    shutil.rmtree(bundle)
+    shutil.copytree(shipped_bundle("small"), bundle)
+    for more in ([], ["--shard", "1/2"]):
+        other = CliRunner().invoke(app, [*line, *more])
+        assert (other.exit_code, "another run: bundle differ" in other.stderr) == (2, True)
+    shutil.rmtree(bundle)
+    shutil.copytree(tiny_bundle, bundle)
+    done = CliRunner().invoke(app, line)
+    assert (done.exit_code, json.loads(done.stdout)["resumed"]) == (0, 1), done.stderr
+
+
+def test_a_bundle_that_is_replaced_while_workers_start_is_refused(
+    tiny_bundle: Path, people: Path, tmp_path: Path
+) -> None:
+    bundle = tmp_path / "bundle"
+    shutil.copytree(tiny_bundle, bundle)
+
+    def replace_bundle(_done: int, _persons: int) -> None:
+        shutil.rmtree(bundle)
+        shutil.copytree(shipped_bundle("small"), bundle)
+
+    recipe = Recipe(bundle, ForecastRequest(horizons=(1,)))
+    with pytest.raises(UsageError, match="another run: bundle differ"):
+        score(people, tmp_path / "out", recipe, progress=replace_bundle)
+    assert not list((tmp_path / "out").glob("part-*"))
 
 
 def test_lifetimes_to_an_earlier_age_leave_out_older_persons(
