@@ -509,7 +509,7 @@ def test_after_a_full_disk_another_bundle_is_refused_and_the_same_command_contin
 ) -> None:
     bundle, out, write = tmp_path / "bundle", tmp_path / "out", Path.write_bytes
     shutil.copytree(tiny_bundle, bundle)
-    options = f"--bundle {bundle} --horizons 1 --persons-per-partition 20 --json".split()
+    options = f"--bundle {bundle} --horizons 1 --persons-per-partition 5 --json".split()
     line = ["score", str(people), str(out), *options]
 
     def fill(path: Path, data: bytes) -> int:
