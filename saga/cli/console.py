@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 INTERRUPTED, INTERNAL = 3, 70
+_OWN_PACKAGES = ("saga", "api", "calibration", "evaluation", "training", "studies")
 _MIN_SECONDS, _LINE_SECONDS = 5.0, 60.0  # before the first estimate; between lines of a log file
 EXTRAS = {
     "train": (
@@ -236,12 +237,18 @@ def _as_saga_error(error: BaseException) -> SagaError | None:
     if isinstance(error, SagaError):
         return error
     if isinstance(error, ModuleNotFoundError) and error.name:
+        package = error.name.partition(".")[0]
         for extra, modules in EXTRAS.items():
-            if error.name.partition(".")[0] in modules:
+            if package in modules:
                 return UsageError(
                     f"This command needs {error.name}, which is not installed. Run: "
                     f"pip install 'saga-forecast[{extra}]'"
                 )
+        if package not in _OWN_PACKAGES:
+            return UsageError(
+                f"The package {package} is missing, which comes with SAGA. Run: "
+                "pip install --force-reinstall saga-forecast"
+            )
     if isinstance(error, OSError) and error.errno in _FILE_ERRORS and error.filename is not None:
         return UsageError(
             f"{error.filename}: {error.strerror}. Check the path, its permissions and the free "

@@ -86,6 +86,18 @@ def test_the_extra_of_every_optional_module_is_named() -> None:
 
 
 @pytest.mark.parametrize(
+    ("module", "status", "text"),
+    [("xlsxwriter.workbook", 2, "The package xlsxwriter is missing"), ("saga.x", 70, "Internal")],
+)
+def test_a_missing_required_package_is_named(
+    module: str, status: int, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = ModuleNotFoundError(f"No module named {module!r}", name=module)
+    assert console.report(error, as_json=False, debug=False) == status
+    assert text in re.sub(r"[\s│]+", " ", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
     ("seconds", "done", "recent", "text"),
     [
         (1.0, 10, 10.0, "estimating"),
