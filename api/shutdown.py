@@ -24,12 +24,14 @@ def gradual_stop(service: Service) -> Iterator[None]:
         yield
         return
     loop, settings = asyncio.get_running_loop(), service.settings
-    of_server = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    server_handlers = {
+        number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)
+    }
 
     def stop(number: signal.Signals) -> None:
         service.is_draining = True
         loop.call_later(settings.stop_seconds, service.queue.close)
-        handler = of_server[number]
+        handler = server_handlers[number]
         if callable(handler):
             handler(number, None)
 
@@ -40,10 +42,10 @@ def gradual_stop(service: Service) -> Iterator[None]:
         else:
             stop(number)
 
-    for number in of_server:
+    for number in server_handlers:
         signal.signal(number, lambda n, _: loop.call_soon_threadsafe(begin, signal.Signals(n)))
     try:
         yield
     finally:
-        for number, handler in of_server.items():
+        for number, handler in server_handlers.items():
             signal.signal(number, handler)

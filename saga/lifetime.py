@@ -101,19 +101,19 @@ def observed_past(history: Panel, paths: Paths, *, rate: float = RATE, from_age:
 
     In real money of the panel. Years without a record or with unknown earnings add nothing.
     """
-    order = pl.DataFrame(
+    persons = pl.DataFrame(
         {"person_id": [str(p) for p in paths.person_id], "origin": paths.origin_year},
         schema={"person_id": pl.String, "origin": pl.Int64},
     )
     since = pl.col("year") - pl.col("birth_year") - from_age
     past = (
-        history.frame.join(order, on="person_id")
+        history.frame.join(persons, on="person_id")
         .filter(since >= 0, pl.col("year") <= pl.col("origin"))
         .group_by("person_id")
         .agg(past=(pl.col("earnings") / (1 + rate) ** since.cast(pl.Float64)).sort_by("year").sum())
     )
     return (
-        order.join(past, on="person_id", how="left", maintain_order="left")["past"]
+        persons.join(past, on="person_id", how="left", maintain_order="left")["past"]
         .fill_null(0.0)
         .to_numpy()
     )

@@ -7,8 +7,8 @@ Families of sets are compared on validation persons of the panel, so the choice 
 test persons. Marginals are recalibrated by a map that is fitted on one third of the persons, the
 threshold of each family, horizon and coverage on another third; the last third judges. The score is
 the mean interval score (Winkler 1972): width plus 2 / (1 - coverage) x the distance of an outcome
-outside. Coverage is also given by bins of the probability of zero. `too much` is the largest share
-of a person's own distribution in a set beyond what the coverage and the atom ask for, 95 %
+outside. Coverage is also given by bins of the probability of zero. `too much` is the share of
+a person's own distribution in the set beyond what the coverage and the atom ask for, as the 95 %
 quantile over persons.
 """
 

@@ -17,8 +17,9 @@ def with_state(
 ) -> Diagnostics:
     """The diagnostics with the table "adaptive", one row per group, horizon and coverage.
 
-    Figures of few issued intervals are null. Without a state the table is empty. The provenance
-    contains the version of the state and `counts`, those of the ledger.
+    `size` is the cell's offset. A cell of fewer persons than `min_cell` has no other figure, and no
+    row if its offset is 0. Without a state the table is empty. The provenance receives the version
+    of the state and `counts`, those of the ledger.
     """
     min_persons = int(diagnostics.provenance.get("min_cell", MIN_PERSONS))
     rows: list[dict[str, Any]] = []

@@ -144,7 +144,7 @@ def discounted_sum(earnings: Array) -> Array:
 def crps_thresholds(outcomes: Array, floor: float | None) -> NDArray[np.float64]:
     """Midpoints of equal parts of the range of the log outcomes (n,).
 
-    Outside that range no recalibrated forecast loses anything.
+    Outside that range a recalibrated probability is 0 or 1, and right, so it adds nothing.
     """
     known_logs = log_earnings(outcomes[~np.isnan(outcomes)], floor)
     low, high = (

@@ -1,12 +1,13 @@
 """The recurrent cell of the light rollout: a residual map with memory, one step per year.
 
-    s' = LN(a * s + D relu(U s + gates)^2),    a = sigmoid(decay), one number per unit
+    s' = LN(a * s + D relu(U s + v)^2),    a = sigmoid(decay), one number per unit
 
 The decoder encodes the record once. Its state at the origin determines the cell's first state and a
 bias in the cell's hidden layer at every step, so the record influences all years of a path. The
-output of the cell is the input of the model's head. A step has no attention and no transcendental
-function, and its cost does not grow with the length of the path. On the register, a gated recurrent
-unit (Cho et al. 2014) of the same width was less accurate and slower (docs/method/model.md).
+input v of a year is this bias, and terms for earnings, age and gap. The output of the cell is the
+input of the model's head. A step has no attention and no transcendental function, and its cost does
+not grow with the length of the path. On the register, a gated recurrent unit (Cho et al. 2014) of
+the same width was less accurate and slower (docs/method/model.md).
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ class RecordSummary(NamedTuple):
 
     Attributes:
         state: First state (..., s).
-        gates: Bias (..., 2 s) of the hidden layer.
+        bias: Bias (..., 2 s) of the hidden layer.
         hidden: Bias (..., d) of the head's input.
     """
 
     state: Tensor
-    gates: Tensor
+    bias: Tensor
     hidden: Tensor
 
 
@@ -62,18 +63,18 @@ class FastCell(nn.Module):
         """Summarise a record, from the decoder's state at the origin (..., d)."""
         return RecordSummary(self.first(hidden), self.bias(hidden), self.skip(hidden))
 
-    def gates(self, earnings: Tensor, age: Tensor, gap: Tensor) -> Tensor:
-        """Input (..., 2 s) to the hidden layer in a year.
+    def year_input(self, earnings: Tensor, age: Tensor, gap: Tensor) -> Tensor:
+        """Input (..., 2 s) of a year to the hidden layer, without the bias of the record.
 
         It depends on encoded earnings (..., e), the age, and the years since the previous record.
         """
         position = self.age((age - MIN_AGE).clamp(0, N_AGES - 1)) + self.gap(gap.clamp(0, MAX_GAP))
-        gates: Tensor = self.earnings(earnings) + position
-        return gates
+        values: Tensor = self.earnings(earnings) + position
+        return values
 
-    def step(self, state: Tensor, gates: Tensor) -> Tensor:
-        """Next state (..., s) from the state and a year's gates (..., 2 s)."""
-        update = self.down(squared_relu(self.up(state) + gates))
+    def step(self, state: Tensor, year_input: Tensor) -> Tensor:
+        """Next state (..., s) from the state and the input (..., 2 s) of a year with the bias."""
+        update = self.down(squared_relu(self.up(state) + year_input))
         following: Tensor = self.norm(torch.addcmul(update, state, torch.sigmoid(self.decay)))
         return following
 

@@ -156,11 +156,12 @@ class Saga(nn.Module):
         n, t = state.shape
         summary = self.light.summarise(hidden[torch.arange(n), origin][:, None])
         gap = age.diff(dim=1, prepend=age[:, :1])
-        gates = self.light.gates(self.tokens.encode_earnings(state, z), age, gap) + summary.gates
+        earnings = self.tokens.encode_earnings(state, z)
+        inputs = self.light.year_input(earnings, age, gap) + summary.bias
         after = torch.arange(t, device=age.device) > origin[:, None]
         cell_state, states = summary.state[:, 0], []
-        for is_after, year_gates in zip(after.unbind(1), gates.unbind(1), strict=True):
-            following = self.light.step(cell_state, year_gates)
+        for is_after, year_input in zip(after.unbind(1), inputs.unbind(1), strict=True):
+            following = self.light.step(cell_state, year_input)
             cell_state = torch.where(is_after[:, None], following, cell_state)
             states.append(cell_state)
         fast = self.light.hidden(torch.stack(states, 1), summary)

@@ -215,7 +215,7 @@ class CellStepper:
         # Person by person, because a product of several rows may round differently.
         summaries = [cell.summarise(person) for person in self.hidden[:, None]]
         self.summary = RecordSummary(*(torch.cat(parts) for parts in zip(*summaries, strict=True)))
-        self.gates = self.summary.gates + cell.gap.weight[rhythm] + cell.up.bias
+        self.bias = self.summary.bias + cell.gap.weight[rhythm] + cell.up.bias
         self.state = self.summary.state.expand(-1, n_paths, -1)
 
     def step(self, state: Tensor, z: Tensor, age: Tensor) -> Tensor:
@@ -223,7 +223,7 @@ class CellStepper:
         maps, cell, n = self.maps, self.maps.cell, len(z)
         earnings = maps.tokens.encode_earnings(state, z)
         inner = maps.inner(torch.cat([earnings, self.state[:n]], -1))
-        inner.add_(self.gates[:n] + cell.age.weight[age - MIN_AGE, None]).relu_()
+        inner.add_(self.bias[:n] + cell.age.weight[age - MIN_AGE, None]).relu_()
         update = maps.down(inner.mul_(inner)).to(self.state)
         self.state = cell.norm(update.addcmul_(self.state[:n], maps.decay))
         hidden: Tensor = maps.out(self.state).to(update)

@@ -31,14 +31,12 @@ from saga.trees.recent_years import Window
 Array = NDArray[Any]
 GRID = (1, 2, 5, 10, 20, 30)
 ROWS = 80_000  # largest number of origins per horizon
-MIN_POSITIVE = (
-    200,
-    20,
-)  # positive outcomes that a horizon needs, of training and of held-out persons
+# Positive outcomes that a horizon needs, of training and of held-out persons.
+MIN_POSITIVE = (200, 20)
 SEARCH_HORIZON, SEARCH_ROWS = 5, 20_000  # the search for settings uses this horizon and sample
 # Leaves, learning rate and share of features that are also tried if a panel has fewer than ROWS
 # origins: with few persons, small steps and a choice among features for each tree overfit less.
-SLOW = ((6, 0.03, 0.5), (12, 0.03, 0.5))
+SMALL_STEPS = ((6, 0.03, 0.5), (12, 0.03, 0.5))
 HELD_OUT = 0.1  # share of persons for settings and numbers of trees
 _WINDOW = "window"  # the row of a table that describes the features
 
@@ -165,7 +163,7 @@ def _examples(
 ) -> dict[int, tuple[Examples, Examples]]:
     """Training and held-out examples of each horizon of the grid.
 
-    A horizon without enough examples is replaced by the next horizon, or left out.
+    A horizon h without enough examples is replaced by h + 1, or left out.
     """
     end = last_year(panel)
     eligible = eligible_origins(panel).with_columns(
@@ -205,7 +203,9 @@ def _draw_rows(
     """
     reach = (pl.col("year") + h <= end) & (pl.col("year") + h - pl.col("birth_year") <= MAX_AGE)
     rows = np.flatnonzero(eligible.select(reach=reach)["reach"].to_numpy())
-    limit = 3 * n_rows  # outcomes may be missing, every second one in a biennial panel
+    limit = (
+        3 * n_rows
+    )  # more than needed: outcomes may be missing, in a biennial panel half of them
     rows = rows[np.argsort(uniforms(len(rows), "gbt", seed, "origin", h))[:limit]]
     if not len(rows):
         return None
@@ -231,7 +231,8 @@ def _search(
         return candidates[0]
     if len(training) + len(held_out) < options.rows:
         candidates += [
-            Settings(leaves, rate, options.threads, seed, share) for leaves, rate, share in SLOW
+            Settings(leaves, rate, options.threads, seed, share)
+            for leaves, rate, share in SMALL_STEPS
         ]
     losses = [held_out_loss(subset, held_out, info, settings) for settings in candidates]
     return candidates[int(np.argmin(losses))]

@@ -96,6 +96,7 @@ class PanelRecords:
         self.present = np.zeros(shape, bool)
         self.numbers = {name: np.full(shape, np.nan) for name in schema.CONTINUOUS}
         self.codes = {name: np.full(shape, -1, np.int8) for name in _LABELS}
+        # One uniform a person: an education that is unknown or understated remains so.
         self.school_unknown, self.school_understated = rng.random((2, len(life)))
 
     def write(self, life: LifeState, result: YearResult) -> None:

@@ -173,7 +173,7 @@ def without_memory(stepper: Any, age: Tensor) -> Tensor:
 
 def wrong_gap(stepper: Any, age: Tensor) -> Tensor:
     cell = stepper.maps.cell
-    stepper.gates = stepper.summary.gates + cell.gap.weight[0] + cell.up.bias
+    stepper.bias = stepper.summary.bias + cell.gap.weight[0] + cell.up.bias
     return age
 
 
