@@ -12,7 +12,7 @@ BENCH ?= rollout marginals register throughput
 BIN := .venv/bin
 SETUP := .venv/.setup-done
 
-.PHONY: setup run test lint bench test-containers test-service bundle prior lock docs wheelhouse
+.PHONY: setup run test test-thorough lint bench test-containers test-service bundle prior lock docs wheelhouse
 
 setup: $(SETUP)
 
@@ -30,6 +30,10 @@ run: setup
 # A file's tests share fixtures, so a file goes to one process; each process has one core. Slow files come first.
 test: setup
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+# Trainings, evaluations and known truths that take long; the fixtures are made again.
+test-thorough: setup
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m thorough --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: setup
 	$(BIN)/ruff check .

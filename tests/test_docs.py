@@ -22,6 +22,7 @@ WRITERS = (
     "docs/pictures/architecture.py",
     "docs/python/write.py",
 )
+LONG_PAGES = ("docs/how-to/report.md",)  # whose blocks take half a minute
 NOTEBOOK = ROOT / "examples" / "first_forecast.ipynb"
 
 
@@ -97,7 +98,15 @@ def test_the_notebook_runs_from_the_first_cell_to_the_last(workplace: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page)], ids=page_name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.thorough] * (page_name(page) in LONG_PAGES))
+        for page in PAGES
+        if python_blocks(page)
+    ],
+    ids=page_name,
+)
 def test_python_blocks_run(page: Path, workplace: Path) -> None:
     """The blocks of a page run one after the other in a new process, as a reader would run them."""
     program = "\n".join(python_blocks(page))

@@ -126,7 +126,7 @@ def test_the_wheel_has_one_top_level_name_and_the_bundles(wheel: Path) -> None:
     assert {f"saga/{name}" for name in shipped} <= set(files)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_python_and_the_command_line_work_beside_packages_of_the_same_names(
     environment: Mapping[str, str], tmp_path: Path
 ) -> None:

@@ -240,9 +240,11 @@ def scan_file(
             [Problem("no-rows", "the file has no content", "Export the data again.")],
         ) from None
     except _DAMAGES:
-        raise _refuse(
-            file, "the file is damaged or not what its suffix says", "Export the data again."
-        ) from None
+        why, fix = "the file is damaged or not what its suffix says", "Export the data again."
+        if not isinstance(file, Path):
+            why += ", or the store does not give parts of files correctly"
+            fix += " If a copy of the file can be read, the fault is in the store."
+        raise _refuse(file, why, fix) from None
     repeated = [name for name in names if re.search(r"_duplicated_\d+$", name)]
     if repeated:
         raise _refuse(file, "the header names a column twice", "Give each column its own name.")

@@ -18,7 +18,7 @@ from saga.requests import ForecastRequest
 from saga.scores import covered
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_evaluate_scores_the_bundle_and_baselines_in_both_settings(
     tiny_bundle: Path, register_dir: Path, register_panel: Panel, tmp_path: Path
 ) -> None:

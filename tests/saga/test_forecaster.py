@@ -321,6 +321,7 @@ def responds_to_unemployment(calm: Floats, recession: Floats) -> bool:
     return all((d.mean(0) > 4 * d.std(0, ddof=1) / len(d) ** 0.5).all() for d in differences)
 
 
+@pytest.mark.thorough
 def test_unemployment_lowers_and_skews_earnings_unless_the_network_ignores_macro_values(
     register_panel: Panel,
 ) -> None:

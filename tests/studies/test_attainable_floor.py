@@ -293,7 +293,7 @@ def test_an_uncalibrated_contestant_has_raw_marginals_and_no_sets(register_panel
     assert np.isnan(block.lower).all()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_command_trains_scores_reports_and_resumes(
     register_dir: Path,
     register_panel: Panel,

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FEW, MANY = 1_000, 200_000
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(("band", "status"), [((1.0, 1.0), 1), ((0.0, 1.0), 0)])
 def test_the_exit_status_is_1_if_a_coverage_is_missed(
     register_dir: Path,

@@ -163,6 +163,7 @@ def test_scores_of_other_persons_are_refused(exact: pl.DataFrame) -> None:
         compare(exact.head(-4), exact)
 
 
+@pytest.mark.thorough
 def test_the_command_trains_scores_reports_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -149,7 +149,7 @@ def test_the_page_has_one_row_a_record_and_horizon_and_marks_shortfalls(
     assert f"{_row(table, 'poor', 'saga', 1)['crps']:.4f}" in lines[6]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_command_scores_the_bundle_and_baselines_on_every_record(
     tiny_bundle: Path,
     register_dir: Path,

@@ -24,7 +24,7 @@ from training.harness import RunOptions
 CONFIG = replace(TOY, max_steps=4, validate_every=2)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_models_learn_from_nested_persons_outside_the_judged_fold(
     random_walk: Callable[..., Panel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

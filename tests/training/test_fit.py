@@ -138,6 +138,7 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
     )
 
 
+@pytest.mark.thorough
 def test_two_devices_make_one_bundle(panel: Panel, tmp_path: Path) -> None:
     """Each device runs the whole program in a process; one process writes files and reports."""
     panel.frame.write_parquet(tmp_path / "panel.parquet")
@@ -369,6 +370,7 @@ def test_other_backbones_have_as_many_parameters_as_the_shipped_decoder(panel: P
     assert replace(lstm, name="small", model=small.model) == small
 
 
+@pytest.mark.thorough
 def test_the_configuration_of_the_papers_size_trains_and_forecasts(
     panel: Panel, tmp_path: Path
 ) -> None:

@@ -253,6 +253,7 @@ def test_a_panel_starts_from_the_prior_unless_the_user_says_otherwise(
         choose_start(None, "absent", simulated=False)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("two_origins")
 def test_members_by_seed_are_averaged_and_calibrated_together(tmp_path: Path) -> None:
     """Paths follow the members in turn; the law is the mean of the members' laws."""

@@ -405,7 +405,7 @@ def test_concurrent_first_openings_create_the_tables_once(
             opened.close()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_two_hundred_concurrent_updates(url: str, ledger: Ledger, key_file: Path) -> None:
     persons = 200 // HORIZONS + 1
     outcomes = make_outcomes(persons)

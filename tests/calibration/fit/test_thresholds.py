@@ -191,6 +191,7 @@ def test_present_values_are_covered_although_paths_have_no_persistence(
         assert not all_hold(raw, len(truth), n)
 
 
+@pytest.mark.thorough
 def test_present_values_depend_on_the_number_of_paths_as_stated(
     fitted: Calibrator, judged: Judged
 ) -> None:

@@ -97,7 +97,7 @@ def test_deliveries_settle_diagnose_and_recommend_and_a_repetition_changes_nothi
     assert written(tmp_path) == written(tmp_path / "once")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)]
 )

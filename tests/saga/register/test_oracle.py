@@ -193,6 +193,7 @@ def forward_p_value(
     return float(min(test.pvalue.min() for test in tests))
 
 
+@pytest.mark.thorough
 def test_forward_the_pit_is_uniform_over_macro_futures(
     standard: OraclePanel, futures: Futures
 ) -> None:

@@ -39,6 +39,7 @@ def checksums(folder: Path) -> dict[str, str]:
     return {name: digest for digest, name in (line.split("  ") for line in lines)}
 
 
+@pytest.mark.thorough
 def test_the_command_writes_the_same_bytes_under_another_name_and_with_one_worker(
     release: Path, tmp_path: Path
 ) -> None:

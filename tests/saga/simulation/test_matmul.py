@@ -85,6 +85,7 @@ def people() -> Panel:
     return read_panel(pl.DataFrame(rows), prices=2022)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rollout", ["exact", "light"])
 def test_bfloat16_changes_the_distribution_by_tenths_of_a_per_cent(
     people: Panel, rollout: str

@@ -119,6 +119,7 @@ def planted(register_panel: Panel) -> Panel:
     return Panel(planted.select(register_panel.frame.columns), register_panel.meta)
 
 
+@pytest.mark.thorough
 def test_planted_dynamics_are_recovered(tiny_bundle: Path, planted: Panel, tmp_path: Path) -> None:
     bundle = fit_state_network(
         tiny_bundle,

@@ -233,7 +233,7 @@ def test_a_normal_distribution_has_normal_quantiles() -> None:
     ] == pytest.approx(2 * ndtri(TAUS), abs=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_loss_to_the_exact_forecaster_is_small_on_a_gaussian_register(tmp_path: Path) -> None:
     """One Markov chain replaces a fixed effect and an AR(1); the approximation costs up to 6 %."""
     generate_register(

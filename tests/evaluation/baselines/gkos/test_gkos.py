@@ -391,7 +391,7 @@ def statistics_of(process: GkosProcess) -> dict[str, float]:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 class TestKnownTruth:
     """The process generates the register: estimates recover it, forecasts are nearly exact."""
 

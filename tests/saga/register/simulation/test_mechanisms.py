@@ -54,7 +54,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Verdicts:
     return check
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("size", "mechanism", "key"),
     [(size, *pair) for size, needed in NEEDED.items() for pair in needed.items()],
