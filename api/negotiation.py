@@ -183,6 +183,6 @@ def interval_json(
     }
     zero_column = f"{prefix}includes_zero_{name}"
     if zero_column in row:  # intervals of present values have no such column
-        interval["includes_zero"] = row[zero_column] if guarantee != "none" else None
+        interval["includes_zero"] = row[zero_column]
     cell = row["cell"] if "cell" in row and not prefix else ALL
     return interval | {"guarantee": guarantee, "reason": explain(guarantee, cell)}

@@ -54,7 +54,8 @@ saga_forecast <- function(persons, ...) {
     quantiles <- vapply(horizon$quantiles, number, 0)
     names(quantiles) <- paste0("q", names(horizon$quantiles))
     limits <- unlist(lapply(horizon$intervals, \(interval) {
-      values <- list(number(interval$lower), number(interval$upper), number(interval$includes_zero), interval$guarantee)
+      zero <- if (is.null(interval$includes_zero)) NA else interval$includes_zero
+      values <- list(number(interval$lower), number(interval$upper), zero, interval$guarantee)
       setNames(values, paste0(c("lower_", "upper_", "includes_zero_", "guarantee_"), 100 * interval$coverage))
     }), recursive = FALSE)
     data.frame(person_id = person$person_id, year = horizon$year, horizon = horizon$h,

@@ -45,11 +45,12 @@ def forecast_table(
     """One row per person and horizon, until age 64, of recalibrated marginals.
 
     Columns: person_id, origin_year, horizon, year, mean, p_zero, one q.. per quantile; lower_,
-    upper_, includes_zero_ and guarantee_ for each coverage; and cell, the group of persons whose
-    outcomes decide the intervals ("all": everybody). With `limits` also at_least_, at_most_,
-    guarantee_limits_, positive_lower_, positive_upper_, guarantee_positive_ (see
-    `saga.conformal.one_sided`). With `bands` = K also band_lower_, band_upper_,
-    band_includes_zero_, guarantee_band_, null after year K (see `saga.conformal.path_bands`).
+    upper_, includes_zero_ and guarantee_ for each coverage (three nulls and "none" if there is no
+    set); and cell, the group of persons whose outcomes decide the intervals ("all": everybody).
+    With `limits` also at_least_, at_most_, guarantee_limits_, positive_lower_, positive_upper_,
+    guarantee_positive_ (see `saga.conformal.one_sided`). With `bands` = K also band_lower_,
+    band_upper_, band_includes_zero_, guarantee_band_: no set after year K (see
+    `saga.conformal.path_bands`).
     """
     columns = np.asarray(request.horizons) - 1
     marginals = marginals.first(request.n_years)
@@ -81,7 +82,7 @@ def forecast_table(
     frame = pl.DataFrame(table).with_columns(
         pl.col("^(.*lower|.*upper|at_least|at_most)_.*$").fill_nan(None)
     )
-    return round_amounts(frame, decimals)
+    return round_amounts(_without_empty_sets(frame, request.coverage), decimals)
 
 
 def lifetime_table(
@@ -228,6 +229,20 @@ def _limit_columns(
         columns[f"positive_upper_{label}"] = limits.positive_upper[at]
         columns[f"guarantee_positive_{label}"] = limits.positive_guarantee[at].astype(str)
     return columns
+
+
+def _without_empty_sets(frame: pl.DataFrame, coverage: Sequence[float]) -> pl.DataFrame:
+    """`frame`; where there is no set, whether it includes zero is null and not false."""
+    pairs = {
+        f"{prefix}includes_zero_{label}": f"guarantee_{prefix}{label}"
+        for prefix in ("", "band_")
+        for _, label in _labels(coverage)
+    }
+    return frame.with_columns(
+        pl.when(pl.col(guarantee) != "none").then(pl.col(zero)).alias(zero)
+        for zero, guarantee in pairs.items()
+        if zero in frame.columns
+    )
 
 
 def _band_columns(

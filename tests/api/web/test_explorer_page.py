@@ -162,7 +162,7 @@ def test_one_thing_is_changed_and_both_forecasts_are_shown(
     told = words(page, "#sentences")
     assert f"becomes {float(format(changed['quantiles']['0.5'], '.3g')):,.0f}" in told
     rises = changed["quantiles"]["0.5"] > before["quantiles"]["0.5"]
-    assert ("the year after a year without work" in told) == rises
+    assert ("a person who returns searches for a job first" in told) == rises
     for change, to in (("education_level", "compulsory"), ("scenario", "recession-1990s")):
         page.select_option("#change", change)
         page.select_option("#to", to)
