@@ -32,6 +32,8 @@ Output = TypeVar("Output")
 # How long the first call waits for those that are being decoded, to be computed together.
 # On a busy machine decoding takes longer, as the last piece did, and so does the wait.
 _GATHER_SECONDS, _GATHER_STEP = (0.012, 0.1), 0.002
+# Callers whose calls were computed together often call again at once, and are waited for this long.
+_RETURN_SECONDS = 0.008
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,11 @@ class Ticket:
     trace_context: Context | None = None
 
     @property
+    def is_finished(self) -> bool:
+        """Whether all pieces are computed, or the call has failed."""
+        return self.finished is not None and self.finished.done()
+
+    @property
     def next_part(self) -> Any:
         """The first piece that is not computed."""
         assert self.work is not None
@@ -108,6 +115,8 @@ class ComputeQueue:
         self._thread = anyio.CapacityLimiter(1)
         self._closed = False
         self._last = 0.0  # seconds of the last piece
+        self._last_batch: list[Ticket] = []
+        self._answered = -math.inf  # when the latest call of the last batch was answered
 
     @property
     def waiting(self) -> int:
@@ -137,6 +146,8 @@ class ComputeQueue:
             self._tickets.remove(ticket)
             if ticket in self._waiting:
                 self._waiting.remove(ticket)
+            if ticket in self._last_batch:
+                self._answered = time.monotonic()
             self._note_waiting(self.waiting)
 
     def close(self) -> None:
@@ -202,8 +213,17 @@ class ComputeQueue:
     async def _gather(self) -> None:
         shortest, longest = _GATHER_SECONDS
         deadline = time.monotonic() + min(max(shortest, self._last / 2), longest)
-        while any(t.is_decoding for t in self._tickets) and time.monotonic() < deadline:
+        while time.monotonic() < deadline and (
+            any(t.is_decoding for t in self._tickets) or self._may_return()
+        ):
             await asyncio.sleep(_GATHER_STEP)
+
+    def _may_return(self) -> bool:
+        """Whether callers of the last batch may call again within `_RETURN_SECONDS`."""
+        if len(self._waiting) >= len(self._last_batch) or len(self._last_batch) == 1:
+            return False
+        is_answering = any(t in self._tickets for t in self._last_batch if t.is_finished)
+        return is_answering or time.monotonic() < self._answered + _RETURN_SECONDS
 
     def _next_batch(self) -> list[Ticket]:
         """The call whose turn it is, and further calls with the same `batch_key`."""
@@ -227,6 +247,7 @@ class ComputeQueue:
 
     async def _compute(self, batch: list[Ticket]) -> None:
         start = time.perf_counter()
+        self._last_batch = batch
         for ticket in batch:
             if not ticket.outputs:
                 self._observe("queue", time.monotonic() - ticket.arrived, [ticket])

@@ -25,6 +25,7 @@ from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest
 
 MAX_TOGETHER = 64  # persons of one piece of work: some tenths of a second
+_GATHER_STEPS, _GATHER_STEP = 4, 0.001
 _PREFIX = 7  # characters before the name of a person
 
 Item = TypeVar("Item")
@@ -188,13 +189,17 @@ def forecast_parts(parts: list[ForecastPart]) -> list[pl.DataFrame]:
 
 
 class Batcher(Generic[Item, Output]):
-    """Runs waiting items together: while one batch runs, the next gathers."""
+    """Runs waiting items together: while one batch runs, the next gathers.
+
+    If the last batch had several items, the next waits some milliseconds for as many.
+    """
 
     def __init__(self, run: Callable[[list[Item]], list[Output]]) -> None:
         self._run = run
         self._waiting: list[tuple[Item, asyncio.Future[Output]]] = []
         self._runner: asyncio.Task[None] | None = None
         self._thread = anyio.CapacityLimiter(1)
+        self._n_last = 1
 
     async def submit(self, item: Item) -> Output:
         """The output of an item."""
@@ -206,7 +211,11 @@ class Batcher(Generic[Item, Output]):
 
     async def _serve(self) -> None:
         while self._waiting:
+            for _ in range(_GATHER_STEPS):
+                if len(self._waiting) < self._n_last:
+                    await asyncio.sleep(_GATHER_STEP)
             batch, self._waiting = self._waiting, []
+            self._n_last = len(batch)
             items = [item for item, _ in batch]
             try:
                 outputs = await anyio.to_thread.run_sync(self._run, items, limiter=self._thread)

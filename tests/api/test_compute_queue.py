@@ -83,6 +83,23 @@ def test_waiting_pieces_that_are_alike_are_computed_together_up_to_a_limit() -> 
     assert ["f"] in computed
 
 
+def test_callers_who_call_again_at_once_stay_together() -> None:
+    """Three callers, each with a pause between its calls: without a wait they fall apart."""
+
+    async def scene() -> list[int]:
+        office = Office()
+
+        async def caller(name: str, pause: float) -> None:
+            for i in range(6):
+                await office.call(name, f"{name}{i}", like="same")
+                await asyncio.sleep(pause)
+
+        await gather(*(caller(name, 0.001 * i) for i, name in enumerate("abc")))
+        return [len(parts) for parts in office.computed]
+
+    assert run(scene) == [3] * 6
+
+
 def test_a_small_call_does_not_wait_for_all_pieces_of_a_large_one() -> None:
     async def scene() -> list[list[str]]:
         office = Office()
