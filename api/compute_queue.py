@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -26,11 +26,13 @@ from saga.errors import Problem
 if TYPE_CHECKING:
     from opentelemetry.context import Context
 
+# What happens to a call before it waits for its first piece.
+Stage = Literal["body", "decode", "panel", "compute"]
 Part = TypeVar("Part")
 Output = TypeVar("Output")
 
-# How long the first call waits for those that are being decoded, to be computed together.
-# On a busy machine decoding takes longer, as the last piece did, and so does the wait.
+# How long the first call waits for those that are being read, to be computed together.
+# On a busy machine reading takes longer, as the last piece did, and so does the wait.
 _GATHER_SECONDS, _GATHER_STEP = (0.012, 0.1), 0.002
 # Callers whose calls were computed together often call again at once, and are waited for this long.
 _RETURN_SECONDS = 0.008
@@ -67,7 +69,7 @@ class Ticket:
     work: Work[Any, Any] | None = None
     outputs: list[Any] = field(default_factory=list)
     finished: asyncio.Future[None] | None = None
-    is_decoding: bool = False
+    stage: Stage = "body"
     is_computing: bool = False
     is_gone: bool = False
     trace_context: Context | None = None
@@ -205,24 +207,26 @@ class ComputeQueue:
 
     async def _serve(self) -> None:
         while self._waiting:
-            await self._gather()
+            await self.gather("decode", "panel")
             batch = self._next_batch()
             if batch:
                 await self._compute(batch)
 
-    async def _gather(self) -> None:
+    async def gather(self, *stages: Stage) -> None:
+        """Wait for calls in these `stages`, and for callers of the last batch who call again."""
         shortest, longest = _GATHER_SECONDS
-        deadline = time.monotonic() + min(max(shortest, self._last / 2), longest)
+        deadline = time.monotonic() + min(max(shortest, self._last), longest)
         while time.monotonic() < deadline and (
-            any(t.is_decoding for t in self._tickets) or self._may_return()
+            any(t.stage in stages for t in self._tickets) or self._may_return()
         ):
             await asyncio.sleep(_GATHER_STEP)
 
     def _may_return(self) -> bool:
         """Whether callers of the last batch may call again within `_RETURN_SECONDS`."""
-        if len(self._waiting) >= len(self._last_batch) or len(self._last_batch) == 1:
+        n_unfinished = sum(not ticket.is_finished for ticket in self._tickets)
+        if n_unfinished >= len(self._last_batch) or len(self._last_batch) == 1:
             return False
-        is_answering = any(t in self._tickets for t in self._last_batch if t.is_finished)
+        is_answering = len(self._tickets) > n_unfinished
         return is_answering or time.monotonic() < self._answered + _RETURN_SECONDS
 
     def _next_batch(self) -> list[Ticket]:

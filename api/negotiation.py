@@ -128,10 +128,11 @@ async def read_call(
         return call, to_request(call.options)
 
     call, typed = await service.parse(request, ticket, decode)
+    ticket.stage = "panel"
     people = await service.panels.submit(
         SentFrame(call.frame, call.options.prices, call.options.origin)
     )
-    ticket.is_decoding = False
+    ticket.stage = "compute"
     if isinstance(people, SagaError):
         raise people
     return ComputeCall(call.options, typed, call.options.draws(), people.keep_eligible(typed))

@@ -7,7 +7,7 @@ time that they are together. No number depends on who else is in a panel.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -23,9 +23,10 @@ from saga.errors import SagaError
 from saga.features.transforms import Transforms
 from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest
+from saga.schema import MAX_AGE, MIN_AGE
 
 MAX_TOGETHER = 64  # persons of one piece of work: some tenths of a second
-_GATHER_STEPS, _GATHER_STEP = 4, 0.001
+_MAX_ROWS = MAX_TOGETHER * (MAX_AGE - MIN_AGE + 1)  # of frames that are read together
 _PREFIX = 7  # characters before the name of a person
 
 Item = TypeVar("Item")
@@ -44,9 +45,10 @@ class SentFrame:
     def batch_key(self) -> Hashable:
         """Frames with the same key can be read together; None: only alone."""
         persons = self.frame.get_column("person_id", default=None)
-        if persons is None or persons.dtype != pl.String or persons.null_count():
+        if persons is None or persons.dtype != pl.String or len(persons) > _MAX_ROWS:
             return None
-        if persons.n_unique() > MAX_TOGETHER or (persons.str.strip_chars() == "").any():
+        names = set(persons.to_list())
+        if len(names) > MAX_TOGETHER or any(name is None or not name.strip() for name in names):
             return None
         return self.prices, self.origin, *self.frame.schema.items()
 
@@ -155,9 +157,10 @@ class ForecastPart:
         The numbers do not depend on the paths and the seed. The calibrator is compared because the
         thresholds follow the outcomes.
         """
-        meta = replace(self.panel.meta, excluded={}, lost=None)
+        meta = replace(self.panel.meta, excluded={}, lost=None, facts=None)
         scenario = repr(self.draws.scenario)
-        return repr(meta), self.request, scenario, id(self.forecaster.calibrator)
+        facts = id(self.panel.meta.facts)
+        return repr(meta), facts, self.request, scenario, id(self.forecaster.calibrator)
 
 
 def parts_of(
@@ -191,15 +194,18 @@ def forecast_parts(parts: list[ForecastPart]) -> list[pl.DataFrame]:
 class Batcher(Generic[Item, Output]):
     """Runs waiting items together: while one batch runs, the next gathers.
 
-    If the last batch had several items, the next waits some milliseconds for as many.
+    Args:
+        run: Makes the outputs of items.
+        gather: Waits for further items that come soon.
     """
 
-    def __init__(self, run: Callable[[list[Item]], list[Output]]) -> None:
-        self._run = run
+    def __init__(
+        self, run: Callable[[list[Item]], list[Output]], gather: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._run, self._gather = run, gather
         self._waiting: list[tuple[Item, asyncio.Future[Output]]] = []
         self._runner: asyncio.Task[None] | None = None
         self._thread = anyio.CapacityLimiter(1)
-        self._n_last = 1
 
     async def submit(self, item: Item) -> Output:
         """The output of an item."""
@@ -211,11 +217,8 @@ class Batcher(Generic[Item, Output]):
 
     async def _serve(self) -> None:
         while self._waiting:
-            for _ in range(_GATHER_STEPS):
-                if len(self._waiting) < self._n_last:
-                    await asyncio.sleep(_GATHER_STEP)
+            await self._gather()
             batch, self._waiting = self._waiting, []
-            self._n_last = len(batch)
             items = [item for item, _ in batch]
             try:
                 outputs = await anyio.to_thread.run_sync(self._run, items, limiter=self._thread)

@@ -69,7 +69,7 @@ class Service:
             note_waiting=self.metrics.waiting.set,
         )
         self._quotas = Quotas(settings.quota, shared=shared)
-        self.panels = Batcher(self._read_panels)
+        self.panels = Batcher(self._read_panels, lambda: self.queue.gather("decode"))
         self.bodies = BodyMemory(
             max_bytes=settings.max_body_bytes,
             max_total=settings.max_bodies_bytes,
@@ -172,7 +172,7 @@ class Service:
         scan = JsonScan().take if is_json else lambda _: None
         async with self.bodies.body(request, scan) as body:
             start = time.perf_counter()
-            ticket.is_decoding = True
+            ticket.stage = "decode"
             content = await anyio.to_thread.run_sync(decode, body, limiter=self._parsers)
             self._observe("parse", time.perf_counter() - start, [ticket])
             return content

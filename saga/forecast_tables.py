@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 _MONEY_COLUMNS = (
     r"^(mean|tax_mean|earnings|q[0-9.]+|(band_|positive_)?(lower|upper)_.*|(at_least|at_most)_.*)$"
 )
-Column = NDArray[np.generic]
+Column = NDArray[np.generic] | pl.Series
 
 
 def percent_label(fraction: float) -> str:
@@ -68,10 +68,7 @@ def forecast_table(
         **_quantile_columns(quantiles, request.quantiles),
     }
     for j, label in _labels(request.coverage):
-        table[f"lower_{label}"] = intervals.lower[person, horizon, j]
-        table[f"upper_{label}"] = intervals.upper[person, horizon, j]
-        table[f"includes_zero_{label}"] = intervals.includes_zero[person, horizon, j]
-        table[f"guarantee_{label}"] = intervals.guarantee[person, horizon, j].astype(str)
+        table |= _set_columns(intervals, (person, horizon, j), label)
     table["cell"] = intervals.cell[person, horizon].astype(str)
     if request.limits:
         limits = one_sided_limits(calibrator, marginals, request.coverage)
@@ -79,10 +76,7 @@ def forecast_table(
     if request.bands is not None:
         bands = band_intervals(calibrator, marginals, request.bands, request.coverage)
         table |= _band_columns(bands, person, horizon)
-    frame = pl.DataFrame(table).with_columns(
-        pl.col("^(.*lower|.*upper|at_least|at_most)_.*$").fill_nan(None)
-    )
-    return round_amounts(_without_empty_sets(frame, request.coverage), decimals)
+    return round_amounts(pl.DataFrame(table), decimals)
 
 
 def lifetime_table(
@@ -137,6 +131,8 @@ def lower_guarantees(table: pl.DataFrame, last_year: int) -> pl.DataFrame:
 
     The guarantee "none" does not change.
     """
+    if not (table["origin_year"] > last_year).any():
+        return table
     late = pl.col("origin_year") > last_year
     guarantees = pl.col("^guarantee_.*$")
     return table.with_columns(
@@ -222,27 +218,13 @@ def _limit_columns(
     columns: dict[str, Column] = {}
     for j, label in _labels(coverage):
         at = (person, horizon, j)
-        columns[f"at_least_{label}"] = limits.at_least[at]
-        columns[f"at_most_{label}"] = limits.at_most[at]
+        columns[f"at_least_{label}"] = _amounts(limits.at_least[at])
+        columns[f"at_most_{label}"] = _amounts(limits.at_most[at])
         columns[f"guarantee_limits_{label}"] = limits.guarantee[at].astype(str)
-        columns[f"positive_lower_{label}"] = limits.positive_lower[at]
-        columns[f"positive_upper_{label}"] = limits.positive_upper[at]
+        columns[f"positive_lower_{label}"] = _amounts(limits.positive_lower[at])
+        columns[f"positive_upper_{label}"] = _amounts(limits.positive_upper[at])
         columns[f"guarantee_positive_{label}"] = limits.positive_guarantee[at].astype(str)
     return columns
-
-
-def _without_empty_sets(frame: pl.DataFrame, coverage: Sequence[float]) -> pl.DataFrame:
-    """`frame`; where there is no set, whether it includes zero is null and not false."""
-    pairs = {
-        f"{prefix}includes_zero_{label}": f"guarantee_{prefix}{label}"
-        for prefix in ("", "band_")
-        for _, label in _labels(coverage)
-    }
-    return frame.with_columns(
-        pl.when(pl.col(guarantee) != "none").then(pl.col(zero)).alias(zero)
-        for zero, guarantee in pairs.items()
-        if zero in frame.columns
-    )
 
 
 def _band_columns(
@@ -252,9 +234,30 @@ def _band_columns(
     inside, at = horizon < n_years, (person, np.minimum(horizon, n_years - 1))
     columns: dict[str, Column] = {}
     for j, label in _labels(bands.coverage):
-        columns[f"band_lower_{label}"] = np.where(inside, bands.lower[..., j][at], np.nan)
-        columns[f"band_upper_{label}"] = np.where(inside, bands.upper[..., j][at], np.nan)
-        columns[f"band_includes_zero_{label}"] = inside & bands.includes_zero[..., j][at]
-        guarantee = np.where(inside, bands.guarantee[..., j][at], "none")
-        columns[f"guarantee_band_{label}"] = guarantee.astype(str)
+        columns |= _set_columns(bands, (*at, j), label, "band_", inside)
     return columns
+
+
+def _set_columns(
+    sets: Intervals,
+    at: tuple[NDArray[np.int64], NDArray[np.int64], int],
+    label: str,
+    prefix: str = "",
+    inside: NDArray[np.bool_] | bool = True,
+) -> dict[str, Column]:
+    """The columns of one coverage. Without a set, or not `inside`, three are null."""
+    guarantee = np.where(inside, sets.guarantee[at], "none").astype(str)
+    zero = pl.Series(sets.includes_zero[at])
+    if not (has_set := guarantee != "none").all():
+        zero = zero.set(pl.Series(~has_set), None)
+    return {
+        f"{prefix}lower_{label}": _amounts(np.where(inside, sets.lower[at], np.nan)),
+        f"{prefix}upper_{label}": _amounts(np.where(inside, sets.upper[at], np.nan)),
+        f"{prefix}includes_zero_{label}": zero,
+        f"guarantee_{prefix}{label}": guarantee,
+    }
+
+
+def _amounts(values: Array) -> pl.Series:
+    """Values, null where there is none."""
+    return pl.Series(values, dtype=pl.Float64, nan_to_null=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from saga.requests import PATHS, Draws, ForecastRequest, LifetimeRequest, Precis
 from saga.schema import MAX_AGE, MONEY
 from saga.tax.tax_rules import TaxRule
 
+_Limits = tuple[tuple[float, float], ...]
 MAX_PERSONS = 20  # of one message; beyond that the warning has their number instead
 SIMULATED = "The bundle was trained on simulated people, not on records of real persons."
 _RARE = 0.005  # a record is unlike training beyond this quantile, or 1 minus it
@@ -111,17 +113,16 @@ def find_warnings(
         other_rollout: Whether paths are simulated by another rollout than that of the calibration.
         training: The records that the forecaster knows.
     """
-    reference = transforms.reference
+    ends = _ends(panel)
     return merge_warnings(
         [
-            *(_about_training(panel, training) if training else ()),
+            *(_about_training(panel, ends, training) if training else ()),
             *_without_effect(request, draws, precision, other_rollout),
-            *_scenario_without_effect(panel, request, scenario),
-            *_beyond_age(panel, request),
-            *_unobserved_past(panel, request),
+            *_scenario_without_effect(panel, ends, request, scenario),
+            *_beyond_age(panel, ends, request),
+            *_unobserved_past(panel, ends, request),
             *_own_columns(panel, transforms),
-            *(_wrong_units(panel, reference) if reference else []),
-            *(_unlike_training(panel, reference) if reference else []),
+            *(_about_amounts(panel, transforms.reference) if transforms.reference else ()),
         ]
     )
 
@@ -159,12 +160,14 @@ def add_counts(parts: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, A
     return warning_dicts(warnings, max_persons=0)
 
 
-def _about_training(panel: Panel, training: TrainingRecords) -> Iterator[ForecastWarning]:
+def _about_training(
+    panel: Panel, ends: _Ends, training: TrainingRecords
+) -> Iterator[ForecastWarning]:
     """Origins after the known years, backtests on seen years, and prices that are not published."""
     if training.simulated:
         yield ForecastWarning("simulated-people", SIMULATED)
     last_year, last_macro_year = training.last_year, training.last_macro_year
-    origin = _ends(panel)["year"]
+    origin = ends.year
     message = (
         f"The origin is after {last_year}, the last year of the records that the bundle was "
         "trained and calibrated on. Nothing shows that its intervals still hold, so their "
@@ -228,18 +231,17 @@ def _without_effect(
 
 
 def _scenario_without_effect(
-    panel: Panel, request: Request, scenario: Scenario | None
+    panel: Panel, ends: _Ends, request: Request, scenario: Scenario | None
 ) -> list[ForecastWarning]:
     if scenario is None:
         return []
-    ends = _ends(panel)
     years, to_age = MAX_AGE, MAX_AGE
     if isinstance(request, ForecastRequest):
         years = request.n_years
     else:
         to_age = request.to_age
-    end = np.minimum(ends["year"] + years, ends["birth_year"] + to_age)
-    first = ends["year"] + 1
+    end = np.minimum(ends.year + years, ends.birth_year + to_age)
+    first = ends.year + 1
     scenario_years = np.array(sorted(scenario.rows))
     covered = ((scenario_years >= first[:, None]) & (scenario_years <= end[:, None])).any(axis=1)
     if scenario.by_name:  # it starts after a later origin
@@ -248,20 +250,18 @@ def _scenario_without_effect(
     return _about(panel, np.logical_not(covered), "no-effect", message, option="scenario")
 
 
-def _beyond_age(panel: Panel, request: Request) -> list[ForecastWarning]:
+def _beyond_age(panel: Panel, ends: _Ends, request: Request) -> list[ForecastWarning]:
     if not isinstance(request, ForecastRequest):
         return []
-    ends = _ends(panel)
-    beyond = ends["year"] + request.horizons[-1] - ends["birth_year"] > MAX_AGE
+    beyond = ends.year + request.horizons[-1] - ends.birth_year > MAX_AGE
     message = f"Forecasts end at age {MAX_AGE}. Later years have no row."
     return _about(panel, beyond, "beyond-age", message)
 
 
-def _unobserved_past(panel: Panel, request: Request) -> list[ForecastWarning]:
+def _unobserved_past(panel: Panel, ends: _Ends, request: Request) -> list[ForecastWarning]:
     if not isinstance(request, LifetimeRequest) or request.from_age is None:
         return []
-    ends = _ends(panel)
-    late = ends["first_year"] - ends["birth_year"] > request.from_age
+    late = ends.first_year - ends.birth_year > request.from_age
     message = "The record starts after from_age. Years before the record add nothing."
     return _about(panel, late, "unobserved-past", message, option="from_age")
 
@@ -289,19 +289,21 @@ def _own_columns(panel: Panel, transforms: Transforms) -> Iterator[ForecastWarni
         yield ForecastWarning("own-column", message, column=name)
 
 
-def _unlike_training(panel: Panel, reference: TrainingReference) -> list[ForecastWarning]:
+def _about_amounts(panel: Panel, reference: TrainingReference) -> Iterator[ForecastWarning]:
+    """Units that are wrong, and records unlike those of training."""
+    relative_logs = reference.relative_logs(panel)
+    yield from _wrong_units(panel, reference, relative_logs)
+    yield from _unlike_training(panel, reference, relative_logs)
+
+
+def _unlike_training(
+    panel: Panel, reference: TrainingReference, relative_logs: NDArray[np.float64]
+) -> list[ForecastWarning]:
     warnings: list[ForecastWarning] = []
-    for name, values in record_properties(panel, reference).items():
-        stored = reference.quantiles[name]
-        pairs = [(p, q) for p, q in zip(LEVELS, stored, strict=True) if q is not None]
-        if not pairs:
-            continue
-        lowest, highest = pairs[0][0], pairs[-1][0]
-        low_limit, high_limit = max(_RARE, lowest), min(1 - _RARE, highest)
-        low = [(p, q) for p, q in pairs if p <= low_limit <= _FEW_PERSONS_RARE]
-        high = [(p, q) for p, q in pairs if p >= high_limit >= 1 - _FEW_PERSONS_RARE]
-        for side, limits in (("below", low), ("above", high[::-1])):
-            remaining = np.isfinite(values)
+    for name, values in record_properties(panel, relative_logs).items():
+        low, high = _rare_limits(reference.quantiles[name])
+        for side, limits in (("below", low), ("above", high)):
+            remaining = values == values  # a NaN is beyond no limit
             for p, limit in limits:  # from the outermost quantile inwards
                 beyond = remaining & (values < limit if side == "below" else values > limit)
                 if not beyond.any():
@@ -315,13 +317,31 @@ def _unlike_training(panel: Panel, reference: TrainingReference) -> list[Forecas
     return warnings
 
 
-def _wrong_units(panel: Panel, reference: TrainingReference) -> Iterator[ForecastWarning]:
+@cache
+def _rare_limits(stored: tuple[float | None, ...]) -> tuple[_Limits, _Limits]:
+    """Levels and quantiles beyond which few training persons are, from the outermost inwards.
+
+    `stored` are the quantiles at LEVELS.
+    """
+    pairs = [(p, q) for p, q in zip(LEVELS, stored, strict=True) if q is not None]
+    if not pairs:
+        return (), ()
+    lowest, highest = pairs[0][0], pairs[-1][0]
+    low_limit, high_limit = max(_RARE, lowest), min(1 - _RARE, highest)
+    low = tuple((p, q) for p, q in pairs if p <= low_limit <= _FEW_PERSONS_RARE)
+    high = tuple((p, q) for p, q in pairs if p >= high_limit >= 1 - _FEW_PERSONS_RARE)
+    return low, high[::-1]
+
+
+def _wrong_units(
+    panel: Panel, reference: TrainingReference, relative_logs: NDArray[np.float64]
+) -> Iterator[ForecastWarning]:
     """Columns whose typical amount is not of the size that training persons have."""
     person = panel.person_numbers
     for column in MONEY:
         if column == "earnings":
-            logs = reference.relative_logs(panel)
-        elif column in reference.columns:
+            logs = relative_logs
+        elif column in reference.columns and panel.frame[column].null_count() < len(panel):
             amounts = panel.frame[column].to_numpy().astype(np.float64)
             with np.errstate(invalid="ignore", divide="ignore"):
                 logs = np.log(np.where(amounts > 0, amounts, np.nan)) - reference.columns[column]
@@ -331,12 +351,18 @@ def _wrong_units(panel: Panel, reference: TrainingReference) -> Iterator[Forecas
         if not positive.any():
             continue
         n_persons = len(np.unique(person[positive]))
-        ratio = math.exp(float(np.median(logs[positive])))
+        ratio = math.exp(_median(logs[positive]))
         sensitive = column == "earnings" and n_persons >= _MANY_PERSONS
         threshold = _UNITS_BELOW[-1][0] if sensitive else _MIN_COLUMN_RATIO
         if 1 / threshold < ratio < threshold:
             continue
         yield ForecastWarning("unit", _unit_message(column, ratio), count=n_persons, column=column)
+
+
+def _median(values: NDArray[np.float64]) -> float:
+    """The median; for few values ten times as fast as NumPy's, which has many options."""
+    ordered, n = np.sort(values), len(values)
+    return float(ordered[(n - 1) // 2] + ordered[n // 2]) / 2
 
 
 def _unit_message(column: str, ratio: float) -> str:
@@ -377,19 +403,22 @@ def _about(
     warning = ForecastWarning(code, message, column=column, option=option)
     if count > MAX_PERSONS:
         return [replace(warning, count=count)]
-    rows = _last_rows(panel.person_numbers)[concerned]
+    rows = panel.last_rows[concerned]
     person_ids = panel.frame["person_id"]
     return [replace(warning, person_id=person_ids[int(row)]) for row in rows]
 
 
-def _ends(panel: Panel) -> dict[str, NDArray[np.int64]]:
+@dataclass(frozen=True)
+class _Ends:
     """Birth year, first and last year (n,) of each record."""
-    frame, last = panel.frame, _last_rows(panel.person_numbers)
+
+    birth_year: NDArray[np.int64]
+    first_year: NDArray[np.int64]
+    year: NDArray[np.int64]
+
+
+def _ends(panel: Panel) -> _Ends:
+    frame, last = panel.frame, panel.last_rows
     birth_year, year = (frame[name].to_numpy().astype(np.int64) for name in ("birth_year", "year"))
     first_year = year[np.append(0, last[:-1] + 1)]
-    return {"birth_year": birth_year[last], "year": year[last], "first_year": first_year}
-
-
-def _last_rows(person: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The last row (n,) of each person, from the persons of all rows, which are sorted."""
-    return np.flatnonzero(np.append(person[1:] != person[:-1], True))
+    return _Ends(birth_year[last], first_year, year[last])

@@ -18,9 +18,9 @@ def find_ineligible(panel: Panel, to_age: int = MAX_AGE, ahead: int = 1) -> dict
     """
     if not len(panel):
         return {}
-    frame, person = panel.frame, panel.person_numbers
-    first = np.flatnonzero(np.append(True, person[1:] != person[:-1]))
-    last = np.append(first[1:], len(person)) - 1
+    frame = panel.frame
+    last = panel.last_rows
+    first = np.append(0, last[:-1] + 1)
     age = (frame["year"].to_numpy() - frame["birth_year"].to_numpy())[last]
     known = np.logical_or.reduceat(~np.isnan(_numbers(panel, "earnings")), first)
     give, leave_out = (

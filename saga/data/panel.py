@@ -152,7 +152,14 @@ class Panel(Summarised):
     @cached_property
     def person_numbers(self) -> NDArray[np.int64]:
         """Number (n_row,) of the person of each row, from 0, in the order of `persons`."""
-        return self.frame["person_id"].rle_id().to_numpy().astype(np.int64)
+        person = self.frame["person_id"]
+        begins = (person.slice(1) != person.slice(0, max(len(person) - 1, 0))).to_numpy()
+        return np.append(0, begins.cumsum())[: len(person)].astype(np.int64)
+
+    @cached_property
+    def last_rows(self) -> NDArray[np.int64]:
+        """The last row (n,) of each person."""
+        return np.flatnonzero(np.append(np.diff(self.person_numbers) > 0, True)[: len(self)])
 
     @property
     def n_persons(self) -> int:

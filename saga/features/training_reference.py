@@ -54,7 +54,7 @@ class TrainingReference:
             {name: value for name, value in columns.items() if value is not None},
             {},
         )
-        properties = record_properties(panel, reference)
+        properties = record_properties(panel, reference.relative_logs(panel))
         quantiles = {name: _quantiles(properties[name]) for name in PROPERTIES}
         return cls(reference.typical, reference.columns, quantiles)
 
@@ -79,7 +79,7 @@ class TrainingReference:
         return np.asarray(_log_amounts(panel, "earnings") - typical[_age_bands(panel)])
 
 
-def record_properties(panel: Panel, reference: TrainingReference) -> dict[str, Floats]:
+def record_properties(panel: Panel, relative_logs: Floats) -> dict[str, Floats]:
     """Properties of each person's record, (n,), in the order of `Panel.persons`.
 
     - amount: median of log earnings relative to the typical value at the age.
@@ -87,7 +87,7 @@ def record_properties(panel: Panel, reference: TrainingReference) -> dict[str, F
     - volatility: standard deviation of changes of log earnings between records.
     - n_years: number of years with known earnings.
 
-    NaN if a record does not have the property.
+    NaN if a record does not have the property. `relative_logs` are those of the reference.
     """
     person, earnings = panel.person_numbers, panel.frame["earnings"].to_numpy()
     n = int(person[-1]) + 1 if len(person) else 0
@@ -105,7 +105,7 @@ def record_properties(panel: Panel, reference: TrainingReference) -> dict[str, F
         mean = np.bincount(changer, changes, n) / count
         variance = np.bincount(changer, (changes - mean[changer]) ** 2, n) / (count - 1)
     return {
-        "amount": _medians(person, reference.relative_logs(panel), n),
+        "amount": _medians(person, relative_logs, n),
         "zero_share": zero_share,
         "volatility": np.where(count >= _MIN_CHANGES, np.sqrt(variance), np.nan),
         "n_years": n_years,
