@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -67,7 +67,7 @@ class ForecastWarning:
 
     def as_dict(self) -> dict[str, Any]:
         """The warning without empty entries, for JSON."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: value for name, value in vars(self).items() if value is not None}
 
     def __str__(self) -> str:
         persons = f" ({self.count:,} person{'s' * (self.count != 1)})" if self.count else ""
@@ -131,11 +131,12 @@ def merge_warnings(
     warnings: Iterable[ForecastWarning], max_persons: int = MAX_PERSONS
 ) -> tuple[ForecastWarning, ...]:
     """Warnings with one message together; above `max_persons` persons, their number is given."""
-    by_kind: dict[ForecastWarning, list[ForecastWarning]] = {}
-    for warning in warnings:
-        by_kind.setdefault(replace(warning, person_id=None, count=None), []).append(warning)
+    by_kind: dict[tuple[str | None, ...], list[ForecastWarning]] = {}
+    for w in warnings:
+        by_kind.setdefault((w.code, w.message, w.column, w.option), []).append(w)
     merged: list[ForecastWarning] = []
-    for kind, same in by_kind.items():
+    for same in by_kind.values():
+        kind = same[0]
         counts = [w.count or 1 for w in same if w.person_id is not None or w.count is not None]
         named = all(w.person_id is not None for w in same)
         if not counts:
@@ -143,7 +144,7 @@ def merge_warnings(
         elif named and len(same) <= max_persons:
             merged += same
         else:
-            merged.append(replace(kind, count=sum(counts)))
+            merged.append(replace(kind, person_id=None, count=sum(counts)))
     return tuple(merged)
 
 
@@ -302,12 +303,12 @@ def _unlike_training(
     warnings: list[ForecastWarning] = []
     for name, values in record_properties(panel, relative_logs).items():
         low, high = _rare_limits(reference.quantiles[name])
-        for side, limits in (("below", low), ("above", high)):
-            remaining = values == values  # a NaN is beyond no limit
+        for side, sign, limits in (("below", -1, low), ("above", 1, high)):
+            if not limits or not (sign * values > sign * limits[-1][1]).any():
+                continue
+            remaining = np.full(len(values), True)
             for p, limit in limits:  # from the outermost quantile inwards
-                beyond = remaining & (values < limit if side == "below" else values > limit)
-                if not beyond.any():
-                    continue
+                beyond = remaining & (sign * values > sign * limit)
                 remaining &= ~beyond
                 message = (
                     f"{_PROPERTY_TEXT[name]} is {side} the {100 * p:g} % quantile of the training "
@@ -341,7 +342,7 @@ def _wrong_units(
     for column in MONEY:
         if column == "earnings":
             logs = relative_logs
-        elif column in reference.columns and panel.frame[column].null_count() < len(panel):
+        elif column in reference.columns and column in panel.meta.present:
             amounts = panel.frame[column].to_numpy().astype(np.float64)
             with np.errstate(invalid="ignore", divide="ignore"):
                 logs = np.log(np.where(amounts > 0, amounts, np.nan)) - reference.columns[column]
@@ -350,7 +351,7 @@ def _wrong_units(
         positive = np.isfinite(logs)
         if not positive.any():
             continue
-        n_persons = len(np.unique(person[positive]))
+        n_persons = 1 + int(np.count_nonzero(np.diff(person[positive])))
         ratio = math.exp(_median(logs[positive]))
         sensitive = column == "earnings" and n_persons >= _MANY_PERSONS
         threshold = _UNITS_BELOW[-1][0] if sensitive else _MIN_COLUMN_RATIO
@@ -419,6 +420,6 @@ class _Ends:
 
 def _ends(panel: Panel) -> _Ends:
     frame, last = panel.frame, panel.last_rows
-    birth_year, year = (frame[name].to_numpy().astype(np.int64) for name in ("birth_year", "year"))
-    first_year = year[np.append(0, last[:-1] + 1)]
-    return _Ends(birth_year[last], first_year, year[last])
+    birth_year, year = (frame[name].to_numpy() for name in ("birth_year", "year"))
+    first = np.append(0, last[:-1] + 1)
+    return _Ends(*(years.astype(np.int64) for years in (birth_year[last], year[first], year[last])))
