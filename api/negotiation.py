@@ -36,6 +36,7 @@ OptionsT = TypeVar("OptionsT", bound=DrawOptions)
 RequestT = TypeVar("RequestT", ForecastRequest, LifetimeRequest)
 
 TableRow = Mapping[str, Any]
+_SMALL_TABLE = 32  # rows of which JSON is written without another thread
 Explain = Callable[[str, str], str]  # from guarantee and cell to the reason text
 
 
@@ -156,9 +157,13 @@ async def respond(
             encode_table, table, accepted, {**provenance, **listed}
         )
         return Response(content, media_type=accepted)
-    return await anyio.to_thread.run_sync(
-        lambda: json_response({"provenance": provenance, **listed, **to_json()})
-    )
+
+    def encode() -> Response:
+        return json_response({"provenance": provenance, **listed, **to_json()})
+
+    if table.height <= _SMALL_TABLE:
+        return encode()
+    return await anyio.to_thread.run_sync(encode)
 
 
 def json_response(content: Mapping[str, Any]) -> Response:

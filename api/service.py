@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from api.jobs.job_service import JobService
 
 ContentT = TypeVar("ContentT")
+_SMALL_BODY = 4_096  # bytes of JSON whose decoding costs less than its way to another thread
 _MAX_PARSES = 2  # decoding holds the interpreter, and /livez must answer meanwhile
 
 
@@ -165,15 +166,18 @@ class Service:
     ) -> ContentT:
         """What `decode` makes of the body of a request.
 
-        At most two calls are decoded at a time. Raises what `JsonScan.take`, `BodyMemory.body` and
-        `decode` raise.
+        At most two large bodies are decoded at a time. Raises what `JsonScan.take`,
+        `BodyMemory.body` and `decode` raise.
         """
         is_json = media_type(request.headers.get("content-type")) == JSON
         scan = JsonScan().take if is_json else lambda _: None
         async with self.bodies.body(request, scan) as body:
             start = time.perf_counter()
             ticket.stage = "decode"
-            content = await anyio.to_thread.run_sync(decode, body, limiter=self._parsers)
+            if is_json and len(body) <= _SMALL_BODY:
+                content = decode(body)
+            else:
+                content = await anyio.to_thread.run_sync(decode, body, limiter=self._parsers)
             self._observe("parse", time.perf_counter() - start, [ticket])
             return content
 
