@@ -22,7 +22,10 @@ WRITERS = (
     "docs/pictures/architecture.py",
     "docs/python/write.py",
 )
-LONG_PAGES = ("docs/how-to/report.md",)  # whose blocks take half a minute
+LONG_PAGES = (  # whose blocks take half a minute
+    "docs/how-to/report.md",
+    "docs/method/baselines-econometric.md",
+)
 NOTEBOOK = ROOT / "examples" / "first_forecast.ipynb"
 
 
@@ -76,6 +79,7 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_notebook_runs_from_the_first_cell_to_the_last(workplace: Path) -> None:
     """Without Jupyter: cells run in one process, and the last line of each is shown."""
     notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))

@@ -45,6 +45,7 @@ def _has_packages() -> bool:
 
 @pytest.mark.r
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_r_gets_the_numbers_of_python(
     start: Callable[[Settings], AbstractContextManager[Running]], tiny_bundle: Path, tmp_path: Path
 ) -> None:
