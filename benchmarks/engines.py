@@ -194,6 +194,9 @@ def _await_parts(process: subprocess.Popen[bytes], count: Callable[[], int], par
         time.sleep(0.2)
 
 
+_S3_RANGES = Path(__file__).with_name("s3_ranges.cjs").resolve()
+
+
 @contextmanager
 def s3_server(program: str, folder: Path) -> Iterator[Callable[[], None]]:
     """An S3 server with the bucket `register`; the value kills it and starts it again."""
@@ -214,7 +217,8 @@ def s3_server(program: str, folder: Path) -> Iterator[Callable[[], None]]:
             server.kill()
             server.wait()
         line = [program, *place, "--configure-bucket", "register"]
-        servers[:] = [subprocess.Popen(line, stdout=subprocess.DEVNULL)]
+        mended = {**os.environ, "NODE_OPTIONS": f"--require {_S3_RANGES}"}
+        servers[:] = [subprocess.Popen(line, stdout=subprocess.DEVNULL, env=mended)]
         for _ in range(300):
             with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
                 return
