@@ -262,9 +262,13 @@ def main() -> None:
     parser.add_argument("--persons", type=int, default=200_000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--horizons", default="1-30")
+    parser.add_argument("--engines", default="ray,shards,s3", help="those besides local")
     parser.add_argument("--more", default="", help="further options of `saga score`")
     parser.add_argument("--folder", type=Path, help="where the outputs are written and removed")
     args = parser.parse_args()
+    engines = set(args.engines.split(","))
+    if unknown := engines - {"ray", "shards", "s3"}:
+        parser.error(f"unknown engines: {', '.join(sorted(unknown))}")
     options = ["--product", "forecasts", "--horizons", args.horizons, *shlex.split(args.more)]
     processors, expected, same = Processors(), dict[str, str](), True
     with tempfile.TemporaryDirectory(dir=args.folder) as name:
@@ -292,26 +296,32 @@ def main() -> None:
             return used
 
         local = measure("local", lambda out: scoring.finish(out, *scoring.by_workers))
-        before = processors.used()
-        cluster = RayCluster(args.workers)
-        print(f"start of the Ray cluster: {processors.used() - before:.0f} s of processors")
-        try:
-            by_ray = "--engine", "ray", "--address", cluster.address, *scoring.by_workers
-            ray = measure("Ray", lambda out: scoring.finish(out, *by_ray))
-            print(f"Ray without kills: {ray / local - 1:+.1%} of the processors' time", flush=True)
-            measure(
-                "Ray, a node and then the driver killed", lambda out: run_ray(scoring, out, cluster)
-            )
-        finally:
-            cluster.end()
-        measure(f"{SHARDS} shards and a merge", lambda out: run_shards(scoring, out))
-        if program := os.environ.get("SAGA_S3RVER"):
+        if "ray" in engines:
+            before = processors.used()
+            cluster = RayCluster(args.workers)
+            print(f"start of the Ray cluster: {processors.used() - before:.0f} s of processors")
+            try:
+                by_ray = "--engine", "ray", "--address", cluster.address, *scoring.by_workers
+                ray = measure("Ray", lambda out: scoring.finish(out, *by_ray))
+                print(
+                    f"Ray without kills: {ray / local - 1:+.1%} of the processors' time", flush=True
+                )
+                measure(
+                    "Ray, a node and then the driver killed",
+                    lambda out: run_ray(scoring, out, cluster),
+                )
+            finally:
+                cluster.end()
+        if "shards" in engines:
+            measure(f"{SHARDS} shards and a merge", lambda out: run_shards(scoring, out))
+        program = os.environ.get("SAGA_S3RVER")
+        if "s3" in engines and program:
             with s3_server(program, folder / "objects") as restart:
                 measure(
                     "S3, the server killed and started again",
                     lambda out: run_on_store(scoring, restart, out),
                 )
-        else:
+        elif "s3" in engines:
             print("S3: not tried, SAGA_S3RVER does not name a server")
     sys.exit(0 if same else 1)
 
