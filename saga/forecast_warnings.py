@@ -46,6 +46,7 @@ _UNITS_BELOW = (
     (30.0, "hundreds", "100"),
     (5.0, "amounts per month", "12"),
 )
+_CHANCE = 0.003  # of fewer persons, all of whom have amounts as small or large as in the panel
 _MIN_COLUMN_RATIO = 30.0  # other columns than earnings differ more between panels
 
 
@@ -293,15 +294,17 @@ def _own_columns(panel: Panel, transforms: Transforms) -> Iterator[ForecastWarni
 def _about_amounts(panel: Panel, reference: TrainingReference) -> Iterator[ForecastWarning]:
     """Units that are wrong, and records unlike those of training."""
     relative_logs = reference.relative_logs(panel)
-    yield from _wrong_units(panel, reference, relative_logs)
-    yield from _unlike_training(panel, reference, relative_logs)
+    properties = record_properties(panel, relative_logs)
+    few_are_rare = _are_rare(properties["amount"], reference.quantiles["amount"])
+    yield from _wrong_units(panel, reference, relative_logs, few_are_rare)
+    yield from _unlike_training(panel, reference, properties)
 
 
 def _unlike_training(
-    panel: Panel, reference: TrainingReference, relative_logs: NDArray[np.float64]
+    panel: Panel, reference: TrainingReference, properties: Mapping[str, NDArray[np.float64]]
 ) -> list[ForecastWarning]:
     warnings: list[ForecastWarning] = []
-    for name, values in record_properties(panel, relative_logs).items():
+    for name, values in properties.items():
         low, high = _rare_limits(reference.quantiles[name])
         for side, sign, limits in (("below", -1, low), ("above", 1, high)):
             if not limits or not (sign * values > sign * limits[-1][1]).any():
@@ -334,8 +337,26 @@ def _rare_limits(stored: tuple[float | None, ...]) -> tuple[_Limits, _Limits]:
     return low, high[::-1]
 
 
+def _are_rare(values: NDArray[np.float64], stored: tuple[float | None, ...]) -> bool:
+    """Whether two or more persons who are all on one side are less likely than `_CHANCE`.
+
+    `stored` are the quantiles at LEVELS of the values of training persons; the persons are taken
+    as independent.
+    """
+    known = values[np.isfinite(values)]
+    if len(known) < 2:  # one person may earn little
+        return False
+    pairs = [(p, q) for p, q in zip(LEVELS, stored, strict=True) if q is not None]
+    below = min((p for p, q in pairs if known.max() < q), default=1.0)
+    above = min((1 - p for p, q in pairs if known.min() > q), default=1.0)
+    return min(below, above) ** len(known) <= _CHANCE
+
+
 def _wrong_units(
-    panel: Panel, reference: TrainingReference, relative_logs: NDArray[np.float64]
+    panel: Panel,
+    reference: TrainingReference,
+    relative_logs: NDArray[np.float64],
+    few_are_rare: bool,
 ) -> Iterator[ForecastWarning]:
     """Columns whose typical amount is not of the size that training persons have."""
     person = panel.person_numbers
@@ -353,7 +374,7 @@ def _wrong_units(
             continue
         n_persons = 1 + int(np.count_nonzero(np.diff(person[positive])))
         ratio = math.exp(_median(logs[positive]))
-        sensitive = column == "earnings" and n_persons >= _MANY_PERSONS
+        sensitive = column == "earnings" and (n_persons >= _MANY_PERSONS or few_are_rare)
         threshold = _UNITS_BELOW[-1][0] if sensitive else _MIN_COLUMN_RATIO
         if 1 / threshold < ratio < threshold:
             continue

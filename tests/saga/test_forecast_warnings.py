@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from scipy.stats import binom
 
 from saga.data.panel import Panel, PanelMeta
 from saga.features.calendar import Calendar
@@ -117,6 +118,27 @@ def test_an_implausible_unit_names_the_column_and_the_fix(
     assert earnings.count == 60
     transfers = [w for w in warn(panel, reference) if w.column == "transfers"]
     assert bool(transfers) == (factor not in (1 / 12,))
+
+
+def test_few_persons_with_monthly_amounts_are_recognised(reference: TrainingReference) -> None:
+    for n in (2, 5):
+        monthly = panel_of([[x / 12 for x in row] for row in ordinary(n, seed=2)])
+        (warning,) = [w for w in warn(monthly, reference) if w.code == "unit"]
+        assert "amounts per month" in warning.message
+        assert warning.count == n
+
+
+@pytest.mark.parametrize("n", [2, 5])
+def test_few_persons_of_the_training_population_rarely_cause_a_unit_warning(n: int) -> None:
+    """At most 0.003 on each side, also where a fifth of the typical amount is common."""
+    rng = np.random.default_rng(3)
+
+    def drawn(persons: int) -> Panel:
+        return panel_of((rng.lognormal(12.5, 1.0, (persons, 1)) * np.ones(4)).tolist())
+
+    wide, groups = TrainingReference.fit(drawn(N)), 600
+    warned = [any(w.code == "unit" for w in warn(drawn(n), wide)) for _ in range(groups)]
+    assert sum(warned) <= binom.ppf(0.999, groups, 2 / 400)
 
 
 def test_a_wrong_unit_of_one_column_is_about_that_column(reference: TrainingReference) -> None:
