@@ -1,7 +1,7 @@
 """Do all engines write the same bytes of a large register, killed on the way, and at what cost?
 
     python benchmarks/engines.py [--persons 200000] [--workers 2] [--horizons 1-30]
-        [--more "--rollout light"] [--folder FOLDER]
+        [--engines ray,shards,s3] [--more "--rollout light"] [--folder FOLDER]
 
 Forecasts of the persons of a generated register by `saga score`: local, by Ray on a cluster of a
 head and one node a worker (all separate processes), by seven shards and a merge, and by Ray again
