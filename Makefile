@@ -10,6 +10,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 BENCH ?= rollout marginals register throughput
 
 BIN := .venv/bin
+PARALLEL := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1
 SETUP := .venv/.setup-done
 
 .PHONY: setup run test test-thorough lint bench test-containers test-service bundle prior lock docs wheelhouse
@@ -28,12 +29,13 @@ run: setup
 	@exec $(BIN)/saga serve --bundle bundles/small --port $(PORT)
 
 # A file's tests share fixtures, so a file goes to one process; each process has one core. Slow files come first.
+# A process that a hanging test ended is replaced once.
 test: setup
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL)
 
 # Trainings, evaluations and known truths that take long; the fixtures are made again.
 test-thorough: setup
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m thorough --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m thorough $(PARALLEL)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import io
 import os
 import signal
@@ -26,11 +27,18 @@ from saga.data.panel import Panel
 from saga.data.reading import read_panel
 
 MAX_ORIGINS = "calibration.fit.bundle_calibration.MAX_ORIGINS"
+_END_SECONDS = 120
 SharedFolder = Callable[[str, Callable[[Path], object]], Path]
 
 # A process in the background of a shell ignores Ctrl-C, and so would the commands that it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    """A process that does not end prints where it hangs (a test: `faulthandler_timeout`)."""
+    faulthandler.dump_traceback_later(_END_SECONDS, exit=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -160,7 +168,8 @@ def _running(settings: Settings) -> Iterator[Running]:
                 yield Running(url, client, settings, log)
             finally:
                 server.should_exit = True
-                thread.join()
+                thread.join(_END_SECONDS)
+                assert not thread.is_alive(), "the service does not end"
 
 
 @pytest.fixture(scope="session")
