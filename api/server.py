@@ -36,9 +36,21 @@ from saga.forecaster import Forecaster
 # For so long one thread keeps the interpreter from another. With Python's 5 ms, /livez would wait
 # for a forecast at each of its steps.
 _SWITCH_SECONDS = 0.001
+_WAITING, _ACCEPTED = 2_048, 8  # connections that wait, and that are accepted at a time
 _ANSWER_SECONDS = 5  # for the answers to calls that are not done in time
 _OTHER_FILES = 128  # besides connections: the ledger, the bundle, pipes
 _START_SECONDS = 120  # a process that does not respond for so long is replaced
+
+
+class _Listener(socket.socket):
+    """A socket at which many connections wait, of which `_ACCEPTED` are accepted at a time.
+
+    asyncio has one number for both. It would accept a thousand connections at once and answer no
+    call meanwhile.
+    """
+
+    def listen(self, _backlog: int = 0) -> None:
+        super().listen(_WAITING)
 
 
 def serve(settings: Settings) -> None:
@@ -133,6 +145,8 @@ def server_config(app: Callable[[], FastAPI], settings: Settings) -> uvicorn.Con
         access_log=False,
         server_header=False,
         workers=settings.workers,
+        # Processes share a plain socket, for which the number is also that of waiting connections.
+        backlog=_ACCEPTED if settings.workers == 1 else _WAITING,
         timeout_worker_healthcheck=_START_SECONDS,
         timeout_graceful_shutdown=math.ceil(settings.stop_seconds) + _ANSWER_SECONDS,
     )
@@ -168,7 +182,7 @@ def open_socket(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM
         )[0]
-        listener = socket.socket(family, kind, protocol)
+        listener = _Listener(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as error:
