@@ -100,7 +100,7 @@ def process_app(
     """The application in the process that serves it; the first one that is ready announces it."""
 
     def announce(forecaster: Forecaster) -> None:
-        # What is loaded stays. A search of it for garbage takes 0.2 s, in which no call is answered.
+        # What is loaded stays; searching it for garbage takes 0.2 s, in which no call is answered.
         gc.collect()
         gc.freeze()
         if not first.acquire(block=False):
