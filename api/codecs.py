@@ -165,7 +165,8 @@ def _person_years(persons: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     present = set().union(*rows)
     schema = {name: dtype for name, dtype in polars_schema().items() if name in present}
     extra = {name: _own_cells(name, rows) for name in sorted(present - set(schema))}
-    return pl.DataFrame(rows, schema=schema).with_columns(**extra)
+    frame = pl.DataFrame(rows, schema=schema)
+    return frame.with_columns(**extra) if extra else frame
 
 
 def _own_cells(name: str, rows: Sequence[Mapping[str, Any]]) -> pl.Series:

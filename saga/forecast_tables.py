@@ -5,6 +5,7 @@ Amounts are rounded to `decimals` (None: not rounded), which is 0 for whole unit
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -24,8 +25,8 @@ from saga.requests import ForecastRequest, LifetimeRequest
 from saga.tax.tax_rules import TaxRule
 
 Array = NDArray[np.float64]
-_MONEY_COLUMNS = (
-    r"^(mean|tax_mean|earnings|q[0-9.]+|(band_|positive_)?(lower|upper)_.*|(at_least|at_most)_.*)$"
+_MONEY_COLUMNS = re.compile(
+    "mean|tax_mean|earnings|q[0-9.]+|(band_|positive_)?(lower|upper)_.*|(at_least|at_most)_.*"
 )
 Column = NDArray[np.generic] | pl.Series
 
@@ -147,7 +148,17 @@ def round_amounts(frame: pl.DataFrame, decimals: int | None) -> pl.DataFrame:
     """The columns of money rounded; other columns do not change."""
     if decimals is None:
         return frame
-    return frame.with_columns(pl.col(_MONEY_COLUMNS).round(decimals))
+    rounded = frame.clone()
+    for j, column in enumerate(frame):
+        if _MONEY_COLUMNS.fullmatch(column.name):
+            rounded.replace_column(j, _rounded(column, decimals))
+    return rounded
+
+
+def _rounded(amounts: pl.Series, decimals: int) -> pl.Series:
+    """Half to even, as polars; numpy takes a tenth of the time for a few amounts."""
+    values = np.round(amounts.to_numpy(), decimals)
+    return pl.Series(amounts.name, values, nan_to_null=amounts.null_count() > 0)
 
 
 def round_population(population: pl.DataFrame, decimals: int | None) -> pl.DataFrame:

@@ -1,13 +1,14 @@
-"""Do intervals of lifetimes hold at the one age from which they start?
+"""Do intervals of present values hold for persons who all have the same age at the origin?
 
     python -m studies.lifetimes_by_age REGISTER [--years 1,3,5,10,20] [--bundle bundles/small]
         [--persons N] [--paths 100] [--seed 0] [--report FILE]
 
-A present value of the next K years up to age 64 starts at age 64 - K, but its thresholds were
-fitted on persons of all ages. REGISTER is a generated register; if the bundle was trained on it,
-only test persons take part. The intervals are compared with outcomes inside the panel's years: once
-for all persons at age 64 - K, and once from one drawn origin each, as in calibration. Standard
-errors are over persons; they ignore that persons of one year share its shocks.
+A lifetime to age 64 that covers the next K years has its origin at age 64 - K, but the thresholds
+of present values over K years were fitted on persons of all ages. REGISTER is a generated register;
+if the bundle was trained on it, only test persons take part. The intervals are compared with
+outcomes inside the panel's years, from two kinds of origins: all persons at age 64 - K, and one
+drawn origin a person, as in calibration. Standard errors are over persons; they ignore that persons
+of one year share its shocks.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ few. Groups, which may overlap, shift its threshold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, TypeGuard
@@ -136,6 +136,38 @@ class PersonThresholds:
     separate: Array
     guarantee: NDArray[np.str_]
     cell: NDArray[np.str_]
+
+
+@dataclass(frozen=True, eq=False)
+class _CellThresholds:
+    """Thresholds of one cell at one horizon, by coverage ascending.
+
+    `q` (L,), `guarantee` (L,), the name of the cell, and by the horizon of the fitted cell whether
+    groups shift each threshold (L,).
+    """
+
+    q: Array
+    guarantee: NDArray[np.str_]
+    cell: str
+    shifted: dict[int, NDArray[np.bool_]]
+
+    @classmethod
+    def of(
+        cls, found: Iterable[tuple[float | None, Guarantee, tuple[int, str] | None]]
+    ) -> _CellThresholds:
+        """Those of `Calibrator.cell_threshold`, before the first without a threshold."""
+        thresholds, guarantees, keys = list[float](), list[Guarantee](), list[tuple[int, str]]()
+        for q, guarantee, key in found:
+            if q is None or key is None:
+                break
+            thresholds.append(q)
+            guarantees.append(guarantee)
+            keys.append(key)
+        horizon = np.array([h for h, _ in keys])
+        is_moved = np.array([is_shifted(group) for _, group in keys])
+        shifted = {h: is_moved & (horizon == h) for h, group in keys if is_shifted(group)}
+        cell = keys[-1][1] if keys else ""
+        return cls(np.array(thresholds), np.array(guarantees, "<U13"), cell, shifted)
 
 
 class Calibrator(Calibration):
@@ -313,21 +345,33 @@ class Calibrator(Calibration):
         q, guarantee = np.full(shape, np.nan), np.full(shape, "none", dtype="<U13")
         separate, cell = q.copy(), np.full(len(marginals), "", dtype=object)
         for groups, rows, members in memberships or self.memberships(marginals):
-            highest, shifts = np.full(len(rows), -np.inf), dict[int, Array]()
-            for j, coverage in enumerate(self.coverage):
-                cell_q, cell_guarantee, key = self.cell_threshold(horizon, coverage, groups)
-                if cell_q is None or key is None:
-                    break  # nested sets: without one there is none of higher coverage
-                shift: Array | float = 0.0
-                if members[0] and is_shifted(key[1]):
-                    if key[0] not in shifts:
-                        shifts[key[0]] = self.shift(members, key[0], self.coverage)
-                    shift = shifts[key[0]][:, j]
-                separate[rows, j] = np.minimum(cell_q + shift, max(cell_q, _MAX_SHIFTED))
-                highest = np.maximum(highest, separate[rows, j])
-                q[rows, j], guarantee[rows, j] = highest, cell_guarantee
-                cell[rows] = key[1]
+            fitted = self._cell_thresholds(horizon, groups)
+            n = len(fitted.q)
+            if not n:
+                continue
+            shift = np.zeros((1, n))
+            if members[0]:
+                for h, is_of_h in fitted.shifted.items():
+                    shift = np.where(is_of_h, self.shift(members, h, self.coverage[:n]), shift)
+            shifted = np.minimum(fitted.q + shift, np.maximum(fitted.q, _MAX_SHIFTED))
+            separate[rows, :n] = shifted
+            q[rows, :n] = np.maximum.accumulate(np.broadcast_to(shifted, (len(rows), n)), axis=1)
+            guarantee[rows, :n], cell[rows] = fitted.guarantee, fitted.cell
         return PersonThresholds(q, separate, guarantee, cell.astype(np.str_))
+
+    def _cell_thresholds(self, horizon: int, groups: tuple[str, ...]) -> _CellThresholds:
+        """`cell_threshold` for each coverage, before the first without a threshold.
+
+        Sets are nested, so without one there is none of higher coverage.
+        """
+        if (horizon, groups) not in self._known_thresholds:
+            found = (self.cell_threshold(horizon, share, groups) for share in self.coverage)
+            self._known_thresholds[horizon, groups] = _CellThresholds.of(found)
+        return self._known_thresholds[horizon, groups]
+
+    @cached_property
+    def _known_thresholds(self) -> dict[tuple[int, tuple[str, ...]], _CellThresholds]:
+        return {}
 
     def memberships(self, marginals: Marginals) -> Memberships:
         """The rows of `candidate_cells` with the members of the groups that shift thresholds."""
@@ -339,12 +383,16 @@ class Calibrator(Calibration):
     def shift(self, members: Members, horizon: int, coverage: Sequence[float]) -> Array:
         """Sums of the shifts of the groups of n persons, (n, L) with one of L per `coverage`.
 
-        (1, L) zeros without groups.
+        (1, L) zeros without groups or shifts.
         """
         groups, by_grouping = members
-        effects = [self.shifts.get((horizon, share), {}) for share in coverage]
-        effect = np.array([[of.get(group, 0.0) for of in effects] for group in groups])
-        effect, total = effect.reshape(-1, len(coverage)), np.zeros((1, len(coverage)))
+        total = np.zeros((1, len(coverage)))
+        effects = [self.shifts.get((horizon, share)) for share in coverage]
+        if not any(effects):
+            return total
+        effect = np.array(
+            [[of.get(group, 0.0) if of else 0.0 for of in effects] for group in groups]
+        )
         for index in by_grouping:  # in order, so that one person alone has the same bits
             total = total + effect[index]
         return total

@@ -76,9 +76,9 @@ def set_ends(
     """
     q = np.where(q < 1, np.maximum(q, 0.0), np.nan)
     zero = np.stack([starts_at_zero(marginals.p_zero, share) for share in coverage], axis=-1)
-    tail = np.where(zero, 1 - q, (1 - q) / 2)
-    lower = marginals.quantiles(np.nan_to_num(tail) - _ROUNDING)
-    upper = marginals.quantiles(1 - np.nan_to_num(tail) + _ROUNDING)
+    tail = np.nan_to_num(np.where(zero, 1 - q, (1 - q) / 2))
+    both = np.concatenate([tail - _ROUNDING, 1 - tail + _ROUNDING], axis=-1)
+    lower, upper = np.split(marginals.quantiles(both), 2, axis=-1)
     lower = np.where(zero, 0.0, np.maximum(lower, SMALLEST_AMOUNT))
     missing = np.isnan(q)
     lower, upper = np.where(missing, np.inf, lower), np.where(missing, -np.inf, upper)

@@ -39,6 +39,8 @@ def read_column(cells: pl.Series, column: Column) -> tuple[pl.Series, pl.Series]
         typed = numbers.cast(pl.Int32, strict=False)
     else:
         typed = _numbers(cells)
+    if typed.null_count() == cells.null_count():  # the usual case, at a fraction of the time
+        return typed.alias(column.name), pl.Series([False]).new_from_index(0, cells.len())
     return typed.alias(column.name), typed.is_null() & cells.is_not_null()
 
 

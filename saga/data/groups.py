@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Self
 
 import numpy as np
@@ -164,7 +164,7 @@ class Grouping:
             _at_origin(panel, origins)
             .sort("period")
             .join_asof(
-                self.cuts.lazy().drop("n").sort("period"),
+                self._cuts_by_period.lazy(),
                 on="period",
                 by="band",
                 strategy="nearest",
@@ -178,14 +178,21 @@ class Grouping:
             .collect(engine="in-memory")  # for one person twice as fast as streaming
         )
 
+    @cached_property
+    def _cuts_by_period(self) -> pl.DataFrame:
+        return self.cuts.drop("n").sort("period")
+
     def labels(self, panel: Panel, origins: Origins) -> dict[str, NDArray[np.str_]]:
         """Grouping -> label of each person (n,), in the order of `origins`, or "unknown"."""
         groups, names = self.assign(panel, origins), groupings(panel)
         if groups["person_id"].to_list() != origins.person_id.tolist():
             persons = origins.frame().select("person_id")
             groups = persons.join(groups, on="person_id", how="left", maintain_order="left")
-        known = groups.select(pl.col(*names).fill_null(UNKNOWN))
-        return {name: np.array(known[name].to_list(), dtype=np.str_) for name in names}
+        labels = {name: groups[name].to_list() for name in names}
+        return {
+            name: np.array([UNKNOWN if g is None else g for g in column], dtype=np.str_)
+            for name, column in labels.items()
+        }
 
 
 def groupings(panel: Panel) -> tuple[str, ...]:
@@ -205,7 +212,7 @@ def pair_groupings(labels: Labels) -> dict[str, NDArray[np.str_]]:
 
 def last_record_origins(panel: Panel) -> Origins:
     """All persons, each with the year of the last record as origin."""
-    return Origins.from_rows(panel.frame.select("person_id", "year")[panel.last_rows])
+    return Origins.from_rows(panel.frame[["person_id", "year"]][panel.last_rows])
 
 
 def reduce_to_profile(panel: Panel, profile: str) -> Panel:

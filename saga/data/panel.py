@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -212,12 +212,11 @@ def sort_rows(frame: pl.DataFrame) -> pl.DataFrame:
 
     Registers are mostly sorted; to check this takes a hundredth of the time of sorting.
     """
-    ordered = frame.height < 2 or frame.select(_is_ordered()).item()
-    return frame if ordered else frame.sort("person_id", "year")
+    return frame if _is_ordered(frame) else frame.sort("person_id", "year")
 
 
-@cache
-def _is_ordered() -> pl.Expr:
-    person, year = pl.col("person_id"), pl.col("year")
-    later = (person > person.shift(1)) | ((person == person.shift(1)) & (year >= year.shift(1)))
-    return later.slice(1).fill_null(False).all()
+def _is_ordered(frame: pl.DataFrame) -> bool:
+    person, year = frame["person_id"], frame["year"]
+    before, after = person[:-1], person[1:]
+    later = (after > before) | ((after == before) & (year[1:] >= year[:-1]))
+    return later.null_count() == 0 and later.all()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -151,7 +152,8 @@ def read_panel(
         last_year_read=origin,
         facts=facts,
     )
-    return Panel.of(_whole_labels(real.drop("row"), present), meta)
+    real.drop_in_place("row")
+    return Panel.of(_whole_labels(real, present), meta)
 
 
 def _check_options(
@@ -193,7 +195,7 @@ def _read(source: str | Path | ArrowStream, mapped: SourceMapping, *, labels: bo
         table = _to_polars(source)
         used = mapped.used_columns(table.columns)
         unread = tuple(name for name in table.columns if name not in used)
-        return _Source(table.select(used), unread, None, None, None)
+        return _Source(table[used], unread, None, None, None)
     location = locate_files(open_place(source), beside=mapped.files)
     frame, unread = read_files(
         location,
@@ -293,11 +295,12 @@ def _inside_ages(typed: pl.DataFrame, broken: pl.DataFrame) -> tuple[pl.DataFram
 
     Rows that break a rule about persons remain at any age: the birth year may be wrong.
     """
-    if not typed.select(is_outside_ages().any()).item():
+    outside = is_outside_ages(typed)
+    if not outside.any():
         return typed, broken
     person_rules = [name for name, rule in RULES.items() if rule.of_person]
     rows = broken.filter(pl.col("rule").is_in(person_rules))["row"]
-    outside = typed.select(is_outside_ages() & ~pl.col("row").is_in(rows.implode())).to_series()
+    outside = outside.fill_null(False) & ~typed["row"].is_in(rows.implode())
     return typed.filter(~outside), broken.join(
         typed.filter(outside).select("row"), on="row", how="anti"
     )
@@ -372,7 +375,7 @@ def _deflated(
     A foreign currency without a deflator stays in the prices that the caller states. Also the years
     whose prices of the facts are no published ones, with their marks.
     """
-    base, factor = mapped.price_year, pl.lit(mapped.scale)
+    base, factor = mapped.price_year, pl.Series([mapped.scale])
     unpublished: dict[int, str] = {}
     if mapped.currency != "SEK" and mapped.deflator is None:
         if prices is None:
@@ -382,19 +385,25 @@ def _deflated(
         base = prices
     elif prices != base:
         deflator = mapped.deflator
-        years = frame["year"].unique().to_list() if prices is None else [prices]
+        year = frame["year"].to_numpy()
+        first = int(year.min())
+        # By counting, because sorting millions of years takes long.
+        with_row = (np.flatnonzero(np.bincount(year - first)) + first).tolist()
+        years = with_row if prices is None else [prices]
         if deflator:
             index: Mapping[int, float] = read_index(_index_file(deflator.file, folders))
         else:
             index, unpublished = facts.price_index, facts.unpublished_prices([base, *years])
         factors = real_factors(years, index, base)
         if prices is not None:
-            factor = pl.lit(mapped.scale * factors[prices])
+            factor = pl.Series([mapped.scale * factors[prices]])
         else:
-            by_year = pl.col("year").replace_strict(factors, return_dtype=pl.Float64)
-            factor = mapped.scale * by_year
-    money = [pl.col(name) * factor for name in MONEY if name in present]
-    return frame.with_columns(money), base, unpublished
+            by_year = np.zeros(int(year.max()) - first + 1)
+            by_year[np.array(years) - first] = list(map(factors.__getitem__, years))
+            factor = pl.Series(mapped.scale * by_year[year - first])
+    money = {name for name in MONEY if name in present}
+    columns = [column * factor if column.name in money else column for column in frame]
+    return pl.DataFrame(columns), base, unpublished
 
 
 def _macro(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 import polars as pl
 
@@ -20,10 +21,7 @@ def misfit(problem: Problem) -> InputError:
 
 def find_columns(columns: Sequence[str], names: Sequence[str]) -> list[str]:
     """The source's spelling (one of `names`) of each of `columns` that it has."""
-    lower: dict[str, list[str]] = {}
-    for name in names:
-        lower.setdefault(name.strip().lower(), []).append(name)
-    result = []
+    lower, result = _by_lower_case(tuple(names)), list[str]()
     for name in columns:
         if "*" in name:
             spellings = [
@@ -40,6 +38,14 @@ def find_columns(columns: Sequence[str], names: Sequence[str]) -> list[str]:
             raise misfit(Problem("ambiguous-column", why, fix))
         result += spellings
     return result
+
+
+@lru_cache(maxsize=64)
+def _by_lower_case(names: tuple[str, ...]) -> dict[str, list[str]]:
+    lower: dict[str, list[str]] = {}
+    for name in names:
+        lower.setdefault(name.strip().lower(), []).append(name)
+    return lower
 
 
 def cell_text(column: str) -> pl.Expr:

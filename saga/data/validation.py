@@ -221,11 +221,8 @@ def find_violations(
         for column in columns
         if column.name in unreadable
     ]
-    tagged = frame.select(
-        "row",
-        pl.col("person_id").rle_id().cast(pl.UInt32).alias("person"),
-        *(column.name for column in columns),
-    )
+    person = frame["person_id"].rle_id().cast(pl.UInt32).alias("person")
+    tagged = frame[["row", *(column.name for column in columns)]].insert_column(1, person)
     if not tagged.select(_conforms(columns)).item():
         failure = person_years(columns).filter(tagged).failure
         details = failure.details()
@@ -298,7 +295,10 @@ def _problem(group: Mapping[str, Any], by_name: Mapping[str, Column]) -> Problem
     )
 
 
-def is_outside_ages() -> pl.Expr:
-    """Whether the age of a row is not covered by a panel; a negative age breaks a rule instead."""
-    age = pl.col("year") - pl.col("birth_year")
-    return (age.is_between(0, MIN_AGE - 1) | (age > MAX_AGE)).fill_null(False)
+def is_outside_ages(frame: pl.DataFrame) -> pl.Series:
+    """Whether the age of each row is not covered by a panel (null if it is unknown).
+
+    A negative age breaks a rule instead.
+    """
+    age = frame["year"] - frame["birth_year"]
+    return ((age >= 0) & (age < MIN_AGE)) | (age > MAX_AGE)

@@ -79,10 +79,10 @@ def sweden_as_published(
 def sweden(until: int = LAST_REGISTER_YEAR, facts: Facts | None = None) -> MacroHistory:
     """Swedish series as `sweden_as_published`, but unemployment by the present definition.
 
-    Since 2007 the definition includes jobless persons who study or are in a labour-market programme
-    and look for work. The definition before 2007 leaves out a third of the jobless of the 1990s. By
-    the definitions of their years, the rate is 9.4 % in 1994 and 8.4 % in 2009, although far more
-    persons were out of work in 1994.
+    Since 2007 the definition includes jobless persons who look for work while they study or take
+    part in a labour-market programme. The earlier definition leaves out a third of the jobless of
+    the 1990s: as published, the rate is 9.4 % in 1994 and 8.4 % in 2009, although far more persons
+    were out of work in 1994.
     """
     published = sweden_as_published(until, facts)
     values = published.values.copy()
@@ -96,9 +96,9 @@ def sweden(until: int = LAST_REGISTER_YEAR, facts: Facts | None = None) -> Macro
 def uncounted_jobless(year: int) -> float:
     """Joblessness less the published unemployment rate, share of the labour force.
 
-    Before 2008 these are mostly persons in labour-market programmes. Interpolated between the years
-    of the table. Negative from 2008 on: the present definition also counts students who look for
-    work.
+    Interpolated between the years of the table. Positive before 2008: mostly persons in
+    labour-market programmes, who were not counted. Negative from 2008 on: the present definition
+    also counts students who look for work.
     """
     shares = _uncounted_shares()
     return float(np.interp(year, list(shares), list(shares.values())))

@@ -126,29 +126,29 @@ class BinnedHead(Head[BinnedDistribution]):
     def cdf(self, distribution: BinnedDistribution, z: Tensor) -> tuple[Tensor, Tensor]:
         """See `Head.cdf`."""
         mass = distribution.logits.softmax(-1)
-        zero, last = mass[..., 0], len(self.knots) - 1
+        zero = mass[..., 0]
         # CDF at the knots; bins are uniform, so it is linear between them.
         at_knots = mass[..., :-1].cumsum(-1)[..., 1:]
-        index = torch.bucketize(z, self.knots, right=True).clamp(1, last)
-        share = ((z - self.knots[index - 1]) / self.bin_width[index + 1]).clamp(0, 1)
-        index = index + torch.zeros_like(mass[..., :1], dtype=index.dtype)  # broadcast
-        cdf = torch.lerp(at_knots.gather(-1, index - 1), at_knots.gather(-1, index), share)
+        below = torch.bucketize(z, self.knots[1:-1], right=True)  # the bin, also of the tails
+        share = ((z - self.knots[below]) / self.bin_width[2:][below]).clamp(0, 1)
+        below = below.expand(*mass.shape[:-1], -1)
+        cdf = torch.lerp(at_knots.gather(-1, below), at_knots[..., 1:].gather(-1, below), share)
         # The tails, at the grid points that lie in them for some distribution.
-        in_lower, in_upper = z < self.knots[0], z > self.knots[-1]
-        if columns := _columns(in_lower):
-            depth = (z[..., columns] - self.knots[0]).clamp(max=0)
+        by_point = z.reshape(-1, z.shape[-1])
+        if lower := _span(by_point.amin(0) < self.knots[0]):
+            depth = (z[..., lower] - self.knots[0]).clamp(max=0)
             share = torch.exp(distribution.lower[..., None] * depth)
-            cdf[..., columns] -= mass[..., 1:2] * (1 - share)
-        if columns := _columns(in_upper):
+            cdf[..., lower] -= mass[..., 1:2] * (1 - share)
+        if upper := _span(by_point.amax(0) > self.knots[-1]):
             t = (distribution.peak * distribution.upper)[..., None]
-            height = (z[..., columns] - self.knots[-1]).clamp(min=0)
+            height = (z[..., upper] - self.knots[-1]).clamp(min=0)
             excess = distribution.upper[..., None] * height
             survival = torch.exp(F.logsigmoid(t - excess) - F.logsigmoid(t))
-            cdf[..., columns] += mass[..., -1:] * (1 - survival)
+            cdf[..., upper] += mass[..., -1:] * (1 - survival)
         return zero, cdf
 
 
-def _columns(flags: Tensor) -> list[int]:
-    """Columns of the last axis in which any flag is set."""
-    columns: list[int] = flags.reshape(-1, flags.shape[-1]).any(0).nonzero()[:, 0].tolist()
-    return columns
+def _span(flags: Tensor) -> slice | None:
+    """The columns from the first to the last that is flagged; None without any."""
+    flagged = flags.nonzero()
+    return slice(int(flagged[0]), int(flagged[-1]) + 1) if len(flagged) else None
