@@ -153,11 +153,11 @@ class _CellThresholds:
 
     @classmethod
     def of(
-        cls, found: Iterable[tuple[float | None, Guarantee, tuple[int, str] | None]]
+        cls, by_coverage: Iterable[tuple[float | None, Guarantee, tuple[int, str] | None]]
     ) -> _CellThresholds:
         """Those of `Calibrator.cell_threshold`, before the first without a threshold."""
         thresholds, guarantees, keys = list[float](), list[Guarantee](), list[tuple[int, str]]()
-        for q, guarantee, key in found:
+        for q, guarantee, key in by_coverage:
             if q is None or key is None:
                 break
             thresholds.append(q)
@@ -365,8 +365,8 @@ class Calibrator(Calibration):
         Sets are nested, so without one there is none of higher coverage.
         """
         if (horizon, groups) not in self._known_thresholds:
-            found = (self.cell_threshold(horizon, share, groups) for share in self.coverage)
-            self._known_thresholds[horizon, groups] = _CellThresholds.of(found)
+            by_coverage = (self.cell_threshold(horizon, share, groups) for share in self.coverage)
+            self._known_thresholds[horizon, groups] = _CellThresholds.of(by_coverage)
         return self._known_thresholds[horizon, groups]
 
     @cached_property
