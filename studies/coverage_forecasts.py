@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.conformal.calibrator import Calibrator
 from saga.data.groups import Grouping
 from saga.data.origins import Origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
@@ -24,11 +25,20 @@ _BLOCK_PERSONS = 2_000
 
 @dataclass(frozen=True, eq=False)
 class ForecastBlock:
-    """n persons: records up to the origin, raw marginals (n, YEARS), outcomes (n, YEARS)."""
+    """n persons: records up to the origin, raw marginals (n, YEARS), outcomes (n, YEARS).
+
+    The groups of `marginals` are those of the study, `bundle_groups` those of the bundle's own
+    calibration, whose cut-offs are its own.
+    """
 
     past: Panel
     marginals: Marginals
     outcomes: Array
+    bundle_groups: Mapping[str, NDArray[np.str_]]
+
+    def shipped(self, calibrator: Calibrator) -> Marginals:
+        """The marginals recalibrated by the bundle's own calibrator."""
+        return calibrator.recalibrate(replace(self.marginals, groups=dict(self.bundle_groups)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +107,8 @@ def forecast_blocks(
         persons = panel.only(ids[start : start + _BLOCK_PERSONS])
         origins = choose_origins(persons)
         past = history(persons, origins)
-        blocks = forecaster.marginals(past, scenario, recalibrate=False)
-        raw = Marginals.joined([replace(block.first(YEARS), groups={}) for block in blocks])
+        blocks = forecaster.marginals(past, scenario, recalibrate=False, n_horizons=YEARS)
+        raw = Marginals.joined([block.first(YEARS) for block in blocks])
         labels = grouping.labels(past, origins)
         outcomes = realised_earnings(persons, origins, range(1, YEARS + 1), end=end)
-        yield ForecastBlock(past, replace(raw, groups=labels), outcomes)
+        yield ForecastBlock(past, replace(raw, groups=labels), outcomes, raw.groups)

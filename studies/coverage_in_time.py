@@ -74,6 +74,7 @@ from studies.coverage_verdicts import (
     conclusion,
     conditional_table,
     forward_table,
+    shipped_figures,
 )
 from studies.study_page import bundle_parser
 
@@ -101,39 +102,51 @@ class ValuePaths:
 def covered_by_product(
     calibrator: Calibrator,
     cqr: Calibrator,
+    shipped: Calibrator,
     blocks: Iterable[ForecastBlock],
     value_paths: ValuePaths,
-) -> tuple[dict[str, Array], Persons]:
+) -> tuple[tuple[dict[str, Array], dict[str, Array]], Persons]:
     """Whether each product covers the outcome (1, 0; NaN if unknown), and the persons.
 
-    "sets" (n, n_horizon, n_coverage); "band" and "value" (n, n_coverage); "cqr" and "uncalibrated"
-    (n, n_horizon) at 90 %. "p_zero" (n, n_horizon) is the forecast probability, no coverage.
+    The first results are those of `calibrator`, the second those of `shipped`, the bundle's own:
+    "sets" (n, n_horizon, n_coverage); "band" (n, n_coverage); "p_zero" (n, n_horizon), the forecast
+    probability. The first also have "value" (n, n_coverage), and "cqr" and "uncalibrated"
+    (n, n_horizon) at 90 %.
     """
     results: list[dict[str, Array]] = []
+    of_shipped: list[dict[str, Array]] = []
     persons: list[Persons] = []
     for block in blocks:
         raw, y = block.marginals, block.outcomes
-        marginals = calibrator.recalibrate(raw)
-        complete = ~np.isnan(y).any(axis=1)
-        band = band_intervals(calibrator, marginals, YEARS, COVERAGE).covered(y).min(axis=1)
-        band[~complete] = np.nan
+        paths, marginals = value_paths.simulate_next(block.past), calibrator.recalibrate(raw)
         lower, upper, zero = nominal_sets(raw, (STATED,))
         results.append(
             {
-                "sets": calibrator.intervals(marginals, COVERAGE).covered(y),
-                "band": band,
-                "value": value_covered(
-                    calibrator, value_paths.simulate_next(block.past), marginals, y
-                ),
+                **_covered_by(calibrator, marginals, y),
+                "value": value_covered(calibrator, paths, marginals, y),
                 "cqr": cqr.intervals(cqr.recalibrate(raw), (STATED,)).covered(y)[..., 0],
                 # The broken calibrator: sets of 90 % of a person's raw distribution.
                 "uncalibrated": covered(y, lower[..., 0], upper[..., 0], zero[..., 0]),
-                "p_zero": marginals.p_zero.astype(np.float64),
             }
         )
+        of_shipped.append(_covered_by(shipped, block.shipped(shipped), y))
         persons.append(Persons.of(block))
-    covered_all = {name: np.concatenate([r[name] for r in results]) for name in results[0]}
-    return covered_all, Persons.joined(persons)
+    return (_joined(results), _joined(of_shipped)), Persons.joined(persons)
+
+
+def _covered_by(calibrator: Calibrator, marginals: Marginals, y: Array) -> dict[str, Array]:
+    """Coverage of sets and bands by one calibrator, see `covered_by_product`."""
+    band = band_intervals(calibrator, marginals, YEARS, COVERAGE).covered(y).min(axis=1)
+    band[np.isnan(y).any(axis=1)] = np.nan
+    return {
+        "sets": calibrator.intervals(marginals, COVERAGE).covered(y),
+        "band": band,
+        "p_zero": marginals.p_zero.astype(np.float64),
+    }
+
+
+def _joined(blocks: Sequence[dict[str, Array]]) -> dict[str, Array]:
+    return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
 
 
 def value_covered(
@@ -266,7 +279,11 @@ def judge_register(args: argparse.Namespace, register: Path) -> int:
     del raw, realised, blocks
     fitted_at = time.perf_counter()
     value_paths = ValuePaths(forecaster, draws, args.value_persons)
-    inside, test = covered_by_product(calibrator, cqr, forecast(persons["test"]), value_paths)
+    shipped = forecaster.calibrator
+    (inside, by_shipped), test = covered_by_product(
+        calibrator, cqr, shipped, forecast(persons["test"]), value_paths
+    )
+    shipped_rows = [figure.row for figure in shipped_figures(shipped, by_shipped, test)]
     tables = CoverageTables(inside, calibration, test, args.seed, threshold_persons)
     figures = [*tables.products(), *tables.by_group()]
     comparisons, detected = tables.comparisons()
@@ -285,6 +302,9 @@ def judge_register(args: argparse.Namespace, register: Path) -> int:
         markdown_table(("for comparison", *HEADER[1:]), [figure.row for figure in comparisons]),
         conditional_table(inside, test.outcomes),
         verdict,
+        "The bundle's own calibration table, on the same test persons:",
+        markdown_table(HEADER, shipped_rows),
+        conditional_table(by_shipped, test.outcomes),
     ]
     print("\n\n".join(sections), flush=True)
     forward = args.forward or register

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from calibration.diagnostics.sampling_bands import coverage_band
 from calibration.fit.split_conformal import in_map_fold
 from evaluation.scoring.metrics import ZERO_EDGES
+from saga.conformal.calibration_table import ALL
+from saga.conformal.calibrator import Calibrator
 from saga.files.markdown import markdown_table
 from saga.requests import COVERAGE
 from studies.coverage_forecasts import YEARS, Persons
@@ -224,6 +226,60 @@ class CoverageTables:
             for name, persons in (("cqr", self.observed), ("uncalibrated", self.in_threshold_fold))
         )
         return cqr + broken, any(figure.holds is False for figure in broken)
+
+
+def shipped_figures(
+    calibrator: Calibrator, covered: dict[str, Array], test: Persons
+) -> list[Figure]:
+    """Sets, bands, and 90 % sets of the main groups, by the bundle's own table.
+
+    Its thresholds of present values are for more paths than the study has. Figures are compared
+    with the bounds however few persons are behind the table. It does not say how many of them
+    belong to a group: here they have the group's share of the test persons.
+    """
+    counts = {h: calibrator.cells[h, ALL].n_threshold for h in HORIZONS}
+    n_band = calibrator.thresholds_of_kind["band", YEARS].n
+    figures = [
+        (TITLES["sets"], h, j, covered["sets"][:, h - 1, j], counts[h], EVERYBODY, len(HORIZONS))
+        for h in HORIZONS
+        for j in range(len(COVERAGE))
+    ]
+    figures += [
+        (TITLES["band"], YEARS, j, covered["band"][:, j], n_band, BAND, 1)
+        for j in range(len(COVERAGE))
+    ]
+    products = [
+        judge_coverage(
+            title,
+            h,
+            COVERAGE[j],
+            column,
+            calibrated_on=n,
+            n_figures=len(COVERAGE) * n_kinds,
+            bound=Bound(bound.points, 0) if j == NINETY else None,
+        )
+        for title, h, j, column, n, bound, n_kinds in figures
+    ]
+    members = [
+        (group, label, test.groups[group] == label)
+        for group in MAIN_GROUPS
+        for label in np.unique(test.groups[group]).tolist()
+        if label != "unknown"
+    ]
+    by_group = [
+        judge_coverage(
+            f"{group}={label}",
+            h,
+            0.9,
+            covered["sets"][rows, h - 1, NINETY],
+            calibrated_on=round(counts[h] * float(rows.mean())),
+            n_figures=len(members) * len(HORIZONS),
+            bound=Bound(GROUP.points, 0),
+        )
+        for group, label, rows in members
+        for h in HORIZONS
+    ]
+    return products + by_group
 
 
 def conclusion(holds: Sequence[bool | None], detected: bool, persons: int) -> tuple[str, int]:
