@@ -194,3 +194,25 @@ def test_no_committed_figure_rests_on_fewer_than_ten_persons(name: str) -> None:
     table = pl.read_parquet(ROOT / f"docs/results/{name}.parquet")
     for rows in table.partition_by("panel"):
         assert rows.equals(hide_small_cells(rows))
+
+
+def test_the_page_counts_the_rows_with_the_lowest_interval_score() -> None:
+    rows = pl.read_parquet(ROOT / "docs/results/metrics.parquet").filter(
+        pl.col("group") == "all",
+        pl.col("n") > 0,
+        pl.col("metric").str.starts_with("interval_"),
+        pl.col("model") != "clairvoyant",
+        ~pl.col("model").str.starts_with("saga:"),
+    )
+    lines = [
+        line
+        for line in (ROOT / "docs/results.md").read_text(encoding="utf-8").splitlines()
+        if line.startswith("- mean interval score")
+    ]
+    counts = set()
+    for of_panel in rows.partition_by("panel"):
+        best = of_panel.sort("value").group_by("setting", "horizon", "metric").first()
+        scored = of_panel.filter(pl.col("model") == "saga").select("setting", "horizon", "metric")
+        best = best.join(scored, on=["setting", "horizon", "metric"])
+        counts.add(f"{(best['model'] == 'saga').sum()} of {len(best)} rows")
+    assert counts == {line.split("lowest in ")[1].split(";")[0].rstrip(".") for line in lines}

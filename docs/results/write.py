@@ -253,7 +253,7 @@ def results_page() -> str:
         verdicts = {} if results.comparisons is None else verdict_lines(results.comparisons)
         parts += [
             f"# {title}\n",
-            "\n".join(f"- {line}" for line in verdicts.values()) + "\n",
+            "\n".join(f"- {line}" for line in [*verdicts.values(), interval_line(results)]) + "\n",
             *([_age_note(results)] if panel == "register" else []),
             to_markdown([*_headline_tables(results), *_further_tables(results)]),
             f"Provenance: {provenance}.{_kept_note(results)}{_lifetimes_note(panel)}"
@@ -283,6 +283,30 @@ def _by_key(results: Results) -> dict[tuple[str, int, str, str], dict[str, Any]]
         (row["setting"], row["horizon"], row["metric"], row["model"]): row
         for row in rows.iter_rows(named=True)
     }
+
+
+def interval_line(results: Results) -> str:
+    """In how many rows the mean interval score of the bundle is the lowest, and the exceptions.
+
+    A row is a setting, a horizon and a coverage. Not counted: rows without sets of the bundle.
+    """
+    scores: dict[tuple[str, int, str], dict[str, float]] = {}
+    for (setting, horizon, metric, model), row in _by_key(results).items():
+        if metric.startswith("interval_") and model != CLAIRVOYANT and VARIANT not in model:
+            scores.setdefault((setting, horizon, metric), {})[model] = row["value"]
+    rows = {key: by_model for key, by_model in scores.items() if BUNDLE_NAME in by_model}
+    exceptions = []
+    for (setting, horizon, metric), by_model in rows.items():
+        best = min(by_model, key=by_model.__getitem__)
+        if best != BUNDLE_NAME:
+            excess = 100 * (by_model[BUNDLE_NAME] / by_model[best] - 1)
+            where = f"{setting}, h = {horizon}, {metric.removeprefix('interval_')} %"
+            exceptions.append(f"{where} ({excess:.1f} % above {best})")
+    line = (
+        f"mean interval score of 50, 80, 90 and 95 % sets: {BUNDLE_NAME}'s is the lowest in "
+        f"{len(rows) - len(exceptions)} of {len(rows)} rows"
+    )
+    return f"{line}; not {'; '.join(exceptions)}." if exceptions else f"{line}."
 
 
 def _headline_tables(results: Results) -> list[Table]:
