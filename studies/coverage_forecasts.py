@@ -70,8 +70,9 @@ def persons_by_role(
 ) -> dict[str, list[str]]:
     """Persons of the roles "grouping", "calibration" and "test", in keyed order.
 
-    "grouping" are persons from whose earnings the limits of groups are computed: the bundle's
-    training persons if it was trained on the panel, otherwise a tenth of the panel.
+    The persons of "grouping" give the cut-offs between groups of earnings: the bundle's training
+    persons if it was trained on the panel, otherwise a tenth of the panel. The order is that of
+    random numbers keyed by person and seed.
     """
     unseen, training = unseen_and_training(panel, trained_on, seed)
     tenth = 0 if training else len(unseen) // 10

@@ -1,10 +1,10 @@
-"""What are several origins per calibration person worth to thresholds from few persons?
+"""Are intervals better if each of few calibration persons has several origins?
 
     python -m studies.several_origins --bundle BUNDLE --panel PANEL [--mapping NAME] [--prices YEAR]
 
-Random persons of the panel are calibrated on, with one origin or several each. All others are
-judged at origins of their own. The subset is random given the bundle, so it does not matter which
-persons the bundle was trained on. Means and standard deviations are over the subsets.
+A calibration is fitted on a random subset of the panel's persons, with one origin or several for
+each, and judged on all other persons. Means and standard deviations are over the subsets. The
+subsets do not depend on the bundle, so it does not matter which persons it was trained on.
 """
 
 from __future__ import annotations
@@ -64,18 +64,21 @@ def main() -> None:
         "Several origins per calibration person", __file__, persons=len(forecasts[0][0])
     )
     names = ["subsets with sets", "coverage of 90 % sets", "its sd", "CRPS of log earnings"]
-    kinds = [f"{name}, {n} origin{'s' * (n > 1)}" for n in (1, N_ORIGINS) for name in names]
+    columns = [f"{name}, {n} origin{'s' * (n > 1)}" for n in (1, N_ORIGINS) for name in names]
     rows = []
     for h in HORIZONS:
         cells = [str(h)]
         for n_origins in (1, N_ORIGINS):
             shares, scores = np.array(results[h, n_origins]).T
             has_sets = np.isfinite(shares)  # else the persons with an outcome were too few
-            cells += [f"{has_sets.mean():.0%}"]
-            cells += [f"{100 * f(shares[has_sets]):.1f}" for f in (np.mean, np.std)]
-            cells += [f"{scores.mean():.4f}"]
+            cells += [
+                f"{has_sets.mean():.0%}",
+                f"{100 * np.mean(shares[has_sets]):.1f}",
+                f"{100 * np.std(shares[has_sets]):.1f}",
+                f"{scores.mean():.4f}",
+            ]
         rows.append(cells)
-    publish_page(page + "\n\n" + markdown_table(["years ahead", *kinds], rows), args.report)
+    publish_page(page + "\n\n" + markdown_table(["years ahead", *columns], rows), args.report)
 
 
 def draws_of(panel: Panel, forecaster: Forecaster) -> Iterator[tuple[Marginals, Array]]:
@@ -94,7 +97,7 @@ def draws_of(panel: Panel, forecaster: Forecaster) -> Iterator[tuple[Marginals, 
 def calibrate(
     draws: list[tuple[Marginals, Array]], persons: NDArray[np.int64], seed: int
 ) -> Calibrator:
-    """The calibration of some persons with the origins of `draws`."""
+    """The calibration fitted on these persons, each with one origin of every draw."""
     marginals = Marginals.joined([forecast.take(persons) for forecast, _ in draws])
     outcomes = np.concatenate([y[persons] for _, y in draws])
     return fit_calibration(

@@ -15,13 +15,8 @@ from pydantic.dataclasses import dataclass as options_dataclass
 
 from saga import schema
 from saga.features.calendar import Calendar
-from saga.features.sequences import (
-    MAX_GAP,
-    UNKNOWN,
-    Tokens,
-    last_known,
-    last_known_values,
-)
+from saga.features.sequences import MAX_GAP, UNKNOWN, Tokens, last_known, last_known_values
+from saga.features.transforms import Persistence
 from saga.model.config import CheckedOptions
 from saga.requests import MAX_HORIZON
 from saga.schema import MAX_AGE
@@ -238,22 +233,13 @@ def hide_inputs(
     columns = rng.random((n, 1)) < masking.drop_columns
     hide_other = survey | (columns & (rng.random((n, n_other)) < 0.5))
     sex = np.arange(n_codes) == schema.CATEGORICAL.index("sex")
-    persistence = tokens.persistence
     hide_codes = (survey & ~sex) | (columns & (rng.random((n, n_codes)) < 0.5))
     last = tokens.year[:, 0] + (rng.random(n) * _possible_years(tokens, end)).astype(np.int64)
     origin = np.maximum((tokens.valid & (tokens.year <= last[:, None])).sum(1) - 1, 0)
     after = (np.arange(t) > origin[:, None]) & (rng.random((n, 1)) < masking.origin)
-    hidden = hide_other[:, None, :] | after[..., None] | (rng.random(other.shape) < masking.cells)
-    other[hidden] = np.nan
-    codes[
-        hide_codes[:, None, :]
-        | (after[..., None] & ~persistence.static_codes)
-        | (rng.random(codes.shape) < masking.cells)
-    ] = 0
-    codes = np.where(after[..., None] & persistence.lasting_codes, last_known(codes), codes)
-    if persistence.lasting_other.any():
-        lasting = after[..., None] & persistence.lasting_other
-        other = np.where(lasting, last_known_values(other), other)
+    other[hide_other[:, None, :] | (rng.random(other.shape) < masking.cells)] = np.nan
+    codes[hide_codes[:, None, :] | (rng.random(codes.shape) < masking.cells)] = 0
+    other, codes = continue_inputs(other, codes, after, tokens.persistence)
     unknown = rng.random((n, t)) < masking.cells
     visible = Tokens(
         valid=tokens.valid,
@@ -263,9 +249,36 @@ def hide_inputs(
         z=np.where(unknown, 0.0, tokens.z).astype(np.float32),
         other=other,
         codes=codes,
-        persistence=persistence,
+        persistence=tokens.persistence,
     )
     return visible, origin
+
+
+def continue_inputs(
+    other: NDArray[np.float32],
+    codes: NDArray[np.int64],
+    after: NDArray[np.bool_],
+    persistence: Persistence,
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """The inputs of records in which a rollout has simulated the years `after` (n, t).
+
+    In these years static columns have their own codes, lasting columns their last known code or
+    value, and all others are missing.
+
+    Args:
+        other: Standardised values (n, t, K), NaN if missing.
+        codes: Code numbers (n, t, C), 0 if missing.
+        after: Whether a year is simulated.
+        persistence: Which columns a rollout continues.
+    """
+    simulated = after[..., None]
+    other = np.where(simulated, np.nan, other).astype(other.dtype)
+    codes = np.where(simulated & ~persistence.static_codes, 0, codes)
+    codes = np.where(simulated & persistence.lasting_codes, last_known(codes), codes)
+    if persistence.lasting_other.any():
+        lasting = simulated & persistence.lasting_other
+        other = np.where(lasting, last_known_values(other), other)
+    return other, codes
 
 
 def _possible_years(tokens: Tokens, end: int) -> NDArray[np.int64]:

@@ -55,7 +55,7 @@ def brier_parts(
 
 
 def decompose_brier(forecast: Array, events: NDArray[np.bool_]) -> Decomposition:
-    """The Brier score of a probability (n,) of events (n,); all parts are at min_persons 0."""
+    """The Brier score of a probability (n,) of events (n,); no part is negative."""
     return Decomposition.of(*brier_parts(forecast, events))
 
 
@@ -101,9 +101,9 @@ def pinball(forecast: Array | float, outcomes: Array, quantile: float) -> Array:
 
 
 def isotonic_quantile(forecast: Array, outcomes: Array, quantile: float) -> Array:
-    """The increasing function of the forecast (n,) with the min_persons quantile loss.
+    """The increasing function of the forecast with the least quantile loss, at each forecast (n,).
 
-    Its value at each forecast; adjacent violators are pooled.
+    Adjacent violators are pooled.
     """
     distinct, start = np.unique(np.sort(forecast), return_index=True)
     order = np.argsort(forecast, kind="stable")

@@ -9,14 +9,23 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from calibration.diagnostics import plots
 from calibration.diagnostics.diagnosis import Diagnostics
+from calibration.diagnostics.report_labels import (
+    FACT_LABELS,
+    QUESTION_TEXTS,
+    QUINTILE_LABELS,
+    RULE_LABELS,
+    SCORE_LABELS,
+    SEVERAL_YEARS_LABELS,
+    STATUS_WORDS,
+    label_groups,
+)
+from calibration.diagnostics.report_pictures import draw_pictures
 from calibration.diagnostics.table_columns import TABLES
 from calibration.diagnostics.uses import decide_uses
 from calibration.diagnostics.verdicts import QUESTIONS
@@ -29,105 +38,12 @@ from saga.files.atomic import commit
 from saga.files.html import render_page
 from saga.files.plot_theme import draw_svg
 from saga.pictures.person_chart import SMALL, draw_person
-from saga.schema import MAX_AGE
 from saga.version import current_version
 
 SUFFIXES = (".html", ".htm")
 HEADLINE_COVERAGE = 0.9
 PERSON_HORIZONS = (1, 5, 10, 20)  # read out beside the picture of a person
 NOT_SHOWN = "-"  # figures that are hidden or unknown
-STATUS_WORDS = {
-    "holds": ("✓", "holds"),
-    "unclear": ("?", "cannot tell"),
-    "watch": ("!", "watch"),
-    "fails": ("✗", "fails"),
-}
-QUESTION_TEXTS = {
-    "coverage": "Do the intervals cover as many persons as stated?",
-    "groups": "Do they cover as stated in every group?",
-    "together": "Do they cover as stated for several years together?",
-    "shape": "Is the whole distribution right?",
-    "level": "Is the forecast right on average?",
-    "zero": "Is the probability of no earnings right?",
-    "low_pay": "Is the probability of low pay right?",
-    "drift": "Did the intervals cover as stated in every period?",
-    "zero_bins": "Do they cover as stated whatever the probability of no earnings?",
-    "efficiency": "Do the intervals say more than simple rules?",
-}
-GROUPING_LABELS = {
-    "quintile": "Past earnings",
-    "sex": "Sex",
-    "education_level": "Education",
-    "age": "Age",
-    "birth_region": "Born in",
-    "county_type": "Lives in",
-    "origin": "Last earnings",
-    "profile": "Record",
-}
-REGION_LABELS = {
-    "sweden": "Sweden",
-    "europe": "Europe",
-    "elsewhere": "the rest of the world",
-    "metropolitan": "metropolitan counties",
-    "north": "the north",
-    "other": "other counties",
-}
-QUINTILE_LABELS = {
-    "1": "lowest fifth",
-    "2": "second fifth",
-    "3": "middle fifth",
-    "4": "fourth fifth",
-    "5": "highest fifth",
-}
-SCORE_LABELS = {
-    "crps_log": "Whole distribution (CRPS)",
-    "pinball_10_log": "10 % quantile (pinball)",
-    "pinball_50_log": "Median (pinball)",
-    "pinball_90_log": "90 % quantile (pinball)",
-    "brier_zero": "Probability of no earnings (Brier)",
-    "brier_low_pay": "Probability of low pay (Brier)",
-    "logscore": "Log score",
-}
-SEVERAL_YEARS_LABELS = {
-    "band": "All of the next years inside the path band",
-    "present_value": "The present value of the next years inside its interval",
-}
-RULE_LABELS = {
-    "saga": "SAGA",
-    "last_year": "Same as last year",
-    "group_quantiles": "Same age and quintile",
-}
-FACT_LABELS = {
-    "bundle": "Bundle that was judged (sha256)",
-    "calibration": "Its calibration (sha256)",
-    "calibration_method": "Method of its calibration",
-    "code_version": "Written by version",
-    "panel": "Panel",
-    "people": "Persons of the panel",
-    "trained_on": "Trained on panel",
-    "persons": "Persons judged",
-    "origins": "Forecast from years",
-    "last_year": "Outcomes up to",
-    "paths": "Simulated futures per person, for present values",
-    "seed": "Seed",
-    "scenario": "Macro futures",
-    "rollout": "How futures are drawn",
-    "precision": "Arithmetic of the futures",
-    "currency": "Money in",
-    "price_year": "Prices of",
-    "economy": "Realised macro series of the years",
-    "low_pay": "Low pay: below",
-    "floor": "In logs, amounts below this count as this",
-    "horizons": "Years ahead",
-    "min_cell": "Fewest persons per figure",
-    "alpha": "Probability of a false alarm",
-    "facts": "Dated facts",
-    "late_origins": "Warning",
-    "adaptive_version": "Version of the ledger's adaptive state",
-    "adaptive_through": "Outcomes in the ledger up to",
-    "adaptive_settled": "Issued intervals compared with their outcome",
-    "adaptive_waiting": "Issued intervals without outcome yet",
-}
 
 
 def stored_diagnostics(bundle: Bundle) -> Diagnostics:
@@ -166,7 +82,7 @@ def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
     verdicts = {
         (row["question"], row["horizon"]): row for row in tables["lights"].iter_rows(named=True)
     }
-    labels = _group_labels(tables["coverage"].filter(~everybody))
+    labels = label_groups(tables["coverage"].filter(~everybody))
     use_horizon, uses = decide_uses(tables, headline, simulated=bool(record.get("people")))
     unit = f"{record.get('currency', '')} a year, prices of {record.get('price_year', '')}".strip()
     return render_page(
@@ -201,7 +117,7 @@ def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
             "people": _describe_people(tables["people"]),
             "adaptive": _describe_adaptive_state(tables, headline),
             "columns": TABLES,
-            "pictures": _draw_pictures(tables, horizons, coverages, headline, labels, unit),
+            "pictures": draw_pictures(tables, headline, labels, unit),
             "downloads": {name: _csv_link(table) for name, table in tables.items()},
             "record": record,
             "provenance": {
@@ -263,27 +179,6 @@ def _by_group_and_horizon(table: pl.DataFrame, coverage: float) -> dict[Any, dic
     """(Grouping, group, horizon) -> the row at this coverage."""
     rows = table.filter(level=coverage).to_dicts()
     return {(row["grouping"], row["group"], row["horizon"]): row for row in rows}
-
-
-def _group_labels(coverage: pl.DataFrame) -> dict[tuple[str, str], str]:
-    """(Grouping, group) -> its label, in the order of the table."""
-    pairs = coverage.select("grouping", "group").unique(maintain_order=True).iter_rows()
-    order = {grouping: i for i, grouping in enumerate(GROUPING_LABELS)}
-    ordered = sorted(pairs, key=lambda pair: order.get(pair[0], len(order)))
-    return {
-        pair: f"{GROUPING_LABELS.get(pair[0], pair[0])}: {_group_text(*pair)}" for pair in ordered
-    }
-
-
-def _group_text(grouping: str, group: str) -> str:
-    if grouping == "quintile":
-        return QUINTILE_LABELS.get(group, group)
-    if grouping == "age" and "-" in group:
-        first, last = group.split("-")
-        return f"{first}-{min(int(last), MAX_AGE)}"
-    if grouping == "origin":
-        return {"zero": "none", "positive": "some"}.get(group, group)
-    return REGION_LABELS.get(group, group.replace("_", " "))
 
 
 def _horizons_by_status(
@@ -353,140 +248,3 @@ def _describe_people(table: pl.DataFrame) -> list[dict[str, Any]]:
             }
         )
     return people
-
-
-def _draw_pictures(
-    tables: Mapping[str, pl.DataFrame],
-    horizons: Sequence[int],
-    coverages: Sequence[float],
-    headline: float,
-    labels: Mapping[tuple[str, str], str],
-    unit: str,
-) -> dict[str, str]:
-    """Name -> inline SVG; a picture without data is left out."""
-    everybody = pl.col("grouping") == ALL
-    main = tables["coverage"].filter(everybody)
-    by_group = _named_groups(labels).join(
-        tables["coverage"].filter(~everybody, level=headline),
-        on=["grouping", "group"],
-        maintain_order="left",
-    )
-    described = (
-        "The numbers of this picture are in the table that follows it or among the downloads."
-    )
-    plans: dict[str, tuple[pl.DataFrame, Any, str]] = {
-        "coverage": (
-            main.drop_nulls("inside"),
-            partial(plots.coverage_chart, coverages=coverages),
-            "Share of outcomes inside the intervals, by years ahead and stated coverage.",
-        ),
-        "misses": (
-            _missed_shares(main.filter(level=headline)),
-            plots.misses_chart,
-            "Shares of outcomes below and above the interval.",
-        ),
-        "groups": (
-            by_group.drop_nulls("inside"),
-            partial(plots.groups_chart, horizons=horizons),
-            "Share inside the intervals by group.",
-        ),
-        "pit_histogram": (
-            tables["pit"],
-            plots.pit_histogram_chart,
-            "Ranks of outcomes within their forecasts, as bars.",
-        ),
-        "pit_curve": (
-            tables["pit"],
-            plots.pit_curve_chart,
-            "Ranks of outcomes, as difference from evenly spread ranks.",
-        ),
-        "zero": (
-            tables["reliability"].filter(event="zero"),
-            plots.reliability_chart,
-            "Stated probability of no earnings against the share without earnings.",
-        ),
-        "low_pay": (
-            tables["reliability"].filter(event="low_pay"),
-            plots.reliability_chart,
-            "Stated probability of low pay against the share with low pay.",
-        ),
-        "level": (
-            tables["level"],
-            plots.mean_bias_chart,
-            "Mean error and slope of outcomes on forecasts, by years ahead.",
-        ),
-        "widths": (
-            tables["widths"].filter(everybody).drop_nulls("width"),
-            partial(plots.widths_chart, unit=unit),
-            "Typical width by years ahead.",
-        ),
-        "scores": (
-            _crps_parts(tables["scores"]),
-            plots.scores_chart,
-            "Error without a forecast, with this one, and if it were perfectly calibrated.",
-        ),
-        "drift": (
-            _with_periods(tables["drift"]),
-            plots.periods_chart,
-            "Share inside the intervals by year of the outcome.",
-        ),
-        "efficiency": (
-            tables["efficiency"],
-            partial(plots.efficiency_chart, rules=RULE_LABELS, unit=unit),
-            "Mean interval score of SAGA and of two simple rules, by years ahead.",
-        ),
-        "zero_bins": (
-            tables["zero_bins"],
-            plots.zero_bins_chart,
-            "Share inside the intervals by stated probability of no earnings.",
-        ),
-    }
-    return {
-        name: draw_svg(chart(table), f"{text} {described}")
-        for name, (table, chart, text) in plans.items()
-        if table.height
-    }
-
-
-def _named_groups(labels: Mapping[tuple[str, str], str]) -> pl.DataFrame:
-    """Columns `grouping`, `group` and `label`."""
-    rows = [(grouping, group, label) for (grouping, group), label in labels.items()]
-    columns = dict.fromkeys(("grouping", "group", "label"), pl.String)
-    return pl.DataFrame(rows, schema=columns, orient="row")
-
-
-def _missed_shares(coverage: pl.DataFrame) -> pl.DataFrame:
-    """Columns `horizon`, `side` (in words) and `share` of outcomes outside the interval."""
-    sides = {"under": "below the interval", "over": "above the interval"}
-    shares = coverage.unpivot(
-        list(sides), index="horizon", variable_name="side", value_name="share"
-    )
-    return shares.with_columns(pl.col("side").replace(sides)).drop_nulls()
-
-
-def _crps_parts(scores: pl.DataFrame) -> pl.DataFrame:
-    """Columns `horizon`, `part` (in words) and `value`, the CRPS of log earnings."""
-    crps = scores.filter(score="crps_log")
-    parts = {
-        "without a forecast": pl.col("uncertainty"),
-        "with this forecast": pl.col("value"),
-        "if it were perfectly calibrated": pl.col("recalibrated"),
-    }
-    return pl.concat(
-        crps.select("horizon", pl.lit(name).alias("part"), value.alias("value"))
-        for name, value in parts.items()
-    )
-
-
-def _with_periods(drift: pl.DataFrame) -> pl.DataFrame:
-    """The table with the column `period`: "2016", or "2016-18" for several years."""
-    several_years = pl.format(
-        "{}-{}", "first_year", pl.col("last_year").cast(pl.String).str.slice(2)
-    )
-    one_year = pl.col("first_year") == pl.col("last_year")
-    return drift.with_columns(
-        pl.when(one_year)
-        .then(pl.col("first_year").cast(pl.String))
-        .otherwise(several_years)
-        .alias("period")
-    )

@@ -11,7 +11,7 @@ import polars as pl
 from calibration.diagnostics.verdicts import STATUSES
 from saga.conformal.calibration_table import ALL
 
-YEARS = 5  # ahead, which the questions are about
+YEARS = 5  # the questions are about forecasts so many years ahead
 ANSWERS = {"holds": "Yes", "watch": "With care", "fails": "No", "unclear": "Not known"}
 
 
@@ -29,7 +29,7 @@ class Use:
 class _Figures:
     """The rows of the diagnostics that answers are read from, at one horizon and coverage."""
 
-    level: Mapping[str, Any] | None
+    totals: Mapping[str, Any] | None
     coverage: Mapping[str, Any] | None
     width: Mapping[str, Any] | None
     rule: Mapping[str, Any] | None  # "same as last year", compared with the intervals
@@ -67,36 +67,40 @@ def _budget(figures: _Figures, h: int, simulated: bool) -> Use:
     """For sums over many persons: right on average, and the right share inside."""
     statuses = [figures.statuses.get(name, "unclear") for name in ("level", "coverage")]
     is_unknown = "unclear" in statuses and "fails" not in statuses
-    worst = "unclear" if is_unknown else max(statuses, key=STATUSES.index)
-    reasons = []
-    if figures.level is not None and figures.level["mean_outcome"]:
-        error = figures.level["mean_forecast"] / figures.level["mean_outcome"] - 1
+    status = "unclear" if is_unknown else max(statuses, key=STATUSES.index)
+    measured = []
+    if figures.totals is not None and figures.totals["mean_outcome"]:
+        error = figures.totals["mean_forecast"] / figures.totals["mean_outcome"] - 1
         side = "above" if error > 0 else "below"
-        reasons.append(f"the forecast total was {_percent(error)} {side} the true total")
+        measured.append(f"the forecast total was {_percent(error)} {side} the true total")
     if figures.coverage is not None and figures.coverage["inside"] is not None:
-        inside, level = figures.coverage["inside"], figures.coverage["level"]
-        reasons.append(
-            f"{_percent(inside)} of persons were inside their {_percent(level)} interval"
+        inside, stated = figures.coverage["inside"], figures.coverage["level"]
+        measured.append(
+            f"{_percent(inside)} of persons were inside their {_percent(stated)} interval"
         )
-    reason = " and ".join(reasons) or "too few persons could be followed"
-    reason = f"In this test {reason}. In a total the errors of single persons cancel out. An error "
-    reason += "that all share, such as a recession, does not: compute several scenarios."
-    answer = ANSWERS[worst]
+    reason = (
+        f"In this test {' and '.join(measured) or 'too few persons could be followed'}. In a total "
+        "the errors of single persons cancel out. An error that all share, such as a recession, "
+        "does not: compute several scenarios."
+    )
+    answer = ANSWERS[status]
     if simulated:
-        answer = {"holds": "Not yet for real people"}.get(worst, answer)
-        worst = "watch" if worst == "holds" else worst
+        answer = "Not yet for real people" if status == "holds" else answer
+        status = "watch" if status == "holds" else status
         reason += (
-            " The persons of this test are simulated: before a real budget, train a bundle on "
+            " The persons of this test are simulated: before a real budget, train a bundle on your "
+            "own register and read its report."
         )
-        reason += "your own register and read its report."
-    return Use(f"A budget {h} years ahead, for many persons", answer, worst, reason)
+    return Use(f"A budget {h} years ahead, for many persons", answer, status, reason)
 
 
 def _one_person(figures: _Figures, coverage: float) -> Use:
     """Never: whatever the verdicts, intervals hold on average over persons."""
     outside = round(1 / (1 - coverage))
-    reason = f"One person in {outside} earns more or less than the interval says, and nobody knows "
-    reason += "in advance who."
+    reason = (
+        f"One person in {outside} earns more or less than the interval says, and nobody knows in "
+        "advance who."
+    )
     if figures.width is not None and figures.width["width"] is not None:
         width, typical = figures.width["width"], figures.width["typical"]
         reason += (

@@ -87,7 +87,7 @@ def accuracy_chart(metrics: pl.DataFrame) -> Any:
     )
     lines = base.mark_line(strokeWidth=1.5).encode(color=colour, detail="model:N")
     points = base.mark_point(size=45, filled=False).encode(color=colour, shape=shape)
-    return alt.layer(lines, points).properties(width=270, height=230).facet(column=_setting())
+    return alt.layer(lines, points).properties(width=270, height=230).facet(column=_by_setting())
 
 
 def coverage_chart(metrics: pl.DataFrame) -> Any:
@@ -152,12 +152,12 @@ def differences_chart(comparisons: pl.DataFrame | None) -> Any:
     return (
         alt.layer(zero, bars, points)
         .properties(width=250, height=14 * len(labels))
-        .facet(column=_setting())
+        .facet(column=_by_setting())
     )
 
 
 def lifetimes_chart(table: pl.DataFrame | None) -> Any:
-    """P10, median, mean and P90 of lifetime earnings, one row per model, realised ones first."""
+    """P10, median, mean and P90 of lifetime earnings: one row for the realised, one per model."""
     if table is None:
         return None
     statistics = ["p10", "p50", "mean", "p90"]
@@ -189,5 +189,5 @@ def _colour(model: str) -> str:
     return LINE if model == BUNDLE_NAME else INK if model == CLAIRVOYANT else _GREY
 
 
-def _setting() -> Any:
+def _by_setting() -> Any:
     return alt.Column("setting:N", title=None, sort=["in-time", "forward"])

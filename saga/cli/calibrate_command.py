@@ -9,7 +9,7 @@ import typer
 
 from saga.cli import console, options
 from saga.cli.deliveries import enter_delivery, open_bundle_ledger, report_delivery
-from saga.cli.inputs import command_line, n_workers, opened_facts, read_persons
+from saga.cli.inputs import command_line, given_options, n_workers, opened_facts, read_persons
 from saga.errors import UsageError
 from saga.requests import CalibrationMethod
 
@@ -19,16 +19,8 @@ if TYPE_CHECKING:
 # Options with --append only, and options without --append only.
 _APPENDING = ("database", "database_key", "holder", "since", "persons", "spans")
 _FITTING = (
-    "out",
-    "method",
-    "paths",
-    "seed",
-    "map_persons",
-    "rollout",
-    "profiles",
-    "until",
-    "target",
-    "target_by",
+    *("out", "method", "paths", "seed", "map_persons"),
+    *("rollout", "profiles", "until", "target", "target_by"),
 )
 
 
@@ -109,10 +101,8 @@ def calibrate(
     from saga.forecaster import Forecaster
 
     _refuse_options_of_other_mode(ctx, append)
-    facts_in_front = opened_facts(facts)
-    calibration_panel = read_persons(
-        panel, mapping, prices, on_error, rejected, facts=facts_in_front
-    )
+    office_facts = opened_facts(facts)
+    calibration_panel = read_persons(panel, mapping, prices, on_error, rejected, facts=office_facts)
     if append:
         ledger = open_bundle_ledger(bundle, database, database_key, holder)
         delivery = enter_delivery(
@@ -123,7 +113,7 @@ def calibrate(
     target_panel = (
         None
         if target is None
-        else read_persons(target, mapping, prices, on_error, None, facts=facts_in_front)
+        else read_persons(target, mapping, prices, on_error, None, facts=office_facts)
     )
     with console.progress("Calibrating", quiet=as_json) as progress:
         calibrated = calibrate_bundle(
@@ -167,13 +157,10 @@ def calibrate(
 
 
 def _refuse_options_of_other_mode(ctx: typer.Context, append: bool) -> None:
-    """Raise UsageError for an option of the other mode on the command line.
-
-    An option that comes from the environment is not refused, because it is for all commands.
-    """
+    """Raise UsageError for an option of the other mode on the command line."""
+    on_command_line = given_options(ctx)
     for name in _FITTING if append else _APPENDING:
-        source = ctx.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
+        if name in on_command_line:
             option = f"--{name.replace('_', '-')}"
             raise UsageError(
                 f"With --append there is no {option}. Leave it out."

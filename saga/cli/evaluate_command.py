@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from saga.cli import console, options
-from saga.cli.inputs import command_line, n_workers, opened_facts, read_persons
+from saga.cli.inputs import command_line, given_options, n_workers, opened_facts, read_persons
 from saga.errors import UsageError
 
 if TYPE_CHECKING:
@@ -196,9 +196,9 @@ def _check_mode(ctx: typer.Context, bundle: Path | None, folds: int | None) -> N
             if bundle is None
             else "--folds trains a bundle per fold. Leave BUNDLE out."
         )
+    on_command_line = given_options(ctx)
     for name in _FOLDS_ONLY if folds is None else _BUNDLE_ONLY:
-        set_by = ctx.get_parameter_source(name)
-        if set_by is not None and set_by.name == "COMMANDLINE":
+        if name in on_command_line:
             option = "--from" if name == "source" else f"--{name}"
             raise UsageError(
                 f"{option} is only for --folds. Leave it out."

@@ -247,6 +247,15 @@ def show_recorded(counts: RecordCounts, what: str) -> dict[str, int]:
     return vars(counts).copy()
 
 
+def given_options(ctx: typer.Context) -> set[str]:
+    """Names of the parameters on the command line.
+
+    A parameter that is set by the environment is for all commands, so it is not among them.
+    """
+    sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
+    return {name for name, source in sources.items() if source and source.name == "COMMANDLINE"}
+
+
 def command_line(ctx: typer.Context) -> str:
     """The command as it was typed, for provenance."""
     return shlex.join(["saga", *ctx.obj])

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from saga.cli import console, options
-from saga.cli.inputs import STANDARD, check_record, format_counts, note_precision
+from saga.cli.inputs import (
+    STANDARD,
+    check_record,
+    format_counts,
+    given_options,
+    note_precision,
+)
 from saga.errors import UsageError
 from saga.requests import (
     COVERAGE,
@@ -229,12 +235,11 @@ def _show(report: ScoreReport, how: dict[str, str | None], *, as_json: bool) -> 
 
 def _refuse_options_beside_merge(context: typer.Context) -> None:
     """Raise UsageError if anything but --merge and --json was given."""
-    for name in context.params.keys() - {"merge", "as_json"}:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            raise UsageError(
-                f"--merge takes the arguments of the run from its directory. Leave {name} out."
-            )
+    others = sorted(given_options(context) - {"merge", "as_json"})
+    if others:
+        raise UsageError(
+            f"--merge takes the arguments of the run from its directory. Leave {others[0]} out."
+        )
 
 
 def _refuse_options_of_other_products(product: Product, **options: object) -> None:

@@ -12,7 +12,8 @@ INCOME_BASE = "income base amounts"
 class FactSeries:
     """A series: values lie in [lowest, highest].
 
-    A series with a `steady` level changes by less than half from one year to the next.
+    A `steady` series rises by less than half, and falls by less than a third, from one year to the
+    next.
     """
 
     title: str

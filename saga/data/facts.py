@@ -1,7 +1,8 @@
 """Dated facts of Sweden: prices, the economy, base amounts and tax parameters by year.
 
-The facts come with SAGA as CSV files, each value with its source and mark. An office can put its
-own files in front: their values replace those of the same series and year, and add years.
+The facts come with SAGA as CSV files, each value with its source and a mark of how sure it is. An
+office can give files of its own: their values replace those of the same series and year, and add
+years.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from saga.errors import InputError, Problem
 
 SHIPPED = "shipped"
 _TABLES = ("cpi_sweden", "macro_sweden", "base_amounts_sweden", "tax_sweden")
-_LARGEST_STEP = 1.5  # of a steady series from one year to the next; 418.0 is not 41.8
+# Largest ratio of two neighbouring years of a steady series: finds 41.8 written as 418.0.
+_LARGEST_RATIO = 1.5
 # Prices after the last published year: the inflation target of the central bank, for some years.
 ASSUMED_INFLATION = 0.02
 ASSUMED_YEARS = 5
@@ -37,7 +39,7 @@ ASSUMED_YEARS = 5
 class Facts:
     """Yearly series by name, and where they come from.
 
-    `source` is "shipped", or the name of the office's folder whose values are in front.
+    `source` is "shipped", or the name of the folder of an office that replaces some of them.
     """
 
     series: Mapping[str, YearlySeries]
@@ -68,7 +70,7 @@ class Facts:
         return {**self.published_prices, **continued}
 
     def unpublished_prices(self, years: Iterable[int]) -> dict[int, str]:
-        """The years among these whose price level is an estimate or assumed: the mark of each."""
+        """The mark (a key of MARKS) of those years whose price level is estimated or assumed."""
         marks = self.series[PRICES].marks
         by_year = {year: marks.get(year, "C") for year in years if year in self.price_index}
         return {year: mark for year, mark in sorted(by_year.items()) if mark in ("E", "C")}
@@ -81,12 +83,12 @@ def shipped_facts() -> Facts:
 
 
 def open_facts(source: str | Path | None) -> Facts:
-    """The shipped facts, with an office's folder or file in front if there is one."""
+    """The shipped facts, some replaced by those of an office's folder or file if there is one."""
     return shipped_facts() if source is None else read_facts(Path(source))
 
 
 def read_facts(source: Path) -> Facts:
-    """The shipped facts with an office's values in front: those of a CSV file or of a folder's.
+    """The shipped facts, some replaced by the values of an office's CSV file or folder.
 
     Raises InputError with file, line and column if there is no file, a series is unknown, a year
     occurs twice or is missing, a unit differs, or a value is not possible.
@@ -102,8 +104,9 @@ def read_facts(source: Path) -> Facts:
         raise InputError("The facts cannot be used.", problems)
     replaced = {(value.series, value.year) for value in office_values}
     others = [v for v in _shipped_values() if (v.series, v.year) not in replaced]
-    series = join_values([*others, *office_values])
-    jumps = list(_jumps([*others, *office_values]))
+    values = [*others, *office_values]
+    series = join_values(values)
+    jumps = list(_jumps(values))
     if jumps:
         raise InputError("The facts cannot be used.", jumps)
     return Facts(series, source.resolve().name)
@@ -136,11 +139,11 @@ def _faults(value: DatedValue) -> Iterator[Problem]:
 
 
 def _jumps(values: Iterable[DatedValue]) -> Iterator[Problem]:
-    """Problems of steady series that change by half or more from one year to the next."""
+    """Problems of steady series that rise by half, or fall by a third, within a year."""
     ordered = sorted(values, key=lambda value: (value.series, value.year))
     for before, value in pairwise(ordered):
         if before.series != value.series or not FACT_SERIES[value.series].steady:
             continue
-        if not 1 / _LARGEST_STEP < value.value / before.value < _LARGEST_STEP:
+        if not 1 / _LARGEST_RATIO < value.value / before.value < _LARGEST_RATIO:
             why = f"the value is not possible after that of {before.file}, line {before.line}"
             yield value.fault(why, "Check the digits and the unit of both.", "value")

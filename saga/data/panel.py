@@ -115,12 +115,12 @@ class Panel(Summarised):
         It is stable for one version of polars.
         """
         meta = self.meta
-        names = f"{pl.__version__} {meta.panel_id} {meta.currency} {meta.price_year}"
+        meaning = f"{pl.__version__} {meta.panel_id} {meta.currency} {meta.price_year}"
         if meta.extra:
-            names += f" {[(c.name, c.kind, c.static, c.lasting) for c in meta.extra]}"
+            meaning += f" {[(c.name, c.kind, c.static, c.lasting) for c in meta.extra]}"
         if meta.macro_rows is not None:
-            names += f" {sorted(meta.macro_rows.items())}"
-        digest = hashlib.sha256(names.encode())
+            meaning += f" {sorted(meta.macro_rows.items())}"
+        digest = hashlib.sha256(meaning.encode())
         for part in self.frame.iter_slices(_HASHED_ROWS):
             digest.update(part.hash_rows(seed=0).to_numpy().tobytes())
         return digest.hexdigest()
@@ -129,14 +129,14 @@ class Panel(Summarised):
         """Size, years, ages, money and columns; no value of a person."""
         frame, meta = self.frame, self.meta
         n_persons = frame["person_id"].n_unique()
-        facts = {"rows": f"{count(len(self), 'person-year')} of {count(n_persons, 'person')}"}
+        lines = {"rows": f"{count(len(self), 'person-year')} of {count(n_persons, 'person')}"}
         if len(self):
             years = frame["year"].to_numpy()
             ages = years - frame["birth_year"].to_numpy()
-            facts["years"] = f"{years.min()} to {years.max()}"
-            facts["ages"] = f"{ages.min()} to {ages.max()}"
-        facts["amounts"] = f"{meta.currency} of {meta.price_year}"
-        facts["columns"] = ", ".join(meta.present)
+            lines["years"] = f"{years.min()} to {years.max()}"
+            lines["ages"] = f"{ages.min()} to {ages.max()}"
+        lines["amounts"] = f"{meta.currency} of {meta.price_year}"
+        lines["columns"] = ", ".join(meta.present)
         for name, counts in (
             ("set aside", meta.excluded),
             ("dropped", meta.dropped),
@@ -144,10 +144,10 @@ class Panel(Summarised):
             ("zeros added", meta.padded),
         ):
             if counts:
-                facts[name] = ", ".join(f"{rule} {n:,}" for rule, n in counts.items())
+                lines[name] = ", ".join(f"{rule} {n:,}" for rule, n in counts.items())
         if meta.ignored:
-            facts["not used"] = ", ".join(meta.ignored)
-        return Summary(f"Panel {meta.panel_id}", facts)
+            lines["not used"] = ", ".join(meta.ignored)
+        return Summary(f"Panel {meta.panel_id}", lines)
 
     @cached_property
     def person_numbers(self) -> NDArray[np.int64]:

@@ -43,7 +43,7 @@ def path_uniforms(
 
     Args:
         orders: Those of `path_orders`, (n, M).
-        step: Number of simulated steps before.
+        step: Number of years that were simulated before this one.
         seed: Seed of the keyed random numbers.
         person_ids: The persons (n,).
         years: Calendar year of each person (n,).

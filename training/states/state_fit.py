@@ -18,7 +18,7 @@ from pytorch_lightning.callbacks import Callback, ModelCheckpoint, Timer
 from saga.bundle import Bundle, replace_parts
 from saga.data.origins import cut
 from saga.data.panel import Panel
-from saga.data.split import persons_of, shares_of
+from saga.data.split import Shares, persons_of, shares_of
 from saga.errors import UsageError
 from saga.files.bundle_folder import check_replaceable
 from saga.forecast_checks import check_money
@@ -74,15 +74,7 @@ def fit_state_network(
     _check_panel(panel, forecaster)
     last_training_year = int(bundle.config["until"])
     panel = cut(panel, last_training_year)
-    shares = shares_of(bundle.split)
-    training, validating = (
-        panel.only(persons_of(panel, part, shares)) for part in ("train", "validation")
-    )
-    if not len(training) or not len(validating):
-        raise UsageError(
-            "The panel has no training or no validation persons. "
-            "Use the panel that the bundle was trained on."
-        )
+    training, validating = _divide(panel, shares_of(bundle.split))
     run = RunFolder(
         out.with_name(out.name + ".circumstances.run"),
         {
@@ -97,25 +89,15 @@ def fit_state_network(
         run.begin()
 
     seed_run(seed)
-    sizes = code_sizes(forecaster.transforms)
-    width, earnings_size = network.config.width, network.tokens.earnings_size
-    state_network = StateNetwork(width, earnings_size, sizes, options.width)
     records = StateRecords.from_panel(training, forecaster)
-    in_training = (records.codes > 0).any(0)  # of codes (n_row, 7)
-    state_network.told.copy_(torch.from_numpy(in_training))
+    state_network = _new_network(forecaster, records, options.width)
     module = StateModule(state_network, network, options)
     batches = StateBatches(records, last_training_year, options.batch_persons, options.steps, seed)
     clock = Timer()  # stored in checkpoints
     trainer = _state_trainer(run.path, options.steps, clock, progress)
     checkpoint = run.checkpoint if run.checkpoint.is_file() else None
     fit_module(trainer, module, ResumableLoader(batches, batch_size=None), checkpoint)
-    exits = (
-        (state_network.leave, records.emigration_year),
-        (state_network.die, records.sequences.dead_year),
-    )
-    for exit_layer, exit_years in exits:
-        if not exit_years.any():  # a panel without exits does not identify their probability
-            exit_layer.bias.data[1] = _NO_EXIT  # logit 0 is to stay or survive, 1 the exit
+    _rule_out_unseen_exits(state_network, records)
     report = {
         "parameters": sum(p.numel() for p in state_network.parameters()),
         "persons": training.frame["person_id"].n_unique(),
@@ -135,6 +117,44 @@ def fit_state_network(
     )
     shutil.rmtree(run.path)
     return result
+
+
+def _divide(panel: Panel, shares: Shares) -> tuple[Panel, Panel]:
+    """The training and the validation persons. UsageError if there are none of either."""
+    training, validating = (
+        panel.only(persons_of(panel, part, shares)) for part in ("train", "validation")
+    )
+    if not len(training) or not len(validating):
+        raise UsageError(
+            "The panel has no training or no validation persons. "
+            "Use the panel that the bundle was trained on."
+        )
+    return training, validating
+
+
+def _new_network(forecaster: Forecaster, records: StateRecords, width: int) -> StateNetwork:
+    """A state network that never draws a column without codes in training."""
+    network = forecaster.network
+    state_network = StateNetwork(
+        network.config.width,
+        network.tokens.earnings_size,
+        code_sizes(forecaster.transforms),
+        width,
+    )
+    in_training = (records.codes > 0).any(0)  # of codes (n_row, 7)
+    state_network.told.copy_(torch.from_numpy(in_training))
+    return state_network
+
+
+def _rule_out_unseen_exits(state_network: StateNetwork, records: StateRecords) -> None:
+    """Set the probability of an exit that no training person has to zero: it is not identified."""
+    exits = (
+        (state_network.leave, records.emigration_year),
+        (state_network.die, records.sequences.dead_year),
+    )
+    for exit_layer, exit_years in exits:
+        if not exit_years.any():
+            exit_layer.bias.data[1] = _NO_EXIT  # logit 0 is to stay or survive, 1 the exit
 
 
 def _check_panel(panel: Panel, forecaster: Forecaster) -> None:

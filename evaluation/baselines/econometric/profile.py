@@ -1,4 +1,4 @@
-"""The profile: mean log earnings of persons at work by age, sex, education and year."""
+"""The earnings profile: mean logs of persons at work by age, sex, education and year."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Profile:
         log y = m(age) + m_sex(age) + m_education(age) + m_sex,education + year effect + residual
 
     m is a cubic B-spline of age. In forecasts, year effects after the origin are a random walk. Its
-    drift is the slope of the panel's year effects on the year, at most LARGEST_GROWTH either way.
-    Its innovations are the yearly changes of the panel's year effects, centred and drawn with
-    replacement. Realised macro after the origin is not used.
+    drift is the slope of the panel's year effects on the year, limited to
+    LARGEST_GROWTH a year in both directions. Its innovations are the yearly changes of the panel's
+    year effects, centred and drawn with replacement. Macro series after the origin are not used.
 
     Args:
-        states: all person-years with known earnings.
-        working: flags of those at work.
+        states: All person-years with known earnings.
+        working: Whether the person works in each of them.
     """
 
     def __init__(self, states: States, working: Array) -> None:

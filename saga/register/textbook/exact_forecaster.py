@@ -2,7 +2,7 @@
 
 Their forecasts are the best that its records allow, because they use the true parameters. The
 hidden state is unknown to them, so a model can equal them, but not be better; it cannot equal the
-clairvoyant of the full register. They follow the contest's protocol for baselines.
+clairvoyant of the full register. Their methods are those of `evaluation.protocol.Baseline`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ExactForecaster:
 
     Args:
         state_filter: Filter of the process.
-        name: Row in the metrics table.
+        name: Name of its rows in the metrics table.
     """
 
     version = 1  # of its numbers; increase it when they may change (see `Baseline.version`)
@@ -132,9 +132,8 @@ class ExactForecaster:
             for h in range(1, to_horizon + 1):
                 u = np.moveaxis(uniforms(h, process.step_uniforms), -1, 0)
                 state, future[rows, h - 1] = process.step(state, age[rows, None] + h, u)
-        paths = Paths(np.asarray(origins.person_id), birth_year, np.asarray(origins.year), future)
-        future[~paths.within_age] = np.nan
-        return paths
+        future[age[:, None] + np.arange(1, to_horizon + 1) > MAX_AGE] = np.nan
+        return Paths(np.asarray(origins.person_id), birth_year, np.asarray(origins.year), future)
 
 
 def earnings_by_age(
@@ -143,7 +142,7 @@ def earnings_by_age(
     """Birth years (n,), origin ages (n,) and real earnings by age (n, A), NaN if unknown.
 
     Column 0 is `process.first_age`, the last column age 64. Rows after the origin and before
-    `first_age` are not used. Raises InputError as `ExactForecaster.simulate`.
+    `first_age` are not used. Raises the errors of `ExactForecaster.simulate`.
     """
     persons = origins.frame().with_row_index("row")
     births = history.frame.group_by("person_id").agg(pl.col("birth_year").first())

@@ -1,11 +1,11 @@
 """Do present values cover too much forward because of their thresholds, or of macro futures?
 
-    python -m studies.value_promises --register DIR [--bundle bundles/small] [--persons 400]
-        [--paths 200] [--seed 0]
+    python -m studies.forward_value_coverage --register DIR [--bundle bundles/small] [--persons 400]
+        [--paths 200] [--seed 0] [--report FILE]
 
 DIR is a register with futures of ten years or more that the bundle has not seen. The intervals of
 present values over ten years are those of the bundle's own calibration. Macro futures are estimated
-or drawn by the rule of the register, as in `studies.forward_promises`.
+or drawn by the rule of the register, as in `studies.forward_coverage`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from saga.forecaster import Forecaster
 from saga.requests import Draws
 from studies.coverage_forecasts import YEARS
 from studies.coverage_in_time import value_covered
-from studies.forward_promises import STATED, RuleProcess, with_process
+from studies.macro_rule import STATED, RuleProcess, with_process
 from studies.study_page import bundle_parser, page_head, publish_page
 
 HORIZONS = (1, 5, 10)

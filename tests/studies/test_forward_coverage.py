@@ -1,4 +1,4 @@
-"""The study of forward promises: its formula is right, and its rule is that of the register."""
+"""The study of forward coverage: its formula is right, and its rule is that of the register."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from saga.macro.history import sweden
 from saga.macro.process import MacroProcess
-from studies.forward_promises import RuleProcess, covered_share, rule_draws
+from studies.macro_rule import RuleProcess, covered_share, rule_draws
 
 
 def test_sets_with_the_right_spread_cover_as_often_as_stated() -> None:
