@@ -58,6 +58,18 @@ def test_links_between_pages_resolve(page: Path) -> None:
     assert [target for target in local if not (page.parent / target).exists()] == []
 
 
+def test_every_room_is_inside_the_picture_of_the_architecture() -> None:
+    svg = (ROOT / "docs" / "pictures" / "architecture.svg").read_text(encoding="utf-8")
+    (width,) = re.findall(r'viewBox="0 0 (\d+) ', svg)
+    boxes = re.findall(r'<rect x="([-\d.]+)" y="[\d.]+" width="([\d.]+)"', svg)
+    assert len(boxes) == len(re.findall("<text", svg))
+    outside = [
+        box for box in boxes if float(box[0]) < 0 or float(box[0]) + float(box[1]) > int(width)
+    ]
+    assert outside == []
+    assert "#c33" not in svg, "an import goes upwards"
+
+
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the names that the documents use: bundles, examples, registers."""

@@ -18,29 +18,14 @@ MODULES = sorted(
     for path in (ROOT / package).rglob("*.py")
     if path.name != "__init__.py" and "versions" not in path.parts
 )
-# Words that say how a value was obtained, not what it is.
 # Names of a file format: a weight of the shipped network, a column of a register's latent state.
 FORMAT_NAMES = frozenset(
     {"saga.states.state_network: told", "saga.register.simulation.life_state: own"}
 )
+# Words that say how a value was obtained, not what it is.
 VAGUE_NAMES = frozenset(
-    [
-        "found",
-        "told",
-        "own",
-        "kept",
-        "made",
-        "asked",
-        "wanted",
-        "drawn",
-        "given",
-        "held",
-        "theirs",
-        "mine",
-        "came",
-        "some",
-        "whom",
-    ]
+    {"asked", "came", "drawn", "found", "given", "held", "kept", "made"}
+    | {"mine", "own", "some", "theirs", "told", "wanted", "whom"}
 )
 
 

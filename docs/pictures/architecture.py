@@ -26,6 +26,7 @@ BLOCK = re.compile(r"<!-- modules of (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 CONTRACT = "Layers inside saga"
 WIDTH, ROW, HEIGHT = 900, 84, 42  # of the picture, of a layer, of a room; pixels
 MARGIN, GAP = 20, 130
+SWEEPS = 8  # times that the rooms of all rows are put in order
 
 
 def layers() -> list[list[str]]:
@@ -58,13 +59,8 @@ def imports_between(rooms: set[str]) -> set[tuple[str, str]]:
 def draw() -> str:
     """The picture as SVG text; the same code gives the same bytes."""
     rows = layers()
-    boxes: dict[str, tuple[float, float, float]] = {}  # room -> left, top, width
-    for i, row in enumerate(rows):
-        widths = [max(84.0, 30 + 8.6 * len(room)) for room in row]
-        left = (WIDTH - sum(widths) - GAP * (len(row) - 1)) / 2
-        for room, width in zip(row, widths, strict=True):
-            boxes[room] = (left, MARGIN + i * ROW, width)
-            left += width + GAP
+    arrows = direct(imports_between({room for row in rows for room in row}))
+    boxes = place(rows, arrows)
     level = {room: i for i, row in enumerate(rows) for room in row}
     height = 2 * MARGIN + (len(rows) - 1) * ROW + HEIGHT
     parts = [
@@ -75,7 +71,7 @@ def draw() -> str:
         'markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" fill="#567"/></marker></defs>',
         f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
     ]
-    for a, b in sorted(direct(imports_between(set(boxes)))):
+    for a, b in sorted(arrows):
         upwards = level[b] <= level[a]
         parts.append(arrow(boxes[a], boxes[b], "#c33" if upwards else "#8aa0b4"))
     for room, (left, top, width) in boxes.items():
@@ -87,6 +83,40 @@ def draw() -> str:
             f"{escape(room)}</text>",
         ]
     return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+Box = tuple[float, float, float]  # left, top, width
+
+
+def place(rows: list[list[str]], arrows: set[tuple[str, str]]) -> dict[str, Box]:
+    """The box of each room; in a row, rooms stand in the order of the rooms that they import.
+
+    A row that is too wide has smaller gaps.
+    """
+    boxes = place_in_order(rows)
+    for _ in range(SWEEPS):
+        centre = {room: left + width / 2 for room, (left, _, width) in boxes.items()}
+
+        def mean_neighbour(room: str, centre: dict[str, float] = centre) -> float:
+            joined = [centre[b if a == room else a] for a, b in arrows if room in (a, b)]
+            return sum(joined) / len(joined) if joined else centre[room]
+
+        boxes = place_in_order([sorted(row, key=mean_neighbour) for row in rows])
+    return boxes
+
+
+def place_in_order(rows: list[list[str]]) -> dict[str, Box]:
+    """The box of each room, in the given order, centred in its row."""
+    boxes: dict[str, Box] = {}
+    for i, row in enumerate(rows):
+        widths = [max(84.0, 30 + 8.6 * len(room)) for room in row]
+        free = WIDTH - 2 * MARGIN - sum(widths)
+        gap = min(GAP, free / max(1, len(row) - 1))
+        left = (WIDTH - sum(widths) - gap * (len(row) - 1)) / 2
+        for room, width in zip(row, widths, strict=True):
+            boxes[room] = (left, MARGIN + i * ROW, width)
+            left += width + gap
+    return boxes
 
 
 def direct(pairs: set[tuple[str, str]]) -> set[tuple[str, str]]:
@@ -109,7 +139,7 @@ def direct(pairs: set[tuple[str, str]]) -> set[tuple[str, str]]:
     }
 
 
-def arrow(start: tuple[float, float, float], end: tuple[float, float, float], colour: str) -> str:
+def arrow(start: Box, end: Box, colour: str) -> str:
     """A line from the lower edge of one box to the upper edge of another."""
     x1, y1 = start[0] + start[2] / 2, start[1] + HEIGHT
     x2, y2 = end[0] + end[2] / 2, end[1]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -52,7 +51,7 @@ class Recipe:
     precision: Precision = "float32"
     facts: str | Path | None = None  # a folder or file with an office's own
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """The values on which rows depend, to be written as JSON.
 
         The bundle and a scenario file are represented by their digests.

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import torch
@@ -116,7 +115,7 @@ class Rollout:
         # Otherwise every simulated year would request memory from the system again.
         torch.empty(_REUSED_BYTES, dtype=torch.uint8)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Pickle only the inputs; a worker process creates the other attributes again."""
         return Rollout, (self.network, self.calendar, self.process, self.options)
 
