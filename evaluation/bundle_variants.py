@@ -20,11 +20,11 @@ class Variant(BaseModel):
     """One row of the file.
 
     Args:
-        name: unique name, and key of the paper's figure in `published.json` if there is one.
-        table: title of the table that shows the row.
-        label: the row's text in the table.
-        note: how the bundle was trained (the budget).
-        bundle: the directory of the bundle.
+        name: Unique name, and key of the paper's figure in `published.json` if there is one.
+        table: Title of the table that shows the row.
+        label: The row's text in the table.
+        note: How the bundle was trained (the budget).
+        bundle: The directory of the bundle.
     """
 
     model_config = ConfigDict(extra="forbid")

@@ -28,7 +28,7 @@ def store(
     tables: Iterable[pa.Table],
     record: Callable[[], Mapping[str, Any]],
 ) -> Path:
-    """Writes `tables` to `path`, completely or not at all, unless the file exists.
+    """Write `tables` to `path`, completely or not at all, unless the file exists.
 
     `record` is called after the last table; its result is the provenance of the file.
     """

@@ -51,13 +51,13 @@ def coverage_by_size(
     has no value; that number is added as a further size.
 
     Args:
-        forecaster: the bundle; its raw marginals are calibrated anew.
-        calibration: the calibration persons.
-        sample: the test persons, and the training persons, whose earnings define quintiles.
-        seed: seed of origins and repeats.
-        sizes: numbers of calibration persons.
-        repeats: random choices of persons for each size.
-        progress: called with (step, done, total).
+        forecaster: The bundle; its raw marginals are calibrated anew.
+        calibration: The calibration persons.
+        sample: The test persons, and the training persons, whose earnings define quintiles.
+        seed: Seed of origins and repeats.
+        sizes: Numbers of calibration persons.
+        repeats: Random choices of persons for each size.
+        progress: Called with (step, done, total).
 
     Returns:
         Rows of COLUMNS.

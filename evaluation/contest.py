@@ -58,18 +58,18 @@ class ContestOptions:
     """Persons, horizons and paths that every contestant forecasts.
 
     Args:
-        horizons: years after the origin.
-        n_paths: paths per person, at least 2.
-        seed: seed of origins, fits and paths.
+        horizons: Years after the origin.
+        n_paths: Paths per person, at least 2.
+        seed: Seed of origins, fits and paths.
         sample: "all", or "paper" (see `evaluation.scoring.evaluation_settings.Sample.of`).
         split: "person", or "cohort" (see `Sample.of`).
-        n_persons: largest number of test persons, reproducibly at random; None: all.
-        until: last year that fitting may use; None: the panel's last.
-        cache: directory of stored scores (a row per person) and fits; None: `scores` in the
+        n_persons: Largest number of test persons, reproducibly at random; None: all.
+        until: Last year that fitting may use; None: the panel's last.
+        cache: Directory of stored scores (a row per person) and fits; None: `scores` in the
             output directory, without fits.
 
     Raises:
-        UsageError: if a horizon, the number of paths or the seed is out of range.
+        UsageError: If a horizon, the number of paths or the seed is out of range.
     """
 
     horizons: Sequence[int] = HORIZONS
@@ -217,20 +217,20 @@ class Contest:
         calibrated_on: Mapping[int, int] | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> pl.DataFrame:
-        """Scores every contestant in every setting and writes tables and pages to `out`.
+        """Score every contestant in every setting and write tables and pages to `out`.
 
         `metrics.parquet`, `comparisons.parquet`, `cost.parquet`, `tables.md` and `tables.html` are
         always written. Tables of an earlier run that this run does not make are removed. Scores of
         a `LazyContestant` with a key are stored and reused.
 
         Args:
-            contestants: the forecasters to score.
-            out: directory of the tables.
-            futures: a register directory with drawn futures.
-            lifetimes: also write `lifetimes.parquet`; needs drawn futures after the panel's end.
-            further_tables: name -> table, written and shown with the others.
-            calibrated_on: horizon -> number of calibration persons, for the bands of coverage.
-            provenance: stored with every table, in addition to that of the contest.
+            contestants: The forecasters to score.
+            out: Directory of the tables.
+            futures: A register directory with drawn futures.
+            lifetimes: Also write `lifetimes.parquet`; needs drawn futures after the panel's end.
+            further_tables: Name -> table, written and shown with the others.
+            calibrated_on: Horizon -> number of calibration persons, for the bands of coverage.
+            provenance: Stored with every table, in addition to that of the contest.
 
         Returns:
             The metrics table (`evaluation.scoring.metrics.metrics_table`).
@@ -256,7 +256,7 @@ class Contest:
         settings: Sequence[Setting],
         task: LifetimeTask | None = None,
     ) -> ScoredSample:
-        """Scores contestants in `settings`, and in `task`; one contestant is in memory.
+        """Score contestants in `settings`, and in `task`; one contestant is in memory.
 
         Scores are stored in the cache of the options, by default in `out`/scores.
         """

@@ -33,10 +33,10 @@ class ScoredSample:
     """What contestants scored on a sample.
 
     Args:
-        groups: the persons' groups, origins and families, see `compare_models`.
-        scores: files of un-averaged scores.
-        lifetimes: files of lifetimes by model.
-        estimates: tables of estimates.
+        groups: The persons' groups, origins and families, see `compare_models`.
+        scores: Files of un-averaged scores.
+        lifetimes: Files of lifetimes by model.
+        estimates: Tables of estimates.
     """
 
     groups: pl.DataFrame
@@ -66,7 +66,7 @@ def score_tables(
 def write_results(
     tables: Mapping[str, pl.DataFrame], out: Path, provenance: Mapping[str, Any]
 ) -> None:
-    """Writes tables named in FILES and the pages to `out`; other tables of FILES are removed.
+    """Write tables named in FILES and the pages to `out`; other tables of FILES are removed.
 
     No table has a figure of fewer than ten persons (`evaluation.scoring.small_cells`).
     """

@@ -179,13 +179,13 @@ class LazyContestant:
     If its scores are stored, it is not built at all.
 
     Args:
-        name: its row in the tables.
-        key: digest of all inputs of its forecasts except the setting; None: unknown, so its scores
+        name: Its row in the tables.
+        key: Digest of all inputs of its forecasts except the setting; None: unknown, so its scores
             are not reused.
-        build: loads or fits the contestant.
-        fits: directory where the built contestant is pickled; None: it is not stored.
-        only_setting: the only setting it takes part in; None: all.
-        seconds: time of `build`, 0 before it.
+        build: Loads or fits the contestant.
+        fits: Directory where the built contestant is pickled; None: it is not stored.
+        only_setting: The only setting it takes part in; None: all.
+        seconds: Time of `build`, 0 before it.
     """
 
     name: str
@@ -234,7 +234,7 @@ class LazyContestant:
         return self._contestant
 
     def close(self) -> None:
-        """Releases the built contestant; the next forecast builds it again."""
+        """Release the built contestant; the next forecast builds it again."""
         self._contestant = None
 
     def forecasts(

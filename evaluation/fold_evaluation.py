@@ -35,13 +35,13 @@ class FoldOptions:
     """The folds and the contestants.
 
     Args:
-        n_folds: number of folds, 2 to 20.
-        training: how the bundles are trained; None: only baselines are judged.
-        baselines: names from `evaluation.baselines.BASELINES`, or "all" alone.
-        workers: number of processes.
+        n_folds: Number of folds, 2 to 20.
+        training: How the bundles are trained; None: only baselines are judged.
+        baselines: Names from `evaluation.baselines.BASELINES`, or "all" alone.
+        workers: Number of processes.
 
     Raises:
-        UsageError: if the number of folds is out of range.
+        UsageError: If the number of folds is out of range.
     """
 
     n_folds: int = 5
@@ -65,26 +65,26 @@ def evaluate_folds(
     progress: Progress | None = None,
     notice: Notice | None = None,
 ) -> pl.DataFrame:
-    """Judges every person of `panel` once and writes the tables to `out`.
+    """Judge every person of `panel` once and write the tables to `out`.
 
     Bundles are kept in `out`/bundles, and scores as in `Contest.score`; a repeated call reuses
     both. The settings are those of `evaluation.bundle_evaluation.evaluate`: forward only if the
     panel has years after `contest_options.until`.
 
     Args:
-        panel: the persons.
-        out: directory of the tables.
-        contest_options: horizons, paths, seed, last year of fitting; `split` has no meaning here.
-        options: folds and contestants.
-        progress: called with (step, done, total).
-        notice: called with messages, such as the time that is left.
+        panel: The persons.
+        out: Directory of the tables.
+        contest_options: Horizons, paths, seed, last year of fitting; `split` has no meaning here.
+        options: Folds and contestants.
+        progress: Called with (step, done, total).
+        notice: Called with messages, such as the time that is left.
 
     Returns:
         The metrics table, as `Contest.run`.
 
     Raises:
-        UsageError: a baseline is unknown or lacks its library.
-        InputError: the panel is too small.
+        UsageError: A baseline is unknown or lacks its library.
+        InputError: The panel is too small.
     """
     training, n_folds = options.training, options.n_folds
     select_baselines(options.baselines, notice)  # a wrong name is reported before the work

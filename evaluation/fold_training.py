@@ -29,11 +29,11 @@ class FoldTraining:
     """How the bundle of every fold is trained and calibrated.
 
     Args:
-        config: a training configuration, its built-in name, its file, or "auto".
-        rollout: how paths are simulated; None: as in calibration by default.
-        command: the command line, for the model card.
-        source: bundle whose weights training starts from.
-        report: receives a line of text after each validation.
+        config: A training configuration, its built-in name, its file, or "auto".
+        rollout: How paths are simulated; None: as in calibration by default.
+        command: The command line, for the model card.
+        source: Bundle whose weights training starts from.
+        report: Receives a line of text after each validation.
     """
 
     config: str | Path | TrainConfig = "small"

@@ -83,7 +83,7 @@ class LifetimeValues:
         lower: (n,), lower end of the 90 % interval of the present value at 2 %, real money; NaN
             for realised lifetimes.
         upper: (n,), upper end of that interval.
-        values: name of VALUES -> (n, M), real money.
+        values: Name of VALUES -> (n, M), real money.
     """
 
     person_id: NDArray[np.str_]
@@ -256,8 +256,8 @@ def lifetime_table(files: Mapping[str, Path], years: str) -> pl.DataFrame:
     origin.
 
     Args:
-        files: model -> file.
-        years: how far lifetimes are counted, in words.
+        files: Model -> file.
+        years: How far lifetimes are counted, in words.
 
     Returns:
         Rows of COLUMNS, one per (model, group, statistic, rate).

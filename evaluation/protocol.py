@@ -21,8 +21,8 @@ class Baseline(Protocol):
     all baselines can leave the baseline out if the library is not installed.
 
     Attributes:
-        name: its name in the tables.
-        version: to be increased when the same inputs may give other numbers, like the constants
+        name: Its name in the tables.
+        version: To be increased when the same inputs may give other numbers, like the constants
             `*_VERSION` of stored tables (see `evaluation.cache`).
     """
 
@@ -30,7 +30,7 @@ class Baseline(Protocol):
     version: int
 
     def fit(self, panel: Panel, *, seed: int) -> Self:
-        """Fits the baseline to `panel` (training persons, all their years).
+        """Fit the baseline to `panel` (training persons, all their years).
 
         Raises InputError if the panel has too few data.
         """
@@ -71,5 +71,5 @@ class HasSettings(Protocol):
     """A baseline whose fit depends on more than its version, the panel and the seed."""
 
     def settings_key(self) -> str:
-        """Identifies these further inputs, such as a training configuration."""
+        """Identify these further inputs, such as a training configuration."""
         ...

@@ -71,11 +71,11 @@ def fit_floors(
     If more persons do not help, `a` is 0, the floor is the mean, and the data do not determine b.
 
     Args:
-        persons: training persons of each size, (n_size,).
-        crps: mean scores, (..., n_horizon, n_size).
-        se: standard errors without the part that all sizes share, (n_horizon, n_size). The shared
+        persons: Training persons of each size, (n_size,).
+        crps: Mean scores, (..., n_horizon, n_size).
+        se: Standard errors without the part that all sizes share, (n_horizon, n_size). The shared
             part moves only the floor.
-        exponents: values of b to try.
+        exponents: Values of b to try.
     """
     relative, weight = np.asarray(persons) / max(persons), se**-2.0
     total = weight.sum(axis=-1)
@@ -141,8 +141,8 @@ def mean_scores(
     `files` maps each model to its file of un-averaged forward scores (`evaluation.contest`).
 
     Raises:
-        UsageError: the outcomes are not drawn futures.
-        ValueError: the models were not scored on the same outcomes.
+        UsageError: The outcomes are not drawn futures.
+        ValueError: The models were not scored on the same outcomes.
     """
     keys = ["horizon", "draw", "person_id"]
     scores = [
@@ -202,11 +202,11 @@ def floor_table(scores: MeanScores, sizes: Mapping[str, int]) -> pl.DataFrame:
     target is reached, or missed, by two standard errors.
 
     Args:
-        scores: mean scores of all models.
-        sizes: training persons of the models that differ in nothing else; three or more.
+        scores: Mean scores of all models.
+        sizes: Training persons of the models that differ in nothing else; three or more.
 
     Raises:
-        UsageError: fewer than three sizes.
+        UsageError: Fewer than three sizes.
     """
     value, replicates = scores.of_models(*sizes)
     count = len(sizes)

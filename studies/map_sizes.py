@@ -130,10 +130,10 @@ def panel_rows(
     """A row per horizon and size: mean change on persons outside the map's fit, by kind of map.
 
     Args:
-        marginals: raw forecasts (n, H) of the calibration persons.
+        marginals: Raw forecasts (n, H) of the calibration persons.
         outcomes: (n, H), NaN if unknown.
-        floor: of log earnings in scores.
-        seed: of the random subsets.
+        floor: Of log earnings in scores.
+        seed: Of the random subsets.
     """
     u = pit(marginals, outcomes, pit_uniforms(marginals))
     raw = marginal_scores(marginals, outcomes, floor)["crps_log"]

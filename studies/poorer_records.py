@@ -72,13 +72,13 @@ def score_reduction(
     """Files of un-averaged scores of the bundle and the baselines with reduced records.
 
     Args:
-        contest: scores contestants and writes the files.
-        reduction: what is hidden.
-        settings: the settings of the whole records.
-        forecaster: the bundle. In-time it also takes part conditioned on realised macro
+        contest: Scores contestants and writes the files.
+        reduction: What is hidden.
+        settings: The settings of the whole records.
+        forecaster: The bundle. In-time it also takes part conditioned on realised macro
             (`Contest.hindsight`), which baselines know from outcomes of those years.
-        baselines: unfitted; they are fitted on the reduced records.
-        folder: directory of the files.
+        baselines: Unfitted; they are fitted on the reduced records.
+        folder: Directory of the files.
     """
     reduced = [reduction.setting(setting) for setting in settings]
     training = reduction.training(contest.sample.training)
@@ -111,9 +111,9 @@ def compare_reductions(
     Null if nothing was scored.
 
     Args:
-        scored: files of `score_reduction` by name of the reduction, WHOLE among them.
-        settings: the settings of the whole records.
-        horizons: years ahead.
+        scored: Files of `score_reduction` by name of the reduction, WHOLE among them.
+        settings: The settings of the whole records.
+        horizons: Years ahead.
     """
     groups = pl.concat(
         [

@@ -49,12 +49,12 @@ def judge_size(
     """The contest's tables, if every model learns from `size` persons of the first four folds.
 
     Args:
-        panel: all persons.
-        size: number of persons outside the judged fold.
-        out: directory of bundles and scores.
-        options: horizons, paths and seed.
-        source: bundle that one of the two trainings starts from.
-        baselines: names of baselines.
+        panel: All persons.
+        size: Number of persons outside the judged fold.
+        out: Directory of bundles and scores.
+        options: Horizons, paths and seed.
+        source: Bundle that one of the two trainings starts from.
+        baselines: Names of baselines.
     """
     sample = next(Sample.of_folds(panel, FOLDS, seed=options.seed))
     contest = Contest(panel, options, sample=sample)

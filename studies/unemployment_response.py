@@ -74,9 +74,9 @@ def responses(
     economies, also in what mean unemployment does not describe.
 
     Args:
-        sections: of model and truth; `future` is the same economy in both.
-        unemployment: of each future, (n_year,).
-        years: years ahead. Fewer than 4 economies give no rows.
+        sections: Of model and truth; `future` is the same economy in both.
+        unemployment: Of each future, (n_year,).
+        years: Years ahead. Fewer than 4 economies give no rows.
     """
     selected = sections.filter(
         pl.col("group") == EVERYBODY,

@@ -26,9 +26,9 @@ def choose_start(
     """The configuration, and the bundle whose weights training starts from (None: random ones).
 
     Args:
-        config: the configuration that the user names, None if none.
-        source: the bundle that the user names, "none", or None if neither.
-        simulated: whether the panel is a generated register, which has its own configurations.
+        config: The configuration that the user names, None if none.
+        source: The bundle that the user names, "none", or None if neither.
+        simulated: Whether the panel is a generated register, which has its own configurations.
     """
     start = None if source in (None, NO_SOURCE) else Path(str(source))
     if start is not None and not start.is_dir():

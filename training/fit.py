@@ -120,23 +120,23 @@ def train(
     process writes all files; the others end with SystemExit after the fit.
 
     Args:
-        panel: persons to train on.
-        out: the bundle.
-        config: a configuration, its built-in name, its file, or "auto" (by size of the panel).
-        seed: seed of the initial weights, the batches and the masks.
-        until: last year that anything fitted may use (records, transforms, macro process), for
+        panel: Persons to train on.
+        out: The bundle.
+        config: A configuration, its built-in name, its file, or "auto" (by size of the panel).
+        seed: Seed of the initial weights, the batches and the masks.
+        until: Last year that anything fitted may use (records, transforms, macro process), for
             forward evaluation.
-        validation: persons whose loss decides when training stops and which weights are kept;
+        validation: Persons whose loss decides when training stops and which weights are kept;
             all other persons are training persons. By default both come from the panel's split.
-        shares: shares of the panel's split.
-        run: how the run is started. With a source, training starts from its weights.
+        shares: Shares of the panel's split.
+        run: How the run is started. With a source, training starts from its weights.
 
     Raises:
-        UsageError: there is nothing to resume, the run was started with other settings, or the
+        UsageError: There is nothing to resume, the run was started with other settings, or the
             source has another network than the configuration.
-        InputError: the panel is too small.
-        BundleError: no bundle can be written to `out`.
-        KeyboardInterrupt: the run was stopped.
+        InputError: The panel is too small.
+        BundleError: No bundle can be written to `out`.
+        KeyboardInterrupt: The run was stopped.
     """
     run = run or RunOptions()
     source = None if run.source is None else Source.open(run.source)
@@ -233,7 +233,7 @@ def fit_best(
     """Fit the network; afterwards it has the weights with the best validation.
 
     Raises:
-        KeyboardInterrupt: the run was stopped.
+        KeyboardInterrupt: The run was stopped.
     """
     if run.report is not None:
         run.report(
@@ -364,11 +364,11 @@ def lightning_trainer(
     """The Lightning trainer of `train`.
 
     Args:
-        settings: the configuration.
-        logs: folder of the logs.
-        further_callbacks: callbacks in addition to weight averaging and early stopping.
-        run: how the run is started.
-        epoch_steps: batches of an epoch.
+        settings: The configuration.
+        logs: Folder of the logs.
+        further_callbacks: Callbacks in addition to weight averaging and early stopping.
+        run: How the run is started.
+        epoch_steps: Batches of an epoch.
     """
     gpu = torch.cuda.is_available()
     precision: Any = settings.precision

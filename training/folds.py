@@ -52,21 +52,21 @@ def train_folds(
     members.
 
     Args:
-        panel: persons to train on.
-        out: the bundle.
-        n_folds: number of folds and members K.
-        config: a configuration, its built-in name, its file, or "auto" (by size of the panel).
-        seed: seed of the first member; the others have the next numbers.
-        until: as in `training.fit.train`.
-        run: how the run is started; only one device. With a source, every member starts from
+        panel: Persons to train on.
+        out: The bundle.
+        n_folds: Number of folds and members K.
+        config: A configuration, its built-in name, its file, or "auto" (by size of the panel).
+        seed: Seed of the first member; the others have the next numbers.
+        until: As in `training.fit.train`.
+        run: How the run is started; only one device. With a source, every member starts from
             its weights.
-        progress: called with the number of each trained member, from 0, and of all members.
+        progress: Called with the number of each trained member, from 0, and of all members.
 
     Raises:
-        UsageError: there is nothing to resume, the run was started with other settings, or with
+        UsageError: There is nothing to resume, the run was started with other settings, or with
             several devices.
-        InputError: the panel is too small.
-        BundleError: no bundle can be written to `out`.
+        InputError: The panel is too small.
+        BundleError: No bundle can be written to `out`.
     """
     run = run or RunOptions()
     source = None if run.source is None else Source.open(run.source)

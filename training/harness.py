@@ -33,13 +33,13 @@ class RunOptions:
     """How a training run is started.
 
     Attributes:
-        resume: whether to continue from the last checkpoint; the batches are the same as in a
+        resume: Whether to continue from the last checkpoint; the batches are the same as in a
             run without interruption.
-        devices: number of devices; each processes `batch_persons` persons per step.
-        command: the command line, for the model card.
-        progress: whether to show a progress bar.
-        source: bundle whose weights training starts from.
-        report: receives a line of text after each validation.
+        devices: Number of devices; each processes `batch_persons` persons per step.
+        command: The command line, for the model card.
+        progress: Whether to show a progress bar.
+        source: Bundle whose weights training starts from.
+        report: Receives a line of text after each validation.
     """
 
     resume: bool = False

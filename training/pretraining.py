@@ -71,16 +71,16 @@ def pretrain(
     written.
 
     Args:
-        out: the bundle.
-        economies: the source of persons; its seed is also that of the initial weights, the batches
+        out: The bundle.
+        economies: The source of persons; its seed is also that of the initial weights, the batches
             and the masks.
-        config: a configuration, its built-in name or its file.
-        run: how the run is started.
+        config: A configuration, its built-in name or its file.
+        run: How the run is started.
 
     Raises:
-        UsageError: there is nothing to resume, or the run was started with other settings.
-        BundleError: no bundle can be written to `out`.
-        KeyboardInterrupt: the run was stopped.
+        UsageError: There is nothing to resume, or the run was started with other settings.
+        BundleError: No bundle can be written to `out`.
+        KeyboardInterrupt: The run was stopped.
     """
     settings = config if isinstance(config, TrainConfig) else load_config(config)
     run = run or RunOptions()

@@ -49,17 +49,17 @@ def train_members(
     and errors). Trees are not fitted with several devices.
 
     Args:
-        panel: persons to train on.
-        out: the bundle.
-        config: a configuration, its built-in name, its file, or "auto" (by size of the panel).
-        seed: seed of the first member; the others have the next numbers.
-        until: last year that anything fitted may use.
-        shares: shares of the panel's split.
-        run: how the run is started; several members need one device.
-        progress: called with the number of each trained member, from 0, and of all members.
+        panel: Persons to train on.
+        out: The bundle.
+        config: A configuration, its built-in name, its file, or "auto" (by size of the panel).
+        seed: Seed of the first member; the others have the next numbers.
+        until: Last year that anything fitted may use.
+        shares: Shares of the panel's split.
+        run: How the run is started; several members need one device.
+        progress: Called with the number of each trained member, from 0, and of all members.
 
     Raises:
-        UsageError: several devices were asked for, or the errors of `training.fit.train`.
+        UsageError: Several devices were asked for, or the errors of `training.fit.train`.
     """
     run = run or RunOptions()
     source = None if run.source is None else Source.open(run.source)

@@ -68,9 +68,9 @@ trained on the panel `{self.panel_id}`. The weights therefore contain what was l
         """A network for `transforms` (fitted like those of the source) with the source's weights.
 
         Args:
-            model: shape of the network, equal to that of the source but for its dropout.
-            transforms: of the panel to train on.
-            zero_share: share of zeros among its known earnings, for a source without zeros.
+            model: Shape of the network, equal to that of the source but for its dropout.
+            transforms: Of the panel to train on.
+            zero_share: Share of zeros among its known earnings, for a source without zeros.
         """
         network = Saga(model, transforms)
         start = network.state_dict()

@@ -142,7 +142,7 @@ def tables() -> str:
 
 
 def main() -> int:
-    """Writes the page, or checks it."""
+    """Write the page, or check it."""
     if "--check" in sys.argv[1:]:
         return int(PAGE.read_text(encoding="utf-8") != page())
     PAGE.write_text(page(), encoding="utf-8")

@@ -46,12 +46,12 @@ class Explanation:
     """The attributions of one forecast.
 
     Args:
-        person_id: the person.
-        origin: the last year of the record.
-        year: the forecast year.
-        figure: name of the figure, one of FIGURES.
-        value: the figure for the record, a log of real money or a probability.
-        baseline: the figure for the baseline.
+        person_id: The person.
+        origin: The last year of the record.
+        year: The forecast year.
+        figure: Name of the figure, one of FIGURES.
+        value: The figure for the record, a log of real money or a probability.
+        baseline: The figure for the baseline.
         table: `year`, `feature`, `attribution`, one row per entry of the record (0 if the entry
             equals that of the baseline).
     """
@@ -79,22 +79,22 @@ def attribute_forecast(
     figure: Figure = "mean",
     steps: int = STEPS,
 ) -> Explanation:
-    """Attributes a figure of the raw forecast for the year `gap` years after the last record.
+    """Attribute a figure of the raw forecast for the year `gap` years after the last record.
 
     The macro values of that year are their expectation. Computations are in float64, on a copy of
     the network.
 
     Args:
-        forecaster: the bundle's forecaster.
-        panel: a panel that contains the person.
-        person: the person's id.
+        forecaster: The bundle's forecaster.
+        panel: A panel that contains the person.
+        person: The person's id.
         gap: 1 to 5 years.
-        figure: name of the figure, one of FIGURES.
-        steps: nodes of the quadrature.
+        figure: Name of the figure, one of FIGURES.
+        steps: Nodes of the quadrature.
 
     Raises:
-        InputError: if the person is not in the panel or cannot be forecast.
-        UsageError: if the gap or the figure does not exist.
+        InputError: If the person is not in the panel or cannot be forecast.
+        UsageError: If the gap or the figure does not exist.
     """
     if not 1 <= gap <= MAX_GAP:
         raise UsageError(f"The gap is 1 to {MAX_GAP} years. Give a gap in that range.")

@@ -26,12 +26,12 @@ class ChangedForecast:
     """The published forecast of a year from a changed record, beside that of the record.
 
     Args:
-        change: what was changed, in words.
-        hidden: whether an entry was made unknown, instead of changed.
-        mean: of the changed forecast, which moves even if the median is zero.
-        p_zero: the changed chance of no earnings.
-        mean_effect: the changed mean less that of the record.
-        p_zero_effect: the changed chance less that of the record.
+        change: What was changed, in words.
+        hidden: Whether an entry was made unknown, instead of changed.
+        mean: Of the changed forecast, which moves even if the median is zero.
+        p_zero: The changed chance of no earnings.
+        mean_effect: The changed mean less that of the record.
+        p_zero_effect: The changed chance less that of the record.
     """
 
     change: str

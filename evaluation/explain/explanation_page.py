@@ -29,11 +29,11 @@ class PersonExplanation:
     """What is known about one forecast.
 
     Args:
-        attributions: of the figure of the model before calibration.
-        attention: the table of `saga.attention.attention_by_lag`.
-        picture: record and published forecast.
-        changes: published forecasts of the year from changed records.
-        provenance: what made them.
+        attributions: Of the figure of the model before calibration.
+        attention: The table of `saga.attention.attention_by_lag`.
+        picture: Record and published forecast.
+        changes: Published forecasts of the year from changed records.
+        provenance: What made them.
     """
 
     attributions: Explanation
@@ -69,7 +69,7 @@ class PersonExplanation:
 
 
 def write_explanation(explanation: PersonExplanation, out: Path) -> None:
-    """Writes the explanation to `out`, completely or not at all."""
+    """Write the explanation to `out`, completely or not at all."""
     if out.suffix.lower() == ".json":
         names = ("person_id", "origin", "year", "figure", "value", "baseline", "residual")
         figures = {name: getattr(explanation.attributions, name) for name in names}

@@ -37,12 +37,12 @@ class ContestSummary:
     """Sentences for a reader who has one minute.
 
     Args:
-        simulated: whether the persons judged are simulated.
-        persons: who was judged.
+        simulated: Whether the persons judged are simulated.
+        persons: Who was judged.
         rules: SAGA beside each simple rule.
-        coverage: whether the intervals covered as stated.
+        coverage: Whether the intervals covered as stated.
         verdicts: SAGA against all others, one line per setting and test.
-        methods: names and meanings of the methods.
+        methods: Names and meanings of the methods.
     """
 
     simulated: bool

@@ -25,7 +25,7 @@ def all_tables(results: Results) -> list[Table]:
 
 
 def write_pages(results: Results, out: Path) -> None:
-    """Writes `out/tables.md` and `out/tables.html`."""
+    """Write `out/tables.md` and `out/tables.html`."""
     tables = all_tables(results)
     if results.provenance.get("currency", "SEK") != "SEK":  # other people, money and prices
         tables = [without_published(table) for table in tables]

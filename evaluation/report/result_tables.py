@@ -43,11 +43,11 @@ class TableCell:
     """A text in a table and its marks.
 
     Args:
-        text: the text.
-        bold: whether the figure is the lowest in its row, apart from the bound and the paper; in
+        text: The text.
+        bold: Whether the figure is the lowest in its row, apart from the bound and the paper; in
             tables of differences, whether the difference is sure (`paper.py`).
-        alarm: whether the figure lies outside its sampling band.
-        published: whether it is a figure of the paper.
+        alarm: Whether the figure lies outside its sampling band.
+        published: Whether it is a figure of the paper.
     """
 
     text: str

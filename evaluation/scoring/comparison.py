@@ -73,8 +73,8 @@ def compare_models(scores: pl.LazyFrame, groups: pl.DataFrame) -> pl.DataFrame:
     table is empty without the bundle.
 
     Args:
-        scores: as in `evaluation.scoring.metrics.metrics_table`.
-        groups: as in `metrics_table`, with a further column `year`, the origin. With CLUSTER, tests
+        scores: As in `evaluation.scoring.metrics.metrics_table`.
+        groups: As in `metrics_table`, with a further column `year`, the origin. With CLUSTER, tests
             are by family.
 
     Returns:

@@ -54,7 +54,7 @@ class Setting:
 
     @cached_property
     def digest(self) -> str:
-        """Identifies histories, origins and outcomes."""
+        """Identify histories, origins and outcomes."""
         digest = hashlib.sha256(self.past.digest.encode())
         persons = " ".join(self.origins.person_id.tolist())
         digest.update(persons.encode() + self.origins.year.tobytes())
@@ -93,16 +93,16 @@ class Sample:
         """Test persons of the split and its training persons, whose years end at `until`.
 
         Args:
-            panel: all persons.
-            seed: of the origins.
-            persons: largest number of test persons, reproducibly at random; None: all.
+            panel: All persons.
+            seed: Of the origins.
+            persons: Largest number of test persons, reproducibly at random; None: all.
             sample: "all", or "paper": only origins of `paper_years`.
             split: "person", or "cohort": of each part of the person split only persons born in the
                 paper's years, so that no training person of a bundle is tested.
-            until: last year that fitting may use.
+            until: Last year that fitting may use.
 
         Raises:
-            InputError: if there is no test person.
+            InputError: If there is no test person.
         """
         tested, trained = (_part(panel, part, split) for part in ("test", "train"))
         tested = sample_persons(tested, persons, "contest", panel.meta.panel_id)
@@ -131,15 +131,15 @@ class Sample:
         Every person is tested once. Families are not divided (`saga.data.split.units_of`).
 
         Args:
-            panel: all persons.
-            n_folds: number of folds.
-            seed: of the origins.
-            persons: largest number of test persons of all folds, reproducibly at random.
-            sample: as in `of`.
-            until: last year that fitting may use.
+            panel: All persons.
+            n_folds: Number of folds.
+            seed: Of the origins.
+            persons: Largest number of test persons of all folds, reproducibly at random.
+            sample: As in `of`.
+            until: Last year that fitting may use.
 
         Raises:
-            InputError: if a fold has no person.
+            InputError: If a fold has no person.
         """
         units, ids = units_of(panel), panel.persons()
         folds = assign_folds(panel.meta.panel_id, units, n_folds)
@@ -212,7 +212,7 @@ class Sample:
         )
 
     def check_observable(self, horizons: Sequence[int]) -> None:
-        """Raises UsageError if the panel has no outcome at one of the horizons."""
+        """Raise UsageError if the panel has no outcome at one of the horizons."""
         panel = cut(self.test, self.until)
         eligible = self._eligible(panel)
         first = (eligible_origins(panel) if eligible is None else eligible)["year"].min()

@@ -23,8 +23,8 @@ def measure_gap_closed(rows: pl.LazyFrame, unit: str) -> pl.DataFrame:
     a ratio of means over paired units, linearised (Cochran 1977, ch. 6).
 
     Args:
-        rows: model, setting, horizon, group, crps_log and the column `unit`.
-        unit: the column of independent units: in-time the person, forward the macro future.
+        rows: Model, setting, horizon, group, crps_log and the column `unit`.
+        unit: The column of independent units: in-time the person, forward the macro future.
 
     Returns:
         Per model the value, its standard error, the number n of units and, forward, sd_futures.

@@ -69,13 +69,13 @@ def metrics_table(
     "p_zero=05-10" (per cent).
 
     Args:
-        scores: model, setting, draw (null in-time, else the macro future's number), person_id,
+        scores: Model, setting, draw (null in-time, else the macro future's number), person_id,
             horizon, p_zero and one column per metric (null: no score; `rmse_log` is of squared
             errors).
-        groups: setting, person_id and one text column per grouping; with CLUSTER if the panel has
+        groups: Setting, person_id and one text column per grouping; with CLUSTER if the panel has
             families.
-        horizons: the horizons of the contest.
-        calibrated_on: horizon -> number of calibration persons.
+        horizons: The horizons of the contest.
+        calibrated_on: Horizon -> number of calibration persons.
 
     Returns:
         Columns of COLUMNS.

@@ -185,13 +185,13 @@ def read_files(
     is damaged; the message repeats none of its contents.
 
     Args:
-        location: the files.
-        choose: the columns to read, given a file's columns.
-        lacking: the required columns that cannot be made from a file's columns. If there are
+        location: The files.
+        choose: The columns to read, given a file's columns.
+        lacking: The required columns that cannot be made from a file's columns. If there are
             several files, each must have all required columns.
-        labels: whether to read value labels of Stata and SPSS instead of their numbers.
-        year_in_filename: whether to take `year` from names such as LISA2015_Individ.
-        encoding: encoding of CSV files.
+        labels: Whether to read value labels of Stata and SPSS instead of their numbers.
+        year_in_filename: Whether to take `year` from names such as LISA2015_Individ.
+        encoding: Encoding of CSV files.
     """
     frames: list[pl.LazyFrame] = []
     unread: dict[str, None] = {}

@@ -36,8 +36,8 @@ def parse_rows(rows: Sequence[Mapping[str, Any]], subject: str) -> dict[int, Mac
     """The values by year. Raises InputError with a problem for each row that is not valid.
 
     Args:
-        rows: rows with the columns `year` and those of SERIES, as fractions.
-        subject: what the rows are, for messages.
+        rows: Rows with the columns `year` and those of SERIES, as fractions.
+        subject: What the rows are, for messages.
     """
     give_columns = f"Give the columns {', '.join(('year', *SERIES))}"
     problems: list[Problem] = []

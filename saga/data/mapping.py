@@ -126,26 +126,26 @@ class SourceMapping(_Strict):
     `*` in a name stands for any letters (`P*_LopNr`, for ids with the number of a project).
 
     Attributes:
-        name: the panel's id if the caller gives none.
-        columns: panel column -> its source: a name; a list of names, of which the first known cell
+        name: The panel's id if the caller gives none.
+        columns: Panel column -> its source: a name; a list of names, of which the first known cell
             counts; a sum; or the first positive of several counts. A column that is not listed has
             its own name as source.
-        digits: panel column -> number of leading characters of the source's code that are used.
-        extra: source column -> its kind, for columns that the panel does not have. The network and
+        digits: Panel column -> number of leading characters of the source's code that are used.
+        extra: Source column -> its kind, for columns that the panel does not have. The network and
             the baselines receive them. The keys of `digits` and `codes` may name them.
-        family: source column with the family of a person, for standard errors; never a feature.
-        codes: panel column -> {source code or numeric range "lo-hi": panel code, null: unknown};
+        family: Source column with the family of a person, for standard errors; never a feature.
+        codes: Panel column -> {source code or numeric range "lo-hi": panel code, null: unknown};
             other codes do not change.
-        keep: source column -> [lowest, highest] credible value; cells outside are unknown.
-        null_if: source column -> value that makes the row's earnings unknown.
-        currency: currency of the amounts.
-        scale: unit of the amounts, for example 100 for hundreds of SEK.
-        deflator: the price index of the currency.
-        floor: floor of log scores, in prices of the base year; none: zeros do not occur.
-        macro: the macro series of the years: "sweden", a file; none: the network receives none.
-        year_in_filename: whether the year is part of the file name, for one file per year.
-        encoding: encoding of CSV files, for example latin-1.
-        decimal: decimal sign of numbers in CSV files; with a comma, dots and blanks separate
+        keep: Source column -> [lowest, highest] credible value; cells outside are unknown.
+        null_if: Source column -> value that makes the row's earnings unknown.
+        currency: Currency of the amounts.
+        scale: Unit of the amounts, for example 100 for hundreds of SEK.
+        deflator: The price index of the currency.
+        floor: Floor of log scores, in prices of the base year; none: zeros do not occur.
+        macro: The macro series of the years: "sweden", a file; none: the network receives none.
+        year_in_filename: Whether the year is part of the file name, for one file per year.
+        encoding: Encoding of CSV files, for example latin-1.
+        decimal: Decimal sign of numbers in CSV files; with a comma, dots and blanks separate
             thousands.
     """
 

@@ -90,12 +90,12 @@ def draw_origins(
     are as frequent as short ones.
 
     Args:
-        panel: the persons.
-        max_horizon: longest horizon.
-        seed: part of the key of each draw.
-        end: last year of outcomes; by default the panel's last year. It is needed if the panel is
+        panel: The persons.
+        max_horizon: Longest horizon.
+        seed: Part of the key of each draw.
+        end: Last year of outcomes; by default the panel's last year. It is needed if the panel is
             a part of a register and may lack the register's last year.
-        among: person-years (`person_id`, `year`) that may be origins; by default all.
+        among: Person-years (`person_id`, `year`) that may be origins; by default all.
     """
     if max_horizon < 1:
         problem = Problem("horizon-range", "max_horizon is below 1", "Use at least 1.")

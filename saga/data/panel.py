@@ -29,26 +29,26 @@ class PanelMeta:
     """What a panel's numbers mean, and what happened to its source while it was read.
 
     Attributes:
-        panel_id: name of the register; it is part of the key of the person split.
-        currency: currency of all money.
-        price_year: year of the prices, in which all money is real.
-        floor: scores use log(max(earnings, floor)); None: zeros do not occur, scores use the log.
-        macro: name of the macro series of the panel's years; None masks them.
-        macro_rows: the series by year if a file gives them; None: those that come with SAGA.
-        extra: the panel's own columns, see `saga.schema.extra_column`; with `saga.schema.FAMILY` if
+        panel_id: Name of the register; it is part of the key of the person split.
+        currency: Currency of all money.
+        price_year: Year of the prices, in which all money is real.
+        floor: Scores use log(max(earnings, floor)); None: zeros do not occur, scores use the log.
+        macro: Name of the macro series of the panel's years; None masks them.
+        macro_rows: The series by year if a file gives them; None: those that come with SAGA.
+        extra: The panel's own columns, see `saga.schema.extra_column`; with `saga.schema.FAMILY` if
             the source has families.
-        present: columns of the panel that the source has.
-        simulated: whether the persons are those of a generated register.
-        has_exit: whether deaths and emigrations are observed.
-        ignored: columns of the source that were not used.
-        excluded: rows that the panel does not cover, by rule.
-        dropped: rows that broke a rule, by rule.
-        nulled: cells that a mapping made unknown, by the key of the mapping.
-        padded: codes that lacked a leading zero, by column.
-        lost: persons without any usable row: the first of them, and their number.
-        unpublished_prices: years whose price level is an estimate or assumed, with the mark.
-        last_year_read: the year up to which the source was read, if one was stated.
-        facts: the dated facts that it was read with; None: the shipped ones.
+        present: Columns of the panel that the source has.
+        simulated: Whether the persons are those of a generated register.
+        has_exit: Whether deaths and emigrations are observed.
+        ignored: Columns of the source that were not used.
+        excluded: Rows that the panel does not cover, by rule.
+        dropped: Rows that broke a rule, by rule.
+        nulled: Cells that a mapping made unknown, by the key of the mapping.
+        padded: Codes that lacked a leading zero, by column.
+        lost: Persons without any usable row: the first of them, and their number.
+        unpublished_prices: Years whose price level is an estimate or assumed, with the mark.
+        last_year_read: The year up to which the source was read, if one was stated.
+        facts: The dated facts that it was read with; None: the shipped ones.
     """
 
     panel_id: str

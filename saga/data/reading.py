@@ -76,21 +76,21 @@ def read_panel(
     `origin`, which nothing depends on.
 
     Args:
-        source: a file or folder, its URL in an object store, a generated register, or a data frame
+        source: A file or folder, its URL in an object store, a generated register, or a data frame
             of polars, pandas or Arrow.
-        mapping: a YAML file, the name of a shipped mapping, or its content.
-        prices: year of the prices of the amounts; by default each row's own year.
-        on_error: with "drop", rows that break a rule are dropped and counted in `meta.dropped`;
+        mapping: A YAML file, the name of a shipped mapping, or its content.
+        prices: Year of the prices of the amounts; by default each row's own year.
+        on_error: With "drop", rows that break a rule are dropped and counted in `meta.dropped`;
             if the rule concerns a person, all rows of the person are.
-        rejected: file (.parquet or .csv) for the faulty rows of the source, with a column
+        rejected: File (.parquet or .csv) for the faulty rows of the source, with a column
             `broken_rules`.
-        panel_id: the panel's id; by default the register's, else the mapping's name, else "panel".
-        facts: the dated facts, of which SEK need the price index; by default the shipped ones.
-        origin: last year that is read; later rows and exits are unknown.
+        panel_id: The panel's id; by default the register's, else the mapping's name, else "panel".
+        facts: The dated facts, of which SEK need the price index; by default the shipped ones.
+        origin: Last year that is read; later rows and exits are unknown.
 
     Raises:
-        InputError: rules are broken (a `Problem` for each), or no row remains.
-        UsageError: an option is not valid.
+        InputError: Rules are broken (a `Problem` for each), or no row remains.
+        UsageError: An option is not valid.
     """
     _check_options(source, on_error, rejected, prices, origin)
     mapped, mapping_folder = _opened(mapping)

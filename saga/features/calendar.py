@@ -80,8 +80,8 @@ def macro_features(values: Floats, before: float) -> Floats:
     because earnings are real; it influences later years in `MacroProcess`.
 
     Args:
-        values: series of the years, shape (..., T, 3), fractions.
-        before: unemployment in the year before.
+        values: Series of the years, shape (..., T, 3), fractions.
+        before: Unemployment in the year before.
     """
     unemployment = values[..., 0]
     first = np.broadcast_to(before, unemployment[..., :1].shape)

@@ -88,25 +88,25 @@ class Transforms:
     """Conversion of a panel to the model's inputs, fitted on training persons.
 
     Attributes:
-        knots: edges of the head's bins, shape (n_bin + 1,), in the units of z.
-        centre: mean of z.
-        scale: standard deviation of z.
-        location: means of the other continuous columns after the signed logarithm.
-        spread: their standard deviations.
-        codes: codes of each categorical column.
-        currency: currency of the panel.
-        price_year: year of its prices.
-        floor: floor of log scores, None if there is none.
-        has_zeros: whether zero earnings occur.
-        has_death: whether deaths are observed.
-        rhythm: years between records at the end of the panel, see `record_rhythm`.
-        without: inputs in HIDEABLE that the network never receives: names of columns, "calendar"
+        knots: Edges of the head's bins, shape (n_bin + 1,), in the units of z.
+        centre: Mean of z.
+        scale: Standard deviation of z.
+        location: Means of the other continuous columns after the signed logarithm.
+        spread: Their standard deviations.
+        codes: Codes of each categorical column.
+        currency: Currency of the panel.
+        price_year: Year of its prices.
+        floor: Floor of log scores, None if there is none.
+        has_zeros: Whether zero earnings occur.
+        has_death: Whether deaths are observed.
+        rhythm: Years between records at the end of the panel, see `record_rhythm`.
+        without: Inputs in HIDEABLE that the network never receives: names of columns, "calendar"
             (macro series), "age" (attention still depends on the distance between two records) or
             "missingness" (missing values are then encoded as average).
-        span: largest number of years between the first and the last record of a person.
-        reference: quantiles of training persons, for warnings; None if they were not stored.
-        extra: the panel's own columns, categories and numbers.
-        units: units of z; by default z = log earnings - log wage index.
+        span: Largest number of years between the first and the last record of a person.
+        reference: Quantiles of training persons, for warnings; None if they were not stored.
+        extra: The panel's own columns, categories and numbers.
+        units: Units of z; by default z = log earnings - log wage index.
     """
 
     knots: Floats
@@ -146,15 +146,15 @@ class Transforms:
         location and spread.
 
         Args:
-            panel: training persons.
-            calendar: the panel's macro series.
-            bins: number of bins between the outer knots.
-            without: inputs that the network never receives.
-            scale_free: whether earnings are relative to the panel's level (`Units.fit`).
-            like: transforms of another panel; `bins`, `without` and `scale_free` then do not count.
+            panel: Training persons.
+            calendar: The panel's macro series.
+            bins: Number of bins between the outer knots.
+            without: Inputs that the network never receives.
+            scale_free: Whether earnings are relative to the panel's level (`Units.fit`).
+            like: Transforms of another panel; `bins`, `without` and `scale_free` then do not count.
 
         Raises:
-            InputError: if the panel has fewer than 200 positive earnings, or if a column of the
+            InputError: If the panel has fewer than 200 positive earnings, or if a column of the
                 panel's own is empty.
         """
         frame = panel.frame
@@ -408,10 +408,10 @@ def record_rhythm(
     year to records every second year therefore has rhythm 2.
 
     Args:
-        person: person of each record, shape (n,); records are sorted by person and year.
-        year: year of each record, shape (n,).
-        end: the panel's last year.
-        longest: longer distances count as this distance.
+        person: Person of each record, shape (n,); records are sorted by person and year.
+        year: Year of each record, shape (n,).
+        end: The panel's last year.
+        longest: Longer distances count as this distance.
     """
     gap = np.diff(year)
     counts = (person[1:] == person[:-1]) & (year[1:] > end - 5)

@@ -33,11 +33,11 @@ class Units:
     """Relative log earnings: z = (log earnings - log wage index - level(age, year)) / scale.
 
     Attributes:
-        scale: logs per unit.
-        ages: part of the level that depends on age, for ages 16 to 64, shape (49,).
-        years: part that depends on the year, from `first_year` on, shape (n_year,).
-        first_year: first year of the panel; earlier years have its level.
-        growth: growth of the level in each year after the last one.
+        scale: Logs per unit.
+        ages: Part of the level that depends on age, for ages 16 to 64, shape (49,).
+        years: Part that depends on the year, from `first_year` on, shape (n_year,).
+        first_year: First year of the panel; earlier years have its level.
+        growth: Growth of the level in each year after the last one.
     """
 
     scale: float
@@ -65,13 +65,13 @@ class Units:
         on the year.
 
         Args:
-            logs: log earnings less the log wage index.
-            age: ages in these years.
-            year: the years.
-            by_age: whether the level depends on age.
-            continues: whether the trend continues after the last year; if the wage index contains
+            logs: Log earnings less the log wage index.
+            age: Ages in these years.
+            year: The years.
+            by_age: Whether the level depends on age.
+            continues: Whether the trend continues after the last year; if the wage index contains
                 the growth of wages, it does not.
-            quartiles: quartiles that z will have; by default those of a standard normal variable.
+            quartiles: Quartiles that z will have; by default those of a standard normal variable.
         """
         first, n_years = int(year.min()), int(year.max() - year.min()) + 1
         column = np.clip(age, MIN_AGE, MAX_AGE) - MIN_AGE if by_age else np.zeros(len(age), int)

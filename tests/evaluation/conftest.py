@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -14,20 +15,11 @@ from saga.data.origins import Origins
 from saga.data.panel import Panel, PanelMeta
 from saga.data.split import assign_parts
 from saga.keyed_random import uniform_rows
-from saga.model import ModelConfig
 from saga.paths import Paths
-from training.train_config import TrainConfig
+from tests import toy_training
 
 YEARS = np.arange(1995, 2023)
-TOY = TrainConfig(
-    name="toy",
-    model=ModelConfig(width=8, layers=1, heads=1, bins=8, head_width=8),
-    batch_persons=64,
-    max_steps=8,
-    warmup_steps=2,
-    validate_every=4,
-    precision="32-true",
-)
+TOY = replace(toy_training.TOY, batch_persons=64, max_steps=8, validate_every=4)
 
 
 def _panel(earnings: np.ndarray, born: np.ndarray, meta: PanelMeta, **static: np.ndarray) -> Panel:
@@ -114,21 +106,26 @@ def panel_from() -> Callable[..., Panel]:
 class Walker(SampledContestant):
     """A contestant that knows the random walk; `spread` 1 is exact, other values are wrong.
 
-    Counts in `calls` how often it forecasts, and is interrupted after `until` blocks.
+    It sees histories only, counts in `calls` how often it forecasts, and is interrupted after
+    `until` blocks of `block` persons.
     """
 
-    def __init__(self, name: str, spread: float = 1.0, until: int | None = None) -> None:
-        self.name, self.spread, self.until, self.calls = name, spread, until, 0
+    def __init__(
+        self, name: str, spread: float = 1.0, until: int | None = None, block: int = 20
+    ) -> None:
+        self.name, self.spread, self.until, self.block, self.calls = name, spread, until, block, 0
 
     def paths(
         self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
     ) -> Iterator[Paths]:
         self.calls += 1
         last = past.frame.group_by("person_id", maintain_order=True).last()
-        for count, start in enumerate(range(0, len(origins), 20)):
+        assert last["person_id"].to_list() == origins.person_id.tolist()
+        for count, start in enumerate(range(0, len(origins), self.block)):
             if count == self.until:
                 raise KeyboardInterrupt
-            in_block, rows = origins.take(slice(start, start + 20)), last.slice(start, 20)
+            in_block = origins.take(slice(start, start + self.block))
+            rows = last.slice(start, self.block)
             shocks = stats.norm.ppf(
                 uniform_rows(to_horizon * n_paths, in_block.person_id.tolist(), self.name, seed)
             )

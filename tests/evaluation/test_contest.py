@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 import scoringrules as sr
-from scipy import stats
 
 from evaluation.baselines import CarryForward
 from evaluation.contest import Contest, ContestOptions
-from evaluation.contestants import BaselineContestant, SampledContestant
+from evaluation.contestants import BaselineContestant
 from evaluation.scoring.metrics import METRICS
 from evaluation.scoring.score_frame import score_block
 from evaluation.scoring.small_cells import hide_small_cells
@@ -25,41 +24,10 @@ from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.errors import InputError, UsageError
 from saga.files.tables import read_provenance
-from saga.keyed_random import uniform_rows
 from saga.paths import Paths
+from tests.evaluation.conftest import Walker
 
 Make = Callable[..., Panel]
-
-
-@dataclass
-class Walker(SampledContestant):
-    """Knows the random walk; `spread` 1 is exact, other values are wrong. Sees histories only."""
-
-    name: str
-    spread: float = 1.0
-    block: int = 100
-
-    def paths(
-        self, past: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
-    ) -> Iterator[Paths]:
-        last = past.frame.group_by("person_id", maintain_order=True).last()
-        assert last["person_id"].to_list() == origins.person_id.tolist()
-        level, born = np.log(last["earnings"].to_numpy()), last["birth_year"].to_numpy()
-        for start in range(0, len(origins), self.block):
-            in_block = origins.take(slice(start, start + self.block))
-            shocks = stats.norm.ppf(
-                uniform_rows(to_horizon * n_paths, in_block.person_id.tolist(), self.name, seed)
-            )
-            growth = 0.01 + 0.15 * self.spread * shocks.reshape(len(in_block), to_horizon, n_paths)
-            log = level[start : start + self.block, None, None] + growth.cumsum(axis=1)
-            paths = Paths(
-                in_block.person_id,
-                born[start : start + self.block],
-                in_block.year,
-                np.exp(log).astype(np.float32),
-            )
-            paths.earnings[~paths.within_age] = np.nan
-            yield paths
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +35,12 @@ def table(random_walk: Make, tmp_path_factory: pytest.TempPathFactory) -> pl.Dat
     out = tmp_path_factory.mktemp("contest")
     contest = Contest(random_walk(6000), ContestOptions(horizons=(1, 5), n_paths=100))
     return contest.run(
-        [Walker("exact"), Walker("overconfident", spread=0.6), Walker("vague", spread=1.7)], out
+        [
+            Walker("exact", block=100),
+            Walker("overconfident", spread=0.6, block=100),
+            Walker("vague", spread=1.7, block=100),
+        ],
+        out,
     )
 
 

@@ -16,22 +16,13 @@ import studies.trained_bundle
 from saga.bundle import Bundle
 from saga.data.panel import Panel, PanelMeta
 from saga.data.split import persons_of
-from saga.model import ModelConfig
 from studies.trained_bundle import train_or_load
+from tests.toy_training import TOY
 from training.fit import train
 from training.harness import RunOptions
 from training.module import ForecastModule
-from training.train_config import TrainConfig
 
-CONFIG = TrainConfig(
-    name="toy",
-    model=ModelConfig(width=8, layers=1, heads=1, bins=8, head_width=8),
-    batch_persons=16,
-    max_steps=6,
-    warmup_steps=1,
-    validate_every=2,
-    precision="32-true",
-)
+CONFIG = replace(TOY, max_steps=6, warmup_steps=1, validate_every=2)
 LAST, SEED = 2014, 3
 
 

@@ -25,29 +25,19 @@ from saga.features.calendar import Calendar
 from saga.forecaster import Forecaster
 from saga.macro.history import sweden
 from saga.macro.process import MacroProcess
-from saga.model import ModelConfig
 from saga.requests import ForecastRequest
+from tests.toy_training import TOY
 from training.data import Batches
 from training.fit import prepare, train
 from training.harness import RunOptions
 from training.masking import Masking
 from training.module import ForecastModule
-from training.train_config import ABLATIONS, BUILT_IN, TrainConfig, load_config
+from training.train_config import ABLATIONS, BUILT_IN, load_config
 
 QUIET = RunOptions(progress=False)
 QUIET_RESUMED = RunOptions(progress=False, resume=True)
 EPOCH = 13  # batches of 16 among the 210 or so training persons
-CONFIG = TrainConfig(
-    name="toy",
-    model=ModelConfig(width=8, layers=1, heads=1, bins=8, head_width=8),
-    batch_persons=16,
-    max_steps=30,
-    warmup_steps=2,
-    learning_rate=5e-3,
-    validate_every=5,
-    patience=100,
-    precision="32-true",
-)
+CONFIG = replace(TOY, max_steps=30, learning_rate=5e-3, validate_every=5, patience=100)
 
 
 @pytest.fixture(scope="module")

@@ -17,25 +17,16 @@ from saga.data.panel import Panel, PanelMeta
 from saga.data.split import assign_folds, assign_parts
 from saga.errors import UsageError
 from saga.forecaster import Forecaster
-from saga.model import ModelConfig
 from saga.requests import Draws, ForecastRequest
 from studies.small_panels import covered_persons, read_wage_panel, summarise
+from tests.toy_training import TOY
 from training.folds import train_folds
 from training.harness import RunOptions
-from training.train_config import TrainConfig, load_config
+from training.train_config import load_config
 
 QUIET = RunOptions(progress=False)
 FOLDS = 3
-CONFIG = TrainConfig(
-    name="toy",
-    model=ModelConfig(width=8, layers=1, heads=1, bins=8, head_width=8),
-    batch_persons=16,
-    max_steps=12,
-    warmup_steps=2,
-    learning_rate=5e-3,
-    validate_every=6,
-    precision="32-true",
-)
+CONFIG = replace(TOY, learning_rate=5e-3)
 
 
 def make_panel() -> Panel:

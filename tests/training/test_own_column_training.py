@@ -24,10 +24,10 @@ from saga.requests import Draws, ForecastRequest
 from saga.schema import CATEGORICAL, FAMILY, extra_column
 from saga.simulation.rollout import future_codes, future_values
 from saga.trees.recent_years import Window
+from tests.toy_training import TOY
 from training.fit import train
 from training.harness import RunOptions
 from training.masking import Masking, hide_inputs
-from training.train_config import TrainConfig
 
 EXTRA = (
     extra_column("race", "category", static=True),
@@ -41,15 +41,13 @@ MACRO = {1990 + i: (0.06 + u, 0.01 + w, 0.02 + p) for i, (u, w, p) in enumerate(
 META = PanelMeta(
     "own", currency="USD", price_year=2010, floor=None, macro="us", macro_rows=MACRO, extra=EXTRA
 )
-CONFIG = TrainConfig(
-    name="toy",
+CONFIG = replace(
+    TOY,
     model=ModelConfig(width=16, layers=1, heads=1, bins=16, head_width=16, light=8),
     batch_persons=32,
     max_steps=100,
-    warmup_steps=2,
     learning_rate=1e-2,
     validate_every=50,
-    precision="32-true",
 )
 RACE, WEALTH = len(CATEGORICAL), len(OTHER)
 

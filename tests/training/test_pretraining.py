@@ -11,24 +11,19 @@ import torch
 from saga.bundle import Bundle
 from saga.errors import UsageError
 from saga.features.transforms import Transforms
-from saga.model import ModelConfig
+from tests.toy_training import TOY
 from training.economies.economy_pools import Economies
 from training.harness import RunOptions
 from training.module import ForecastModule
 from training.pretraining import main, pretrain
-from training.train_config import TrainConfig
 
 ECONOMIES = Economies(seed=5, persons=40, pool_size=6)
-CONFIG = TrainConfig(
-    name="toy",
-    model=ModelConfig(width=8, layers=1, heads=1, bins=8, head_width=8),
-    batch_persons=16,
+CONFIG = replace(
+    TOY,
     max_steps=60,  # two epochs of the first pool, and one of the second
-    warmup_steps=2,
     validate_every=10,
     validation_persons=50,
     patience=100,
-    precision="32-true",
     scale_free=True,
 )
 

@@ -22,27 +22,18 @@ from saga.forecaster import Forecaster
 from saga.model import ModelConfig
 from saga.requests import Draws, ForecastRequest
 from saga.schema import extra_column
+from tests.toy_training import TOY
 from training.auto_config import choose_config, choose_start
 from training.fit import Preparation, prepare, settings_for, train
 from training.folds import train_folds
 from training.harness import RunOptions
 from training.module import ForecastModule
 from training.seeds import train_members
-from training.train_config import TrainConfig, load_config
+from training.train_config import load_config
 from training.transfer import Source
 
 QUIET = RunOptions(progress=False)
-CONFIG = TrainConfig(
-    name="toy",
-    model=ModelConfig(width=8, layers=1, heads=1, bins=8, head_width=8, light=4),
-    batch_persons=16,
-    max_steps=12,
-    warmup_steps=2,
-    learning_rate=2e-2,
-    validate_every=6,
-    precision="32-true",
-    scale_free=True,
-)
+CONFIG = replace(TOY, model=replace(TOY.model, light=4), learning_rate=2e-2, scale_free=True)
 RACE, UNION, WEALTH = (
     extra_column("race", "category", static=True),
     extra_column("union", "category"),

@@ -31,9 +31,9 @@ class Economies:
     """The source of all pools.
 
     Attributes:
-        seed: seed of the economies.
-        persons: persons of an economy.
-        pool_size: economies of a pool.
+        seed: Seed of the economies.
+        persons: Persons of an economy.
+        pool_size: Economies of a pool.
     """
 
     seed: int

@@ -32,11 +32,11 @@ class Population:
         """Persons who can have a record between `first_year` and `last_year`.
 
         Args:
-            n: number of persons.
-            first_year: first year of the panel.
-            last_year: last year of the panel.
-            cohorts: number of birth years if the panel follows cohorts; None: all ages.
-            draws: random parameters.
+            n: Number of persons.
+            first_year: First year of the panel.
+            last_year: Last year of the panel.
+            cohorts: Number of birth years if the panel follows cohorts; None: all ages.
+            draws: Random parameters.
         """
         rng = draws.rng
         # Every person is 16 to 64 in many years of the panel, so that records can be long.
@@ -59,15 +59,15 @@ class WageProfile:
     """Mean log wages by age, education, sex, cohort and year.
 
     Attributes:
-        base: log wage of a reference person.
-        growth: gain in the first ten years after `MIN_AGE` of each level of education.
-        curvature: change of that gain in ten years.
-        premium: log wage of each level of education.
-        gap: log wage of women.
-        gap_growth: its change in ten years of age.
-        cohort: growth of log wages between cohorts in ten years.
-        trend: yearly growth of log wages.
-        cycle: standard deviation of yearly changes of log wages.
+        base: Log wage of a reference person.
+        growth: Gain in the first ten years after `MIN_AGE` of each level of education.
+        curvature: Change of that gain in ten years.
+        premium: Log wage of each level of education.
+        gap: Log wage of women.
+        gap_growth: Its change in ten years of age.
+        cohort: Growth of log wages between cohorts in ten years.
+        trend: Yearly growth of log wages.
+        cycle: Standard deviation of yearly changes of log wages.
     """
 
     base: float

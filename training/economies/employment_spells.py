@@ -37,20 +37,20 @@ class EmploymentSpells:
     """Parameters of spells of work.
 
     Attributes:
-        leave: yearly probability of leaving work, of a typical person.
-        enter: yearly probability of starting work after one year without it.
-        duration: fall of the log odds of starting work, for each further year without work.
-        spread: standard deviation of a person's log odds, for work if positive.
-        by_wage: rise of the log odds of work with a standard deviation of log wages.
-        never: share of persons who never work.
-        first_age: mean age at which work can start.
-        first_age_spread: its standard deviation.
-        last_age: age after which leaving becomes more frequent.
-        breaks: yearly probability that a woman of 20 to 39 leaves work, in addition.
-        part_time: share of persons who work a part of each year, at some time.
-        partial: whether the first and the last year of a spell are worked in part.
-        scar: loss of log wages for each further year without work.
-        fade: share of the loss that remains after a year of work.
+        leave: Yearly probability of leaving work, of a typical person.
+        enter: Yearly probability of starting work after one year without it.
+        duration: Fall of the log odds of starting work, for each further year without work.
+        spread: Standard deviation of a person's log odds, for work if positive.
+        by_wage: Rise of the log odds of work with a standard deviation of log wages.
+        never: Share of persons who never work.
+        first_age: Mean age at which work can start.
+        first_age_spread: Its standard deviation.
+        last_age: Age after which leaving becomes more frequent.
+        breaks: Yearly probability that a woman of 20 to 39 leaves work, in addition.
+        part_time: Share of persons who work a part of each year, at some time.
+        partial: Whether the first and the last year of a spell are worked in part.
+        scar: Loss of log wages for each further year without work.
+        fade: Share of the loss that remains after a year of work.
     """
 
     leave: float
@@ -98,10 +98,10 @@ class EmploymentSpells:
         """Work of n persons.
 
         Args:
-            wage: log wages without their profile, shape (n, n_years).
-            female: whether a person is a woman, shape (n,).
-            ages: ages of the years, shape (n_years,).
-            rng: random stream.
+            wage: Log wages without their profile, shape (n, n_years).
+            female: Whether a person is a woman, shape (n,).
+            ages: Ages of the years, shape (n_years,).
+            rng: Random stream.
         """
         n, n_years = wage.shape
         taste = self.spread * rng.standard_normal(n)

@@ -24,17 +24,17 @@ class LinearProcess:
     """Parameters of a linear process.
 
     Attributes:
-        sd_level: standard deviation of alpha.
-        sd_slope: standard deviation of beta, log points in ten years.
-        correlation: correlation of alpha and beta.
-        rho: persistence of z.
-        rho_spread: standard deviation of persistence between persons.
-        sd_start: standard deviation of z in the year before the first.
-        persistent: distribution of eta.
-        transitory: distribution of e.
-        ma: theta.
-        volatility: standard deviation, between persons, of the log size of shocks.
-        by_age: change of the log size of shocks in ten years.
+        sd_level: Standard deviation of alpha.
+        sd_slope: Standard deviation of beta, log points in ten years.
+        correlation: Correlation of alpha and beta.
+        rho: Persistence of z.
+        rho_spread: Standard deviation of persistence between persons.
+        sd_start: Standard deviation of z in the year before the first.
+        persistent: Distribution of eta.
+        transitory: Distribution of e.
+        ma: Theta.
+        volatility: Standard deviation, between persons, of the log size of shocks.
+        by_age: Change of the log size of shocks in ten years.
     """
 
     sd_level: float

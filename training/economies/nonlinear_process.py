@@ -26,14 +26,14 @@ class NonlinearProcess:
     """Parameters of a nonlinear process.
 
     Attributes:
-        sd_level: standard deviation of alpha.
-        rho: mean persistence of z.
-        sd: scale of shocks to z.
-        slope: change of the log scale of shocks with z / (4 sd).
-        curvature: the same at both ends of the distribution of z.
-        skewness: fall of the shocks' skewness with z / (4 sd).
-        tail: weight of the tails of shocks, 1 for normal ones and less for heavier tails.
-        transitory: distribution of e.
+        sd_level: Standard deviation of alpha.
+        rho: Mean persistence of z.
+        sd: Scale of shocks to z.
+        slope: Change of the log scale of shocks with z / (4 sd).
+        curvature: The same at both ends of the distribution of z.
+        skewness: Fall of the shocks' skewness with z / (4 sd).
+        tail: Weight of the tails of shocks, 1 for normal ones and less for heavier tails.
+        transitory: Distribution of e.
     """
 
     sd_level: float

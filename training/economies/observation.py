@@ -27,20 +27,20 @@ class Observation:
     """How a panel observes its persons.
 
     Attributes:
-        first_year: first year of the panel; the last is `LAST_YEAR`.
-        ages: first and last age with records.
-        waves: the years with records, ascending.
-        attrition: yearly probability that a person leaves the panel for good.
-        late: share of the persons who join the panel in a random later year.
-        longest: largest number of years between a person's first and last record.
-        missed: probability that a person has no record in a wave.
-        unknown: probability that a record has no earnings.
-        zeros: whether years without earnings are recorded as zero; otherwise they are missing.
-        error: distribution of the log error of measurement.
-        digits: significant digits of amounts; 0: exact.
-        top: share of the amounts that are cut off at the top.
-        floor: share of the positive amounts, from below, that are not recorded.
-        hidden: columns that the panel lacks.
+        first_year: First year of the panel; the last is `LAST_YEAR`.
+        ages: First and last age with records.
+        waves: The years with records, ascending.
+        attrition: Yearly probability that a person leaves the panel for good.
+        late: Share of the persons who join the panel in a random later year.
+        longest: Largest number of years between a person's first and last record.
+        missed: Probability that a person has no record in a wave.
+        unknown: Probability that a record has no earnings.
+        zeros: Whether years without earnings are recorded as zero; otherwise they are missing.
+        error: Distribution of the log error of measurement.
+        digits: Significant digits of amounts; 0: exact.
+        top: Share of the amounts that are cut off at the top.
+        floor: Share of the positive amounts, from below, that are not recorded.
+        hidden: Columns that the panel lacks.
     """
 
     first_year: int

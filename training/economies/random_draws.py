@@ -42,9 +42,9 @@ class ParameterDraws:
         """A positive parameter, uniform in logs, which is 0 in some economies.
 
         Args:
-            probability: probability that it is positive.
-            low: its lowest value.
-            high: its highest value.
+            probability: Probability that it is positive.
+            low: Its lowest value.
+            high: Its highest value.
         """
         value = self.log_uniform(low, high)
         return value if self.happens(probability) else 0.0

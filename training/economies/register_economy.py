@@ -36,8 +36,8 @@ class RegisterEconomy:
     """A register with varied parameters.
 
     Attributes:
-        seed: seed of the register.
-        parameters: parameters of its mechanisms.
+        seed: Seed of the register.
+        parameters: Parameters of its mechanisms.
     """
 
     seed: int

@@ -33,13 +33,13 @@ class TextbookEconomy:
     """Parameters of an economy.
 
     Attributes:
-        wages: the process of log wages.
-        spells: spells of work; None: everybody works in every year.
-        profile: mean log wages.
-        adjustment: yearly probability that a wage adjusts, 1 in most economies.
-        unequal_education: change of the log spread of wages with a level of education.
-        cohorts: number of birth years if the panel follows cohorts, None if it has all ages.
-        shows_work: whether the panel has the share of the year worked.
+        wages: The process of log wages.
+        spells: Spells of work; None: everybody works in every year.
+        profile: Mean log wages.
+        adjustment: Yearly probability that a wage adjusts, 1 in most economies.
+        unequal_education: Change of the log spread of wages with a level of education.
+        cohorts: Number of birth years if the panel follows cohorts, None if it has all ages.
+        shows_work: Whether the panel has the share of the year worked.
     """
 
     wages: WageProcess

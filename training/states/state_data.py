@@ -72,11 +72,11 @@ def make_state_batch(
     `emigrates` (N,), `dies` (N,) and `next_codes` (N, 7), -1 without an observation.
 
     Args:
-        records: records of all persons.
-        persons: rows of the persons in the batch.
-        until: last year of the data that the bundle was trained on.
-        rng: source of all random choices.
-        shortened: share of the paths that end early, at a random year. Otherwise a path with few
+        records: Records of all persons.
+        persons: Rows of the persons in the batch.
+        until: Last year of the data that the bundle was trained on.
+        rng: Source of all random choices.
+        shortened: Share of the paths that end early, at a random year. Otherwise a path with few
             remaining years would identify the panel's last years.
     """
     sequences, end = records.sequences, records.end

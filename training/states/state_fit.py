@@ -53,19 +53,19 @@ def fit_state_network(
     persons.
 
     Args:
-        source: the bundle to which the state network is added.
-        panel: the panel that the bundle was trained on.
-        out: the new bundle; by default it replaces `source`.
-        options: size and optimisation of the state network.
-        seed: seed of the initial weights and the batches.
-        command: the command line, for the model card.
-        progress: whether to show progress.
+        source: The bundle to which the state network is added.
+        panel: The panel that the bundle was trained on.
+        out: The new bundle; by default it replaces `source`.
+        options: Size and optimisation of the state network.
+        seed: Seed of the initial weights and the batches.
+        command: The command line, for the model card.
+        progress: Whether to show progress.
 
     Raises:
-        UsageError: the panel does not fit the bundle (name, money) or has no training or no
+        UsageError: The panel does not fit the bundle (name, money) or has no training or no
             validation persons; the bundle's records are not yearly, or it is an ensemble; or `out`
             cannot be replaced.
-        BundleError: the bundle cannot be trusted.
+        BundleError: The bundle cannot be trusted.
     """
     options, out = options or StateFitOptions(), out or source
     check_replaceable(out)

@@ -46,7 +46,7 @@ class QuantileProcess(HurdleBaseline[Floats]):
     components: Distributions
 
     def learn(self, past: Histories, *, seed: int) -> None:
-        """Estimates the distributions from at most 4,000 persons with two years of work.
+        """Estimate the distributions from at most 4,000 persons with two years of work.
 
         Raises InputError if there is no such person.
         """

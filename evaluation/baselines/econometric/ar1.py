@@ -54,7 +54,7 @@ class AutoRegression(HurdleBaseline[Belief]):
     components: Components
 
     def learn(self, past: Histories, *, seed: int) -> None:
-        """Estimates rho by system GMM in the panel's rhythm, then variances, then surprises.
+        """Estimate rho by system GMM in the panel's rhythm, then variances, then surprises.
 
         Variance components are estimated by minimum distance. Surprises are those of the filter on
         the training records. Raises InputError if the panel is too small to estimate rho.
@@ -133,7 +133,7 @@ class Surprises:
     """Quantiles of standardised surprises by bin, at several levels of detail.
 
     Args:
-        bins: the bin (n,) of each surprise at every level of detail, finest first. The last level
+        bins: The bin (n,) of each surprise at every level of detail, finest first. The last level
             has one bin.
         surprises: (n,), standardised.
     """

@@ -44,14 +44,14 @@ class Career:
     """What the hurdle uses of a career up to a year; arrays of one shape, (n,) or (n, M).
 
     Args:
-        years_out: years in a row not at work, 0 if at work, at most 20.
-        tenure: years in a row at work, at most 20.
-        worked: years of work so far.
-        years: number of known years so far.
+        years_out: Years in a row not at work, 0 if at work, at most 20.
+        tenure: Years in a row at work, at most 20.
+        worked: Years of work so far.
+        years: Number of known years so far.
         zero: 1 if the last known year had no earnings, otherwise 0.
-        work_share: exponentially weighted share of years at work, 1/2 before the first known year.
-        mean_residual: mean residual of years at work, exponentially weighted after the fifth.
-        last_residual: residual of the last year at work, 0 before the first.
+        work_share: Exponentially weighted share of years at work, 1/2 before the first known year.
+        mean_residual: Mean residual of years at work, exponentially weighted after the fifth.
+        last_residual: Residual of the last year at work, 0 before the first.
     """
 
     years_out: Floats
@@ -125,7 +125,7 @@ class Chance:
 
     @classmethod
     def fit(cls, features: Floats, happened: Array) -> Chance:
-        """Fits the model to features (n, K) and outcomes (n,)."""
+        """Fit the model to features (n, K) and outcomes (n,)."""
         if len(happened) == 0 or happened.all() or not happened.any():
             share = (happened.sum() + 0.5) / (len(happened) + 1)
             return cls(float(np.log(share / (1 - share))), np.zeros(features.shape[1]))
@@ -243,7 +243,7 @@ class Hurdle:
     """The fitted hurdle; pairs of models are those of persons at work and not at work.
 
     Args:
-        always_works: whether every known year of the training panel was one of work; `work` and
+        always_works: Whether every known year of the training panel was one of work; `work` and
             `zero` are then not used.
         work: P(work next year).
         zero: P(zero | no work next year).
@@ -259,16 +259,16 @@ class Hurdle:
 
     @classmethod
     def fit(cls, past: Histories, amounts: Floats, deaths: Array | None, *, seed: int) -> Self:
-        """Fits the hurdle to calendar-aligned histories.
+        """Fit the hurdle to calendar-aligned histories.
 
         Raises InputError if years without work occur but no person is known in two consecutive
         years: the panel then does not show the chance of a change from one year to the next.
 
         Args:
-            past: the histories.
-            amounts: positive amounts below the floor.
+            past: The histories.
+            amounts: Positive amounts below the floor.
             deaths: (n, T), deaths in the year after each column; None: unknown.
-            seed: seed of the sample of person-years.
+            seed: Seed of the sample of person-years.
         """
         seen = past.status != UNKNOWN
         pairs = seen[:, :-1] & seen[:, 1:]
@@ -381,7 +381,7 @@ def _death_features(age: Array, sex: Array, career: Career) -> list[Array]:
 
 
 def _fit_death(past: Histories, deaths: Array, sampled_rows: Array, rate: float) -> Chance:
-    """Fits P(death next year) to all deaths and a share `rate` of the other known person-years."""
+    """Fit P(death next year) to all deaths and a share `rate` of the other known person-years."""
     rows, died = [], []
     for t, career in _after_each(past):
         rows_of_year = np.flatnonzero(

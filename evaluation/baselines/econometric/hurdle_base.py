@@ -46,7 +46,7 @@ class HurdleBaseline(ABC, Generic[State]):
 
     @abstractmethod
     def learn(self, past: Histories, *, seed: int) -> None:
-        """Fits the process to aligned histories. Raises InputError if they do not identify it."""
+        """Fit the process to aligned histories. Raises InputError if they do not identify it."""
 
     @abstractmethod
     def states(self, past: Histories, careers: list[Career], u: Floats) -> State:
@@ -62,7 +62,7 @@ class HurdleBaseline(ABC, Generic[State]):
         """
 
     def fit(self, panel: Panel, *, seed: int) -> Self:
-        """Fits profile, hurdle and process to `panel`.
+        """Fit profile, hurdle and process to `panel`.
 
         Raises InputError if no person has earnings in two years, or if hurdle or process cannot be
         estimated, for example because no person has records in consecutive years.

@@ -46,9 +46,9 @@ class Grid:
 
     Args:
         edges: (G + 1,), ends of the intervals.
-        inner: range of eta in which features depend on it. Outside, the distribution of next year's
+        inner: Range of eta in which features depend on it. Outside, the distribution of next year's
             eta is that of the nearest end, shifted by the distance, so that no cubic term diverges.
-        scale: standard deviation of residuals, the unit of eta in features.
+        scale: Standard deviation of residuals, the unit of eta in features.
     """
 
     edges: Floats

@@ -36,7 +36,7 @@ class QuantileDistribution:
         return cls(weights, 3 / sd, 3 / sd)
 
     def refit(self, x: Floats, y: Floats) -> Self:
-        """Fits `y` (n,) given features `x` (n, K); the search starts from these coefficients."""
+        """Fit `y` (n,) given features `x` (n, K); the search starts from these coefficients."""
         weights = quantile_regressions(x, y, self.weights)
         low, high = x @ weights[0], x @ weights[-1]
         under, over = (low - y)[y < low], (y - high)[y > high]

@@ -30,13 +30,13 @@ class Components:
     """Persistence and variances of the parts, in squared logs.
 
     Args:
-        rho: persistence per year.
-        alpha: variance of the fixed effect.
-        z0: variance of z at `first_age`.
-        first_age: the first age of a career.
-        eta: variances of eta by band of BANDS.
-        eps: variances of eps by band of BANDS.
-        entry: additional variance of eps in a first year back at work.
+        rho: Persistence per year.
+        alpha: Variance of the fixed effect.
+        z0: Variance of z at `first_age`.
+        first_age: The first age of a career.
+        eta: Variances of eta by band of BANDS.
+        eps: Variances of eps by band of BANDS.
+        entry: Additional variance of eps in a first year back at work.
     """
 
     rho: float
@@ -49,7 +49,7 @@ class Components:
 
     @classmethod
     def fit(cls, residual: Floats, age: NDArray[np.int64], first_years: Floats, rho: float) -> Self:
-        """Estimates the variances by minimum distance given rho (Chamberlain 1984).
+        """Estimate the variances by minimum distance given rho (Chamberlain 1984).
 
         Every autocovariance by age and lag is linear in the variances. They are fitted by
         non-negative least squares; the weight of a moment is its number of pairs.
@@ -57,9 +57,9 @@ class Components:
         Args:
             residual: (n, T), NaN if unknown.
             age: (n, T).
-            first_years: residuals of years after one without work, which are often partial years;
+            first_years: Residuals of years after one without work, which are often partial years;
                 NaN if unknown.
-            rho: persistence per year.
+            rho: Persistence per year.
         """
         ages = np.where(np.isnan(residual), 0, age)
         first, last = int(ages[ages > 0].min()), int(ages.max())
@@ -98,12 +98,12 @@ class Belief:
     """The normal distribution of (alpha, z) given earlier years, and the size of recent surprises.
 
     Args:
-        alpha: mean of alpha; all arrays have one shape, (n,) or (n, M).
-        z: mean of z.
-        v_alpha: variance of alpha.
-        v_both: covariance of alpha and z.
-        v_z: variance of z.
-        scale: exponentially weighted mean of |surprise| / expected standard deviation. Large
+        alpha: Mean of alpha; all arrays have one shape, (n,) or (n, M).
+        z: Mean of z.
+        v_alpha: Variance of alpha.
+        v_both: Covariance of alpha and z.
+        v_z: Variance of z.
+        scale: Exponentially weighted mean of |surprise| / expected standard deviation. Large
             shocks often follow each other, so shocks are drawn given it.
     """
 

@@ -72,9 +72,9 @@ class Era:
     """Ages at which a process forecasts.
 
     Args:
-        start: the first age.
-        records_from: the first age of records that are used.
-        decades: decades of age whose changes the process is estimated on; 0 is 20-29.
+        start: The first age.
+        records_from: The first age of records that are used.
+        decades: Decades of age whose changes the process is estimated on; 0 is 20-29.
     """
 
     start: int
@@ -90,13 +90,13 @@ class GkosBaseline(ABC):
     """The common part of both baselines: detrending, filters, small earnings, deaths, wages.
 
     Attributes:
-        fits: estimates by group of persons.
-        forecasters: the exact forecaster of each estimated process; its index is the process's.
-        records_from: the first age of the records that each of them uses.
-        minimum: lowest earnings that count as work, real money.
-        reference: medians of earnings by year.
-        low_earnings: earnings below `minimum`, by age.
-        deaths: probability of death (sex, age from 20).
+        fits: Estimates by group of persons.
+        forecasters: The exact forecaster of each estimated process; its index is the process's.
+        records_from: The first age of the records that each of them uses.
+        minimum: Lowest earnings that count as work, real money.
+        reference: Medians of earnings by year.
+        low_earnings: Earnings below `minimum`, by age.
+        deaths: Probability of death (sex, age from 20).
     """
 
     name: str
@@ -106,7 +106,7 @@ class GkosBaseline(ABC):
 
     @abstractmethod
     def _estimate(self, records: Records, rows: pl.DataFrame, seed: int) -> None:
-        """Estimates the processes from records; `rows` are those of `known_states`."""
+        """Estimate the processes from records; `rows` are those of `known_states`."""
 
     @abstractmethod
     def _draw_processes(
@@ -115,7 +115,7 @@ class GkosBaseline(ABC):
         """The index of the process of each person on each path, (n, n_paths)."""
 
     def fit(self, panel: Panel, *, seed: int) -> Self:
-        """Estimates the processes on the persons of `panel`; deterministic given `seed`.
+        """Estimate the processes on the persons of `panel`; deterministic given `seed`.
 
         Earnings are first divided by the median of their year relative to that of the last year.
         Raises InputError if no person has earnings at 20 or later.
@@ -257,10 +257,10 @@ class Gkos(GkosBaseline):
     education (`SETTLED_AGE`), only these are used.
 
     Attributes:
-        sex_groups: group (sex,) of each code of sex; small groups are pooled.
-        process_index: index of the process (era, sex, final education).
-        processes: the estimated processes.
-        prospects: probability of each final education (sex, age, education, final education).
+        sex_groups: Group (sex,) of each code of sex; small groups are pooled.
+        process_index: Index of the process (era, sex, final education).
+        processes: The estimated processes.
+        prospects: Probability of each final education (sex, age, education, final education).
     """
 
     name = "gkos"

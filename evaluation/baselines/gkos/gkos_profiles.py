@@ -25,7 +25,7 @@ class Profiles:
     Args:
         zeros: (E, A), share of zeros.
         level: (E, A), mean log of earnings of at least `minimum`.
-        minimum: lowest earnings that count as work.
+        minimum: Lowest earnings that count as work.
     """
 
     zeros: Floats
@@ -54,9 +54,9 @@ class Profiles:
         """A process per group that matches the zeros, with mean logs of zero, and careers (n, A).
 
         Args:
-            values: parameters of the shocks and of non-employment; others are as published.
-            draws: random numbers of the careers.
-            slices: the careers of each group among `draws`.
+            values: Parameters of the shocks and of non-employment; others are as published.
+            draws: Random numbers of the careers.
+            slices: The careers of each group among `draws`.
         """
         base = process_of(PUBLISHED | values, 1.0)
         z = np.sort(draws.persistent(base), axis=1)

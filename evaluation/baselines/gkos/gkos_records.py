@@ -95,7 +95,7 @@ class LowEarnings:
         )
 
     def add_to(self, earnings: NDArray[np.float32], age: Array, u: Floats) -> None:
-        """Replaces zeros in `earnings` (n, H, M) by small earnings with probability `share`.
+        """Replace zeros in `earnings` (n, H, M) by small earnings with probability `share`.
 
         Works in place. `age` (n, H) is the age less 20; `u` (n, H, M) are uniforms.
         """

@@ -197,7 +197,7 @@ class Weights:
     def bootstrap(
         cls, moments: Moments, earnings: Floats, simulated: int, seed: int, slack: float = 0.0
     ) -> Weights:
-        """Resamples persons; the scale includes the noise of `simulated` careers.
+        """Resample persons; the scale includes the noise of `simulated` careers.
 
         `slack` is a further standard deviation of every moment: the deviation to be expected even
         of the best process. Without it the moments of many persons would dominate.
@@ -215,9 +215,9 @@ class Fit:
     """The end of the search.
 
     Args:
-        values: the free parameters by name.
-        errors: their standard errors.
-        objective: sum of squared residuals.
+        values: The free parameters by name.
+        errors: Their standard errors.
+        objective: Sum of squared residuals.
         moments: (J,), simulated moments.
     """
 
@@ -255,13 +255,13 @@ def search(
     moments (Pakes and Pollard 1989).
 
     Args:
-        parameters: names and ranges of the free parameters.
-        simulate: gives the moments (J,) of parameter values.
-        weights: data moments and scales.
-        starts: values to start from.
-        ratio: number of persons divided by the number of simulated careers.
-        seed: of the Sobol points.
-        effort: number of points and steps.
+        parameters: Names and ranges of the free parameters.
+        simulate: Gives the moments (J,) of parameter values.
+        weights: Data moments and scales.
+        starts: Values to start from.
+        ratio: Number of persons divided by the number of simulated careers.
+        seed: Of the Sobol points.
+        effort: Number of points and steps.
     """
     names = list(parameters)
 

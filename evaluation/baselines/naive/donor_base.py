@@ -43,7 +43,7 @@ class DonorBaseline(ABC):
         """The group of each state at every level of detail, finest first, last a single group 0."""
 
     def fit(self, panel: Panel, *, seed: int) -> Self:
-        """Takes at most 200,000 person-years with known earnings as past origins.
+        """Take at most 200,000 person-years with known earnings as past origins.
 
         Raises InputError if no person has earnings in two years.
         """

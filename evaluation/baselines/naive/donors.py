@@ -27,10 +27,10 @@ class DonorPool:
     values of the nearest one before it that has enough.
 
     Args:
-        groups: one (n,) array of group numbers per level of detail, finest first, last a single
+        groups: One (n,) array of group numbers per level of detail, finest first, last a single
             group 0.
         values: (n, H) float32, relative amounts at horizons 1..H, NaN if not observed.
-        rng: orders equal values.
+        rng: Orders equal values.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class DonorPool:
         """Donors' values (n, reach, M) over horizons 1..reach for n persons on M paths.
 
         Args:
-            groups: for each level of detail the person's group, (n, 1), or (n, M) if it differs by
+            groups: For each level of detail the person's group, (n, 1), or (n, M) if it differs by
                 path.
-            uniforms: two (n, M) arrays for the trajectory of ranks and the position between ranks.
+            uniforms: Two (n, M) arrays for the trajectory of ranks and the position between ranks.
         """
         pick, position = uniforms
         trajectory = self._trajectories(groups[-2:], pick)

@@ -54,14 +54,14 @@ class DeepAR:
     persons are used. Paths are joint samples of the network; persons are independent.
 
     Args:
-        width: units of a layer; 128 gives about as many parameters as the shipped model has.
-        layers: number of LSTM layers.
-        passes: passes over the training persons.
-        batch: persons per step.
-        rate: largest learning rate.
+        width: Units of a layer; 128 gives about as many parameters as the shipped model has.
+        layers: Number of LSTM layers.
+        passes: Passes over the training persons.
+        batch: Persons per step.
+        rate: Largest learning rate.
 
     Raises:
-        ModuleNotFoundError: without GluonTS, a development extra.
+        ModuleNotFoundError: Without GluonTS, a development extra.
     """
 
     name = "deepar"
@@ -87,7 +87,7 @@ class DeepAR:
         self._passes, self._batch, self._rate = passes, batch, rate
 
     def fit(self, panel: Panel, *, seed: int) -> Self:
-        """Trains the network on the records of `panel`.
+        """Train the network on the records of `panel`.
 
         Raises InputError if they have too few positive earnings.
         """
@@ -195,7 +195,7 @@ class DeepAR:
             )
 
     def _train(self, training: Windows, held_out: Windows, seed: int) -> None:
-        """Minimises the network's loss; the result are the weights with the least held-out loss."""
+        """Minimise the network's loss; the result is the weights with the least held-out loss."""
         model, steps = self.model, -(-len(training) // self._batch)
         adam = torch.optim.Adam(model.parameters(), lr=self._rate)
         schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -358,7 +358,7 @@ FEATURES = 4 + len(LEVELS)
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppresses two warnings of GluonTS 0.17, about its JSON library and slices of tensors."""
+    """Suppress two warnings of GluonTS 0.17, about its JSON library and slices of tensors."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Using `json`-module")
         warnings.filterwarnings("ignore", message="Using a non-tuple sequence")

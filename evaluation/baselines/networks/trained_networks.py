@@ -56,7 +56,7 @@ class TrainedNetwork:
         return digest_json(self.config.as_dict())
 
     def fit(self, panel: Panel, *, seed: int) -> Self:
-        """Trains on the persons of `panel`.
+        """Train on the persons of `panel`.
 
         A reproducible random share of them is held out for early stopping, in the proportion of
         the train/validation split. Raises InputError if there are too few persons.

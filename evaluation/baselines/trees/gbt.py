@@ -35,11 +35,11 @@ class BoostedTrees:
     model stops early by their loss.
 
     Args:
-        grid: horizons with models.
-        rows: largest number of origins per horizon, several per person.
-        leaves: numbers of leaves to try.
-        rates: learning rates to try.
-        threads: see `Settings`.
+        grid: Horizons with models.
+        rows: Largest number of origins per horizon, several per person.
+        leaves: Numbers of leaves to try.
+        rates: Learning rates to try.
+        threads: See `Settings`.
     """
 
     name = "gbt"
@@ -57,7 +57,7 @@ class BoostedTrees:
         self.options = TreeOptions(grid, rows, leaves, rates, threads)
 
     def fit(self, panel: Panel, *, seed: int) -> Self:
-        """Learns the trees and the copula from `panel`.
+        """Fit the trees and the copula from `panel`.
 
         Raises InputError if no horizon has enough outcomes.
         """

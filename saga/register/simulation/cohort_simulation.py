@@ -177,7 +177,7 @@ def simulate_years(
     rng: np.random.Generator,
     records: FutureRecords | None = None,
 ) -> FutureEarnings:
-    """Simulates the years after the state `life`, which is changed in place.
+    """Simulate the years after the state `life`, which is changed in place.
 
     The years are also written to `records`, which uses no random number of `rng`.
     """

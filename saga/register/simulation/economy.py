@@ -176,7 +176,7 @@ def _price_and_wage_index(
 def _draw_future(
     last_year: int, p: EconomyParameters, key: tuple[int, ...], history: dict[int, MacroRates]
 ) -> dict[int, MacroRates]:
-    """Draws the years after the history from the Markov-switching process."""
+    """Draw the years after the history from the Markov-switching process."""
     rates: dict[int, MacroRates] = {}
     unemployment, _, inflation = history[LAST_HISTORY]
     change = unemployment - history[LAST_HISTORY - 1][0]

@@ -89,7 +89,7 @@ def _enrol_upper_secondary(
 
 
 def _enrol_older(life: LifeState, year: CohortYear, resident: Bools, u: Floats) -> None:
-    """Starts tertiary study at the planned age, and adult education."""
+    """Start tertiary study at the planned age, and adult education."""
     p, age = year.parameters.education, year.age
     free = resident & np.isin(life.state, (Labour.EMPLOYED, Labour.UNEMPLOYED, Labour.OUTSIDE))
     tertiary = (

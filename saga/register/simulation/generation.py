@@ -53,7 +53,7 @@ def generate_register(
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, object]:
-    """Simulates a register and writes it to the new directory `out`.
+    """Simulate a register and write it to the new directory `out`.
 
     - `panel/`: the rows (nominal SEK).
     - `latent/year=YYYY/`: the hidden state of the persons still in the register at the end of the
@@ -156,7 +156,7 @@ def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _write_chunk(settings: RegisterSettings, task: Task, folder: Path) -> tuple[int, int]:
-    """Simulates a chunk and writes its files; returns the numbers of persons and panel rows."""
+    """Simulate a chunk and write its files; returns the numbers of persons and panel rows."""
     if settings.process is not None:
         return _write_textbook_chunk(settings, settings.process, task, folder)
     birth_year, chunk, persons = task
@@ -255,7 +255,7 @@ def _describe(settings: RegisterSettings, rows: int) -> dict[str, object]:
 
 
 def _check(out: Path, settings: RegisterSettings, workers: int) -> None:
-    """Raises UsageError for the first setting that is out of range."""
+    """Raise UsageError for the first setting that is out of range."""
     first, last, future_to = settings.first_year, settings.last_year, settings.future_to
     saved, longest = _saved_years(settings), MAX_AGE - MIN_AGE
     refusals = (

@@ -44,7 +44,7 @@ def start_jobs(life: LifeState, year: CohortYear, rows: Ints) -> None:
 
 
 def change_jobs(life: LifeState, year: CohortYear, employed: Ints, activity: Activity) -> None:
-    """Moves from job to job, fewer in downturns and with age and tenure, and promotions."""
+    """Change jobs, less often in downturns and with age and tenure, and promote persons."""
     p, rng = year.parameters.careers, year.rng
     rows = employed[(life.state[employed] == Labour.EMPLOYED) & ~activity.hired[employed]]
     u, e = rng.random((3, len(rows))), rng.standard_normal(len(rows))
