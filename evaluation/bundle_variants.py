@@ -14,6 +14,7 @@ from saga.errors import Problem, UsageError
 
 RESERVED = (*PLACEBOS, HINDSIGHT.removeprefix(VARIANT))
 COLUMNS = ("name", "table", "label", "note", "bundle")
+_FIELDS = f"Give a list of {', '.join(COLUMNS)}."
 
 
 class Variant(BaseModel):
@@ -64,9 +65,6 @@ def read_variants(file: Path) -> pl.DataFrame:
             raise _refused(file, message, "Train it first, or leave the row out.")
     data = [{**row.model_dump(), "bundle": str(file.parent / row.bundle)} for row in rows]
     return pl.DataFrame(data, schema=dict.fromkeys(COLUMNS, pl.String))
-
-
-_FIELDS = f"Give a list of {', '.join(COLUMNS)}."
 
 
 def _refused(file: Path, message: str, fix: str) -> UsageError:

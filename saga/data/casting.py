@@ -99,7 +99,7 @@ def _texts(cells: pl.Series, column: Column) -> pl.Series:
 
 
 def _with_zero(code: str, width: int) -> str:
-    """A code of `width` digits; a shorter one by two or more is of another classification."""
+    """The code with its leading zero, if only one digit of `width` is missing."""
     return "0" + code if width > 1 and re.fullmatch(rf"\d{{{width - 1}}}", code) else code
 
 

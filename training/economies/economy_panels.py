@@ -9,7 +9,7 @@ from training.economies.register_economy import RegisterEconomy
 from training.economies.textbook_economy import TextbookEconomy
 
 POOL_ECONOMIES = 96
-REGISTER_PERSONS = 4  # times the persons of another economy
+REGISTER_FACTOR = 4  # a register has so many times the persons of another economy
 
 
 def draw_panel(seed: int, number: int, persons: int) -> Panel:
@@ -22,7 +22,7 @@ def draw_panel(seed: int, number: int, persons: int) -> Panel:
     observation = Observation.draw(draws)
     if number % POOL_ECONOMIES == 0:
         economy = RegisterEconomy.draw(draws)
-        frame = economy.simulate(REGISTER_PERSONS * persons, observation.first_year)
+        frame = economy.simulate(REGISTER_FACTOR * persons, observation.first_year)
     else:
         textbook = TextbookEconomy.draw(draws)
         frame = textbook.simulate(persons, observation.first_year, draws)
