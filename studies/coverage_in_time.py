@@ -242,6 +242,38 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+Forecast = Callable[..., Iterator[ForecastBlock]]
+"""Forecasts of persons (ids), conditioned on a scenario if one is given."""
+
+
+def fit_both_methods(
+    forecaster: Forecaster,
+    panel: Panel,
+    forecast: Forecast,
+    ids: list[str],
+    args: argparse.Namespace,
+) -> tuple[Calibrator, Calibrator, Persons]:
+    """The calibrators "sets" and "cqr", and the calibration persons `ids` they are fitted on."""
+    blocks = list(forecast(ids))
+    persons = Persons.joined([Persons.of(block) for block in blocks])
+    raw, outcomes = Marginals.joined([block.marginals for block in blocks]), persons.outcomes
+    in_map = in_map_fold(raw.person_id, args.seed)
+    realised = None
+    end = last_year(panel)
+    realised_macro = forecaster.realised_macro(panel, end)
+    if realised_macro is not None and in_map.any():
+        conditioned = forecast(sorted(raw.person_id[in_map].tolist()), realised_macro)
+        realised = Marginals.joined([block.marginals for block in conditioned])
+    # The threshold fold is half of the persons.
+    chosen = panel.only(raw.person_id[~in_map][: args.value_persons // 2].tolist())
+    origins = draw_origins(chosen, max_horizon=YEARS, seed=args.seed, end=end)
+    value_paths = ValuePaths(forecaster, Draws(args.paths, args.seed), args.value_persons)
+    paths = value_paths.simulate_next(history(chosen, origins))
+    calibrator = fit_calibration(raw, outcomes, seed=args.seed, realised=realised)
+    calibrator = fit_thresholds(calibrator, raw, outcomes, seed=args.seed, paths=paths)
+    return calibrator, fit_cqr(raw, outcomes), persons
+
+
 def judge_register(args: argparse.Namespace, register: Path) -> int:
     """Print all tables of one register; the exit status."""
     start = time.perf_counter()
@@ -259,24 +291,9 @@ def judge_register(args: argparse.Namespace, register: Path) -> int:
     def forecast(ids: list[str], scenario: Scenario | None = None) -> Iterator[ForecastBlock]:
         return forecast_blocks(forecaster, panel, ids, one_origin, grouping, scenario)
 
-    blocks = list(forecast(persons["calibration"]))
-    calibration = Persons.joined([Persons.of(block) for block in blocks])
-    raw = Marginals.joined([block.marginals for block in blocks])
-    in_map = in_map_fold(raw.person_id, args.seed)
-    realised = None
-    realised_macro = forecaster.realised_macro(panel, end)
-    if realised_macro is not None and in_map.any():
-        conditioned = forecast(sorted(raw.person_id[in_map].tolist()), realised_macro)
-        realised = Marginals.joined([block.marginals for block in conditioned])
-    threshold_persons = args.value_persons // 2  # the threshold fold is half of the persons
-    chosen = panel.only(raw.person_id[~in_map][:threshold_persons].tolist())
-    value_paths = ValuePaths(forecaster, draws, args.value_persons)
-    paths = value_paths.simulate_next(history(chosen, one_origin(chosen)))
-    outcomes = calibration.outcomes
-    calibrator = fit_calibration(raw, outcomes, seed=args.seed, realised=realised)
-    calibrator = fit_thresholds(calibrator, raw, outcomes, seed=args.seed, paths=paths)
-    cqr = fit_cqr(raw, outcomes)
-    del raw, realised, blocks
+    calibrator, cqr, calibration = fit_both_methods(
+        forecaster, panel, forecast, persons["calibration"], args
+    )
     fitted_at = time.perf_counter()
     value_paths = ValuePaths(forecaster, draws, args.value_persons)
     shipped = forecaster.calibrator
@@ -284,7 +301,7 @@ def judge_register(args: argparse.Namespace, register: Path) -> int:
         calibrator, cqr, shipped, forecast(persons["test"]), value_paths
     )
     shipped_rows = [figure.row for figure in shipped_figures(shipped, by_shipped, test)]
-    tables = CoverageTables(inside, calibration, test, args.seed, threshold_persons)
+    tables = CoverageTables(inside, calibration, test, args.seed, args.value_persons // 2)
     figures = [*tables.products(), *tables.by_group()]
     comparisons, detected = tables.comparisons()
     sizes = (len(calibration.person_id), len(test.person_id))
