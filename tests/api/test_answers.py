@@ -36,7 +36,7 @@ def ask(path: str, method: str = "GET", **headers: str) -> httpx.Response:
     return asyncio.run(send())
 
 
-def test_a_page_has_a_tag_and_is_not_sent_again_to_whom_has_it() -> None:
+def test_a_page_has_a_tag_and_is_not_sent_again_to_a_client_that_has_it() -> None:
     page = ask("/v1/variables")
     again = ask("/v1/variables", **{"If-None-Match": page.headers["etag"]})
     assert (page.status_code, again.status_code, again.content) == (200, 304, b"")

@@ -137,7 +137,7 @@ def test_prices_are_nominal_unless_a_year_is_given() -> None:
             parse_prices(text)
 
 
-def test_the_default_bundle_is_the_named_one_else_the_one_here_else_the_one_beside_the_code(
+def test_the_default_bundle_is_the_named_one_or_that_of_the_folder_or_that_beside_the_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -59,7 +59,7 @@ def test_effects_equal_linear_programming(coverage: float) -> None:
     assert np.abs(intercept + features @ effects - oracle.predict(features)).max() < 0.02
 
 
-def test_thresholds_are_those_of_conditional_conformal_prediction_up_to_a_person_a_group() -> None:
+def test_thresholds_differ_from_conditional_conformal_prediction_by_a_person_per_group() -> None:
     """The oracle is MAPIE's implementation of Gibbs, Cherian and Candes (2025).
 
     It solves a linear program with every new person in it. The smoothed effects, fitted once,

@@ -248,7 +248,7 @@ def test_sets_are_nested_over_levels(judged: Judged) -> None:
     assert (sets.lower[~sets.includes_zero] > 0).all()
 
 
-def test_coverage_is_the_same_at_low_and_high_probability_of_zero_and_of_central_sets_not(
+def test_coverage_of_the_sets_does_not_depend_on_the_probability_of_zero_as_that_of_central_sets(
     world: World,
 ) -> None:
     fitted = fit_calibration(*world(20_000, 18, horizons=1, wrong=False), seed=0)
