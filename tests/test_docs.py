@@ -60,12 +60,10 @@ def test_links_between_pages_resolve(page: Path) -> None:
 
 def test_every_room_is_inside_the_picture_of_the_architecture() -> None:
     svg = (ROOT / "docs" / "pictures" / "architecture.svg").read_text(encoding="utf-8")
-    (width,) = re.findall(r'viewBox="0 0 (\d+) ', svg)
+    width = int(re.findall(r'viewBox="0 0 (\d+) ', svg)[0])
     boxes = re.findall(r'<rect x="([-\d.]+)" y="[\d.]+" width="([\d.]+)"', svg)
     assert len(boxes) == len(re.findall("<text", svg))
-    outside = [
-        box for box in boxes if float(box[0]) < 0 or float(box[0]) + float(box[1]) > int(width)
-    ]
+    outside = [box for box in boxes if float(box[0]) < 0 or float(box[0]) + float(box[1]) > width]
     assert outside == []
     assert "#c33" not in svg, "an import goes upwards"
 

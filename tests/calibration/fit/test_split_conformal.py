@@ -248,7 +248,7 @@ def test_sets_are_nested_over_levels(judged: Judged) -> None:
     assert (sets.lower[~sets.includes_zero] > 0).all()
 
 
-def test_coverage_of_the_sets_does_not_depend_on_the_probability_of_zero_as_that_of_central_sets(
+def test_coverage_of_sets_but_not_of_central_ones_is_the_same_at_any_probability_of_zero(
     world: World,
 ) -> None:
     fitted = fit_calibration(*world(20_000, 18, horizons=1, wrong=False), seed=0)
