@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal
+import io
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from saga.cli import console, options
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 def align(
@@ -16,10 +19,13 @@ def align(
         typer.Argument(metavar="SCORED", help="Directory or URL of `saga score --product paths`."),
     ],
     targets: Annotated[
-        Path,
-        typer.Option(help="CSV: year, columns of groups, and total or mean (earnings, real)."),
+        str,
+        typer.Option(
+            help="CSV (a path or a URL): year, columns of groups, and total or mean (earnings, "
+            "real)."
+        ),
     ],
-    out: Annotated[Path, typer.Option(help="Directory for the result, new or empty.")],
+    out: Annotated[str, typer.Option(help="Directory or URL for the result, new or empty.")],
     method: Annotated[
         Literal["adjust", "weights"],
         typer.Option(help="Adjust earnings within year and group, or find weights of persons."),
@@ -32,12 +38,12 @@ def align(
 ) -> None:
     """Adjust paths, or weight persons, so that totals by year and group are official ones."""
     from saga.data.reading import read_panel
-    from saga.files.atomic import commit_json, digest_file, whole_folder
+    from saga.files.atomic import digest_file
+    from saga.files.folders import check_new_folder, new_folder, open_file, put_json
     from saga.population.alignment import adjust, balance, effective_persons, read_targets
     from saga.population.scored_paths import ScoredPaths, read_persons
-    from saga.population.table_files import check_folder
 
-    check_folder(out)
+    check_new_folder(out)
     run, official = ScoredPaths(scored), read_targets(targets)
     people = None
     if panel is not None:
@@ -45,24 +51,24 @@ def align(
     persons = read_persons(run, people, official.groups, weights)
     settings = {
         "method": method,
-        "targets": digest_file(targets),
+        "targets": digest_file(open_file(targets)),
         "groups": list(official.groups),
         "weighted": weights is not None,
     }
-    with whole_folder(out) as folder:
+    with new_folder(out) as folder:
         if method == "adjust":
             diagnostics = adjust(run, persons, official, folder, settings)
         else:
             table, diagnostics = balance(run, persons, official)
-            table.write_parquet(folder / "weights.parquet")
+            folder.put("weights.parquet", _parquet_file(table))
             base = persons.frame.sort("person_id")["weight"].to_numpy()
             settings |= {
                 "effective_persons": effective_persons(table["weight"].to_numpy()),
                 "effective_persons_before": effective_persons(base),
             }
         diagnostics = official.named(diagnostics)
-        diagnostics.write_csv(folder / "alignment.csv")
-        commit_json(folder / "alignment.json", {**run.provenance, "aligned": settings})
+        folder.put("alignment.csv", diagnostics.write_csv().encode())
+        put_json(folder, "alignment.json", {**run.provenance, "aligned": settings})
     factors = (diagnostics["target"] / diagnostics["before"]).to_list()
     lowest, highest = min(factors), max(factors)
     console.result(
@@ -71,3 +77,9 @@ def align(
         {"out": out, **settings, "factors": [lowest, highest]},
         as_json=as_json,
     )
+
+
+def _parquet_file(table: pl.DataFrame) -> bytes:
+    content = io.BytesIO()
+    table.write_parquet(content)
+    return content.getvalue()

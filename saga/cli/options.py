@@ -226,10 +226,10 @@ ScoredPersons = Annotated[
     ),
 ]
 PersonWeights = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--weights",
-        help="Table person_id, weight (.parquet or .csv).",
+        help="Table person_id, weight (.parquet or .csv, a path or a URL).",
         show_default="all 1",
     ),
 ]

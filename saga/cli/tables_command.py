@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,7 +21,7 @@ def tables(
             help="Groups, with commas: columns of the panel or of --circumstances, age, cohort."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Directory for the tables, new or empty.")],
+    out: Annotated[str, typer.Option(help="Directory or URL for the tables, new or empty.")],
     panel: options.ScoredPersons = None,
     weights: options.PersonWeights = None,
     minimum: Annotated[int, typer.Option(help="Persons that a published cell has.")] = 10,
@@ -44,15 +43,16 @@ def tables(
 ) -> None:
     """Statistics of a population by groups and years, with disclosure control, for publication."""
     from saga.data.reading import read_panel
+    from saga.files.folders import check_new_folder
     from saga.population.disclosure import DisclosureRules
     from saga.population.policy_tables import make_tables
     from saga.population.scored_paths import ScoredPaths, read_persons
-    from saga.population.table_files import LOG, check_folder, write_files
+    from saga.population.table_files import LOG, write_files
     from saga.version import current_version
 
     count, share = _parse_dominance(dominance)
     rules = DisclosureRules(minimum, count, share, protection, round_persons, round_amounts)
-    check_folder(out)
+    check_new_folder(out)
     run, groups = ScoredPaths(scored), [name for name in by.split(",") if name]
     people = None
     if panel is not None:
@@ -75,7 +75,7 @@ def tables(
         "out": out,
         "cells": tables.statistics.height,
         "suppressed": hidden.height,
-        "log": out / LOG,
+        "log": f"{out.rstrip('/')}/{LOG}",
     }
     text = (
         f"{tables.statistics.height:,} values are in {out}, {hidden.height:,} of them suppressed. "

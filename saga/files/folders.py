@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
-from saga.files.atomic import commit, digest_file, file_lock, json_bytes, sweep, sync_folder
-from saga.files.object_store import ObjectFolder, is_url
+from saga.errors import SagaError, UsageError
+from saga.files.atomic import (
+    commit,
+    digest_file,
+    file_lock,
+    json_bytes,
+    sweep,
+    sync_folder,
+    whole_folder,
+)
+from saga.files.object_store import ObjectFile, ObjectFolder, is_url
 
 
 class Folder(Protocol):
@@ -136,6 +145,52 @@ def open_folder(place: str | Path) -> Folder:
     """The folder at a path or URL. Raises UsageError if an object store cannot be listed."""
     opened = open_place(place)
     return LocalFolder(opened) if isinstance(opened, Path) else ObjectFolder.open(opened)
+
+
+def open_file(place: str | Path) -> Path | ObjectFile:
+    """The file at a path or URL. Raises UsageError if there is none."""
+    opened = open_place(place)
+    if isinstance(opened, Path):
+        file: Path | ObjectFile = opened
+    else:
+        parent, _, name = opened.rpartition("/")
+        file = ObjectFile(parent, name)
+    if not file.is_file():
+        raise UsageError(f"There is no file {place}. Check its path or URL.")
+    return file
+
+
+def check_new_folder(place: str | Path) -> None:
+    """Raise UsageError unless the folder is absent or empty."""
+    opened = open_place(place)
+    if isinstance(opened, Path):
+        taken = opened.exists() and (not opened.is_dir() or any(opened.iterdir()))
+    else:
+        taken = bool(ObjectFolder.open(opened).names())
+    if taken:
+        raise UsageError(f"{place} exists and is not empty. Name a new folder.")
+
+
+@contextmanager
+def new_folder(place: str | Path) -> Iterator[Folder]:
+    """A new folder to put files in, which is absent or empty before.
+
+    On a file system it is complete or absent. An object store cannot rename: the files put before a
+    failure are deleted, and the file to put last says that the folder is complete.
+    """
+    check_new_folder(place)
+    opened = open_place(place)
+    if isinstance(opened, Path):
+        with whole_folder(opened) as unfinished:
+            yield LocalFolder(unfinished)
+        return
+    folder = ObjectFolder.open(opened)
+    try:
+        yield folder
+    except BaseException:
+        with suppress(SagaError):  # the error to report is the first one
+            folder.remove("")
+        raise
 
 
 def put_json(folder: Folder, name: str, value: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -54,13 +55,21 @@ def polars_options() -> dict[str, Any]:
     """How polars reads objects: as patiently as this module."""
     milliseconds = round(_PATIENCE.total_seconds() * 1000)
     options: dict[str, Any] = {"max_retries": _RETRIES, "retry_timeout_ms": milliseconds}
-    if endpoint := _endpoint():  # polars keeps its connections by what it is told
+    if endpoint := _endpoint("s3"):  # polars keeps its connections by what it is told
         options["aws_endpoint_url"] = endpoint
     return {**options, "aws_allow_http": "true"} if _is_plain(endpoint) else options
 
 
-def _endpoint() -> str:
-    return os.environ.get("AWS_ENDPOINT_URL", "")
+def _endpoint(scheme: str) -> str:
+    """The address of a store that is not at the provider's own, if the environment has one."""
+    if scheme != "gs":
+        name = "AWS_ENDPOINT_URL" if scheme == "s3" else "AZURE_STORAGE_ENDPOINT"
+        return os.environ.get(name, "")
+    try:
+        account = json.loads(Path(os.environ["GOOGLE_SERVICE_ACCOUNT"]).read_bytes())
+        return str(account.get("gcs_base_url") or "")
+    except (KeyError, OSError, ValueError, AttributeError):
+        return ""  # the library reads the file too, and says what is wrong with it
 
 
 def _is_plain(endpoint: str) -> bool:
@@ -68,7 +77,7 @@ def _is_plain(endpoint: str) -> bool:
 
 
 def _store(url: str, patience: timedelta | None = None) -> ObjectStore:
-    return _connect(url, patience or _PATIENCE, _endpoint())
+    return _connect(url, patience or _PATIENCE, _endpoint(url.partition("://")[0]))
 
 
 @cache
@@ -106,6 +115,8 @@ def _errors_of(url: str, *, opening: bool = False) -> Iterator[None]:
     except AlreadyExistsError:
         raise
     except BaseError as error:
+        if opening and " 404 " in str(error):  # so is the list of a bucket that is not there
+            raise UsageError(f"{url} does not exist: {_reason(error)} Check the bucket.") from None
         refused = isinstance(error, PermissionDeniedError | UnauthenticatedError)
         if refused or " 403 " in str(error):  # refused lists have no type of their own
             raise UsageError(
@@ -188,10 +199,16 @@ class ObjectFolder:
         return {PurePosixPath(path).name for path in paths}
 
     def remove(self, folder: str) -> None:
-        """Delete all objects of a folder."""
+        """Delete all objects of a folder; "" is this one."""
         with _errors_of(self.url):
-            for entries in obstore.list(_store(self.url), folder):
-                obstore.delete(_store(self.url), [entry["path"] for entry in entries])
+            for entries in obstore.list(_store(self.url), folder or None):
+                paths = [entry["path"] for entry in entries]
+                try:
+                    obstore.delete(_store(self.url), paths)
+                except FileNotFoundError:  # another process deletes them too
+                    for path in paths:
+                        with suppress(FileNotFoundError):
+                            obstore.delete(_store(self.url), path)
 
     def sweep(self, folder: str = "") -> None:
         """Do nothing: an interrupted write leaves no object."""

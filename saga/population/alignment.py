@@ -11,10 +11,11 @@ A target is about the mean over macro futures, so their spread around it stays.
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +28,7 @@ from scipy.sparse import csr_matrix
 from saga.batch.run_folder import MANIFEST
 from saga.data.groups import UNKNOWN
 from saga.errors import InputError, Problem
-from saga.files.atomic import commit, commit_json, digest_file
+from saga.files.folders import Folder, open_file, put_json
 from saga.files.tables import KEY, read_provenance
 from saga.population.scored_paths import Persons, ScoredPaths, person_levels
 
@@ -59,9 +60,13 @@ class Targets:
         return frame.rename({_label(name): name for name in self.groups})
 
 
-def read_targets(path: Path) -> Targets:
-    """The targets of a CSV file. Raises InputError for missing, repeated or impossible values."""
-    frame = pl.read_csv(path, infer_schema=False)
+def read_targets(path: str | Path) -> Targets:
+    """The targets of a CSV file, whose path or URL is given.
+
+    Raises InputError for missing, repeated or impossible values.
+    """
+    with open_file(path).open("rb") as file:
+        frame = pl.read_csv(file.read(), infer_schema=False)
     statistics = [name for name in _STATISTICS if name in frame.columns]
     if "year" not in frame.columns or len(statistics) != 1:
         raise InputError(
@@ -100,15 +105,17 @@ def compare(scored: ScoredPaths, persons: Persons, targets: Targets) -> pl.DataF
     paths have no earnings in a target's cell.
     """
     weight = pl.col("weight")
-    cells = (
-        _labelled(scored, persons, targets)
-        .group_by(targets.keys)
-        .agg(
-            before=(weight * pl.col("earnings")).sum() / scored.n_paths,
-            persons=weight.sum() / scored.n_paths,
-        )
-        .collect(engine="streaming")
-    )
+    before, count = (weight * pl.col("earnings")).sum(), weight.sum()
+    # Part by part, because a sum whose order changes has other last digits in each run.
+    sums = [
+        _labelled(scored, persons, targets, part)
+        .group_by(targets.keys, maintain_order=True)
+        .agg(before=before / scored.n_paths, persons=count / scored.n_paths)
+        .collect()
+        for part in scored.parts
+    ]
+    totals = pl.col("before", "persons").sum()
+    cells = pl.concat(sums).group_by(targets.keys, maintain_order=True).agg(totals)
     frame = targets.frame.join(cells, on=targets.keys, how="left", maintain_order="left")
     empty = frame.filter(~(pl.col("before") > 0).fill_null(False))
     if empty.height:
@@ -125,7 +132,7 @@ def adjust(
     scored: ScoredPaths,
     persons: Persons,
     targets: Targets,
-    folder: Path,
+    folder: Folder,
     stated: Mapping[str, Any],
 ) -> pl.DataFrame:
     """Write the paths with adjusted earnings to `folder`, as a complete run; return diagnostics.
@@ -151,18 +158,22 @@ def adjust(
             .collect()
         )
         amounts = (pl.col("weight") * pl.col("earnings")).sum() / scored.n_paths
-        after.append(rows.group_by(targets.keys).agg(after=amounts))
+        after.append(rows.group_by(targets.keys, maintain_order=True).agg(after=amounts))
         provenance = {**read_provenance(scored.folder.location(part)), "aligned": dict(stated)}
         record = json.dumps(provenance, sort_keys=True, ensure_ascii=False)
-        path = folder / part
-        write = partial(
-            rows.select(names).write_parquet, compression="zstd", metadata={KEY: record}
+        buffer = io.BytesIO()
+        rows.select(names).rechunk().write_parquet(
+            buffer, compression="zstd", metadata={KEY: record}
         )
-        commit(path, write)
-        parts.append({"file": path.name, "sha256": digest_file(path), "rows": rows.height})
+        content = buffer.getvalue()
+        folder.put(part, content)
+        digest = hashlib.sha256(content).hexdigest()
+        parts.append({"file": part, "sha256": digest, "rows": rows.height})
     run = {**scored.run, "aligned": dict(stated)}
-    commit_json(folder / MANIFEST, {"run": run, "totals": scored.totals, "parts": parts})
-    reached = pl.concat(after).group_by(targets.keys).agg(pl.col("after").sum())
+    put_json(folder, MANIFEST, {"run": run, "totals": scored.totals, "parts": parts})
+    reached = (
+        pl.concat(after).group_by(targets.keys, maintain_order=True).agg(pl.col("after").sum())
+    )
     joined = compared.join(reached, on=targets.keys, how="left", maintain_order="left")
     return joined.with_columns(factor=pl.col("target") / pl.col("before"))
 
@@ -177,13 +188,15 @@ def balance(
     compared = compare(scored, persons, targets)
     frame = persons.frame.select("person_id", base="weight").sort("person_id")
     cells = compared.with_row_index("cell").select("cell", *targets.keys)
-    sums = (
-        _labelled(scored, persons, targets)
-        .join(cells.lazy(), on=targets.keys, how="inner")
-        .group_by("person_id", "cell")
+    rows = frame.lazy().with_row_index("row").select("row", "person_id")
+    sums = pl.concat(
+        _labelled(scored, persons, targets, part)
+        .join(cells.lazy(), on=targets.keys, how="inner", maintain_order="left")
+        .group_by("person_id", "cell", maintain_order=True)
         .agg((pl.col("earnings").sum() / scored.n_paths).alias("value"))
-        .join(frame.lazy().with_row_index("row").select("row", "person_id"), on="person_id")
-        .collect(engine="streaming")
+        .join(rows, on="person_id", maintain_order="left")
+        .collect()
+        for part in scored.parts
     )
     base, target = frame["base"].to_numpy(), compared["target"].to_numpy()
     shape = (len(base), len(target))
@@ -240,12 +253,11 @@ def effective_persons(weights: Floats) -> float:
     return float(weights.sum() ** 2 / (weights**2).sum())
 
 
-def _labelled(
-    scored: ScoredPaths, persons: Persons, targets: Targets, part: str | None = None
-) -> pl.LazyFrame:
-    """The rows of all parts, or of one, with the weight and groups of each person as text."""
-    rows = scored.rows if part is None else scored.scan([part])
-    known = rows.join(persons.frame.lazy(), on="person_id", how="left", maintain_order="left")
+def _labelled(scored: ScoredPaths, persons: Persons, targets: Targets, part: str) -> pl.LazyFrame:
+    """The rows of a part, with the weight and groups of each person as text."""
+    known = scored.scan([part]).join(
+        persons.frame.lazy(), on="person_id", how="left", maintain_order="left"
+    )
     return known.with_columns(
         (
             pl.col(name).cast(pl.String).fill_null(UNKNOWN)

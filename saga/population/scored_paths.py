@@ -16,7 +16,7 @@ from saga.batch.run_folder import MANIFEST
 from saga.data.groups import UNKNOWN
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem, UsageError
-from saga.files.folders import Folder, open_folder, read_json_of
+from saga.files.folders import Folder, open_file, open_folder, read_json_of
 from saga.files.object_store import is_url, polars_options
 from saga.files.tables import read_provenance
 from saga.schema import CATEGORICAL
@@ -170,7 +170,7 @@ class Persons:
 
 
 def read_persons(
-    scored: ScoredPaths, panel: Panel | None, by: Sequence[str], weights: Path | None
+    scored: ScoredPaths, panel: Panel | None, by: Sequence[str], weights: str | Path | None
 ) -> Persons:
     """The groups and weights of the persons of a run.
 
@@ -219,9 +219,12 @@ def _last_known(panel: Panel | None, by: Sequence[str]) -> pl.DataFrame:
     )
 
 
-def _read_weights(path: Path) -> pl.DataFrame:
-    is_parquet = path.suffix == ".parquet"
-    frame = pl.read_parquet(path) if is_parquet else pl.read_csv(path, infer_schema=False)
+def _read_weights(path: str | Path) -> pl.DataFrame:
+    file = open_file(path)
+    with file.open("rb") as stream:
+        content = stream.read()
+    is_parquet = file.suffix == ".parquet"
+    frame = pl.read_parquet(content) if is_parquet else pl.read_csv(content, infer_schema=False)
     if missing := {"person_id", "weight"} - set(frame.columns):
         raise InputError(f"{path} lacks the column {min(missing)}.")
     frame = frame.select(

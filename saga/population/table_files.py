@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,7 @@ from typing import Any
 import polars as pl
 from polars_readstat import write_readstat
 
-from saga.errors import UsageError
-from saga.files.atomic import commit_json, whole_folder
+from saga.files.folders import new_folder, put_json
 from saga.files.html import render_page
 from saga.forecast_warnings import SIMULATED
 from saga.population.policy_tables import TOTAL, PolicyTables
@@ -29,39 +30,41 @@ _WITHOUT_UNIT = ("persons", "gini", "zero_share", "poverty_share")
 _ALL_YEARS, _YEAR_STEP = 8, 5  # beyond so many years the page shows every fifth
 
 
-def check_folder(out: Path) -> None:
-    """Raise UsageError unless the folder is absent or empty."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"{out} exists and is not empty. Name a new folder.")
-
-
-def write_files(tables: PolicyTables, out: Path, provenance: Mapping[str, Any]) -> None:
-    """Write a new folder with all formats; it is complete or absent."""
-    with whole_folder(out) as folder:
+def write_files(tables: PolicyTables, out: str | Path, provenance: Mapping[str, Any]) -> None:
+    """Write a new folder with all formats to a path or URL; `provenance.json` comes last."""
+    with new_folder(out) as folder:
         frames = {"statistics": tables.statistics, "transitions": tables.transitions}
         for name, frame in frames.items():
-            frame.write_csv(folder / f"{name}.csv")
-            flags = pl.col("suppressed").cast(pl.Int8)
-            write_readstat(frame.with_columns(flags), str(folder / f"{name}.dta"), format="dta")
-        _write_excel(frames, folder / "tables.xlsx", provenance)
+            folder.put(f"{name}.csv", frame.write_csv().encode())
+            folder.put(f"{name}.dta", _stata_file(frame))
+        folder.put("tables.xlsx", _excel_file(frames, provenance))
         page = render_page("saga.population", "tables.html", _page_values(tables, provenance))
-        (folder / "tables.html").write_text(page, encoding="utf-8")
-        tables.log.write_csv(folder / LOG)
-        commit_json(folder / "provenance.json", provenance)
+        folder.put("tables.html", page.encode())
+        folder.put(LOG, tables.log.write_csv().encode())
+        put_json(folder, "provenance.json", provenance)
 
 
-def _write_excel(
-    frames: Mapping[str, pl.DataFrame], path: Path, provenance: Mapping[str, Any]
-) -> None:
+def _stata_file(frame: pl.DataFrame) -> bytes:
+    """A table as a Stata file, which its library writes to a path only."""
+    with tempfile.TemporaryDirectory(prefix="saga-") as name:
+        path = Path(name, "table.dta")
+        flags = pl.col("suppressed").cast(pl.Int8)
+        write_readstat(frame.with_columns(flags), str(path), format="dta")
+        return path.read_bytes()
+
+
+def _excel_file(frames: Mapping[str, pl.DataFrame], provenance: Mapping[str, Any]) -> bytes:
     import xlsxwriter
 
-    with xlsxwriter.Workbook(path) as book:
+    content = io.BytesIO()
+    with xlsxwriter.Workbook(content, {"in_memory": True}) as book:
         for name, frame in frames.items():
             frame.write_excel(book, worksheet=name, autofit=True)
         record = pl.DataFrame(
             {"entry": list(provenance), "value": [str(value) for value in provenance.values()]}
         )
         record.write_excel(book, worksheet="provenance", autofit=True)
+    return content.getvalue()
 
 
 def _page_values(tables: PolicyTables, provenance: Mapping[str, Any]) -> dict[str, Any]:

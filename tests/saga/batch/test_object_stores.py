@@ -1,22 +1,19 @@
-"""A run from and to an S3 store writes the bytes of a local run, whatever process is killed.
+"""A run from and to an object store writes the bytes of a local run, whatever process is killed.
 
-The server is a real one, started by the tests: `npm install s3rver`, and SAGA_S3RVER names
-`node_modules/.bin/s3rver`. It keeps its objects on disk, so it can be killed and started again.
+The servers speak the protocols of S3, Azure and Google Cloud, and are started by the tests
+(`object_servers` says which, and how they are had). They keep their objects on disk, so they can be
+stopped and started again.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,6 +22,7 @@ import obstore
 import polars as pl
 import pytest
 from carry import Carry
+from object_servers import S3, Azure, GoogleCloud, ObjectServer, server_of
 from obstore.store import from_url
 from scored_folder import path_rows, write_scored
 from typer.testing import CliRunner, Result
@@ -58,51 +56,30 @@ if __name__ == "__main__":
 """
 
 
-@dataclass
-class Server:
-    """An S3 server with one bucket, whose objects are in `folder`."""
-
-    program: str
-    folder: Path
-    port: int
-    process: subprocess.Popen[bytes] | None = field(default=None)
-
-    def start(self) -> None:
-        place = "-d", str(self.folder), "-a", "127.0.0.1", "-p", str(self.port)
-        self.process = subprocess.Popen(
-            [self.program, *place, "--configure-bucket", "register"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        for _ in range(300):
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-                return
-            time.sleep(0.1)
-        pytest.fail("the S3 server does not start")
-
-    def kill(self) -> None:
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
+@pytest.fixture(scope="module")
+def ports(free_port: Callable[[], int]) -> tuple[int, int]:
+    """The same for all tests, because clients keep the connections of a URL."""
+    return free_port(), free_port()
 
 
-@pytest.fixture
+@pytest.fixture(params=[S3, Azure, GoogleCloud], ids=lambda kind: kind.scheme)
 def server(
-    tmp_path: Path, free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Server]:
-    program = os.environ.get("SAGA_S3RVER")
-    if program is None:
-        pytest.skip("SAGA_S3RVER does not name an S3 server")
-    started = Server(program, tmp_path / "objects", free_port())
-    started.folder.mkdir()
-    started.start()
-    # Keys that this server has.
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "S3RVER")
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{started.port}")
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    ports: tuple[int, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[ObjectServer]:
+    kind: type[ObjectServer] = request.param
+    if kind.variable not in os.environ:
+        pytest.skip(f"{kind.variable} does not name a server of {kind.scheme}://")
+    started = server_of(kind, tmp_path / "objects", ports)
+    for name, value in started.environment.items():
+        monkeypatch.setenv(name, value)
     yield started
-    started.kill()
+    started.end()
+
+
+only_s3 = pytest.mark.parametrize("server", [S3], ids=["s3"], indirect=True)
 
 
 def _write_years(folder: Path) -> Path:
@@ -146,11 +123,11 @@ def _open(url: str) -> obstore.store.ObjectStore:
     return from_url(url, client_options={"allow_http": True})
 
 
-@pytest.mark.s3
+@pytest.mark.stores
 def test_a_killed_server_and_a_killed_run_leave_the_bytes_of_a_local_run(
-    source: Path, local_files: dict[str, bytes], server: Server, tmp_path: Path
+    source: Path, local_files: dict[str, bytes], server: ObjectServer, tmp_path: Path
 ) -> None:
-    given, out = _upload(source, "s3://register/in"), "s3://register/kills"
+    given, out = _upload(source, server.url("in")), server.url("kills")
     script = tmp_path / "batch.py"
     script.write_text(SCRIPT)
     recipes = Path(sys.modules["carry"].__file__ or "").parent
@@ -184,12 +161,11 @@ def test_a_killed_server_and_a_killed_run_leave_the_bytes_of_a_local_run(
     assert _objects(out) == local_files
 
 
-@pytest.mark.s3
+@pytest.mark.stores
 def test_shards_and_a_merge_on_a_store_name_what_is_missing_or_changed(
-    source: Path, local_files: dict[str, bytes], server: Server
+    source: Path, local_files: dict[str, bytes], server: ObjectServer
 ) -> None:
-    given, out = _upload(source, "s3://register/in"), "s3://register/shards"
-    assert server.process is not None
+    given, out = _upload(source, server.url("in")), server.url("shards")
 
     def compute(*shards: int, recipe: Carry | None = None) -> None:
         for index in shards:
@@ -215,11 +191,10 @@ def test_shards_and_a_merge_on_a_store_name_what_is_missing_or_changed(
         score(given, f"{given}/out", Carry())
 
 
-@pytest.mark.s3
+@pytest.mark.stores
 def test_one_object_csv_and_a_register_are_read_as_from_a_folder(
-    source: Path, server: Server, tmp_path: Path
+    source: Path, server: ObjectServer, tmp_path: Path
 ) -> None:
-    assert server.process is not None
     rows = pl.read_parquet(source / "*.parquet")
     rows.write_csv(tmp_path / "all.csv", separator=";")
     rows.write_ipc(tmp_path / "all.arrow")
@@ -227,22 +202,34 @@ def test_one_object_csv_and_a_register_are_read_as_from_a_folder(
     (register / "panel").mkdir(parents=True)
     rows.write_parquet(register / "panel" / "all.parquet")
     (register / "register.json").write_text('{"register_id": "generated", "prices": 2022}')
-    store = _open("s3://register")
+    store = _open(server.url())
     for path in (tmp_path / "all.csv", tmp_path / "all.arrow"):
         obstore.put(store, path.name, path)
     for path in (register / "panel" / "all.parquet", register / "register.json"):
         obstore.put(store, str(path.relative_to(tmp_path)), path)
     for name in ("all.csv", "all.arrow", "register", "register/panel"):
-        near, far = Source(tmp_path / name), Source(f"s3://register/{name}")
+        near, far = Source(tmp_path / name), Source(server.url(name))
         assert near.describe() == far.describe()
         assert far.columns() == near.columns()
         assert pl.concat(far.frames()).equals(pl.concat(near.frames()))
         assert far.persons().equals(near.persons())
 
 
-@pytest.mark.s3
+@pytest.mark.stores
+@pytest.mark.parametrize("server", [S3, Azure], ids=["s3", "az"], indirect=True)  # gs answers 500
+def test_a_bucket_that_is_not_there_is_named(source: Path, server: ObjectServer) -> None:
+    absent = server.url("out").replace("register", "absent")
+    with pytest.raises(UsageError, match=r"://absent/out does not exist.*Check the bucket"):
+        score(source, absent, Carry())
+    given = server.url("in").replace("register", "absent")
+    with pytest.raises(UsageError, match=r"://absent/in does not exist.*Check the bucket"):
+        score(given, server.url("none"), Carry())
+
+
+@pytest.mark.stores
+@only_s3
 def test_a_missing_bucket_and_a_key_without_rights_are_errors(
-    source: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+    source: Path, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = _upload(source, "s3://register/in")
     with pytest.raises(UsageError, match="NoSuchBucket"):
@@ -263,61 +250,98 @@ def test_a_missing_bucket_and_a_key_without_rights_are_errors(
     server.start()
 
 
-@pytest.mark.s3
+@pytest.mark.stores
 def test_a_store_that_does_not_come_back_ends_the_run_with_exit_code_3(
-    source: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+    source: Path, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(object_store, "_PATIENCE", timedelta(seconds=2))
 
     def kill_server(_done: int, _persons: int) -> None:
-        if server.process is not None and server.process.poll() is None:
+        if server.runs:
             server.kill()
 
     with pytest.raises(StoreLostError, match="the same command again") as lost:
-        score(source, "s3://register/lost", Carry(), progress=kill_server)
+        score(source, server.url("lost"), Carry(), progress=kill_server)
     assert lost.value.exit_code == 3
     server.start()
 
 
-@pytest.mark.s3
-@pytest.mark.usefixtures("server")
-def test_tables_and_alignment_of_a_store_are_those_of_a_folder(tmp_path: Path) -> None:
+def _write_population(folder: Path) -> Path:
+    """A scored run, and the panel, weights and targets of its persons, in one folder."""
     rng = np.random.default_rng(5)
-    scored = write_scored(tmp_path / "scored", path_rows(rng.lognormal(12, 0.5, (120, 2, 4))))
-    panel = tmp_path / "panel"
-    panel.mkdir()
-    pl.DataFrame({"person_id": [f"{i:04d}" for i in range(120)]}).with_columns(
+    write_scored(folder / "scored", path_rows(rng.lognormal(12, 0.5, (120, 2, 4))))
+    persons = pl.DataFrame({"person_id": [f"{i:04d}" for i in range(120)]})
+    (folder / "panel").mkdir()
+    persons.with_columns(
         sex=pl.Series(["female", "male"] * 60), year=2022, birth_year=1980, earnings=1.0
-    ).write_csv(panel / "2022.csv")
-    places = {
-        "folder": (str(scored), str(panel)),
-        "store": (_upload(scored, "s3://register/scored"), _upload(panel, "s3://register/panel")),
-    }
-    targets = tmp_path / "targets.csv"
-    targets.write_text("year,sex,total\n2023,female,15000000\n")
+    ).write_csv(folder / "panel" / "2022.csv")
+    persons.with_columns(weight=pl.Series([1.0, 2.0, 3.0] * 40)).write_csv(folder / "weights.csv")
+    (folder / "targets.csv").write_text("year,sex,total\n2023,female,30000000\n")
+    return folder
 
-    def run(place: str, *more: str) -> Result:
-        command, *options = more
-        scored_at, panel_at = places[place]
-        line = [command, scored_at, "--panel", panel_at, "--out", f"{tmp_path}/{place}-{command}"]
-        return CliRunner().invoke(app, [*line, *options, "--json"])
 
-    for place in places:
-        assert run(place, "tables", "--by", "sex").exit_code == 0
-        assert run(place, "align", "--targets", str(targets)).exit_code == 0
-    for command, names in (
-        ("tables", ("statistics.csv", "transitions.csv", "provenance.json")),
-        ("align", (MANIFEST, "part-00000.parquet", "part-00001.parquet", "alignment.csv")),
-    ):
-        for name in names:
-            of_store = (tmp_path / f"store-{command}" / name).read_bytes()
-            assert of_store == (tmp_path / f"folder-{command}" / name).read_bytes()
-    obstore.put(_open("s3://register/scored"), "part-00001.parquet", b"half")
-    shutil.rmtree(tmp_path / "store-tables")
-    changed = run("store", "tables", "--by", "sex")
-    assert "part-00001.parquet is missing or was changed" in changed.stderr
-    places["store"] = "s3://register/absent", str(panel)
-    assert "no complete scoring run" in run("store", "tables", "--by", "sex").stderr
+def _population(command: str, place: str, out: str, *options: str, method: str = "") -> Result:
+    """`saga tables` or `saga align` with all its files at a place."""
+    line = [command, f"{place}/scored", "--panel", f"{place}/panel", "--out", out]
+    line += ["--weights", f"{place}/weights.csv", "--json"]
+    own = ["--by", "sex"] if command == "tables" else ["--targets", f"{place}/targets.csv"]
+    return CliRunner().invoke(app, [*line, *own, *options, *(["--method", method] * bool(method))])
+
+
+@pytest.mark.stores
+def test_tables_and_alignment_from_and_to_a_store_are_those_of_a_folder(
+    server: ObjectServer, tmp_path: Path
+) -> None:
+    near, far = _write_population(tmp_path / "population"), server.url("population")
+    for path in near.rglob("*.*"):
+        obstore.put(_open(far), str(path.relative_to(near)), path)
+    for command, method in (("tables", ""), ("align", "adjust"), ("align", "weights")):
+        out = f"{command}{method}"
+        done = _population(command, str(near), str(tmp_path / out), method=method)
+        assert done.exit_code == 0, done.stderr
+        done = _population(command, far, server.url(out), method=method)
+        assert done.exit_code == 0, done.stderr
+        written = _objects(server.url(out))
+        assert {path.name for path in (tmp_path / out).iterdir()} == set(written)
+        for name, content in written.items():
+            if name != "tables.xlsx":  # has the time of its making
+                assert content == (tmp_path / out / name).read_bytes(), name
+    again = _population("tables", far, server.url("tables"))
+    assert (again.exit_code, "is not empty" in again.stderr) == (2, True)
+
+
+@pytest.mark.stores
+@only_s3
+def test_tables_and_alignment_with_a_wrong_file_of_a_store_leave_nothing(
+    server: ObjectServer, tmp_path: Path
+) -> None:
+    near, far = _write_population(tmp_path / "population"), server.url("population")
+    for path in near.rglob("*.*"):
+        obstore.put(_open(far), str(path.relative_to(near)), path)
+    out = server.url("out")
+
+    def refused(command: str, *options: str) -> str:
+        done = _population(command, far, out, *options)
+        assert done.exit_code == 2, done.stderr
+        assert not _objects(out)
+        return done.stderr
+
+    assert "There is no file s3://register/absent.csv" in refused(
+        "align", "--targets", "s3://register/absent.csv"
+    )
+    assert "There is no file s3://register/absent.csv" in refused(
+        "tables", "--weights", "s3://register/absent.csv"
+    )
+    assert "NoSuchBucket" in refused("tables", "--out", "s3://absent/out")
+    obstore.put(_open(far), "few.csv", b"person_id,weight\n0000,1\n")
+    assert "does not have persons" in refused("tables", "--weights", f"{far}/few.csv")
+    obstore.put(_open(far), "much.csv", b"year,total\n2023,1\n2024,1e12\n")
+    impossible = "--targets", f"{far}/much.csv", "--method", "weights"
+    assert "No weights of these persons" in refused("align", *impossible)
+    obstore.put(_open(f"{far}/scored"), "part-00001.parquet", b"half")
+    assert "part-00001.parquet is missing or was changed" in refused("tables")
+    obstore.delete(_open(f"{far}/scored"), MANIFEST)
+    assert "no complete scoring run" in refused("tables")
 
 
 @pytest.mark.parametrize("url", ["ftp://host/out", "http://host/out", "s3://", "s3:///out"])

@@ -105,6 +105,17 @@ def test_weights_meet_the_targets_with_every_path_as_it_was(
     assert not list((tmp_path / "out").glob("part-*"))
 
 
+def test_the_same_command_writes_the_same_bytes(scored: Path, panel: Path, tmp_path: Path) -> None:
+    targets = _write_targets(tmp_path / "targets.csv", _totals(scored, panel))
+    for method in ("adjust", "weights"):
+        written = []
+        for number in range(4):
+            out = tmp_path / f"{method}-{number}"
+            _align(scored, panel, targets, out, "--method", method)
+            written.append({path.name: path.read_bytes() for path in out.iterdir()})
+        assert all(files == written[0] for files in written), method
+
+
 def test_weights_are_the_closest_in_entropy(scored: Path, panel: Path, tmp_path: Path) -> None:
     """At the minimum, log weights are linear in what the targets add up."""
     targets = _write_targets(tmp_path / "targets.csv", _totals(scored, panel))
