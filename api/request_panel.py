@@ -129,9 +129,13 @@ def read_request_panel(
     mapping = request_mapping(transforms)
     panel = read_panel(frame, mapping=mapping, prices=year, facts=facts, origin=origin)
     sent_ids, _ = read_column(frame["person_id"], BY_NAME["person_id"])
-    person_ids = sent_ids.drop_nulls().unique(maintain_order=True)
+    person_ids = tuple(person for person in dict.fromkeys(sent_ids.to_list()) if person is not None)
     if panel.meta.lost is None:
-        return RequestPanel(panel, tuple(person_ids))
-    usable = person_ids.is_in(panel.frame["person_id"].unique().implode())
-    left_out = (replace(panel.meta.lost, person_id=p, count=1) for p in person_ids.filter(~usable))
-    return RequestPanel(panel, tuple(person_ids.filter(usable)), tuple(left_out))
+        return RequestPanel(panel, person_ids)
+    usable = set(panel.frame["person_id"].to_list())
+    left_out = tuple(
+        replace(panel.meta.lost, person_id=person, count=1)
+        for person in person_ids
+        if person not in usable
+    )
+    return RequestPanel(panel, tuple(p for p in person_ids if p in usable), left_out)

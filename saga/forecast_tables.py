@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -57,14 +58,14 @@ def forecast_table(
     marginals = marginals.first(request.n_years)
     person, position = np.nonzero(marginals.exists[:, columns])
     horizon = columns[position]
-    quantiles = marginals.quantiles(request.quantiles)[person, horizon].T
-    intervals = calibrator.intervals(marginals, request.coverage)
+    quantiles = _round(marginals.quantiles(request.quantiles)[person, horizon].T, decimals)
+    intervals = _round_sets(calibrator.intervals(marginals, request.coverage), decimals)
     table: dict[str, Column] = {
         "person_id": marginals.person_id[person],
         "origin_year": marginals.origin_year[person].astype(np.int32),
         "horizon": (horizon + 1).astype(np.int32),
         "year": (marginals.origin_year[person] + horizon + 1).astype(np.int32),
-        "mean": marginals.mean[person, horizon],
+        "mean": _round(marginals.mean[person, horizon], decimals),
         "p_zero": marginals.p_zero[person, horizon].astype(np.float64),
         **_quantile_columns(quantiles, request.quantiles),
     }
@@ -73,11 +74,11 @@ def forecast_table(
     table["cell"] = intervals.cell[person, horizon].astype(str)
     if request.limits:
         limits = one_sided_limits(calibrator, marginals, request.coverage)
-        table |= _limit_columns(limits, request.coverage, person, horizon)
+        table |= _limit_columns(limits, request.coverage, person, horizon, decimals)
     if request.bands is not None:
         bands = band_intervals(calibrator, marginals, request.bands, request.coverage)
-        table |= _band_columns(bands, person, horizon)
-    return round_amounts(pl.DataFrame(table), decimals)
+        table |= _band_columns(_round_sets(bands, decimals), person, horizon)
+    return pl.DataFrame(table)
 
 
 def lifetime_table(
@@ -155,6 +156,16 @@ def round_amounts(frame: pl.DataFrame, decimals: int | None) -> pl.DataFrame:
     return rounded
 
 
+def _round_sets(sets: Intervals, decimals: int | None) -> Intervals:
+    """The sets with rounded ends."""
+    lower, upper = _round(sets.lower, decimals), _round(sets.upper, decimals)
+    return replace(sets, lower=lower, upper=upper)
+
+
+def _round(amounts: Array, decimals: int | None) -> Array:
+    return amounts if decimals is None else np.round(amounts, decimals)
+
+
 def _rounded(amounts: pl.Series, decimals: int) -> pl.Series:
     """Half to even, as polars; numpy takes a tenth of the time for a few amounts."""
     values = np.round(amounts.to_numpy(), decimals)
@@ -224,16 +235,23 @@ def _quantile_columns(values: Array, quantiles: Sequence[float]) -> dict[str, Co
 
 
 def _limit_columns(
-    limits: Limits, coverage: Sequence[float], person: NDArray[np.int64], horizon: NDArray[np.int64]
+    limits: Limits,
+    coverage: Sequence[float],
+    person: NDArray[np.int64],
+    horizon: NDArray[np.int64],
+    decimals: int | None,
 ) -> dict[str, Column]:
+    def amounts(ends: Array) -> pl.Series:
+        return _amounts(_round(ends, decimals))
+
     columns: dict[str, Column] = {}
     for j, label in _labels(coverage):
         at = (person, horizon, j)
-        columns[f"at_least_{label}"] = _amounts(limits.at_least[at])
-        columns[f"at_most_{label}"] = _amounts(limits.at_most[at])
+        columns[f"at_least_{label}"] = amounts(limits.at_least[at])
+        columns[f"at_most_{label}"] = amounts(limits.at_most[at])
         columns[f"guarantee_limits_{label}"] = limits.guarantee[at].astype(str)
-        columns[f"positive_lower_{label}"] = _amounts(limits.positive_lower[at])
-        columns[f"positive_upper_{label}"] = _amounts(limits.positive_upper[at])
+        columns[f"positive_lower_{label}"] = amounts(limits.positive_lower[at])
+        columns[f"positive_upper_{label}"] = amounts(limits.positive_upper[at])
         columns[f"guarantee_positive_{label}"] = limits.positive_guarantee[at].astype(str)
     return columns
 

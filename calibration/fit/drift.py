@@ -85,5 +85,4 @@ def _excess_scores(calibrator: Calibrator, mapped: Marginals, outcomes: Array) -
     coverage = calibrator.coverage
     scores = np.stack([set_scores(mapped, outcomes, share) for share in coverage], axis=-1)
     horizons = range(1, mapped.n_horizons + 1)
-    q = np.stack([calibrator.person_thresholds(mapped, h).q for h in horizons], axis=1)
-    return np.asarray(scores - q)
+    return np.asarray(scores - calibrator.person_thresholds(mapped, horizons).q)

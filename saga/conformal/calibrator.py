@@ -10,10 +10,10 @@ few. Groups, which may overlap, shift its threshold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, TypeGuard
+from typing import Literal, TypeGuard, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from saga.errors import Problem, UsageError
 from saga.scores import covered
 
 Array = NDArray[np.float64]
+Label = TypeVar("Label", str, tuple[str, ...])
 # The groups of all groupings, such as "sex=female", and for each grouping the index (n,) among
 # them of each person's group.
 Members = tuple[list[str], list[NDArray[np.int64]]]
@@ -125,49 +126,62 @@ class Intervals:
 
 @dataclass(frozen=True, eq=False)
 class PersonThresholds:
-    """Thresholds of persons at one horizon.
+    """Thresholds of n persons at H horizons.
 
-    `q` (n, L) is for the calibrator's coverage and does not decrease with it, NaN without
-    threshold; `separate` (n, L) is each coverage's threshold before it is raised to those of lower
-    coverage; `guarantee` (n, L); `cell` (n,) is the cell's name.
+    `q` (n, H, L) is for the calibrator's coverage and does not decrease with it, NaN without
+    threshold; `guarantee` (n, H, L); `cell` (n, H) is the cell's name.
     """
 
     q: Array
-    separate: Array
     guarantee: NDArray[np.str_]
     cell: NDArray[np.str_]
 
 
 @dataclass(frozen=True, eq=False)
 class _CellThresholds:
-    """Thresholds of one cell at one horizon, by coverage ascending.
+    """Thresholds of the persons of some groups at H horizons, before shifts.
 
-    `q` (L,), `guarantee` (L,), the name of the cell, and by the horizon of the fitted cell whether
-    groups shift each threshold (L,).
+    `q` (H, L) is NaN without threshold; `guarantee` (H, L); `cell` (H,) is the cell's name.
+    `effects` are the shifts (H, L) by group, 0 where groups do not shift the cell's threshold.
     """
 
     q: Array
     guarantee: NDArray[np.str_]
-    cell: str
-    shifted: dict[int, NDArray[np.bool_]]
+    cell: NDArray[np.str_]
+    effects: dict[str, Array]
 
     @classmethod
     def of(
-        cls, by_coverage: Iterable[tuple[float | None, Guarantee, tuple[int, str] | None]]
+        cls, calibrator: Calibrator, horizons: Sequence[int], groups: Sequence[str]
     ) -> _CellThresholds:
-        """Those of `Calibrator.cell_threshold`, before the first without a threshold."""
-        thresholds, guarantees, keys = list[float](), list[Guarantee](), list[tuple[int, str]]()
-        for q, guarantee, key in by_coverage:
-            if q is None or key is None:
-                break
-            thresholds.append(q)
-            guarantees.append(guarantee)
-            keys.append(key)
-        horizon = np.array([h for h, _ in keys])
-        is_moved = np.array([is_shifted(group) for _, group in keys])
-        shifted = {h: is_moved & (horizon == h) for h, group in keys if is_shifted(group)}
-        cell = keys[-1][1] if keys else ""
-        return cls(np.array(thresholds), np.array(guarantees, "<U13"), cell, shifted)
+        """Those of `Calibrator.cell_threshold`.
+
+        Sets are nested, so without a threshold there is none of higher coverage either.
+        """
+        shape = (len(horizons), len(calibrator.coverage))
+        q, guarantees = np.full(shape, np.nan), np.full(shape, "none", dtype="<U13")
+        cells, effects = np.full(shape[0], "", dtype="<U40"), dict[str, Array]()
+        for i, horizon in enumerate(horizons):
+            for j, share in enumerate(calibrator.coverage):
+                threshold, guarantee, key = calibrator.cell_threshold(horizon, share, groups)
+                if threshold is None or key is None:
+                    break
+                q[i, j], guarantees[i, j], cells[i] = threshold, guarantee, key[1]
+                of_group = calibrator.shifts.get((key[0], share), {}) if is_shifted(key[1]) else {}
+                for group, effect in of_group.items():
+                    effects.setdefault(group, np.zeros(shape))[i, j] = effect
+        return cls(q, guarantees, cells, effects)
+
+    def shift(self, members: Members) -> Array:
+        """Sums of the effects of the persons' groups, (n, H, L) or (1, H, L)."""
+        names, by_grouping = members
+        total = np.zeros((1, *self.q.shape))
+        if self.effects and names:
+            without = np.zeros(self.q.shape)
+            effect = np.array([self.effects.get(name, without) for name in names])
+            for index in by_grouping:  # in order, so that one person alone has the same bits
+                total = total + effect[index]
+        return total
 
 
 class Calibrator(Calibration):
@@ -309,29 +323,27 @@ class Calibrator(Calibration):
         self, marginals: Marginals
     ) -> list[tuple[tuple[str, ...], NDArray[np.int64]]]:
         """Row numbers of persons by the groups whose cells may apply, the preferred one first."""
-        grouped = {group for _, group in self.cells} != {ALL}
-        names = [name for name in MONDRIAN if name in marginals.groups] if grouped else []
+        names = [name for name in MONDRIAN if name in marginals.groups] if self._is_grouped else []
         if not names or not len(marginals):
             return [((ALL,), np.arange(len(marginals)))]
-        combinations, index = np.unique(
-            np.stack([marginals.groups[name] for name in names], axis=1),
-            axis=0,
-            return_inverse=True,
-        )
+        labels = list(zip(*(marginals.groups[name].tolist() for name in names), strict=True))
+        distinct, index = _numbered(labels)
         return [
             (
                 (*(f"{name}={label}" for name, label in zip(names, labels, strict=True)), ALL),
-                np.flatnonzero(index.ravel() == i),
+                np.flatnonzero(index == i),
             )
-            for i, labels in enumerate(combinations.tolist())
+            for i, labels in enumerate(distinct)
         ]
 
-    def person_thresholds(
-        self, marginals: Marginals, horizon: int, memberships: Memberships | None = None
-    ) -> PersonThresholds:
-        """Each person's threshold at `horizon`: that of the cell plus the shifts of the groups.
+    @cached_property
+    def _is_grouped(self) -> bool:
+        """Whether there are cells of groups."""
+        return {group for _, group in self.cells} != {ALL}
 
-        `memberships` are those of the persons, None to compute them; they serve all horizons.
+    def person_thresholds(self, marginals: Marginals, horizons: Sequence[int]) -> PersonThresholds:
+        """Each person's thresholds: those of the cell plus the shifts of the groups.
+
         Raises UsageError if the calibration has no prediction sets.
         """
         if self.method != "sets":
@@ -341,36 +353,30 @@ class Calibrator(Calibration):
                 "Calibrate the bundle with `saga calibrate --method sets`.",
             )
             raise UsageError("The bundle's calibration has no prediction sets", [problem])
-        shape = (len(marginals), len(self.coverage))
+        shape = (len(marginals), len(horizons), len(self.coverage))
         q, guarantee = np.full(shape, np.nan), np.full(shape, "none", dtype="<U13")
-        separate, cell = q.copy(), np.full(len(marginals), "", dtype=object)
-        for groups, rows, members in memberships or self.memberships(marginals):
-            fitted = self._cell_thresholds(horizon, groups)
-            n = len(fitted.q)
-            if not n:
-                continue
-            shift = np.zeros((1, n))
-            if members[0]:
-                for h, is_of_h in fitted.shifted.items():
-                    shift = np.where(is_of_h, self.shift(members, h, self.coverage[:n]), shift)
-            shifted = np.minimum(fitted.q + shift, np.maximum(fitted.q, _MAX_SHIFTED))
-            separate[rows, :n] = shifted
-            q[rows, :n] = np.maximum.accumulate(np.broadcast_to(shifted, (len(rows), n)), axis=1)
-            guarantee[rows, :n], cell[rows] = fitted.guarantee, fitted.cell
-        return PersonThresholds(q, separate, guarantee, cell.astype(np.str_))
+        cell = np.full(shape[:2], "", dtype="<U40")
+        for groups, rows, members in self.memberships(marginals):
+            fitted = self._cell_thresholds(tuple(horizons), groups)
+            shifted = fitted.q + fitted.shift(members)
+            shifted = np.minimum(shifted, np.maximum(fitted.q, _MAX_SHIFTED))
+            q[rows] = np.maximum.accumulate(np.broadcast_to(shifted, q[rows].shape), axis=2)
+            guarantee[rows], cell[rows] = fitted.guarantee, fitted.cell
+        return PersonThresholds(q, guarantee, cell)
 
-    def _cell_thresholds(self, horizon: int, groups: tuple[str, ...]) -> _CellThresholds:
-        """`cell_threshold` for each coverage, before the first without a threshold.
-
-        Sets are nested, so without one there is none of higher coverage.
-        """
-        if (horizon, groups) not in self._known_thresholds:
-            by_coverage = (self.cell_threshold(horizon, share, groups) for share in self.coverage)
-            self._known_thresholds[horizon, groups] = _CellThresholds.of(by_coverage)
-        return self._known_thresholds[horizon, groups]
+    def _cell_thresholds(
+        self, horizons: tuple[int, ...], groups: tuple[str, ...]
+    ) -> _CellThresholds:
+        """The thresholds of persons of `groups`, which are kept for the next persons."""
+        if (horizons, groups) not in self._known_thresholds:
+            fitted = _CellThresholds.of(self, horizons, groups)
+            self._known_thresholds[horizons, groups] = fitted
+        return self._known_thresholds[horizons, groups]
 
     @cached_property
-    def _known_thresholds(self) -> dict[tuple[int, tuple[str, ...]], _CellThresholds]:
+    def _known_thresholds(
+        self,
+    ) -> dict[tuple[tuple[int, ...], tuple[str, ...]], _CellThresholds]:
         return {}
 
     def memberships(self, marginals: Marginals) -> Memberships:
@@ -485,14 +491,10 @@ class Calibrator(Calibration):
             return self._quantile_intervals(marginals, coverage)
         if self.method == "cv+":
             return self.cross_fitted(SET, marginals, _set_scorer).at(columns)
-        shape = (*marginals.p_zero.shape, len(self.coverage))
-        q, guarantee = np.full(shape, np.nan), np.full(shape, "none", dtype="<U13")
-        cell, memberships = np.full(shape[:2], "", dtype="<U40"), self.memberships(marginals)
-        for h in range(marginals.n_horizons):
-            thresholds = self.person_thresholds(marginals, h + 1, memberships)
-            rows = marginals.exists[:, h]
-            q[rows, h], guarantee[rows, h] = thresholds.q[rows], thresholds.guarantee[rows]
-            cell[rows, h] = thresholds.cell[rows]
+        thresholds = self.person_thresholds(marginals, range(1, marginals.n_horizons + 1))
+        beyond = ~marginals.exists
+        q, guarantee, cell = thresholds.q, thresholds.guarantee, thresholds.cell
+        q[beyond], guarantee[beyond], cell[beyond] = np.nan, "none", ""
         # From a horizon without a finite set on, longer ones have none either.
         q = np.where(np.logical_or.accumulate(q >= 1, axis=1), np.nan, q)
         lower, upper, zero = set_ends(marginals, q, self.coverage)
@@ -524,7 +526,16 @@ def members_of(groups: Labels, rows: NDArray[np.int64]) -> Members:
     labels_by_grouping = pair_groupings({name: labels[rows] for name, labels in groups.items()})
     names, by_grouping = list[str](), list[NDArray[np.int64]]()
     for name, labels in labels_by_grouping.items():
-        distinct, index = np.unique(labels, return_inverse=True)
+        distinct, index = _numbered(labels.tolist())
         by_grouping.append(index + len(names))
-        names += [f"{name}={label}" for label in distinct.tolist()]
+        names += [f"{name}={label}" for label in distinct]
     return names, by_grouping
+
+
+def _numbered(labels: Sequence[Label]) -> tuple[list[Label], NDArray[np.int64]]:
+    """The distinct labels in order, and the index among them of each label."""
+    distinct = sorted(set(labels))
+    if len(distinct) == 1:
+        return distinct, np.zeros(len(labels), dtype=np.int64)
+    number = {label: i for i, label in enumerate(distinct)}
+    return distinct, np.array([number[label] for label in labels], dtype=np.int64)

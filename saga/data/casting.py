@@ -17,6 +17,8 @@ from saga.schema import Column
 # Larger whole numbers may not be exact as floats, so an id could become another id.
 _EXACT = 2**53
 _CONTROL = r"\p{Cc}"
+_FEW_CELLS = 4_000  # up to here Python takes less time than a query of polars
+_ALL_READABLE = pl.Series([False])
 
 
 def read_column(cells: pl.Series, column: Column) -> tuple[pl.Series, pl.Series]:
@@ -40,22 +42,33 @@ def read_column(cells: pl.Series, column: Column) -> tuple[pl.Series, pl.Series]
     else:
         typed = _numbers(cells)
     if typed.null_count() == cells.null_count():  # the usual case, at a fraction of the time
-        return typed.alias(column.name), pl.Series([False]).new_from_index(0, cells.len())
+        return typed.alias(column.name), _ALL_READABLE.new_from_index(0, cells.len())
     return typed.alias(column.name), typed.is_null() & cells.is_not_null()
 
 
 def _cleaned(cells: pl.Series, column: Column) -> pl.Series:
     """Text without surrounding blanks, empty text as null, numeric codes with leading zeros."""
     if column.kind not in ("category", "label"):
+        if _are_plain(cells):
+            return cells
         trimmed = cells.str.strip_chars()
         empty = trimmed == ""
         return trimmed.set(empty, None) if empty.any() else trimmed
     # Only the few distinct codes are cleaned, not each of millions of cells.
-    distinct = cells.unique().to_list()
+    few = cells.len() <= _FEW_CELLS
+    distinct = list(set(cells.to_list())) if few else cells.unique().to_list()
     codes = [None if code is None else _cleaned_code(code, column) for code in distinct]
     if codes == distinct:
         return cells
     return cells.replace_strict(distinct, codes, return_dtype=pl.String)
+
+
+def _are_plain(cells: pl.Series) -> bool:
+    """Whether a short column has only texts of printable ASCII without surrounding blanks."""
+    return cells.len() <= _FEW_CELLS and all(
+        text is None or (text.isascii() and text.isprintable() and text == text.strip() != "")
+        for text in cells.to_list()
+    )
 
 
 def _cleaned_code(code: str, column: Column) -> str | None:
@@ -87,7 +100,8 @@ def _texts(cells: pl.Series, column: Column) -> pl.Series:
     if cells.dtype.is_float() or cells.dtype.is_decimal():
         cells = _whole(_numbers(cells))
     if cells.dtype == pl.String:
-        if column.codes or column.pattern:  # validation compares each cell with them
+        # Validation compares codes with those of the column.
+        if column.codes or column.pattern or _are_plain(cells):
             return cells
         control = cells.str.contains(_CONTROL)
         return cells.set(control, None) if control.any() else cells

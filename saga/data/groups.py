@@ -6,9 +6,9 @@ fitted on training persons, so the group of another person depends on that perso
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -63,7 +63,11 @@ SURVEY_COLUMNS = (
     "employment_rate",
     "full_time",
 )
+_REGION_KINDS = {"sweden": "sweden", **dict.fromkeys(EUROPE, "europe")}
+_COUNTY_KINDS = dict.fromkeys(METROPOLITAN, "metropolitan") | dict.fromkeys(NORTH, "north")
+_NEVER = -1  # the origin of a person without one: no year is before it
 Labels = Mapping[str, NDArray[np.str_]]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,39 +164,68 @@ class Grouping:
         - `profile`: kind of record, "register", "survey" or "earnings";
         - `sex`, `education_level`, the panel's own categories: last known code.
         """
-        near = (
-            _at_origin(panel, origins)
-            .sort("period")
-            .join_asof(
-                self._cuts_by_period.lazy(),
-                on="period",
-                by="band",
-                strategy="nearest",
-                check_sortedness=False,
-            )
-        )
-        return (
-            near.with_columns(_quintile())
-            .select("person_id", *groupings(panel))
-            .sort("person_id")
-            .collect(engine="in-memory")  # for one person twice as fast as streaming
-        )
-
-    @cached_property
-    def _cuts_by_period(self) -> pl.DataFrame:
-        return self.cuts.drop("n").sort("period")
+        persons, labels = self._known_labels(panel, origins)
+        texts = {name: pl.Series(of, dtype=pl.String) for name, of in labels.items()}
+        return pl.DataFrame({"person_id": pl.Series(persons, dtype=pl.String), **texts})
 
     def labels(self, panel: Panel, origins: Origins) -> dict[str, NDArray[np.str_]]:
         """Grouping -> label of each person (n,), in the order of `origins`, or "unknown"."""
-        groups, names = self.assign(panel, origins), groupings(panel)
-        if groups["person_id"].to_list() != origins.person_id.tolist():
-            persons = origins.frame().select("person_id")
-            groups = persons.join(groups, on="person_id", how="left", maintain_order="left")
-        labels = {name: groups[name].to_list() for name in names}
+        persons, labels = self._known_labels(panel, origins)
+        if (order := origins.person_id.tolist()) != persons:
+            place = {person: i for i, person in enumerate(persons)}
+            rows = [place.get(person) for person in order]
+            labels = {
+                name: [None if i is None else of[i] for i in rows] for name, of in labels.items()
+            }
         return {
-            name: np.array([UNKNOWN if g is None else g for g in column], dtype=np.str_)
-            for name, column in labels.items()
+            name: np.array([UNKNOWN if label is None else label for label in of], dtype=np.str_)
+            for name, of in labels.items()
         }
+
+    def _known_labels(
+        self, panel: Panel, origins: Origins
+    ) -> tuple[list[str], dict[str, list[str | None]]]:
+        """The persons with a record up to their origin, and their labels by grouping."""
+        records = _RecordsAtOrigin.of(panel, origins)
+        earnings, last = records.earnings(), records.last_code
+        labels: dict[str, list[str | None]] = {
+            "quintile": self._quintiles(records, earnings.recent),
+            "sex": last("sex"),
+            "education_level": last("education_level"),
+            "age": [
+                f"{first}-{first + _AGE_GROUP - 1}" for first in _floor(records.age, _AGE_GROUP)
+            ],
+            "birth_region": [
+                _kind(_REGION_KINDS, code, "elsewhere") for code in last("birth_region")
+            ],
+            "county_type": [_kind(_COUNTY_KINDS, code, "other") for code in last("county")],
+            "origin": [_origin_label(amount) for amount in earnings.last.tolist()],
+            "profile": records.profiles(),
+        }
+        labels |= {name: last(name) for name in panel.meta.extra_names("category")}
+        return records.persons, {name: labels[name] for name in groupings(panel)}
+
+    def _quintiles(self, records: _RecordsAtOrigin, recent: Floats) -> list[str | None]:
+        bands, periods = _floor(records.age, _BAND), _floor(records.origin, _PERIOD)
+        return [
+            None
+            if (cuts := self._cuts_near(band, period)) is None or amount != amount
+            else str(1 + sum(amount > cut for cut in cuts))
+            for band, period, amount in zip(bands, periods, recent.tolist(), strict=True)
+        ]
+
+    def _cuts_near(self, band: int, period: int) -> tuple[float, ...] | None:
+        """The cut-offs of an age band in the nearest period, of two the later one."""
+        if (band, period) not in self._known_cuts:
+            fitted = self.cuts.filter(pl.col("band") == band).sort("period", descending=True)
+            rows = fitted.select("period", *_CUTS).rows()
+            nearest = min(rows, key=lambda row: abs(row[0] - period), default=None)
+            self._known_cuts[band, period] = None if nearest is None else tuple(nearest[1:])
+        return self._known_cuts[band, period]
+
+    @cached_property
+    def _known_cuts(self) -> dict[tuple[int, int], tuple[float, ...] | None]:
+        return {}
 
 
 def groupings(panel: Panel) -> tuple[str, ...]:
@@ -230,78 +263,129 @@ def reduce_to_profile(panel: Panel, profile: str) -> Panel:
     return panel.with_frame(panel.frame.with_columns(hidden))
 
 
-def _at_origin(panel: Panel, origins: Origins) -> pl.LazyFrame:
-    # One lazy query without columns that have no value, because every step and every expression
-    # costs a fixed time, which one person notices.
-    frame = panel.frame
-    known = frozenset(name for name in frame.columns if frame[name].null_count() < len(frame))
-    return (
-        frame.lazy()
-        .join(origins.frame().lazy(), on="person_id")
-        .filter(_UNTIL_ORIGIN)
-        .sort("person_id", "year")
-        .group_by("person_id", maintain_order=True)
-        .agg(_last_known(known, panel.meta.extra_names("category")))
-        .with_columns(_properties())
-    )
+@dataclass(frozen=True, eq=False)
+class _Earnings:
+    """Mean of the last years and last known earnings of persons, both (n,); NaN if unknown."""
+
+    recent: Floats
+    last: Floats
 
 
-# Expressions are built once, because this takes longer than to apply them to one person.
-_UNTIL_ORIGIN = pl.col("year") <= pl.col("origin")
+@dataclass(frozen=True, eq=False)
+class _RecordsAtOrigin:
+    """Rows of persons up to their origins, sorted by person and year.
+
+    `person` (n_row,) is the number of a row's person; `starts`, `origin` and `age` (n,) are the
+    first row, the origin and the age at it of each person. All steps are of arrays, because a query
+    has a fixed cost, which one person notices.
+    """
+
+    frame: pl.DataFrame
+    persons: list[str]
+    person: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    origin: NDArray[np.int64]
+    age: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, panel: Panel, origins: Origins) -> _RecordsAtOrigin:
+        """The records of the persons of `origins` who have one."""
+        frame, year_of = (
+            panel.frame,
+            dict(zip(origins.person_id.tolist(), origins.year.tolist(), strict=True)),
+        )
+        names = frame["person_id"].gather(panel.last_rows).to_list()
+        origin = np.array([year_of.get(name, _NEVER) for name in names], dtype=np.int64)
+        until = frame["year"].to_numpy() <= origin[panel.person_numbers]
+        person = panel.person_numbers
+        if not until.all():
+            frame, person = frame.filter(until), person[until]
+        starts = np.flatnonzero(np.diff(person, prepend=-1))
+        kept = person[starts]
+        birth_year = frame["birth_year"].to_numpy()[starts].astype(np.int64)
+        return cls(
+            frame,
+            [names[i] for i in kept.tolist()],
+            np.repeat(np.arange(len(kept)), np.diff(starts, append=len(person))),
+            starts,
+            origin[kept],
+            origin[kept] - birth_year,
+        )
+
+    def last_code(self, name: str) -> list[str | None]:
+        """The last known code of a column."""
+        cells = self.frame[name]
+        if cells.null_count() == len(cells):
+            return [None] * len(self.persons)
+        at = self._last(cells.is_not_null().to_numpy())
+        codes = cells.gather(np.maximum(at, 0)).to_list()
+        return [code if i >= 0 else None for code, i in zip(codes, at.tolist(), strict=True)]
+
+    def earnings(self) -> _Earnings:
+        """The earnings at the origins."""
+        amounts = self.frame["earnings"].to_numpy().astype(np.float64)
+        known = ~np.isnan(amounts)
+        back = self.origin[self.person] - self.frame["year"].to_numpy()
+        by_year = np.full((len(self.persons), _RECENT_YEARS), np.nan)  # the last one first
+        is_recent = back < _RECENT_YEARS
+        by_year[self.person[is_recent], back[is_recent]] = amounts[is_recent]
+        at = self._last(known)
+        last = np.where(at >= 0, amounts[np.maximum(at, 0)], np.nan)
+        return _Earnings(_compensated_means(by_year[:, ::-1]), last)
+
+    def profiles(self) -> list[str | None]:
+        """The kind of each record, from the columns with values."""
+        is_register, is_survey = map(self._any_known, (REGISTER_COLUMNS, SURVEY_COLUMNS))
+        kinds = np.where(is_register, "register", np.where(is_survey, "survey", "earnings"))
+        profiles: list[str | None] = kinds.tolist()
+        return profiles
+
+    def _any_known(self, names: Sequence[str]) -> NDArray[np.bool_]:
+        """Whether a person (n,) has a value in one of these columns."""
+        known = np.zeros(len(self.person), dtype=np.bool_)
+        for name in names:
+            cells = self.frame[name]
+            if cells.null_count() < len(cells):
+                known |= cells.is_not_null().to_numpy()
+        return np.logical_or.reduceat(known, self.starts) if len(known) else known
+
+    def _last(self, known: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """The last row (n,) of each person that is `known` (n_row,); -1 without one."""
+        rows = np.where(known, np.arange(len(known)), -1)
+        return np.maximum.reduceat(rows, self.starts) if len(rows) else rows
 
 
-@lru_cache(maxsize=64)
-def _last_known(known: frozenset[str], extra: tuple[str, ...]) -> list[pl.Expr]:
-    """What is known of a person at the origin, from columns of which only `known` have values."""
+def _compensated_means(values: Floats) -> Floats:
+    """Means (n,) of the known values of rows (n, k), NaN without one.
 
-    def last_code(name: str) -> pl.Expr:
-        code = pl.col(name).drop_nulls().last()
-        return code if name in known else pl.lit(None, pl.String).alias(name)
-
-    earnings = pl.col("earnings")
-    recent_year = pl.col("year") > pl.col("origin") - _RECENT_YEARS
-    return [
-        pl.col("birth_year").first(),
-        pl.col("origin").first().alias("year"),
-        earnings.filter(recent_year).mean().alias("recent"),
-        earnings.drop_nulls().last().alias("last"),
-        last_code("sex"),
-        last_code("education_level"),
-        *(last_code(name) for name in extra),
-        last_code("birth_region").alias("born"),
-        last_code("county"),
-        pl.when(_any_known(known.intersection(REGISTER_COLUMNS)))
-        .then(pl.lit("register"))
-        .when(_any_known(known.intersection(SURVEY_COLUMNS)))
-        .then(pl.lit("survey"))
-        .otherwise(pl.lit("earnings"))
-        .alias("profile"),
-    ]
+    Sums are Kahan's, as those of polars, from whose means the cut-offs are made.
+    """
+    total, lost = np.zeros(len(values)), np.zeros(len(values))
+    known = ~np.isnan(values)
+    for is_known, column in zip(known.T, values.T, strict=True):
+        part = column - lost
+        longer = total + part
+        lost = np.where(is_known, (longer - total) - part, lost)
+        total = np.where(is_known, longer, total)
+    n_known = known.sum(axis=1)
+    return np.where(n_known > 0, total / np.maximum(n_known, 1), np.nan)
 
 
-@cache
-def _properties() -> list[pl.Expr]:
-    first_age = (pl.col("year") - pl.col("birth_year")) // _AGE_GROUP * _AGE_GROUP
-    counties = {"metropolitan": METROPOLITAN, "north": NORTH}
-    return [
-        _band(),
-        _period(),
-        pl.format("{}-{}", first_age, first_age + _AGE_GROUP - 1).alias("age"),
-        pl.when(pl.col("last") == 0)
-        .then(pl.lit("zero"))
-        .when(pl.col("last") > 0)
-        .then(pl.lit("positive"))
-        .alias("origin"),
-        _kind("born", {"sweden": ("sweden",), "europe": EUROPE}, "elsewhere", "birth_region"),
-        _kind("county", counties, "other", "county_type"),
-    ]
+def _floor(values: NDArray[np.int64], step: int) -> list[int]:
+    """The values rounded down to multiples of `step`."""
+    floors: list[int] = (values // step * step).tolist()
+    return floors
 
 
-@cache
-def _quintile() -> pl.Expr:
-    higher = [(pl.col("recent") > pl.col(name)).cast(pl.Int32) for name in _CUTS]
-    above = pl.sum_horizontal(higher, ignore_nulls=False)
-    return (1 + above).cast(pl.String).alias("quintile")
+def _origin_label(earnings: float) -> str | None:
+    if earnings == 0:
+        return "zero"
+    return "positive" if earnings > 0 else None
+
+
+def _kind(kinds: Mapping[str, str], code: str | None, otherwise: str) -> str | None:
+    """The kind to which a code belongs, or `otherwise`; None if the code is unknown."""
+    return None if code is None else kinds.get(code, otherwise)
 
 
 def _band() -> pl.Expr:
@@ -315,19 +399,3 @@ def _period() -> pl.Expr:
 def _around(ordered: pl.Expr, share: float) -> pl.Expr:
     start = (pl.len() * share).cast(pl.Int64) - _NEIGHBOURS // 2
     return ordered.slice(start, _NEIGHBOURS).mean()
-
-
-def _any_known(columns: Iterable[str]) -> pl.Expr:
-    return pl.any_horizontal(
-        pl.lit(False), *(pl.col(name).is_not_null().any() for name in sorted(columns))
-    )
-
-
-def _kind(
-    column: str, codes_of_kind: Mapping[str, Sequence[str]], otherwise: str, name: str
-) -> pl.Expr:
-    """`name`: the kind to which the code belongs, or `otherwise`; null if the code is null."""
-    kinds = {code: kind for kind, codes in codes_of_kind.items() for code in codes}
-    code = pl.col(column)
-    kind = code.replace_strict(kinds, default=otherwise, return_dtype=pl.String)
-    return pl.when(code.is_not_null()).then(kind).alias(name)

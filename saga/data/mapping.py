@@ -270,13 +270,22 @@ class SourceMapping(_Strict):
                 nulled[f"keep {name}"] = int(outside.sum())
                 frame = frame.with_columns(pl.when(~outside).then(pl.col(column)).alias(column))
         unknown = self._unknown_earnings(frame, nulled)
-        columns = {
-            name: expression
+        taken = {
+            name: (source, columns)
             for name, source in self._sources().items()
-            if (expression := self._column(name, source, frame)) is not None
+            if (columns := find_columns(_parts(source), frame.columns))
         }
-        result = frame.select(expression.alias(name) for name, expression in columns.items())
-        if "earnings" in columns and unknown:
+        if all(self._is_taken_as_is(name, *taken[name]) for name in taken):
+            # The usual case of a call, at a tenth of the time of a query.
+            result = pl.DataFrame(
+                [frame[spelling].alias(name) for name, (_, [spelling]) in taken.items()]
+            )
+        else:
+            result = frame.select(
+                self._column(name, source, columns, frame).alias(name)
+                for name, (source, columns) in taken.items()
+            )
+        if "earnings" in taken and unknown:
             result = result.with_columns(
                 pl.when(~pl.any_horizontal(unknown)).then(pl.col("earnings")).alias("earnings")
             )
@@ -312,10 +321,14 @@ class SourceMapping(_Strict):
             unknown.append(flagged)
         return unknown
 
-    def _column(self, name: str, source: ColumnSource, frame: pl.DataFrame) -> pl.Expr | None:
-        columns = find_columns(_parts(source), frame.columns)
-        if not columns:
-            return None
+    def _is_taken_as_is(self, name: str, source: ColumnSource, columns: list[str]) -> bool:
+        """Whether a panel column is a source column under its own or another name."""
+        is_plain = not isinstance(source, Sum | FirstPositive) and not self._recodes(name)
+        return is_plain and len(columns) == 1
+
+    def _column(
+        self, name: str, source: ColumnSource, columns: list[str], frame: pl.DataFrame
+    ) -> pl.Expr:
         if isinstance(source, Sum):
             return self._recoded(name, sum_cells(frame, columns), frame.schema[columns[0]])
         if isinstance(source, FirstPositive):
@@ -326,7 +339,8 @@ class SourceMapping(_Strict):
         )
 
     def _recodes(self, name: str) -> bool:
-        return self._key(name) in {*self.codes, *self.digits}
+        has_any = bool(self.codes or self.digits)
+        return has_any and self._key(name) in {*self.codes, *self.digits}
 
     def _recoded(self, name: str, value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
         if not self._recodes(name):

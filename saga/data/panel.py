@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 import polars as pl
@@ -188,18 +188,25 @@ class Panel(Summarised):
         """A panel from valid canonical columns; absent columns become null, rows are sorted."""
         schema = meta.schema
         present = tuple(name for name in schema if name in frame.columns)
-        absent = pl.Series([None])
+        height = frame.height
+        unknown = {
+            dtype: _unknown_cell(dtype).new_from_index(0, height)
+            for dtype in {schema[name] for name in schema if name not in present}
+        }
         full = pl.DataFrame(
             [
-                frame[name].cast(dtype)
-                if name in present
-                else absent.cast(dtype).new_from_index(0, frame.height).alias(name)
+                frame[name].cast(dtype) if name in present else unknown[dtype].alias(name)
                 for name, dtype in schema.items()
             ]
         )
         present = meta.present or present
         has_exit = EXIT_LABELS <= set(present)
         return cls(sort_rows(full), replace(meta, present=present, has_exit=has_exit))
+
+
+@cache
+def _unknown_cell(dtype: pl.DataType) -> pl.Series:
+    return pl.Series([None], dtype=dtype)
 
 
 def is_simulated(panel_id: str) -> bool:

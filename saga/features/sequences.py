@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from saga.data.panel import Panel
@@ -67,13 +66,14 @@ def encode(panel: Panel, transforms: Transforms, calendar: Calendar) -> Sequence
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(earnings) - calendar.wage_index(year)
     z = np.where(state == POSITIVE, transforms.units.relative(logs, age, year), 0.0)
-    dead = frame.select(
-        pl.when(pl.col("exit_reason") == "dead").then("exit_year").otherwise(0).fill_null(0)
-    )["exit_year"]
+    dead_year = np.zeros(len(frame), dtype=np.int64)
+    if frame["exit_reason"].null_count() < len(frame):
+        is_dead = frame["exit_reason"] == "dead"
+        dead_year = frame["exit_year"].fill_null(0).to_numpy() * is_dead.fill_null(False).to_numpy()
     return Sequences(
         person_id=ids.astype(np.str_),
         birth_year=frame["birth_year"].to_numpy().astype(np.int64)[starts],
-        dead_year=dead.to_numpy().astype(np.int64)[starts],
+        dead_year=dead_year.astype(np.int64)[starts],
         offsets=np.append(starts, frame.height).astype(np.int64),
         year=year,
         state=state,

@@ -13,7 +13,7 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -44,6 +44,7 @@ from saga.simulation.rollout import MAX_STEPS, persons_per_group
 Floats = NDArray[np.float64]
 N_NODES = 16  # macro futures per horizon, a power of two
 _N_DRAWS = 4_096  # macro futures that the nodes represent
+_KEPT_PLACES = 8  # origins and horizons of the latest forecasts
 _SEED = 0  # of these draws; a user's seed moves paths, not marginals
 # Grid points beyond the outermost knots of the head, in logs.
 _BELOW = np.array([12.0, 8.0, 5.5, 4.0, 3.0, 2.2, 1.6, 1.1, 0.7, 0.4, 0.2])
@@ -93,6 +94,13 @@ def _nodes(economy: _Economy, origin: int, n_horizons: int) -> MacroNodes:
     )
 
 
+class _Places(NamedTuple):
+    """Where the grid lies for the nodes of an origin: for the direct head, and the yearly one."""
+
+    direct: Any
+    next_record: Any
+
+
 class DirectMarginals:
     """Computes marginals for one network of a bundle and one scenario."""
 
@@ -116,6 +124,8 @@ class DirectMarginals:
         self.grid = marginal_grid(transforms)
         self.z = torch.from_numpy(self.grid.astype(np.float32))
         self.economy = _Economy(calendar, process, scenario)
+        # A third of the time of one person, and a MB an entry.
+        self._places_of = lru_cache(maxsize=_KEPT_PLACES)(self._kept_places)
 
     def nodes(self, origin: int) -> MacroNodes:
         """The representative macro futures of an origin year."""
@@ -194,7 +204,12 @@ class DirectMarginals:
             features[:, :n_computed],
         )
         by_horizon = type(by_horizon)(*(values[:, :n_horizons] for values in by_horizon))
-        p_zero, cdf = self._averaged(self.direct.head, by_horizon, shift[:, :n_horizons])
+        places = (
+            self._places_of(int(years[0]), n_horizons)
+            if len(years) == 1
+            else self._places(shift, n_horizons)
+        )
+        p_zero, cdf = _averaged(self.direct.head, by_horizon, places.direct)
         # The next record is what the yearly head is trained on, with every token.
         h = slice(self.rhythm - 1, self.rhythm)
         # Expanded to N_NODES equal rows, because products of few rows may round differently.
@@ -204,7 +219,7 @@ class DirectMarginals:
             features[:, h, :, :MACRO_FEATURES],
         )
         if self.rhythm <= n_horizons:
-            p_zero[:, h], cdf[:, h] = self._averaged(self.head, next_record, shift[:, h])
+            p_zero[:, h], cdf[:, h] = _averaged(self.head, next_record, places.next_record)
         horizon, target_age = horizon[:n_horizons], target_age[:, :n_horizons]
         level = level[:, :n_horizons]
         beyond = target_age > MAX_AGE
@@ -213,19 +228,30 @@ class DirectMarginals:
         grid = (self.units.scale * self.grid + level[..., None]).astype(np.float32)
         return np.broadcast_to(grid, cdf.shape), cdf.numpy(), p_zero.numpy()
 
-    def _averaged(
-        self, head: Head[Any], distribution: Predictive, shift: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Probability of zero (n, H) and CDF (n, H, G), averages over the nodes (n, H, E).
+    def _kept_places(self, origin: int, n_horizons: int) -> _Places:
+        """The places of one origin, which the next persons with this origin share."""
+        return self._places(self.nodes(origin).shift[None], n_horizons)
 
-        A dead person has earnings of zero.
-        """
-        zero, cdf = head.cdf(distribution, self.z - shift[..., None] / self.units.scale)
-        survival = torch.sigmoid(-distribution.death)
-        p_zero = (1 - survival * (1 - zero)).mean(2)
-        cdf = (1 - survival[..., None] * (1 - cdf)).mean(2)
-        cdf[..., 0], cdf[..., -1] = p_zero, 1.0
-        return p_zero, cdf.clamp(max=1.0).cummax(-1).values
+    def _places(self, shift: Tensor, n_horizons: int) -> _Places:
+        """The grid's places for the shifts (n, H, E) of the nodes, for both heads."""
+        scale, next_record = self.units.scale, slice(self.rhythm - 1, self.rhythm)
+        return _Places(
+            self.direct.head.places(self.z - shift[:, :n_horizons, :, None] / scale),
+            self.head.places(self.z - shift[:, next_record, :, None] / scale),
+        )
+
+
+def _averaged(head: Head[Any], distribution: Predictive, places: Any) -> tuple[Tensor, Tensor]:
+    """Probability of zero (n, H) and CDF (n, H, G), averages over the nodes (n, H, E).
+
+    A dead person has earnings of zero.
+    """
+    zero, cdf = head.cdf_at(distribution, places)
+    survival = torch.sigmoid(-distribution.death)
+    p_zero = (1 - survival * (1 - zero)).mean(2)
+    cdf = (1 - survival[..., None] * (1 - cdf)).mean(2)
+    cdf[..., 0], cdf[..., -1] = p_zero, 1.0
+    return p_zero, cdf.clamp(max=1.0).cummax(-1).values
 
 
 def marginal_grid(transforms: Transforms) -> Floats:

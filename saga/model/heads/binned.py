@@ -44,6 +44,22 @@ class BinnedDistribution(NamedTuple):
         return F.softplus(t) / (self.upper * torch.sigmoid(t))
 
 
+class BinnedPlaces(NamedTuple):
+    """Where points z (..., G) lie among the knots.
+
+    `below` and `share` (..., G) are a point's bin and its place in it, from 0 to 1. `lower` and
+    `upper` are the columns of points in the tails, `depth` (<= 0) and `height` (>= 0) their
+    distances from the outermost knots.
+    """
+
+    below: Tensor
+    share: Tensor
+    lower: slice
+    depth: Tensor
+    upper: slice
+    height: Tensor
+
+
 class BinnedHead(Head[BinnedDistribution]):
     """`config.bins` bins between the knots of the transforms."""
 
@@ -125,30 +141,42 @@ class BinnedHead(Head[BinnedDistribution]):
 
     def cdf(self, distribution: BinnedDistribution, z: Tensor) -> tuple[Tensor, Tensor]:
         """See `Head.cdf`."""
+        return self.cdf_at(distribution, self.places(z))
+
+    def places(self, z: Tensor) -> BinnedPlaces:
+        """See `Head.places`."""
+        below = torch.bucketize(z, self.knots[1:-1], right=True)  # the bin, also of the tails
+        share = ((z - self.knots[below]) / self.bin_width[2:][below]).clamp(0, 1)
+        # The tails, at the grid points that lie in them for some distribution.
+        by_point = z.reshape(-1, z.shape[-1])
+        lower = _span(by_point.amin(0) < self.knots[0])
+        upper = _span(by_point.amax(0) > self.knots[-1])
+        depth, height = z[..., lower] - self.knots[0], z[..., upper] - self.knots[-1]
+        return BinnedPlaces(below, share, lower, depth.clamp(max=0), upper, height.clamp(min=0))
+
+    def cdf_at(
+        self, distribution: BinnedDistribution, places: BinnedPlaces
+    ) -> tuple[Tensor, Tensor]:
+        """See `Head.cdf_at`."""
         mass = distribution.logits.softmax(-1)
         zero = mass[..., 0]
         # CDF at the knots; bins are uniform, so it is linear between them.
         at_knots = mass[..., :-1].cumsum(-1)[..., 1:]
-        below = torch.bucketize(z, self.knots[1:-1], right=True)  # the bin, also of the tails
-        share = ((z - self.knots[below]) / self.bin_width[2:][below]).clamp(0, 1)
-        below = below.expand(*mass.shape[:-1], -1)
-        cdf = torch.lerp(at_knots.gather(-1, below), at_knots[..., 1:].gather(-1, below), share)
-        # The tails, at the grid points that lie in them for some distribution.
-        by_point = z.reshape(-1, z.shape[-1])
-        if lower := _span(by_point.amin(0) < self.knots[0]):
-            depth = (z[..., lower] - self.knots[0]).clamp(max=0)
-            share = torch.exp(distribution.lower[..., None] * depth)
-            cdf[..., lower] -= mass[..., 1:2] * (1 - share)
-        if upper := _span(by_point.amax(0) > self.knots[-1]):
+        below = places.below.expand(*mass.shape[:-1], -1)
+        start, end = at_knots.gather(-1, below), at_knots[..., 1:].gather(-1, below)
+        cdf = torch.lerp(start, end, places.share)
+        if places.depth.shape[-1]:
+            share = torch.exp(distribution.lower[..., None] * places.depth)
+            cdf[..., places.lower] -= mass[..., 1:2] * (1 - share)
+        if places.height.shape[-1]:
             t = (distribution.peak * distribution.upper)[..., None]
-            height = (z[..., upper] - self.knots[-1]).clamp(min=0)
-            excess = distribution.upper[..., None] * height
+            excess = distribution.upper[..., None] * places.height
             survival = torch.exp(F.logsigmoid(t - excess) - F.logsigmoid(t))
-            cdf[..., upper] += mass[..., -1:] * (1 - survival)
+            cdf[..., places.upper] += mass[..., -1:] * (1 - survival)
         return zero, cdf
 
 
-def _span(flags: Tensor) -> slice | None:
-    """The columns from the first to the last that is flagged; None without any."""
+def _span(flags: Tensor) -> slice:
+    """The columns from the first to the last that is flagged; none of them without any."""
     flagged = flags.nonzero()
-    return slice(int(flagged[0]), int(flagged[-1]) + 1) if len(flagged) else None
+    return slice(int(flagged[0]), int(flagged[-1]) + 1) if len(flagged) else slice(0, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -100,6 +100,14 @@ class Head(nn.Module, ABC, Generic[Distribution]):
 
         The CDF is that of earnings and includes zero; `z` (..., G) is relative log earnings.
         """
+
+    def places(self, z: Tensor) -> Any:
+        """What `cdf_at` needs of z (..., G): it can be kept for other distributions."""
+        return z
+
+    def cdf_at(self, distribution: Distribution, places: Any) -> tuple[Tensor, Tensor]:
+        """`cdf` at the z of which `places` were made; the same bits."""
+        return self.cdf(distribution, places)
 
     def nll(
         self, distribution: Distribution, state: Tensor, z: Tensor, dead: Tensor

@@ -200,7 +200,7 @@ def test_a_calibration_without_prediction_sets_says_so(world: World) -> None:
     mapped = calibrator.recalibrate(marginals)
     assert np.array_equal(mapped.cdf, marginals.cdf)
     with pytest.raises(UsageError, match="no prediction sets"):
-        calibrator.person_thresholds(mapped, 1)
+        calibrator.person_thresholds(mapped, [1])
 
 
 # --- from the command line to the forecast ---

@@ -293,8 +293,8 @@ def test_sets_are_nested_over_coverages_although_effects_differ(
         for key, effects in grouped.shifts.items()
     }
     for calibrator in (grouped, replace(grouped, shifts=tilted)):
-        q = calibrator.person_thresholds(marginals, 1).q
-        assert (np.diff(q, axis=1) >= 0).all()
+        q = calibrator.person_thresholds(marginals, [1]).q
+        assert (np.diff(q, axis=2) >= 0).all()
 
 
 def test_the_table_keeps_groups(grouped: Calibrator, fresh: tuple[Marginals, Array]) -> None:
@@ -303,7 +303,7 @@ def test_the_table_keeps_groups(grouped: Calibrator, fresh: tuple[Marginals, Arr
     assert again.digest == grouped.digest
     assert again.shifts == grouped.shifts
     assert np.array_equal(
-        again.person_thresholds(marginals, 1).q, grouped.person_thresholds(marginals, 1).q
+        again.person_thresholds(marginals, [1]).q, grouped.person_thresholds(marginals, [1]).q
     )
 
 
@@ -331,7 +331,7 @@ def test_poorer_records_have_cells_of_their_own(
     for j, coverage in enumerate(COVERAGE):
         assert is_plausible(int(hits[j]), len(y), n, coverage, P)
     assert np.array_equal(
-        calibrator.person_thresholds(marginals, 1).q, grouped.person_thresholds(marginals, 1).q
+        calibrator.person_thresholds(marginals, [1]).q, grouped.person_thresholds(marginals, [1]).q
     )  # full records are calibrator as before
 
 
