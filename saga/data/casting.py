@@ -17,7 +17,7 @@ from saga.schema import Column
 # Larger whole numbers may not be exact as floats, so an id could become another id.
 _EXACT = 2**53
 _CONTROL = r"\p{Cc}"
-_FEW_CELLS = 4_000  # up to here Python takes less time than a query of polars
+FEW_ROWS = 4_000  # up to here plain Python takes less time than to start operations of polars
 _ALL_READABLE = pl.Series([False])
 
 
@@ -55,7 +55,7 @@ def _cleaned(cells: pl.Series, column: Column) -> pl.Series:
         empty = trimmed == ""
         return trimmed.set(empty, None) if empty.any() else trimmed
     # Only the few distinct codes are cleaned, not each of millions of cells.
-    few = cells.len() <= _FEW_CELLS
+    few = cells.len() <= FEW_ROWS
     distinct = list(set(cells.to_list())) if few else cells.unique().to_list()
     codes = [None if code is None else _cleaned_code(code, column) for code in distinct]
     if codes == distinct:
@@ -65,7 +65,7 @@ def _cleaned(cells: pl.Series, column: Column) -> pl.Series:
 
 def _are_plain(cells: pl.Series) -> bool:
     """Whether a short column has only texts of printable ASCII without surrounding blanks."""
-    return cells.len() <= _FEW_CELLS and all(
+    return cells.len() <= FEW_ROWS and all(
         text is None or (text.isascii() and text.isprintable() and text == text.strip() != "")
         for text in cells.to_list()
     )

@@ -6,11 +6,13 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.data.casting import FEW_ROWS
 from saga.data.facts import Facts
 from saga.data.macro_rows import MacroRow
 from saga.errors import InputError, Problem
@@ -153,6 +155,10 @@ class Panel(Summarised):
     def person_numbers(self) -> NDArray[np.int64]:
         """Number (n_row,) of the person of each row, from 0, in the order of `persons`."""
         person = self.frame["person_id"]
+        if len(person) <= FEW_ROWS:
+            ids = person.to_list()
+            numbers = {name: i for i, name in enumerate(dict.fromkeys(ids))}
+            return np.array([numbers[name] for name in ids], dtype=np.int64)
         begins = (person.slice(1) != person.slice(0, max(len(person) - 1, 0))).to_numpy()
         return np.append(0, begins.cumsum())[: len(person)].astype(np.int64)
 
@@ -224,6 +230,10 @@ def sort_rows(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _is_ordered(frame: pl.DataFrame) -> bool:
     person, year = frame["person_id"], frame["year"]
+    if len(frame) <= FEW_ROWS:
+        rows = list(zip(person.to_list(), year.to_list(), strict=True))
+        is_known = not person.null_count() and not year.null_count()
+        return is_known and all(before <= after for before, after in pairwise(rows))
     before, after = person[:-1], person[1:]
     later = (after > before) | ((after == before) & (year[1:] >= year[:-1]))
     return later.null_count() == 0 and later.all()

@@ -17,6 +17,7 @@ import dataframely as dy
 import numpy as np
 import polars as pl
 
+from saga.data.casting import FEW_ROWS
 from saga.errors import Problem
 from saga.schema import BY_NAME, COLUMNS, EXIT, MAX_AGE, MIN_AGE, Column
 
@@ -85,7 +86,6 @@ RULES: Mapping[str, Rule] = {
 
 _Expression = Callable[[pl.Expr], pl.Expr]
 _NEVER_EMPTY = ("person_id", "year", "birth_year")
-_FEW_ROWS = 4_000  # up to here simple checks take less time than to start a query
 
 
 def _cell_rules(column: Column) -> dict[str, _Expression]:
@@ -276,7 +276,7 @@ def find_violations(
     ]
     person = frame["person_id"].rle_id().cast(pl.UInt32).alias("person")
     tagged = frame[["row", *(column.name for column in columns)]].insert_column(1, person)
-    is_plain = 0 < tagged.height <= _FEW_ROWS and _plainly_conforms(tagged, columns)
+    is_plain = 0 < tagged.height <= FEW_ROWS and _plainly_conforms(tagged, columns)
     if not is_plain and not tagged.select(_conforms(columns)).item():
         failure = person_years(columns).filter(tagged).failure
         details = failure.details()
@@ -286,10 +286,14 @@ def find_violations(
             if rule == "missing-value" and name is not None and name in unreadable:
                 rows = rows.filter(~pl.col("row").is_in(unreadable[name].implode()))
             parts.append(rows.with_columns(rule=pl.lit(rule), column=pl.lit(name, dtype=pl.String)))
-    empty = pl.DataFrame(schema={"row": pl.UInt32, "rule": pl.String, "column": pl.String})
     if not parts:
-        return empty
-    return pl.concat([empty, *parts]).filter(pl.col("row").is_not_null())
+        return _no_violations()
+    return pl.concat([_no_violations(), *parts]).filter(pl.col("row").is_not_null())
+
+
+@cache
+def _no_violations() -> pl.DataFrame:
+    return pl.DataFrame(schema={"row": pl.UInt32, "rule": pl.String, "column": pl.String})
 
 
 def _unreadable_rule(column: Column) -> str:
