@@ -301,15 +301,15 @@ class _RecordsAtOrigin:
         if not until.all():
             frame, person = frame.filter(until), person[until]
         starts = np.flatnonzero(np.diff(person, prepend=-1))
-        kept = person[starts]
+        numbers = person[starts]
         birth_year = frame["birth_year"].to_numpy()[starts].astype(np.int64)
         return cls(
             frame,
-            [names[i] for i in kept.tolist()],
-            np.repeat(np.arange(len(kept)), np.diff(starts, append=len(person))),
+            [names[i] for i in numbers.tolist()],
+            np.repeat(np.arange(len(numbers)), np.diff(starts, append=len(person))),
             starts,
-            origin[kept],
-            origin[kept] - birth_year,
+            origin[numbers],
+            origin[numbers] - birth_year,
         )
 
     def last_code(self, name: str) -> list[str | None]:
