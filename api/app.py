@@ -22,10 +22,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
 from api.answers import AnswerFormat
+from api.callers import current_caller
 from api.logs import error_location
 from api.openapi import body_components
 from api.routes import calibration, explorer, forecasts, health, jobs, lifetimes, model, outcomes
-from api.security import KeyStore, check_exposure, current_caller, identify
+from api.security import KeyStore, check_exposure, identify
 from api.service import Service
 from api.settings import Settings
 from api.shutdown import gradual_stop

@@ -18,9 +18,9 @@ from asgi_correlation_id import correlation_id
 from prometheus_client import Gauge
 from structlog.typing import FilteringBoundLogger
 
+from api.callers import Caller
 from api.logs import error_location
 from api.problems import ProblemError
-from api.security import Caller
 from calibration.adaptive.database import LedgerError
 from calibration.adaptive.issuance import AdaptedForecaster
 from calibration.adaptive.ledger import Ledger

@@ -11,7 +11,7 @@ import structlog
 from asgi_correlation_id import correlation_id
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
-from api.security import current_caller
+from api.callers import current_caller
 
 
 def make_logger(stream: TextIO) -> FilteringBoundLogger:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import ipaddress
 import time
 from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -18,26 +16,12 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from structlog.typing import FilteringBoundLogger
 
-from api.key_file import SCOPES, BearerKey, Keyring, Scope, parse_keys, read_key_text
+from api.callers import OPERATOR, Caller, current_caller
+from api.key_file import BearerKey, Keyring, Scope, parse_keys, read_key_text
 from api.problems import ProblemError
-from calibration.adaptive.tenancy import COMMON
 from saga.errors import Problem, UsageError
 
 _READ_AGAIN_SECONDS = 1.0
-
-
-@dataclass(frozen=True)
-class Caller:
-    """Who makes a call: the holder and the name of the key, and the key's scopes."""
-
-    holder: str
-    key: str | None
-    scopes: tuple[Scope, ...]
-
-
-# Without a key file every caller is the operator.
-OPERATOR = Caller(COMMON, None, SCOPES)
-current_caller: ContextVar[Caller | None] = ContextVar("current_caller", default=None)
 
 
 class KeyStore:

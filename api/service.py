@@ -17,6 +17,7 @@ from fastapi import Depends, Request
 
 from api.answers import ANSWER_HEADERS
 from api.budget import BodyMemory
+from api.callers import OPERATOR, Caller
 from api.codecs import JSON, media_type, parse_json
 from api.compute_queue import ComputeQueue, Ticket
 from api.example import example_persons
@@ -29,7 +30,6 @@ from api.problems import ProblemError, SetupError, no_ledger_problem, startup_er
 from api.quotas import Quotas
 from api.request_models import ForecastBody
 from api.request_panel import RequestPanel, read_request_panel
-from api.security import OPERATOR, Caller
 from api.service_metrics import Metrics
 from api.settings import Settings
 from api.table_reader import READER

@@ -8,9 +8,14 @@ from typing import Annotated, Self
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from saga.bundle import default_bundle
 from saga.errors import Problem, UsageError
 from saga.requests import Precision, RolloutName
+
+
+def _default_bundle() -> Path:
+    from saga.bundle import default_bundle  # loads torch, which a worker of jobs does not need
+
+    return default_bundle()
 
 
 class Settings(BaseSettings):
@@ -19,7 +24,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="SAGA_", env_ignore_empty=True, extra="forbid")
 
     bundle: Path = Field(
-        default_factory=default_bundle, description="Bundle directory to forecast from"
+        default_factory=_default_bundle, description="Bundle directory to forecast from"
     )
     host: Annotated[
         str, Field(description="Address to listen on; anything but loopback needs `keys`")

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from api.jobs.child_process import receive_settings
+from api.jobs.child_process import AGAIN, receive_settings
 from api.jobs.job_folders import JobFolder, JobOrder, Outcome
 from api.jobs.job_input import check_table
 from api.logs import error_location, make_logger
@@ -37,7 +37,6 @@ from saga.errors import SagaError, UsageError
 from saga.features.transforms import Transforms
 from saga.files.atomic import commit_json, read_json, sole_writer
 
-AGAIN = 3
 _NICENESS = 10  # calls that wait for an answer go first
 _PREDECESSOR_SECONDS = 60.0
 

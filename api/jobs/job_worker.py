@@ -21,9 +21,8 @@ from pathlib import Path
 from dbos import DBOS
 from structlog.typing import FilteringBoundLogger
 
-from api.jobs.child_process import receive_settings, start_child
+from api.jobs.child_process import AGAIN, receive_settings, start_child
 from api.jobs.job_folders import JobFolder, JobFolders
-from api.jobs.job_process import AGAIN
 from api.jobs.job_queue import APPLICATION, QUEUE, SERIALIZER, WORKFLOW, job_status
 from api.jobs.worker_check import worker_name
 from api.logs import error_location, make_logger

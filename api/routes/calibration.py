@@ -8,12 +8,13 @@ import anyio.to_thread
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import HTMLResponse
 
+from api.callers import Caller
 from api.ledger_access import LedgerAccess
 from api.negotiation import json_response
 from api.openapi import problem_responses
 from api.problems import ProblemError
 from api.response_models import CalibrationTables
-from api.security import Caller, CurrentCaller, require_scope
+from api.security import CurrentCaller, require_scope
 from api.service import CurrentService, Service
 from calibration.adaptive.adaptive_state import EXPERTS
 from calibration.adaptive.database import LedgerError

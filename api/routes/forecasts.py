@@ -10,6 +10,7 @@ import polars as pl
 from fastapi import APIRouter, Depends, Request, Response
 
 from api import budget
+from api.callers import Caller
 from api.compute_queue import Ticket, Work
 from api.negotiation import (
     ComputeCall,
@@ -25,7 +26,7 @@ from api.panel_batches import MAX_TOGETHER, forecast_parts, parts_of
 from api.request_models import ForecastBody, ForecastOptions
 from api.request_panel import RequestPanel
 from api.response_models import ForecastResponse
-from api.security import Caller, CurrentCaller, check_scope, require_scope
+from api.security import CurrentCaller, check_scope, require_scope
 from api.service import CurrentService, Service, ledger_of
 from calibration.adaptive.issuance import AdaptedForecaster, forecast_and_issue, recording_warnings
 from calibration.adaptive.ledger import Issued, RecordCounts

@@ -12,6 +12,7 @@ from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
+from api.callers import OPERATOR, Caller
 from api.codecs import (
     ARROW_FILE,
     ARROW_STREAM,
@@ -31,7 +32,7 @@ from api.problems import ProblemError, no_jobs_problem, no_ledger_problem
 from api.request_models import JobBody, JobFileBody, JobOptions
 from api.request_panel import check_prices
 from api.response_models import JobResponse
-from api.security import OPERATOR, Caller, CurrentCaller, check_scope, require_scope
+from api.security import CurrentCaller, check_scope, require_scope
 from api.service import CurrentService, Service
 from saga.errors import Problem
 

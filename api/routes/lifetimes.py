@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from numpy.typing import NDArray
 
 from api import budget
+from api.callers import Caller
 from api.compute_queue import Ticket, Work
 from api.negotiation import (
     ComputeCall,
@@ -25,7 +26,7 @@ from api.openapi import compute_responses, request_body
 from api.panel_batches import split_persons
 from api.request_models import LifetimeBody, LifetimeOptions
 from api.response_models import LifetimeResponse
-from api.security import Caller, CurrentCaller, check_scope, require_scope
+from api.security import CurrentCaller, check_scope, require_scope
 from api.service import CurrentService, Service, ledger_of
 from calibration.adaptive.issuance import (
     AdaptedForecaster,
