@@ -19,6 +19,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
+from api.jobs import QueueError
 from calibration.adaptive.database import LedgerError
 from calibration.adaptive.outcome_entries import ConflictLimitError
 from saga.errors import BudgetError, BundleError, InputError, Problem, SagaError, UsageError
@@ -26,12 +27,6 @@ from saga.errors import BudgetError, BundleError, InputError, Problem, SagaError
 MEDIA_TYPE = "application/problem+json"
 MAX_PROBLEMS = 50
 _MAX_NAME = 64  # characters of a person_id or column in a response
-
-
-class QueueError(SagaError):
-    """The database of the job queue does not answer (HTTP 503)."""
-
-    title = "The job queue does not answer"
 
 
 class SetupError(SagaError):

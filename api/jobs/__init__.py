@@ -2,7 +2,13 @@
 
 from importlib.util import find_spec
 
-from saga.errors import Problem, UsageError
+from saga.errors import Problem, SagaError, UsageError
+
+
+class QueueError(SagaError):
+    """The database of the job queue does not answer (HTTP 503)."""
+
+    title = "The job queue does not answer"
 
 
 def require_libraries() -> None:

@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from saga.batch.run_folder import MANIFEST, REJECTED
 from saga.files.atomic import commit_json, digest_json, read_json, sync_folder
 
 JOB_ID = r"^[0-9a-f]{32}$"
@@ -99,6 +98,8 @@ class JobFolder:
 
     def result_files(self) -> dict[str, Path]:
         """The files of the scoring run that a client may read, by name."""
+        from saga.batch.run_folder import MANIFEST, REJECTED  # loads polars; no worker needs it
+
         manifest = read_json(self.out / MANIFEST)
         if manifest is None:
             return {}

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 import sqlalchemy as sa
 from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, WorkflowStatus, error
 
+from api.jobs import QueueError
 from api.jobs.job_folders import JobOrder
 from api.jobs.job_view import JobStatus, State
-from api.problems import QueueError
 from api.service_metrics import QueueLoad
 
 # Names in the database; another name would leave waiting jobs behind.

@@ -20,13 +20,14 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 from structlog.typing import FilteringBoundLogger
 
+from api.jobs import QueueError
 from api.jobs.child_process import end_child, start_child
 from api.jobs.job_files import copy_file, find_file
 from api.jobs.job_folders import JobFolder, JobFolders, JobOrder, job_id
 from api.jobs.job_queue import UNAVAILABLE, JobQueue
 from api.jobs.job_view import Job, JobStatus
 from api.jobs.worker_check import count_workers
-from api.problems import ProblemError, QueueError, client_gone
+from api.problems import ProblemError, client_gone
 from api.request_models import JobOptions
 from api.service_metrics import JobMetrics
 from api.settings import Settings
