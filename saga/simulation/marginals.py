@@ -124,7 +124,7 @@ class DirectMarginals:
         self.grid = marginal_grid(transforms)
         self.z = torch.from_numpy(self.grid.astype(np.float32))
         self.economy = _Economy(calendar, process, scenario)
-        # A third of the time of one person, and a MB an entry.
+        # A seventh of the time of one person, and a MB an entry.
         self._places_of = lru_cache(maxsize=_KEPT_PLACES)(self._kept_places)
 
     def nodes(self, origin: int) -> MacroNodes:
