@@ -6,9 +6,9 @@
 Generated registers are scored with the shipped bundle, and each run is ended after `--parts` parts
 a worker: the memory of a worker depends on its parts, not on their number. The largest memory of
 each process is what the kernel has noted (VmHWM of /proc), libraries included, which processes
-share. The process of the command plans and stages; with one worker it computes too. What it needs
-grows with the persons, and is extrapolated to `--of` from two registers. `--largest-parts` makes
-parts as large as those of a register of millions. Linux only.
+share. The process of the command plans and stages; with one worker it computes too. It is not
+extrapolated: the block of rows that it stages grows with a small register only. `--largest-parts`
+makes parts as large as those of a register of millions. Linux only.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def measure(line: list[str], out: Path, parts: int) -> Peaks:
 
 
 def main() -> None:
-    """Print a row for each register, product and engine, and the extrapolation."""
+    """Print a row for each register, product and engine."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -99,11 +99,9 @@ def main() -> None:
     parser.add_argument("--parts", type=int, default=2)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--largest-parts", action="store_true")
-    parser.add_argument("--of", type=int, default=10_000_000)
     parser.add_argument("--folder", type=Path, help="where the outputs are written and removed")
     args = parser.parse_args()
     os.environ.update(OMP_NUM_THREADS="1", POLARS_MAX_THREADS="1")
-    command: dict[tuple[str, str], list[tuple[int, float]]] = {}
     print("| persons | product | persons of a part | engine | command | a worker | Ray's own |")
     print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory(dir=args.folder) as name:
@@ -126,17 +124,6 @@ def main() -> None:
                     shown = size or min(500, recipe.largest_partition())
                     row = f"{persons:,} | {product} | {shown} | {engine} | {peaks.text()}"
                     print(f"| {row} |", flush=True)
-                    seen = command.setdefault((product, engine), [])
-                    seen.append((persons, max(peaks.command.values())))
-    for (product, engine), seen in command.items():
-        if len(seen) > 1:
-            (fewer, low), (more, high) = seen[0], seen[-1]
-            slope = (high - low) / (more - fewer)
-            whole = (high + slope * (args.of - more)) / 1024
-            print(
-                f"{product}, {engine}: the command needs {1e6 * slope / 1024:.1f} GB more for each "
-                f"million persons, {whole:.1f} GB for {args.of:,}"
-            )
     print(f"MB. Load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores, {args.paths} paths")
 
 
