@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engines import below, kill, processes
+from engines import below, kill, processes  # type: ignore[import-not-found]
 
 from saga.batch.products import Recipe
 from saga.register.simulation.cohort_simulation import RegisterSettings
