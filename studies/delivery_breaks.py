@@ -490,18 +490,25 @@ def draw_deviations(rows: pl.DataFrame, out: Path) -> None:
 
 
 def judged_future(
-    forecaster: Forecaster, panel: Panel, register: Path, cache: Path, draw: int
+    forecaster: Forecaster,
+    panel: Panel,
+    register: Path,
+    cache: Path,
+    draw: int,
+    value_persons: set[str],
 ) -> pl.DataFrame:
     """The coverage of one future under all breaks; forecasts and results are kept in the cache."""
     results = cache / f"judged-{draw}.parquet"
     if results.exists():
         return pl.read_parquet(results)
     rows: list[dict[str, object]] = []
-    before: dict[int, tuple[Marginals, Paths]] = {}
+    unbroken = Unbroken(continued_panel(panel, register, draw, BREAKS[0])[0])
     for planted in BREAKS:
         file = cache / f"{draw}-{planted}.npz"
         if not file.exists():
-            new = forecasts_of_future(forecaster, panel, register, draw, planted, before)
+            new = forecasts_of_future(
+                forecaster, panel, register, draw, planted, value_persons, unbroken
+            )
             store(list(new), file)
         parts = {part.origin: part for part in load(file)}
         steps = sum(len(part.person_id) for part in parts.values())
@@ -536,16 +543,18 @@ def main() -> None:
     parser = bundle_parser(__doc__, n_persons=400, n_paths=2)
     parser.add_argument("--register", type=Path, required=True)
     parser.add_argument("--futures", type=int, default=20)
+    parser.add_argument("--value-persons", type=int, default=300, help="Of these, with paths.")
     parser.add_argument("--cache", type=Path, help="Folder of forecasts and results to keep.")
     args = parser.parse_args()
     forecaster = Forecaster.load(args.bundle, threads=1)
     panel = sample_persons(read_panel(args.register), args.persons, 0)
+    value_persons = set(sample_persons(panel, args.value_persons, 0).persons())
     tables: list[pl.DataFrame] = []
     with tempfile.TemporaryDirectory() as scratch:
         cache = args.cache or Path(scratch)
         cache.mkdir(parents=True, exist_ok=True)
         for draw in range(args.futures):
-            tables.append(judged_future(forecaster, panel, args.register, cache, draw))
+            tables.append(judged_future(forecaster, panel, args.register, cache, draw, value_persons))
             say(f"  {draw + 1} of {args.futures} futures")
             if args.report is not None and draw + 1 < args.futures:
                 args.report.write_text(page_of(pl.concat(tables), forecaster) + "\n")

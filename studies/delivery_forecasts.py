@@ -9,9 +9,9 @@ the origin, and the records up to it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -31,10 +31,12 @@ from saga.keyed_random import sample_rows, uniform_each
 from saga.lifetime import realised_value
 from saga.macro.history import MacroHistory, log_wage_index
 from saga.paths import Paths
+from saga.person_forecasts import PersonForecasts
 from saga.simulation.marginals import DirectMarginals
 from saga.simulation.rollout import Rollout, RolloutOptions
 
 Array = NDArray[np.float64]
+Forecasts = TypeVar("Forecasts", bound=PersonForecasts)
 FIRST_ORIGIN, LAST_ORIGIN, BREAK_YEAR = 2022, 2032, 2024
 N_HORIZONS = 5
 GROUPS = ("quintile", "sex", "age")
@@ -46,7 +48,7 @@ N_PATHS = 100
 _GROUP_SIZE = 64  # persons computed together; so short a forecast is fastest with many
 
 
-_STORED = ("person_id", "less", "p_zero", "quantiles", "slices", "ranks", "value")
+_STORED = ("person_id", "less", "p_zero", "quantiles", "simulated", "slices", "ranks", "value")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +56,11 @@ class OriginForecasts:
     """Recalibrated forecasts from one origin year, and what became of them.
 
     `less` (n, 5) is the forecast probability of less earnings than the outcome, NaN without one;
-    `p_zero` (n, 5); `quantiles` (n, 5, len(PROBABILITIES)) in money; `groups` name -> labels (n,).
-    `slices` (n, 5, N_PATHS) are the means of slices of equal probability, `ranks` of the same shape
-    the slice of each path in each year; `value` (n,) is the realised present value of five years.
+    `p_zero` (n, 5); `quantiles` (n, 2, len(PROBABILITIES)) in money, one and five years ahead;
+    `groups` name -> labels (n,). `simulated` (m,) are the rows of the persons with paths. `slices`
+    (m, 5, N_PATHS) are the means of slices of equal probability, `ranks` of the same shape the
+    slice of each path in each year; `value` (m, 5) are the realised present values of the first one
+    to five years.
     """
 
     origin: int
@@ -64,6 +68,7 @@ class OriginForecasts:
     less: Array
     p_zero: Array
     quantiles: NDArray[np.float32]
+    simulated: NDArray[np.int64]
     slices: NDArray[np.float32]
     ranks: NDArray[np.uint8]
     value: Array
@@ -169,30 +174,63 @@ def sample_persons(panel: Panel, n_persons: int, seed: int) -> Panel:
     return panel.only([ids[i] for i in rows.tolist()])
 
 
+@dataclass(frozen=True, eq=False)
+class Unbroken:
+    """A future without a break: its records, and the raw forecasts from each origin so far.
+
+    A person whose record is the same under a break has the same forecast.
+    """
+
+    records: Panel
+    raw: dict[int, tuple[Marginals, Paths]] = field(default_factory=dict)
+
+    def same_records(self, records: Panel, origin: int) -> set[str]:
+        """The persons whose earnings up to `origin` are those without a break."""
+        later = pl.col("year").is_between(BREAK_YEAR, origin)
+        both = self.records.frame.filter(later).join(records.frame, on=["person_id", "year"])
+        changed = both.filter(pl.col("earnings") != pl.col("earnings_right"))["person_id"]
+        return set(records.persons()) - set(changed)
+
+
 def forecasts_of_future(
     forecaster: Forecaster,
     panel: Panel,
     register: Path,
     draw: int,
     planted: str,
-    known: dict[int, tuple[Marginals, Paths]] | None = None,
+    value_persons: set[str],
+    unbroken: Unbroken,
 ) -> Iterator[OriginForecasts]:
-    """The forecasts from each origin of one future under one break.
+    """The forecasts from each origin of one future under one break, with paths of some persons.
 
-    `known` are raw forecasts from origins before the break, which all breaks of a future share.
+    The raw forecasts of `unbroken` are used again; without a break they are stored there.
     """
-    known = {} if known is None else known
     records, outcomes = continued_panel(panel, register, draw, planted)
     published = macro_of_futures(register)[draw]
     for origin in range(FIRST_ORIGIN, LAST_ORIGIN + 1):
         origins = origins_at(records, origin)
         past = history(records, origins)
-        raw = known.get(origin)
-        if raw is None:
-            raw = raw_forecasts(forecaster, past, published.filter(pl.col("year") <= origin))
-        if origin < BREAK_YEAR:
-            known[origin] = raw
+        macro = published.filter(pl.col("year") <= origin)
+        known = unbroken.raw.get(origin)
+        if known is None:
+            raw = raw_forecasts(forecaster, past, macro, value_persons)
+        elif origin < BREAK_YEAR:
+            raw = known
+        else:
+            same = unbroken.same_records(records, origin)
+            changed = past.only([person for person in past.persons() if person not in same])
+            new = raw_forecasts(forecaster, changed, macro, value_persons)
+            raw = _joined(known[0], new[0], same), _joined(known[1], new[1], same)
+        if planted == BREAKS[0]:
+            unbroken.raw[origin] = raw
         yield _judged(forecaster, past, origins, outcomes, *raw)
+
+
+def _joined(known: Forecasts, new: Forecasts, same: set[str]) -> Forecasts:
+    """The `same` persons of `known` and all of `new`, in the order of their names."""
+    is_same = np.array([person in same for person in known.person_id.tolist()], dtype=np.bool_)
+    both = type(known).joined([known.take(is_same), new])
+    return both.take(np.argsort(both.person_id))
 
 
 def _judged(
@@ -209,23 +247,29 @@ def _judged(
     labels = grouping.labels(past, origins.take(order))
     marginals = forecaster.calibrator.recalibrate(replace(raw, groups=labels))
     amounts = _outcomes(outcomes, marginals)
+    simulated = np.flatnonzero(np.isin(marginals.person_id, paths.person_id))
+    of_paths, known = marginals.take(simulated), amounts[simulated]
     return OriginForecasts(
         int(origins.year[0]),
         marginals.person_id,
         probability_of_less(marginals, amounts),
         marginals.p_zero.astype(np.float64),
-        marginals.quantiles(PROBABILITIES).astype(np.float32),
-        marginals.slice_means(N_PATHS).astype(np.float32),
-        path_ranks(paths, marginals),
-        realised_value(amounts),
+        marginals.at_horizons([1, N_HORIZONS]).quantiles(PROBABILITIES).astype(np.float32),
+        simulated,
+        of_paths.slice_means(N_PATHS).astype(np.float32),
+        path_ranks(paths, of_paths),
+        np.stack([realised_value(known[:, :k]) for k in range(1, N_HORIZONS + 1)], axis=1),
         {name: labels[name] for name in GROUPS},
     )
 
 
 def raw_forecasts(
-    forecaster: Forecaster, past: Panel, published: pl.DataFrame
+    forecaster: Forecaster, past: Panel, published: pl.DataFrame, value_persons: set[str]
 ) -> tuple[Marginals, Paths]:
-    """Raw marginals and paths of the next five years; the `published` macro years are known."""
+    """Raw marginals of the next five years, and paths of some persons, in the order of names.
+
+    The `published` macro years are known.
+    """
     assert forecaster.process is not None
     known = forecaster.process.history
     later = published.filter(pl.col("year") > known.last_year).select(SERIES).to_numpy()
@@ -238,21 +282,23 @@ def raw_forecasts(
     )
     direct.group_size = _GROUP_SIZE
     sequences = encode(past, member.transforms, calendar)
-    persons = np.arange(len(sequences))
-    marginals = direct.marginals(sequences, persons, {})
+    marginals = direct.marginals(sequences, np.arange(len(sequences)), {})
     options = RolloutOptions(N_PATHS, 0, light=forecaster.rollout == "light")
     rollout = Rollout(member.network, calendar, process, options)
     years_left = 64 - (marginals.origin_year - marginals.birth_year)
     steps = np.minimum(years_left, N_HORIZONS)
+    persons = np.flatnonzero([p in value_persons for p in marginals.person_id.tolist()])
     earnings = np.full((len(persons), N_HORIZONS, N_PATHS), np.nan, dtype=np.float32)
-    for group in np.array_split(persons, -(-len(persons) // rollout.group_size)):
+    for start in range(0, len(persons), rollout.group_size):
+        rows = np.arange(start, min(start + rollout.group_size, len(persons)))
+        group = persons[rows]
         for i, simulated in zip(
-            group.tolist(), rollout.simulate(sequences, group, steps[group]), strict=True
+            rows.tolist(), rollout.simulate(sequences, group, steps[group]), strict=True
         ):
             earnings[i, : len(simulated)] = simulated
-    return marginals, Paths(
-        marginals.person_id, marginals.birth_year, marginals.origin_year, earnings
-    )
+    of_paths = marginals.take(persons)
+    paths = Paths(of_paths.person_id, of_paths.birth_year, of_paths.origin_year, earnings)
+    return marginals, paths
 
 
 def path_ranks(paths: Paths, marginals: Marginals) -> NDArray[np.uint8]:
@@ -315,6 +361,7 @@ def load(file: Path) -> list[OriginForecasts]:
                 arrays[f"less_{origin}"],
                 arrays[f"p_zero_{origin}"],
                 arrays[f"quantiles_{origin}"],
+                arrays[f"simulated_{origin}"],
                 arrays[f"slices_{origin}"],
                 arrays[f"ranks_{origin}"],
                 arrays[f"value_{origin}"],
