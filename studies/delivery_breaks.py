@@ -37,6 +37,7 @@ from calibration.adaptive.adaptive_state import (
     StateUpdater,
 )
 from calibration.adaptive.issued_intervals import ranks_of_outcomes
+from calibration.adaptive.issued_spans import SPANS
 from calibration.adaptive.marginal_moves import LEVELS, move_of, moved_levels
 from calibration.yearly.drift_tests import ALPHA, compare_groups, compare_levels, sequential_test
 from calibration.yearly.yearly_delivery import drift_scale
@@ -47,11 +48,9 @@ from saga.conformal.prediction_sets import set_scores
 from saga.conformal.value_distribution import SimulatedValues
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
-from saga.distributions import Marginals
 from saga.files.markdown import markdown_table
 from saga.files.plot_theme import draw_svg
 from saga.forecaster import Forecaster
-from saga.paths import Paths
 from saga.requests import RATE
 from studies.delivery_forecasts import (
     BREAK_YEAR,
@@ -63,6 +62,8 @@ from studies.delivery_forecasts import (
     N_PATHS,
     PROBABILITIES,
     OriginForecasts,
+    Unbroken,
+    continued_panel,
     forecasts_of_future,
     load,
     sample_persons,
@@ -90,28 +91,23 @@ class Deliveries:
     """The deliveries of one future: all methods follow the same outcomes."""
 
     parts: dict[int, OriginForecasts]
-    n_steps: int
     calibrator: Calibrator
     ranks: dict[int, Array] = field(default_factory=dict)
     issued: dict[tuple[int, int], Array] = field(default_factory=dict)  # probabilities in force
     thresholds: dict[tuple[str, int, int], float] = field(default_factory=dict)
-    span_scores: dict[tuple[str, str, int], Array] = field(default_factory=dict)
-    span_thresholds: dict[tuple[str, str, int], float] = field(default_factory=dict)
+    span_scores: dict[tuple[str, str, int, int], Array] = field(default_factory=dict)
+    span_thresholds: dict[tuple[str, str, int, int], float] = field(default_factory=dict)
 
     def run(self) -> None:
         """Deliver all years."""
         for origin, part in self.parts.items():
             self.ranks[origin] = _ranks(part)
+        n_steps = sum(len(part.person_id) for part in self.parts.values())
         updaters = {group: StateUpdater(LEVELS, N_HORIZONS) for group in FOLLOWED}
-        online: dict[tuple[str, int], OnlineThreshold] = {}
-        for h in JUDGED:
-            online["DtACI", h] = DynamicAci(0.9)
-            online["conformal PID", h] = ConformalPid(0.9, self.n_steps)
-        spans = {kind: StateUpdater((0.9,), N_HORIZONS) for kind in SPAN_KINDS}
-        online_spans: dict[tuple[str, str], OnlineThreshold] = {}
-        for kind in SPAN_KINDS:
-            online_spans["DtACI", kind] = DynamicAci(0.9)
-            online_spans["conformal PID", kind] = ConformalPid(0.9, self.n_steps)
+        online: dict[tuple[str, str], OnlineThreshold] = {}
+        for product in PRODUCTS:
+            online["DtACI", product] = DynamicAci(0.9)
+            online["conformal PID", product] = ConformalPid(0.9, n_steps)
         state = AdaptiveState(0, None, {})
         for year in range(FIRST_ORIGIN, LAST_ORIGIN + 1):
             if year > FIRST_ORIGIN:
@@ -125,63 +121,77 @@ class Deliveries:
                 state = AdaptiveState(year, year, cells)
             for h in range(1, N_HORIZONS + 1):
                 self.issued[year, h] = self._in_force(year, h, state)
-            for kind, updater in spans.items():
-                self._deliver_span(year, kind, updater, online_spans)
+            for kind in SPAN_KINDS:
+                self._deliver_span(year, kind, state, online)
             for h in JUDGED:
                 if year - h in self.parts:
                     known = self.ranks[year - h][:, h - 1]
                     scores = np.abs(2 * known[~np.isnan(known)] - 1)
-                    for name in ("DtACI", "conformal PID"):
-                        online[name, h].update(scores)
+                    for name in ONLINE:
+                        online[name, f"h = {h}"].update(scores)
                     self.thresholds["last year", year, h] = float(np.quantile(scores, 0.9))
-                for name in ("DtACI", "conformal PID"):
-                    self.thresholds[name, year, h] = online[name, h].threshold
+                for name in ONLINE:
+                    self.thresholds[name, year, h] = online[name, f"h = {h}"].threshold
 
     def _deliver_span(
         self,
         year: int,
         kind: str,
-        updater: StateUpdater,
+        state: AdaptiveState,
         online: dict[tuple[str, str], OnlineThreshold],
     ) -> None:
         """Settle the spans that end in `year`, and issue those from it."""
-        base = self._span_threshold(kind)
-        origin = year - N_HORIZONS
-        counts = {}
+        base, origin = self._span_threshold(kind, N_HORIZONS), year - N_HORIZONS
         if origin in self.parts:
-            moved = self.span_scores[kind, "moved", origin]
-            moved = moved[~np.isnan(moved), None]
-            in_force = self.span_thresholds[kind, "moved", origin]
-            counts[N_HORIZONS] = ExcessCounts.of(
-                moved, np.full_like(moved, base), np.full_like(moved, in_force)
-            )
-            static = self.span_scores[kind, "static", origin]
-            static = static[~np.isnan(static)]
+            static = _known(self.span_scores[kind, "static", origin, N_HORIZONS])
             for name in ONLINE:
                 online[name, kind].update(np.interp(static, [0, base, 1], [0, 0.9, 1]))
-            self.span_thresholds[kind, "last year", year] = float(np.quantile(static, 0.9))
-        if year > FIRST_ORIGIN:
-            updater.update(year, counts)
-        offset = updater.states()[N_HORIZONS, 0.9].offset
-        self.span_thresholds[kind, "moved", year] = base + offset
+            last_year = float(np.quantile(static, 0.9))
+            self.span_thresholds[kind, "last year", year, N_HORIZONS] = last_year
         for name in ONLINE:
             # Both begin at 0.9, so the bundle's threshold has to be 0.9 on their scale.
             threshold = float(np.interp(online[name, kind].threshold, [0, 0.9, 1], [0, base, 1]))
-            self.span_thresholds[kind, name, year] = threshold
-        for method in ("static", "moved"):
+            self.span_thresholds[kind, name, year, N_HORIZONS] = threshold
+        updater = StateUpdater((0.9,), N_HORIZONS)
+        for earlier in range(FIRST_ORIGIN + 1, year + 1):
+            updater.update(earlier, self._span_counts(kind, earlier, state))
+        for years in SPANS:
+            offset = updater.states()[years, 0.9].offset
+            threshold = self._span_threshold(kind, years) + offset
+            self.span_thresholds[kind, "moved", year, years] = threshold
+            in_force = {h: self.issued[year, h] for h in range(1, years + 1)}
             score = self._band_scores if kind == BAND else self._value_scores
-            self.span_scores[kind, method, year] = score(method, year)
+            self.span_scores[kind, "static", year, years] = score(year, years, None)
+            self.span_scores[kind, "moved", year, years] = score(year, years, in_force)
 
-    def _span_threshold(self, kind: str) -> float:
+    def _span_counts(self, kind: str, year: int, state: AdaptiveState) -> dict[int, ExcessCounts]:
+        """The spans that ended in `year`: bands by their score under the moves of `state`."""
+        counts = {}
+        for years in SPANS:
+            origin = year - years
+            if origin not in self.parts:
+                continue
+            published = _known(self.span_scores[kind, "moved", origin, years])
+            base = np.full((len(published), 1), self._span_threshold(kind, years))
+            in_force = np.full_like(base, self.span_thresholds[kind, "moved", origin, years])
+            counts[years] = ExcessCounts.of(published[:, None], base, in_force)
+            if kind == BAND:
+                levels = {h: self._in_force(origin, h, state) for h in range(1, years + 1)}
+                scores = _known(self._band_scores(origin, years, levels))[:, None]
+                rescored = ExcessCounts.of(scores, base, in_force)
+                counts[years] = ExcessCounts(rescored.counts, counts[years].missed)
+        return counts
+
+    def _span_threshold(self, kind: str, years: int) -> float:
         name: ThresholdKind = "band" if kind == BAND else "present_value"
-        thresholds = self.calibrator.nested_thresholds(name, N_HORIZONS)[0]
+        thresholds = self.calibrator.nested_thresholds(name, years)[0]
         return float(thresholds[self.calibrator.coverage.index(0.9)])
 
     def span_covered(self, kind: str, method: str, origin: int) -> Array:
         """Whether the set of 90 % contains the next five outcomes or their present value (n,)."""
-        scores = self.span_scores[kind, _published(method), origin]
-        base = self._span_threshold(kind)
-        threshold = self.span_thresholds.get((kind, method, origin), base)
+        scores = self.span_scores[kind, _published(method), origin, N_HORIZONS]
+        base = self._span_threshold(kind, N_HORIZONS)
+        threshold = self.span_thresholds.get((kind, method, origin, N_HORIZONS), base)
         return np.where(np.isnan(scores), np.nan, scores <= threshold)
 
     def _counts(self, year: int, group: str) -> dict[int, ExcessCounts]:
@@ -199,10 +209,11 @@ class Deliveries:
             counts[h] = ExcessCounts.of(scores, base, self.issued[year - h, h][rows])
         return counts
 
-    def _in_force(self, year: int, horizon: int, state: AdaptiveState) -> Array:
+    def _in_force(self, origin: int, horizon: int, state: AdaptiveState) -> Array:
         in_force = moved_levels(state, horizon, FOLLOWED)
-        quintile = self.parts[year].groups["quintile"].tolist()
-        return np.array([in_force.get(f"quintile={label}", in_force[ALL]) for label in quintile])
+        labels, index = np.unique(self.parts[origin].groups["quintile"], return_inverse=True)
+        of_label = [in_force.get(f"quintile={label}", in_force[ALL]) for label in labels.tolist()]
+        return np.array(of_label)[index]
 
     def covered(self, method: str, origin: int, horizon: int) -> Array:
         """Whether the 90 % interval contains the outcome (n,), NaN without an outcome."""
@@ -217,7 +228,7 @@ class Deliveries:
 
     def width_ratio(self, origin: int, horizon: int) -> float:
         """Mean width of the moved 90 % intervals over that of the bundle's."""
-        quantiles = self.parts[origin].quantiles[:, horizon - 1].astype(np.float64)
+        quantiles = self.parts[origin].quantiles[:, JUDGED.index(horizon)].astype(np.float64)
         ends = np.sort(self.issued[origin, horizon], axis=1)[:, [LOW, HIGH]]
         moved = np.array(
             [np.interp(p, PROBABILITIES, q) for p, q in zip(ends, quantiles, strict=True)]
@@ -225,38 +236,46 @@ class Deliveries:
         bundle = quantiles[:, np.searchsorted(PROBABILITIES, [0.05 - 1e-9, 0.95 - 1e-9])]
         return float(np.nanmean(np.diff(moved)) / np.nanmean(np.diff(bundle)))
 
-    def _band_scores(self, method: str, origin: int) -> Array:
-        """Score (n,) of the next five outcomes in path bands, NaN without one of them."""
+    def _band_scores(self, origin: int, years: int, in_force: dict[int, Array] | None) -> Array:
+        """Score (n,) of the next outcomes in path bands, NaN without one of them.
+
+        `in_force` are the levels (n, 9) of each horizon; None for the bundle's bands.
+        """
         part = self.parts[origin]
         scores = []
-        for h in range(1, N_HORIZONS + 1):
+        for h in range(1, years + 1):
             less, p_zero = part.less[:, h - 1], part.p_zero[:, h - 1]
-            if method == "moved":
-                less, p_zero = (_moved(values, self.issued[origin, h]) for values in (less, p_zero))
+            if in_force is not None:
+                less, p_zero = (_moved(values, in_force[h]) for values in (less, p_zero))
             zero = part.less[:, h - 1] == 0
             score = np.where(zero, np.maximum(1 - 2 * p_zero, 0), np.abs(2 * less - 1))
             scores.append(to_band_scale(self.calibrator, h, score + 0 * part.less[:, h - 1]))
         return np.asarray(np.max(scores, axis=0))  # NaN stays NaN
 
-    def _value_scores(self, method: str, origin: int) -> Array:
-        """Score (n,) of the realised present value of five years, NaN if it is unknown."""
+    def _value_scores(self, origin: int, years: int, in_force: dict[int, Array] | None) -> Array:
+        """Score (n,) of the realised present value, NaN if it is unknown or without paths."""
         part = self.parts[origin]
-        rows = np.flatnonzero(~np.isnan(part.value) & ~np.isnan(part.slices).any(axis=(1, 2)))
-        simulated, sorted_sums = np.zeros((2, len(rows), N_PATHS))
-        for h in range(1, N_HORIZONS + 1):
-            slices = part.slices[rows, h - 1].astype(np.float64)
-            if method == "moved":
-                p_zero, in_force = part.p_zero[rows, h - 1], self.issued[origin, h][rows]
-                slices = _moved_slices(slices, p_zero, in_force)
+        realised = part.value[:, years - 1]
+        known = ~np.isnan(realised) & ~np.isnan(part.slices[:, :years]).any(axis=(1, 2))
+        index = np.flatnonzero(known)
+        rows = part.simulated[index]
+        simulated, sorted_sums = np.zeros((2, len(index), N_PATHS))
+        for h in range(1, years + 1):
+            slices = part.slices[index, h - 1].astype(np.float64)
+            if in_force is not None:
+                slices = _moved_slices(slices, part.p_zero[rows, h - 1], in_force[h][rows])
             discount = (1 + RATE) ** -float(h)
-            simulated += (
-                np.take_along_axis(slices, part.ranks[rows, h - 1].astype(int), 1) * discount
-            )
+            ranks = part.ranks[index, h - 1].astype(int)
+            simulated += np.take_along_axis(slices, ranks, 1) * discount
             sorted_sums += slices * discount
         distribution = SimulatedValues(simulated, sorted_sums).distribution
-        scores = np.full(len(part.value), np.nan)
-        scores[rows] = set_scores(distribution, part.value[rows, None], 0.9)[:, 0]
+        scores = np.full(len(part.person_id), np.nan)
+        scores[rows] = set_scores(distribution, realised[index, None], 0.9)[:, 0]
         return scores
+
+
+def _known(scores: Array) -> Array:
+    return scores[~np.isnan(scores)]
 
 
 def _published(method: str) -> str:
@@ -511,8 +530,7 @@ def judged_future(
             )
             store(list(new), file)
         parts = {part.origin: part for part in load(file)}
-        steps = sum(len(part.person_id) for part in parts.values())
-        deliveries = Deliveries(parts, steps, forecaster.calibrator)
+        deliveries = Deliveries(parts, forecaster.calibrator)
         deliveries.run()
         rows += rows_of_future(deliveries, draw, planted)
     table = pl.DataFrame(rows)
@@ -554,7 +572,9 @@ def main() -> None:
         cache = args.cache or Path(scratch)
         cache.mkdir(parents=True, exist_ok=True)
         for draw in range(args.futures):
-            tables.append(judged_future(forecaster, panel, args.register, cache, draw, value_persons))
+            tables.append(
+                judged_future(forecaster, panel, args.register, cache, draw, value_persons)
+            )
             say(f"  {draw + 1} of {args.futures} futures")
             if args.report is not None and draw + 1 < args.futures:
                 args.report.write_text(page_of(pl.concat(tables), forecaster) + "\n")

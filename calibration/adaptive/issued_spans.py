@@ -8,7 +8,8 @@ smallest threshold whose set contains the outcomes. The thresholds of all person
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,9 +17,10 @@ from numpy.typing import NDArray
 
 from calibration.adaptive.adaptive_state import BAND, PRESENT_VALUE, AdaptiveState
 from calibration.adaptive.issued_intervals import pack_marginals, unpack_marginals
+from calibration.adaptive.marginal_moves import LEVELS, followed_groups, move_of, moved_levels
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.path_bands import band_scale
-from saga.conformal.prediction_sets import central_scores, probability_of_less, scores_of
+from saga.conformal.prediction_sets import probability_of_less, scores_of
 from saga.conformal.value_distribution import SimulatedValues
 from saga.distributions import Marginals
 from saga.lifetime import present_value, realised_value
@@ -37,7 +39,9 @@ class IssuedSpans:
 
     `base` (L,) are the split thresholds and `issued` (L,) those in force, each by itself, NaN if
     the bundle has none. `forecasts` are packed distributions, one per person. `scales` are the
-    knots and values of the band scale by horizon, for bands only.
+    knots and values of the band scale by horizon. `cells` (r,) name the cells whose moves the years
+    have, as `cells_of_text` reads them, and `levels` (r, years, 9) are the probabilities in force
+    there. The last three are for bands only.
     """
 
     kind: str
@@ -48,6 +52,8 @@ class IssuedSpans:
     issued: Array
     forecasts: tuple[bytes, ...]
     scales: Mapping[int, tuple[Array, Array]]
+    cells: tuple[str, ...]
+    levels: Array
 
     def __len__(self) -> int:
         return len(self.person_id)
@@ -59,6 +65,8 @@ class IssuedSpans:
             person_id=self.person_id[part],
             origin_year=self.origin_year[part],
             forecasts=self.forecasts[part],
+            cells=self.cells[part],
+            levels=self.levels[part],
         )
 
 
@@ -74,7 +82,32 @@ def collect_bands(
     by_year = [pack_marginals(known.at_horizon(h)) for h in range(1, years + 1)]
     packed = tuple(b"".join(of_person) for of_person in zip(*by_year, strict=True))
     scales = {h: band_scale(split, h) for h in range(1, years + 1)}
-    return _issue(BAND, years, known, split, state, packed, scales)
+    issued = _issue(BAND, years, known, split, state, packed, scales)
+    if not len(issued):
+        return issued
+    cells, levels = _moves_of_years(known, split, state, years)
+    return replace(issued, cells=cells, levels=levels)
+
+
+def _moves_of_years(
+    marginals: Marginals, split: Calibrator, state: AdaptiveState, years: int
+) -> tuple[tuple[str, ...], Array]:
+    """`cells` and `levels` of `IssuedSpans`."""
+    text = np.full(len(marginals), "", dtype=object)
+    levels = np.tile(np.asarray(LEVELS), (len(marginals), years, 1))
+    in_force = {h: moved_levels(state, h, followed_groups(split, h)) for h in range(1, years + 1)}
+    for groups, rows in split.candidate_cells(marginals):
+        cells = [split.moved_cell(h, groups) for h in range(1, years + 1)]
+        text[rows] = json.dumps(cells)
+        for k, cell in enumerate(cells):
+            if cell is not None:
+                levels[rows, k] = in_force[cell[0]][cell[1]]
+    return tuple(text.tolist()), levels
+
+
+def cells_of_text(text: str) -> list[tuple[int, str] | None]:
+    """The cell, horizon and group, whose move each year of a band has; None without one."""
+    return [None if cell is None else (int(cell[0]), str(cell[1])) for cell in json.loads(text)]
 
 
 def collect_values(
@@ -129,27 +162,51 @@ def _issue(
         base + offset,
         packed,
         scales,
+        ("",) * len(packed),
+        np.empty((len(packed), 0, len(LEVELS))),
     )
 
 
-def judge_span(
-    kind: str, packed: bytes, amounts: Array, scales: Mapping[int, tuple[Array, Array]]
-) -> tuple[float, float]:
-    """What the log has of a span with outcomes (K,): probability and probability of zero.
+def judge_value(packed: bytes, amounts: Array) -> tuple[float, float]:
+    """Probability of a smaller present value than that of outcomes (K,), and that of zero."""
+    (_, marginals), *_ = unpack_marginals([packed])
+    realised = realised_value(amounts[None])[:, None]
+    less = probability_of_less(marginals, realised)
+    return float(less[0, 0]), float(marginals.p_zero[0, 0])
 
-    For a band the first one is its score, and the second one 0. `scales` as in `IssuedSpans`.
-    """
-    if kind == PRESENT_VALUE:
-        (_, marginals), *_ = unpack_marginals([packed])
-        realised = realised_value(amounts[None])[:, None]
-        less = probability_of_less(marginals, realised)
-        return float(less[0, 0]), float(marginals.p_zero[0, 0])
+
+def judge_band(packed: bytes, amounts: Array) -> Array:
+    """Probability of less than each outcome (K,), and that of zero: `ranks` (K, 2) of a band."""
     size = len(packed) // len(amounts)
     by_year = [packed[start : start + size] for start in range(0, len(packed), size)]
     (_, marginals), *_ = unpack_marginals(by_year)
-    scores = central_scores(marginals, amounts[:, None])[:, 0]
-    on_scale = [np.interp(score, *scales[h + 1]) for h, score in enumerate(scores.tolist())]
-    return float(max(on_scale)), 0.0
+    less = probability_of_less(marginals, amounts[:, None])[:, 0]
+    return np.stack([less, marginals.p_zero[:, 0].astype(np.float64)], axis=1)
+
+
+def band_scores_of(ranks: Array, scales: Mapping[int, tuple[Array, Array]]) -> Array:
+    """Scores (n,) of bands with `ranks` (n, K, 2): the largest of the years."""
+    less, p_zero = ranks[..., 0], ranks[..., 1]
+    central = np.where(less == 0, np.maximum(1 - 2 * p_zero, 0.0), np.abs(2 * less - 1))
+    on_scale = [np.interp(central[:, k], *scales[k + 1]) for k in range(ranks.shape[1])]
+    return np.asarray(np.max(on_scale, axis=0))
+
+
+def unmoved(ranks: Array, levels: Array) -> Array:
+    """The `ranks` (K, 2) of a band before the moves that `levels` (K, 9) describe."""
+    maps = [move_of(in_force) for in_force in levels]
+    return np.stack(
+        [np.interp(row, values, knots) for row, (knots, values) in zip(ranks, maps, strict=True)]
+    )
+
+
+def moved(ranks: Array, levels: Sequence[Array | None]) -> Array:
+    """The `ranks` (n, K, 2) of bands after the moves to `levels` of each year; None leaves them."""
+    result = ranks.copy()
+    for k, in_force in enumerate(levels):
+        if in_force is not None:
+            result[:, k] = np.interp(ranks[:, k], *move_of(in_force))
+    return result
 
 
 def span_scores(kind: str, probability: Array, p_zero: Array) -> Array:

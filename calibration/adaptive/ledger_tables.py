@@ -168,7 +168,9 @@ class SpanRow(Base):
 
     Columns: `kind` is band or present_value; `base` are the split thresholds by coverage and
     `issued` those in force; `family` are the packed distributions, of each year or of the present
-    value, until all outcomes are known; `sealed` is the same from then on, encrypted.
+    value, until all outcomes are known; `sealed` is the same from then on, encrypted. Of a band,
+    `cells` names the cells whose moves the years have, and `levels` are the probabilities in force
+    there; null for bands of earlier versions.
     """
 
     __tablename__ = "span"
@@ -183,13 +185,16 @@ class SpanRow(Base):
     issued: Mapped[bytes] = mapped_column(sa.LargeBinary)
     family: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
     sealed: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
+    cells: Mapped[str | None] = mapped_column(sa.Text)
+    levels: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
 
 
 class SpanEventRow(Base):
     """One entry of the log of bands and present values, as `SettlementRow`.
 
-    For a band `probability` is the largest score of the years, and `p_zero` is 0. The database
-    forbids changes.
+    For a band `probability` is the largest score of the years, and `p_zero` is 0; `ranks` are the
+    forecast probabilities of less earnings and of zero in each year, before the moves. They are
+    null for a band of an earlier version. The database forbids changes.
     """
 
     __tablename__ = "span_event"
@@ -199,6 +204,7 @@ class SpanEventRow(Base):
     p_zero: Mapped[float] = mapped_column(sa.Double)
     sign: Mapped[int]
     audit_id: Mapped[int | None] = mapped_column(sa.ForeignKey("audit.id"))
+    ranks: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
 
 
 class BandScaleRow(Base):

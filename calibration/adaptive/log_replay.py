@@ -6,7 +6,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select
 
-from calibration.adaptive.adaptive_state import AdaptiveState, ExcessCounts, compute_states
+from calibration.adaptive.adaptive_state import (
+    BAND,
+    AdaptiveState,
+    ExcessCounts,
+    compute_states,
+)
+from calibration.adaptive.band_rescoring import band_states
 from calibration.adaptive.holder_streams import require_open, state_of
 from calibration.adaptive.ledger_tables import (
     COMMON_ID,
@@ -24,7 +30,7 @@ from calibration.adaptive.settlement_counts import (
     count_entries,
     levels_of,
 )
-from calibration.adaptive.span_entries import count_spans
+from calibration.adaptive.span_entries import SpanEntry, count_spans
 
 _ROWS_IN_MEMORY = 5_000
 
@@ -75,16 +81,23 @@ def replay_state(
     )
     spans = connection.execution_options(yield_per=_ROWS_IN_MEMORY).execute(span_log)
     for part in spans.partitions():
-        of_part = count_spans([(row, row.probability, row.p_zero, row.sign) for row in part])
+        of_part = count_spans(
+            [SpanEntry(row, row.probability, row.p_zero, row.sign) for row in part]
+        )
         for kind, counts in of_part.items():
             for key, new in counts.items():
                 add_counts(total.setdefault(kind, {}), key, new)
+    known = {
+        group: {key: of_cell for key, of_cell in counts.items() if of_cell.persons.any()}
+        for group, counts in total.items()
+    }
     cells = {
         (group, h, coverage): cell
-        for group, counts in total.items()
-        for (h, coverage), cell in compute_states(
-            levels_of(stream, group),
-            {key: of_cell for key, of_cell in counts.items() if of_cell.persons.any()},
-        ).items()
+        for group, counts in known.items()
+        if group != BAND
+        for (h, coverage), cell in compute_states(levels_of(stream, group), counts).items()
     }
+    ids = connection.scalars(streams_followed).all()
+    bands = band_states(connection, ids, cells, known.get(BAND, {}), last.last_span)
+    cells |= {(BAND, years, coverage): cell for (years, coverage), cell in bands.items()}
     return state_of(last.version, cells)

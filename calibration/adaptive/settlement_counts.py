@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, delete, func, insert, select, true, update
 
 from calibration.adaptive.adaptive_state import (
+    BAND,
     SPAN_KINDS,
     CellState,
     ExcessCounts,
     compute_states,
 )
+from calibration.adaptive.band_rescoring import band_states
 from calibration.adaptive.database import damaged_error
+from calibration.adaptive.holder_streams import read_state
 from calibration.adaptive.issued_intervals import (
     ranks_of_outcomes,
     unmoved_ranks,
@@ -228,8 +231,11 @@ def _compute_states(
     common = connection.scalar(
         select(Stream.id).where(Stream.bundle == bundle, Stream.holder_id == COMMON_ID)
     )
+    ids = [common, *(stream.id for stream in streams)]
     for group in groups:
-        totals = _totals(connection, [common, *(stream.id for stream in streams)], group)
+        if group == BAND:
+            continue
+        totals = _totals(connection, ids, group)
         common_counts = totals.get(common, {})
         levels = levels_of(streams[0], group)
         common_states = compute_states(levels, common_counts)
@@ -240,6 +246,31 @@ def _compute_states(
                 add_counts(total, key, counts)
             states = compute_states(levels, total) if holder_totals else common_states
             _store_states(connection, stream.id, group, states)
+    _compute_band_states(connection, common, [stream.id for stream in streams])
+
+
+def _compute_band_states(
+    connection: Connection, common: int | None, streams: Sequence[int]
+) -> None:
+    """Compute and store the states of bands, which depend on those of single years too."""
+    totals = _totals(connection, [common, *streams], BAND)
+    counted = select(ExcessCountsRow.stream_id).where(ExcessCountsRow.stream_id.in_(streams))
+    with_counts = set(connection.scalars(counted.distinct()))
+    states_of_common: dict[tuple[int, float], CellState] | None = None
+    for stream in streams:
+        is_own = stream in with_counts and stream != common
+        if is_own or states_of_common is None:
+            total = dict(totals.get(common, {}))
+            for key, counts in totals.get(stream, {}).items() if is_own else ():
+                add_counts(total, key, counts)
+            cells = read_state(connection, stream).cells if total else {}
+            followed = {stream} if common is None else {stream, common}
+            states = band_states(connection, followed, cells, total)
+            if not is_own:
+                states_of_common = states
+        else:
+            states = states_of_common
+        _store_states(connection, stream, BAND, states)
 
 
 def _totals(

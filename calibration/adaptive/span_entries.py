@@ -9,15 +9,23 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
-from calibration.adaptive.adaptive_state import SPAN_KINDS, ExcessCounts
+from calibration.adaptive.adaptive_state import PRESENT_VALUE, SPAN_KINDS, ExcessCounts
+from calibration.adaptive.band_rescoring import Scales, read_scales
 from calibration.adaptive.database import key_batches
-from calibration.adaptive.issued_spans import IssuedSpans, judge_span, span_scores
+from calibration.adaptive.issued_spans import (
+    IssuedSpans,
+    band_scores_of,
+    judge_band,
+    judge_value,
+    span_scores,
+    unmoved,
+)
 from calibration.adaptive.ledger_tables import (
     BandScaleRow,
     ExcessCountsRow,
@@ -33,8 +41,16 @@ from calibration.adaptive.pseudonyms import PseudonymKey
 from calibration.adaptive.settlement_counts import HorizonYear, add_new_counts, unpack_counts
 
 PersonYear = tuple[bytes, int]
-SpanEntry = tuple[Row[Any], float, float, int]  # span, probability, p_zero, sign
-Scales = dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]]
+
+
+class SpanEntry(NamedTuple):
+    """An entry of the log of spans; see `SpanEventRow`."""
+
+    row: Row[Any]
+    probability: float
+    p_zero: float
+    sign: int
+    ranks: bytes | None = None
 
 
 def enter_spans(
@@ -59,7 +75,8 @@ def enter_spans(
     rows: list[dict[str, Any]] = []
     n_late = 0
     origins = issued.origin_year.tolist()
-    for person, origin, packed in zip(persons, origins, issued.forecasts, strict=True):
+    known_forecasts = zip(persons, origins, issued.forecasts, issued.cells, strict=True)
+    for i, (person, origin, packed, cells) in enumerate(known_forecasts):
         if (person, origin) in known:
             continue
         if any((person, origin + h) in late for h in range(1, issued.years + 1)):
@@ -75,6 +92,8 @@ def enter_spans(
                 "base": pack_thresholds(issued.base),
                 "issued": pack_thresholds(issued.issued),
                 "family": packed,
+                "cells": cells or None,
+                "levels": pack_thresholds(issued.levels[i]) if cells else None,
             }
         )
     if rows:
@@ -84,7 +103,7 @@ def enter_spans(
 
 
 def _store_scales(connection: Connection, stream_id: int, issued: IssuedSpans) -> None:
-    known = set(_read_scales(connection, stream_id))
+    known = set(read_scales(connection, stream_id))
     missing = [
         {
             "stream_id": stream_id,
@@ -97,15 +116,6 @@ def _store_scales(connection: Connection, stream_id: int, issued: IssuedSpans) -
     ]
     if missing:
         connection.execute(insert(BandScaleRow), missing)
-
-
-def _read_scales(connection: Connection, stream_id: int) -> Scales:
-    rows = connection.execute(
-        select(BandScaleRow.__table__).where(BandScaleRow.stream_id == stream_id)
-    )
-    return {
-        row.horizon: (unpack_thresholds(row.knots), unpack_thresholds(row.values)) for row in rows
-    }
 
 
 def spans_about(
@@ -151,10 +161,9 @@ def settle_spans(
         if any(amount is None for amount in known):
             continue
         if row.stream_id not in scales:
-            scales[row.stream_id] = _read_scales(connection, row.stream_id)
+            scales[row.stream_id] = read_scales(connection, row.stream_id)
         outcomes = np.array(known, dtype=np.float64)
-        probability, p_zero = judge_span(row.kind, row.family, outcomes, scales[row.stream_id])
-        entries.append((row, probability, p_zero, 1))
+        entries.append(_judge(row, outcomes, scales[row.stream_id]))
     if entries:
         connection.execute(
             _set_content(),
@@ -164,6 +173,17 @@ def settle_spans(
             ],
         )
     return entries
+
+
+def _judge(row: Row[Any], outcomes: NDArray[np.float64], scales: Scales) -> SpanEntry:
+    if row.kind == PRESENT_VALUE:
+        return SpanEntry(row, *judge_value(row.family, outcomes), 1)
+    ranks = judge_band(row.family, outcomes)
+    score = float(band_scores_of(ranks[None], scales)[0])
+    if row.levels is None:
+        return SpanEntry(row, score, 0.0, 1)
+    levels = unpack_thresholds(row.levels).reshape(row.years, -1)
+    return SpanEntry(row, score, 0.0, 1, pack_thresholds(unmoved(ranks, levels)))
 
 
 def reopen_spans(
@@ -184,7 +204,11 @@ def reopen_spans(
                 for row in rows
             ],
         )
-    return [(row, last[row.id].probability, last[row.id].p_zero, -1) for row in rows]
+    return [
+        SpanEntry(row, event.probability, event.p_zero, -1, event.ranks)
+        for row in rows
+        for event in (last[row.id],)
+    ]
 
 
 def _known_amounts(
@@ -222,13 +246,14 @@ def write_span_log(
         insert(SpanEventRow),
         [
             {
-                "span_id": row.id,
-                "probability": probability,
-                "p_zero": p_zero,
-                "sign": sign,
+                "span_id": entry.row.id,
+                "probability": entry.probability,
+                "p_zero": entry.p_zero,
+                "sign": entry.sign,
                 "audit_id": audit_id,
+                "ranks": entry.ranks,
             }
-            for row, probability, p_zero, sign in entries
+            for entry in entries
         ],
     )
     streams = sorted({row.stream_id for row, *_ in entries})
@@ -245,14 +270,15 @@ def count_spans(entries: Sequence[SpanEntry]) -> dict[str, dict[HorizonYear, Exc
     """Counts of log entries: kind -> (number of years, last outcome year) -> counts."""
     cells: dict[tuple[str, HorizonYear, int], list[SpanEntry]] = {}
     for entry in entries:
-        row, sign = entry[0], entry[3]
+        row, sign = entry.row, entry.sign
         cell = (row.kind, (row.years, row.origin_year + row.years), sign)
         cells.setdefault(cell, []).append(entry)
     total: dict[str, dict[HorizonYear, ExcessCounts]] = {}
     for (kind, key, sign), of_cell in cells.items():
-        probability, p_zero = (np.array([entry[k] for entry in of_cell]) for k in (1, 2))
+        probability = np.array([entry.probability for entry in of_cell])
+        p_zero = np.array([entry.p_zero for entry in of_cell])
         base, issued = (
-            np.stack([unpack_thresholds(getattr(entry[0], name)) for entry in of_cell])
+            np.stack([unpack_thresholds(getattr(entry.row, name)) for entry in of_cell])
             for name in ("base", "issued")
         )
         counts = ExcessCounts.of(span_scores(kind, probability, p_zero), base, issued)

@@ -454,10 +454,15 @@ class Calibrator(Calibration):
 
     def move(self, horizon: int, groups: Sequence[str]) -> tuple[Array, Array] | None:
         """The move of a cell at a horizon, or else at the nearest shorter one; None without."""
+        cell = self.moved_cell(horizon, groups)
+        return None if cell is None else self.moves.get(cell)
+
+    def moved_cell(self, horizon: int, groups: Sequence[str]) -> tuple[int, str] | None:
+        """The horizon and group of the cell whose move applies at a horizon."""
         for h in range(horizon, 0, -1):
             group = self.threshold_group(h, groups)
             if group is not None:
-                return self.moves.get((h, group))
+                return h, group
         return None
 
     def recalibrate(self, marginals: Marginals) -> Marginals:

@@ -20,16 +20,29 @@ import pytest
 from alembic import command
 from sqlalchemy import text
 
-from calibration.adaptive.adaptive_state import BAND, PRESENT_VALUE, AdaptiveState
+from calibration.adaptive.adaptive_state import (
+    BAND,
+    PRESENT_VALUE,
+    AdaptiveState,
+    ExcessCounts,
+    compute_states,
+)
 from calibration.adaptive.database import migration_config
 from calibration.adaptive.issuance import INITIAL_STATE
-from calibration.adaptive.issued_spans import IssuedSpans, collect_bands, collect_values
+from calibration.adaptive.issued_intervals import collect_intervals
+from calibration.adaptive.issued_spans import (
+    IssuedSpans,
+    cells_of_text,
+    collect_bands,
+    collect_values,
+)
 from calibration.adaptive.ledger import Ledger, RecordCounts
-from calibration.adaptive.marginal_moves import adapt
+from calibration.adaptive.marginal_moves import LEVELS, adapt
 from calibration.adaptive.pseudonyms import PseudonymKey
 from saga.conformal.calibration_table import ALL, KindThresholds
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.path_bands import band_intervals
+from saga.conformal.path_bands import band_intervals, band_scores
+from saga.conformal.prediction_sets import probability_of_less
 from saga.conformal.present_value import value_intervals
 from saga.conformal.recalibration import Cell
 from saga.conformal.value_distribution import SimulatedValues
@@ -166,6 +179,115 @@ def test_order_parts_and_corrections_give_the_same_state(url: str, tmp_path: Pat
     assert ledger.record_spans(BUNDLE, later) == RecordCounts(late=N), "two of three years known"
     for opened in (once, ledger):
         opened.close()
+
+
+def record_years_and_bands(ledger: Ledger) -> None:
+    """Single years of K years and bands of all of them, under the bundle's calibrator."""
+    marginals, split = make_marginals(make_paths()), make_calibrator()
+    ledger.record(BUNDLE, collect_intervals(marginals, split, range(1, K + 1), INITIAL_STATE))
+    ledger.record_spans(BUNDLE, collect_bands(marginals, split, INITIAL_STATE, K))
+
+
+def test_experts_of_bands_see_scores_under_the_moves_in_force(url: str) -> None:
+    """What today's forecasts would have contained, by the product's own recalibration and bands.
+
+    Single years correct the drift, so the experts of bands must not correct it again: their last
+    year needs the offset of the moved forecasts, not that of the published ones.
+    """
+    ledger = Ledger(url, PseudonymKey(b"k" * 32))
+    record_years_and_bands(ledger)
+    amounts, outcomes = make_outcomes(drift=0.3)
+    ledger.settle(outcomes)
+    state, replayed = states(ledger)
+    assert state is not None
+    assert state == replayed
+    split, raw = make_calibrator(), replace(make_marginals(make_paths()), recalibrated=False)
+    base = np.tile([0.6, 0.85, 0.93, np.nan], (N, 1))
+    expected = {}
+    for name, calibrator in (("published", split), ("in force", adapt(split, state))):
+        scores = band_scores(calibrator, calibrator.recalibrate(raw), amounts)[:, K - 1]
+        expected[name] = ExcessCounts.of(np.tile(scores[:, None], 4), base, base)
+    counts = {name: {(K, ORIGIN + K): of_name} for name, of_name in expected.items()}
+    known = compute_states(COVERAGE, counts["published"])
+    missed = ExcessCounts(expected["in force"].counts, expected["published"].missed)
+    rescored = compute_states(COVERAGE, {(K, ORIGIN + K): missed})
+    for share in COVERAGE[:3]:
+        cell, cell_expected = state.cells[BAND, K, share], rescored[K, share]
+        assert cell.missed == cell_expected.missed == known[K, share].missed
+        assert cell.integral == cell_expected.integral
+        # Distributions are stored as float32, so a score may lie in the next of 4,096 bins.
+        assert cell.offset == pytest.approx(cell_expected.offset, abs=1e-3)
+    assert state.cells[BAND, K, 0.9].offset < known[K, 0.9].offset - 0.005, "far beyond the bins"
+    ledger.close()
+
+
+def test_bands_after_moves_are_judged_by_the_ranks_before_them(url: str) -> None:
+    """Bands issued under moves: their log has ranks in the bundle's forecast; any order, replay."""
+    ledger = Ledger(url, PseudonymKey(b"k" * 32))
+    record_years_and_bands(ledger)
+    amounts, outcomes = make_outcomes()
+    ledger.settle(outcomes)
+    state = ledger.state(BUNDLE)
+    assert state is not None
+    split, paths = make_calibrator(), make_paths(seed=5)
+    later = replace(paths, origin_year=paths.origin_year + K, birth_year=paths.birth_year + K)
+    raw = replace(make_marginals(later), recalibrated=False)
+    moved = adapt(split, state).recalibrate(raw)
+    ledger.record_spans(BUNDLE, collect_bands(moved, split, state, K))
+    with connect(ledger) as connection:
+        query = text("SELECT levels, cells FROM span WHERE origin_year > :year")
+        rows = connection.execute(query, {"year": ORIGIN}).all()
+    levels = np.frombuffer(bytes(rows[0].levels)).reshape(K, len(LEVELS))
+    assert cells_of_text(rows[0].cells) == [(h, ALL) for h in range(1, K + 1)]
+    assert np.abs(levels - LEVELS).max() > 0.05, "the drift has moved the forecasts"
+    of_years = [(person, year + K, amount) for person, year, amount in outcomes]
+    ledger.settle(of_years[::-1])
+    assert states(ledger)[0] == states(ledger)[1]
+    with connect(ledger) as connection:
+        query = text(
+            "SELECT span.person, ranks FROM span_event JOIN span ON span.id = span_id "
+            "WHERE origin_year > :year"
+        )
+        events = connection.execute(query, {"year": ORIGIN}).all()
+    expected = probability_of_less(split.recalibrate(raw), amounts)
+    by_person = {bytes(row.person): np.frombuffer(bytes(row.ranks)) for row in events}
+    assert len(by_person) == N
+    for i in range(N):
+        ranks = by_person[ledger._pseudonym(f"P{i}")].reshape(K, 2)
+        # A knot of a move may lie between two of 60 points of a grid; moves here reach 0.1.
+        np.testing.assert_allclose(ranks[:, 0], expected[i], atol=0.01)
+        np.testing.assert_allclose(ranks[:, 1], raw.p_zero[i], atol=0.01)
+    ledger.correct([(person, year, None) for person, year, _ in of_years[:40]], "mistake")
+    ledger.settle(of_years)
+    assert states(ledger)[0] == states(ledger)[1]
+    ledger.close()
+
+
+def test_bands_of_an_earlier_version_count_by_their_published_score(url: str) -> None:
+    """A ledger of revision 0006 goes on with the same state; its waiting bands are judged too."""
+    ledger = Ledger(url, PseudonymKey(b"k" * 32))
+    for spans in make_spans():
+        half = spans.rows(slice(0, N // 2))
+        ledger.record_spans(BUNDLE, replace(half, cells=("",) * len(half)))
+    _, outcomes = make_outcomes()
+    ledger.settle(outcomes[: 50 * K])
+    before, counts = ledger.state(BUNDLE), ledger.counts(BUNDLE)
+    with connect(ledger) as connection:
+        command.downgrade(migration_config(connection), "0006")
+    ledger.close()
+    ledger = Ledger(url, PseudonymKey(b"k" * 32))
+    assert states(ledger) == (before, before)
+    assert ledger.counts(BUNDLE) == counts
+    for spans in make_spans():
+        assert ledger.record_spans(BUNDLE, spans).new == N // 2
+    ledger.settle(outcomes)
+    state, replayed = states(ledger)
+    assert state is not None
+    assert state == replayed
+    assert state.cells[BAND, K, 0.9].persons == N
+    with connect(ledger) as connection, pytest.raises(ValueError, match="another state"):
+        command.downgrade(migration_config(connection), "0006")
+    ledger.close()
 
 
 def test_a_ledger_of_single_years_goes_on_with_nothing_lost(url: str) -> None:

@@ -1,0 +1,135 @@
+"""Scores of settled bands under the moves in force: what today's bands would have contained.
+
+A band follows its marginals, which move with each year's outcomes. So the threshold of bands must
+correct only what the moves leave. Bands that were issued before the moves say too much about it:
+they missed because of errors that are corrected meanwhile. The log has the ranks of their years in
+the bundle's forecast. Here they are moved as today's forecasts are, and scored again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, Row, select
+
+from calibration.adaptive.adaptive_state import (
+    BAND,
+    SPAN_KINDS,
+    AdaptiveState,
+    CellState,
+    Counts,
+    ExcessCounts,
+    compute_states,
+)
+from calibration.adaptive.issued_spans import band_scores_of, cells_of_text, moved
+from calibration.adaptive.ledger_tables import (
+    BandScaleRow,
+    SpanEventRow,
+    SpanRow,
+    unpack_thresholds,
+)
+from calibration.adaptive.marginal_moves import moved_levels
+from saga.requests import COVERAGE
+
+Scales = dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]]
+
+
+def read_scales(connection: Connection, stream_id: int) -> Scales:
+    """The band scales of a stream, by horizon."""
+    rows = connection.execute(
+        select(BandScaleRow.__table__).where(BandScaleRow.stream_id == stream_id)
+    )
+    return {
+        row.horizon: (unpack_thresholds(row.knots), unpack_thresholds(row.values)) for row in rows
+    }
+
+
+def band_states(
+    connection: Connection,
+    streams: Collection[int],
+    cells: Mapping[tuple[str, int, float], CellState],
+    published: Mapping[tuple[int, int], ExcessCounts],
+    last_span: int | None = None,
+) -> dict[tuple[int, float], CellState]:
+    """The states of bands, keyed (number of years, coverage), from the log of `streams`.
+
+    Experts see the scores under the moves of `cells`, the states of single years. The integral
+    counts what the `published` bands missed. `last_span` is the last entry of the log to read.
+    """
+    if not published:
+        return {}
+    counts = _rescored(connection, streams, cells, last_span)
+    return compute_states(
+        COVERAGE,
+        {key: ExcessCounts(counts[key], of_key.missed) for key, of_key in published.items()},
+    )
+
+
+def _rescored(
+    connection: Connection,
+    streams: Collection[int],
+    cells: Mapping[tuple[str, int, float], CellState],
+    last_span: int | None,
+) -> dict[tuple[int, int], Counts]:
+    """Bands by excess: (number of years, last outcome year) -> counts, as in `ExcessCounts`."""
+    log = (
+        select(
+            SpanRow.stream_id,
+            SpanRow.years,
+            SpanRow.origin_year,
+            SpanRow.base,
+            SpanRow.cells,
+            SpanEventRow.sign,
+            SpanEventRow.ranks,
+            SpanEventRow.probability,
+        )
+        .join(SpanEventRow, SpanEventRow.span_id == SpanRow.id)
+        .where(SpanRow.stream_id.in_(streams), SpanRow.kind == BAND)
+    )
+    if last_span is not None:
+        log = log.where(SpanEventRow.id <= last_span)
+    alike: dict[tuple[Any, ...], list[Row[Any]]] = {}
+    for row in connection.execute(log):
+        text = row.cells if row.ranks is not None else None
+        key = row.stream_id, row.years, row.origin_year, row.base, text, row.sign
+        alike.setdefault(key, []).append(row)
+    levels = _LevelsInForce(cells)
+    scales = {stream: read_scales(connection, stream) for stream in {key[0] for key in alike}}
+    total: dict[tuple[int, int], Counts] = {}
+    for (stream, years, origin, packed, text, sign), rows in alike.items():
+        if text is None:
+            scores = np.array([row.probability for row in rows])
+        else:
+            ranks = np.frombuffer(b"".join(row.ranks for row in rows), dtype="<f8")
+            in_force = [levels.of(cell) for cell in cells_of_text(text)]
+            moved_ranks = moved(ranks.reshape(len(rows), years, 2), in_force)
+            scores = band_scores_of(moved_ranks, scales[stream])
+        base = np.tile(unpack_thresholds(packed), (len(rows), 1))
+        counts = ExcessCounts.of(np.tile(scores[:, None], base.shape[1]), base, base).counts
+        key = years, origin + years
+        total[key] = total.get(key, np.zeros_like(counts)) + sign * counts
+    return total
+
+
+class _LevelsInForce:
+    """The probabilities in force of each cell under the states of single years."""
+
+    def __init__(self, cells: Mapping[tuple[str, int, float], CellState]) -> None:
+        self._state = AdaptiveState(0, None, cells)
+        self._groups = sorted({group for group, _, _ in cells if group not in SPAN_KINDS})
+        self._known: dict[int, dict[str, NDArray[np.float64]]] = {}
+
+    def of(self, cell: tuple[int, str] | None) -> NDArray[np.float64] | None:
+        """Those of a cell, None without a move."""
+        if cell is None:
+            return None
+        horizon, group = cell
+        if horizon not in self._known:
+            self._known[horizon] = moved_levels(self._state, horizon, self._groups)
+        of_horizon = self._known[horizon]
+        if group not in of_horizon:
+            of_horizon |= moved_levels(self._state, horizon, [group])
+        return of_horizon[group]
