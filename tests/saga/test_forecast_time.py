@@ -5,17 +5,23 @@ With the shipped bundle, whose records end in 2022.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
+from calibration.diagnostics.diagnosis import _late_origins
 from saga.batch.engine import score
 from saga.batch.partitions import Source
 from saga.batch.products import Recipe
+from saga.cli import app
 from saga.conformal.calibrator import Calibrator
 from saga.data.facts import read_facts
+from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.errors import InputError
@@ -24,6 +30,7 @@ from saga.requests import Draws, ForecastRequest, LifetimeRequest
 
 SHIPPED = Path(__file__).parents[2] / "bundles/small"
 REQUEST = ForecastRequest(horizons=(1, 3), coverage=(0.9,))
+LATE = {"late-origin", "macro-ends"}
 
 
 @pytest.fixture(scope="module")
@@ -168,3 +175,37 @@ def test_a_batch_has_the_rows_and_warnings_of_the_library(
     score(source, tmp_path / "cut", recipe)
     backtest = pl.read_parquet(tmp_path / "cut" / "part-*.parquet")
     assert set(backtest["origin_year"]) == {2018}
+
+
+@pytest.mark.parametrize(("origin", "expected"), [(2024, {"late-origin"}), (2026, LATE)])
+def test_commands_and_pages_say_that_the_bundle_is_older_than_the_origin(
+    origin: int, expected: set[str], tmp_path: Path
+) -> None:
+    """Forecast, present values and the page of a person: on standard error, in JSON, on the page.
+
+    With amounts in prices of 2026, whose index is assumed.
+    """
+    records(origin).write_csv(tmp_path / "in.csv")
+    page = tmp_path / "a.html"
+    for name, options in {
+        "forecast": f"--out {tmp_path}/f.csv --horizons 1",
+        "lifetime": f"--out {tmp_path}/l.csv --to-age 45 --paths 20",
+        "plot": f"--out {page} --person a",
+    }.items():
+        line = f"{name} {tmp_path}/in.csv {options} --bundle {SHIPPED} --prices 2026 --json"
+        result = CliRunner().invoke(app, line.split())
+        assert result.exit_code == 0, result.output
+        found = {warning["code"] for warning in json.loads(result.stdout)["warnings"]}
+        assert found & (LATE | {"unpublished-prices"}) == expected | {"unpublished-prices"}
+        assert "after 2022" in " ".join(result.stderr.split())
+    assert "after 2022" in page.read_text(encoding="utf-8")
+
+
+def test_the_calibration_report_counts_forecasts_after_the_bundles_records(
+    forecaster: Forecaster,
+) -> None:
+    origins = Origins(np.array(["a", "b", "c"]), np.array([2022, 2024, 2026]))
+    message = _late_origins(forecaster, origins)
+    assert message is not None
+    assert message.startswith("2 of 3 forecasts start after 2022")
+    assert _late_origins(forecaster, origins.take(np.array([0]))) is None
