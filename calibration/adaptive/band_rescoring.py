@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, select
 
 from calibration.adaptive.adaptive_state import (
     BAND,
@@ -91,26 +91,25 @@ def _rescored(
     )
     if last_span is not None:
         log = log.where(SpanEventRow.id <= last_span)
-    alike: dict[tuple[Any, ...], list[Row[Any]]] = {}
-    for row in connection.execute(log):
-        text = row.cells if row.ranks is not None else None
-        key = row.stream_id, row.years, row.origin_year, row.base, text, row.sign
-        alike.setdefault(key, []).append(row)
+    alike: dict[tuple[Any, ...], tuple[list[bytes], list[float]]] = {}
+    for *cell, ranks, score in connection.execute(log):
+        ranks_of_cell, scores_of_cell = alike.setdefault((*cell, ranks is None), ([], []))
+        ranks_of_cell.append(ranks)
+        scores_of_cell.append(score)
     levels = _LevelsInForce(cells)
     scales = {stream: read_scales(connection, stream) for stream in {key[0] for key in alike}}
     total: dict[tuple[int, int], Counts] = {}
-    for (stream, years, origin, packed, text, sign), rows in alike.items():
-        if text is None:
-            scores = np.array([row.probability for row in rows])
-        else:
-            ranks = np.frombuffer(b"".join(row.ranks for row in rows), dtype="<f8")
+    for key, (packed, published) in alike.items():
+        stream, years, origin, thresholds, text, sign, is_earlier = key
+        scores = np.array(published)
+        if not is_earlier:
+            ranks = np.frombuffer(b"".join(packed), dtype="<f8").reshape(-1, years, 2)
             in_force = [levels.of(cell) for cell in cells_of_text(text)]
-            moved_ranks = moved(ranks.reshape(len(rows), years, 2), in_force)
-            scores = band_scores_of(moved_ranks, scales[stream])
-        base = np.tile(unpack_thresholds(packed), (len(rows), 1))
+            scores = band_scores_of(moved(ranks, in_force), scales[stream])
+        base = np.tile(unpack_thresholds(thresholds), (len(scores), 1))
         counts = ExcessCounts.of(np.tile(scores[:, None], base.shape[1]), base, base).counts
-        key = years, origin + years
-        total[key] = total.get(key, np.zeros_like(counts)) + sign * counts
+        ended = years, origin + years
+        total[ended] = total.get(ended, np.zeros_like(counts)) + sign * counts
     return total
 
 

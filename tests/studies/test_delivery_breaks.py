@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from calibration.adaptive.issued_spans import band_scores_of, moved
 from calibration.adaptive.marginal_moves import LEVELS, move_of
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.recalibration import Cell
 from saga.distributions import Marginals
-from studies.delivery_breaks import _moved_slices
-from studies.delivery_forecasts import N_PATHS
+from studies.delivery_breaks import Deliveries, _moved_slices
+from studies.delivery_forecasts import N_HORIZONS, N_PATHS, OriginForecasts
 
 
 def test_moved_slices_are_those_of_the_moved_distribution() -> None:
@@ -29,3 +30,34 @@ def test_moved_slices_are_those_of_the_moved_distribution() -> None:
         inner = slice(15, -6)  # p_zero ends inside a slice, and so does the largest quantile
         np.testing.assert_allclose(found[:, inner], moved[:, inner], rtol=0.01)
         assert abs(moved[:, inner] / slices[:, inner] - 1).max() > 0.02
+
+
+def test_bands_are_scored_under_moves_as_the_ledger_scores_them() -> None:
+    """The study computes scores of many persons; the ledger those of its log."""
+    rng = np.random.default_rng(2)
+    p_zero = rng.uniform(0, 0.3, (50, N_HORIZONS))
+    less = np.where(rng.random(p_zero.shape) < 0.1, 0.0, p_zero + (1 - p_zero) * rng.random())
+    empty = np.empty((0, N_HORIZONS, N_PATHS))
+    ids = np.array([f"P{i}" for i in range(50)])
+    part = OriginForecasts(
+        2022,
+        ids,
+        less,
+        p_zero,
+        np.empty((50, 2, 25), dtype=np.float32),
+        np.empty(0, dtype=np.int64),
+        empty.astype(np.float32),
+        empty.astype(np.uint8),
+        np.empty((0, N_HORIZONS)),
+        {},
+    )
+    half = np.array([0.0, 0.5, 1.0])
+    scales = {h: (half, np.array([0.0, 0.4 + 0.05 * h, 1.0])) for h in range(1, N_HORIZONS + 1)}
+    deliveries = Deliveries({2022: part}, Calibrator({}, band_scales=scales))
+    levels = [np.sort(np.clip(LEVELS + rng.normal(0, 0.03, 9), 0.001, 0.999)) for _ in scales]
+    in_force = {h: np.tile(levels[h - 1], (50, 1)) for h in scales}
+    ranks = np.stack([less, p_zero], axis=2)
+    for moves, of_study in (([None] * N_HORIZONS, None), (levels, in_force)):
+        expected = band_scores_of(moved(ranks, moves), scales)
+        found = deliveries._band_scores(2022, N_HORIZONS, of_study)
+        np.testing.assert_allclose(found, expected, atol=1e-12)
