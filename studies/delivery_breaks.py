@@ -83,7 +83,7 @@ PRODUCTS = ("h = 1", f"h = {N_HORIZONS}", *SPAN_KINDS)
 QUINTILES = [f"quintile={k}" for k in range(1, 6)]
 FOLLOWED = [*QUINTILES, ALL]
 _SVG = "http://www.w3.org/2000/svg"
-MIN_GROUP = 20  # persons of a group in a year and future
+MIN_GROUP = 50  # persons of a group in a year and future
 
 
 @dataclass
