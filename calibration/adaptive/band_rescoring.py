@@ -92,9 +92,10 @@ def _rescored(
     if last_span is not None:
         log = log.where(SpanEventRow.id <= last_span)
     alike: dict[tuple[Any, ...], tuple[list[bytes], list[float]]] = {}
-    for *cell, ranks, score in connection.execute(log):
-        ranks_of_cell, scores_of_cell = alike.setdefault((*cell, ranks is None), ([], []))
-        ranks_of_cell.append(ranks)
+    for *cell, packed_ranks, score in connection.execute(log):
+        is_earlier = packed_ranks is None
+        ranks_of_cell, scores_of_cell = alike.setdefault((*cell, is_earlier), ([], []))
+        ranks_of_cell.append(packed_ranks or b"")
         scores_of_cell.append(score)
     levels = _LevelsInForce(cells)
     scales = {stream: read_scales(connection, stream) for stream in {key[0] for key in alike}}
