@@ -1,7 +1,7 @@
 r"""What does each part of the network add?
 
     python -m studies.ablations --panel build/register --out build/ablations
-        [--only full no-family] [--until 2012] [--seed 1]
+        [--mapping NAME] [--only full no-family] [--until 2012] [--seed 1]
     saga evaluate bundles/small --panel build/register \
         --variants build/ablations/variants.yaml --out build/evaluation
 

@@ -1,7 +1,8 @@
 """Does the simulated cross-section drift over the years?
 
-    python -m studies.cross_section_drift --register DIR [--bundle bundles/small]
-        [--persons 5000] [--paths 100] [--raw] --out DIR
+    python -m studies.cross_section_drift --register DIR [--bundle bundles/small] [--persons 5000]
+        [--paths 100] [--rollout exact|light] [--raw] [--seed 0] [--workers 1] --out DIR
+        [--report FILE]
 
 Compares Gini, quantiles, zeros, volatility and mobility of the paths with the register's true
 futures. DIR is a generated register with futures (`saga register generate --future-to 2052

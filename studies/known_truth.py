@@ -2,7 +2,7 @@
 
     python -m studies.known_truth --out build/known-truth [--process gaussian gkos]
         [--config small] [--steps N] [--persons 300000] [--judged 2000] [--paths 500] [--seed 1]
-        [--macro none] [--report FILE]
+        [--macro none|sweden] [--particles 250] [--workers 1] [--bundle DIR] [--report FILE]
 
 A model is trained on a register of a textbook process and compared with the exact forecaster of
 that process: how much CRPS does it lose, and is it biased? The process runs from age 20 to 64

@@ -1,20 +1,18 @@
 """How should a marginal be computed: samples, averaged laws, or the direct forecast?
 
     python -m studies.marginal_estimators PANEL [--bundle bundles/small] [--persons 1000]
-        [--noise-persons 60] [--seed 0] [--report FILE]
+        [--noise-persons 60] [--paths 500] [--seed 0] [--report FILE]
 
 All estimators use one network, without recalibration, and are judged on validation persons:
 
 - samples: the last draws of simulated paths;
 - averaged laws: given a path up to year h - 1 the head gives the distribution of year h, and these
   distributions are averaged over paths (Rao-Blackwell: Gelfand and Smith 1990);
-- averaged laws, stratified: the same, but the random numbers of each year are one per stratum of
-  equal probability, in random order;
 - direct: the direct forecast, averaged over macro nodes.
 
 CRPS is that of log earnings, with the standard error of the paired difference to the first
 estimator. Noise is the standard deviation over seeds of a log quantile (floored), root mean square
-over persons. Seconds are per person and core.
+over persons. Times are of one core.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ from saga.distributions import Marginals
 from saga.features.sequences import encode
 from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
-from saga.keyed_random import sample_persons, uniforms
+from saga.keyed_random import sample_persons
 from saga.requests import MAX_HORIZON, Draws
 from saga.scores import crps_log, log_earnings
 from saga.simulation.marginals import marginal_grid
@@ -73,7 +71,6 @@ def main() -> None:
         f"samples, {args.paths}": None,
         f"averaged laws, {args.paths}": lambda p, s: averaged_laws(forecaster, p, args.paths, s),
         "averaged laws, 100": lambda p, s: averaged_laws(forecaster, p, 100, s),
-        "averaged laws, 100, stratified": lambda p, s: stratified_laws(forecaster, p, 100, s),
         "direct": lambda p, _: Marginals.joined(list(forecaster.marginals(p, recalibrate=False))),
     }
     floor = forecaster.transforms.floor
@@ -163,17 +160,6 @@ def averaged_laws(forecaster: Forecaster, panel: Panel, n_paths: int, seed: int)
         np.maximum.accumulate(cdf, -1),
         p_zero,
     )
-
-
-def stratified_laws(forecaster: Forecaster, panel: Panel, n_paths: int, seed: int) -> Marginals:
-    """As `averaged_laws`, with one random number per stratum in each year."""
-
-    def strata(n: int, *key: int | str) -> Array:
-        u = uniforms(n, *key)
-        return np.asarray((np.argsort(np.argsort(u)) + uniforms(n, "inside", *key)) / n)
-
-    with patch("saga.simulation.rollout.uniforms", strata):
-        return averaged_laws(forecaster, panel, n_paths, seed)
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """What accuracy does the light rollout cost, compared with the exact one? Or bfloat16?
 
     python -m studies.rollout_accuracy REGISTER [--bundle bundles/small] [--persons 1000]
-        [--paths 200] [--part test] [--bfloat16 exact|light] [--report FILE]
+        [--paths 200] [--part test] [--bfloat16 exact|light] [--seed 0] [--workers 2]
+        [--report FILE]
 
 Persons of one part of a generated register have one drawn origin each, and both rollouts have the
 same random numbers. The table gives the CRPS of the log present value of 2, 5, 10 and 20 years, and

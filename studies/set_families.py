@@ -4,12 +4,12 @@
         [--report FILE]
 
 Families of sets are compared on validation persons of the panel, so the choice does not see the
-test persons. Marginals are recalibrated by a map that is fitted on one third of the persons, the
-threshold of each family, horizon and coverage on another third; the last third judges. The score is
-the mean interval score (Winkler 1972): width plus 2 / (1 - coverage) x the distance of an outcome
-outside. Coverage is also given by bins of the probability of zero. `too much` is the share of
-a person's own distribution in the set beyond what the coverage and the atom ask for, as the 95 %
-quantile over persons.
+test persons. Marginals are recalibrated by a map that is fitted on one third of the persons. The
+threshold of each family, horizon and coverage is fitted on another third, and the last third is
+judged. The score is the mean interval score (Winkler 1972): width plus 2 / (1 - coverage) x the
+distance of an outcome outside. Coverage is also given by bins of the probability of zero.
+`too much` is the probability of the set under the person's own distribution beyond the threshold
+and beyond the probability of zero, as the 95 % quantile over persons.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ FAMILIES: dict[str, Family] = {
 
 def main() -> None:
     """Print the comparison."""
-    parser = bundle_parser(__doc__, n_persons=20_000, n_paths=0)
+    parser = bundle_parser(__doc__, n_persons=20_000, n_paths=None)
     parser.add_argument("panel", type=Path)
     args = parser.parse_args()
     forecaster = Forecaster.load(args.bundle)

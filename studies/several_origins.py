@@ -1,6 +1,7 @@
 """Are intervals better if each of few calibration persons has several origins?
 
     python -m studies.several_origins --bundle BUNDLE --panel PANEL [--mapping NAME] [--prices YEAR]
+        [--persons 3600] [--calibrated-on 700] [--repeats 16] [--seed 0] [--report FILE]
 
 A calibration is fitted on a random subset of the panel's persons, with one origin or several for
 each, and judged on all other persons. Means and standard deviations are over the subsets. The

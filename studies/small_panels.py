@@ -1,16 +1,15 @@
 """Do 545 persons get 90 % intervals, and do these hold? A cross-fitted test on a real panel.
 
-Wages of 545 men in 1980-1987 (Vella and Verbeek 1998, in the package linearmodels). The men are
-divided into outer folds. For each, a bundle with members is trained and calibrated on the other
-men, and its intervals are compared with the wages of the men of the fold. Every man is judged once
-by a bundle that has not seen him.
+    python -m studies.small_panels OUT [--outer 5] [--members 4] [--steps 200]
 
-Usage: python -m studies.small_panels OUT [--outer 5] [--members 4] [--steps 200]
+Wages of 545 men in 1980-1987 (Vella and Verbeek 1998, in the package linearmodels). The men are
+divided into outer folds. For each fold, a bundle with members is trained and calibrated on the
+other men, and its intervals are compared with the wages of the men of the fold. So every man is
+judged once, by a bundle that has not seen him.
 """
 
 from __future__ import annotations
 
-import argparse
 import bz2
 from dataclasses import replace
 from importlib.util import find_spec
@@ -27,6 +26,7 @@ from saga.data.split import assign_folds
 from saga.distributions import Marginals
 from saga.forecaster import Forecaster
 from saga.requests import COVERAGE, MAX_HORIZON
+from studies.study_page import study_parser
 from training.folds import train_folds
 from training.harness import RunOptions
 from training.train_config import load_config
@@ -89,7 +89,7 @@ def summarise(persons: pl.DataFrame) -> pl.DataFrame:
 
 def main() -> None:
     """Train, judge and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = study_parser(__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--outer", type=int, default=5)
     parser.add_argument("--members", type=int, default=4)

@@ -18,16 +18,21 @@ def study_parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def bundle_parser(
-    description: str | None, *, n_persons: int | None, n_paths: int, report: bool = True
+    description: str | None, *, n_persons: int | None, n_paths: int | None, report: bool = True
 ) -> argparse.ArgumentParser:
-    """The parser of a study of a bundle; the numbers are defaults (None: all persons).
+    """The parser of a study of a bundle.
 
-    With `report` it has the option `--report`; the study must write the page.
+    Args:
+        description: The docstring of the study.
+        n_persons: Default of `--persons`; None: all.
+        n_paths: Default of `--paths`; None: there is no such option.
+        report: Whether there is an option `--report`; the study must write the page.
     """
     parser = study_parser(description)
     parser.add_argument("--bundle", type=Path, default=Path("bundles/small"))
     parser.add_argument("--persons", type=int, default=n_persons)
-    parser.add_argument("--paths", type=int, default=n_paths)
+    if n_paths is not None:
+        parser.add_argument("--paths", type=int, default=n_paths)
     parser.add_argument("--seed", type=int, default=0)
     if report:
         parser.add_argument("--report", type=Path, help="Markdown file to write as well.")

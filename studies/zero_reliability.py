@@ -36,7 +36,7 @@ MIN_PERSONS = 30  # of a bin that is shown
 
 def main() -> None:
     """Print one table per setting."""
-    parser = bundle_parser(__doc__, n_persons=None, n_paths=0)
+    parser = bundle_parser(__doc__, n_persons=None, n_paths=None)
     parser.add_argument("register", type=Path)
     parser.add_argument("--horizons", default="1,5,10,20")
     args = parser.parse_args()

@@ -1,0 +1,81 @@
+"""Every study has the options that its first lines name, and runs from its command."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "studies"
+STUDIES = sorted(
+    file.stem for file in FOLDER.glob("*.py") if "def main(" in file.read_text(encoding="utf-8")
+)
+OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
+# Of the studies that no other test runs: arguments that make them short.
+SHORT = {
+    "attention_patterns": "--panel REGISTER --bundle BUNDLE --persons 5 --paths 2",
+    "cross_section_drift": "--register REGISTER --bundle BUNDLE --persons 60 --paths 4 --out OUT",
+    "exact_forecasters": "20 1",
+    "forward_coverage": "--register REGISTER --bundle BUNDLE --persons 40 --value-persons 20 "
+    "--calibration-persons 150 --paths 4 --histories 20",
+    "forward_value_coverage": "--register REGISTER --bundle BUNDLE --persons 30 --paths 4",
+    "lifetimes_by_age": "REGISTER --bundle BUNDLE --persons 150 --paths 4 --years 1,3",
+    "marginal_estimators": "REGISTER --bundle BUNDLE --persons 8 --noise-persons 2 --paths 4",
+    "rollout_accuracy": "REGISTER --bundle BUNDLE --persons 20 --paths 4 --workers 1",
+    "several_origins": "--bundle BUNDLE --panel REGISTER --persons 200 --calibrated-on 90 "
+    "--repeats 2",
+    "set_families": "REGISTER --bundle BUNDLE --persons 150",
+    "zero_reliability": "REGISTER --bundle BUNDLE --persons 100 --horizons 1,5",
+}
+
+
+class ParserMadeError(Exception):
+    """The study has made its parser."""
+
+
+def study(name: str) -> ModuleType:
+    return importlib.import_module(f"studies.{name}")
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_docstring_of_a_study_names_its_options(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: set[str] = set()
+
+    def parse(parser: argparse.ArgumentParser, *_: object) -> None:
+        options.update(text for action in parser._actions for text in action.option_strings)
+        raise ParserMadeError
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse)
+    module = study(name)
+    with pytest.raises(ParserMadeError):
+        module.main()
+    text = module.__doc__ or ""
+    command = text.split("\n\n")[1].split("\n    saga ")[0]
+    assert f"python -m studies.{name}" in command
+    assert options - {"-h", "--help"} <= set(OPTION.findall(text))
+    assert set(OPTION.findall(command)) <= options
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", SHORT)
+def test_a_study_runs_from_its_command(
+    name: str,
+    register_dir: Path,
+    tiny_bundle: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = {"REGISTER": str(register_dir), "BUNDLE": str(tiny_bundle), "OUT": str(tmp_path)}
+    arguments = [words.get(word, word) for word in SHORT[name].split()]
+    monkeypatch.setattr("sys.argv", [name, *arguments])
+    with suppress(SystemExit):  # the verdict of so few persons does not matter
+        study(name).main()
+    assert "|" in capsys.readouterr().out, "there is no table"
