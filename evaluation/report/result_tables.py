@@ -45,7 +45,7 @@ class TableCell:
     Args:
         text: The text.
         bold: Whether the figure is the lowest in its row, apart from the bound and the paper; in
-            tables of differences, whether the difference is sure (`paper.py`).
+            tables of differences, whether the difference is sure (`difference_tables`).
         alarm: Whether the figure lies outside its sampling band.
         published: Whether it is a figure of the paper.
     """
