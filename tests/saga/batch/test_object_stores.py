@@ -35,6 +35,7 @@ from saga.cli import app
 from saga.errors import InputError, UsageError
 from saga.files import object_store
 from saga.files.object_store import StoreLostError
+from tests.saga.batch.run_files import files_of, write_years
 
 ROOT = Path(__file__).parents[3]
 PERSONS, SIZE = 60, 3
@@ -82,28 +83,17 @@ def server(
 only_s3 = pytest.mark.parametrize("server", [S3], ids=["s3"], indirect=True)
 
 
-def _write_years(folder: Path) -> Path:
-    """One file per year, persons in random order; Parquet and CSV are read by other code."""
-    rng = np.random.default_rng(4)
-    folder.mkdir()
-    for year in range(2001, 2005):
-        rows = {"person_id": [f"{i:03d}" for i in rng.permutation(PERSONS)], "birth_year": 1970}
-        frame = pl.DataFrame({**rows, "year": year, "earnings": rng.lognormal(12, 1, PERSONS)})
-        frame.write_parquet(folder / f"{year}.parquet")
-    return folder
-
-
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _write_years(tmp_path_factory.mktemp("stores") / "years")
+    folder = tmp_path_factory.mktemp("stores") / "years"
+    return write_years(folder, range(2001, 2005), n_persons=PERSONS, seed=4, suffix=".parquet")
 
 
 @pytest.fixture(scope="module")
 def local_files(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     out = tmp_path_factory.mktemp("local") / "out"
     score(source, out, Carry(), persons_per_partition=SIZE)
-    paths = [path for path in out.rglob("*") if path.is_file()]
-    return {str(path.relative_to(out)): path.read_bytes() for path in paths if path.name != "_lock"}
+    return files_of(out, lock=False)
 
 
 def _upload(folder: Path, url: str) -> str:
@@ -355,5 +345,4 @@ def test_a_wrong_url_is_an_error(source: Path, url: str) -> None:
 def test_a_file_url_is_a_path(source: Path, local_files: dict[str, bytes], tmp_path: Path) -> None:
     out = tmp_path / "an out"
     score(source.as_uri(), out.as_uri(), Carry(), persons_per_partition=SIZE)
-    paths = [path for path in out.rglob("*") if path.is_file() and path.name != "_lock"]
-    assert {str(path.relative_to(out)): path.read_bytes() for path in paths} == local_files
+    assert files_of(out, lock=False) == local_files

@@ -31,6 +31,7 @@ from saga.errors import BundleError, InputError, UsageError
 from saga.files import atomic
 from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest, Request
+from tests.saga.batch.run_files import files_of
 
 ROOT = Path(__file__).parents[3]
 PERSONS = 60
@@ -87,15 +88,6 @@ def _read(out: Path) -> pl.DataFrame:
     return pl.concat([pl.read_parquet(part) for part in sorted(out.glob("*.parquet"))])
 
 
-def _bytes(out: Path) -> dict[str, bytes]:
-    """The files of a finished run by path."""
-    return {
-        str(file.relative_to(out)): file.read_bytes()
-        for file in sorted(out.rglob("*"))
-        if file.is_file()
-    }
-
-
 @pytest.mark.parametrize("size", [1, 7, 60, 1000])
 def test_the_rows_equal_those_of_the_whole_panel_for_any_partition_size(
     source: Path, truth: pl.DataFrame, tmp_path: Path, size: int
@@ -108,7 +100,7 @@ def test_the_rows_equal_those_of_the_whole_panel_for_any_partition_size(
 def test_two_processes_write_the_same_bytes_as_one(source: Path, tmp_path: Path) -> None:
     score(source, tmp_path / "one", Carry(), persons_per_partition=9)
     score(source, tmp_path / "two", Carry(), persons_per_partition=9, workers=2)
-    assert _bytes(tmp_path / "one") == _bytes(tmp_path / "two")
+    assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
 
 
 def test_every_person_is_forecast_or_listed_with_the_rule(source: Path, tmp_path: Path) -> None:
@@ -164,7 +156,7 @@ def test_a_crash_at_any_commit_neither_loses_nor_repeats_a_person(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     score(source, tmp_path / "whole", Carry(), persons_per_partition=20)
-    expected, deaths = _bytes(tmp_path / "whole"), 0
+    expected, deaths = files_of(tmp_path / "whole"), 0
     for call, after in _crash_points():
         out = tmp_path / f"{call}-{after}"
         with monkeypatch.context() as patch:
@@ -177,7 +169,7 @@ def test_a_crash_at_any_commit_neither_loses_nor_repeats_a_person(
                     b"half a file, as SIGKILL leaves it"
                 )
         score(source, out, Carry(), persons_per_partition=20)
-        assert _bytes(out) == expected, f"after a death at rename {call}"
+        assert files_of(out) == expected, f"after a death at rename {call}"
     assert deaths == len(list(_crash_points())), (
         "the process must end at every point, or the last commits are not covered"
     )
@@ -202,7 +194,7 @@ def test_a_disk_that_becomes_full_leaves_no_half_file_and_the_run_continues(
     assert not list(out.glob(".*.tmp"))
     assert not (out / "part-00001.parquet").exists()
     assert score(source, out, Carry(), persons_per_partition=20).resumed == 1
-    assert _bytes(out) == _bytes(tmp_path / "whole")
+    assert files_of(out) == files_of(tmp_path / "whole")
 
 
 SCRIPT = """
@@ -280,7 +272,7 @@ score({str(source)!r}, {str(out)!r}, Carry(seconds=0.2), persons_per_partition=3
     refused = next(error for error in errors if "FolderInUseError" in error)
     assert "Another process is writing" in refused
     score(source, tmp_path / "whole", Carry(), persons_per_partition=3)
-    assert _bytes(out) == _bytes(tmp_path / "whole")
+    assert files_of(out) == files_of(tmp_path / "whole")
 
 
 def test_a_run_that_is_killed_at_random_moments_continues_where_it_stopped(
@@ -304,7 +296,7 @@ def test_a_run_that_is_killed_at_random_moments_continues_where_it_stopped(
         assert not (out / MANIFEST).exists()
     report = score(source, out, Carry(), persons_per_partition=3)
     assert 36 // 3 <= report.resumed < report.partitions
-    assert _bytes(out) == _bytes(tmp_path / "whole")
+    assert files_of(out) == files_of(tmp_path / "whole")
 
 
 def test_ctrl_c_ends_the_run_with_exit_code_3_and_complete_partitions_stay(
@@ -323,11 +315,11 @@ def test_ctrl_c_ends_the_run_with_exit_code_3_and_complete_partitions_stay(
 def test_a_part_that_was_changed_or_lost_is_computed_again(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     score(source, out, Carry(), persons_per_partition=10)
-    expected = _bytes(out)
+    expected = files_of(out)
     (out / "part-00001.parquet").write_bytes(b"changed")
     (out / "part-00004.parquet").unlink()
     assert score(source, out, Carry(), persons_per_partition=10).resumed == 4
-    assert _bytes(out) == expected
+    assert files_of(out) == expected
 
 
 def test_other_arguments_or_another_input_need_another_folder(source: Path, tmp_path: Path) -> None:

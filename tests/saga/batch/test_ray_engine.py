@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
-import polars as pl
 import pytest
 from carry import Carry
 
@@ -23,6 +21,7 @@ from saga.batch.engine import BatchInterruptedError, score
 from saga.batch.ray_engine import RayEngine
 from saga.batch.run_folder import MANIFEST
 from saga.errors import BundleError, InputError, UsageError
+from tests.saga.batch.run_files import files_of, write_years
 
 pytest.importorskip("ray")
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("default")]
@@ -62,24 +61,15 @@ except BatchInterruptedError as stop:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder, rng = tmp_path_factory.mktemp("ray"), np.random.default_rng(6)
-    for year in (2003, 2004):
-        rows = {"person_id": [f"{i:03d}" for i in rng.permutation(PERSONS)], "birth_year": 1970}
-        frame = pl.DataFrame({**rows, "year": year, "earnings": rng.lognormal(12, 1, PERSONS)})
-        frame.write_csv(folder / f"{year}.csv")
-    return folder
+    folder = tmp_path_factory.mktemp("ray")
+    return write_years(folder, (2003, 2004), n_persons=PERSONS, seed=6)
 
 
 @pytest.fixture(scope="module")
 def local_files(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     out = tmp_path_factory.mktemp("local") / "out"
     score(source, out, Carry(), persons_per_partition=SIZE)
-    return _bytes(out)
-
-
-def _bytes(out: Path) -> dict[str, bytes]:
-    files = [file for file in sorted(out.rglob("*")) if file.is_file()]
-    return {str(file.relative_to(out)): file.read_bytes() for file in files}
+    return files_of(out)
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +174,7 @@ def test_a_killed_node_a_killed_worker_and_a_killed_driver_leave_the_bytes_of_a_
         assert driver.stderr is not None
         rest = driver.stderr.read()
         assert driver.wait(120) == 0, rest
-    assert _bytes(out) == local_files
+    assert files_of(out) == local_files
 
 
 def test_a_cluster_on_this_machine_writes_the_same_bytes_and_passes_on_errors(
@@ -193,7 +183,7 @@ def test_a_cluster_on_this_machine_writes_the_same_bytes_and_passes_on_errors(
     monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
     engine = RayEngine()
     score(source, tmp_path / "out", Carry(), persons_per_partition=SIZE, workers=2, engine=engine)
-    assert _bytes(tmp_path / "out") == local_files
+    assert files_of(tmp_path / "out") == local_files
     with pytest.raises(BundleError, match="no bundle"):
         score(source, tmp_path / "fault", Carry(fault="open"), workers=2, engine=engine)
     broken = tmp_path / "broken.csv"

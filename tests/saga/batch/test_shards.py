@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 from carry import Carry
@@ -21,28 +20,19 @@ from saga.batch.shards import Shard, merge_shards
 from saga.cli import app
 from saga.errors import InputError, UsageError
 from saga.files.atomic import file_lock, sole_writer
+from tests.saga.batch.run_files import files_of, write_years
 
 ROOT = Path(__file__).parents[3]
 PERSONS, SIZE = 50, 4  # 13 partitions
 
 
-def _write_years(folder: Path, *, broken: bool = False) -> Path:
-    """One file per year, persons in random order."""
-    rng = np.random.default_rng(4)
-    folder.mkdir()
-    for year in range(2001, 2005):
-        person = rng.permutation(PERSONS)
-        earnings = rng.lognormal(12, 1, PERSONS)
-        if broken and year == 2004:
-            earnings[0] = -1
-        rows = {"person_id": [f"{i:03d}" for i in person], "year": year, "birth_year": 1970}
-        pl.DataFrame({**rows, "earnings": earnings}).write_csv(folder / f"{year}.csv")
-    return folder
+def _years(folder: Path, *, broken: bool = False) -> Path:
+    return write_years(folder, range(2001, 2005), n_persons=PERSONS, seed=4, broken=broken)
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _write_years(tmp_path_factory.mktemp("shards") / "years")
+    return _years(tmp_path_factory.mktemp("shards") / "years")
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +40,7 @@ def one_run(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     """The files of a run without shards."""
     out = tmp_path_factory.mktemp("one") / "out"
     score(source, out, Carry(), persons_per_partition=SIZE)
-    return _bytes(out)
-
-
-def _bytes(out: Path) -> dict[str, bytes]:
-    files = [file for file in sorted(out.rglob("*")) if file.is_file()]
-    return {str(file.relative_to(out)): file.read_bytes() for file in files}
+    return files_of(out)
 
 
 def _compute(
@@ -73,9 +58,9 @@ def test_shards_in_any_order_and_a_merge_give_the_bytes_of_one_run(
     assert not (out / MANIFEST).exists()
     report = merge_shards(out)
     assert (report.partitions, report.persons_in) == (13, PERSONS)
-    assert _bytes(out) == one_run
+    assert files_of(out) == one_run
     assert merge_shards(out).totals == report.totals, "a second merge changes nothing"
-    assert _bytes(out) == one_run
+    assert files_of(out) == one_run
 
 
 def test_a_shard_stages_its_own_persons_alone(source: Path, tmp_path: Path) -> None:
@@ -123,7 +108,7 @@ def test_processes_at_the_same_time_one_killed_and_run_again(
     with start("1/3") as again:
         assert again.wait(60) == 0
     merge_shards(out)
-    assert _bytes(out) == one_run
+    assert files_of(out) == one_run
 
 
 def test_a_missing_shard_and_a_half_written_part_are_named(source: Path, tmp_path: Path) -> None:
@@ -156,7 +141,7 @@ def test_two_merges_at_once_write_the_manifest_of_one(
         answers = list(threads.map(merge, range(2)))
     assert "13" in answers
     assert all(answer == "13" or "Another process is writing" in answer for answer in answers)
-    assert _bytes(out) == one_run
+    assert files_of(out) == one_run
 
 
 def test_shards_of_another_number_complete_the_same_run(
@@ -168,7 +153,7 @@ def test_shards_of_another_number_complete_the_same_run(
     with pytest.raises(UsageError, match="Run `saga score` on it with the same arguments"):
         merge_shards(out)
     score(source, out, Carry(), persons_per_partition=SIZE)
-    assert _bytes(out) == one_run
+    assert files_of(out) == one_run
 
 
 def test_another_product_or_input_in_between_is_refused_and_nothing_is_lost(
@@ -182,14 +167,14 @@ def test_another_product_or_input_in_between_is_refused_and_nothing_is_lost(
         _compute(Source(source, on_error="drop"), out, [1])
     _compute(source, out, [1, 2])
     merge_shards(out)
-    assert _bytes(out) == one_run
+    assert files_of(out) == one_run
 
 
 def test_rows_staged_for_a_run_that_failed_at_bad_input_are_not_used(tmp_path: Path) -> None:
-    out, broken = tmp_path / "out", _write_years(tmp_path / "broken", broken=True)
+    out, broken = tmp_path / "out", _years(tmp_path / "broken", broken=True)
     with pytest.raises(InputError):
         score(broken, out, Carry(), persons_per_partition=PERSONS, shard=Shard(0, 3))
-    fixed = _write_years(tmp_path / "fixed")
+    fixed = _years(tmp_path / "fixed")
     score(fixed, out, Carry(), persons_per_partition=PERSONS, shard=Shard(0, 3))
     assert merge_shards(out).persons_out == PERSONS
 
