@@ -68,6 +68,18 @@ def test_variables_say_what_they_hold() -> None:
     assert sorted(vague - FORMAT_NAMES) == []
 
 
+def test_no_function_takes_options_of_any_kind() -> None:
+    """Options travel as typed parameters or objects; libraries that pass others are exempt."""
+    untyped = {
+        f"{module_name(path)}: {node.name}"
+        for path in MODULES
+        if path.relative_to(ROOT).parts[0] != "studies"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.args.kwarg
+    }
+    assert sorted(untyped) == ["api.settings: of", "saga.cli.help_pages: __init__"]
+
+
 def test_every_module_has_its_place_in_the_page_of_modules() -> None:
     page = (ROOT / "docs" / "modules.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`([a-z_0-9]+)`", page))

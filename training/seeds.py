@@ -120,12 +120,31 @@ def train_members(
     return bundle
 
 
-def train_member(panel: Panel, path: Path, run: RunOptions, **options: Any) -> Bundle:
-    """The finished member at `path`, or the one trained with `options` of `training.fit.train`."""
+def train_member(
+    panel: Panel,
+    path: Path,
+    run: RunOptions,
+    *,
+    config: TrainConfig,
+    seed: int,
+    until: int | None = None,
+    validation: Sequence[str] | None = None,
+    shares: Shares = SPLIT_SHARES,
+) -> Bundle:
+    """The finished member at `path`, or one that is trained now, see `training.fit.train`."""
     if (path / MANIFEST).is_file():
         return Bundle.load(path)
     started = (path.with_name(path.name + ".run") / "last.ckpt").is_file()
-    return train(panel, path, run=replace(run, resume=run.resume and started), **options)
+    return train(
+        panel,
+        path,
+        config=config,
+        seed=seed,
+        until=until,
+        validation=validation,
+        shares=shares,
+        run=replace(run, resume=run.resume and started),
+    )
 
 
 def joined_report(members: Sequence[Bundle]) -> dict[str, Any]:

@@ -151,16 +151,18 @@ def score(
 
     if source == str(STANDARD):
         raise UsageError("`saga score` reads files, which it opens again after a stop. Name one.")
+    values = {
+        "horizons": horizons,
+        "coverage": coverage,
+        "quantiles": quantiles,
+        "rate": rate,
+        "to_age": to_age,
+        "from_age": from_age,
+        "tax": tax,
+        "states": circumstances or None,
+    }
     _refuse_options_of_other_products(
-        product,
-        horizons=horizons,
-        coverage=coverage,
-        quantiles=quantiles,
-        rate=rate,
-        to_age=to_age,
-        from_age=from_age,
-        tax=tax,
-        states=circumstances or None,
+        product, {name for name in values if values[name] is not None}
     )
     request: Request
     if product == "forecasts":
@@ -242,11 +244,10 @@ def _refuse_options_beside_merge(context: typer.Context) -> None:
         )
 
 
-def _refuse_options_of_other_products(product: Product, **options: object) -> None:
-    """Raise UsageError for an option, named as the field of a request, of another product."""
+def _refuse_options_of_other_products(product: Product, names: set[str]) -> None:
+    """Raise UsageError for an option of another product; `names` are fields of requests."""
     (request_type,) = (request for request in _REQUESTS if request.product == product)
     field_names = {field.name for field in fields(request_type)}
-    for name, value in sorted(options.items()):
-        if value is not None and name not in field_names:
-            option = "circumstances" if name == "states" else name.replace("_", "-")
-            raise UsageError(f"The product {product} has no option --{option}. Leave it out.")
+    for name in sorted(names - field_names):
+        option = "circumstances" if name == "states" else name.replace("_", "-")
+        raise UsageError(f"The product {product} has no option --{option}. Leave it out.")
