@@ -64,6 +64,7 @@ def test_the_docstring_of_a_study_names_its_options(
 
 
 @pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # means of no person: there are so few
 @pytest.mark.parametrize("name", SHORT)
 def test_a_study_runs_from_its_command(
     name: str,
@@ -78,4 +79,4 @@ def test_a_study_runs_from_its_command(
     monkeypatch.setattr("sys.argv", [name, *arguments])
     with suppress(SystemExit):  # the verdict of so few persons does not matter
         study(name).main()
-    assert "|" in capsys.readouterr().out, "there is no table"
+    assert len(capsys.readouterr().out.splitlines()) > 5, "there is no table"
