@@ -16,11 +16,10 @@ STUDIES = sorted(
     file.stem for file in FOLDER.glob("*.py") if "def main(" in file.read_text(encoding="utf-8")
 )
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
-# Of the studies that no other test runs: arguments that make them short.
+# Of the studies that no other test runs, and that can be short: arguments that make them so.
 SHORT = {
     "attention_patterns": "--panel REGISTER --bundle BUNDLE --persons 5 --paths 2",
     "cross_section_drift": "--register REGISTER --bundle BUNDLE --persons 60 --paths 4 --out OUT",
-    "exact_forecasters": "20 1",
     "forward_coverage": "--register REGISTER --bundle BUNDLE --persons 40 --value-persons 20 "
     "--calibration-persons 150 --paths 4 --histories 20",
     "forward_value_coverage": "--register REGISTER --bundle BUNDLE --persons 30 --paths 4",
