@@ -1,9 +1,9 @@
 """Do forecasts stay right over yearly deliveries, with and without a planted break?
 
-    python -m studies.delivery_breaks --register DIR [--persons 400] [--futures 20] [--cache DIR]
-        [--report FILE]
+    python -m studies.delivery_breaks --register DIR [--persons 400] [--value-persons 300]
+        [--futures 20] [--cache DIR] [--report FILE]
 
-The register must have futures with all columns up to 2038 (`saga register generate --persons 2400
+The register must have futures with all columns up to 2038 (`saga register generate --persons 4800
 --seed 7 --future-to 2038 --future-draws 20 --future-records`). The bundle knows outcomes up to
 2022. Each year from 2022 to 2032 a delivery brings a year of each future; the persons are forecast
 one to five years ahead, and outcomes arrive when they are due. Breaks begin in 2024
@@ -11,7 +11,8 @@ one to five years ahead, and outcomes arrive when they are due. Breaks begin in 
 ranks within the probability of zero.
 
 Path bands and present values over five years are shown in the same way: *marginals* are those of
-the moved marginals with the bundle's threshold, and *moved* also moves the threshold.
+the moved marginals with the bundle's threshold, and *moved* also moves the threshold. Present
+values are those of `--value-persons`.
 
 Forecasts and results are kept in --cache, so a repeated command continues (after a change of the
 layer, remove judged-*.parquet there). --report is written after each future. Writes
