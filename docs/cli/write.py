@@ -8,6 +8,7 @@ Usage: python docs/cli/write.py [--check]
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -26,6 +27,12 @@ make or judge one (`saga calibrate BUNDLE`), and the option `--bundle` of those 
 one. Exit codes: 0 done, 1 a check failed, 2 wrong use or bad input, 3 interrupted (the same command
 resumes), 70 internal error.
 """
+SHARED_BY = 3  # commands
+SHARED_HEAD = """## Options of several commands
+
+The section of a command lists its own options, and names those of this table that it has.
+"""
+TABLE_HEAD = ("| argument or option | default | meaning |", "|---|---|---|")
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -35,17 +42,33 @@ def commands() -> Iterator[tuple[str, Any]]:
             yield f"saga {name} {inner}".rstrip(), inner_command
 
 
+def shared_rows() -> dict[str, str]:
+    """Name -> table row of the options that several commands have in the same words."""
+    rows: dict[str, Counter[str]] = {}
+    for _, command in commands():
+        for parameter in command.params:
+            if parameter.param_type_name != "argument" and parameter.name != "help":
+                rows.setdefault(name_of(parameter), Counter())[row(parameter)] += 1
+    frequent = {name: counts.most_common(1)[0] for name, counts in rows.items()}
+    return {name: text for name, (text, count) in frequent.items() if count >= SHARED_BY}
+
+
+def name_of(parameter: Any) -> str:
+    """The name of an argument, or the spellings of an option."""
+    if parameter.param_type_name == "argument":
+        return str(parameter.metavar or parameter.name.upper())
+    return ", ".join(parameter.opts)
+
+
 def row(parameter: Any) -> str:
     """The table row of an argument or option: name, default, meaning."""
-    argument = parameter.param_type_name == "argument"
-    name = parameter.metavar or parameter.name.upper() if argument else ", ".join(parameter.opts)
     text = (parameter.help or "").replace("|", "\\|")
     annotation = parameter.type_descriptor.annotation
     if get_origin(annotation) is Literal:
         text += f" One of {', '.join(f'`{choice}`' for choice in get_args(annotation))}."
     if parameter.envvar:
         text += f" Environment: `{parameter.envvar}`."
-    return f"| `{name}` | {shown_default(parameter)} | {text} |"
+    return f"| `{name_of(parameter)}` | {shown_default(parameter)} | {text} |"
 
 
 def shown_default(parameter: Any) -> str:
@@ -61,11 +84,15 @@ def shown_default(parameter: Any) -> str:
 
 def page() -> str:
     """The page as Markdown."""
-    parts = [HEAD]
+    shared = shared_rows()
+    table = "\n".join([*TABLE_HEAD, *shared.values()])
+    parts = [HEAD, f"{SHARED_HEAD}\n{table}\n"]
     for name, command in commands():
         about = " ".join((command.help or "").split())
         examples = EXAMPLES.get(name.removeprefix("saga "), ())
         rows = [row(parameter) for parameter in command.params if parameter.name != "help"]
+        also = [option for option, text in shared.items() if text in rows]
+        rows = [text for text in rows if text not in shared.values()]
         lines = [f"## {name}", "", about, ""]
         if examples:
             lines += [
@@ -75,7 +102,9 @@ def page() -> str:
                 "",
             ]
         if rows:
-            lines += ["| argument or option | default | meaning |", "|---|---|---|", *rows]
+            lines += [*TABLE_HEAD, *rows, ""]
+        if also:
+            lines += [f"Also {', '.join(f'`{option}`' for option in also)}."]
         parts.append("\n".join(lines).rstrip() + "\n")
     return "\n".join(parts)
 
