@@ -92,8 +92,8 @@ def marks(parameter: Parameter, group_notes: dict[int, str]) -> str:
     return ", ".join(dict.fromkeys(letters))
 
 
-def table_rows(part: type) -> Iterator[str]:
-    """Rows of the page; a note about a single parameter is in its row."""
+def parameter_lines(part: type) -> Iterator[str]:
+    """Lines of the page; a note about a single parameter is in its line."""
     parameters, group_notes = read_parameters(part)
     unmarked = Counter(p.group for p in parameters if not MARK.search(p.note))
     shown: set[int] = set()
@@ -102,11 +102,11 @@ def table_rows(part: type) -> Iterator[str]:
         if not note and unmarked[group] == 1 and group in group_notes and group not in shown:
             note = group_notes[group]
         elif group in group_notes and group not in shown:
-            yield f"|  |  |  | *{group_notes[group]}* |"
+            yield f"\n*{group_notes[group]}*\n"
         shown.add(group)
         mark = marks(parameter, group_notes)
         note = re.sub(rf" *\[({mark})\]", "", note)
-        yield f"| `{parameter.name}` | {parameter.value} | {mark} | {note} |"
+        yield f"- `{parameter.name}` {parameter.value} [{mark}]{f': {note}' if note else ''}"
 
 
 def page() -> str:
@@ -115,9 +115,7 @@ def page() -> str:
     for section, part in read_sections():
         parts.append(
             f"## {(inspect.getdoc(part) or '').splitlines()[0]}\n\nSection `{section}`, "
-            f"`{part.__name__}`.\n\n| parameter | value | mark | note |\n|---|---|---|---|\n"
-            + "\n".join(table_rows(part))
-            + "\n"
+            f"`{part.__name__}`.\n\n" + "\n".join(parameter_lines(part)).lstrip("\n") + "\n"
         )
     return "\n".join([*parts, tables()])
 

@@ -89,12 +89,21 @@ def entry(module: str, name: str) -> list[str]:
     lines = [*heading, text(node), ""]
     if rows := fields(node):
         lines += ["```text", *rows, "```", ""]
-    for method in public_methods(node):
-        decorators = {ast.unparse(decorator) for decorator in method.decorator_list}
-        shown = f"{name}.{method.name}" if "property" in decorators else signature(method, name)
-        lines += [f"{_LEVEL['method']} `{method.name}`", "", "```text", shown, "```", ""]
-        lines += [text(method), ""]
+    methods = list(public_methods(node))
+    if properties := [method for method in methods if is_property(method)]:
+        lines += [f"- `{method.name}`: {' '.join(text(method).split())}" for method in properties]
+        lines.append("")
+    for method in methods:
+        if method not in properties:
+            shown = ["```text", signature(method, name), "```"]
+            lines += [f"{_LEVEL['method']} `{method.name}`", "", *shown, "", text(method), ""]
     return lines
+
+
+def is_property(node: ast.FunctionDef) -> bool:
+    """Whether a method is read without a call."""
+    names = {ast.unparse(decorator) for decorator in node.decorator_list}
+    return not names.isdisjoint({"property", "cached_property"})
 
 
 def reference() -> str:
