@@ -21,11 +21,13 @@ setup: $(SETUP)
 $(SETUP): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "SAGA needs Python 3.11 or later: make setup PYTHON=python3.11")'
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv || { echo "venv failed: on Debian or Ubuntu, apt install python3-venv"; exit 1; }
-	$(BIN)/pip install --quiet "$$(grep '^torch==' requirements.lock)" -c requirements.lock
-	$(BIN)/pip install --quiet -e ".[train,serve,jobs,otel,ray,dev]" -c requirements.lock
+	@echo "Installing into .venv: 1 GB or more to download, some minutes without a message."
+	@$(BIN)/pip install --quiet "$$(grep '^torch==' requirements.lock)" -c requirements.lock
+	@$(BIN)/pip install --quiet -e ".[train,serve,jobs,otel,ray,dev]" -c requirements.lock
 	@touch $@
 
 run: setup
+	@echo "Starting the service; it says when it is ready."
 	@exec $(BIN)/saga serve --bundle bundles/small --port $(PORT)
 
 # A file's tests share fixtures, so a file goes to one process; each process has one core. Slow files come first.

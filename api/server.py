@@ -107,7 +107,7 @@ def process_app(
             return
         command = curl(url, keyed=settings.keys is not None, scale=example_scale(forecaster))
         sys.stdout.write(
-            f"SAGA is ready at {url} (documentation at {url}/docs). Try:\n\n{command}\n\n"
+            f"SAGA is ready. In a browser: {url} (for programs: {url}/docs). Try:\n\n{command}\n\n"
         )
         sys.stdout.flush()  # so that a pipe gets it at once
 

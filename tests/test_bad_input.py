@@ -402,12 +402,12 @@ def test_an_output_never_replaces_a_file_that_saga_did_not_write(
     assert (source.read_bytes(), notes.read_text()) == (before, "notes\n")
 
 
-def test_an_output_of_saga_is_replaced_and_a_missing_folder_is_created(
+def test_an_output_of_saga_is_replaced_and_one_missing_folder_is_created(
     tiny_bundle: Path, tmp_path: Path
 ) -> None:
     source, out = (
         write_csv(people(), tmp_path / "people.csv"),
-        tmp_path / "new" / "folder" / "out.csv",
+        tmp_path / "new" / "out.csv",
     )
     for horizons, rows in (("1-3", 6), ("1", 2)):
         done = invoke(
@@ -416,6 +416,10 @@ def test_an_output_of_saga_is_replaced_and_a_missing_folder_is_created(
         )
         assert done.exit_code == 0, done.stderr
         assert pl.read_csv(out).height == rows
+    mistyped = tmp_path / "no" / "such" / "out.csv"
+    done = invoke(f"forecast {source} --bundle {tiny_bundle} --out {mistyped}")
+    assert (done.exit_code, mistyped.parent.parent.exists()) == (2, False)
+    assert f"There is no directory {tmp_path / 'no'}" in done.stderr
 
 
 def test_rejected_rows_and_results_are_never_written_to_the_folder_of_the_input(

@@ -37,7 +37,7 @@ export function describeYear(row, unit) {
   const start = `In ${row.year}, ${ahead} after the record ends`;
   const middle = median > 0
     ? `${start}, earnings are as likely to be above as below ${about(median)} ${unit}`
-    : `${start}, no earnings at all are more likely than some`;
+    : `${start}, having no earnings is more likely than having some`;
   const found = PREFERRED.map((c) => row.intervals.find((x) => x.coverage === c)).find(Boolean);
   const published = found && found.lower !== null
     ? `the ${100 * found.coverage} % set is ${setText(found)}`

@@ -38,6 +38,7 @@ from saga.files.atomic import commit
 from saga.files.html import render_page
 from saga.files.plot_theme import draw_svg
 from saga.pictures.person_chart import SMALL, draw_person
+from saga.pictures.person_sentences import about, set_text
 from saga.version import current_version
 
 SUFFIXES = (".html", ".htm")
@@ -133,6 +134,8 @@ def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
             "gap": gap,
             "relative": relative,
             "money": money,
+            "about": about,
+            "set_text": set_text,
             "number": number,
             "count": count,
         },

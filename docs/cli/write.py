@@ -30,9 +30,9 @@ resumes), 70 internal error.
 SHARED_BY = 3  # commands
 SHARED_HEAD = """## Options of several commands
 
-The section of a command lists its own options, and names those of this table that it has.
+The section of a command lists its own options, and names those of this list that it has.
+Brackets: the default.
 """
-TABLE_HEAD = ("| argument or option | default | meaning |", "|---|---|---|")
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -43,7 +43,7 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 
 def shared_rows() -> dict[str, str]:
-    """Name -> table row of the options that several commands have in the same words."""
+    """Name -> line of the options that several commands have in the same words."""
     rows: dict[str, Counter[str]] = {}
     for _, command in commands():
         for parameter in command.params:
@@ -61,14 +61,15 @@ def name_of(parameter: Any) -> str:
 
 
 def row(parameter: Any) -> str:
-    """The table row of an argument or option: name, default, meaning."""
-    text = (parameter.help or "").replace("|", "\\|")
+    """The line of an argument or option: name, default, meaning."""
+    text = parameter.help or ""
     annotation = parameter.type_descriptor.annotation
     if get_origin(annotation) is Literal:
         text += f" One of {', '.join(f'`{choice}`' for choice in get_args(annotation))}."
     if parameter.envvar:
         text += f" Environment: `{parameter.envvar}`."
-    return f"| `{name_of(parameter)}` | {shown_default(parameter)} | {text} |"
+    default = shown_default(parameter)
+    return f"- `{name_of(parameter)}`{f' [{default}]' if default else ''}: {text}"
 
 
 def shown_default(parameter: Any) -> str:
@@ -85,8 +86,8 @@ def shown_default(parameter: Any) -> str:
 def page() -> str:
     """The page as Markdown."""
     shared = shared_rows()
-    table = "\n".join([*TABLE_HEAD, *shared.values()])
-    parts = [HEAD, f"{SHARED_HEAD}\n{table}\n"]
+    lines = "\n".join(shared.values())
+    parts = [HEAD, f"{SHARED_HEAD}\n{lines}\n"]
     for name, command in commands():
         about = " ".join((command.help or "").split())
         examples = EXAMPLES.get(name.removeprefix("saga "), ())
@@ -102,7 +103,7 @@ def page() -> str:
                 "",
             ]
         if rows:
-            lines += [*TABLE_HEAD, *rows, ""]
+            lines += [*rows, ""]
         if also:
             lines += [f"Also {', '.join(f'`{option}`' for option in also)}."]
         parts.append("\n".join(lines).rstrip() + "\n")

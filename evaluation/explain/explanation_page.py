@@ -120,7 +120,10 @@ def _page(explanation: PersonExplanation) -> str:
         "attention": _by_lag(explanation.attention),
         "years": attributions.table["year"].unique().sort().to_list(),
         "rows": rows,
-        "provenance": explanation.provenance,
+        "provenance": {
+            "years ahead" if name == "gap" else name: value
+            for name, value in explanation.provenance.items()
+        },
     }
     filters = {"about": about, "share": share, "signed": _signed}
     return render_page("evaluation.explain", "explain.html", values, filters)

@@ -161,6 +161,8 @@ def time_left(seconds: float, done: float, total: float, recent_speed: float | N
         total: Units in all.
         recent_speed: Units a second of the last half minute, None if unknown.
     """
+    if done >= total:
+        return "finishing"
     if seconds < _MIN_SECONDS or done <= 0:
         return "estimating the time left"
     overall = done / seconds

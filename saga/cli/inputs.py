@@ -137,7 +137,7 @@ def check_output(source: Path, out: Path, *, as_json: bool) -> None:
         UsageError: If it cannot.
     """
     from saga.data.files import require_output_outside_input
-    from saga.files.tables import check_out
+    from saga.files.tables import check_out, check_path
 
     if out == STANDARD:
         if as_json:
@@ -145,6 +145,7 @@ def check_output(source: Path, out: Path, *, as_json: bool) -> None:
         return
     if source != STANDARD:
         require_output_outside_input(source, out, "--out")
+    check_path(out)
     check_out(out)
 
 

@@ -18,8 +18,8 @@ from saga.files.object_store import ObjectFile, ObjectFolder, polars_options
 UTF_8 = "utf-8"
 SUFFIXES = (".parquet", ".csv", ".arrow", ".feather", ".dta", ".sas7bdat", ".sav")
 _ENCODING_FIX = (
-    "Export the data again, CSV files as UTF-8; or name their encoding in a mapping, such as "
-    "`encoding: latin-1`."
+    "Export the data again, CSV files as UTF-8; or name their encoding in a mapping: "
+    "`encoding: latin-1`, below `extends: lisa` if you use a shipped mapping."
 )
 _YEAR_IN_NAME = re.compile(r"(?<!\d)(?:19|20)\d{2}(?!\d)")
 
@@ -255,9 +255,12 @@ def scan_file(
     lacks = lacking([*names, *extra])
     if lacks and location.several:
         why = f"{file.name} lacks the required column {lacks[0]}"
-        fix = "Each file needs it, or the year in which it is missing would look unknown."
+        fix = (
+            "Each file needs it, or the year in which it is missing would look unknown. If all "
+            "files have it under another name, a mapping names it (--mapping lisa for LISA)."
+        )
         problem = Problem("missing-column", why, fix, column=lacks[0])
-        raise InputError(f"the files in {location.folder} differ", [problem])
+        raise InputError(f"a file in {location.folder} lacks a column", [problem])
     read = [name for name in chosen if name in names]
     if file.suffix.lower() == ".csv" and read:  # a blank line is not a row
         lazy = lazy.filter(~pl.all_horizontal(pl.col(name).is_null() for name in read))

@@ -1,7 +1,8 @@
 """Mappings from another register's columns and codes to the panel's, as YAML files.
 
 A mapping names columns and recodes them; it computes nothing else. Its keys are the fields of
-`SourceMapping`; an unknown key is an error. The mappings `lisa` and `nlsy79` come with SAGA.
+`SourceMapping`, and `extends`; an unknown key is an error. The mappings `lisa` and `nlsy79` come
+with SAGA.
 """
 
 from __future__ import annotations
@@ -128,8 +129,8 @@ class SourceMapping(_Strict):
     Attributes:
         name: The panel's id if the caller gives none.
         columns: Panel column -> its source: a name; a list of names, of which the first known cell
-            counts; a sum; or the first positive of several counts. A column that is not listed has
-            its own name as source.
+            counts; a sum; or the first positive of several counts; an empty list: the panel does
+            not get it. A column that is not listed has its own name as source.
         digits: Panel column -> number of leading characters of the source's code that are used.
         extra: Source column -> its kind, for columns that the panel does not have. The network and
             the baselines receive them. The keys of `digits` and `codes` may name them.
@@ -420,6 +421,8 @@ def load_mapping(mapping: str | Path) -> tuple[SourceMapping, Path | None]:
             raise UsageError(f"there is no mapping {mapping}", [problem]) from None
     try:
         content = yaml.safe_load(text)
+        if isinstance(content, dict) and "extends" in content:
+            content = _extended(dict(content))
         return SourceMapping.model_validate({} if content is None else content), folder
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -428,6 +431,21 @@ def load_mapping(mapping: str | Path) -> tuple[SourceMapping, Path | None]:
     except ValidationError as error:
         problems = [_explain(part) for part in error.errors(include_url=False)]
     raise UsageError(f"the mapping {mapping} cannot be used", problems)
+
+
+def _extended(content: dict[str, Any]) -> dict[str, Any]:
+    """A mapping on top of the shipped one that it extends: its keys count, tables are joined."""
+    name = content.pop("extends")
+    if name not in shipped_mappings():
+        fix = f"Name one of {', '.join(shipped_mappings())}."
+        problem = Problem("mapping", "`extends` names no shipped mapping", fix)
+        raise UsageError("the mapping cannot be used", [problem])
+    file = resources.files("saga.data").joinpath("mappings", f"{name}.yaml")
+    base = yaml.safe_load(file.read_text(encoding="utf-8"))
+    for key, value in content.items():
+        joined = isinstance(value, dict) and key in ("columns", "extra", "digits", "codes", "keep")
+        base[key] = {**base.get(key, {}), **value} if joined else value
+    return dict(base)
 
 
 def _explain(error: Any) -> Problem:
@@ -439,7 +457,7 @@ def _explain(error: Any) -> Problem:
         and not str(part).startswith("literal[")
     )
     if error["type"] == "extra_forbidden":
-        fix = f"Use one of {', '.join(SourceMapping.model_fields)}."
+        fix = f"Use one of {', '.join(SourceMapping.model_fields)}, extends."
         return Problem("mapping", f"the key `{key}` is not known", fix)
     why = str(error["msg"]).removeprefix("Value error, ")
     return Problem("mapping", f"`{key}`: {why}" if key else why, "Correct this key in the mapping.")

@@ -58,7 +58,8 @@ RULES: Mapping[str, Rule] = {
     ),
     "unknown-code": Rule(
         "{column} has an unknown code",
-        "Use {allowed}. If a file is read, a mapping may recode it (`codes`).",
+        "Use {allowed}. If a file is read, a mapping may recode it (`codes`), or leave it out if it "
+        "has another meaning (`columns: {{{column}: []}}`).",
     ),
     "duplicate": Rule("a person has two rows for one year", "Keep one row per person and year."),
     "born-after-record": Rule(
@@ -114,7 +115,8 @@ def _allowed(column: Column) -> str:
     if column.codes:
         return ", ".join(column.codes)
     if column.pattern:
-        return f"codes of the form {column.pattern.strip('^$')}"
+        digits = "".join(filter(str.isdigit, column.pattern))
+        return f"codes of {digits} digits, as text"
     low, high = (
         "" if bound is None else f"{bound:g}" for bound in (column.minimum, column.maximum)
     )

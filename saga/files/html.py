@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from saga.errors import UsageError
-from saga.files.tables import check_writable
+from saga.files.tables import check_path, check_writable
 
 
 def render_page(
@@ -36,12 +36,14 @@ def render_page(
 def check_page(out: Path, what: str, suffixes: tuple[str, ...]) -> Path:
     """The path of a page, checked before the work on it starts.
 
-    Raises UsageError for another suffix, a directory or a folder that is not writable.
+    Raises UsageError for another suffix, a directory, and a folder that is not writable or far
+    from any that exists.
     """
     if out.suffix.lower() not in suffixes:
         raise UsageError(f"The {what} {out} must end in {' or '.join(suffixes)}.")
     if out.is_dir():
         example = out / f"{what}{suffixes[0]}"
         raise UsageError(f"The {what} {out} is a directory. Name a file in it, such as {example}.")
+    check_path(out)
     check_writable(out)
     return out

@@ -48,6 +48,15 @@ def check_out(out: str | Path) -> Path:
     return out
 
 
+def check_path(out: Path) -> None:
+    """Raises UsageError if two folders of a user's path or more are missing: likely a slip."""
+    above = out.absolute().parent.parent
+    if not above.is_dir():
+        raise UsageError(
+            f"There is no directory {above}. Check the path of {out}, or make the directory first."
+        )
+
+
 def check_writable(out: Path) -> None:
     """Make the folder of `out`. Raises UsageError if it cannot be made or written to."""
     try:

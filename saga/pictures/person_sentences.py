@@ -21,8 +21,8 @@ def describe_year(row: Mapping[str, Any], unit: str) -> str:
         f"In {row['year']}, {ahead} after the record ends, earnings are as likely to be above as "
         f"below {about(row['median'])} {unit}"
         if row["median"] > 0
-        else f"In {row['year']}, {ahead} after the record ends, no earnings at all are more likely "
-        "than some"
+        else f"In {row['year']}, {ahead} after the record ends, having no earnings is more likely "
+        "than having some"
     )
     return (
         f"{middle}; {describe_set(row)}, and the chance of no earnings is {share(row['p_zero'])}."

@@ -105,6 +105,7 @@ def test_a_missing_required_package_is_named(
         (100.0, 500, None, "about 100 s|about 2 min"),
         (100.0, 500, 1.0, "about 8 min"),  # the first 500 were fast
         (100.0, 10, 100.0, "about 165 min|about 2.8 h"),  # the first 10 were slow
+        (100.0, 1_000, 10.0, "finishing"),
     ],
 )
 def test_the_time_left_follows_the_slower_speed(

@@ -228,6 +228,49 @@ def test_yearly_lisa_tables_become_a_panel(tmp_path: Path) -> None:
     assert not panel.meta.has_exit
 
 
+def test_a_column_of_another_meaning_is_left_out(tmp_path: Path) -> None:
+    frame = pl.DataFrame(
+        {
+            "person_id": ["1"],
+            "year": [2020],
+            "birth_year": [1980],
+            "earnings": [1.0],
+            "occupation": [7],
+        }
+    )
+    with pytest.raises(InputError, match=r"codes of 3 digits.*`columns: \{occupation: \[\]\}`"):
+        read_panel(frame)
+    panel = read_panel(frame, mapping=_mapping(tmp_path, "columns: {occupation: []}"))
+    assert panel.frame["occupation"].to_list() == [None]
+    assert panel.meta.ignored == ("occupation",)
+
+
+def test_a_mapping_extends_a_shipped_one(tmp_path: Path) -> None:
+    """LISA's tables as a CSV export of Windows programs: only what differs is written down."""
+    data = tmp_path / "data"
+    data.mkdir()
+    text = _lisa(2015).write_csv(separator=";")
+    (data / "LISA2015_Individ.csv").write_text(text, encoding="latin-1")
+    lines = (
+        "extends: lisa",
+        "name: ours",
+        "encoding: latin-1",
+        "codes: {sex: {1: female, 2: male}}",
+    )
+    panel = read_panel(data, mapping=_mapping(tmp_path, "\n".join(lines)), prices=2022)
+    (tmp_path / "plain").mkdir()
+    _lisa(2015).write_csv(tmp_path / "plain" / "LISA2015_Individ.csv")
+    plain = read_panel(tmp_path / "plain", mapping="lisa", prices=2022).frame
+    assert panel.meta.panel_id == "ours"
+    assert panel.frame["sex"].to_list() == plain["sex"].to_list()[::-1]
+    assert panel.frame.drop("sex").equals(plain.drop("sex"))  # the other tables of codes stay
+
+
+def test_a_mapping_extends_shipped_ones_alone(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="`extends` names no shipped mapping"):
+        read_panel(_wages(), mapping=_mapping(tmp_path, "extends: ours.yaml\n"))
+
+
 def test_codes_stored_as_numbers_are_refused_where_leading_zeros_matter() -> None:
     frame = _lisa(2015).with_columns(pl.col("AstSNI2007").cast(pl.Int64), year=pl.lit(2015))
     with pytest.raises(InputError, match="leading zeros"):
