@@ -58,8 +58,8 @@ RULES: Mapping[str, Rule] = {
     ),
     "unknown-code": Rule(
         "{column} has an unknown code",
-        "Use {allowed}. If a file is read, a mapping may recode it (`codes`), or leave it out if it "
-        "has another meaning (`columns: {{{column}: []}}`).",
+        "Use {allowed}. If a file is read, a mapping may recode it (`codes`). If the column has "
+        "another meaning, leave it out (`columns: {{{column}: []}}`).",
     ),
     "duplicate": Rule("a person has two rows for one year", "Keep one row per person and year."),
     "born-after-record": Rule(

@@ -154,7 +154,7 @@ def test_a_sentence_gives_the_median_and_the_chance_of_no_earnings() -> None:
         "412,000 SEK of 2022; the 80 % set is 210,000 to 640,000, and the chance of no earnings is "
         "7 %."
     )
-    assert "more likely than some" in describe_year(YEAR | {"median": 0.0}, "SEK of 2022")
+    assert "more likely than having some" in describe_year(YEAR | {"median": 0.0}, "SEK of 2022")
     shares = [share(p) for p in (0.0, 0.004, 0.5, 0.996, 1.0)]
     assert shares == ["0 %", "below 1 %", "50 %", "above 99 %", "100 %"]
 
