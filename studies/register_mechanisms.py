@@ -27,7 +27,7 @@ HEADER = (
     *("without", "enforced targets lost", "reported targets lost"),
     *("targets gained", "largest change"),
 )
-MAX_NAMES = 8  # targets that a table cell names; the rest are counted
+MAX_NAMES = 3  # targets that a table cell names; the rest are counted
 EXPLANATION = """A target is lost if it holds with the mechanism and not without it. It is gained if
 it holds only without it. A target without a value does not hold; "unmeasured" says that it has no
 value with or without the mechanism. In brackets: the change in standard errors of the difference of

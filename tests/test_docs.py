@@ -22,10 +22,7 @@ WRITERS = (
     "docs/pictures/architecture.py",
     "docs/python/write.py",
 )
-LONG_PAGES = (  # whose blocks take half a minute
-    "docs/how-to/report.md",
-    "docs/method/baselines-econometric.md",
-)
+LONG_PAGES = ("docs/how-to/report.md",)  # whose blocks take half a minute
 NOTEBOOK = ROOT / "examples" / "first_forecast.ipynb"
 
 

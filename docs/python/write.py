@@ -22,6 +22,12 @@ BLOCK = re.compile(r"<!-- reference -->\n.*?<!-- end -->", re.DOTALL)
 _RESULTS = (("saga.forecaster", "Forecasts"), ("saga.forecaster", "Lifetimes"))
 _BASE = ("saga.table_results", "TableResult")
 _LEVEL = {"class": "###", "method": "####"}
+# Public for other packages of the project; a user of the library has no need of them.
+_INSIDE = {
+    *("comonotone", "covers", "decimals", "describe", "forecast_blocks", "largest_partition", "of"),
+    *("open", "realised_macro", "scenario", "state_weights", "tax_provenance", "with_calibrator"),
+    *("with_earnings", "with_frame"),
+}
 
 
 def definition(module: str, name: str) -> ast.ClassDef | ast.FunctionDef:
@@ -65,9 +71,11 @@ def signature(node: ast.FunctionDef, owner: str = "") -> str:
 
 
 def public_methods(node: ast.ClassDef) -> Iterator[ast.FunctionDef]:
-    """The documented public methods of a class."""
+    """The public methods of a class that users call."""
     for inner in node.body:
-        if isinstance(inner, ast.FunctionDef) and not inner.name.startswith("_"):
+        if not isinstance(inner, ast.FunctionDef) or inner.name.startswith("_"):
+            continue
+        if inner.name not in _INSIDE:
             yield inner
 
 

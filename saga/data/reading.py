@@ -110,7 +110,7 @@ def read_panel(
     typed = sort_rows(typed)
     broken = find_violations(typed, columns, unreadable)
     covered, broken = _inside_ages(typed, broken)
-    _require_rows(covered, f"all {typed.height} rows are outside ages {MIN_AGE}-{MAX_AGE}")
+    _require_rows(covered, f"no row is at ages {MIN_AGE}-{MAX_AGE} (rows: {typed.height})")
     excluded = {
         "after-origin": everybody.height - typed.height,
         "age-range": typed.height - covered.height,
