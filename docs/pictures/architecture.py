@@ -151,10 +151,12 @@ def arrow(start: Box, end: Box, colour: str) -> str:
 
 
 def short(sentence: str) -> str:
-    """The sentence without what follows a semicolon, or a colon after four words or more."""
-    sentence = sentence.split("; ")[0]
-    head = sentence.split(": ")[0]
-    text = head if len(head.split()) >= 4 else sentence
+    """The sentence without what follows a semicolon, or a colon after four words or more.
+
+    Fewer words before a colon repeat the name of the module and are left out.
+    """
+    head, _, rest = sentence.split("; ")[0].partition(": ")
+    text = rest if rest and len(head.split()) < 4 else head
     return text if text.endswith("?") else text.rstrip(".") + "."
 
 
