@@ -22,7 +22,18 @@ from saga.files.html import render_page
 from saga.files.markdown import markdown_table
 
 MONEY = ("crps_sek", *percent_names("interval"), *percent_names("width"))
-METRIC_LABELS = {"crps_sek": "crps_money"}  # the panel's currency may be another one
+METRIC_LABELS = {
+    "crps_log": "CRPS of log earnings",
+    "crps_sek": "CRPS, money",
+    "mae_log": "mean absolute error, logs",
+    "rmse_log": "root mean squared error, logs",
+    "pinball_log": "mean pinball loss, logs",
+    "brier_zero": "Brier score of no earnings",
+    "logscore": "log score",
+    **{f"interval_{c}": f"interval score, {c} % sets" for c in (50, 80, 90, 95)},
+    **{f"width_{c}": f"width, {c} % sets" for c in (50, 80, 90, 95)},
+    **{f"coverage_{c}": f"coverage, {c} % sets" for c in (50, 80, 90, 95)},
+}
 COVERAGE_METRICS = percent_names("coverage")
 MEANING = {
     "in-time": "Origins and outcomes lie inside the panel's years, one drawn origin per test "
@@ -295,7 +306,7 @@ def _accuracy(metrics: _Metrics) -> Table:
                 ]
             )
     head = [
-        *("metric", "h", "n"),
+        *("measure", "years ahead", "persons"),
         *map(heading, metrics.models),
         *(f"{model} ({LABEL})" for model in published_models),
     ]
@@ -321,7 +332,7 @@ def _coverage(metrics: _Metrics) -> Table:
     banded = BUNDLE_NAME if BUNDLE_NAME in metrics.models else metrics.models[0]
     rows = [
         [
-            TableCell(metric),
+            TableCell(METRIC_LABELS[metric]),
             TableCell(str(h)),
             *metrics.cells(metric, h),
             TableCell(format_band(metrics.rows.get((metric, h, "all", banded), {}))),
@@ -340,7 +351,7 @@ def _coverage(metrics: _Metrics) -> Table:
             "the calibration persons were, in the same years."
         )
     head = [
-        *("metric", "h"),
+        *("measure", "years ahead"),
         *map(heading, metrics.models),
         f"band ({banded})",
         f"{BUNDLE_NAME} ({LABEL})",
@@ -360,7 +371,7 @@ def _by_group(name: str, metric: str, metrics: _Metrics) -> Table:
         "Groups are known at the origin; quintiles rank mean earnings of the last 5 years by age "
         "and period."
     )
-    head = ["group", "h", *map(heading, metrics.models)]
+    head = ["group", "years ahead", *map(heading, metrics.models)]
     return Table(f"{name} by group, {metrics.setting}", note, head, rows)
 
 

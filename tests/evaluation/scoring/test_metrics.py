@@ -183,7 +183,9 @@ def _table() -> pl.DataFrame:
 
 def test_pages_label_published_figures() -> None:
     text = to_markdown(build_tables(_table()))
-    accuracy = next(line for line in text.splitlines() if line.startswith("| mae_log"))
+    accuracy = next(
+        line for line in text.splitlines() if line.startswith("| mean absolute error, logs")
+    )
     published_value = next(
         f["value"]
         for f in published()["figures"]
@@ -198,7 +200,7 @@ def test_coverage_outside_its_band_is_marked() -> None:
     line = next(
         line
         for line in to_markdown(build_tables(_table())).splitlines()
-        if line.startswith("| coverage_90 | 10 | 50.0")
+        if line.startswith("| coverage, 90 % sets | 10 | 50.0")
     )
     assert "50.0 ± 1.0 !" in line
     assert "90.0 ± 1.0 |" in line
