@@ -87,9 +87,9 @@ def _budget(figures: _Figures, h: int, simulated: bool) -> Use:
     if simulated:
         answer = "Not yet for real people" if status == "holds" else answer
         status = "watch" if status == "holds" else status
-        reason += (
-            " The persons of this test are simulated: before a real budget, train a bundle on your "
-            "own register and read its report."
+        reason = (
+            "The persons of this test are simulated: before a real budget, train a bundle on your "
+            f"own register and read its report. {reason}"
         )
     return Use(f"A budget {h} years ahead, for many persons", answer, status, reason)
 
