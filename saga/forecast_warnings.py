@@ -306,15 +306,16 @@ def _unlike_training(
     warnings: list[ForecastWarning] = []
     for name, values in properties.items():
         low, high = _rare_limits(reference.quantiles[name])
-        for side, sign, limits in (("below", -1, low), ("above", 1, high)):
+        for side, sign, limits in (("smaller", -1, low), ("larger", 1, high)):
             if not limits or not (sign * values > sign * limits[-1][1]).any():
                 continue
             remaining = np.full(len(values), True)
             for p, limit in limits:  # from the outermost quantile inwards
                 beyond = remaining & (sign * values > sign * limit)
                 remaining &= ~beyond
+                others = 100 * (p if sign > 0 else 1 - p)
                 message = (
-                    f"{_PROPERTY_TEXT[name]} is {side} the {100 * p:g} % quantile of the training "
+                    f"{_PROPERTY_TEXT[name]} is {side} than that of {others:g} % of the training "
                     "persons. The intervals are less reliable for such a record."
                 )
                 warnings += _about(panel, beyond, "unlike-training", message, column="earnings")

@@ -79,12 +79,21 @@ def test_ordinary_persons_cause_no_warning(reference: TrainingReference) -> None
 @pytest.mark.parametrize(
     ("record", "text"),
     [
-        ([3e7] * 8, "typical amount, compared with persons of the same age, is above the 99."),
-        ([9e3] * 8, "typical amount, compared with persons of the same age, is below the 0."),
-        ([2.7e5, 0, 0, 0, 2.7e5, 0, 0, 0], "share of years without earnings is above the 99."),
-        ([2e4, 2e6] * 4, "variation of earnings between years is above the 99."),
-        ([2.7e5] * 40, "number of recorded years is above the 99."),
-        ([2.7e5] * 2, "number of recorded years is below the 0."),
+        (
+            [3e7] * 8,
+            "typical amount, compared with persons of the same age, is larger than that of 99.",
+        ),
+        (
+            [9e3] * 8,
+            "typical amount, compared with persons of the same age, is smaller than that of 99.",
+        ),
+        (
+            [2.7e5, 0, 0, 0, 2.7e5, 0, 0, 0],
+            "share of years without earnings is larger than that of 99.",
+        ),
+        ([2e4, 2e6] * 4, "variation of earnings between years is larger than that of 99."),
+        ([2.7e5] * 40, "number of recorded years is larger than that of 99."),
+        ([2.7e5] * 2, "number of recorded years is smaller than that of 99."),
     ],
     ids=["rich", "poor", "zeros", "volatile", "long", "short"],
 )
