@@ -86,8 +86,8 @@ def shown_default(parameter: Any) -> str:
 def page() -> str:
     """The page as Markdown."""
     shared = shared_rows()
-    lines = "\n".join(shared.values())
-    parts = [HEAD, f"{SHARED_HEAD}\n{lines}\n"]
+    shared_lines = "\n".join(shared.values())
+    parts = [HEAD, f"{SHARED_HEAD}\n{shared_lines}\n"]
     for name, command in commands():
         about = " ".join((command.help or "").split())
         examples = EXAMPLES.get(name.removeprefix("saga "), ())
