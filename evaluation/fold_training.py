@@ -19,6 +19,7 @@ from training.harness import RunOptions
 from training.seeds import train_members
 from training.train_config import TrainConfig
 from training.transfer import Source
+from training.tree_member import TREES_VERSION, allows_trees
 
 # Shares of the persons outside a fold; the test persons are those of the fold.
 SHARES: Shares = {"train": 0.8, "validation": 0.1, "calibration": 0.1, "test": 0.0}
@@ -61,6 +62,7 @@ class FoldTraining:
             "config": config.as_dict(),
             "rollout": self.rollout,
             "shares": list(SHARES.values()),
+            **({"trees": TREES_VERSION} if allows_trees(panel, config) else {}),
             **({} if source is None else {"source": source.digest}),
         }
 

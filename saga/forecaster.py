@@ -63,7 +63,7 @@ from saga.states.life_courses import LifeCourses, LifeCourseSimulator
 from saga.states.state_network import StateNetwork
 from saga.summaries import Summarised, Summary
 from saga.table_results import TableResult
-from saga.trees.mixture import WEIGHT, TreeMember
+from saga.trees.mixture import TreeMember
 
 if TYPE_CHECKING:
     from saga.pictures.forecast_picture import ForecastPicture
@@ -128,9 +128,7 @@ class Forecaster(Summarised):
         calibration = bundle.metrics.get("calibration", {})
         self.last_outcome_year = max(bundle.config["until"], calibration.get("until", 0))
         self.members = build_members(bundle.config, bundle.transforms, bundle.weights)
-        self.trees = (
-            None if bundle.trees is None else TreeMember.of(bundle.trees, bundle.config[WEIGHT])
-        )
+        self.trees = None if bundle.trees is None else TreeMember.of(bundle.trees, bundle.config)
         if self.rollout == "light" and self.members[0].network.light is None:
             raise UsageError(
                 "This bundle has no light rollout. Use --rollout exact, or train with a "
@@ -179,7 +177,7 @@ class Forecaster(Summarised):
     def summary(self) -> Summary:
         """The bundle, what it was trained on, its money and its calibration."""
         money = f"{self.transforms.currency} of {self.transforms.price_year}"
-        trees = "" if self.trees is None else f", with trees (weight {self.trees.weight:g})"
+        trees = "" if self.trees is None else f", with trees (weights {self.trees})"
         facts = {
             "bundle": f"{self.bundle.path} ({self.bundle.digest[:12]})",
             "trained on": f"{self.bundle.trained_on}, until {self.bundle.config['until']}{trees}",

@@ -21,7 +21,7 @@ from saga.data.split import SPLIT_SHARES, Shares, persons_of
 from saga.errors import UsageError
 from saga.files.bundle_folder import MANIFEST, check_replaceable
 from saga.model.members import MEMBERS, joined_weights
-from saga.trees.mixture import WEIGHT
+from saga.trees.mixture import WEIGHTS, described_weights
 from training.fit import settings_for, train
 from training.harness import RunFolder, RunOptions
 from training.train_config import TrainConfig
@@ -196,27 +196,18 @@ def _with_trees(
     """The parts of the bundle, with trees if these lower the CRPS of validation persons."""
     report = run.report or (lambda _: None)
     report("Fitting boosted trees beside the network.")
-    fitted = fit_tree_member(
-        networks,
-        panel,
-        settings,
-        shares=shares,
-        seed=seed,
-        progress=lambda done, total: report(f"Trees of {done} of {total} horizons are fitted."),
-    )
-    report(
-        "The network alone is best, or outcomes are too few for trees."
-        if fitted is None
-        else f"Weight of the trees with the lowest CRPS of validation persons: {fitted.weight:g}."
-    )
+    fitted = fit_tree_member(networks, panel, settings, shares=shares, seed=seed, report=report)
     if fitted is None:
+        report("The network stays alone: trees hardly help, or outcomes are too few for them.")
         return networks
+    by_horizon = {str(horizon): weight for horizon, weight in fitted.weights.items()}
+    weights = described_weights(list(fitted.weights), np.array(list(fitted.weights.values())))
     card = f"""{networks.card.rstrip()}
 
 ## Boosted trees
 
 A forecast is the average of the network's distributions and of those of boosted trees (LightGBM),
-which were fitted on the same training persons and have the weight {fitted.weight}.
+which were fitted on the training and validation persons and have the weights {weights}.
 """
-    config = {**networks.config, WEIGHT: fitted.weight}
+    config = {**networks.config, WEIGHTS: by_horizon}
     return replace(networks, config=config, trees=fitted.table, card=card)

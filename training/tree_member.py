@@ -7,31 +7,35 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from saga.bundle import Bundle
 from saga.data.origins import Origins, draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
-from saga.data.split import Shares, persons_of
+from saga.data.split import Shares, persons_of, units_of
 from saga.distribution_scores import marginal_scores
 from saga.distributions import Marginals
 from saga.errors import InputError
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons
 from saga.requests import MAX_HORIZON
-from saga.trees.mixture import mixed
+from saga.trees.mixture import described_weights, mixed
 from saga.trees.recent_years import Window
 from saga.trees.tree_forecast import TreeForecast, TreeOptions, held_out_persons
 from training.train_config import TrainConfig
+from training.tree_weights import SMALLEST, shrunk_weights
 
-_WEIGHTS = np.arange(0, 11) / 10
+# Raised when the same panel and configuration may give other trees or weights, so that stored
+# bundles of folds are not reused.
+TREES_VERSION = 2
 _ORIGINS = 3  # origins of each validation person
 
 
 class WeightedTrees(NamedTuple):
-    """The trees as a table of the bundle, and their weight."""
+    """The trees as a table of the bundle, and their weight at each of their horizons."""
 
     table: pl.DataFrame
-    weight: float
+    weights: dict[int, float]
 
 
 def allows_trees(panel: Panel, settings: TrainConfig) -> bool:
@@ -49,12 +53,14 @@ def fit_tree_member(
     *,
     shares: Shares,
     seed: int,
-    progress: Callable[[int, int], None] | None = None,
+    report: Callable[[str], None] | None = None,
 ) -> WeightedTrees | None:
-    """Trees fitted on the training persons, and the weight with the least CRPS.
+    """Trees beside the network, and their weights; None if these are small or outcomes too few.
 
-    The CRPS is that of log earnings, averaged over validation persons and then over the horizons of
-    the trees. None if no horizon has enough outcomes, or the network alone is best.
+    First trees are fitted on the training persons, a tenth of whom decides settings and numbers of
+    trees. Validation persons then decide the weights (`training.tree_weights`) by the CRPS of log
+    earnings; they could not weigh trees that were fitted on their outcomes. Then trees with these
+    settings and numbers are fitted on training and validation persons together.
 
     Args:
         bundle: the network, trained on the training persons.
@@ -62,43 +68,58 @@ def fit_tree_member(
         settings: the configuration.
         shares: shares of the panel's split.
         seed: seed of the trees and of the validation persons' origins.
-        progress: see `TreeForecast.fit`.
+        report: receives a line of text after each step.
     """
-    people = panel.only(persons_of(panel, "train", shares))
-    # Not the validation persons: they could not weigh trees that were stopped by their outcomes.
-    held_out = held_out_persons(people, seed)
-    options = TreeOptions(threads=settings.tree_threads)
+    report = report or (lambda _: None)
+    training, validation = (persons_of(panel, part, shares) for part in ("train", "validation"))
+    people, options = panel.only(training), TreeOptions(threads=settings.tree_threads)
     try:
         trees = TreeForecast.fit(
-            people, held_out, Window(people), options, seed=seed, progress=progress
+            people,
+            held_out_persons(people, seed),
+            Window(people),
+            options,
+            seed=seed,
+            progress=lambda done, total: report(f"Trees of {done} of {total} horizons are fitted."),
         )
     except InputError:  # too few outcomes
         return None
     sample = sample_persons(
-        persons_of(panel, "validation", shares),
-        settings.validation_persons,
-        "validation",
-        panel.meta.panel_id,
+        validation, settings.validation_persons, "validation", panel.meta.panel_id
     )
-    weight = _best_weight(trees, Forecaster(bundle), panel.only(sample), seed)
-    return WeightedTrees(trees.to_table(), weight) if weight > 0 else None
+    weights = _weights(trees, Forecaster(bundle), panel.only(sample), seed)
+    horizons = trees.grid.tolist()
+    if weights.max() < SMALLEST:
+        return None
+    report(f"Weights of the trees from validation persons: {described_weights(horizons, weights)}.")
+    everybody = panel.only(sorted((*training, *validation)))
+    final = trees.refitted(
+        everybody,
+        Window(everybody),
+        options,
+        seed=seed,
+        progress=lambda done, total: report(
+            f"Trees of {done} of {total} horizons are fitted to validation persons, too."
+        ),
+    )
+    return WeightedTrees(final.to_table(), dict(zip(horizons, weights.tolist(), strict=True)))
 
 
-def _best_weight(trees: TreeForecast, forecaster: Forecaster, people: Panel, seed: int) -> float:
-    end, scores = last_year(people), []
+def _weights(
+    trees: TreeForecast, forecaster: Forecaster, people: Panel, seed: int
+) -> NDArray[np.float64]:
+    end, losses, units = last_year(people), [], list[str]()
     for k in range(_ORIGINS):
         origins = draw_origins(people, max_horizon=MAX_HORIZON, seed=seed + k, end=end)
-        scores.append(_scores(trees, forecaster, people, origins))
-    crps = np.concatenate(scores, axis=1)
-    known = ~np.isnan(crps[0]).all(axis=0)
-    losses = np.nanmean(crps[..., known], axis=1).mean(axis=-1)
-    return float(_WEIGHTS[losses.argmin()])
+        losses.append(_losses(trees, forecaster, people, origins))
+        units += units_of(people, origins.person_id.tolist())
+    return shrunk_weights(np.concatenate(losses, axis=1), units)
 
 
-def _scores(
+def _losses(
     trees: TreeForecast, forecaster: Forecaster, people: Panel, origins: Origins
-) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """CRPS (W, n, K) at each weight, of the horizons of the trees."""
+) -> NDArray[np.float64]:
+    """CRPS (3, n, K) with the weights 0, 1/2 and 1, at the horizons of the trees."""
     past, horizons = history(people, origins), trees.grid.tolist()
     blocks = list(forecaster.marginals(past, recalibrate=False))
     network = Marginals.joined(blocks).at_horizons(horizons)
@@ -108,6 +129,6 @@ def _scores(
     return np.stack(
         [
             marginal_scores(mixed(network, of_trees, weight), outcomes, floor)["crps_log"]
-            for weight in _WEIGHTS
+            for weight in (0.0, 0.5, 1.0)
         ]
     )

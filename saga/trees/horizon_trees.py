@@ -15,7 +15,7 @@ from saga.trees.atom_quantiles import QUANTILES
 from saga.trees.recent_years import YEARS
 
 if TYPE_CHECKING:
-    from lightgbm import Booster
+    from lightgbm import Booster, Dataset
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -166,6 +166,24 @@ class HorizonTrees:
             share, classifier, *fit_quantile_models(training, held_out, info, settings, QUANTILES)
         )
 
+    def refitted(self, examples: Examples, info: FeatureInfo, settings: Settings) -> Self:
+        """The same numbers of trees, learnt from `examples`; nobody is held out.
+
+        There is a classifier of zeros if these models have one.
+        """
+        zero, positive = examples.log == -np.inf, examples.positive
+        share, classifier = float(zero.mean()), None
+        if self.classifier is not None:
+            parameters = {"objective": "binary", **settings.parameters(len(examples))}
+            (classifier,) = _boost_to(
+                (examples.features, zero), info.names, info, [parameters], [self.classifier]
+            )
+        linear = Linear.fit(positive, info)
+        names = [*info.names, "linear"]
+        parameters = _quantile_parameters(QUANTILES, settings, len(positive))
+        models = _boost_to(_residuals(positive, linear), names, info, parameters, self.quantiles)
+        return type(self)(share, classifier, linear, models)
+
     def as_texts(self) -> dict[str, str]:
         """The models as texts by name: JSON, or LightGBM's own format without features' ranges."""
         texts = {_SIMPLE: json.dumps({"share": self.share, "linear": self.linear.weights.tolist()})}
@@ -242,17 +260,12 @@ def fit_quantile_models(
     """
     positive, held_positive = training.positive, held_out.positive
     linear = Linear.fit(positive, info)
-
-    def data(examples: Examples) -> tuple[Array, Array]:
-        forecast = linear.predict(examples.features)
-        return _append(examples.features, forecast), examples.log - forecast
-
-    parameters = [
-        {"objective": "quantile", "alpha": quantile, **settings.parameters(len(positive))}
-        for quantile in quantiles
-    ]
     return linear, _boost(
-        data(positive), data(held_positive), [*info.names, "linear"], info, parameters
+        _residuals(positive, linear),
+        _residuals(held_positive, linear),
+        [*info.names, "linear"],
+        info,
+        _quantile_parameters(quantiles, settings, len(positive)),
     )
 
 
@@ -266,6 +279,19 @@ def held_out_loss(
     """Mean quantile loss on the held-out examples with these settings."""
     _, models = fit_quantile_models(training, held_out, info, settings, quantiles)
     return float(np.mean([model.best_score["held"]["quantile"] for model in models]))
+
+
+def _residuals(examples: Examples, linear: Linear) -> tuple[Array, Array]:
+    """Inputs and targets of the quantile models."""
+    forecast = linear.predict(examples.features)
+    return _append(examples.features, forecast), examples.log - forecast
+
+
+def _quantile_parameters(
+    quantiles: Sequence[float], settings: Settings, n: int
+) -> list[dict[str, Any]]:
+    common = settings.parameters(n)
+    return [{"objective": "quantile", "alpha": quantile, **common} for quantile in quantiles]
 
 
 def _append(features: NDArray[np.float32], linear: Floats) -> NDArray[np.float32]:
@@ -285,15 +311,7 @@ def _boost(
     """
     import lightgbm
 
-    inputs, target = training
-    data = lightgbm.Dataset(
-        inputs,
-        target.astype(np.float64),
-        feature_name=list(names),
-        categorical_feature=list(info.categorical),
-        params=parameters[0],
-        free_raw_data=False,
-    )
+    data = _dataset(training, names, info, parameters[0])
     validation = data.create_valid(held_out[0], held_out[1].astype(np.float64))
     stop = lightgbm.early_stopping(PATIENCE, verbose=False)
     return [
@@ -302,3 +320,39 @@ def _boost(
         )
         for p in parameters
     ]
+
+
+def _boost_to(
+    training: tuple[Array, Array],
+    names: Sequence[str],
+    info: FeatureInfo,
+    parameters: Sequence[dict[str, Any]],
+    stopped: Sequence[Booster],
+) -> list[Booster]:
+    """A model for each set of parameters, with as many trees as the one in `stopped` has."""
+    import lightgbm
+
+    data = _dataset(training, names, info, parameters[0])
+    return [
+        lightgbm.train(p, data, model.best_iteration)
+        for p, model in zip(parameters, stopped, strict=True)
+    ]
+
+
+def _dataset(
+    training: tuple[Array, Array],
+    names: Sequence[str],
+    info: FeatureInfo,
+    parameters: dict[str, Any],
+) -> Dataset:
+    from lightgbm import Dataset
+
+    inputs, target = training
+    return Dataset(
+        inputs,
+        target.astype(np.float64),
+        feature_name=list(names),
+        categorical_feature=list(info.categorical),
+        params=parameters,
+        free_raw_data=False,
+    )

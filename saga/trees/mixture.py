@@ -7,9 +7,9 @@ the CRPS is convex in the CDF.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
@@ -22,7 +22,8 @@ from saga.errors import BundleError
 from saga.trees.atom_quantiles import AtomQuantiles
 from saga.trees.tree_forecast import TreeForecast
 
-WEIGHT = "tree_weight"  # in config.json
+WEIGHTS = "tree_weights"  # in config.json: the weight at each horizon of the trees
+OLD_WEIGHT = "tree_weight"  # in config.json of older bundles: one weight of all horizons
 Mix = Callable[[NDArray[np.int64], Marginals], Marginals]
 
 
@@ -32,22 +33,31 @@ class TreeMember:
 
     Args:
         trees: the trees.
-        weight: their weight in the average, between 0 and 1; the network has the rest.
+        weights: (G,), their weights in the average at the horizons with models, between 0 and 1;
+            the network has the rest.
     """
 
     trees: TreeForecast
-    weight: float
+    weights: NDArray[np.float64]
 
     @classmethod
-    def of(cls, table: pl.DataFrame, weight: float) -> Self:
-        """From a bundle's table and weight. Raises BundleError without LightGBM."""
+    def of(cls, table: pl.DataFrame, config: Mapping[str, Any]) -> Self:
+        """From a bundle's table and configuration. Raises BundleError without LightGBM."""
         try:
-            return cls(TreeForecast.from_table(table), weight)
+            trees = TreeForecast.from_table(table)
         except ImportError as error:
             raise BundleError(
                 "This bundle contains boosted trees, which need LightGBM. Install it with: pip "
                 'install "saga-forecast[trees]".'
             ) from error
+        by_horizon = config.get(WEIGHTS) or dict.fromkeys(
+            map(str, trees.grid.tolist()), config.get(OLD_WEIGHT)
+        )
+        return cls(trees, np.array([by_horizon[str(h)] for h in trees.grid.tolist()], dtype=float))
+
+    def weights_at(self, horizons: Sequence[int]) -> NDArray[np.float64]:
+        """Weights (K,) at `horizons`, interpolated as the trees are."""
+        return np.interp(horizons, self.trees.grid, self.weights)
 
     def mix_with(self, panel: Panel) -> Mix:
         """A function of persons' rows in the order of `panel` and of their network's marginals.
@@ -58,14 +68,26 @@ class TreeMember:
         features = window.features(panel, origins)
 
         def mix(rows: NDArray[np.int64], marginals: Marginals) -> Marginals:
-            last = min(marginals.n_horizons, int(self.trees.grid[-1]))
-            trees = self.trees.predict(features[rows], origins.take(rows), range(1, last + 1))
-            return mixed(marginals, trees, self.weight)
+            horizons = range(1, min(marginals.n_horizons, int(self.trees.grid[-1])) + 1)
+            trees = self.trees.predict(features[rows], origins.take(rows), horizons)
+            return mixed(marginals, trees, self.weights_at(horizons))
 
         return mix
 
+    def __str__(self) -> str:
+        """The weights, for a summary."""
+        return described_weights(self.trees.grid.tolist(), self.weights)
 
-def mixed(marginals: Marginals, trees: AtomQuantiles, weight: float) -> Marginals:
+
+def described_weights(horizons: Sequence[int], weights: NDArray[np.float64]) -> str:
+    """The weights of the trees by horizon, as text."""
+    texts = [f"{w:.2f}".lstrip("0") if w < 1 else "1" for w in weights]
+    return f"{', '.join(texts)} at {', '.join(map(str, horizons))} years"
+
+
+def mixed(
+    marginals: Marginals, trees: AtomQuantiles, weights: float | NDArray[np.float64]
+) -> Marginals:
     """The average of two sets of distributions, on the grid of the first.
 
     Horizons beyond the last of `trees` stay as they are.
@@ -73,13 +95,14 @@ def mixed(marginals: Marginals, trees: AtomQuantiles, weight: float) -> Marginal
     Args:
         marginals: raw distributions at horizons 1..H.
         trees: distributions of the same persons at horizons 1..K, K <= H.
-        weight: weight of `trees`.
+        weights: weight of `trees`, one or (K,).
     """
     h = slice(0, trees.zero.shape[1])
+    w = np.broadcast_to(weights, trees.zero.shape[1:])
     grid = marginals.grid[:, h].astype(np.float64)
     cdf, p_zero = marginals.cdf.copy(), marginals.p_zero.copy()
-    both = (1 - weight) * cdf[:, h] + weight * trees.cdf(grid)
-    atom = (1 - weight) * p_zero[:, h] + weight * trees.zero
+    both = (1 - w)[:, None] * cdf[:, h] + w[:, None] * trees.cdf(grid)
+    atom = (1 - w) * p_zero[:, h] + w * trees.zero
     both[..., 0], both[..., -1] = atom, np.where(np.isnan(atom), np.nan, 1.0)
     cdf[:, h], p_zero[:, h] = np.maximum.accumulate(both, axis=-1), atom
     return replace(marginals, cdf=cdf, p_zero=p_zero)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Self
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from saga.data.origins import Origins, eligible_origins, last_year, realised_earnings
 from saga.data.panel import Panel
 from saga.data.split import units_of
+from saga.errors import UsageError
 from saga.keyed_random import uniform_each, uniforms
 from saga.schema import MAX_AGE
 from saga.trees.atom_quantiles import AtomQuantiles
@@ -71,11 +72,13 @@ class TreeForecast:
         window: the features.
         grid: horizons with models, ascending.
         models: the models of each of these horizons.
+        settings: the settings of all models, which a table does not contain.
     """
 
     window: Window
     grid: NDArray[np.int64]
     models: tuple[HorizonTrees, ...]
+    settings: Settings | None = None
 
     @classmethod
     def fit(
@@ -104,9 +107,7 @@ class TreeForecast:
             )
             raise no_outcomes_error("No horizon has enough outcomes", fix)
         grid = np.array(sorted(examples))
-        last_median = window.reference.level(np.array(last_year(panel)))
-        lowest = float(np.log(window.floor) - np.log(last_median))
-        info = FeatureInfo(window.names, window.categorical, lowest)
+        info = _feature_info(panel, window)
         search_horizon = int(grid[np.abs(grid - SEARCH_HORIZON).argmin()])
         settings = _search(*examples[search_horizon], info, options, seed)
         models = []
@@ -114,7 +115,32 @@ class TreeForecast:
             models.append(HorizonTrees.fit(*examples[h], info, settings))
             if progress:
                 progress(len(models), len(grid))
-        return cls(window, grid, tuple(models))
+        return cls(window, grid, tuple(models), settings)
+
+    def refitted(
+        self,
+        panel: Panel,
+        window: Window,
+        options: TreeOptions,
+        *,
+        seed: int,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Self:
+        """Trees of all persons of `panel`, with the settings and numbers of trees of these.
+
+        `panel` has the persons of the first fit, and more. Arguments as in `fit`. Raises UsageError
+        for trees of a table, whose settings are not known.
+        """
+        if self.settings is None:
+            raise UsageError("Trees of a bundle cannot be fitted again. Train with their panel.")
+        options = replace(options, grid=self.grid.tolist())
+        examples = _examples(panel, set(), window, options, seed, (MIN_POSITIVE[0], 0))
+        info, models = _feature_info(panel, window), list[HorizonTrees]()
+        for h, fitted in zip(self.grid.tolist(), self.models, strict=True):
+            models.append(fitted.refitted(examples[h][0], info, self.settings))
+            if progress:
+                progress(len(models), len(self.grid))
+        return type(self)(window, self.grid, tuple(models), self.settings)
 
     def marginals(self, history: Panel, origins: Origins, horizons: Sequence[int]) -> AtomQuantiles:
         """The distributions (n, H) at ascending horizons.
@@ -158,12 +184,23 @@ def held_out_persons(panel: Panel, seed: int) -> set[str]:
     return {person for person, u in zip(panel.persons(), uniform, strict=True) if u < HELD_OUT}
 
 
+def _feature_info(panel: Panel, window: Window) -> FeatureInfo:
+    last_median = window.reference.level(np.array(last_year(panel)))
+    lowest = float(np.log(window.floor) - np.log(last_median))
+    return FeatureInfo(window.names, window.categorical, lowest)
+
+
 def _examples(
-    panel: Panel, held_out: set[str], window: Window, options: TreeOptions, seed: int
+    panel: Panel,
+    held_out: set[str],
+    window: Window,
+    options: TreeOptions,
+    seed: int,
+    min_positive: tuple[int, int] = MIN_POSITIVE,
 ) -> dict[int, tuple[Examples, Examples]]:
     """Training and held-out examples of each horizon of the grid.
 
-    A horizon h without enough examples is replaced by h + 1, or left out.
+    A horizon h without `min_positive` positive outcomes is replaced by h + 1, or left out.
     """
     end = last_year(panel)
     eligible = eligible_origins(panel).with_columns(
@@ -174,10 +211,10 @@ def _examples(
         for h in (horizon, horizon + 1):
             if (
                 h not in rows_of_horizon
-                and (drawn_rows := _draw_rows(panel, eligible, h, end, options.rows, seed))
+                and (drawn := _draw_rows(panel, eligible, h, end, options.rows, seed, min_positive))
                 is not None
             ):
-                rows_of_horizon[h] = drawn_rows
+                rows_of_horizon[h] = drawn
                 break
     if not rows_of_horizon:
         return {}
@@ -195,7 +232,13 @@ def _examples(
 
 
 def _draw_rows(
-    panel: Panel, eligible: pl.DataFrame, h: int, end: int, n_rows: int, seed: int
+    panel: Panel,
+    eligible: pl.DataFrame,
+    h: int,
+    end: int,
+    n_rows: int,
+    seed: int,
+    min_positive: tuple[int, int],
 ) -> tuple[Array, Array] | None:
     """Rows of `eligible` with an outcome at horizon h, and the outcomes; None if too few.
 
@@ -214,7 +257,7 @@ def _draw_rows(
     rows, outcomes = rows[seen], outcomes[seen]
     is_held_out = eligible["is_held_out"].to_numpy()[rows]
     positive = ((outcomes[part] > 0).sum() for part in (~is_held_out, is_held_out))
-    enough = all(count >= least for count, least in zip(positive, MIN_POSITIVE, strict=True))
+    enough = all(count >= least for count, least in zip(positive, min_positive, strict=True))
     return (rows, outcomes) if enough else None
 
 

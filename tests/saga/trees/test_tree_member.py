@@ -14,10 +14,10 @@ import pytest
 from saga.bundle import Bundle
 from saga.data.origins import history, last_year, origins_at, realised_earnings
 from saga.data.panel import Panel, PanelMeta
-from saga.data.split import SPLIT_SHARES, persons_of
+from saga.data.split import SPLIT_SHARES, Part, persons_of
 from saga.distribution_scores import marginal_scores
 from saga.distributions import Marginals
-from saga.errors import BundleError
+from saga.errors import BundleError, UsageError
 from saga.forecaster import Forecaster
 from saga.model import ModelConfig
 from saga.requests import Draws, ForecastRequest
@@ -28,7 +28,7 @@ from saga.trees.tree_forecast import TreeForecast, TreeOptions
 from training.harness import RunOptions
 from training.seeds import train_members
 from training.train_config import TrainConfig
-from training.tree_member import fit_tree_member
+from training.tree_member import WeightedTrees, fit_tree_member
 
 YEARS = np.arange(2000, 2014)
 CONFIG = TrainConfig(
@@ -113,6 +113,26 @@ def test_a_mixture_is_the_average_of_probabilities() -> None:
     assert np.array_equal(mixed(network, of_trees, 0.0).cdf, network.cdf)
 
 
+def test_every_horizon_has_its_own_weight() -> None:
+    network, of_trees, weights = some_marginals(20, 5, 0), some_trees(20, 3, 1), (0.1, 0.4, 0.9)
+    both = mixed(network, of_trees, np.array(weights))
+    for h, weight in enumerate(weights):
+        alone = mixed(network, of_trees, weight)
+        assert np.array_equal(both.cdf[:, h], alone.cdf[:, h])
+        assert np.array_equal(both.p_zero[:, h], alone.p_zero[:, h])
+
+
+def test_weights_between_horizons_of_the_trees_are_interpolated(trees: TreeForecast) -> None:
+    member = TreeMember.of(trees.to_table(), {"tree_weights": {"1": 0.2, "2": 0.3, "5": 0.6}})
+    np.testing.assert_allclose(member.weights_at(range(1, 6)), [0.2, 0.3, 0.4, 0.5, 0.6])
+
+
+def test_a_bundle_with_one_weight_has_it_at_every_horizon(trees: TreeForecast) -> None:
+    """Bundles that were trained before every horizon had its own weight."""
+    member = TreeMember.of(trees.to_table(), {"tree_weight": 0.3})
+    np.testing.assert_array_equal(member.weights, 0.3)
+
+
 def test_no_distribution_stays_none() -> None:
     network = some_marginals(4, 3, 0)
     network.p_zero[1, 2], network.cdf[1, 2] = np.nan, np.nan
@@ -160,10 +180,51 @@ def test_the_table_names_no_person_and_no_extreme_value(trees: TreeForecast, pan
     assert ranges(text) == {"[0:1]"}
 
 
+def tree_member(bundle: Bundle, panel: Panel) -> WeightedTrees:
+    networks = replace(bundle, trees=None)
+    fitted = fit_tree_member(networks, panel, CONFIG, shares=SPLIT_SHARES, seed=1)
+    assert fitted is not None
+    return fitted
+
+
+def with_other_amounts(panel: Panel, *parts: Part) -> Panel:
+    """The panel, with other earnings of the persons of these parts of the split."""
+    persons = [person for part in parts for person in persons_of(panel, part)]
+    changed = pl.when(pl.col("person_id").is_in(persons)).then(pl.col("earnings") * 1.7 + 9)
+    return panel.with_frame(
+        panel.frame.with_columns(changed.otherwise(pl.col("earnings")).alias("earnings"))
+    )
+
+
+def test_trees_learn_from_validation_persons_but_from_no_later_part(
+    bundle: Bundle, panel: Panel
+) -> None:
+    """Settings and numbers of trees come from training persons, weights from validation persons."""
+    fitted = tree_member(bundle, panel)
+    unseen = tree_member(bundle, with_other_amounts(panel, "calibration", "test"))
+    assert unseen.table.equals(fitted.table)
+    assert unseen.weights == fitted.weights
+    # Negative control: validation persons count, and only for leaves and weights.
+    seen = tree_member(bundle, with_other_amounts(panel, "validation"))
+    assert not seen.table.equals(fitted.table)
+    stored, other = (TreeForecast.from_table(member.table) for member in (fitted, seen))
+    for models, others in zip(stored.models, other.models, strict=True):
+        assert [m.num_trees() for m in models.quantiles] == [
+            m.num_trees() for m in others.quantiles
+        ]
+
+
+def test_trees_of_a_bundle_cannot_be_fitted_again(trees: TreeForecast, panel: Panel) -> None:
+    stored = TreeForecast.from_table(trees.to_table())
+    with pytest.raises(UsageError, match="cannot be fitted again"):
+        stored.refitted(panel, Window(panel), FEW, seed=0)
+
+
 def test_training_adds_trees_where_they_help(bundle: Bundle, panel: Panel) -> None:
     assert bundle.trees is not None
-    weight = bundle.config["tree_weight"]
-    assert weight >= 0.5  # a network of twenty steps knows little
+    weights = bundle.config["tree_weights"]
+    assert set(weights) == {"1", "2", "5", "10"}
+    assert min(weights.values()) >= 0.5  # a network of twenty steps knows little
     assert "Boosted trees" in bundle.card
     forecaster = Forecaster(bundle)
     test = panel.only(persons_of(panel, "test"))
@@ -223,4 +284,4 @@ def test_without_lightgbm_the_error_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     with pytest.raises(BundleError, match=r"saga-forecast\[trees\]"):
-        TreeMember.of(trees.to_table(), 0.5)
+        TreeMember.of(trees.to_table(), {"tree_weight": 0.5})
