@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 # Before any person is seen, the weights of all horizons are near one that is about one half, and
 # each deviates from it (standard deviations). Equal weights are hard to beat when few outcomes
-# estimate them (Stock and Watson 2004).
-COMMON, COMMON_SD, OWN_SD = 0.5, 0.25, 0.15
+# estimate them (Stock and Watson 2004). The trees and the network of the estimate have seen fewer
+# persons than the final trees, and the network was stopped by the same persons' outcomes: the
+# estimates are somewhat low.
+COMMON, COMMON_SD, OWN_SD = 0.5, 0.15, 0.1
 SMALLEST = 0.05  # trees whose weights are all below this are left out
 
 
