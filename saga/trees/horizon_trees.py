@@ -174,9 +174,9 @@ class HorizonTrees:
         zero, positive = examples.log == -np.inf, examples.positive
         share, classifier = float(zero.mean()), None
         if self.classifier is not None:
-            parameters = {"objective": "binary", **settings.parameters(len(examples))}
+            binary = {"objective": "binary", **settings.parameters(len(examples))}
             (classifier,) = _boost_to(
-                (examples.features, zero), info.names, info, [parameters], [self.classifier]
+                (examples.features, zero), info.names, info, [binary], [self.classifier]
             )
         linear = Linear.fit(positive, info)
         names = [*info.names, "linear"]

@@ -181,6 +181,7 @@ def test_the_table_names_no_person_and_no_extreme_value(trees: TreeForecast, pan
 
 
 def tree_member(bundle: Bundle, panel: Panel) -> WeightedTrees:
+    """Trees of three horizons beside the bundle's network."""
     networks = replace(bundle, trees=None)
     fitted = fit_tree_member(networks, panel, CONFIG, shares=SPLIT_SHARES, seed=1)
     assert fitted is not None
@@ -197,9 +198,10 @@ def with_other_amounts(panel: Panel, *parts: Part) -> Panel:
 
 
 def test_trees_learn_from_validation_persons_but_from_no_later_part(
-    bundle: Bundle, panel: Panel
+    bundle: Bundle, panel: Panel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Settings and numbers of trees come from training persons, weights from validation persons."""
+    monkeypatch.setattr("training.tree_member.TreeOptions", lambda threads: FEW)
     fitted = tree_member(bundle, panel)
     unseen = tree_member(bundle, with_other_amounts(panel, "calibration", "test"))
     assert unseen.table.equals(fitted.table)
