@@ -211,10 +211,12 @@ def _examples(
         for h in (horizon, horizon + 1):
             if (
                 h not in rows_of_horizon
-                and (drawn := _draw_rows(panel, eligible, h, end, options.rows, seed, min_positive))
+                and (
+                    chosen := _draw_rows(panel, eligible, h, end, options.rows, seed, min_positive)
+                )
                 is not None
             ):
-                rows_of_horizon[h] = drawn
+                rows_of_horizon[h] = chosen
                 break
     if not rows_of_horizon:
         return {}

@@ -90,7 +90,7 @@ def test_pages_call_the_clairvoyant_a_bound_and_never_the_best() -> None:
     ]
     rows.append({"model": "saga", "metric": "gap_closed", "value": 0.5, **keys, **empty})
     text = to_markdown(build_tables(pl.DataFrame(rows, schema=COLUMNS)))
-    assert "| metric | h | n | saga | groupq | clairvoyant (bound) |" in text
+    assert "| measure | years ahead | persons | saga | groupq | clairvoyant (bound) |" in text
     assert "**0.4000 ± 0.0100** | 0.5000 ± 0.0100 | 0.3000 ± 0.0100" in text
     assert "| h | saga |\n|---|---|\n| 7 | 50.0 ± 1.0 |" in text
 
