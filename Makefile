@@ -63,14 +63,14 @@ build/docs-tools:
 	$(PYTHON) -m venv $@ && $@/bin/pip install --quiet mkdocs-material==9.8.1
 
 # Wheels of SAGA and all it needs for rooms without internet, with checksums and a bill of materials.
-wheelhouse: setup build/sbom-tools
+wheelhouse: setup build/sbom-tools/bin/cyclonedx-py
 	rm -rf build/wheel && $(BIN)/pip wheel --quiet --no-deps --wheel-dir build/wheel .
 	PIP_EXTRA_INDEX_URL="$(TORCH_INDEX)" $(BIN)/python distribution/wheelhouse.py build/wheelhouse build/wheel/*.whl $(SYSTEMS)
 	@set -e; for system in $(SYSTEMS); do build/sbom-tools/bin/cyclonedx-py requirements build/wheelhouse/$$system/requirements.txt \
 	  --output-format JSON --output-file build/wheelhouse/$$system/sbom.cdx.json; done
 
-build/sbom-tools:
-	$(PYTHON) -m venv $@ && $@/bin/pip install --quiet cyclonedx-bom==7.5.0
+build/sbom-tools/bin/cyclonedx-py:
+	$(PYTHON) -m venv build/sbom-tools && build/sbom-tools/bin/pip install --quiet cyclonedx-bom==7.5.0
 
 # The shipped bundle, from one seed. The register is generated anew, so nothing but this checkout is needed.
 bundle: setup
