@@ -15,8 +15,10 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import DupFd
 from multiprocessing.synchronize import Semaphore
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -51,6 +53,14 @@ class _Listener(socket.socket):
 
     def listen(self, _backlog: int = 0) -> None:
         super().listen(_WAITING)
+
+    def __reduce__(self) -> tuple[Callable[..., _Listener], tuple[Any, ...]]:
+        """For a process that is started: multiprocessing knows plain sockets only."""
+        return _same_listener, (DupFd(self.fileno()), self.family, self.type, self.proto)
+
+
+def _same_listener(descriptor: Any, family: int, kind: int, protocol: int) -> _Listener:
+    return _Listener(family, kind, protocol, fileno=descriptor.detach())
 
 
 def serve(settings: Settings) -> None:
