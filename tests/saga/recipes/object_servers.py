@@ -24,6 +24,7 @@ import socket
 import subprocess
 import threading
 import time
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import formatdate
@@ -35,7 +36,7 @@ BUCKET = "register"
 
 
 @dataclass
-class ObjectServer:
+class ObjectServer(ABC):
     """A server with one bucket, whose objects are in `folder`.
 
     `environment` is how a client finds it and opens it.
@@ -52,14 +53,15 @@ class ObjectServer:
     stop_signal = signal.SIGKILL
 
     @property
-    def environment(self) -> dict[str, str]:
-        raise NotImplementedError
+    @abstractmethod
+    def environment(self) -> dict[str, str]: ...
 
-    def line(self) -> list[str]:
-        raise NotImplementedError
+    @abstractmethod
+    def line(self) -> list[str]: ...
 
     def create_bucket(self) -> None:
         """Make the bucket if the program does not."""
+        return
 
     def url(self, path: str = "") -> str:
         return f"{self.scheme}://{BUCKET}/{path}".rstrip("/")
