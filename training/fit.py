@@ -31,7 +31,7 @@ from saga.attention import head_diversity
 from saga.bundle import Bundle, BundleContents, write_bundle
 from saga.data.origins import cut, last_year
 from saga.data.panel import Panel
-from saga.data.split import SPLIT_SHARES, Shares, persons_of
+from saga.data.split import SPLIT_SHARES, Shares, percents_of, persons_of
 from saga.errors import InputError, Problem, UsageError
 from saga.features.calendar import Calendar
 from saga.features.sequences import UNKNOWN, ZERO, encode
@@ -173,7 +173,7 @@ def train(
         split={
             "panel_id": panel.meta.panel_id,
             "scheme": "person" if validation is None else "given",
-            "shares": [round(100 * share) for share in shares.values()],
+            "shares": percents_of(shares),
         },
         weights=dict(network.state_dict()),
         metrics={"training": asdict(report)},

@@ -21,7 +21,15 @@ from saga.conformal.calibrator import Calibrator
 from saga.data.groups import Grouping, reduce_to_profile
 from saga.data.origins import Origins, cut, draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
-from saga.data.split import FOLDS_SCHEME, assign_folds, persons_of, shares_of, units_of
+from saga.data.split import (
+    FOLDS_SCHEME,
+    Shares,
+    assign_folds,
+    percents_of,
+    persons_of,
+    shares_of,
+    units_of,
+)
 from saga.distributions import Marginals
 from saga.errors import InputError, Problem, UsageError
 from saga.files.bundle_folder import check_replaceable
@@ -52,6 +60,8 @@ class CalibrationOptions:
         profiles: Also fit cells for records with the columns of a survey, or with earnings alone.
         until: Leave out later years of the panel, so that the bundle can be judged on them.
         target_by: Groups that describe a target population, the most important first.
+        shares: Shares of the parts of a panel on which the bundle was not trained: its training
+            persons define the groups, its calibration persons the intervals. None: the bundle's.
     """
 
     method: CalibrationMethod | None = None
@@ -62,6 +72,7 @@ class CalibrationOptions:
     profiles: bool = False
     until: int | None = None
     target_by: tuple[str, ...] = DEFAULT_GROUPINGS
+    shares: Shares | None = None
 
 
 def calibrate_bundle(
@@ -95,7 +106,8 @@ def calibrate_bundle(
         InputError: If the panel has no calibration persons.
         BundleError: If `out` cannot take a bundle.
         UsageError: If the target is in other money or `target_by` names an unknown grouping, or
-            an option belongs to the other method.
+            an option belongs to the other method, or shares are given for the panel on which the
+            bundle was trained.
     """
     options = options or CalibrationOptions()
     facts = panel.meta.facts
@@ -106,12 +118,13 @@ def calibrate_bundle(
     n_folds = len(forecaster.members) if in_folds else 1
     method: CalibrationMethod = options.method or ("cv+" if n_folds > 1 else "sets")
     _check_method(method, n_folds, options, target)
+    _check_shares(options, forecaster.bundle, panel)
     if options.until is not None:
         panel = cut(panel, options.until)
     destination = bundle if out is None else out
     check_replaceable(destination)
     sample = _draw_sample(
-        panel, options.seed, forecaster.bundle, several=method == "sets" and target is None
+        panel, options, forecaster.bundle, several=method == "sets" and target is None
     )
     realised = forecaster.realised_macro(panel, sample.end)
     forecasts = _Forecasts(forecaster, realised, options, progress)
@@ -125,6 +138,7 @@ def calibrate_bundle(
         "rollout": forecaster.rollout,
         "until": sample.end,
         "panel_id": panel.meta.panel_id,
+        **({} if options.shares is None else {"shares": percents_of(options.shares)}),
         **({} if facts is None else {"facts": facts.provenance()}),
     }
     if method == "cv+":
@@ -228,13 +242,15 @@ class _Forecasts:
         return Paths.joined(of_draws)
 
 
-def _draw_sample(panel: Panel, seed: int, bundle: Bundle, *, several: bool) -> _Sample:
+def _draw_sample(
+    panel: Panel, options: CalibrationOptions, bundle: Bundle, *, several: bool
+) -> _Sample:
     """Keyed origins for each calibration person; InputError if there is no such person.
 
     In a bundle with folds, these are all persons except the test persons. With `several`, each of
     few persons has up to `MAX_ORIGINS` origins.
     """
-    shares = shares_of(bundle.split)
+    shares = options.shares or shares_of(bundle.split)
     in_folds = bundle.split["scheme"] == FOLDS_SCHEME
     chosen = persons_of(panel, "train" if in_folds else "calibration", shares)
     if not chosen:
@@ -249,7 +265,7 @@ def _draw_sample(panel: Panel, seed: int, bundle: Bundle, *, several: bool) -> _
     end, horizons = last_year(panel), range(1, MAX_HORIZON + 1)
     draws, outcomes, groups = [], [], []
     for number in range(n_origins):
-        origins = draw_origins(people, max_horizon=MAX_HORIZON, seed=seed + number, end=end)
+        origins = draw_origins(people, max_horizon=MAX_HORIZON, seed=options.seed + number, end=end)
         draws.append((history(people, origins), origins))
         outcomes.append(realised_earnings(people, origins, horizons, end=end))
         groups.append(grouping.labels(draws[-1][0], origins) if len(grouping.cuts) else {})
@@ -341,6 +357,15 @@ def _target_weights(
     }
 
 
+def _check_shares(options: CalibrationOptions, bundle: Bundle, panel: Panel) -> None:
+    """Raise UsageError for shares of the panel whose persons trained the bundle."""
+    if options.shares is not None and bundle.trained_on == panel.meta.panel_id:
+        raise UsageError(
+            "--shares would calibrate on persons that the bundle was trained on: the panel is "
+            f"{bundle.trained_on}. Leave --shares out, or give a panel of other persons."
+        )
+
+
 def _check_method(
     method: CalibrationMethod, n_folds: int, options: CalibrationOptions, target: Panel | None
 ) -> None:
@@ -354,6 +379,8 @@ def _check_method(
     if method == "sets":
         return
     set_options = {"--profiles": options.profiles, "--target": target is not None}
+    if method == "cv+" and options.shares is not None:
+        raise UsageError("With folds, nobody is kept for calibration. Leave --shares out.")
     for name in (name for name, is_set in set_options.items() if is_set):
         problem = Problem(
             "calibration-method", f"{name} is an option of nested sets", "Leave it out"

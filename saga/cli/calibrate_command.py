@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _APPENDING = ("database", "database_key", "holder", "since", "persons", "spans")
 _FITTING = (
     *("out", "method", "paths", "seed", "map_persons"),
-    *("rollout", "profiles", "until", "target", "target_by"),
+    *("rollout", "profiles", "until", "target", "target_by", "shares"),
 )
 
 
@@ -87,6 +87,14 @@ def calibrate(
             help="Groups in which --target differs from the panel, the most important first."
         ),
     ] = "age,sex,education_level",
+    shares: Annotated[
+        str | None,
+        typer.Option(
+            help="For a panel that the bundle was not trained on: per cent of persons for groups "
+            "(training), validation, calibration and test.",
+            show_default="those of the bundle, 70,10,10,10",
+        ),
+    ] = None,
     threads: options.Threads = None,
     split: options.Split = "person",
     mapping: options.Mapping = None,
@@ -128,6 +136,7 @@ def calibrate(
                 profiles=profiles,
                 until=until,
                 target_by=tuple(name.strip() for name in target_by.split(",")),
+                shares=None if shares is None else options.parse_split_shares(shares),
             ),
             out=out,
             target=target_panel,

@@ -82,6 +82,11 @@ def parse_shares(percent: Iterable[int]) -> dict[Part, float]:
     return {part: number / 100 for part, number in zip(get_args(Part), numbers, strict=True)}
 
 
+def percents_of(shares: Shares) -> list[int]:
+    """The shares in whole per cent, in the order of `Part`."""
+    return [round(100 * shares[part]) for part in get_args(Part)]
+
+
 def shares_of(split: Mapping[str, Any]) -> dict[Part, float]:
     """The shares in a bundle's split.json; with folds, everybody but the test persons trains."""
     return {
