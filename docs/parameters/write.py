@@ -1,7 +1,8 @@
-"""Writes docs/register-parameters.md: all parameters of the register with note and mark.
+"""Writes docs/parameters/parameters.csv, all parameters of the register with note and mark.
 
+It also writes the page about them, docs/register-parameters.md.
 Usage: python docs/parameters/write.py [--check]
---check writes nothing and exits with 1 if the page differs from what would be written.
+--check writes nothing and exits with 1 if a file differs from what would be written.
 """
 
 from __future__ import annotations
@@ -20,21 +21,26 @@ from pathlib import Path
 from saga.register.simulation.parameters import Parameters
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE, TABLES = ROOT / "docs/register-parameters.md", ROOT / "saga/register/simulation/tables"
+PAGE, LIST = ROOT / "docs/register-parameters.md", ROOT / "docs/parameters/parameters.csv"
+TABLES = ROOT / "saga/register/simulation/tables"
+COLUMNS = ("section", "parameter", "value", "mark", "note", "note_of_group", "class")
 MARK = re.compile(r"\[(V|M|C|assumed)\b")
 HEAD = """# Parameters of the register
 
-Written by `python docs/parameters/write.py` from `parameters.py`, the `*_parameters.py` and the
-tables in `saga/register/simulation/`. Marks:
+All parameters, with value, mark and note: [parameters.csv](parameters/parameters.csv). The column
+`section` is that of `register.json`. `note_of_group` is about several parameters and gives the mark
+of those without one of their own. A list of pairs is a curve: values from an age or year on, or
+points joined by straight lines. How the parameters enter: [the register](register.md).
+
+Marks:
 
 - V: read in a public source
 - M: from the literature by memory
 - C: set so that simulated moments come near published ones (`studies/register_tuning.py`)
 - assumed: no source; the note says what the value does
 
-A note in italics is about the parameters below it that have no mark of their own. The section is
-that of `register.json`. A list of pairs is a curve: values from an age or year on, or points
-joined by straight lines. How the parameters enter: [the register](register.md).
+`python docs/parameters/write.py` writes this page and the list from `parameters.py`, the
+`*_parameters.py` and the tables in `saga/register/simulation/`.
 """
 
 
@@ -92,32 +98,56 @@ def marks(parameter: Parameter, group_notes: dict[int, str]) -> str:
     return ", ".join(dict.fromkeys(letters))
 
 
-def parameter_lines(part: type) -> Iterator[str]:
-    """Lines of the page; a note about a single parameter is in its line."""
-    parameters, group_notes = read_parameters(part)
-    unmarked = Counter(p.group for p in parameters if not MARK.search(p.note))
-    shown: set[int] = set()
-    for parameter in parameters:
-        note, group = parameter.note, parameter.group
-        if not note and unmarked[group] == 1 and group in group_notes and group not in shown:
-            note = group_notes[group]
-        elif group in group_notes and group not in shown:
-            yield f"\n*{group_notes[group]}*\n"
-        shown.add(group)
-        mark = marks(parameter, group_notes)
-        note = re.sub(rf" *\[({mark})\]", "", note)
-        yield f"- `{parameter.name}` {parameter.value} [{mark}]{f': {note}' if note else ''}"
+def parameter_rows() -> Iterator[dict[str, str]]:
+    """Rows of the list, in the order of the code."""
+    for section, part in read_sections():
+        parameters, group_notes = read_parameters(part)
+        unmarked: dict[int, list[str]] = {}
+        for parameter in parameters:
+            if not MARK.search(parameter.note):
+                unmarked.setdefault(parameter.group, []).append(parameter.note)
+        for parameter in parameters:
+            mark, note = marks(parameter, group_notes), parameter.note
+            note_of_group = group_notes.get(parameter.group, "")
+            if unmarked.get(parameter.group) == [""]:  # that note is about one parameter alone
+                note, note_of_group = note or note_of_group, ""
+            yield {
+                "section": section,
+                "parameter": parameter.name,
+                "value": parameter.value,
+                "mark": mark,
+                "note": re.sub(rf" *\[({mark})\]", "", note),
+                "note_of_group": note_of_group,
+                "class": part.__name__,
+            }
+
+
+def parameter_list() -> str:
+    """The list of all parameters, as CSV."""
+    file = StringIO()
+    writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(parameter_rows())
+    return file.getvalue()
+
+
+def sections() -> str:
+    """What each class of parameters is about, and the number of its parameters by mark."""
+    rows = list(parameter_rows())
+    lines = ["| section | about | parameters | marks |", "|---|---|---|---|"]
+    for section, part in read_sections():
+        by_mark = Counter(row["mark"] for row in rows if row["class"] == part.__name__)
+        about = (inspect.getdoc(part) or "").splitlines()[0].rstrip(".")
+        shares = ", ".join(
+            f"{mark.replace(', ', ' and ')}: {count}" for mark, count in sorted(by_mark.items())
+        )
+        lines.append(f"| `{section}` | {about} | {by_mark.total()} | {shares} |")
+    return "## Sections\n\n" + "\n".join(lines) + "\n"
 
 
 def page() -> str:
     """The whole page."""
-    parts = [HEAD]
-    for section, part in read_sections():
-        parts.append(
-            f"## {(inspect.getdoc(part) or '').splitlines()[0]}\n\nSection `{section}`, "
-            f"`{part.__name__}`.\n\n" + "\n".join(parameter_lines(part)).lstrip("\n") + "\n"
-        )
-    return "\n".join([*parts, tables()])
+    return "\n".join([HEAD, sections(), tables()])
 
 
 def tables() -> str:
@@ -140,10 +170,12 @@ def tables() -> str:
 
 
 def main() -> int:
-    """Write the page, or check it."""
+    """Write the page and the list, or check them."""
+    written = {PAGE: page(), LIST: parameter_list()}
     if "--check" in sys.argv[1:]:
-        return int(PAGE.read_text(encoding="utf-8") != page())
-    PAGE.write_text(page(), encoding="utf-8")
+        return int(any(file.read_text(encoding="utf-8") != written[file] for file in written))
+    for file, text in written.items():
+        file.write_text(text, encoding="utf-8")
     return 0
 
 
