@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -88,33 +88,44 @@ def _compare_rules(table: pl.DataFrame) -> Iterable[str]:
         compared = [row for row in rows_of_rule if row["relative"] is not None]
         parts = [_describe_cut(row["relative"], row["horizon"]) for row in compared]
         unsure = [
-            str(row["horizon"])
-            for row in compared
-            if row["p_holm"] is None or not row["p_holm"] < SURE
+            row["horizon"] for row in compared if row["p_holm"] is None or not row["p_holm"] < SURE
         ]
         line = f"Compared with the rule \u201c{meaning}\u201d ({rule}), the error is "
-        line += ", ".join(parts) + "."
+        line += f"{_join_words(parts)}."
         if unsure:
-            line += f" Chance may explain the difference {', '.join(unsure)} years ahead."
+            line += f" Chance may explain the difference {_years_ahead(unsure)}."
         yield line
 
 
 def _describe_cut(relative: float, horizon: int) -> str:
     side = "lower" if relative > 0 else "higher"
-    years = "1 year" if horizon == 1 else f"{horizon} years"
-    return f"{100 * abs(relative):.0f} % {side} {years} ahead"
+    return f"{100 * abs(relative):.0f}\u00a0% {side} {_years_ahead([horizon])}"
+
+
+def _years_ahead(horizons: Sequence[int]) -> str:
+    """Numbers of years as words: "5 and 10 years ahead"."""
+    unit = "year" if list(horizons) == [1] else "years"
+    return f"{_join_words([str(horizon) for horizon in horizons])} {unit} ahead"
+
+
+def _join_words(words: Sequence[str]) -> str:
+    """Words as a list in a sentence: "a, b and c"."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _describe_coverage(metrics: pl.DataFrame) -> str:
-    """In how many years ahead the 90 % sets covered as stated."""
+    """Where the 90 % sets covered as stated, and where not."""
     rows = metrics.filter(model=BUNDLE_NAME, metric="coverage_90", group="all", setting="in-time")
-    rows = rows.drop_nulls("band_lower")
+    rows = rows.drop_nulls("band_lower").sort("horizon")
     if rows.is_empty():
         return ""
     is_inside = pl.col("value").is_between("band_lower", "band_upper")
-    n_inside = rows.filter(is_inside).height
-    shares = ", ".join(f"{100 * value:.1f} %" for value in rows.sort("horizon")["value"])
+    off = rows.filter(~is_inside)["horizon"].to_list()
+    shares = _join_words([f"{100 * value:.1f}" for value in rows["value"]])
+    verdict = "Chance alone explains the distance from 90\u00a0%."
+    if off:
+        verdict = f"The share {_years_ahead(off)} is further from 90\u00a0% than chance explains."
     return (
-        f"The 90 % sets contained {shares} of the outcomes at the {rows.height} horizons judged; "
-        f"at {n_inside} of them the share is where chance puts a calibrated forecaster."
+        f"{_years_ahead(rows['horizon'].to_list()).capitalize()}, the 90\u00a0% sets contained "
+        f"{shares}\u00a0% of the outcomes. {verdict}"
     )

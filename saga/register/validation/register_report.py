@@ -22,7 +22,7 @@ from saga.register.validation.level_statistics import (
     EMPLOYMENT_AGES,
     PAY_RATIO_PERIODS,
 )
-from saga.register.validation.register_check import IS_TARGET, count_verdicts, format_number
+from saga.register.validation.register_check import IS_TARGET
 from saga.schema import EDUCATION_LEVELS
 
 Chart = Any  # a chart of altair; not all methods are typed
@@ -41,6 +41,38 @@ YEARS_AXIS = alt.X(
 QUANTILES = ["p10", "p25", "p50", "p75", "p90", "mean", "top5", "top1"]
 UPRIGHT = alt.Axis(labelAngle=0)
 PERCENT = alt.Axis(format=".0%")
+EDUCATION_NAMES = {level: level.replace("_", " ") for level in EDUCATION_LEVELS}
+HEADLINES = {
+    "level.all.mean": "Mean taxable income 2020, SEK",
+    "level.all.p50": "Median taxable income 2020, SEK",
+    "level.all.gini": "Inequality of taxable income 2020 (Gini; 0: all have the same)",
+    "level.ratio.mean": "Women's mean income 2020 / men's",
+    "wage_ratio.2022": "Women's pay / men's, full-time full-year jobs, 2022",
+    "growth.1995-2022": "Mean real pay of such jobs, 2022 / 1995",
+    "employment.all.20-64": "Share at work or on paid leave, 2015",
+    "zeros.20-64": "Share of years without any earnings, 1990-2022",
+    "education.2022.tertiary": "Share with tertiary education, ages 25-64, 2022",
+    "childless.women.1965": "Share without children, women born 1965",
+}
+TOPIC_NAMES = {
+    "Signs": "Directions: recessions, women and men, birth region",
+    "Changes (recalled)": "Changes of earnings (figures recalled)",
+    "Social statistics (recalled)": "Social statistics (figures recalled)",
+    "Against a linear process": "Comparison with a simple linear process",
+    "Education premia": "Pay by education",
+}
+WORDS = {
+    "P10, P50, P90": "the amounts below which 10, 50 and 90 % of persons are. P90-P10 is the "
+    "distance between two of them, of logarithms; P90/P10 is their ratio.",
+    "Gini": "a measure of inequality: 0 if all have the same, 1 if one person has everything.",
+    "Kelley": "the skewness of changes: above 0 if large gains are larger than large losses, "
+    "below 0 the other way round.",
+    "Crow-Siddiqui": "how peaked the changes are: high if most are tiny and a few are huge. "
+    "Excess: above that of a normal distribution.",
+    "s.e.": "standard error: how far the simulated figure may be off by chance.",
+    "rank-rank slope": "how closely the later rank follows the earlier one: 1 if nobody changes "
+    "place.",
+}
 
 
 @dataclass(frozen=True)
@@ -52,40 +84,73 @@ class Plot:
         note: What it shows.
         pattern: Regular expression of the keys; its groups name columns.
         draw: Chart of these rows; its second argument is the table of all measured rows.
+        is_main: Whether every reader sees it; the others are folded.
     """
 
     title: str
     note: str
     pattern: str
     draw: Callable[[pl.DataFrame, pl.DataFrame], Chart]
+    is_main: bool = True
 
 
 def write_report(table: pl.DataFrame, out: Path, provenance: Mapping[str, Any]) -> None:
     """Write the report of a table with its descriptive rows to `out`."""
-    missed = table.filter(pl.col("enforced") & (pl.col("verdict") != "inside"))
+    targets = table.filter(IS_TARGET)
+    enforced = targets.filter("enforced")
+    missed = enforced.filter(pl.col("verdict") != "inside")
+    figures = list(_figures(table))
     page = render_page(
         "saga.register.validation",
         "register_report.html",
         {
-            "title": f"Register check: {provenance['register']}",
-            "tally": count_verdicts(table),
+            "register": provenance["register"],
+            "enforced": enforced.height,
+            "inside": enforced.height - missed.height,
             "is_small": int(provenance["persons"].replace(",", "")) < ENOUGH_PERSONS,
+            "headlines": list(_headlines(targets)),
             "missed": [_as_text(row) for row in missed.iter_rows(named=True)],
-            "figures": list(_figures(table)),
-            "topics": list(_topics(table)),
+            "figures": [figure for figure in figures if figure["is_main"]],
+            "more_figures": [figure for figure in figures if not figure["is_main"]],
+            "topics": list(_topics(targets)),
+            "words": WORDS,
             "provenance": provenance,
         },
     )
     out.write_text(page, encoding="utf-8")
 
 
-def _topics(table: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    for (topic,), part in table.filter(IS_TARGET).group_by(["topic"], maintain_order=True):
+def _headlines(targets: pl.DataFrame) -> Iterator[dict[str, Any]]:
+    """The figures that a reader looks for first, in per cent where they are shares."""
+    rows = {row["key"]: row for row in targets.iter_rows(named=True)}
+    for key, name in HEADLINES.items():
+        row = rows.get(key)
+        if row is not None and row["value"] is not None:
+            scale, unit = (100.0, " %") if name.startswith("Share") else (1.0, "")
+
+            def text(number: float | None, scale: float = scale, unit: str = unit) -> str:
+                return "-" if number is None else f"{_number(scale * number)}{unit}"
+
+            yield {
+                "name": name,
+                "target": text(row["target"]),
+                "band": f"{text(row['low'], unit='')} to {text(row['high'])}",
+                "value": text(row["value"]),
+                "verdict": row["verdict"],
+            }
+
+
+def _topics(targets: pl.DataFrame) -> Iterator[dict[str, Any]]:
+    for (topic,), part in targets.group_by(["topic"], maintain_order=True):
         rows = [_as_text(row) for row in part.iter_rows(named=True)]
         sources = part["source"].unique(maintain_order=True).to_list()
+        enforced = part.filter("enforced")
         yield {
-            "name": topic,
+            "name": TOPIC_NAMES.get(str(topic), topic),
             "rows": rows,
+            "checks": enforced.height,
+            "inside": (enforced["verdict"] == "inside").sum(),
+            "reported": part.height - enforced.height,
             "concepts": part["concept"].unique(maintain_order=True).to_list(),
             "sources": [source for source in sources if source],
         }
@@ -93,18 +158,27 @@ def _topics(table: pl.DataFrame) -> Iterator[dict[str, Any]]:
 
 def _as_text(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row of the table with its numbers as text."""
-    numbers = {name: format_number(row[name]) for name in ("target", "value", "se")}
+    numbers = {name: _number(row[name]) for name in ("target", "value", "se")}
     band = _format_band(row["low"], row["high"])
-    return {**row, **numbers, "band": band, "mark": row["mark"] or ""}
+    topic = TOPIC_NAMES.get(row["topic"], row["topic"])
+    return {**row, **numbers, "band": band, "mark": row["mark"] or "", "topic": topic}
+
+
+def _number(value: float | None) -> str:
+    """A figure for readers: three significant digits, amounts from 1,000 on in whole units."""
+    if value is None:
+        return "-"
+    rounded = float(f"{value:.3g}") + 0.0
+    return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:#.3g}".rstrip(".")
 
 
 def _format_band(low: float | None, high: float | None) -> str:
     if high is None:
-        return "" if low is None else f"above {format_number(low)}"
-    return f"{'below' if low is None else f'{format_number(low)} to'} {format_number(high)}"
+        return "" if low is None else f"above {_number(low)}"
+    return f"{'below' if low is None else f'{_number(low)} to'} {_number(high)}"
 
 
-def _figures(table: pl.DataFrame) -> Iterator[dict[str, str]]:
+def _figures(table: pl.DataFrame) -> Iterator[dict[str, Any]]:
     """Title, note and SVG of every plot for which the table has rows."""
     measured = table.filter(pl.col("value").is_not_null())
     for plot in PLOTS:
@@ -122,7 +196,12 @@ def _figures(table: pl.DataFrame) -> Iterator[dict[str, str]]:
             svg = vl_convert.vegalite_to_svg(chart.to_dict())
             # One image for a screen reader, which would otherwise read every mark aloud.
             labelled = svg.replace("<svg ", f'<svg role="img" aria-label="{plot.title}" ', 1)
-            yield {"title": plot.title, "note": plot.note, "svg": labelled}
+            yield {
+                "title": plot.title,
+                "note": plot.note,
+                "svg": labelled,
+                "is_main": plot.is_main,
+            }
 
 
 def _rows(table: pl.DataFrame, pattern: str) -> pl.DataFrame:
@@ -174,7 +253,8 @@ def _plot_quantiles(rows: pl.DataFrame, _: pl.DataFrame) -> Chart:
 
 
 def _plot_classes(rows: pl.DataFrame, _: pl.DataFrame) -> Chart:
-    tilted = alt.Axis(labelAngle=-60)
+    tilted = alt.Axis(labelAngle=-60, titlePadding=10)
+    rows = rows.with_columns(pl.col("low").clip(lower_bound=0.0))  # no share is negative
     x = alt.X("class:N", sort=list(CLASS_NAMES), title="thousand SEK of 2020", axis=tilted)
     chart = _against_target(rows, x, "share of persons", ".0%")
     return _facet_by_group(chart.properties(width=400, height=PANEL["height"]))
@@ -212,18 +292,20 @@ def _plot_pay_ratio(rows: pl.DataFrame, table: pl.DataFrame) -> Chart:
 
 
 def _plot_education(rows: pl.DataFrame, table: pl.DataFrame) -> Chart:
+    rows = rows.with_columns(pl.col("level").replace(EDUCATION_NAMES))
     x = alt.X("born:Q", title="birth year", axis=alt.Axis(format="d"), scale=alt.Scale(zero=False))
     y = alt.Y("value:Q", title="share", axis=PERCENT)
     dash = alt.StrokeDash("level:N", title=None)
-    cohorts = alt.Chart(rows).mark_line(point=True).encode(x, y, _sex_color(), dash)
+    cohorts = alt.Chart(rows).mark_line().encode(x, y, _sex_color(), dash)
     cohorts = cohorts.properties(**PANEL)
     targets = _rows(table, r"education\.2019\.(?P<group>women|men)\.(?P<level>.+)")
     if targets.is_empty():
         return cohorts
+    targets = targets.with_columns(pl.col("level").replace(EDUCATION_NAMES))
     group = alt.X("group:N", title=None, axis=UPRIGHT)
     in_2019 = _against_target(targets, group, "share 2019, 20-64", ".0%")
-    level = alt.Column("level:N", sort=list(EDUCATION_LEVELS), title=None)
-    in_2019 = in_2019.properties(width=75, height=PANEL["height"]).facet(column=level)
+    level = alt.Column("level:N", sort=list(EDUCATION_NAMES.values()), title=None)
+    in_2019 = in_2019.properties(width=85, height=PANEL["height"]).facet(column=level)
     return alt.hconcat(cohorts, in_2019).resolve_scale(color="independent")
 
 
@@ -260,9 +342,13 @@ def _plot_cycle(rows: pl.DataFrame, _: pl.DataFrame) -> Chart:
 
 
 def _plot_ranks(rows: pl.DataFrame, _: pl.DataFrame) -> Chart:
-    rows = rows.with_columns(pl.format("over {} y", "lag").alias("over"))
+    rows = rows.with_columns(
+        pl.format("over {} years", "lag")
+        .str.replace("1 years", "1 year", literal=True)
+        .alias("over")
+    )
     color = alt.Color("over:N", title=None, scale=alt.Scale(range=LAG_COLORS))
-    x = alt.X("decile:O", title="decile of past earnings", axis=UPRIGHT)
+    x = alt.X("decile:O", title="tenth of past earnings", axis=UPRIGHT)
 
     def panel(statistic: str, title: str) -> Chart:
         lines = alt.Chart(rows.filter(pl.col("statistic") == statistic)).mark_line(point=True)
@@ -306,7 +392,7 @@ def _plot_mobility(rows: pl.DataFrame, _: pl.DataFrame) -> Chart:
     )
 
 
-LEGEND = "Dot: simulated; bar: band; tick: target."
+LEGEND = "Dot: this register; bar: allowed range; black line: the published figure."
 PLOTS = (
     Plot(
         "Income 2020: quantiles and means",
@@ -328,50 +414,58 @@ PLOTS = (
     ),
     Plot(
         "Years without earnings by age",
-        "Share of person-years with labour earnings of exactly 0, all years. No target by age.",
+        "Share of years with labour earnings of exactly 0. No figures by age are published.",
         r"zeros\.(?P<group>women|men)\.(?P<age>\d+-\d+)",
         _plot_zeros,
     ),
     Plot(
         "Women's pay relative to men's",
-        "Full-time full-year jobs. Line: simulated; bars: published figures and their bands.",
+        "Full-time full-year jobs. Line: this register; black: published; bars: allowed range.",
         r"pay_ratio\.(?P<year>\d+)",
         _plot_pay_ratio,
     ),
     Plot(
         "Education",
-        "Left: by cohort, at 37 or as soon as the panel shows it. Right, 2019: " + LEGEND.lower(),
+        f"Left: by birth year, at 37 or as soon as the panel shows it. Right: 2019. {LEGEND}",
         r"schooling\.(?P<group>women|men)\.(?P<born>\d+)\.(?P<level>compulsory|long_tertiary)",
         _plot_education,
     ),
     Plot(
         "Earnings by year",
-        "Labour earnings at 20-64, zeros counted, and their Gini coefficient.",
+        "Labour earnings at 20-64, zeros counted: 10, 50 and 90 % of persons earn less than the "
+        "lines p10, p50 and p90. Right: inequality (Gini).",
         r"year\.(?P<group>women|men)\.(?P<year>\d+)\.(?P<statistic>p10|p50|p90|gini)",
         _plot_years,
     ),
     Plot(
         "Changes and the cycle",
-        "1-year changes of log earnings, 25-55, by the second year, above unemployment.",
+        "Changes of log earnings from year to year, 25-55: their skewness, their spread, and "
+        "unemployment in the same years.",
         r"moves\.year\.(?P<group>women|men)\.(?P<year>\d+)\.(?P<statistic>kelley|p90-p10)",
         _plot_cycle,
+        is_main=False,
     ),
     Plot(
         "Changes by rank",
-        "Changes of log earnings by decile of the mean of three past years, 25-55.",
+        "Changes of log earnings, 25-55, by tenth of the mean of three past years: their spread, "
+        "skewness and peak.",
         r"moves\.rank\.(?P<decile>\d+)\.(?P<lag>\d+)\.(?P<statistic>.+)",
         _plot_ranks,
+        is_main=False,
     ),
     Plot(
         "Earnings around the first birth",
-        "Event study, zeros counted; base: the year before. Area: 2 standard errors either side.",
+        "Difference from the year before the birth that is due to it, zeros counted (an event "
+        "study). Shaded: 2 standard errors either side.",
         r"penalty\.(?P<parent>mothers|fathers)\.(?P<event>-?\d+)",
         _plot_first_birth,
     ),
     Plot(
         "Mobility",
-        "Where persons in a fifth of three-year mean earnings are later, 25-55 in both years.",
+        "Of the persons in each fifth of three-year mean earnings, the share in each fifth later; "
+        "25-55 in both years.",
         r"fifths\.(?P<lag>5|10)\.(?P<now>\d)-(?P<later>\d)",
         _plot_mobility,
+        is_main=False,
     ),
 )
