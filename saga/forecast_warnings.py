@@ -47,6 +47,7 @@ _UNITS_BELOW = (
     (5.0, "amounts per month", "12"),
 )
 _CHANCE = 0.003  # of fewer persons, all of whom have amounts as small or large as in the panel
+_STEADY = 0.05  # share of training persons whose earnings vary less between years
 _MIN_COLUMN_RATIO = 30.0  # other columns than earnings differ more between panels
 
 
@@ -295,7 +296,7 @@ def _about_amounts(panel: Panel, reference: TrainingReference) -> Iterator[Forec
     """Units that are wrong, and records unlike those of training."""
     relative_logs = reference.relative_logs(panel)
     properties = record_properties(panel, relative_logs)
-    few_are_rare = _are_rare(properties["amount"], reference.quantiles["amount"])
+    few_are_rare = _are_rare(properties, reference.quantiles)
     yield from _wrong_units(panel, reference, relative_logs, few_are_rare)
     yield from _unlike_training(panel, reference, properties)
 
@@ -338,19 +339,27 @@ def _rare_limits(stored: tuple[float | None, ...]) -> tuple[_Limits, _Limits]:
     return low, high[::-1]
 
 
-def _are_rare(values: NDArray[np.float64], stored: tuple[float | None, ...]) -> bool:
+def _are_rare(
+    properties: Mapping[str, NDArray[np.float64]],
+    stored: Mapping[str, tuple[float | None, ...]],
+) -> bool:
     """Whether two or more persons who are all on one side are less likely than `_CHANCE`.
 
-    `stored` are the quantiles at LEVELS of the values of training persons; the persons are taken
-    as independent.
+    So are small amounts that are steadier than those of 95 % of training persons, as monthly pay
+    is: small amounts vary more than others, so the product of both shares is an upper bound.
+    Persons are taken as independent. `stored` are the quantiles at LEVELS of training persons.
     """
-    known = values[np.isfinite(values)]
-    if len(known) < 2:  # one person may earn little
+    is_known = np.isfinite(properties["amount"])
+    amounts, n = properties["amount"][is_known], int(is_known.sum())
+    if n < 2:  # one person may earn little
         return False
-    pairs = [(p, q) for p, q in zip(LEVELS, stored, strict=True) if q is not None]
-    below = min((p for p, q in pairs if known.max() < q), default=1.0)
-    above = min((1 - p for p, q in pairs if known.min() > q), default=1.0)
-    return min(below, above) ** len(known) <= _CHANCE
+    pairs = [(p, q) for p, q in zip(LEVELS, stored["amount"], strict=True) if q is not None]
+    below = min((p for p, q in pairs if amounts.max() < q), default=1.0)
+    above = min((1 - p for p, q in pairs if amounts.min() > q), default=1.0)
+    steady = stored["volatility"][LEVELS.index(_STEADY)]
+    if steady is not None and bool((properties["volatility"][is_known] < steady).all()):
+        below *= _STEADY
+    return min(below, above) ** n <= _CHANCE
 
 
 def _wrong_units(

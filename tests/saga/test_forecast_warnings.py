@@ -10,9 +10,10 @@ import polars as pl
 import pytest
 from scipy.stats import binom
 
+from saga import read_panel
 from saga.data.panel import Panel, PanelMeta
 from saga.features.calendar import Calendar
-from saga.features.training_reference import TrainingReference
+from saga.features.training_reference import LEVELS, TrainingReference, record_properties
 from saga.features.transforms import Transforms
 from saga.forecast_warnings import (
     MAX_PERSONS,
@@ -24,6 +25,7 @@ from saga.forecast_warnings import (
     warning_dicts,
 )
 from saga.macro.scenarios import Scenario
+from saga.register import RegisterSettings, generate_register
 from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest, Request
 
 N = 3_000
@@ -135,6 +137,50 @@ def test_few_persons_with_monthly_amounts_are_recognised(reference: TrainingRefe
         (warning,) = [w for w in warn(monthly, reference) if w.code == "unit"]
         assert "amounts per month" in warning.message
         assert warning.count == n
+
+
+@pytest.fixture(scope="module")
+def register_panel(tmp_path_factory: pytest.TempPathFactory) -> Panel:
+    """A generated register, in which some persons earn little for years."""
+    folder = tmp_path_factory.mktemp("register") / "register"
+    generate_register(folder, RegisterSettings(persons=3_000, seed=5))
+    return read_panel(folder)
+
+
+def test_two_persons_with_a_steady_monthly_wage_are_recognised(register_panel: Panel) -> None:
+    """Two small amounts are not rare enough; that both are steady for years is."""
+    register = TrainingReference.fit(register_panel)
+    years = np.arange(13)
+    monthly = [(36_000 + 400 * years).tolist(), (41_000 + 400 * years).tolist()]
+    (warning,) = [w for w in warn(panel_of(monthly), register) if w.code == "unit"]
+    assert "amounts per month" in warning.message
+    restless = [[*row[:-1], 3 * row[-1]] for row in monthly]
+    assert [w for w in warn(panel_of(restless), register) if w.code == "unit"] == []
+    assert [w for w in warn(panel_of(monthly[:1]), register) if w.code == "unit"] == []
+
+
+@pytest.mark.parametrize("n", [2, 5])
+def test_few_persons_of_a_register_rarely_cause_a_unit_warning(
+    n: int, register_panel: Panel
+) -> None:
+    """At most 0.003 for each of the two rules, both against smaller amounts."""
+    register, rng, groups = TrainingReference.fit(register_panel), np.random.default_rng(4), 400
+    persons = register_panel.persons
+    warned = 0
+    for _ in range(groups):
+        drawn = register_panel.only(rng.choice(persons, n, replace=False).tolist())
+        warned += any(w.code == "unit" and w.column == "earnings" for w in warn(drawn, register))
+    assert warned <= binom.ppf(0.999, groups, 0.006)
+
+
+def test_small_amounts_are_less_often_steady_than_others(register_panel: Panel) -> None:
+    """The bound of the rule about steady amounts holds: P(small, steady) <= P(small) P(steady)."""
+    register = TrainingReference.fit(register_panel)
+    values = record_properties(register_panel, register.relative_logs(register_panel))
+    steady = values["volatility"] < register.quantiles["volatility"][LEVELS.index(0.05)]
+    for level in (0.05, 0.25):
+        small = values["amount"] < register.quantiles["amount"][LEVELS.index(level)]
+        assert (small & steady).mean() <= small.mean() * steady.mean()
 
 
 @pytest.mark.parametrize("n", [2, 5])
