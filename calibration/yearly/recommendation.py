@@ -83,5 +83,6 @@ def recommend(years: Sequence[YearTests]) -> Recommendation:
         )
     return Recommendation(
         "keep",
-        f"No test of {newest.year} alarms; together they alarm by chance in {ALPHA:.0%} of years.",
+        f"No test of {newest.year} alarms; together they alarm by chance in "
+        f"{100 * ALPHA:.0f} % of years.",
     )

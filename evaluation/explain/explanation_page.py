@@ -109,7 +109,6 @@ def _page(explanation: PersonExplanation) -> str:
         "picture": picture,
         "simulated": SIMULATED,
         "sentences": explanation.sentences,
-        "fan": draw_svg(picture.chart, picture.alt_text),
         "hidden": hidden,
         "changed": changed,
         "chart": draw_svg(

@@ -17,7 +17,7 @@ from saga.files.atomic import commit
 from saga.files.html import check_page, render_page
 from saga.files.plot_theme import draw_svg, write_picture
 from saga.forecast_warnings import ForecastWarning
-from saga.pictures.person_chart import coverage_labels, draw_person
+from saga.pictures.person_chart import PHONE, coverage_labels, draw_person
 from saga.pictures.person_sentences import about, describe_year, set_text, share
 
 SUFFIXES = (".html", ".svg", ".png")
@@ -103,6 +103,12 @@ class ForecastPicture:
         """The Altair chart, without title."""
         return draw_person(self.rows, f"Earnings a year, {self.unit}")
 
+    @cached_property
+    def page_svgs(self) -> tuple[str, str]:
+        """The chart for a page: for wide screens and print, and for phones."""
+        narrow = draw_person(self.rows, f"Earnings a year, {self.unit}", PHONE)
+        return draw_svg(self.chart, self.alt_text), draw_svg(narrow, self.alt_text)
+
     @property
     def alt_text(self) -> str:
         """What a screen reader says instead of the picture."""
@@ -137,7 +143,6 @@ class ForecastPicture:
     def _page(self) -> str:
         values = {
             "picture": self,
-            "svg": draw_svg(self.chart, self.alt_text),
             "rows": self.ahead.to_dicts(),
             "labels": coverage_labels(self.rows),
             "simulated": SIMULATED,

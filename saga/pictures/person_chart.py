@@ -24,9 +24,12 @@ class ChartSize:
     height: int = 280
     zero_height: int = 70
     is_large: bool = True
+    bar: int = 9  # width of the bars of the lower panel
+    legend_columns: int = 0  # 0: one row
 
 
-SMALL = ChartSize(width=270, height=130, zero_height=38, is_large=False)
+PHONE = ChartSize(width=250, height=220, zero_height=50, bar=4, legend_columns=3)
+SMALL = ChartSize(width=270, height=130, zero_height=38, is_large=False, bar=4)
 
 
 def coverage_labels(rows: pl.DataFrame) -> list[str]:
@@ -46,7 +49,11 @@ def draw_person(rows: pl.DataFrame, unit: str, size: ChartSize = ChartSize()) ->
     names = {"record": INK, "median": MEDIAN}
     names |= {f"{x} % set": shade for x, shade in zip(labels, _SHADES, strict=False)}
     scale = alt.Scale(domain=list(names), range=list(names.values()))
-    legend = alt.Legend(title=None, orient="top", symbolType="square") if size.is_large else None
+    legend = (
+        alt.Legend(title=None, orient="top", symbolType="square", columns=size.legend_columns)
+        if size.is_large
+        else None
+    )
 
     colour = alt.Color("layer:N", scale=scale, legend=legend)
 
@@ -82,7 +89,7 @@ def draw_person(rows: pl.DataFrame, unit: str, size: ChartSize = ChartSize()) ->
     sets_panel = alt.layer(*layers).properties(width=size.width, height=size.height)
     zero_panel = (
         alt.Chart(rows)
-        .mark_bar(color=_ZERO, size=9 if size.is_large else 4)
+        .mark_bar(color=_ZERO, size=size.bar)
         .encode(
             x=alt.X("year:Q", title=None, axis=None, scale=_TIGHT),
             y=alt.Y(

@@ -84,7 +84,9 @@ def make_tables(
 ) -> PolicyTables:
     """The tables of a run, with unsafe cells hidden and numbers rounded.
 
-    Needs about ten times the memory of the earnings of one year, persons x paths x 8 bytes.
+    Needs about ten times the memory of the earnings of one year, persons x paths x 8 bytes. The
+    tables begin with the first full year (`ScoredPaths.full_years`): a cell that is unsafe because
+    few records end earlier would be hidden in all years.
 
     Args:
         scored: A complete run of paths.
@@ -98,9 +100,9 @@ def make_tables(
     estimates: dict[int, dict[tuple[int, ...], Estimates]] = {}
     hidden = np.zeros(grid.shape, dtype=np.bool_)
     log = []
-    for done, year in enumerate(scored.years):
+    for done, year in enumerate(scored.full_years):
         if progress:
-            progress(done, len(scored.years))
+            progress(done, len(scored.full_years))
         people = _People.of(scored, persons, grid, year)
         reasons, magnitudes, estimates[year] = _year_cells(people, grid, rules)
         unsafe = np.reshape([bool(reasons[cell]) for cell in grid.cells()], grid.shape)
@@ -126,7 +128,7 @@ def make_tables(
         for row in _rows(cells[cell], bool(hidden[cell]), rules)
     ]
     if progress:
-        progress(len(scored.years), len(scored.years))
+        progress(len(scored.full_years), len(scored.full_years))
     order = ["table", "year", *grid.groups, "class", "rule"]
     logged = [*log, *complementary, *transition_log]
     schema = {name: pl.Int32 if name == "year" else pl.String for name in order}
@@ -183,7 +185,7 @@ def _grid(scored: ScoredPaths, persons: Persons, by: Sequence[str]) -> _Grid:
             continue
         texts = [
             persons.frame.select(person_levels(group, year).unique()).to_series()
-            for year in (scored.years if group == "age" else scored.years[:1])
+            for year in (scored.full_years if group == "age" else scored.full_years[:1])
         ]
         levels.append(tuple(pl.concat(texts).unique().sort().to_list()))
     return _Grid(tuple(by), tuple(levels))
@@ -261,7 +263,7 @@ def _transitions(
     """Shares of earnings classes some years later, by groups and class; and what is hidden."""
     full = grid.extended("class", CLASSES)
     rows, log = [], []
-    years = [year for year in scored.years[::step] if year + step in scored.years]
+    years = [year for year in scored.full_years[::step] if year + step in scored.full_years]
     for year in years:
         people = _People.of(scored, persons, grid, year)
         later = scored.year(year + step)

@@ -120,6 +120,16 @@ class ScoredPaths:
         return self.rows.select(pl.col("year").unique().sort()).collect()["year"].to_list()
 
     @cached_property
+    def full_years(self) -> list[int]:
+        """The simulated years from the first one with half as many persons as the fullest year.
+
+        Before it are only persons whose records end early, often too few to be published.
+        """
+        rows = self.rows.filter(pl.col("path") == 0).group_by("year").len().collect().sort("year")
+        first = rows.filter(pl.col("len") >= pl.col("len").max() / 2)["year"].min()
+        return [year for year in self.years if year >= first]
+
+    @cached_property
     def person_ids(self) -> list[str]:
         """The persons, sorted."""
         return self.rows.select(pl.col("person_id").unique().sort()).collect().to_series().to_list()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -79,12 +80,15 @@ def _page_values(tables: PolicyTables, provenance: Mapping[str, Any]) -> dict[st
         pl.col("year") == years[0], *(pl.col(group) == TOTAL for group in groups)
     )["value"]
     unit = f"{provenance.get('currency', '')} of {provenance.get('price_year', '')}"
+    some_time = persons.filter(pl.col("suppressed") | (pl.col("value") > 0))[groups].unique()
+    shown = frame.filter(pl.col("year").is_in(shown_years))
+    if groups:  # a group without anybody in any year, such as an impossible age, has no row
+        shown = shown.join(some_time, on=groups, how="semi", maintain_order="left")
     sections = []
     for statistic, label in LABELS.items():
-        rows = frame.filter(
-            (pl.col("statistic") == statistic) & pl.col("year").is_in(shown_years)
-        ).with_columns(text=_cell_text(statistic))
+        rows = shown.filter(statistic=statistic).with_columns(text=_cell_text(statistic))
         cells = rows.partition_by(groups, maintain_order=True) if groups else [rows]
+        cells.sort(key=lambda cell: [_position(cell[group][0]) for group in groups])
         sections.append(
             {
                 "name": label if statistic in _WITHOUT_UNIT else f"{label}, {unit}".rstrip(", "),
@@ -99,13 +103,19 @@ def _page_values(tables: PolicyTables, provenance: Mapping[str, Any]) -> dict[st
         "persons": "the persons"
         if everybody.null_count()
         else f"about {everybody[0]:,.0f} persons",
-        "before": years[0] - 1,
+        "first_year": years[0],
         "weighted": bool(provenance.get("weighted")),
         "simulated": SIMULATED if provenance.get("trained_on") == "simulated people" else "",
         "years_left_out": shown_years != years,
         "sections": sections,
         "provenance": {_words(name): str(value) for name, value in provenance.items()},
     }
+
+
+def _position(level: str) -> tuple[bool, int, str]:
+    """Where a level stands in its column: numbers by size, then words; the total last."""
+    number = re.match(r"-?\d+", level)
+    return level == TOTAL, int(number[0]) if number else 0, level
 
 
 def _page_row(cell: pl.DataFrame, groups: Sequence[str]) -> dict[str, Any]:

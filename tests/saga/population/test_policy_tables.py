@@ -129,6 +129,21 @@ def test_a_rare_cell_and_others_that_would_reveal_it_are_hidden_in_all_years(
     assert set(logged) == set(cells.rows())
 
 
+def test_few_records_that_end_early_hide_nothing_of_later_years(
+    panel: Path, tmp_path: Path
+) -> None:
+    """Five persons whose paths begin a year before all others': too few for a table of theirs."""
+    earnings = np.random.default_rng(8).lognormal(12, 0.5, (PERSONS, YEARS, PATHS))
+    early = path_rows(earnings[:5, :1], first_year=2022)
+    rows = [early, path_rows(earnings)]
+    tables = []
+    for name, parts in (("with", rows), ("without", rows[1:])):
+        scored = write_scored(tmp_path / f"{name}-paths", pl.concat(parts))
+        tables.append(_run(scored, panel, tmp_path / name))
+    assert tables[0].equals(tables[1])
+    assert tables[0]["year"].min() == 2023
+
+
 def test_differencing_with_the_margins_recovers_no_hidden_cell(
     published: tuple[Path, pl.DataFrame],
 ) -> None:
