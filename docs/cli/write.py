@@ -27,7 +27,7 @@ make or judge one (`saga calibrate BUNDLE`), and the option `--bundle` of those 
 one. Exit codes: 0 done, 1 a check failed, 2 wrong use or bad input, 3 interrupted (the same command
 resumes), 70 internal error.
 """
-SHARED_BY = 3  # commands
+SHARED_BY = 2  # commands
 SHARED_HEAD = """## Options of several commands
 
 The section of a command lists its own options, and names those of this list that it has.
