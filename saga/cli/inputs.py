@@ -72,7 +72,8 @@ def read_persons(
         if any(problem.rule == "no-price-index" for problem in error.problems):
             raise InputError(
                 f"{error.args[0]}. `--prices YEAR` says in which year's prices all amounts are, "
-                "`--facts DIR` gives SAGA your own index of SEK.",
+                "`--facts DIR` gives SAGA your own index of SEK, and `deflator` in a mapping "
+                "the index of another currency.",
                 error.problems,
             ) from None
         if not any(problem.rule in RULES for problem in error.problems) or on_error == "drop":

@@ -216,7 +216,7 @@ def score(
         )
     _show(report, {"engine": engine, "shard": shard}, as_json=as_json)
     if not part.is_whole:
-        console.note(f"Shard {part} is complete. After all: saga score --merge {out_dir}")
+        console.note(f"Shard {part} is complete. When all are: saga score --merge {out_dir}")
 
 
 def _show(report: ScoreReport, how: dict[str, str | None], *, as_json: bool) -> None:

@@ -126,8 +126,8 @@ class ScoredPaths:
         Before it are only persons whose records end early, often too few to be published.
         """
         rows = self.rows.filter(pl.col("path") == 0).group_by("year").len().collect().sort("year")
-        first = rows.filter(pl.col("len") >= pl.col("len").max() / 2)["year"].min()
-        return [year for year in self.years if year >= first]
+        full = rows.filter(pl.col("len") >= pl.col("len").max() / 2)["year"].to_list()
+        return [year for year in self.years if year >= full[0]]
 
     @cached_property
     def person_ids(self) -> list[str]:

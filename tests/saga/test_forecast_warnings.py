@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from numpy.typing import NDArray
 from scipy.stats import binom
 
 from saga import read_panel
@@ -165,7 +166,7 @@ def test_few_persons_of_a_register_rarely_cause_a_unit_warning(
 ) -> None:
     """At most 0.003 for each of the two rules, both against smaller amounts."""
     register, rng, groups = TrainingReference.fit(register_panel), np.random.default_rng(4), 400
-    persons = register_panel.persons
+    persons = register_panel.persons()
     warned = 0
     for _ in range(groups):
         drawn = register_panel.only(rng.choice(persons, n, replace=False).tolist())
@@ -177,9 +178,15 @@ def test_small_amounts_are_less_often_steady_than_others(register_panel: Panel) 
     """The bound of the rule about steady amounts holds: P(small, steady) <= P(small) P(steady)."""
     register = TrainingReference.fit(register_panel)
     values = record_properties(register_panel, register.relative_logs(register_panel))
-    steady = values["volatility"] < register.quantiles["volatility"][LEVELS.index(0.05)]
+
+    def below(name: str, level: float) -> NDArray[np.bool_]:
+        limit = register.quantiles[name][LEVELS.index(level)]
+        assert limit is not None
+        return values[name] < limit
+
+    steady = below("volatility", 0.05)
     for level in (0.05, 0.25):
-        small = values["amount"] < register.quantiles["amount"][LEVELS.index(level)]
+        small = below("amount", level)
         assert (small & steady).mean() <= small.mean() * steady.mean()
 
 
