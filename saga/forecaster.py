@@ -6,29 +6,28 @@ The command line, the HTTP service and the batch engine all forecast through it.
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, get_args
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from saga.bundle import Bundle, default_bundle
+from saga.bundle_model import BundleModel, PersonBlock
 from saga.conformal.calibration_table import calibration_method
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.recalibration import map_paths
 from saga.data.facts import Facts, shipped_facts
 from saga.data.groups import last_record_origins
-from saga.data.macro_rows import SERIES
 from saga.data.panel import Panel
 from saga.distributions import Marginals
-from saga.errors import Problem, UsageError
+from saga.errors import Problem
 from saga.features.calendar import Calendar
 from saga.features.sequences import encode
+from saga.features.transforms import Transforms
 from saga.forecast_checks import check_panel, check_request, check_tax, leave_out_ineligible
 from saga.forecast_tables import forecast_table, lifetime_table, lower_guarantees, round_population
 from saga.forecast_warnings import (
@@ -38,12 +37,11 @@ from saga.forecast_warnings import (
     tax_warnings,
 )
 from saga.lifetime import population
-from saga.macro.history import sweden
 from saga.macro.process import MacroProcess
-from saga.macro.scenarios import Scenario, ScenarioSource, scenario_from
+from saga.macro.scenarios import Scenario, ScenarioSource
 from saga.model import Saga
-from saga.model.members import build_members, shared_transforms
 from saga.paths import Paths
+from saga.progress import Progress
 from saga.requests import (
     MAX_HORIZON,
     Draws,
@@ -54,26 +52,16 @@ from saga.requests import (
     RolloutName,
 )
 from saga.schema import MAX_AGE
-from saga.simulation.ensemble import EnsembleMarginals, EnsembleRollout, MemberSequences
-from saga.simulation.marginals import DirectMarginals
-from saga.simulation.pool import simulation_pool
-from saga.simulation.rollout import Rollout, RolloutOptions
 from saga.states.codes import code_labels, code_numbers, code_sizes
 from saga.states.life_courses import LifeCourses, LifeCourseSimulator
 from saga.states.state_network import StateNetwork
 from saga.summaries import Summarised, Summary
 from saga.table_results import TableResult
-from saga.trees.mixture import TreeMember
 
 if TYPE_CHECKING:
     from saga.pictures.forecast_picture import ForecastPicture
 
-Progress = Callable[[int, int], None]
-_MarginalsOf = Callable[
-    [MemberSequences, NDArray[np.int64], Mapping[str, NDArray[np.str_]], int], Marginals
-]
 _BLOCK_PERSONS = 256  # persons whose paths are in memory at the same time
-_MANY_PERSONS = 300  # from this number of persons on, several processes save time
 
 
 class Forecaster(Summarised):
@@ -106,44 +94,26 @@ class Forecaster(Summarised):
             UsageError: If the bundle has no such rollout, or the precision is unknown.
             BundleError: If the bundle has trees and their library is missing.
         """
-        self.bundle = bundle
-        self.facts = facts or shipped_facts()
-        calibrated = bundle.metrics.get("calibration", {}).get("rollout", "exact")
-        self.rollout: RolloutName = rollout or calibrated
-        if precision not in get_args(Precision):
-            raise UsageError(
-                f"There is no precision {precision!r}. Use one of {', '.join(get_args(Precision))}."
-            )
-        if self.rollout not in get_args(RolloutName):
-            raise UsageError(
-                f"There is no rollout {rollout!r}. Use one of {', '.join(get_args(RolloutName))}."
-            )
-        if threads is not None and threads < 1:
-            raise UsageError(f"The number of threads is 1 or more, not {threads}.")
-        self.precision: Precision = precision
-        self.threads, self.workers = threads or os.cpu_count() or 1, workers
-        self.transforms = shared_transforms(bundle.transforms)
-        self.process, self.calendar = _macro(bundle, self.facts)
-        # Last year of outcomes that the intervals know; later origins have no guarantee.
         calibration = bundle.metrics.get("calibration", {})
+        calibrated_rollout = calibration.get("rollout", "exact")
+        self.bundle, self.facts = bundle, facts or shipped_facts()
+        self.model = BundleModel.of(
+            bundle,
+            self.facts,
+            rollout=rollout or calibrated_rollout,
+            precision=precision,
+            threads=threads,
+            workers=workers,
+        )
+        # Last year of outcomes that the intervals know; later origins have no guarantee.
         self.last_outcome_year = max(bundle.config["until"], calibration.get("until", 0))
-        self.members = build_members(bundle.config, bundle.transforms, bundle.weights)
-        self.trees = None if bundle.trees is None else TreeMember.of(bundle.trees, bundle.config)
-        if self.rollout == "light" and self.members[0].network.light is None:
-            raise UsageError(
-                "This bundle has no light rollout. Use --rollout exact, or train with a "
-                "configuration that has `light`."
-            )
         self.calibrator = (
             Calibrator.from_table(bundle.calibration)
             if bundle.calibration is not None
             else Calibrator.identity()
         )
         self._method = calibration_method(bundle.calibration)
-        # Macro nodes cost more than a small request: they are kept, also those of some scenarios.
-        self._unconditioned = self._direct_marginals(None)
-        self._conditioned = lru_cache(maxsize=4)(self._direct_marginals)
-        self._calibrated_paths = self.rollout == calibrated
+        self._calibrated_paths = self.rollout == calibrated_rollout
 
     @classmethod
     def load(
@@ -177,7 +147,7 @@ class Forecaster(Summarised):
     def summary(self) -> Summary:
         """The bundle, what it was trained on, its money and its calibration."""
         money = f"{self.transforms.currency} of {self.transforms.price_year}"
-        trees = "" if self.trees is None else f", with trees (weights {self.trees})"
+        trees = "" if self.model.trees is None else f", with trees (weights {self.model.trees})"
         facts = {
             "bundle": f"{self.bundle.path} ({self.bundle.digest[:12]})",
             "trained on": f"{self.bundle.trained_on}, until {self.bundle.config['until']}{trees}",
@@ -190,12 +160,33 @@ class Forecaster(Summarised):
     @property
     def network(self) -> Saga:
         """The network. UsageError if the bundle is an ensemble, which has several."""
-        if len(self.members) > 1:
-            raise UsageError(
-                f"This bundle has {len(self.members)} members, but one network is needed here. "
-                "Use a bundle that was trained without --folds and with `members: 1`."
-            )
-        return self.members[0].network
+        return self.model.network
+
+    @property
+    def transforms(self) -> Transforms:
+        """Money, rhythm and codes of the bundle."""
+        return self.model.transforms
+
+    @property
+    def process(self) -> MacroProcess | None:
+        """The macro process; None if the bundle was trained without macro series."""
+        return self.model.process
+
+    @property
+    def calendar(self) -> Calendar:
+        """The macro covariates of each year."""
+        return self.model.calendar
+
+    @property
+    def rollout(self) -> RolloutName:
+        """How paths are simulated."""
+        return self.model.rollout
+
+    def with_model(self, model: BundleModel) -> Self:
+        """The same forecaster with another model, as a study of the macro process needs."""
+        other = copy.copy(self)
+        other.model = model
+        return other
 
     def with_calibrator(self, calibrator: Calibrator, outcomes_until: int | None = None) -> Self:
         """The same forecaster with another calibrator; network and threads are shared.
@@ -219,7 +210,7 @@ class Forecaster(Summarised):
             "seed": draws.seed,
             "paths": draws.n_paths,
             "rollout": self.rollout,
-            "precision": self.precision,
+            "precision": self.model.precision,
             "scenario": scenario.name if scenario else "baseline",
             **scenario_digest,
             "currency": self.transforms.currency,
@@ -244,7 +235,7 @@ class Forecaster(Summarised):
             draws,
             self.transforms,
             scenario=self.scenario(draws.scenario),
-            precision=self.precision,
+            precision=self.model.precision,
             other_rollout=not self._calibrated_paths,
             training=TrainingRecords(self.last_outcome_year, macro, self.bundle.simulated),
         )
@@ -259,14 +250,7 @@ class Forecaster(Summarised):
 
     def scenario(self, source: ScenarioSource) -> Scenario | None:
         """The scenario of a source; UsageError if the bundle has no macro series."""
-        if source is None or source == "baseline":
-            return None
-        if self.process is None:
-            raise UsageError(
-                "This bundle was trained without macro series, so it has no scenarios. Leave the "
-                "scenario out."
-            )
-        return scenario_from(source, self.process.history)
+        return self.model.scenario(source)
 
     def realised_macro(self, panel: Panel, until: int) -> Scenario | None:
         """The realised macro series up to the year `until`, to condition forecasts of the past.
@@ -300,38 +284,20 @@ class Forecaster(Summarised):
             progress: Called with the persons done and the persons in all.
         """
         check_panel(panel, self.transforms, to_age)
-        encoded = self._encode(panel)
-        sequences = encoded[0]
-        rollout, marginals_of = self._rollout(draws), self._marginals_of(panel, draws.scenario)
-        origin = sequences.year[sequences.offsets[1:] - 1]
-        years_left = to_age - (origin - sequences.birth_year)
-        steps = years_left if to_horizon is None else np.minimum(years_left, to_horizon)
-        steps = np.clip(steps, 0, None)
-        width = to_horizon if to_horizon is not None else int(max(1, steps.max()))
-        n = len(sequences)
-        processes = self.workers if n >= _MANY_PERSONS else 1
-        with simulation_pool(
-            rollout, encoded, steps, threads=self.threads, processes=processes
-        ) as draw:
-            for rows, groups in self._person_blocks(panel, n):
-                earnings = np.full((len(rows), width, draws.n_paths), np.nan, dtype=np.float32)
-                for i, path_earnings in enumerate(draw(rows)):
-                    earnings[i, : len(path_earnings)] = path_earnings
-                    if progress:
-                        progress(int(rows[i]) + 1, n)
-                raw = Paths(
-                    sequences.person_id[rows],
-                    sequences.birth_year[rows],
-                    origin[rows],
-                    earnings,
-                    groups=groups,
-                    conditioned=rollout.rollouts[0].options.scenario is not None,
-                )
-                if recalibrate:
-                    marginals = marginals_of(encoded, rows, groups, MAX_HORIZON)
-                    yield map_paths(raw, self.calibrator.recalibrate(marginals))
-                else:
-                    yield raw
+        records, marginals = self.model.of_panel(panel, draws.scenario)
+        for block, raw in self.model.simulate_blocks(
+            records,
+            self._person_blocks(panel, len(records[0])),
+            draws,
+            to_horizon=to_horizon,
+            to_age=to_age,
+            progress=progress,
+        ):
+            if recalibrate:
+                recalibrated = self.calibrator.recalibrate(marginals(block, MAX_HORIZON))
+                yield map_paths(raw, recalibrated)
+            else:
+                yield raw
 
     def marginals(
         self,
@@ -348,72 +314,21 @@ class Forecaster(Summarised):
         calibrator's maps are applied.
         """
         check_panel(panel, self.transforms, MAX_AGE)
-        encoded, marginals_of = self._encode(panel), self._marginals_of(panel, scenario)
-        n = len(encoded[0])
-        for rows, groups in self._person_blocks(panel, n):
-            marginals = marginals_of(encoded, rows, groups, n_horizons)
+        records, marginals = self.model.of_panel(panel, scenario)
+        n = len(records[0])
+        for block in self._person_blocks(panel, n):
+            raw = marginals(block, n_horizons)
             if progress:
-                progress(int(rows[-1]) + 1, n)
-            yield self.calibrator.recalibrate(marginals) if recalibrate else marginals
+                progress(int(block.rows[-1]) + 1, n)
+            yield self.calibrator.recalibrate(raw) if recalibrate else raw
 
-    def _person_blocks(
-        self, panel: Panel, n: int
-    ) -> Iterator[tuple[NDArray[np.int64], dict[str, NDArray[np.str_]]]]:
-        """Indices of the panel's `n` persons in blocks, and the labels of their groups."""
+    def _person_blocks(self, panel: Panel, n: int) -> Iterator[PersonBlock]:
+        """The panel's `n` persons in blocks."""
         grouping = self.calibrator.grouping
         labels = grouping.labels(panel, last_record_origins(panel)) if grouping else {}
         for start in range(0, n, _BLOCK_PERSONS):
             rows = np.arange(start, min(start + _BLOCK_PERSONS, n))
-            yield rows, {name: values[rows] for name, values in labels.items()}
-
-    def _encode(self, panel: Panel) -> MemberSequences:
-        return tuple(encode(panel, member.transforms, self.calendar) for member in self.members)
-
-    def _marginals_of(self, panel: Panel, scenario: ScenarioSource) -> _MarginalsOf:
-        """Raw marginals of a block of the panel's persons: the network's, mixed with the trees'."""
-        direct = self._direct(scenario)
-        if self.trees is None:
-            return direct.marginals
-        mix = self.trees.mix_with(panel)
-        return lambda encoded, rows, groups, n_horizons: mix(
-            rows, direct.marginals(encoded, rows, groups, n_horizons)
-        )
-
-    def _direct(self, scenario: ScenarioSource) -> EnsembleMarginals:
-        conditions = self.scenario(scenario)
-        return self._unconditioned if conditions is None else self._conditioned(conditions)
-
-    def _direct_marginals(self, scenario: Scenario | None) -> EnsembleMarginals:
-        return EnsembleMarginals(
-            [
-                DirectMarginals(
-                    member.network,
-                    member.transforms,
-                    self.calendar,
-                    self.process,
-                    scenario,
-                    threads=self.threads,
-                )
-                for member in self.members
-            ]
-        )
-
-    def _rollout(self, draws: Draws) -> EnsembleRollout:
-        options = RolloutOptions(
-            n_paths=draws.n_paths,
-            seed=draws.seed,
-            scenario=self.scenario(draws.scenario),
-            rhythm=self.transforms.rhythm,
-            light=self.rollout == "light",
-            precision=self.precision,
-            n_members=len(self.members),
-        )
-        return EnsembleRollout(
-            tuple(
-                Rollout(member.network, self.calendar, self.process, replace(options, member=k))
-                for k, member in enumerate(self.members[: draws.n_paths])
-            )
-        )
+            yield PersonBlock(rows, {name: values[rows] for name, values in labels.items()})
 
     def simulate(
         self,
@@ -464,9 +379,10 @@ class Forecaster(Summarised):
             seed=draws.seed,
             last_training_year=int(self.bundle.config["until"]),
         )
-        macro_futures = self._rollout(draws).rollouts[0].macro_futures
         blocks = self.blocks(panel, draws, to_horizon=None, progress=progress)
-        for block in simulator.simulate_blocks(blocks, macro_futures, self.threads):
+        for block in simulator.simulate_blocks(
+            blocks, self.model.macro_futures(draws), self.model.threads
+        ):
             yield block.until(to_age)
 
     def forecast(
@@ -562,23 +478,6 @@ class Forecaster(Summarised):
         other_paths = isinstance(forecast, Paths) and not self._calibrated_paths
         extrapolated = forecast.conditioned or other_paths
         return replace(self.calibrator, extrapolated=True) if extrapolated else self.calibrator
-
-
-def _macro(bundle: Bundle, facts: Facts) -> tuple[MacroProcess | None, Calendar]:
-    """The macro process of a bundle, and the calendar; both know the facts of later years.
-
-    No number of a forecast from an origin within the bundle's history depends on later years. After
-    the last known year wages grow as fast as in the long run.
-    """
-    if not bundle.macro.get("series"):
-        return None, Calendar(None)
-    process = MacroProcess.from_dict(bundle.macro)
-    known = process.history
-    if "source" not in bundle.macro:  # the Swedish series
-        known = known.continued(sweden(max(facts.series[SERIES[0]].values), facts))
-    growth = float(np.log1p(process.mean[SERIES.index("real_wage_growth")]))
-    calendar = Calendar(known, process.history.last_year, growth)
-    return replace(process, known=known), calendar
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -276,7 +276,7 @@ def raw_forecasts(
     series = MacroHistory(known.first_year, np.concatenate([known.values, later]))
     calendar = PublishedCalendar.of(series, known.last_year)
     process = replace(forecaster.process, history=series)
-    member = forecaster.members[0]
+    member = forecaster.model.members[0]
     direct = DirectMarginals(
         member.network, member.transforms, calendar, process, n_horizons=N_HORIZONS
     )

@@ -6,9 +6,8 @@ is the process that drew the register's futures, which no forecaster knows.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -60,10 +59,7 @@ def rule_draws(seed: int, n_draws: int, to_year: int) -> Array:
 
 def with_process(forecaster: Forecaster, process: MacroProcess) -> Forecaster:
     """The forecaster with another macro process."""
-    other = copy.copy(forecaster)
-    other.process = process
-    other._unconditioned = other._direct_marginals(None)
-    return other
+    return forecaster.with_model(replace(forecaster.model, process=process))
 
 
 def estimated_histories(n_histories: int, years: int = MAX_HORIZON) -> Iterator[tuple[Array, ...]]:

@@ -28,7 +28,8 @@ from saga.data.reading import read_panel
 from saga.errors import InputError, Problem
 from saga.features.transforms import Transforms
 from saga.files.markdown import markdown_table
-from saga.forecaster import Forecaster, Progress
+from saga.forecaster import Forecaster
+from saga.progress import Progress
 from saga.requests import Draws
 from saga.schema import MAX_AGE, NAMES
 from saga.states.codes import COLUMNS, INDUSTRY, STATE, STATES, code_labels, code_numbers

@@ -29,9 +29,10 @@ from saga.data.panel import Panel
 from saga.errors import Problem, UsageError
 from saga.files.folders import open_folder, read_json_of
 from saga.forecast_warnings import ForecastWarning
-from saga.forecaster import Forecaster, Lifetimes, Progress
+from saga.forecaster import Forecaster, Lifetimes
 from saga.macro.scenarios import ScenarioSource
 from saga.paths import Paths
+from saga.progress import Progress
 from saga.requests import RATE, Draws, ForecastRequest, LifetimeRequest
 
 INITIAL_STATE = AdaptiveState(0, None, {})

@@ -45,9 +45,10 @@ from saga.data.origins import Origins, draw_origins, history, last_year, realise
 from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import BundleError, InputError, Problem
-from saga.forecaster import Forecaster, Progress
+from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons
 from saga.macro.scenarios import Scenario
+from saga.progress import Progress
 from saga.requests import COVERAGE, MAX_HORIZON, Draws
 
 HORIZONS = (1, 5, 10, 20, 30)

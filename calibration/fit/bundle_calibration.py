@@ -33,9 +33,10 @@ from saga.data.split import (
 from saga.distributions import Marginals
 from saga.errors import InputError, Problem, UsageError
 from saga.files.bundle_folder import check_replaceable
-from saga.forecaster import Forecaster, Progress
+from saga.forecaster import Forecaster
 from saga.macro.scenarios import Scenario
 from saga.paths import Paths
+from saga.progress import Progress
 from saga.requests import COVERAGE, MAX_HORIZON, CalibrationMethod, Draws, RolloutName
 
 MAX_PATH_PERSONS = 20_000  # whose present values are calibrated; paths cost most of the time
@@ -115,7 +116,7 @@ def calibrate_bundle(
     # Forecasts are raw, and without the groups of an earlier calibration.
     forecaster = forecaster.with_calibrator(Calibrator.identity())
     in_folds = forecaster.bundle.split["scheme"] == FOLDS_SCHEME
-    n_folds = len(forecaster.members) if in_folds else 1
+    n_folds = len(forecaster.model.members) if in_folds else 1
     method: CalibrationMethod = options.method or ("cv+" if n_folds > 1 else "sets")
     _check_method(method, n_folds, options, target)
     _check_shares(options, forecaster.bundle, panel)

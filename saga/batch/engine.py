@@ -33,8 +33,8 @@ from saga.data.files import require_output_outside_input
 from saga.errors import SagaError, UsageError
 from saga.files.atomic import LOCK, digest_json
 from saga.files.folders import Folder, open_folder, open_place
+from saga.progress import Progress
 
-Progress = Callable[[int, int], None]
 """Called with the persons done so far (earlier runs included) and the persons in all."""
 
 

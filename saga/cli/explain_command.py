@@ -57,7 +57,7 @@ def explain(
         "gap": gap,
         "seed": seed,
     }
-    if forecaster.trees is not None:
+    if forecaster.model.trees is not None:
         provenance["attributions"] = "of the network; forecasts average it with boosted trees"
     changes = forecast_changes(forecaster, record, gap)
     write_explanation(PersonExplanation(attributions, attention, picture, changes, provenance), out)

@@ -14,7 +14,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from saga.forecaster import Progress
 from saga.population.cell_statistics import (
     STATISTICS,
     Estimates,
@@ -27,6 +26,7 @@ from saga.population.cell_statistics import (
 )
 from saga.population.disclosure import DisclosureRules, suppress
 from saga.population.scored_paths import Persons, ScoredPaths, YearPaths, person_levels
+from saga.progress import Progress
 
 TOTAL = "total"  # level of a margin
 CLASSES = ("zero", "fifth 1", "fifth 2", "fifth 3", "fifth 4", "fifth 5")

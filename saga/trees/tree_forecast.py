@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Self
@@ -17,6 +17,7 @@ from saga.data.panel import Panel
 from saga.data.split import units_of
 from saga.errors import UsageError
 from saga.keyed_random import uniform_each, uniforms
+from saga.progress import Progress
 from saga.schema import MAX_AGE
 from saga.trees.atom_quantiles import AtomQuantiles
 from saga.trees.earnings_ranks import no_outcomes_error
@@ -89,7 +90,7 @@ class TreeForecast:
         options: TreeOptions,
         *,
         seed: int,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> Self:
         """Learn from the persons of `panel` that are not in `held_out`.
 
@@ -124,7 +125,7 @@ class TreeForecast:
         options: TreeOptions,
         *,
         seed: int,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> Self:
         """Trees of all persons of `panel`, with the settings and numbers of trees of these.
 

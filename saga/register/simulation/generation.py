@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
@@ -18,6 +18,7 @@ import polars as pl
 from saga.data.panel import SIMULATED_ID
 from saga.errors import UsageError
 from saga.files.atomic import whole_folder
+from saga.progress import Progress
 from saga.register.simulation.cohort_simulation import (
     CHUNK,
     RegisterSettings,
@@ -51,7 +52,7 @@ def generate_register(
     settings: RegisterSettings,
     *,
     workers: int = 1,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, object]:
     """Simulate a register and write it to the new directory `out`.
 

@@ -175,5 +175,5 @@ def test_there_is_no_realised_macro_without_series_in_bundle_panel_and_years(
     assert forecaster.realised_macro(register_panel, 1980) is None
     without = replace(register_panel, meta=replace(register_panel.meta, macro=None))
     assert forecaster.realised_macro(without, 2015) is None
-    forecaster.process = None
-    assert forecaster.realised_macro(register_panel, 2015) is None
+    other = forecaster.with_model(replace(forecaster.model, process=None))
+    assert other.realised_macro(register_panel, 2015) is None

@@ -1,0 +1,259 @@
+"""The model of a bundle: networks, trees and macro process, and their raw forecasts of a panel.
+
+Nothing here is calibrated; the forecaster recalibrates.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import NamedTuple, Self, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saga.bundle import Bundle
+from saga.data.facts import Facts
+from saga.data.macro_rows import SERIES
+from saga.data.panel import Panel
+from saga.distributions import Marginals
+from saga.errors import UsageError
+from saga.features.calendar import Calendar
+from saga.features.sequences import encode
+from saga.features.transforms import Transforms
+from saga.macro.history import sweden
+from saga.macro.process import MacroProcess
+from saga.macro.scenarios import Scenario, ScenarioSource, scenario_from
+from saga.model import Saga
+from saga.model.members import Member, build_members, shared_transforms
+from saga.paths import Paths
+from saga.progress import Progress
+from saga.requests import Draws, Precision, RolloutName
+from saga.simulation.ensemble import EnsembleMarginals, EnsembleRollout, MemberSequences
+from saga.simulation.marginals import DirectMarginals
+from saga.simulation.pool import simulation_pool
+from saga.simulation.rollout import MacroFutures, Rollout, RolloutOptions
+from saga.trees.mixture import TreeMember
+
+_MANY_PERSONS = 300  # from this number of persons on, several processes save time
+
+
+class PersonBlock(NamedTuple):
+    """Persons computed together: their indices in the panel, and the labels of their groups."""
+
+    rows: NDArray[np.int64]
+    groups: Mapping[str, NDArray[np.str_]]
+
+
+class PanelModel(NamedTuple):
+    """The model for the persons of one panel: their records, and raw marginals of a block."""
+
+    records: MemberSequences
+    marginals: Callable[[PersonBlock, int], Marginals]
+
+
+@dataclass(frozen=True, eq=False)
+class BundleModel:
+    """The model of a bundle.
+
+    Args:
+        members: The networks, with the transforms of each.
+        trees: Boosted trees that are mixed into the marginals, if the bundle has some.
+        transforms: What all members share: money, rhythm and codes.
+        process: The macro process; None if the bundle was trained without macro series.
+        calendar: The macro covariates of each year.
+        rollout: How paths are simulated.
+        precision: Precision of a rollout's matrix products.
+        threads: Number of threads.
+        workers: Number of processes for many persons.
+    """
+
+    members: tuple[Member, ...]
+    trees: TreeMember | None
+    transforms: Transforms
+    process: MacroProcess | None
+    calendar: Calendar
+    rollout: RolloutName
+    precision: Precision
+    threads: int
+    workers: int
+
+    @classmethod
+    def of(
+        cls,
+        bundle: Bundle,
+        facts: Facts,
+        *,
+        rollout: RolloutName,
+        precision: Precision,
+        threads: int | None,
+        workers: int,
+    ) -> Self:
+        """Build the networks and trees of a bundle; arguments and errors as in `Forecaster`."""
+        for kind, option, names in (
+            ("precision", precision, get_args(Precision)),
+            ("rollout", rollout, get_args(RolloutName)),
+        ):
+            if option not in names:
+                raise UsageError(f"There is no {kind} {option!r}. Use one of {', '.join(names)}.")
+        if threads is not None and threads < 1:
+            raise UsageError(f"The number of threads is 1 or more, not {threads}.")
+        members = build_members(bundle.config, bundle.transforms, bundle.weights)
+        trees = None if bundle.trees is None else TreeMember.of(bundle.trees, bundle.config)
+        if rollout == "light" and members[0].network.light is None:
+            raise UsageError(
+                "This bundle has no light rollout. Use --rollout exact, or train with a "
+                "configuration that has `light`."
+            )
+        return cls(
+            members,
+            trees,
+            shared_transforms(bundle.transforms),
+            *_macro_series(bundle, facts),
+            rollout,
+            precision,
+            threads or os.cpu_count() or 1,
+            workers,
+        )
+
+    @property
+    def network(self) -> Saga:
+        """The network. UsageError if the bundle is an ensemble, which has several."""
+        if len(self.members) > 1:
+            raise UsageError(
+                f"This bundle has {len(self.members)} members, but one network is needed here. "
+                "Use a bundle that was trained without --folds and with `members: 1`."
+            )
+        return self.members[0].network
+
+    def scenario(self, source: ScenarioSource) -> Scenario | None:
+        """The scenario of a source; UsageError if the bundle has no macro series."""
+        if source is None or source == "baseline":
+            return None
+        if self.process is None:
+            raise UsageError(
+                "This bundle was trained without macro series, so it has no scenarios. Leave the "
+                "scenario out."
+            )
+        return scenario_from(source, self.process.history)
+
+    def of_panel(self, panel: Panel, scenario: ScenarioSource) -> PanelModel:
+        """The model for a panel's persons under a scenario."""
+        records = tuple(encode(panel, member.transforms, self.calendar) for member in self.members)
+        conditions = self.scenario(scenario)
+        direct = (
+            self._unconditioned if conditions is None else self._conditioned(conditions)
+        ).marginals
+        if self.trees is None:
+            return PanelModel(
+                records, lambda block, n: direct(records, block.rows, block.groups, n)
+            )
+        mix = self.trees.mix_with(panel)
+        return PanelModel(
+            records,
+            lambda block, n: mix(block.rows, direct(records, block.rows, block.groups, n)),
+        )
+
+    def simulate_blocks(
+        self,
+        records: MemberSequences,
+        blocks: Iterator[PersonBlock],
+        draws: Draws,
+        *,
+        to_horizon: int | None,
+        to_age: int,
+        progress: Progress | None = None,
+    ) -> Iterator[tuple[PersonBlock, Paths]]:
+        """Raw paths of each block of persons; arguments as in `Forecaster.blocks`."""
+        rollout, persons = self._ensemble_rollout(draws), records[0]
+        origin = persons.year[persons.offsets[1:] - 1]
+        years_left = to_age - (origin - persons.birth_year)
+        steps = years_left if to_horizon is None else np.minimum(years_left, to_horizon)
+        steps = np.clip(steps, 0, None)
+        width = to_horizon if to_horizon is not None else int(max(1, steps.max()))
+        processes = self.workers if len(persons) >= _MANY_PERSONS else 1
+        with simulation_pool(
+            rollout, records, steps, threads=self.threads, processes=processes
+        ) as draw:
+            for block in blocks:
+                rows = block.rows
+                earnings = np.full((len(rows), width, draws.n_paths), np.nan, dtype=np.float32)
+                for i, path_earnings in enumerate(draw(rows)):
+                    earnings[i, : len(path_earnings)] = path_earnings
+                    if progress:
+                        progress(int(rows[i]) + 1, len(persons))
+                yield (
+                    block,
+                    Paths(
+                        persons.person_id[rows],
+                        persons.birth_year[rows],
+                        origin[rows],
+                        earnings,
+                        groups=block.groups,
+                        conditioned=rollout.rollouts[0].options.scenario is not None,
+                    ),
+                )
+
+    def macro_futures(self, draws: Draws) -> Callable[[int], MacroFutures]:
+        """The macro futures of the simulated paths, by origin year."""
+        return self._ensemble_rollout(draws).rollouts[0].macro_futures
+
+    def _ensemble_rollout(self, draws: Draws) -> EnsembleRollout:
+        options = RolloutOptions(
+            n_paths=draws.n_paths,
+            seed=draws.seed,
+            scenario=self.scenario(draws.scenario),
+            rhythm=self.transforms.rhythm,
+            light=self.rollout == "light",
+            precision=self.precision,
+            n_members=len(self.members),
+        )
+        return EnsembleRollout(
+            tuple(
+                Rollout(member.network, self.calendar, self.process, replace(options, member=k))
+                for k, member in enumerate(self.members[: draws.n_paths])
+            )
+        )
+
+    # Macro nodes cost more than a small request: they are kept, also those of some scenarios.
+    @cached_property
+    def _unconditioned(self) -> EnsembleMarginals:
+        return self._direct_marginals(None)
+
+    @cached_property
+    def _conditioned(self) -> Callable[[Scenario], EnsembleMarginals]:
+        return lru_cache(maxsize=4)(self._direct_marginals)
+
+    def _direct_marginals(self, scenario: Scenario | None) -> EnsembleMarginals:
+        return EnsembleMarginals(
+            [
+                DirectMarginals(
+                    member.network,
+                    member.transforms,
+                    self.calendar,
+                    self.process,
+                    scenario,
+                    threads=self.threads,
+                )
+                for member in self.members
+            ]
+        )
+
+
+def _macro_series(bundle: Bundle, facts: Facts) -> tuple[MacroProcess | None, Calendar]:
+    """The macro process of a bundle, and the calendar; both know the facts of later years.
+
+    No number of a forecast from an origin within the bundle's history depends on later years. After
+    the last known year wages grow as fast as in the long run.
+    """
+    if not bundle.macro.get("series"):
+        return None, Calendar(None)
+    process = MacroProcess.from_dict(bundle.macro)
+    known = process.history
+    if "source" not in bundle.macro:  # the Swedish series
+        known = known.continued(sweden(max(facts.series[SERIES[0]].values), facts))
+    growth = float(np.log1p(process.mean[SERIES.index("real_wage_growth")]))
+    calendar = Calendar(known, process.history.last_year, growth)
+    return replace(process, known=known), calendar
