@@ -13,7 +13,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from saga.conformal.calibrator import Calibrator, Intervals
+from saga.conformal.calibrator import Calibrator
+from saga.conformal.intervals import Intervals
 from saga.conformal.one_sided import Limits, one_sided_limits
 from saga.conformal.path_bands import band_intervals
 from saga.conformal.present_value import ValueIntervals, value_intervals

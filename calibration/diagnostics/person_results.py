@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from calibration.diagnostics.reliability import pinball
 from calibration.fit.split_conformal import pit
 from saga.conformal.calibration_table import ThresholdKind
-from saga.conformal.calibrator import Calibrator, Intervals
+from saga.conformal.calibrator import Calibrator
+from saga.conformal.intervals import Intervals
 from saga.conformal.path_bands import band_scores
 from saga.conformal.present_value import value_intervals
 from saga.conformal.value_distribution import SimulatedValues

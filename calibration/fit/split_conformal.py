@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from calibration.fit.group_shifts import fit_shifts
 from calibration.fit.person_scores import NEIGHBOURS, PersonCounts, Rows
 from saga.conformal.calibration_table import ALL
-from saga.conformal.calibrator import MIN_CELL_PERSONS, MONDRIAN, Calibrator, is_shifted, members_of
+from saga.conformal.calibrator import MIN_CELL_PERSONS, Calibrator
+from saga.conformal.fitted_cells import MONDRIAN
 from saga.conformal.prediction_sets import set_scores
 from saga.conformal.recalibration import Cell
+from saga.conformal.shifted_thresholds import Members, is_shifted, members_of, sum_effects
 from saga.distributions import Marginals
 from saga.errors import Problem, UsageError
 from saga.keyed_random import uniform_each, uniforms
@@ -179,16 +181,29 @@ def fit_calibration(
                 shifts[h + 1, share] = fit_shifts(
                     of_rows, labels, share, persons if n_origins > 1 else None
                 )
-    unfinished = Calibrator(cells, shifts=shifts)
     for (horizon, group), group_rows in rows_of.items():
         members = members_of(marginals.groups, group_rows) if is_shifted(group) else ([], [])
-        shift = unfinished.shift(members, horizon, coverage)
+        shift = _sum_shifts(shifts, members, horizon, coverage)
         thresholds = {}
         for j, share in enumerate(coverage):
             of_rows = scores[share][group_rows, horizon - 1] - shift[:, j]
             thresholds[share] = counts.threshold(of_rows, group_rows, horizon - 1, share)
         cells[horizon, group] = replace(cells[horizon, group], thresholds=thresholds)
     return Calibrator(cells, shifts=shifts)
+
+
+def _sum_shifts(
+    shifts: Mapping[tuple[int, float], Mapping[str, float]],
+    members: Members,
+    horizon: int,
+    coverage: Sequence[float],
+) -> Array:
+    """Sums of the shifts of the persons' groups, (n, L) or (1, L), one of L per `coverage`."""
+    effects: dict[str, Array] = {}
+    for j, share in enumerate(coverage):
+        for group, effect in shifts.get((horizon, share), {}).items():
+            effects.setdefault(group, np.zeros(len(coverage)))[j] = effect
+    return sum_effects(effects, members, (len(coverage),))
 
 
 def pit(marginals: Marginals, outcomes: Array, v: Array) -> Array:

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from saga.conformal.calibrator import Calibrator, Intervals
+from saga.conformal.calibrator import Calibrator
+from saga.conformal.intervals import Intervals
 from saga.conformal.prediction_sets import central_ends, central_scores
 from saga.distributions import Marginals
 

@@ -38,7 +38,8 @@ from calibration.diagnostics.verdicts import (
     worst_verdict,
 )
 from calibration.fit.split_conformal import fit_calibration
-from saga.conformal.calibrator import Calibrator, Intervals
+from saga.conformal.calibrator import Calibrator
+from saga.conformal.intervals import Intervals
 from saga.data.panel import FLOOR
 from saga.distributions import Marginals
 from saga.errors import BundleError

@@ -30,7 +30,8 @@ from calibration.fit.split_conformal import (
 )
 from calibration.fit.thresholds import fit_thresholds
 from saga.conformal.calibration_table import SCHEMA
-from saga.conformal.calibrator import Calibrator, Intervals, reason
+from saga.conformal.calibrator import Calibrator, reason
+from saga.conformal.intervals import Intervals
 from saga.conformal.one_sided import one_sided_limits
 from saga.conformal.path_bands import band_intervals
 from saga.conformal.prediction_sets import central_ends, set_scores

@@ -1,0 +1,57 @@
+"""Prediction sets of persons, as arrays, and the names of their guarantees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saga.distributions import Marginals
+from saga.scores import covered
+
+Array = NDArray[np.float64]
+Guarantee = Literal["finite-sample", "assumption", "extrapolated", "none"]
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """Prediction sets: [lower, upper] of positive amounts, and {0} if `includes_zero`.
+
+    Arrays (n, H, L) in real money of the panel, one L per `coverage`. `lower` and `upper` are NaN
+    if `guarantee` is "none", and 0 if the set is {0} alone. `cell` (n, H) names the persons whose
+    outcomes were used: "all", "cross-fitted" (all, each by the member that has not seen the
+    person), a group such as "quintile=2", or "" without interval.
+    """
+
+    coverage: tuple[float, ...]
+    lower: Array
+    upper: Array
+    includes_zero: NDArray[np.bool_]
+    guarantee: NDArray[np.str_]
+    cell: NDArray[np.str_]
+
+    @classmethod
+    def none(cls, marginals: Marginals, coverage: Sequence[float]) -> Intervals:
+        """No intervals."""
+        shape = (*marginals.p_zero.shape, len(coverage))
+        missing, zero = np.full(shape, np.nan), np.zeros(shape, dtype=np.bool_)
+        guarantee, cell = np.full(shape, "none"), np.full(shape[:2], "")
+        return cls(tuple(coverage), missing, missing, zero, guarantee, cell)
+
+    def at(self, columns: Sequence[int]) -> Intervals:
+        """The intervals of some of the coverages, by their index."""
+        return replace(
+            self,
+            coverage=tuple(self.coverage[j] for j in columns),
+            lower=self.lower[..., columns],
+            upper=self.upper[..., columns],
+            includes_zero=self.includes_zero[..., columns],
+            guarantee=self.guarantee[..., columns],
+        )
+
+    def covered(self, outcomes: Array) -> Array:
+        """Whether each outcome (n, H) is in its set, 1 or 0 (n, H, L); NaN if either is missing."""
+        return covered(outcomes[:, :, None], self.lower, self.upper, self.includes_zero)

@@ -1,0 +1,91 @@
+"""Thresholds of cells, shifted for the groups of persons, which may overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saga.data.groups import Labels, pair_groupings
+
+Array = NDArray[np.float64]
+Label = TypeVar("Label", str, tuple[str, ...])
+# The groups of all groupings, such as "sex=female", and for each grouping the index (n,) among
+# them of each person's group.
+Members = tuple[list[str], list[NDArray[np.int64]]]
+_MAX_SHIFTED = 0.999  # shifts raise no threshold above it: beyond 1 there is no finite set
+
+
+def is_shifted(cell: str) -> bool:
+    """Whether groups shift the threshold of a cell.
+
+    Not if the cell is a profile: such records lack the columns that define most groups.
+    """
+    return not cell.startswith("profile=")
+
+
+@dataclass(frozen=True, eq=False)
+class PersonThresholds:
+    """Thresholds of n persons at H horizons.
+
+    `q` (n, H, L) is for the calibrator's coverage and does not decrease with it, NaN without
+    threshold; `guarantee` (n, H, L); `cell` (n, H) is the cell's name.
+    """
+
+    q: Array
+    guarantee: NDArray[np.str_]
+    cell: NDArray[np.str_]
+
+
+@dataclass(frozen=True, eq=False)
+class CellThresholds:
+    """Thresholds of the persons of some groups at H horizons, before shifts.
+
+    `q` (H, L) is NaN without threshold; `guarantee` (H, L); `cell` (H,) is the cell's name.
+    `effects` are the shifts (H, L) by group, 0 where groups do not shift the cell's threshold.
+    """
+
+    q: Array
+    guarantee: NDArray[np.str_]
+    cell: NDArray[np.str_]
+    effects: dict[str, Array]
+
+    def for_members(self, members: Members) -> Array:
+        """The thresholds (n, H, L) or (1, H, L) with the shifts of the persons' groups."""
+        shifted = self.q + sum_effects(self.effects, members, self.q.shape)
+        return np.minimum(shifted, np.maximum(self.q, _MAX_SHIFTED))
+
+
+def sum_effects(effects: Mapping[str, Array], members: Members, shape: tuple[int, ...]) -> Array:
+    """Sums of the effects of the persons' groups, (n, *shape), or (1, *shape) without groups."""
+    names, by_grouping = members
+    total = np.zeros((1, *shape))
+    if effects and names:
+        without = np.zeros(shape)
+        effect = np.array([effects.get(name, without) for name in names])
+        for index in by_grouping:  # in order, so that one person alone has the same bits
+            total = total + effect[index]
+    return total
+
+
+def members_of(groups: Labels, rows: NDArray[np.int64]) -> Members:
+    """The groups of `rows` in all groupings and pairs of them, and each row's group by grouping."""
+    labels_by_grouping = pair_groupings({name: labels[rows] for name, labels in groups.items()})
+    names, by_grouping = list[str](), list[NDArray[np.int64]]()
+    for name, labels in labels_by_grouping.items():
+        distinct, index = number_labels(labels.tolist())
+        by_grouping.append(index + len(names))
+        names += [f"{name}={label}" for label in distinct]
+    return names, by_grouping
+
+
+def number_labels(labels: Sequence[Label]) -> tuple[list[Label], NDArray[np.int64]]:
+    """The distinct labels in order, and the index among them of each label."""
+    distinct = sorted(set(labels))
+    if len(distinct) == 1:
+        return distinct, np.zeros(len(labels), dtype=np.int64)
+    number = {label: i for i, label in enumerate(distinct)}
+    return distinct, np.array([number[label] for label in labels], dtype=np.int64)
