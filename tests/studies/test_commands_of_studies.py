@@ -12,11 +12,8 @@ from types import ModuleType
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "studies"
-# `delivery_breaks` does not name --bundle and --paths, which all studies of a bundle have.
 STUDIES = sorted(
-    file.stem
-    for file in FOLDER.glob("*.py")
-    if "def main(" in file.read_text(encoding="utf-8") and file.stem != "delivery_breaks"
+    file.stem for file in FOLDER.glob("*.py") if "def main(" in file.read_text(encoding="utf-8")
 )
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 # Of the studies that no other test runs, and that can be short: arguments that make them so.

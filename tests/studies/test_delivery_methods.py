@@ -10,8 +10,8 @@ from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.recalibration import Cell
 from saga.distributions import Marginals
-from studies.delivery_breaks import Deliveries, _moved_slices
 from studies.delivery_forecasts import N_HORIZONS, N_PATHS, OriginForecasts
+from studies.delivery_methods import Deliveries, moved_slices
 
 
 def test_moved_slices_are_those_of_the_moved_distribution() -> None:
@@ -26,7 +26,7 @@ def test_moved_slices_are_those_of_the_moved_distribution() -> None:
         cell = Cell(np.empty(0), np.empty(0), 0, {0.9: 0.9}, 1_000)
         calibrator = Calibrator({(1, ALL): cell}, moves={(1, ALL): move_of(levels)})
         moved = calibrator.recalibrate(raw).slice_means(N_PATHS)[:, 0]
-        found = _moved_slices(slices, raw.p_zero[:, 0].astype(np.float64), np.tile(levels, (6, 1)))
+        found = moved_slices(slices, raw.p_zero[:, 0].astype(np.float64), np.tile(levels, (6, 1)))
         inner = slice(15, -6)  # p_zero ends inside a slice, and so does the largest quantile
         np.testing.assert_allclose(found[:, inner], moved[:, inner], rtol=0.01)
         assert abs(moved[:, inner] / slices[:, inner] - 1).max() > 0.02

@@ -1,0 +1,278 @@
+"""Methods that follow yearly outcomes: each judges its intervals on the same deliveries.
+
+*static* are the intervals of the bundle, *last year* have the threshold that last year's outcomes
+needed, *DtACI* and *conformal PID* are online methods, and *moved* are those of
+`calibration.adaptive`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.adaptive.adaptive_state import (
+    BAND,
+    SPAN_KINDS,
+    AdaptiveState,
+    ExcessCounts,
+    StateUpdater,
+)
+from calibration.adaptive.issued_intervals import ranks_of_outcomes
+from calibration.adaptive.issued_spans import SPANS
+from calibration.adaptive.marginal_moves import LEVELS, move_of, moved_levels
+from saga.conformal.calibration_table import ALL, ThresholdKind
+from saga.conformal.calibrator import Calibrator
+from saga.conformal.path_bands import to_band_scale
+from saga.conformal.prediction_sets import set_scores
+from saga.conformal.value_distribution import SimulatedValues
+from saga.requests import RATE
+from studies.delivery_forecasts import (
+    FIRST_ORIGIN,
+    LAST_ORIGIN,
+    N_HORIZONS,
+    N_PATHS,
+    PROBABILITIES,
+    OriginForecasts,
+)
+from studies.online_conformal import ConformalPid, DynamicAci, OnlineThreshold
+
+Array = NDArray[np.float64]
+JUDGED = (1, N_HORIZONS)
+LOW, HIGH = LEVELS.index(0.05), LEVELS.index(0.95)
+ONLINE = ("DtACI", "conformal PID")
+METHODS = ("static", "last year", *ONLINE, "moved")
+SPAN_METHODS = ("static", "last year", *ONLINE, "marginals", "moved")
+PRODUCTS = ("h = 1", f"h = {N_HORIZONS}", *SPAN_KINDS)
+QUINTILES = [f"quintile={k}" for k in range(1, 6)]
+FOLLOWED = [*QUINTILES, ALL]
+
+
+@dataclass
+class Deliveries:
+    """The deliveries of one future: all methods follow the same outcomes."""
+
+    parts: dict[int, OriginForecasts]
+    calibrator: Calibrator
+    ranks: dict[int, Array] = field(default_factory=dict)
+    issued: dict[tuple[int, int], Array] = field(default_factory=dict)  # probabilities in force
+    thresholds: dict[tuple[str, int, int], float] = field(default_factory=dict)
+    span_scores: dict[tuple[str, str, int, int], Array] = field(default_factory=dict)
+    span_thresholds: dict[tuple[str, str, int, int], float] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Deliver all years."""
+        for origin, part in self.parts.items():
+            self.ranks[origin] = _ranks(part)
+        n_steps = sum(len(part.person_id) for part in self.parts.values())
+        updaters = {group: StateUpdater(LEVELS, N_HORIZONS) for group in FOLLOWED}
+        online: dict[tuple[str, str], OnlineThreshold] = {}
+        for product in PRODUCTS:
+            online["DtACI", product] = DynamicAci(0.9)
+            online["conformal PID", product] = ConformalPid(0.9, n_steps)
+        state = AdaptiveState(0, None, {})
+        for year in range(FIRST_ORIGIN, LAST_ORIGIN + 1):
+            if year > FIRST_ORIGIN:
+                for group, updater in updaters.items():
+                    updater.update(year, self._counts(year, group))
+                cells = {
+                    (group, *key): cell
+                    for group, updater in updaters.items()
+                    for key, cell in updater.states().items()
+                }
+                state = AdaptiveState(year, year, cells)
+            for h in range(1, N_HORIZONS + 1):
+                self.issued[year, h] = self._in_force(year, h, state)
+            for kind in SPAN_KINDS:
+                self._deliver_span(year, kind, state, online)
+            for h in JUDGED:
+                if year - h in self.parts:
+                    known = self.ranks[year - h][:, h - 1]
+                    scores = np.abs(2 * known[~np.isnan(known)] - 1)
+                    for name in ONLINE:
+                        online[name, f"h = {h}"].update(scores)
+                    self.thresholds["last year", year, h] = float(np.quantile(scores, 0.9))
+                for name in ONLINE:
+                    self.thresholds[name, year, h] = online[name, f"h = {h}"].threshold
+
+    def _deliver_span(
+        self,
+        year: int,
+        kind: str,
+        state: AdaptiveState,
+        online: dict[tuple[str, str], OnlineThreshold],
+    ) -> None:
+        """Settle the spans that end in `year`, and issue those from it."""
+        base, origin = self._span_threshold(kind, N_HORIZONS), year - N_HORIZONS
+        if origin in self.parts:
+            static = _known(self.span_scores[kind, "static", origin, N_HORIZONS])
+            for name in ONLINE:
+                online[name, kind].update(np.interp(static, [0, base, 1], [0, 0.9, 1]))
+            last_year = float(np.quantile(static, 0.9))
+            self.span_thresholds[kind, "last year", year, N_HORIZONS] = last_year
+        for name in ONLINE:
+            # Both begin at 0.9, so the bundle's threshold has to be 0.9 on their scale.
+            threshold = float(np.interp(online[name, kind].threshold, [0, 0.9, 1], [0, base, 1]))
+            self.span_thresholds[kind, name, year, N_HORIZONS] = threshold
+        updater = StateUpdater((0.9,), N_HORIZONS)
+        for earlier in range(FIRST_ORIGIN + 1, year + 1):
+            updater.update(earlier, self._span_counts(kind, earlier, state))
+        for years in SPANS:
+            offset = updater.states()[years, 0.9].offset
+            threshold = self._span_threshold(kind, years) + offset
+            self.span_thresholds[kind, "moved", year, years] = threshold
+            in_force = {h: self.issued[year, h] for h in range(1, years + 1)}
+            score = self._band_scores if kind == BAND else self._value_scores
+            self.span_scores[kind, "static", year, years] = score(year, years, None)
+            self.span_scores[kind, "moved", year, years] = score(year, years, in_force)
+
+    def _span_counts(self, kind: str, year: int, state: AdaptiveState) -> dict[int, ExcessCounts]:
+        """The spans that ended in `year`: bands by their score under the moves of `state`."""
+        counts = {}
+        for years in SPANS:
+            origin = year - years
+            if origin not in self.parts:
+                continue
+            published = _known(self.span_scores[kind, "moved", origin, years])
+            base = np.full((len(published), 1), self._span_threshold(kind, years))
+            in_force = np.full_like(base, self.span_thresholds[kind, "moved", origin, years])
+            counts[years] = ExcessCounts.of(published[:, None], base, in_force)
+            if kind == BAND:
+                levels = {h: self._in_force(origin, h, state) for h in range(1, years + 1)}
+                scores = _known(self._band_scores(origin, years, levels))[:, None]
+                rescored = ExcessCounts.of(scores, base, in_force)
+                counts[years] = ExcessCounts(rescored.counts, counts[years].missed)
+        return counts
+
+    def _span_threshold(self, kind: str, years: int) -> float:
+        name: ThresholdKind = "band" if kind == BAND else "present_value"
+        thresholds = self.calibrator.nested_thresholds(name, years)[0]
+        return float(thresholds[self.calibrator.coverage.index(0.9)])
+
+    def span_covered(self, kind: str, method: str, origin: int) -> Array:
+        """Whether the set of 90 % contains the next five outcomes or their present value (n,)."""
+        scores = self.span_scores[kind, _published(method), origin, N_HORIZONS]
+        base = self._span_threshold(kind, N_HORIZONS)
+        threshold = self.span_thresholds.get((kind, method, origin, N_HORIZONS), base)
+        return np.where(np.isnan(scores), np.nan, scores <= threshold)
+
+    def _counts(self, year: int, group: str) -> dict[int, ExcessCounts]:
+        counts = {}
+        for h in range(1, N_HORIZONS + 1):
+            part = self.parts.get(year - h)
+            if part is None:
+                continue
+            rank = self.ranks[year - h][:, h - 1]
+            rows = ~np.isnan(rank)
+            if group != ALL:
+                rows &= part.groups["quintile"] == group.removeprefix("quintile=")
+            scores = np.tile(rank[rows, None], len(LEVELS))
+            base = np.tile(LEVELS, (len(scores), 1))
+            counts[h] = ExcessCounts.of(scores, base, self.issued[year - h, h][rows])
+        return counts
+
+    def _in_force(self, origin: int, horizon: int, state: AdaptiveState) -> Array:
+        in_force = moved_levels(state, horizon, FOLLOWED)
+        labels, index = np.unique(self.parts[origin].groups["quintile"], return_inverse=True)
+        of_label = [in_force.get(f"quintile={label}", in_force[ALL]) for label in labels.tolist()]
+        return np.array(of_label)[index]
+
+    def covered(self, method: str, origin: int, horizon: int) -> Array:
+        """Whether the 90 % interval contains the outcome (n,), NaN without an outcome."""
+        rank = self.ranks[origin][:, horizon - 1]
+        if method == "moved":
+            ends = np.sort(self.issued[origin, horizon], axis=1)
+            inside = (rank > ends[:, LOW]) & (rank <= ends[:, HIGH])
+        else:
+            threshold = self.thresholds.get((method, origin, horizon), 0.9)
+            inside = np.abs(2 * rank - 1) <= threshold
+        return np.where(np.isnan(rank), np.nan, inside)
+
+    def width_ratio(self, origin: int, horizon: int) -> float:
+        """Mean width of the moved 90 % intervals over that of the bundle's."""
+        quantiles = self.parts[origin].quantiles[:, JUDGED.index(horizon)].astype(np.float64)
+        ends = np.sort(self.issued[origin, horizon], axis=1)[:, [LOW, HIGH]]
+        moved = np.array(
+            [np.interp(p, PROBABILITIES, q) for p, q in zip(ends, quantiles, strict=True)]
+        )
+        bundle = quantiles[:, np.searchsorted(PROBABILITIES, [0.05 - 1e-9, 0.95 - 1e-9])]
+        return float(np.nanmean(np.diff(moved)) / np.nanmean(np.diff(bundle)))
+
+    def _band_scores(self, origin: int, years: int, in_force: dict[int, Array] | None) -> Array:
+        """Score (n,) of the next outcomes in path bands, NaN without one of them.
+
+        `in_force` are the levels (n, 9) of each horizon; None for the bundle's bands.
+        """
+        part = self.parts[origin]
+        scores = []
+        for h in range(1, years + 1):
+            less, p_zero = part.less[:, h - 1], part.p_zero[:, h - 1]
+            if in_force is not None:
+                less, p_zero = (_moved(values, in_force[h]) for values in (less, p_zero))
+            zero = part.less[:, h - 1] == 0
+            score = np.where(zero, np.maximum(1 - 2 * p_zero, 0), np.abs(2 * less - 1))
+            scores.append(to_band_scale(self.calibrator, h, score + 0 * part.less[:, h - 1]))
+        return np.asarray(np.max(scores, axis=0))  # NaN stays NaN
+
+    def _value_scores(self, origin: int, years: int, in_force: dict[int, Array] | None) -> Array:
+        """Score (n,) of the realised present value, NaN if it is unknown or without paths."""
+        part = self.parts[origin]
+        realised = part.value[:, years - 1]
+        known = ~np.isnan(realised) & ~np.isnan(part.slices[:, :years]).any(axis=(1, 2))
+        index = np.flatnonzero(known)
+        rows = part.simulated[index]
+        simulated, sorted_sums = np.zeros((2, len(index), N_PATHS))
+        for h in range(1, years + 1):
+            slices = part.slices[index, h - 1].astype(np.float64)
+            if in_force is not None:
+                slices = moved_slices(slices, part.p_zero[rows, h - 1], in_force[h][rows])
+            discount = (1 + RATE) ** -float(h)
+            ranks = part.ranks[index, h - 1].astype(int)
+            simulated += np.take_along_axis(slices, ranks, 1) * discount
+            sorted_sums += slices * discount
+        distribution = SimulatedValues(simulated, sorted_sums).distribution
+        scores = np.full(len(part.person_id), np.nan)
+        scores[rows] = set_scores(distribution, realised[index, None], 0.9)[:, 0]
+        return scores
+
+
+def _known(scores: Array) -> Array:
+    return scores[~np.isnan(scores)]
+
+
+def _published(method: str) -> str:
+    return "moved" if method in ("marginals", "moved") else "static"
+
+
+def moved_slices(slices: Array, p_zero: Array, issued: Array) -> Array:
+    """Slice means (n, N_PATHS) of the distributions that levels in force (n, 9) have moved."""
+    edges, middle = np.linspace(0, 1, N_PATHS + 1), (np.arange(N_PATHS) + 0.5) / N_PATHS
+    total = np.concatenate([np.zeros((len(slices), 1)), np.cumsum(slices, axis=1)], axis=1)
+    result = np.empty_like(slices)
+    in_force, index = np.unique(issued, axis=0, return_inverse=True)
+    for i, levels in enumerate(in_force):
+        knots, values = move_of(levels)
+        unmoved_edges, unmoved_middle = (np.interp(p, values, knots) for p in (edges, middle))
+        size = np.diff(unmoved_edges) * N_PATHS
+        for row in np.flatnonzero(index.ravel() == i).tolist():
+            means = np.diff(np.interp(unmoved_edges, edges, total[row])) / size
+            result[row] = np.where(unmoved_middle <= p_zero[row], 0.0, means)
+    return result
+
+
+def _ranks(part: OriginForecasts) -> Array:
+    ranks = [
+        ranks_of_outcomes(less, zero)
+        for less, zero in zip(part.less.T, np.nan_to_num(part.p_zero).T, strict=True)
+    ]
+    return np.where(np.isnan(part.less), np.nan, np.stack(ranks, axis=1))
+
+
+def _moved(values: Array, issued: Array) -> Array:
+    result = np.empty(len(values))
+    in_force, index = np.unique(issued, axis=0, return_inverse=True)
+    for i, levels in enumerate(in_force):
+        rows = index.ravel() == i
+        result[rows] = np.interp(values[rows], *move_of(levels))
+    return result
