@@ -11,6 +11,7 @@ import polars as pl
 from calibration.diagnostics.verdicts import STATUSES
 from saga.conformal.calibration_table import ALL
 
+TOO_FEW = "Too few persons were judged to tell."
 YEARS = 5  # the questions are about forecasts so many years ahead
 ANSWERS = {"holds": "Yes", "watch": "With care", "fails": "No", "unclear": "Not known"}
 
@@ -83,6 +84,8 @@ def _budget(figures: _Figures, h: int, simulated: bool) -> Use:
         "the errors of single persons cancel out. An error that all share, such as a recession, "
         "does not: compute several scenarios."
     )
+    if is_unknown:
+        reason = f"{TOO_FEW} {reason}"
     answer = ANSWERS[status]
     if simulated:
         answer = "Not yet for real people" if status == "holds" else answer
@@ -122,6 +125,8 @@ def _instead_of_last_year(figures: _Figures) -> Use:
         f"{_percent(size)} {better}, by a score that counts their width and how far outcomes lie "
         "outside."
     )
+    if status == "unclear":
+        reason = f"{TOO_FEW} {reason}"
     return Use(question, ANSWERS[status], status, reason)
 
 
