@@ -1,4 +1,4 @@
-"""Do all engines write the same bytes of a large register, killed on the way, and at what cost?
+"""Do all engines write the same files for a large register, even if killed, and at what cost?
 
     python benchmarks/engines.py [--persons 200000] [--workers 2] [--horizons 1-30]
         [--engines ray,shards,s3] [--more "--rollout light"] [--folder FOLDER]
@@ -8,8 +8,8 @@ head and one node a worker (all separate processes), by seven shards and a merge
 with a node and then the driver killed. If SAGA_S3RVER names an S3 server (`npm install s3rver`,
 `node_modules/.bin/s3rver`), also from and to it, with the server killed and started again. All
 files of each run must be those of the local run. The cost is in seconds of the processors, which
-say more on a busy machine than seconds of the clock; those of Ray include its own processes, but
-the start of the cluster is apart. Linux only.
+say more on a busy machine than seconds of the clock. The cost of Ray includes its own processes;
+the start of the cluster has a line of its own. Linux only.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Processors:
         tick = os.sysconf("SC_CLK_TCK")
         while True:
             table = processes()
-            for pid in below(os.getpid(), table):
+            for pid in descendants(os.getpid(), table):
                 fields = table[pid]
                 self._seconds[pid, fields[19]] = (int(fields[11]) + int(fields[12])) / tick
             time.sleep(0.2)
@@ -79,7 +79,7 @@ def processes() -> dict[int, list[str]]:
     return table
 
 
-def below(pid: int, table: dict[int, list[str]]) -> set[int]:
+def descendants(pid: int, table: dict[int, list[str]]) -> set[int]:
     """The processes that a process started, and those that they started."""
     tree: set[int] = set()
     while more := {p for p, fields in table.items() if int(fields[1]) in (pid, *tree)} - tree:
@@ -111,20 +111,20 @@ class RayCluster:
 
     def _start(self, *options: str) -> set[int]:
         common = "--disable-usage-stats", "--object-store-memory=100000000"
-        before = below(os.getpid(), processes())
+        before = descendants(os.getpid(), processes())
         subprocess.run([RAY, "start", *options, *common], check=True, capture_output=True)
         time.sleep(5)
-        return below(os.getpid(), processes()) - before
+        return descendants(os.getpid(), processes()) - before
 
     def kill_node(self) -> None:
         """End one node with the workers on it."""
         node = self.nodes.pop()
-        kill(node | {pid for parent in node for pid in below(parent, processes())})
+        kill(node | {pid for parent in node for pid in descendants(parent, processes())})
 
     def end(self) -> None:
         """End all of it."""
         for pids in (*self.nodes, self.head):
-            kill(pids | {pid for parent in pids for pid in below(parent, processes())})
+            kill(pids | {pid for parent in pids for pid in descendants(parent, processes())})
 
 
 class Scoring:
@@ -145,7 +145,7 @@ class Scoring:
         _require_success(self.start(out, *more))
 
     @property
-    def by_workers(self) -> list[str]:
+    def workers_option(self) -> list[str]:
         """The option of the number of workers."""
         return ["--workers", str(self.workers)]
 
@@ -173,7 +173,7 @@ def run_shards(scoring: Scoring, out: Path) -> None:
 
 def run_ray(scoring: Scoring, out: Path, cluster: RayCluster) -> None:
     """Ray, with a node killed after some parts and then the driver, and the same command."""
-    options = ["--engine", "ray", "--address", cluster.address, *scoring.by_workers]
+    options = ["--engine", "ray", "--address", cluster.address, *scoring.workers_option]
 
     def parts() -> int:
         return len(list(out.glob("_receipts/*.json")))
@@ -217,8 +217,8 @@ def s3_server(program: str, folder: Path) -> Iterator[Callable[[], None]]:
             server.kill()
             server.wait()
         line = [program, *place, "--configure-bucket", "register"]
-        mended = {**os.environ, "NODE_OPTIONS": f"--require {_S3_RANGES}"}
-        servers[:] = [subprocess.Popen(line, stdout=subprocess.DEVNULL, env=mended)]
+        environment = {**os.environ, "NODE_OPTIONS": f"--require {_S3_RANGES}"}
+        servers[:] = [subprocess.Popen(line, stdout=subprocess.DEVNULL, env=environment)]
         for _ in range(300):
             with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
                 return
@@ -240,7 +240,7 @@ def run_on_store(scoring: Scoring, restart: Callable[[], None], copy: Path) -> N
         if path.is_file():
             obstore.put(_store("in"), str(path.relative_to(scoring.source)), path)
     url, out = "s3://register/in", _store("out")
-    process = scoring.start("s3://register/out", *scoring.by_workers, source=url)
+    process = scoring.start("s3://register/out", *scoring.workers_option, source=url)
     _await_parts(process, lambda: len(obstore.list(out, "_receipts").collect()), 2)
     restart()
     _require_success(process)
@@ -254,8 +254,53 @@ def _store(folder: str) -> ObjectStore:
     return from_url(f"s3://register/{folder}", client_options={"allow_http": True})
 
 
-def main() -> None:
-    """Print a line for each engine; exit code 1 if the bytes of one differ."""
+class Comparison:
+    """Runs of several engines, whose files must be those of the first run."""
+
+    def __init__(self, out: Path) -> None:
+        self.out, self.processors = out, Processors()
+        self.expected: dict[str, str] = {}
+        self.same = True
+
+    def measure(self, engine: str, run: Callable[[Path], None]) -> float:
+        """Processor seconds of a run, whose line is printed."""
+        shutil.rmtree(self.out, ignore_errors=True)
+        before, start = self.processors.used(), time.perf_counter()
+        run(self.out)
+        wall, used = time.perf_counter() - start, self.processors.used() - before
+        written = digests(self.out)
+        self.expected = self.expected or written
+        same = written == self.expected
+        self.same &= same
+        print(
+            f"{engine}: {'the same' if same else 'OTHER'} {len(written)} files, "
+            f"{used:.0f} s of processors, {wall:.0f} s of the clock, "
+            f"load {os.getloadavg()[0]:.1f}",
+            flush=True,
+        )
+        return used
+
+
+def compare_ray(comparison: Comparison, scoring: Scoring, local: float) -> None:
+    """Runs by Ray without and with kills; `local` are the processor seconds of the local run."""
+    before = comparison.processors.used()
+    cluster = RayCluster(scoring.workers)
+    start = comparison.processors.used() - before
+    print(f"start of the Ray cluster: {start:.0f} s of processors")
+    try:
+        by_ray = "--engine", "ray", "--address", cluster.address, *scoring.workers_option
+        ray = comparison.measure("Ray", lambda out: scoring.finish(out, *by_ray))
+        print(f"Ray without kills: {ray / local - 1:+.1%} of the processors' time", flush=True)
+        comparison.measure(
+            "Ray, a node and then the driver killed",
+            lambda out: run_ray(scoring, out, cluster),
+        )
+    finally:
+        cluster.end()
+
+
+def read_options() -> tuple[argparse.Namespace, set[str]]:
+    """The options, and the engines to compare with the local one."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -269,61 +314,35 @@ def main() -> None:
     engines = set(args.engines.split(","))
     if unknown := engines - {"ray", "shards", "s3"}:
         parser.error(f"unknown engines: {', '.join(sorted(unknown))}")
+    return args, engines
+
+
+def main() -> None:
+    """Print a line for each engine; exit code 1 if the bytes of one differ."""
+    args, engines = read_options()
     options = ["--product", "forecasts", "--horizons", args.horizons, *shlex.split(args.more)]
-    processors, expected, same = Processors(), dict[str, str](), True
     with tempfile.TemporaryDirectory(dir=args.folder) as name:
         folder = Path(name)
+        comparison = Comparison(folder / "out")
         generate_register(folder / "in", RegisterSettings(persons=args.persons, seed=7))
         scoring = Scoring(folder / "in", args.workers, options)
-
-        def measure(engine: str, run: Callable[[Path], None]) -> float:
-            """Processor seconds of a run, whose line is printed."""
-            nonlocal expected, same
-            out = folder / "out"
-            shutil.rmtree(out, ignore_errors=True)
-            before, start = processors.used(), time.perf_counter()
-            run(out)
-            wall, used = time.perf_counter() - start, processors.used() - before
-            written = digests(out)
-            expected = expected or written
-            same &= written == expected
-            print(
-                f"{engine}: {'the same' if written == expected else 'OTHER'} {len(written)} files, "
-                f"{used:.0f} s of processors, {wall:.0f} s of the clock, "
-                f"load {os.getloadavg()[0]:.1f}",
-                flush=True,
-            )
-            return used
-
-        local = measure("local", lambda out: scoring.finish(out, *scoring.by_workers))
+        local = comparison.measure(
+            "local", lambda out: scoring.finish(out, *scoring.workers_option)
+        )
         if "ray" in engines:
-            before = processors.used()
-            cluster = RayCluster(args.workers)
-            print(f"start of the Ray cluster: {processors.used() - before:.0f} s of processors")
-            try:
-                by_ray = "--engine", "ray", "--address", cluster.address, *scoring.by_workers
-                ray = measure("Ray", lambda out: scoring.finish(out, *by_ray))
-                print(
-                    f"Ray without kills: {ray / local - 1:+.1%} of the processors' time", flush=True
-                )
-                measure(
-                    "Ray, a node and then the driver killed",
-                    lambda out: run_ray(scoring, out, cluster),
-                )
-            finally:
-                cluster.end()
+            compare_ray(comparison, scoring, local)
         if "shards" in engines:
-            measure(f"{SHARDS} shards and a merge", lambda out: run_shards(scoring, out))
+            comparison.measure(f"{SHARDS} shards and a merge", lambda out: run_shards(scoring, out))
         program = os.environ.get("SAGA_S3RVER")
         if "s3" in engines and program:
             with s3_server(program, folder / "objects") as restart:
-                measure(
+                comparison.measure(
                     "S3, the server killed and started again",
                     lambda out: run_on_store(scoring, restart, out),
                 )
         elif "s3" in engines:
             print("S3: not tried, SAGA_S3RVER does not name a server")
-    sys.exit(0 if same else 1)
+    sys.exit(0 if comparison.same else 1)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engines import below, kill, processes  # type: ignore[import-not-found]
+from engines import descendants, kill, processes  # type: ignore[import-not-found]
 
 from saga.batch.products import Recipe
 from saga.register.simulation.cohort_simulation import RegisterSettings
@@ -50,7 +50,7 @@ class Peaks:
 
     def note(self, root: int) -> None:
         """Look at a process and all that it has started."""
-        for pid in {root} | below(root, processes()):
+        for pid in {root} | descendants(root, processes()):
             with suppress(OSError, StopIteration):
                 status = Path(f"/proc/{pid}/status").read_text().splitlines()
                 line = next(line for line in status if line.startswith("VmHWM"))
@@ -79,7 +79,7 @@ def measure(line: list[str], out: Path, parts: int) -> Peaks:
             peaks.note(run.pid)
             time.sleep(0.2)
         peaks.note(run.pid)
-        tree = {run.pid} | below(run.pid, processes())
+        tree = {run.pid} | descendants(run.pid, processes())
         if run.poll() not in (None, 0):
             errors = run.stderr.read() if run.stderr else b""
             raise SystemExit(f"{line} failed:\n{errors.decode()}")

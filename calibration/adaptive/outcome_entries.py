@@ -165,57 +165,24 @@ def enter_outcomes(
     hashes, waiting = _known_and_waiting(connection, outcomes)
     spans = spans_about(connection, [outcome.key for outcome in outcomes], waiting=True)
     in_span = span_years(spans)
-    known = set(hashes)
     before = _conflicts(connection, outcomes) if max_conflicts is not None else {}
-    tried = {person_year: set(amounts) for person_year, amounts in before.items()}
-    new: dict[PersonYear, float] = {}
-    duplicate = unmatched = 0
-    problems: list[Problem] = []
-    over: dict[PersonYear, Problem] = {}
+    incoming = _IncomingOutcomes({*waiting, *in_span}, before, max_conflicts, dict(hashes))
     for outcome in outcomes:
-        if (known_hash := hashes.get(outcome.key)) is None:
-            is_awaited = outcome.key in waiting or outcome.key in in_span
-            if is_awaited and outcome.amount is not None:
-                hashes[outcome.key], new[outcome.key] = outcome.amount_hash, outcome.amount
-            else:
-                unmatched += 1
-            continue
-        amounts = tried.setdefault(outcome.key, set())
-        if known_hash != outcome.amount_hash:
-            problems.append(_conflict(outcome))
-            if max_conflicts is None or len(amounts) < max_conflicts:
-                amounts.add(outcome.amount_hash)
-            elif outcome.amount_hash not in amounts:
-                over[outcome.key] = _limit(outcome)
-        else:
-            duplicate += 1
-        if max_conflicts is not None and len(before.get(outcome.key, ())) >= max_conflicts:
-            over[outcome.key] = _limit(outcome)
+        incoming.add(outcome)
     if max_conflicts is not None:
-        for person_year in known if over else hashes:
-            _store_conflicts(connection, person_year, tried, before)
-    if over:
+        for person_year in hashes if incoming.over else incoming.hashes:
+            _store_conflicts(connection, person_year, incoming.tried, before)
+    if incoming.over:
         message = "Outcomes of this call contradict a known one too often; nothing of it counts"
-        return ConflictLimitError(message, tuple(over.values()))
+        return ConflictLimitError(message, tuple(incoming.over.values()))
     settled = [
-        (row, amount) for person_year, amount in new.items() for row in waiting.get(person_year, ())
+        (row, amount)
+        for person_year, amount in incoming.new.items()
+        for row in waiting.get(person_year, ())
     ]
     span_entries = []
-    if new:
-        connection.execute(
-            insert(OutcomeRow),
-            [
-                {
-                    "person": person,
-                    "year": year,
-                    "seal": hashes[person, year],
-                    "sealed": seal_amount(key, amount, person)
-                    if (person, year) in in_span
-                    else None,
-                }
-                for (person, year), amount in new.items()
-            ],
-        )
+    if incoming.new:
+        _store_outcomes(connection, key, incoming, in_span)
         span_entries = settle_spans(connection, key, spans)
         changed = write_span_log(connection, span_entries, audit_id)
         judged = judge([(row, row.family, amount) for row, amount in settled])
@@ -229,13 +196,81 @@ def enter_outcomes(
             ],
         )
     return SettlementReport(
-        len(new),
-        duplicate,
-        len(problems),
-        unmatched,
+        len(incoming.new),
+        incoming.duplicate,
+        len(incoming.problems),
+        incoming.unmatched,
         len(settled),
-        tuple(problems),
+        tuple(incoming.problems),
         len(span_entries),
+    )
+
+
+class _IncomingOutcomes:
+    """The outcomes of a call, sorted into new, known, contradicting and unmatched ones.
+
+    `hashes` are those of the known outcomes and of the new ones, `tried` those of amounts that
+    contradict a known outcome, in this call or `before`. `over` has a problem for each outcome
+    with more of them than `max_conflicts`.
+    """
+
+    def __init__(
+        self,
+        awaited: set[PersonYear],
+        before: Mapping[PersonYear, set[bytes]],
+        max_conflicts: int | None,
+        hashes: dict[PersonYear, bytes],
+    ) -> None:
+        self.awaited, self.before, self.max_conflicts = awaited, before, max_conflicts
+        self.hashes = hashes
+        self.tried = {person_year: set(amounts) for person_year, amounts in before.items()}
+        self.new: dict[PersonYear, float] = {}
+        self.duplicate = self.unmatched = 0
+        self.problems: list[Problem] = []
+        self.over: dict[PersonYear, Problem] = {}
+
+    def add(self, outcome: Pseudonymised) -> None:
+        """Sort one outcome."""
+        known_hash = self.hashes.get(outcome.key)
+        if known_hash is None:
+            if outcome.key in self.awaited and outcome.amount is not None:
+                self.hashes[outcome.key] = outcome.amount_hash
+                self.new[outcome.key] = outcome.amount
+            else:
+                self.unmatched += 1
+            return
+        amounts = self.tried.setdefault(outcome.key, set())
+        if known_hash == outcome.amount_hash:
+            self.duplicate += 1
+        else:
+            self.problems.append(_conflict(outcome))
+            if self.max_conflicts is None or len(amounts) < self.max_conflicts:
+                amounts.add(outcome.amount_hash)
+            elif outcome.amount_hash not in amounts:
+                self.over[outcome.key] = _limit(outcome)
+        was_tried = len(self.before.get(outcome.key, ()))
+        if self.max_conflicts is not None and was_tried >= self.max_conflicts:
+            self.over[outcome.key] = _limit(outcome)
+
+
+def _store_outcomes(
+    connection: Connection,
+    key: PseudonymKey,
+    incoming: _IncomingOutcomes,
+    in_span: set[PersonYear],
+) -> None:
+    """Store the new outcomes; only spans need their amounts, which are encrypted."""
+    connection.execute(
+        insert(OutcomeRow),
+        [
+            {
+                "person": person,
+                "year": year,
+                "seal": incoming.hashes[person, year],
+                "sealed": seal_amount(key, amount, person) if (person, year) in in_span else None,
+            }
+            for (person, year), amount in incoming.new.items()
+        ],
     )
 
 

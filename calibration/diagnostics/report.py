@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -129,16 +129,7 @@ def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
             "version": current_version(),
             "unit": unit,
         },
-        {
-            "pct": percent,
-            "gap": gap,
-            "relative": relative,
-            "money": money,
-            "about": about,
-            "set_text": set_text,
-            "number": number,
-            "count": count,
-        },
+        _FILTERS,
     )
 
 
@@ -176,6 +167,18 @@ def number(value: float | None, digits: int = 3) -> str:
 def count(value: int | None, min_persons: str | int = "") -> str:
     """A number of persons; "fewer than 10" if it is not shown."""
     return f"fewer than {min_persons}" if value is None else f"{value:,}"
+
+
+_FILTERS: dict[str, Callable[..., str]] = {  # of the template
+    "pct": percent,
+    "gap": gap,
+    "relative": relative,
+    "money": money,
+    "about": about,
+    "set_text": set_text,
+    "number": number,
+    "count": count,
+}
 
 
 def _by_group_and_horizon(table: pl.DataFrame, coverage: float) -> dict[Any, dict[str, Any]]:

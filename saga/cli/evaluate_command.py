@@ -105,10 +105,7 @@ def evaluate(
     as_json: options.Json = False,
 ) -> None:
     """Score a bundle and the baselines on persons outside training and calibration."""
-    import polars as pl
-
     from evaluation.contest import ContestOptions
-    from evaluation.scoring.comparison import verdict_lines
 
     _check_mode(ctx, bundle, folds)
     contest_options = ContestOptions(
@@ -172,20 +169,7 @@ def evaluate(
                 progress=progress,
                 notice=console.note,
             )
-    lines = list(verdict_lines(pl.read_parquet(out / "comparisons.parquet")).values())
-    if not as_json:
-        _show_metrics(metrics)
-    console.result(
-        "\n".join(
-            [
-                *lines,
-                f"Wrote metrics.parquet ({metrics.height:,} rows), tables.md and tables.html to "
-                f"{out}.",
-            ]
-        ),
-        {"out": out, "split": split, "rows": metrics.height, "verdicts": lines},
-        as_json=as_json,
-    )
+    _report(metrics, out, split, as_json=as_json)
 
 
 def _check_mode(ctx: typer.Context, bundle: Path | None, folds: int | None) -> None:
@@ -205,6 +189,23 @@ def _check_mode(ctx: typer.Context, bundle: Path | None, folds: int | None) -> N
                 if folds is None
                 else f"{option} is not for --folds. Leave it out."
             )
+
+
+def _report(metrics: pl.DataFrame, out: Path, split: str, *, as_json: bool) -> None:
+    """Print the verdicts of the comparisons, and what was written."""
+    import polars as pl
+
+    from evaluation.scoring.comparison import verdict_lines
+
+    lines = list(verdict_lines(pl.read_parquet(out / "comparisons.parquet")).values())
+    if not as_json:
+        _show_metrics(metrics)
+    files = f"metrics.parquet ({metrics.height:,} rows), tables.md and tables.html"
+    console.result(
+        "\n".join([*lines, f"Wrote {files} to {out}."]),
+        {"out": out, "split": split, "rows": metrics.height, "verdicts": lines},
+        as_json=as_json,
+    )
 
 
 def _show_metrics(metrics: pl.DataFrame) -> None:

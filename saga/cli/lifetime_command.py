@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from saga.cli import console, options
 from saga.cli.inputs import (
     STANDARD,
@@ -19,6 +21,9 @@ from saga.cli.inputs import (
 )
 from saga.requests import PATHS, RATE, Draws, LifetimeRequest
 from saga.schema import MAX_AGE
+
+if TYPE_CHECKING:
+    from saga.forecaster import Lifetimes
 
 _MIN_PERSONS = 10  # a distribution over fewer persons says little, and much about one of them
 _PREVIEW = {
@@ -110,7 +115,7 @@ def lifetime(
                 recorded["recorded"] = show_recorded(counts, "present values")
             else:
                 lifetimes = adapted.forecaster.lifetime(panel, request, draws, progress=progress)
-    table, population = lifetimes.table, lifetimes.population
+    table = lifetimes.table
     provenance = {
         **forecaster.provenance(draws),
         "product": "lifetimes",
@@ -125,18 +130,23 @@ def lifetime(
     }
     write_output(table, out, provenance)
     if not as_json and out != STANDARD:
-        unit = f"{provenance['currency']} of {provenance['price_year']}"
-        if table.height < _MIN_PERSONS:
-            columns = [name for name in _PREVIEW if name in table.columns]
-            console.table(table.select(columns), f"Present values, {unit}", _PREVIEW)
-        else:
-            title = f"Distribution of present values over {table.height:,} persons, {unit}"
-            console.table(population.select(_POPULATION), title, _POPULATION)
+        _show(lifetimes, f"{provenance['currency']} of {provenance['price_year']}")
     details = {
         **reading_report(panel, problems),
         **recorded,
-        "population": population.to_dicts(),
+        "population": lifetimes.population.to_dicts(),
         "warnings": provenance["warnings"],
     }
     size = {"rows": table.height, "persons": table.height}
     report_table(out, size, provenance, details, as_json=as_json)
+
+
+def _show(lifetimes: Lifetimes, unit: str) -> None:
+    """Print the present values of a few persons, or the distribution over many."""
+    table = lifetimes.table
+    if table.height < _MIN_PERSONS:
+        columns = [name for name in _PREVIEW if name in table.columns]
+        console.table(table.select(columns), f"Present values, {unit}", _PREVIEW)
+    else:
+        title = f"Distribution of present values over {table.height:,} persons, {unit}"
+        console.table(lifetimes.population.select(_POPULATION), title, _POPULATION)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -37,6 +37,61 @@ if TYPE_CHECKING:
     from saga.batch.run_folder import ScoreReport
 
 _REQUESTS: tuple[type[Request], ...] = (ForecastRequest, LifetimeRequest, PathsRequest)
+
+
+@dataclass(frozen=True)
+class _RequestOptions:
+    """The options of all products; None if an option was not given. Names are those of requests."""
+
+    horizons: str | None
+    coverage: str | None
+    quantiles: str | None
+    rate: float | None
+    to_age: int | None
+    from_age: int | None
+    tax: str | None
+    states: bool | None
+
+    def parse(self, product: Product, *, unrounded: bool) -> Request:
+        """The request of a product. Raises UsageError for an option of another product."""
+        self._refuse_options_of_others(product)
+        to_age = MAX_AGE if self.to_age is None else self.to_age
+        if product == "paths":
+            return PathsRequest(to_age, states=bool(self.states), unrounded=unrounded)
+        quantiles = QUANTILES if self.quantiles is None else options.parse_quantiles(self.quantiles)
+        coverage: tuple[float, ...] = LIFETIME_COVERAGE if product == "lifetimes" else COVERAGE
+        if self.coverage is not None:
+            coverage = options.parse_coverage(self.coverage)
+        if product == "forecasts":
+            return ForecastRequest(
+                horizons=HORIZONS
+                if self.horizons is None
+                else options.parse_horizons(self.horizons),
+                coverage=coverage,
+                quantiles=quantiles,
+                unrounded=unrounded,
+            )
+        from saga.tax.tax_reform import tax_source
+
+        return LifetimeRequest(
+            rate=RATE if self.rate is None else self.rate,
+            to_age=to_age,
+            from_age=self.from_age,
+            tax=tax_source(self.tax or "none"),
+            coverage=coverage,
+            quantiles=quantiles,
+            unrounded=unrounded,
+        )
+
+    def _refuse_options_of_others(self, product: Product) -> None:
+        (request_type,) = (request for request in _REQUESTS if request.product == product)
+        of_product = {field.name for field in fields(request_type)}
+        on_command_line = {
+            field.name for field in fields(self) if getattr(self, field.name) is not None
+        }
+        for name in sorted(on_command_line - of_product):
+            option = "circumstances" if name == "states" else name.replace("_", "-")
+            raise UsageError(f"The product {product} has no option --{option}. Leave it out.")
 
 
 def score(
@@ -147,44 +202,12 @@ def score(
     from saga.batch.ray_engine import RayEngine
     from saga.batch.shards import ALL_PARTITIONS, Shard
     from saga.bundle import default_bundle
-    from saga.tax.tax_reform import tax_source
 
     if source == str(STANDARD):
         raise UsageError("`saga score` reads files, which it opens again after a stop. Name one.")
-    values = {
-        "horizons": horizons,
-        "coverage": coverage,
-        "quantiles": quantiles,
-        "rate": rate,
-        "to_age": to_age,
-        "from_age": from_age,
-        "tax": tax,
-        "states": circumstances or None,
-    }
-    _refuse_options_of_other_products(
-        product, {name for name in values if values[name] is not None}
-    )
-    request: Request
-    if product == "forecasts":
-        request = ForecastRequest(
-            horizons=HORIZONS if horizons is None else options.parse_horizons(horizons),
-            coverage=COVERAGE if coverage is None else options.parse_coverage(coverage),
-            quantiles=QUANTILES if quantiles is None else options.parse_quantiles(quantiles),
-            unrounded=unrounded,
-        )
-    elif product == "lifetimes":
-        request = LifetimeRequest(
-            rate=RATE if rate is None else rate,
-            to_age=MAX_AGE if to_age is None else to_age,
-            from_age=from_age,
-            tax=tax_source(tax or "none"),
-            coverage=LIFETIME_COVERAGE if coverage is None else options.parse_coverage(coverage),
-            quantiles=QUANTILES if quantiles is None else options.parse_quantiles(quantiles),
-            unrounded=unrounded,
-        )
-    else:
-        last_age = MAX_AGE if to_age is None else to_age
-        request = PathsRequest(last_age, states=circumstances, unrounded=unrounded)
+    request = _RequestOptions(
+        horizons, coverage, quantiles, rate, to_age, from_age, tax, circumstances or None
+    ).parse(product, unrounded=unrounded)
     if record and product == "paths":
         raise UsageError(f"The product {product} has no option --record. Leave it out.")
     check_record(record, database)
@@ -242,12 +265,3 @@ def _refuse_options_beside_merge(context: typer.Context) -> None:
         raise UsageError(
             f"--merge takes the arguments of the run from its directory. Leave {others[0]} out."
         )
-
-
-def _refuse_options_of_other_products(product: Product, names: set[str]) -> None:
-    """Raise UsageError for an option of another product; `names` are fields of requests."""
-    (request_type,) = (request for request in _REQUESTS if request.product == product)
-    field_names = {field.name for field in fields(request_type)}
-    for name in sorted(names - field_names):
-        option = "circumstances" if name == "states" else name.replace("_", "-")
-        raise UsageError(f"The product {product} has no option --{option}. Leave it out.")

@@ -95,12 +95,7 @@ def train(
             progress=None if as_json else _note_member,
         )
     else:
-        n_calibration = len(persons_of(persons, "calibration", divided))
-        if n_calibration < _MIN_CALIBRATION_PERSONS:
-            console.note(
-                f"{n_calibration} calibration persons are too few for 90 % intervals: about "
-                f"{_MIN_CALIBRATION_PERSONS} are needed. --folds 5 calibrates on all persons."
-            )
+        _note_few(len(persons_of(persons, "calibration", divided)))
         bundle = train_members(
             persons,
             out,
@@ -123,6 +118,15 @@ def train(
         report,
         as_json=as_json,
     )
+
+
+def _note_few(n_calibration: int) -> None:
+    """Say so if there are too few calibration persons."""
+    if n_calibration < _MIN_CALIBRATION_PERSONS:
+        console.note(
+            f"{n_calibration} calibration persons are too few for 90 % intervals: about "
+            f"{_MIN_CALIBRATION_PERSONS} are needed. --folds 5 calibrates on all persons."
+        )
 
 
 def _note_member(k: int, n_members: int, member: Bundle) -> None:

@@ -117,14 +117,7 @@ def read_panel(
     }
     if broken.height and rejected is not None:
         _write_rejected(rejected, raw.frame, broken)
-    problems = describe_violations(broken, covered, columns) if broken.height else []
-    if problems and on_error == "fail":
-        raise InputError("the panel has rows that are not valid", problems)
-    valid = covered
-    if broken.height:
-        broken_rows = broken.select("row").unique()
-        valid = covered.join(broken_rows, on="row", how="anti", maintain_order="left")
-    _require_rows(valid, "every row breaks a rule", problems)
+    valid = _valid_rows(covered, broken, columns, on_error)
 
     prices = raw.prices if prices is None else prices
     folders = [mapping_folder, raw.folder]
@@ -154,6 +147,20 @@ def read_panel(
     )
     real.drop_in_place("row")
     return Panel.of(_whole_labels(real, present), meta)
+
+
+def _valid_rows(
+    rows: pl.DataFrame, broken: pl.DataFrame, columns: Sequence[Column], on_error: OnError
+) -> pl.DataFrame:
+    """The rows that break no rule. Raises InputError if there are none, or if errors fail."""
+    if not broken.height:
+        return rows
+    problems = describe_violations(broken, rows, columns)
+    if problems and on_error == "fail":
+        raise InputError("the panel has rows that are not valid", problems)
+    valid = rows.join(broken.select("row").unique(), on="row", how="anti", maintain_order="left")
+    _require_rows(valid, "every row breaks a rule", problems)
+    return valid
 
 
 def _check_options(

@@ -82,7 +82,7 @@ def make_state_batch(
     sequences, end = records.sequences, records.end
     tokens = pad(sequences, persons)
     visible, _ = hide_inputs(tokens, end, Masking(origin=0.0), rng)
-    n, t = tokens.valid.shape
+    t = tokens.valid.shape[1]
     row = np.minimum(sequences.offsets[persons][:, None] + np.arange(t), len(sequences.year) - 1)
     codes = records.codes[row].astype(np.int64) * tokens.valid[..., None]
     last_codes, workplace, years = _spells_by_year(tokens, codes)
@@ -90,8 +90,7 @@ def make_state_batch(
     born = tokens.year[:, 0] - tokens.age[:, 0]
     dead_year, emigration_year = sequences.dead_year[persons], records.emigration_year[persons]
     exits = np.maximum(dead_year, emigration_year)
-    followed = np.zeros((n, t), bool)
-    followed[:, :-1] = tokens.valid[:, 1:] & (np.diff(tokens.year, axis=1) == 1)
+    followed = _followed_by_record(tokens)
     ends = _ends_with_exit(tokens, exits, np.minimum(end, born + MAX_AGE))
     i, p = np.nonzero(followed | ends)  # person and position before the target year
     year, leaves = tokens.year[i, p] + 1, ends[i, p]
@@ -105,12 +104,7 @@ def make_state_batch(
     ahead = ZeroRuns.from_counts(np.minimum(run[i, column], years_after + 1), years_after)
     hidden = _hidden_columns(tokens, visible)[i] & (rng.random((len(i), 1)) < _HIDDEN_BEFORE)
     hidden_years = np.column_stack([hidden, hidden[:, INDUSTRY]])
-    next_codes = codes[i, np.minimum(p + 1, t - 1)]
-    next_codes = np.where(next_codes > 0, next_codes, -1)
-    next_codes[:, INDUSTRY] = np.maximum(next_codes[:, INDUSTRY], 0)
-    # With a workplace but no occupation in the year before, the last known occupation is older
-    # than a year, and changes since then would count as changes of one year.
-    next_codes[workplace[i, p] & (codes[i, p, OCCUPATION] == 0), OCCUPATION] = -1
+    next_codes = _codes_of_next_record(codes, workplace, i, p)
     return as_tensors(
         {
             "token_state": visible.state.astype(np.int64),
@@ -151,6 +145,29 @@ def _spells_by_year(tokens: Tokens, codes: NDArray[np.int64]) -> tuple[NDArray[A
         spells = spells.after(year, codes[:, column])
         columns.append((spells.codes, spells.workplace, spells.durations(year)))
     return tuple(np.stack(part, 1) for part in zip(*columns, strict=True))
+
+
+def _followed_by_record(tokens: Tokens) -> NDArray[np.bool_]:
+    """Whether a record of the next year follows a token (n, t)."""
+    followed = np.zeros(tokens.valid.shape, bool)
+    followed[:, :-1] = tokens.valid[:, 1:] & (np.diff(tokens.year, axis=1) == 1)
+    return followed
+
+
+def _codes_of_next_record(
+    codes: NDArray[np.int64],
+    workplace: NDArray[np.bool_],
+    i: NDArray[np.int64],
+    p: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Codes (N, 7) of the records after positions `p` of persons `i`, -1 without an observation."""
+    next_codes = codes[i, np.minimum(p + 1, codes.shape[1] - 1)]
+    next_codes = np.where(next_codes > 0, next_codes, -1)
+    next_codes[:, INDUSTRY] = np.maximum(next_codes[:, INDUSTRY], 0)
+    # With a workplace but no occupation in the year before, the last known occupation is older
+    # than a year, and changes since then would count as changes of one year.
+    next_codes[workplace[i, p] & (codes[i, p, OCCUPATION] == 0), OCCUPATION] = -1
+    return next_codes
 
 
 def _ends_with_exit(

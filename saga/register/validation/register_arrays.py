@@ -45,8 +45,8 @@ PANEL_COLUMNS = (
     "employment_rate", "full_time", "education_level", "youngest_child", "spouse_earnings",
     "employers", "employer_size", "occupation", "industry",
 )  # fmt: skip
-# Yes-or-no facts of a person-year; one bit each in memory. The owner of a one-person firm is its
-# only person and works neither full time nor part time, although the weeks at work are known.
+# Yes-or-no facts of a person-year; one bit each in memory. The panel does not say whether the owner
+# of a one-person firm works full time, although it knows the weeks at work.
 FACTS: dict[str, pl.Expr] = {
     "sickness": pl.col("sickness_benefit") > 0,
     "parental": pl.col("parental_benefit") > 0,
@@ -245,34 +245,7 @@ def arrays_of_panel(
     `metadata` names at least the first and last of the `years`.
     """
     years = range(metadata["years"][0], metadata["years"][1] + 1)
-    rows = panel.select(*PANEL_COLUMNS, person=pl.col("person_id").rle_id())
-    frame = (
-        rows.filter(pl.col("person") % every == 0)
-        .select(
-            pl.col("person") // every,
-            column=pl.col("year") - years.start,
-            birth_year=pl.col("birth_year").cast(pl.Int16),
-            female=pl.col("sex") == "female",
-            foreign=pl.col("birth_region") != "sweden",
-            earnings=pl.col("earnings").cast(pl.Float32),
-            taxable=pl.col("earnings").add(pl.sum_horizontal(*TAXABLE_TRANSFERS)).cast(pl.Float32),
-            leave=pl.sum_horizontal(*LEAVE_BENEFITS).cast(pl.Float32),
-            weeks=pl.col("employment_rate").cast(pl.Float32),
-            full_time=(pl.col("full_time") == 1).fill_null(False),
-            education=_codes(
-                "education_level", {name: k for k, name in enumerate(EDUCATION_LEVELS)}
-            ),
-            youngest_child=_codes("youngest_child", CHILD_AGE_CODES),
-            entry_year=pl.col("entry_year").fill_null(years.start).cast(pl.Int16),
-            partner_earnings=pl.col("spouse_earnings").cast(pl.Float32),
-            industry=pl.col("industry").cast(pl.Int8).fill_null(-1),
-            facts=pl.sum_horizontal(
-                fact.fill_null(False).cast(pl.UInt16) * 2**bit
-                for bit, fact in enumerate(FACTS.values())
-            ).cast(pl.UInt16),
-        )
-        .collect()
-    )
+    frame = _select_columns(panel, years, every)
     person, column = frame["person"].to_numpy(), frame["column"].to_numpy()
     first_rows = np.flatnonzero(np.diff(person, prepend=-1))
     shape = (len(first_rows), len(years))
@@ -304,6 +277,38 @@ def arrays_of_panel(
         partner_earnings=spread("partner_earnings", nan),
         industry=spread("industry", np.int8(-1)),
         facts=spread("facts", np.uint16(0)),
+    )
+
+
+def _select_columns(panel: pl.LazyFrame, years: range, every: int) -> pl.DataFrame:
+    """A row per person-year, with the numbers of person and year, in the types of the arrays."""
+    rows = panel.select(*PANEL_COLUMNS, person=pl.col("person_id").rle_id())
+    return (
+        rows.filter(pl.col("person") % every == 0)
+        .select(
+            pl.col("person") // every,
+            column=pl.col("year") - years.start,
+            birth_year=pl.col("birth_year").cast(pl.Int16),
+            female=pl.col("sex") == "female",
+            foreign=pl.col("birth_region") != "sweden",
+            earnings=pl.col("earnings").cast(pl.Float32),
+            taxable=pl.col("earnings").add(pl.sum_horizontal(*TAXABLE_TRANSFERS)).cast(pl.Float32),
+            leave=pl.sum_horizontal(*LEAVE_BENEFITS).cast(pl.Float32),
+            weeks=pl.col("employment_rate").cast(pl.Float32),
+            full_time=(pl.col("full_time") == 1).fill_null(False),
+            education=_codes(
+                "education_level", {name: k for k, name in enumerate(EDUCATION_LEVELS)}
+            ),
+            youngest_child=_codes("youngest_child", CHILD_AGE_CODES),
+            entry_year=pl.col("entry_year").fill_null(years.start).cast(pl.Int16),
+            partner_earnings=pl.col("spouse_earnings").cast(pl.Float32),
+            industry=pl.col("industry").cast(pl.Int8).fill_null(-1),
+            facts=pl.sum_horizontal(
+                fact.fill_null(False).cast(pl.UInt16) * 2**bit
+                for bit, fact in enumerate(FACTS.values())
+            ).cast(pl.UInt16),
+        )
+        .collect()
     )
 
 

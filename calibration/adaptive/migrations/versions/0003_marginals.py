@@ -1,11 +1,12 @@
-"""Intervals are judged by distributions; those of the former nested sets are closed.
+"""Issued intervals store a distribution instead of nested sets; older ones are closed.
 
-Until now an issued interval stored its nested sets, and an outcome had one score in them. From now
-on it stores a distribution, and an outcome has a score for each coverage, computed from two stored
-probabilities. The old sets cannot be read any more, and the bundles that issued them cannot either.
-So what was settled stays as it is: log, outcomes, counts and state. Intervals without an outcome
-are closed: their sets are deleted, and an outcome of their year does not settle them. The streams
-say why.
+Before, an issued interval stored its nested sets, and an outcome had one score in them. Now it
+stores a distribution, and an outcome has one score per coverage, computed from two stored
+probabilities. Neither the old sets nor the bundles that issued them can be read any more.
+
+- Settled intervals do not change: their log, outcomes, counts and state stay.
+- Intervals without an outcome are closed: their sets are deleted, and a later outcome does not
+  settle them. The column `closed` of `stream` has the reason.
 """
 
 from __future__ import annotations

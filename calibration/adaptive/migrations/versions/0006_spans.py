@@ -1,6 +1,6 @@
-"""Path bands and present values: promises about several years, in the same store.
+"""Tables of spans: path bands and present values, which are intervals over several years.
 
-Only tables and columns are added, so nothing of an earlier ledger changes.
+The migration only adds tables and columns. The rows of an earlier ledger stay as they are.
 """
 
 from __future__ import annotations
