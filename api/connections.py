@@ -1,7 +1,7 @@
 """Connections: how many there are, how long one may be silent, and errors of HTTP itself.
 
-uvicorn's protocol waits for headers without end and accepts connections until the process has no
-file left. Both would let a few silent clients stop the service.
+uvicorn's protocol waits for headers without a limit of time, and accepts connections until the
+process can open no more files. In both ways a few silent clients could stop the service.
 """
 
 from __future__ import annotations

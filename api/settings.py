@@ -65,7 +65,7 @@ class Settings(BaseSettings):
         float, Field(gt=0, description="Longest time a client may take to send its headers")
     ] = 10.0
     max_connections: Annotated[
-        int, Field(ge=8, description="Most connections; beyond them one without a call is closed")
+        int, Field(ge=8, description="Most connections; for one more, one without a call is closed")
     ] = 512
     queue: Annotated[
         int, Field(ge=1, description="Most calls at a time; more get 503 before they are read")
@@ -91,10 +91,12 @@ class Settings(BaseSettings):
         float, Field(ge=0, description="Seconds from SIGTERM to the end of listening")
     ] = 5.0
     stop_seconds: Annotated[
-        float, Field(gt=0, description="Seconds that calls have to finish after that")
+        float,
+        Field(gt=0, description="Seconds for calls to finish after listening ends"),
     ] = 25.0
     queue_seconds: Annotated[
-        float, Field(gt=0, description="Longest wait to be computed before 503")
+        float,
+        Field(gt=0, description="Longest wait in the queue; then a call gets 503"),
     ] = 30.0
 
     jobs: Annotated[

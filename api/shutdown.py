@@ -1,4 +1,4 @@
-"""The end of a process: it answers until its callers have moved to another one."""
+"""The gradual end of a process: it answers calls while its callers move to another process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def gradual_stop(service: Service) -> Iterator[None]:
     The service goes on for `drain_seconds`, while /readyz says that it ends, so that callers behind
     a proxy have moved to another process. Then the handler of the server is called, which waits for
     the calls; those that are not done `stop_seconds` later are answered with a problem document. A
-    second signal, or SIGINT, skips the first part. Outside the main thread nothing changes.
+    second signal, or SIGINT, ends this wait. Outside the main thread nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,11 +1,11 @@
-"""How long does a person's forecast take, read off marginals and read off 500 paths?
+"""How long does a person's forecast take from marginals, and how long from 500 paths?
 
     python benchmarks/marginals.py [--bundle bundles/small] [--persons 256] [--repeats 5]
 
 Persons of a generated register with the panel's last year as origin, aged at most 34 then, so that
-all 30 horizons exist. One core. The forecast table from marginals has no sampling noise; the paths
-are what gave the same table before. The fastest of --repeats alternating runs counts. The fixed
-cost is that of a forecast for one person, checks and table included.
+all 30 horizons exist. One core. The forecast table comes from marginals and has no sampling noise;
+earlier versions made the same table from paths. The fastest of --repeats alternating runs counts.
+The forecast for one person alone shows the fixed cost, with checks and table.
 """
 
 from __future__ import annotations

@@ -162,42 +162,54 @@ class Ranked:
         )
 
 
-def gini(of: Ranked) -> Array:
+def gini(ranked: Ranked) -> Array:
     """Gini coefficient: mean absolute difference of all pairs over twice the mean.
 
     Population form without a small-sample factor: n equal values give 0, one positive value of n
     gives 1 - 1/n. 0 if all values are 0.
     """
     return np.asarray(
-        np.divide(of.spread, of.n * of.total, out=np.zeros_like(of.total), where=of.total > 0)
+        np.divide(
+            ranked.spread,
+            ranked.n * ranked.total,
+            out=np.zeros_like(ranked.total),
+            where=ranked.total > 0,
+        )
     )
 
 
-def top_share(of: Ranked, top: float = 0.01) -> Array:
+def top_share(ranked: Ranked, top: float = 0.01) -> Array:
     """Share of the `top` fraction of persons in the total: 1 - Lorenz(1 - top).
 
     Interpolated between persons; 0 if all values are 0.
     """
-    count = top * of.n
+    count = top * ranked.n
     whole = int(np.floor(count + 1e-12))
-    rest = of.at(of.n - 1 - whole) * max(count - whole, 0.0) if whole < of.n else 0.0
+    rest = ranked.at(ranked.n - 1 - whole) * max(count - whole, 0.0) if whole < ranked.n else 0.0
     return np.asarray(
-        np.divide(of.top(whole) + rest, of.total, out=np.zeros_like(of.total), where=of.total > 0)
+        np.divide(
+            ranked.top(whole) + rest,
+            ranked.total,
+            out=np.zeros_like(ranked.total),
+            where=ranked.total > 0,
+        )
     )
 
 
 def _quantile(quantile: float) -> Callable[[Ranked], Array]:
-    def statistic(of: Ranked) -> Array:
-        rank = quantile * (of.n - 1)
-        low, high = of.at(int(rank)), of.at(min(int(rank) + 1, of.n - 1))
+    def statistic(ranked: Ranked) -> Array:
+        rank = quantile * (ranked.n - 1)
+        low, high = ranked.at(int(rank)), ranked.at(min(int(rank) + 1, ranked.n - 1))
         # NaN is sorted last; if there is one, the quantile is NaN.
-        return np.where(np.isnan(of.at(of.n - 1)), np.nan, low + (high - low) * (rank - int(rank)))
+        return np.where(
+            np.isnan(ranked.at(ranked.n - 1)), np.nan, low + (high - low) * (rank - int(rank))
+        )
 
     return statistic
 
 
 STATISTICS: dict[str, Callable[[Ranked], Array]] = {
-    "mean": lambda of: np.asarray(of.total / of.n),
+    "mean": lambda ranked: np.asarray(ranked.total / ranked.n),
     "p10": _quantile(0.10),
     "p50": _quantile(0.50),
     "p90": _quantile(0.90),
@@ -245,8 +257,8 @@ def population(values: Array, *, blocks: int = 20) -> pl.DataFrame:
     return pl.DataFrame(rows, schema, orient="row")
 
 
-def _statistics(of: Ranked) -> dict[str, Array]:
-    return {name: statistic(of) for name, statistic in STATISTICS.items()}
+def _statistics(ranked: Ranked) -> dict[str, Array]:
+    return {name: statistic(ranked) for name, statistic in STATISTICS.items()}
 
 
 def _pooled(values: Array, groups: Sequence[NDArray[np.int64]]) -> tuple[Ranked, list[Ranked]]:

@@ -41,16 +41,16 @@ def _chart(table: pl.DataFrame) -> Any:
     """Small multiples; bands and bars hold 90 % of futures."""
     panels = []
     for (name,), part in table.group_by(["statistic"], maintain_order=True):
-        form = "~s" if part["mean_true"][0] > 1_000 else ".2~f"
+        number_format = "~s" if part["mean_true"][0] > 1_000 else ".2~f"
         base = alt.Chart(part).encode(
             x=alt.X("year:Q", title="Years ahead", axis=alt.Axis(tickMinStep=1, tickCount=5))
         )
 
-        def height(field: str, form: str = form) -> Any:
+        def height(field: str, number_format: str = number_format) -> Any:
             return alt.Y(
                 f"{field}:Q",
                 title=None,
-                axis=alt.Axis(tickCount=4, format=form),
+                axis=alt.Axis(tickCount=4, format=number_format),
                 scale=alt.Scale(zero=False),
             )
 

@@ -3,9 +3,9 @@
     python -m studies.zero_shot --panel FILE --mapping M [--prices YEAR] [--source bundles/prior]
         --out DIR [--baselines groupq,gbt] [--horizons 1,2,5,10] [--seed 1] [--report FILE]
 
-The test persons of the panel's split are set aside first, so that decisions about the source can
-use the figures. All other persons are split anew: the level and scale of the panel are fitted on
-the training persons, and so are the baselines; the others are judged. No weight is changed.
+The test persons of the panel's split are left out, so that the figures may guide the choice of the
+source bundle. All other persons are split anew. The level and scale of the panel and the baselines
+are fitted on the new training persons, and the new test persons are judged. No weight is changed.
 """
 
 from __future__ import annotations

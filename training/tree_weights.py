@@ -1,8 +1,9 @@
 """Weights of boosted trees beside a network, by horizon.
 
 The CRPS of an average of two distributions is a quadratic function of the weight, so the best
-weight has a closed form. Few validation persons decide it badly: it is shrunk towards a common
-weight of all horizons, and that towards one half, as far as the persons leave it open.
+weight has a closed form. Few validation persons estimate it badly, so it is shrunk towards a common
+weight of all horizons, and the common weight towards one half. The more persons there are, the less
+it is shrunk.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-# Before any person is seen, the weights of all horizons are near one that is about one half, and
-# each deviates from it (standard deviations). Equal weights are hard to beat when few outcomes
-# estimate them (Stock and Watson 2004). The trees and the network of the estimate have seen fewer
-# persons than the final trees, and the network was stopped by the same persons' outcomes: the
-# estimates are somewhat low.
+# The prior: the common weight has mean COMMON and standard deviation COMMON_SD, and the weight of
+# each horizon deviates from it with standard deviation OWN_SD. If few outcomes estimate weights,
+# equal ones are hard to beat (Stock and Watson 2004). The estimates are somewhat low: their trees
+# have learnt from fewer persons than the final trees, and the outcomes of the same persons have
+# decided when the training of the network stopped.
 COMMON, COMMON_SD, OWN_SD = 0.5, 0.15, 0.1
 SMALLEST = 0.05  # trees whose weights are all below this are left out
 
@@ -43,9 +44,9 @@ def shrunk_weights(losses: Floats, units: Sequence[str]) -> Floats:
     if not judged.any():
         return common
     best = -slope.sum(axis=0)[judged] / (2 * total[judged])
-    pull = -(slope[:, judged] + 2 * best * curve[:, judged]) / (2 * total[judged])
+    influence = -(slope[:, judged] + 2 * best * curve[:, judged]) / (2 * total[judged])
     _, unit = np.unique(units, return_inverse=True)
-    of_units = np.stack([np.bincount(unit, weights=column) for column in pull.T], axis=1)
-    known = prior[np.ix_(judged, judged)] + of_units.T @ of_units
-    shift = prior[:, judged] @ np.linalg.solve(known, best - COMMON)
+    of_units = np.stack([np.bincount(unit, weights=column) for column in influence.T], axis=1)
+    covariance = prior[np.ix_(judged, judged)] + of_units.T @ of_units
+    shift = prior[:, judged] @ np.linalg.solve(covariance, best - COMMON)
     return np.asarray(np.clip(common + shift, 0, 1).round(2))

@@ -1,8 +1,8 @@
 """Child processes that receive their settings from the service and end with it.
 
-The parent writes the settings to the child's standard input and keeps it open. A parent that is
-killed closes it, too, and the child then exits. Settings can contain a password, so they are not
-arguments, which other users of the machine can read.
+The parent writes the settings to the child's standard input and keeps it open. If the parent ends
+or is killed, the input is closed, and the child exits. Settings can contain a password. They are
+not passed as arguments, because other users of the machine can read those.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The check of a job's table before the engine reads it: the texts of a panel are short.
 
-A few kilobytes of Parquet can hold texts of gigabytes, which the engine would have in memory.
+A few kilobytes of Parquet can hold gigabytes of text, which the engine would read into memory.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from saga.schema import BY_NAME, EXTRA_PREFIX
 
 _ROWS = 20_000  # read at a time
 _LINE = 2**16  # bytes of a line of CSV; columns of a panel need some hundreds
-_PIECE = 2**20
-_BYTES_A_TEXT = 4 * MAX_TEXT + 4  # of the longest text in Parquet: UTF-8, and its length
+_PIECE = 2**20  # bytes of a CSV file read at a time
+_LONGEST_TEXT = 4 * MAX_TEXT + 4  # bytes in Parquet: the text in UTF-8, and its length
 
 
 def check_table(path: Path) -> None:
@@ -54,7 +54,7 @@ def _check_parquet(path: Path) -> None:
     names = _texts(metadata.schema.to_arrow_schema())
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for column in map(group.column, range(group.num_columns)):
-            most = column.num_values * _BYTES_A_TEXT + _PIECE
+            most = column.num_values * _LONGEST_TEXT + _PIECE
             if column.path_in_schema in names and column.total_uncompressed_size > most:
                 raise RefusedTable("text-length", column=column.path_in_schema)
     # As dictionaries, so that a long text that many rows repeat is in memory once.

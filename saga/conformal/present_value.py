@@ -46,7 +46,7 @@ class ValueIntervals:
         return cls(lower, upper, np.full(lower.shape, "extrapolated"))
 
     def moved(self, by: Array) -> ValueIntervals:
-        """The intervals of the value + `by` (n, 1), the observed past."""
+        """The intervals after `by` (n, 1), the observed past, is added to the values."""
         return ValueIntervals(self.lower + by, self.upper + by, self.guarantee)
 
 
@@ -57,7 +57,7 @@ def value_scores(paths: Paths, outcomes: Array, coverage: float) -> Array:
     """
     paths.require_recalibrated()
     scores = np.full(outcomes.shape, np.nan)
-    simulated = np.zeros((2, len(paths), paths.n_paths))
+    simulated = np.zeros((2, len(paths), paths.n_paths))  # of the paths, and of sorted earnings
     earnings = np.stack([paths.earnings, paths.comonotone().earnings])
     realised = np.zeros(len(paths))
     for h in range(outcomes.shape[1]):
@@ -83,8 +83,8 @@ def value_intervals(
 
     The guarantee is "assumption" if outcomes over so many years were observed, `rate` is the rate
     of the calibration, and there are at least as many paths as in the calibration; otherwise it is
-    "extrapolated". With fewer observed years, the threshold of the largest observed number is used.
-    Raises UsageError if no threshold was fitted for one of `coverage`.
+    "extrapolated". If fewer years were observed, the threshold of the largest observed number is
+    used. Raises UsageError if no threshold was fitted for one of `coverage`.
 
     Args:
         calibrator: The calibrator.

@@ -31,7 +31,7 @@ def _amount(title: str, *, steady: bool = False) -> FactSeries:
     return FactSeries(title, "SEK", 0.0, 1e7, steady)
 
 
-def _base(title: str) -> FactSeries:
+def _in_base_amounts(title: str) -> FactSeries:
     return FactSeries(title, PRICE_BASE, 0.0, 100.0)
 
 
@@ -50,28 +50,28 @@ TAX_SERIES: dict[str, FactSeries] = {
     "municipal_rate": FactSeries("Mean municipal and regional tax rate", "share", 0.1, 0.6),
     "state_threshold": _amount("Taxable income from which state tax is due (skiktgrans)"),
     "state_rate": _rate("State income tax"),
-    "allowance_limit_1": _base("Basic allowance (grundavdrag): end of band 1"),
-    "allowance_limit_2": _base("Basic allowance: end of band 2"),
-    "allowance_limit_3": _base("Basic allowance: end of band 3"),
-    "allowance_limit_4": _base("Basic allowance: end of band 4"),
-    "allowance_amount_1": _base("Basic allowance, band 1: amount"),
-    "allowance_amount_2": _base("Basic allowance, band 2: amount"),
+    "allowance_limit_1": _in_base_amounts("Basic allowance (grundavdrag): end of band 1"),
+    "allowance_limit_2": _in_base_amounts("Basic allowance: end of band 2"),
+    "allowance_limit_3": _in_base_amounts("Basic allowance: end of band 3"),
+    "allowance_limit_4": _in_base_amounts("Basic allowance: end of band 4"),
+    "allowance_amount_1": _in_base_amounts("Basic allowance, band 1: amount"),
+    "allowance_amount_2": _in_base_amounts("Basic allowance, band 2: amount"),
     "allowance_share_2": _rate("Basic allowance, band 2: share of income added"),
-    "allowance_amount_3": _base("Basic allowance, band 3: amount"),
-    "allowance_amount_4": _base("Basic allowance, band 4: amount"),
+    "allowance_amount_3": _in_base_amounts("Basic allowance, band 3: amount"),
+    "allowance_amount_4": _in_base_amounts("Basic allowance, band 4: amount"),
     "allowance_share_4": _rate("Basic allowance, band 4: share of income subtracted"),
-    "allowance_amount_5": _base("Basic allowance, band 5: amount"),
-    "work_credit_limit_1": _base("Work credit (jobbskatteavdrag): end of band 1"),
-    "work_credit_limit_2": _base("Work credit: end of band 2"),
-    "work_credit_limit_3": _base("Work credit: end of band 3"),
+    "allowance_amount_5": _in_base_amounts("Basic allowance, band 5: amount"),
+    "work_credit_limit_1": _in_base_amounts("Work credit (jobbskatteavdrag): end of band 1"),
+    "work_credit_limit_2": _in_base_amounts("Work credit: end of band 2"),
+    "work_credit_limit_3": _in_base_amounts("Work credit: end of band 3"),
     "work_credit_share_2": _rate("Work credit, band 2: share of income above band 1"),
-    "work_credit_amount_3": _base("Work credit, band 3: amount"),
+    "work_credit_amount_3": _in_base_amounts("Work credit, band 3: amount"),
     "work_credit_share_3": _rate("Work credit, band 3: share of income above band 2"),
-    "work_credit_amount_4": _base("Work credit, band 4: amount"),
-    "work_credit_fall_from": _base("Work credit: income from which it falls"),
+    "work_credit_amount_4": _in_base_amounts("Work credit, band 4: amount"),
+    "work_credit_fall_from": _in_base_amounts("Work credit: income from which it falls"),
     "work_credit_fall_share": _rate("Work credit: share of income by which it falls"),
     "pension_fee_rate": _rate("General pension fee (allman pensionsavgift)"),
-    "pension_fee_from": _base("Income from which the pension fee is due"),
+    "pension_fee_from": _in_base_amounts("Income from which the pension fee is due"),
     "pension_fee_to": FactSeries("Income to which the pension fee is due", INCOME_BASE, 0.0, 100.0),
     "income_credit_from": _amount("Credit for earned income: taxable income from which it rises"),
     "income_credit_share": _rate("Credit for earned income: share of taxable income"),

@@ -30,7 +30,7 @@ SHIPPED = "shipped"
 _TABLES = ("cpi_sweden", "macro_sweden", "base_amounts_sweden", "tax_sweden")
 # Largest ratio of two neighbouring years of a steady series: finds 41.8 written as 418.0.
 _LARGEST_RATIO = 1.5
-# Prices after the last published year: the inflation target of the central bank, for some years.
+# Later than the last published year, prices rise by the inflation target of the central bank.
 ASSUMED_INFLATION = 0.02
 ASSUMED_YEARS = 5
 
@@ -70,7 +70,7 @@ class Facts:
         return {**self.published_prices, **continued}
 
     def unpublished_prices(self, years: Iterable[int]) -> dict[int, str]:
-        """The mark (a key of MARKS) of those years whose price level is estimated or assumed."""
+        """The years whose price level is estimated (mark "E") or assumed ("C"), with the mark."""
         marks = self.series[PRICES].marks
         by_year = {year: marks.get(year, "C") for year in years if year in self.price_index}
         return {year: mark for year, mark in sorted(by_year.items()) if mark in ("E", "C")}
@@ -83,7 +83,7 @@ def shipped_facts() -> Facts:
 
 
 def open_facts(source: str | Path | None) -> Facts:
-    """The shipped facts, some replaced by those of an office's folder or file if there is one."""
+    """The facts of `read_facts`, or the shipped ones if `source` is None."""
     return shipped_facts() if source is None else read_facts(Path(source))
 
 
@@ -98,7 +98,7 @@ def read_facts(source: Path) -> Facts:
         fix = f"Give CSV files with the columns of {_TABLES[0]}.csv; see docs/how-to/facts.md."
         problem = Problem("facts", f"{source} is neither a file nor a folder with .csv", fix)
         raise InputError("There are no facts.", [problem])
-    office_values = [value for file in files for value in parse_values(_text(file), file.name)]
+    office_values = [value for file in files for value in parse_values(_read_text(file), file.name)]
     problems = [problem for value in office_values for problem in _faults(value)]
     if problems:
         raise InputError("The facts cannot be used.", problems)
@@ -116,7 +116,7 @@ def _shipped_values() -> list[DatedValue]:
     return [value for table in _TABLES for value in read_shipped_values(table)]
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:

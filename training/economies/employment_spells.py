@@ -40,14 +40,14 @@ class EmploymentSpells:
         leave: Yearly probability of leaving work, of a typical person.
         enter: Yearly probability of starting work after one year without it.
         duration: Fall of the log odds of starting work, for each further year without work.
-        spread: Standard deviation of a person's log odds, for work if positive.
+        spread: Standard deviation over persons of their log odds of work.
         by_wage: Rise of the log odds of work with a standard deviation of log wages.
         never: Share of persons who never work.
         first_age: Mean age at which work can start.
         first_age_spread: Its standard deviation.
         last_age: Age after which leaving becomes more frequent.
         breaks: Yearly probability that a woman of 20 to 39 leaves work, in addition.
-        part_time: Share of persons who work a part of each year, at some time.
+        part_time: Share of persons who work part time in some years.
         partial: Whether the first and the last year of a spell are worked in part.
         scar: Loss of log wages for each further year without work.
         fade: Share of the loss that remains after a year of work.
@@ -104,7 +104,7 @@ class EmploymentSpells:
             rng: Random stream.
         """
         n, n_years = wage.shape
-        taste = self.spread * rng.standard_normal(n)
+        person_odds = self.spread * rng.standard_normal(n)
         never = rng.random(n) < self.never
         begins = self.first_age + self.first_age_spread * rng.standard_normal(n)
         relative = np.clip(wage / max(float(wage.std()), 1e-3), -3.0, 3.0)
@@ -112,12 +112,12 @@ class EmploymentSpells:
         share, loss = np.zeros((n, n_years)), np.zeros((n, n_years))
         works, idle, scar = np.zeros(n, bool), np.zeros(n), np.zeros(n)
         for k, age in enumerate(ages):
-            inclination = taste + self.by_wage * relative[:, k]
-            hastens = max(0.0, age - self.last_age) * 0.35
-            leaves = expit(logit(self.leave) - inclination + hastens)
+            odds = person_odds + self.by_wage * relative[:, k]
+            late_exit = max(0.0, age - self.last_age) * 0.35
+            leaves = expit(logit(self.leave) - odds + late_exit)
             leaves = leaves + self.breaks * female * (20 <= age < 40)
             years_idle = np.clip(idle - 1, 0, _LONGEST_DURATION)
-            enters = expit(logit(self.enter) + inclination - hastens - self.duration * years_idle)
+            enters = expit(logit(self.enter) + odds - late_exit - self.duration * years_idle)
             enters = np.where((age >= begins) & ~never, enters, 0.0)
             worked = works
             works = np.where(works, event[:, k] >= leaves, event[:, k] < enters)
@@ -132,7 +132,7 @@ class EmploymentSpells:
         return Work(share * self._hours(n, n_years, rng), loss)
 
     def _hours(self, n: int, n_years: int, rng: np.random.Generator) -> Floats:
-        """Hours relative to full time (n, n_years); part time is a spell of its own."""
+        """Hours relative to full time (n, n_years); part time is one spell of successive years."""
         start = rng.integers(0, n_years, n)[:, None]
         length = rng.integers(1, n_years + 1, n)[:, None]
         years = np.arange(n_years)

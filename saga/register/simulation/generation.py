@@ -71,7 +71,7 @@ def generate_register(
         out: Directory to write; it must not exist or be empty.
         settings: Definition of the register.
         workers: Number of processes.
-        progress: Called with the number of simulated persons and of all persons.
+        progress: Called with the number of persons simulated so far and the number in all.
 
     Returns:
         The content of `register.json`.
@@ -163,14 +163,14 @@ def _write_chunk(settings: RegisterSettings, task: Task, folder: Path) -> tuple[
     birth_year, chunk, persons = task
 
     def save(year: int, life: LifeState) -> None:
-        if year in settings.latent_years and (stays := _stays(life, year)).any():
-            state = life.take(np.flatnonzero(stays)).to_frame()
+        if year in settings.latent_years and (remains := _can_have_rows_after(year, life)).any():
+            state = life.take(np.flatnonzero(remains)).to_frame()
             _write(state, folder / "latent" / f"year={year}", birth_year, chunk)
 
     life, frame = simulate_chunk(settings, birth_year, chunk, persons, save)
     _write(frame, folder / "panel", birth_year, chunk)
-    if (stays := _stays(life, settings.last_year)).any():
-        life = life.take(np.flatnonzero(stays))
+    if (remains := _can_have_rows_after(settings.last_year, life)).any():
+        life = life.take(np.flatnonzero(remains))
         for draw in range(settings.future_draws):
             future = simulate_future(settings, life, chunk, draw)
             _write(future, folder / "future" / f"draw={draw}", birth_year, chunk)
@@ -202,8 +202,8 @@ def _write_textbook_chunk(
     return persons, rows.height
 
 
-def _stays(life: LifeState, year: int) -> Bools:
-    """Persons who can have rows after `year`: below 65, and not gone for good."""
+def _can_have_rows_after(year: int, life: LifeState) -> Bools:
+    """Whether persons can have rows after `year`: they are below 65, and have not left for good."""
     return np.asarray(
         np.isin(life.presence, (Presence.RESIDENT, Presence.ABROAD))
         & (year - life.birth_year < MAX_AGE)

@@ -12,7 +12,7 @@ P = 1e-6  # probability that a test fails by chance
 def is_plausible(hits: int, trials: int, n: int, coverage: float, tail: float) -> bool:
     """Whether `hits` fits a threshold between the k-th and the (k + 9)-th of n scores.
 
-    `tail` is the probability of fewer hits, and of more, that counts as implausible.
+    Numbers of hits are implausible if so few, or so many, have a probability below `tail`.
     """
     k = rank_needed(n, coverage)
     low, high = (stats.betabinom(trials, r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1))

@@ -19,8 +19,8 @@ def write_scored(folder: Path, rows: pl.DataFrame, *, product: str = "paths") ->
     ids = rows["person_id"].unique().sort()
     first = ids.head(max(1, len(ids) // 2))
     parts = []
-    for number, of_part in enumerate((True, False)):
-        frame = rows.filter(pl.col("person_id").is_in(first.implode()) == of_part)
+    for number, is_first in enumerate((True, False)):
+        frame = rows.filter(pl.col("person_id").is_in(first.implode()) == is_first)
         path = folder / f"part-{number:05d}.parquet"
         frame.sort("person_id", "path", "year").write_parquet(
             path, metadata={"saga": json.dumps({"product": product, "seed": 0, "warnings": []})}

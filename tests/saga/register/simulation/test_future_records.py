@@ -27,9 +27,9 @@ Simulated = tuple[pl.DataFrame, pl.DataFrame]  # panel and future
 PERSONS, SEED = 12, 5
 PLAIN = RegisterSettings(persons=PERSONS, seed=SEED, future_to=2040, future_draws=2)
 WITH_RECORDS = replace(PLAIN, future_records=True)
-TRUE = ["person_id", "year", "birth_year", "earnings", "exit_year", "exit_reason"]
-ADDED = [name for name in schema.NAMES if name not in TRUE]
-ALWAYS = ["sex", "birth_region", "entry_year"]
+PLAIN_COLUMNS = ["person_id", "year", "birth_year", "earnings", "exit_year", "exit_reason"]
+ADDED_COLUMNS = [name for name in schema.NAMES if name not in PLAIN_COLUMNS]
+LASTING = ["sex", "birth_region", "entry_year"]
 NOT_NULL = ["transfers", "employers", "county", "marital_status", "children", "youngest_child"]
 COHORTS, COHORT_SIZE = range(1960, 2006, 3), 400
 
@@ -81,14 +81,14 @@ def test_records_do_not_change_the_other_columns_of_a_future(registers: tuple[Pa
         for folder in registers
     )
     assert files == expected_files
-    types = {name: schema.BY_NAME[name].dtype for name in ADDED}
+    types = {name: schema.BY_NAME[name].dtype for name in ADDED_COLUMNS}
     for file in files:
         with_records, expected = (
             pl.read_parquet(folder / file, hive_partitioning=False) for folder in registers
         )
-        assert with_records.columns == TRUE + ADDED
-        assert with_records.select(TRUE).equals(expected)
-        assert with_records.select(ADDED).schema == types
+        assert with_records.columns == PLAIN_COLUMNS + ADDED_COLUMNS
+        assert with_records.select(PLAIN_COLUMNS).equals(expected)
+        assert with_records.select(ADDED_COLUMNS).schema == types
     for part in ("panel", "latent"):
         assert digests(rich / part) == digests(plain / part)
     macro = "future/macro.parquet"
@@ -144,19 +144,19 @@ def test_nothing_is_recorded_of_the_dead_and_the_absent(mobile: Simulated) -> No
         for reason in ("dead", "emigrated")
     )
     assert min(dead, emigrated, away.height - dead - emigrated) > 50, "too few persons"
-    for name in ADDED:
-        assert away[name].null_count() == (0 if name in ALWAYS else away.height), name
-    for name in NOT_NULL + ALWAYS:
+    for name in ADDED_COLUMNS:
+        assert away[name].null_count() == (0 if name in LASTING else away.height), name
+    for name in NOT_NULL + LASTING:
         assert resident_rows[name].null_count() == 0, name
 
 
 def test_lasting_traits_are_those_of_the_panel(mobile: Simulated) -> None:
     panel, future = mobile
-    recorded = panel.group_by("person_id").agg(pl.col(ALWAYS).first())
-    persons = future.select("person_id", *ALWAYS).unique()
+    recorded = panel.group_by("person_id").agg(pl.col(LASTING).first())
+    persons = future.select("person_id", *LASTING).unique()
     both = persons.join(recorded, on="person_id", suffix="_panel")
     assert both.height > 0.9 * COHORT_SIZE
-    for name in ALWAYS:
+    for name in LASTING:
         assert both[name].equals(both[f"{name}_panel"].rename(name)), name
 
 
@@ -176,11 +176,11 @@ def test_records_can_be_read_by_the_contract_of_the_panel(usual: Simulated) -> N
     resident_rows = residents(usual[1])
     panel = read_panel(resident_rows, panel_id="future", prices=schema.PRICE_YEAR)
     assert panel.frame.height == resident_rows.height
-    for name in ADDED:
+    for name in ADDED_COLUMNS:
         assert resident_rows[name].null_count() < resident_rows.height, name
 
 
-def test_cells_are_missing_as_in_the_panel_but_never_late(usual: Simulated) -> None:
+def test_as_many_cells_are_missing_as_in_the_panel_without_late_records(usual: Simulated) -> None:
     resident_rows, p = residents(usual[1]), Parameters().records
     missing = {"employment_rate": p.hours_missing, "capital_income": 0.0, "earnings": 0.0}
     for year in (2027, 2032):
@@ -218,7 +218,7 @@ def test_shares_of_marital_statuses_change_after_the_panel_as_before_its_end(
 def test_marital_statuses_of_a_person_continue(usual: Simulated) -> None:
     """As many persons change status as in the last year of the panel.
 
-    With the statuses of other persons many more would.
+    If statuses were shuffled between persons, many more would.
     """
     ahead, behind = (status_pairs(usual, year) for year in (2023, 2022))
     shuffled = ahead.with_columns(pl.col("after").shuffle(SEED))
