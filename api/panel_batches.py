@@ -7,19 +7,21 @@ time that they are together. No number depends on who else is in a panel.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Generic, TypeVar
 
 import anyio
 import anyio.to_thread
-import numpy as np
 import polars as pl
 
 from api.request_panel import PricesOption, RequestPanel, read_request_panel
 from saga.data.facts import Facts
 from saga.data.panel import Panel
 from saga.errors import SagaError
+from saga.features.training_reference import ComparedRecords
 from saga.features.transforms import Transforms
 from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest
@@ -48,9 +50,14 @@ class SentFrame:
         if persons is None or persons.dtype != pl.String or len(persons) > _MAX_ROWS:
             return None
         names = set(persons.to_list())
-        if len(names) > MAX_TOGETHER or any(name is None or not name.strip() for name in names):
+        if len(names) > MAX_TOGETHER or not all(name and _is_plain(name) for name in names):
             return None
         return self.prices, self.origin, *self.frame.schema.items()
+
+
+def _is_plain(name: str) -> bool:
+    """Whether Python and polars agree on the blanks around the name, and it has other letters."""
+    return name.isprintable() and not name.isspace()
 
 
 def read_panels(
@@ -98,23 +105,56 @@ def _read_together(
         return None
     if joined.panel.meta.excluded:  # rows are counted by call
         return None
+    person_ids: list[list[str]] = [[] for _ in calls]
+    for name in joined.person_ids:
+        person_ids[_number(name)].append(name[_PREFIX:])
     panels = split_panel(joined.panel, len(calls))
-    persons = pl.Series(joined.person_ids)
-    owners, names = persons.str.head(_PREFIX - 1).cast(pl.Int64), persons.str.slice(_PREFIX)
-    return [RequestPanel(panel, tuple(names.filter(owners == i))) for i, panel in enumerate(panels)]
+    reference = transforms.reference
+    compared = (
+        [None] * len(calls)
+        if reference is None
+        else _split(reference.compare(joined.panel), panels)
+    )
+    return [
+        RequestPanel(panel, tuple(ids), compared=records)
+        for panel, ids, records in zip(panels, person_ids, compared, strict=True)
+    ]
+
+
+def _split(compared: ComparedRecords, panels: Sequence[Panel]) -> list[ComparedRecords]:
+    """The compared records of a joined panel, by the `panels` of which it consists."""
+    rows = pairwise(accumulate((len(panel) for panel in panels), initial=0))
+    persons = pairwise(accumulate((panel.n_persons for panel in panels), initial=0))
+    return [
+        compared.part(slice(*of_rows), slice(*of_persons))
+        for of_rows, of_persons in zip(rows, persons, strict=True)
+    ]
 
 
 def _joined(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """The rows of all frames, with a number before the name of each person."""
-    numbers = np.repeat([_prefix(i) for i in range(len(frames))], [len(f) for f in frames])
-    prefix = pl.Series(numbers.tolist(), dtype=pl.String)
-    return pl.concat(frames).with_columns(
-        person_id=pl.lit(prefix) + pl.col("person_id").str.strip_chars()
-    )
+    names = [
+        _prefix(i) + name.strip()
+        for i, frame in enumerate(frames)
+        for name in frame["person_id"].to_list()
+    ]
+    return _renamed(pl.concat(frames), names)
+
+
+def _renamed(frame: pl.DataFrame, names: list[str]) -> pl.DataFrame:
+    """The rows with other names of their persons, without a query of polars."""
+    renamed = frame.clone()
+    persons = pl.Series("person_id", names, dtype=pl.String)
+    return renamed.replace_column(frame.get_column_index("person_id"), persons)
 
 
 def _prefix(i: int) -> str:
     return f"{i:0{_PREFIX - 1}d} "
+
+
+def _number(name: str) -> int:
+    """The number before the name of a person."""
+    return int(name[: _PREFIX - 1])
 
 
 def join_panels(panels: Sequence[Panel]) -> Panel:
@@ -129,14 +169,10 @@ def split_panel(panel: Panel, n: int) -> list[Panel]:
 
 def split_rows(frame: pl.DataFrame, n: int) -> list[pl.DataFrame]:
     """The rows of each of `n` calls, which are sorted by call, with their persons' own names."""
-    ends = (
-        frame["person_id"]
-        .str.head(_PREFIX)
-        .search_sorted(pl.Series([_prefix(i) for i in range(n)]), side="right")
-    )
-    frame = frame.with_columns(pl.col("person_id").str.slice(_PREFIX))
-    starts = [0, *ends[:-1]]
-    return [frame[start:end] for start, end in zip(starts, ends, strict=True)]
+    names = frame["person_id"].to_list()
+    starts = [bisect_left(names, i, key=_number) for i in range(n + 1)]
+    frame = _renamed(frame, [name[_PREFIX:] for name in names])
+    return [frame[start:end] for start, end in pairwise(starts)]
 
 
 @dataclass(frozen=True)

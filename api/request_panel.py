@@ -15,6 +15,7 @@ from saga.data.mapping import ExtraColumn, SourceMapping
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.errors import InputError, Problem, UsageError
+from saga.features.training_reference import ComparedRecords
 from saga.features.transforms import Transforms
 from saga.requests import ForecastRequest, LifetimeRequest
 from saga.schema import BY_NAME, EXTRA_PREFIX
@@ -26,12 +27,14 @@ PricesOption = int | Literal["nominal"] | None
 class RequestPanel:
     """The panel of a request, and its persons in the order in which they were sent.
 
-    `left_out` are the reasons why other persons of the request cannot be forecast.
+    `left_out` are the reasons why other persons of the request cannot be forecast. `compared` are
+    the records beside those of training, if they were compared together with those of other calls.
     """
 
     panel: Panel
     person_ids: tuple[str, ...]
     left_out: tuple[Problem, ...] = ()
+    compared: ComparedRecords | None = None
 
     def keep_eligible(self, request: ForecastRequest | LifetimeRequest) -> RequestPanel:
         """Without the persons who cannot be forecast, as `saga forecast` and `saga lifetime`.

@@ -104,13 +104,19 @@ async def identify(
 CurrentCaller = Annotated[Caller, Depends(identify)]
 
 
-def require_scope(*scopes: Scope) -> Callable[[Caller], Awaitable[None]]:
-    """A dependency: status 403 unless the key of the call has one of these scopes."""
+def require_scope(*scopes: Scope) -> Callable[[Caller], Awaitable[Caller]]:
+    """A dependency: the caller; status 403 unless the key of the call has one of these scopes."""
 
-    async def check(caller: CurrentCaller) -> None:
+    async def check(caller: CurrentCaller) -> Caller:
         check_scope(caller, *scopes)
+        return caller
 
     return check
+
+
+# One dependency each, because FastAPI resolves those of a dependency again and again.
+ForecastCaller = Annotated[Caller, Depends(require_scope("forecast"))]
+OutcomesCaller = Annotated[Caller, Depends(require_scope("outcomes"))]
 
 
 def check_scope(caller: Caller, *scopes: Scope) -> None:

@@ -158,7 +158,7 @@ class Service:
 
     def take_quota(self, request: Request, caller: Caller) -> None:
         """Count a call of a key; raises ProblemError 429 if its quota is used up."""
-        if caller != OPERATOR:
+        if caller is not OPERATOR:
             request.scope[ANSWER_HEADERS] = self._quotas.take(caller.holder)
 
     async def parse(

@@ -17,14 +17,10 @@ from numpy.typing import NDArray
 
 from saga.data.facts import Facts
 from saga.data.panel import Panel
-from saga.features.training_reference import (
-    LEVELS,
-    TrainingReference,
-    record_properties,
-)
+from saga.features.training_reference import LEVELS, ComparedRecords, TrainingReference
 from saga.features.transforms import MIN_CODE_PERSONS, Transforms
 from saga.macro.scenarios import Scenario
-from saga.requests import PATHS, Draws, ForecastRequest, LifetimeRequest, Precision, Request
+from saga.requests import PATHS, Draws, ForecastRequest, LifetimeRequest, Request
 from saga.schema import MAX_AGE, MONEY
 from saga.tax.tax_rules import TaxRule
 
@@ -98,9 +94,9 @@ def find_warnings(
     transforms: Transforms,
     *,
     scenario: Scenario | None = None,
-    precision: Precision = "float32",
-    other_rollout: bool = False,
+    path_options: Sequence[str] = (),
     training: TrainingRecords | None = None,
+    compared: ComparedRecords | None = None,
 ) -> tuple[ForecastWarning, ...]:
     """All warnings of a request for the persons of a panel, at most 20 of one kind.
 
@@ -111,20 +107,21 @@ def find_warnings(
         transforms: Those of the bundle; if they have quantiles of training persons, records are
             compared with them.
         scenario: The scenario of the draws.
-        precision: Precision of the simulated paths.
-        other_rollout: Whether paths are simulated by another rollout than that of the calibration.
+        path_options: Options of simulated paths that are not the usual ones: "precision", or
+            "rollout" if it is another one than that of the calibration.
         training: The records that the forecaster knows.
+        compared: The panel's records beside those of training, if they are compared already.
     """
     ends = _ends(panel)
     return merge_warnings(
         [
             *(_about_training(panel, ends, training) if training else ()),
-            *_without_effect(request, draws, precision, other_rollout),
+            *_without_effect(request, draws, path_options),
             *_scenario_without_effect(panel, ends, request, scenario),
             *_beyond_age(panel, ends, request),
             *_unobserved_past(panel, ends, request),
             *_own_columns(panel, transforms),
-            *(_about_amounts(panel, transforms.reference) if transforms.reference else ()),
+            *_about_amounts(panel, transforms.reference, compared),
         ]
     )
 
@@ -218,7 +215,7 @@ def tax_warnings(rule: TaxRule, facts: Facts, price_year: int) -> Iterator[Forec
 
 
 def _without_effect(
-    request: Request, draws: Draws, precision: Precision, other_rollout: bool
+    request: Request, draws: Draws, path_options: Sequence[str]
 ) -> Iterator[ForecastWarning]:
     if not isinstance(request, ForecastRequest):
         return
@@ -226,8 +223,7 @@ def _without_effect(
     for option, name, is_given in (
         ("paths", "number of paths", draws.n_paths != PATHS),
         ("seed", "seed", draws.seed != 0),
-        ("rollout", "rollout", other_rollout),
-        ("precision", "precision", precision != "float32"),
+        *((name, name, name in path_options) for name in ("rollout", "precision")),
     ):
         if is_given:
             yield ForecastWarning("no-effect", f"The {name} {why}", option=option)
@@ -292,13 +288,16 @@ def _own_columns(panel: Panel, transforms: Transforms) -> Iterator[ForecastWarni
         yield ForecastWarning("own-column", message, column=name)
 
 
-def _about_amounts(panel: Panel, reference: TrainingReference) -> Iterator[ForecastWarning]:
+def _about_amounts(
+    panel: Panel, reference: TrainingReference | None, compared: ComparedRecords | None
+) -> Iterator[ForecastWarning]:
     """Units that are wrong, and records unlike those of training."""
-    relative_logs = reference.relative_logs(panel)
-    properties = record_properties(panel, relative_logs)
-    few_are_rare = _are_rare(properties, reference.quantiles)
-    yield from _wrong_units(panel, reference, relative_logs, few_are_rare)
-    yield from _unlike_training(panel, reference, properties)
+    if reference is None:
+        return
+    compared = compared or reference.compare(panel)
+    few_are_rare = _are_rare(compared.properties, reference.quantiles)
+    yield from _wrong_units(panel, reference, compared.relative_logs, few_are_rare)
+    yield from _unlike_training(panel, reference, compared.properties)
 
 
 def _unlike_training(
@@ -308,7 +307,8 @@ def _unlike_training(
     for name, values in properties.items():
         low, high = _rare_limits(reference.quantiles[name])
         for side, sign, limits in (("smaller", -1, low), ("larger", 1, high)):
-            if not limits or not (sign * values > sign * limits[-1][1]).any():
+            outermost = np.fmax.reduce(sign * values, initial=-np.inf)  # without NaN
+            if not limits or not outermost > sign * limits[-1][1]:
                 continue
             remaining = np.full(len(values), True)
             for p, limit in limits:  # from the outermost quantile inwards

@@ -27,6 +27,7 @@ from saga.distributions import Marginals
 from saga.errors import Problem
 from saga.features.calendar import Calendar
 from saga.features.sequences import encode
+from saga.features.training_reference import ComparedRecords
 from saga.features.transforms import Transforms
 from saga.forecast_checks import check_panel, check_request, check_tax, leave_out_ineligible
 from saga.forecast_tables import forecast_table, lifetime_table, lower_guarantees, round_population
@@ -225,9 +226,17 @@ class Forecaster(Summarised):
         return {} if request.tax == "none" else {"tax_rule": rule.describe()}
 
     def warnings(
-        self, panel: Panel, request: Request, draws: Draws = Draws()
+        self,
+        panel: Panel,
+        request: Request,
+        draws: Draws = Draws(),
+        *,
+        compared: ComparedRecords | None = None,
     ) -> tuple[ForecastWarning, ...]:
-        """What a reader of the requested table must know, see `saga.forecast_warnings`."""
+        """What a reader of the requested table must know, see `saga.forecast_warnings`.
+
+        `compared` are the panel's records beside those of training, if they are compared already.
+        """
         macro = self.process.last_known if self.process else None
         warnings = find_warnings(
             panel,
@@ -235,14 +244,21 @@ class Forecaster(Summarised):
             draws,
             self.transforms,
             scenario=self.scenario(draws.scenario),
-            precision=self.model.precision,
-            other_rollout=not self._calibrated_paths,
+            path_options=self._unusual_path_options(),
             training=TrainingRecords(self.last_outcome_year, macro, self.bundle.simulated),
+            compared=compared,
         )
         if not isinstance(request, LifetimeRequest) or request.tax == "none":
             return warnings
         rule = check_tax(request.tax, self.transforms, self.facts)
         return (*warnings, *tax_warnings(rule, self.facts, self.transforms.price_year))
+
+    def _unusual_path_options(self) -> list[str]:
+        options = {
+            "rollout": not self._calibrated_paths,
+            "precision": self.model.precision != "float32",
+        }
+        return [name for name, is_unusual in options.items() if is_unusual]
 
     def decimals(self, request: Request) -> int | None:
         """Decimals of the amounts in a table; None: amounts are not rounded."""

@@ -7,7 +7,10 @@ body and `GET /v1/variables` all read this table.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -229,6 +232,7 @@ def extra_column(source: str, kind: Kind, *, static: bool = False, lasting: bool
     return Column(name, kind, dtype_name, f"{source} of the source", static=static, lasting=lasting)
 
 
-def polars_schema() -> dict[str, pl.DataType]:
+@cache
+def polars_schema() -> Mapping[str, pl.DataType]:
     """Column name -> polars type of a validated panel, in canonical order."""
-    return {column.name: column.dtype for column in COLUMNS}
+    return MappingProxyType({column.name: column.dtype for column in COLUMNS})

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 
 import polars as pl
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from api import budget
 from api.callers import Caller
@@ -26,7 +26,7 @@ from api.panel_batches import MAX_TOGETHER, forecast_parts, parts_of
 from api.request_models import ForecastBody, ForecastOptions
 from api.request_panel import RequestPanel
 from api.response_models import ForecastResponse
-from api.security import CurrentCaller, check_scope, require_scope
+from api.security import ForecastCaller, check_scope
 from api.service import CurrentService, Service, ledger_of
 from calibration.adaptive.issuance import AdaptedForecaster, forecast_and_issue, recording_warnings
 from calibration.adaptive.ledger import Issued, RecordCounts
@@ -46,11 +46,10 @@ router = APIRouter(prefix="/v1", tags=["forecasts"])
     summary="Forecast earnings 1 to 30 years ahead",
     response_model=ForecastResponse,
     responses=compute_responses() | problem_responses(404),
-    dependencies=[Depends(require_scope("forecast"))],
     openapi_extra=request_body("ForecastRequest"),
 )
 async def post_forecasts(
-    request: Request, service: CurrentService, caller: CurrentCaller
+    request: Request, service: CurrentService, caller: ForecastCaller
 ) -> Response:
     """One distribution per person and horizon, until age 64; the origin is a person's last year.
 
@@ -147,7 +146,8 @@ async def _compute(
             ),
         )
     service.count_computed("forecasts", call.n_persons, n_futures, n_years)
-    warnings = (*forecaster.warnings(panel, call.request, call.draws), *warnings)
+    about = forecaster.warnings(panel, call.request, call.draws, compared=call.people.compared)
+    warnings = (*about, *warnings)
     return _Computed(pl.concat(tables), issued, explain, provenance, warnings)
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import polars as pl
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 from numpy.typing import NDArray
 
 from api import budget
@@ -26,7 +26,7 @@ from api.openapi import compute_responses, request_body
 from api.panel_batches import split_persons
 from api.request_models import LifetimeBody, LifetimeOptions
 from api.response_models import LifetimeResponse
-from api.security import CurrentCaller, check_scope, require_scope
+from api.security import ForecastCaller, check_scope
 from api.service import CurrentService, Service, ledger_of
 from calibration.adaptive.issuance import (
     AdaptedForecaster,
@@ -59,11 +59,10 @@ _REASONS = REASONS | {
     summary="Present value of the earnings of a working life",
     response_model=LifetimeResponse,
     responses=compute_responses(),
-    dependencies=[Depends(require_scope("forecast"))],
     openapi_extra=request_body("LifetimeRequest"),
 )
 async def post_lifetimes(
-    request: Request, service: CurrentService, caller: CurrentCaller
+    request: Request, service: CurrentService, caller: ForecastCaller
 ) -> Response:
     """Present values of the earnings after the origin, up to `to_age`.
 

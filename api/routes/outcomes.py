@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import polars as pl
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from api.codecs import JSON, check_no_flags, decode_json, read_query, validate
 from api.negotiation import check_body_type, json_response
@@ -14,7 +14,7 @@ from api.problems import ProblemError, visible_problems
 from api.request_models import MAX_OUTCOMES, CorrectionsBody, OutcomesBody, OutcomesOptions
 from api.request_panel import PricesOption, check_prices
 from api.response_models import CorrectionsResponse, OutcomesResponse
-from api.security import CurrentCaller, require_scope
+from api.security import OutcomesCaller
 from api.service import CurrentService, ledger_of
 from api.table_reader import READER
 from calibration.adaptive.outcome_entries import MAX_CONFLICTS, CorrectionReason, OutcomeInput
@@ -39,11 +39,10 @@ _PROBLEMS = problem_responses(401, 403, 404, 408, 413, 415, 422, 429, 503)
     summary="Send realised earnings, which move the thresholds",
     response_model=OutcomesResponse,
     responses=_PROBLEMS,
-    dependencies=[Depends(require_scope("outcomes"))],
     openapi_extra=request_body("OutcomesRequest"),
 )
 async def post_outcomes(
-    request: Request, service: CurrentService, caller: CurrentCaller
+    request: Request, service: CurrentService, caller: OutcomesCaller
 ) -> Response:
     """Realised earnings of years for which forecasts were recorded with a key of this holder.
 
@@ -78,11 +77,10 @@ async def post_outcomes(
     summary="Correct or withdraw realised earnings",
     response_model=CorrectionsResponse,
     responses=_PROBLEMS,
-    dependencies=[Depends(require_scope("outcomes"))],
     openapi_extra=json_body("CorrectionsRequest"),
 )
 async def post_corrections(
-    request: Request, service: CurrentService, caller: CurrentCaller
+    request: Request, service: CurrentService, caller: OutcomesCaller
 ) -> Response:
     """Replace outcomes that were sent with a key of this holder; null withdraws one.
 

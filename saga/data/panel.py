@@ -96,7 +96,8 @@ class Panel(Summarised):
 
     def __post_init__(self) -> None:
         expected = self.meta.schema
-        if list(self.frame.schema.items()) != list(expected.items()):
+        columns, types = list(expected), list(expected.values())
+        if self.frame.columns != columns or self.frame.dtypes != types:
             wrong = [
                 name for name, dtype in expected.items() if self.frame.schema.get(name) != dtype
             ]

@@ -33,7 +33,7 @@ class TrainingReference:
             if there are too few persons.
         columns: Median log amount of each column of money; columns with few persons are left out.
         quantiles: Property -> quantiles at LEVELS, None if there are too few persons. See
-            `record_properties`.
+            `ComparedRecords`.
     """
 
     typical: tuple[float | None, ...]
@@ -54,7 +54,7 @@ class TrainingReference:
             {name: value for name, value in columns.items() if value is not None},
             {},
         )
-        properties = record_properties(panel, reference.relative_logs(panel))
+        properties = reference.compare(panel).properties
         quantiles = {name: _quantiles(properties[name]) for name in PROPERTIES}
         return cls(reference.typical, reference.columns, quantiles)
 
@@ -73,35 +73,52 @@ class TrainingReference:
         quantiles = {name: tuple(values) for name, values in d["quantiles"].items()}
         return cls(tuple(d["typical"]), dict(d["columns"]), quantiles)
 
-    def relative_logs(self, panel: Panel) -> Floats:
-        """Log earnings of each row minus the typical value at the age; NaN if not positive."""
-        typical = np.array([np.nan if x is None else x for x in self.typical])
-        return np.asarray(_log_amounts(panel, "earnings") - typical[_age_bands(panel)])
+    def compare(self, panel: Panel) -> ComparedRecords:
+        """The records of a panel beside those of training."""
+        logs = _log_amounts(panel, "earnings")
+        typical = np.array(self.typical, dtype=np.float64)  # None becomes NaN
+        relative_logs = logs - typical[_age_bands(panel)]
+        return ComparedRecords(relative_logs, _record_properties(panel, logs, relative_logs))
 
 
-def record_properties(panel: Panel, relative_logs: Floats) -> dict[str, Floats]:
-    """Properties of each person's record, (n,), in the order of `Panel.persons`.
+@dataclass(frozen=True, eq=False)
+class ComparedRecords:
+    """The records of a panel beside those of training.
 
-    - amount: median of log earnings relative to the typical value at the age.
-    - zero_share: share of the known years that are without earnings.
-    - volatility: standard deviation of changes of log earnings between records.
-    - n_years: number of years with known earnings.
+    Attributes:
+        relative_logs: Log earnings of each row minus the typical value at the age (n_row,); NaN if
+            not positive.
+        properties: Properties of each person's record (n,), in the order of `Panel.persons`; NaN
+            if a record does not have the property.
 
-    NaN if a record does not have the property. `relative_logs` are those of the reference.
+            - amount: median of log earnings relative to the typical value at the age.
+            - zero_share: share of the known years that are without earnings.
+            - volatility: standard deviation of changes of log earnings between records.
+            - n_years: number of years with known earnings.
     """
+
+    relative_logs: Floats
+    properties: Mapping[str, Floats]
+
+    def part(self, rows: slice, persons: slice) -> ComparedRecords:
+        """Those of consecutive persons, whose records are in `rows`."""
+        properties = {name: values[persons] for name, values in self.properties.items()}
+        return ComparedRecords(self.relative_logs[rows], properties)
+
+
+def _record_properties(panel: Panel, logs: Floats, relative_logs: Floats) -> dict[str, Floats]:
     person, earnings = panel.person_numbers, panel.frame["earnings"].to_numpy()
     n = int(person[-1]) + 1 if len(person) else 0
-    known, logs = ~np.isnan(earnings.astype(np.float64)), _log_amounts(panel, "earnings")
+    known = ~np.isnan(earnings.astype(np.float64))
     n_years = np.bincount(person[known], minlength=n).astype(np.float64)
     zeros = np.bincount(person[known & (earnings == 0)], minlength=n)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        zero_share = zeros / n_years
     positive = np.isfinite(logs)
     of, values = person[positive], logs[positive]
     same = of[1:] == of[:-1]
     changer, changes = of[1:][same], np.diff(values)[same]
     count = np.bincount(changer, minlength=n).astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
+        zero_share = zeros / n_years
         mean = np.bincount(changer, changes, n) / count
         variance = np.bincount(changer, (changes - mean[changer]) ** 2, n) / (count - 1)
     return {

@@ -233,7 +233,7 @@ def test_options_without_effect_are_named() -> None:
         (PathsRequest(), []),
     ):
         warnings = find_warnings(
-            panel, request, Draws(20, 3), PLAIN, precision="bfloat16", other_rollout=True
+            panel, request, Draws(20, 3), PLAIN, path_options=("rollout", "precision")
         )
         assert [w.option for w in warnings] == options
         assert {w.code for w in warnings} <= {"no-effect"}

@@ -14,7 +14,6 @@ from saga.features.training_reference import (
     NEIGHBOURS,
     PROPERTIES,
     TrainingReference,
-    record_properties,
 )
 
 
@@ -46,7 +45,7 @@ def test_properties_of_records_have_their_definitions() -> None:
         }
     )
     reference = TrainingReference((0.0,) * 7, {}, {})
-    properties = record_properties(panel, reference.relative_logs(panel))
+    properties = reference.compare(panel).properties
     assert list(properties) == list(PROPERTIES)
     np.testing.assert_allclose(
         properties["amount"], [np.log(200 * 400) / 2, np.log(300), np.nan, np.nan]
@@ -61,7 +60,7 @@ def test_quantiles_and_typical_amounts_are_those_of_the_persons(many: Panel) -> 
     assert reference.typical[:3] == (None, None, None), "nobody was younger than 30"
     assert reference.typical[3] == pytest.approx(12.5, abs=0.05)
     assert reference.columns == {"earnings": pytest.approx(12.5, abs=0.05)}
-    amount = record_properties(many, reference.relative_logs(many))["amount"]
+    amount = reference.compare(many).properties["amount"]
     for level, stored in zip(LEVELS, reference.quantiles["amount"], strict=True):
         if stored is not None:
             assert stored == pytest.approx(np.quantile(amount, level), abs=0.06)
@@ -70,7 +69,7 @@ def test_quantiles_and_typical_amounts_are_those_of_the_persons(many: Panel) -> 
 
 def test_no_stored_number_is_the_value_of_one_person(many: Panel) -> None:
     reference = TrainingReference.fit(many)
-    properties = record_properties(many, reference.relative_logs(many))
+    properties = reference.compare(many).properties
     for name in ("amount", "volatility"):
         stored = [x for x in reference.quantiles[name] if x is not None]
         assert np.abs(np.subtract.outer(stored, properties[name])).min() > 1e-9
