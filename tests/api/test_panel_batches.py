@@ -63,6 +63,8 @@ def test_panels_read_together_are_those_read_alone(forecaster: Forecaster, perso
     [
         {"person_id": " "},
         {"person_id": "a\x01b"},
+        {"person_id": "a\x1c"},  # a blank for Python, not for polars
+        {"person_id": "\u2003"},  # a blank for both
         {"birth_year": 2010},
         {"history": [{"year": 2020, "earnings": -1.0}]},
         {"history": [{"year": 1990, "earnings": 1.0}, {"year": 2020, "earnings": 1.0}]},
@@ -86,6 +88,37 @@ def test_a_wrong_call_is_answered_as_alone_and_does_not_touch_the_others(
     else:
         assert isinstance(answer, InputError)
         assert answer.problems == alone.problems
+
+
+def test_calls_read_together_have_the_warnings_of_calls_read_alone(
+    forecaster: Forecaster, person: Person
+) -> None:
+    """Of each kind about records: other units in a whole call, and single persons unlike others."""
+
+    def of(person_id: str, *amounts: float) -> dict[str, Any]:
+        history = [{"year": 2022 - i, "earnings": amount} for i, amount in enumerate(amounts)]
+        return person(person_id, history=history[::-1])
+
+    ordinary = [300_000.0, 290_000.0, 310_000.0, 250_000.0, 280_000.0]
+    calls = [
+        sent(of("A1", *ordinary)),
+        sent(*(of(f"M{i}", *(x / 1_000 for x in ordinary)) for i in range(3))),
+        sent(of("A1", 1.0, 9e6, 1.0, 9e6, 1.0), of("B2", *ordinary)),
+        sent(of("Z", *[0.0] * 5, *ordinary)),
+        sent(of("B2", *ordinary), of("A1", 3e8, 3e8, 3e8, 3e8, 3e8)),
+    ]
+    together = read_panels(forecaster.transforms, forecaster.facts, calls)
+    codes = set()
+    for call, people in zip(calls, together, strict=True):
+        (alone,) = read_panels(forecaster.transforms, forecaster.facts, [call])
+        assert isinstance(people, RequestPanel)
+        assert isinstance(alone, RequestPanel)
+        assert people.compared is not None
+        assert alone.compared is None
+        warnings = forecaster.warnings(people.panel, REQUEST, compared=people.compared)
+        assert warnings == forecaster.warnings(alone.panel, REQUEST)
+        codes |= {warning.code for warning in warnings}
+    assert {"unit", "unlike-training"} <= codes
 
 
 def parts(forecaster: Forecaster, *persons: dict[str, Any]) -> list[ForecastPart]:

@@ -14,7 +14,7 @@ from scipy.stats import binom
 from saga import read_panel
 from saga.data.panel import Panel, PanelMeta
 from saga.features.calendar import Calendar
-from saga.features.training_reference import LEVELS, TrainingReference, record_properties
+from saga.features.training_reference import LEVELS, TrainingReference
 from saga.features.transforms import Transforms
 from saga.forecast_warnings import (
     MAX_PERSONS,
@@ -177,7 +177,7 @@ def test_few_persons_of_a_register_rarely_cause_a_unit_warning(
 def test_small_amounts_are_less_often_steady_than_others(register_panel: Panel) -> None:
     """The bound of the rule about steady amounts holds: P(small, steady) <= P(small) P(steady)."""
     register = TrainingReference.fit(register_panel)
-    values = record_properties(register_panel, register.relative_logs(register_panel))
+    values = register.compare(register_panel).properties
 
     def below(name: str, level: float) -> NDArray[np.bool_]:
         limit = register.quantiles[name][LEVELS.index(level)]
