@@ -6,7 +6,7 @@
 
 Persons come from a generated register. The cut-offs of groups are those of a tenth of them, or of
 the bundle's training persons if it was trained on this register. A keyed hash divides the others
-into calibration and test persons. Sets and bands need no paths. Present values need them: they are
+into calibration and test persons, with origins drawn as `saga calibrate` draws them. Sets and bands need no paths. Present values need them: they are
 fitted on half of --value-persons (the threshold fold) and judged on at least --value-persons test
 persons. The guarantee of split conformal prediction holds for any number of paths, so few are
 simulated; the intervals are wider, but cover as often. If the register (or another one, --forward)
@@ -57,7 +57,7 @@ from saga.lifetime import present_value, realised_value
 from saga.macro.scenarios import Scenario
 from saga.paths import Paths
 from saga.register import RegisterSettings, generate_register
-from saga.requests import COVERAGE, RATE, Draws
+from saga.requests import COVERAGE, MAX_HORIZON, RATE, Draws
 from saga.scores import covered
 from studies.coverage_forecasts import (
     YEARS,
@@ -266,7 +266,7 @@ def fit_both_methods(
         realised = Marginals.joined([block.marginals for block in conditioned])
     # The threshold fold is half of the persons.
     chosen = panel.only(raw.person_id[~in_map][: args.value_persons // 2].tolist())
-    origins = draw_origins(chosen, max_horizon=YEARS, seed=args.seed, end=end)
+    origins = draw_origins(chosen, max_horizon=MAX_HORIZON, seed=args.seed, end=end)
     value_paths = ValuePaths(forecaster, Draws(args.paths, args.seed), args.value_persons)
     paths = value_paths.simulate_next(history(chosen, origins))
     calibrator = fit_calibration(raw, outcomes, seed=args.seed, realised=realised)
@@ -286,7 +286,8 @@ def judge_register(args: argparse.Namespace, register: Path) -> int:
     grouping, draws = Grouping.fit(panel.only(persons["grouping"])), Draws(args.paths, args.seed)
 
     def one_origin(people: Panel) -> Origins:
-        return draw_origins(people, max_horizon=YEARS, seed=args.seed, end=end)
+        # As `saga calibrate` draws them: the bundle's own table holds for persons drawn like that.
+        return draw_origins(people, max_horizon=MAX_HORIZON, seed=args.seed, end=end)
 
     def forecast(ids: list[str], scenario: Scenario | None = None) -> Iterator[ForecastBlock]:
         return forecast_blocks(forecaster, panel, ids, one_origin, grouping, scenario)
