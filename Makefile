@@ -2,6 +2,7 @@
 PYTHON ?= python3
 PORT ?= 8000
 SEED ?= 1
+CALIBRATION_SEED ?= 4
 PERSONS ?= 300000
 WORKERS ?= 3
 BUILD ?= build/bundle
@@ -72,13 +73,15 @@ wheelhouse: setup build/sbom-tools/bin/cyclonedx-py
 build/sbom-tools/bin/cyclonedx-py:
 	$(PYTHON) -m venv build/sbom-tools && build/sbom-tools/bin/pip install --quiet cyclonedx-bom==7.5.0
 
-# The shipped bundle, from one seed. The register is generated anew, so nothing but this checkout is needed.
+# The shipped bundle, from two seeds: one register trains, another, of which half the persons calibrate, sets the
+# intervals. Both are generated anew, so nothing but this checkout is needed.
 bundle: setup
 	rm -rf $(BUILD)
 	$(BIN)/saga register generate --persons $(PERSONS) --seed $(SEED) --out $(BUILD)/register
 	$(BIN)/saga train --panel $(BUILD)/register --out $(BUILD)/small --config small --seed $(SEED)
 	$(BIN)/saga circumstances $(BUILD)/small --panel $(BUILD)/register --seed $(SEED)
-	$(BIN)/saga calibrate $(BUILD)/small --panel $(BUILD)/register --rollout light
+	$(BIN)/saga register generate --persons $(PERSONS) --seed $(CALIBRATION_SEED) --out $(BUILD)/calibration
+	$(BIN)/saga calibrate $(BUILD)/small --panel $(BUILD)/calibration --shares 20,5,50,25 --rollout light
 	$(BIN)/saga report $(BUILD)/small --panel $(BUILD)/register --store --persons 3000 --out $(BUILD)/report.html
 	$(BIN)/saga evaluate $(BUILD)/small --panel $(BUILD)/register --baselines carry,groupq,clairvoyant --out $(BUILD)/evaluation
 	$(BIN)/saga bundle verify $(BUILD)/small

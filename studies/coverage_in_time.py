@@ -6,12 +6,12 @@
 
 Persons come from a generated register. The cut-offs of groups are those of a tenth of them, or of
 the bundle's training persons if it was trained on this register. A keyed hash divides the others
-into calibration and test persons, with origins drawn as `saga calibrate` draws them. Sets and bands need no paths. Present values need them: they are
-fitted on half of --value-persons (the threshold fold) and judged on at least --value-persons test
-persons. The guarantee of split conformal prediction holds for any number of paths, so few are
-simulated; the intervals are wider, but cover as often. If the register (or another one, --forward)
-has true futures, test persons are also forecast from its last year; a table gives mean and spread
-of coverage over the futures.
+into calibration and test persons, with origins drawn as `saga calibrate` draws them. Sets and bands
+need no paths. Present values need them: they are fitted on half of --value-persons (the threshold
+fold) and judged on at least --value-persons test persons. The guarantee of split conformal
+prediction holds for any number of paths, so few are simulated; the intervals are wider, but cover
+as often. If the register (or another one, --forward) has true futures, test persons are also
+forecast from its last year; a table gives mean and spread of coverage over the futures.
 
 Exit 1 if a stated coverage is missed, if nothing was measured, or if a calibrator that is known to
 be broken passes although there are enough persons to detect it. A figure without outcomes or
