@@ -360,10 +360,10 @@ def _target_weights(
 
 def _check_shares(options: CalibrationOptions, bundle: Bundle, panel: Panel) -> None:
     """Raise UsageError for shares of the panel whose persons trained the bundle."""
-    if options.shares is not None and bundle.trained_on == panel.meta.panel_id:
+    if options.shares is not None and bundle.split["panel_id"] == panel.meta.panel_id:
         raise UsageError(
             "--shares would calibrate on persons that the bundle was trained on: the panel is "
-            f"{bundle.trained_on}. Leave --shares out, or give a panel of other persons."
+            f"{panel.meta.panel_id}. Leave --shares out, or give a panel of other persons."
         )
 
 
