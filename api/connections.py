@@ -28,7 +28,7 @@ _TITLES = {
 }
 
 
-class ConnectionDoors:
+class ConnectionLimits:
     """The connections without a call, oldest first; all connections of a process share one.
 
     Args:
@@ -44,7 +44,7 @@ class ConnectionDoors:
         self.header_seconds, self.write_seconds = header_seconds, write_seconds
         self.idle: dict[GuardedProtocol, None] = {}
 
-    def victim(self) -> GuardedProtocol | None:
+    def oldest_idle(self) -> GuardedProtocol | None:
         """The connection to close if there are too many: the oldest that never made a call."""
         silent = (protocol for protocol in self.idle if protocol.cycle is None)
         return next(silent, next(iter(self.idle), None))
@@ -65,26 +65,26 @@ class GuardedProtocol(H11Protocol):
 
     def __init__(
         self,
-        doors: ConnectionDoors,
+        limits: ConnectionLimits,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._doors = doors
+        self._limits = limits
         self._header_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection. If there are too many, the oldest one without a call is closed."""
         super().connection_made(transport)
-        if len(self.connections) > self._doors.max_connections:
-            victim = self._doors.victim()
-            if victim is None:
+        if len(self.connections) > self._limits.max_connections:
+            oldest = self._limits.oldest_idle()
+            if oldest is None:
                 self.refuse(503)
                 return
-            victim.close_idle()
+            oldest.close_idle()
         self._await_headers()
 
     def data_received(self, data: bytes) -> None:
@@ -100,7 +100,7 @@ class GuardedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._stop_timers()
-        self._doors.idle.pop(self, None)
+        self._limits.idle.pop(self, None)
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
@@ -112,7 +112,7 @@ class GuardedProtocol(H11Protocol):
     def pause_writing(self) -> None:
         """Give the client, which does not read, a limited time."""
         super().pause_writing()
-        self._write_timer = self.loop.call_later(self._doors.write_seconds, self.transport.abort)
+        self._write_timer = self.loop.call_later(self._limits.write_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
         """Continue an answer that the client reads again."""
@@ -158,7 +158,7 @@ class GuardedProtocol(H11Protocol):
     def close_idle(self) -> None:
         """Close a connection that has no call."""
         self._stop_timers()
-        self._doors.idle.pop(self, None)
+        self._limits.idle.pop(self, None)
         self.transport.abort()
 
     def _has_call(self) -> bool:
@@ -169,15 +169,15 @@ class GuardedProtocol(H11Protocol):
             if self._header_timer is not None:
                 self._header_timer.cancel()
                 self._header_timer = None
-            self._doors.idle.pop(self, None)
+            self._limits.idle.pop(self, None)
         else:
             self._await_headers()
 
     def _await_headers(self) -> None:
-        self._doors.idle.setdefault(self)
+        self._limits.idle.setdefault(self)
         if self._header_timer is None:
             self._header_timer = self.loop.call_later(
-                self._doors.header_seconds, self._on_slow_headers
+                self._limits.header_seconds, self._on_slow_headers
             )
 
     def _on_slow_headers(self) -> None:

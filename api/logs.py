@@ -26,7 +26,7 @@ def make_logger(stream: TextIO) -> FilteringBoundLogger:
             structlog.processors.JSONRenderer(sort_keys=True),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(20),
-    ).bind()  # else each line makes a logger
+    ).bind()  # otherwise every line of the log would make a logger
     return logger
 
 

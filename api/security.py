@@ -114,7 +114,7 @@ def require_scope(*scopes: Scope) -> Callable[[Caller], Awaitable[Caller]]:
     return check
 
 
-# One dependency each, because FastAPI resolves those of a dependency again and again.
+# Made once: FastAPI resolves each dependency of a route, so a route has this one alone.
 ForecastCaller = Annotated[Caller, Depends(require_scope("forecast"))]
 OutcomesCaller = Annotated[Caller, Depends(require_scope("outcomes"))]
 

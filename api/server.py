@@ -25,7 +25,7 @@ from fastapi import FastAPI
 from uvicorn.supervisors import Multiprocess
 
 from api.app import create_app
-from api.connections import ConnectionDoors
+from api.connections import ConnectionLimits
 from api.example import curl
 from api.logs import bridge_logs, make_logger
 from api.service import example_scale
@@ -140,7 +140,7 @@ def server_config(app: Callable[[], FastAPI], settings: Settings) -> uvicorn.Con
 
     `app` makes the application in the process that serves it.
     """
-    doors = ConnectionDoors(
+    limits = ConnectionLimits(
         max_connections=_allowed_connections(settings.max_connections),
         header_seconds=settings.header_seconds,
         write_seconds=settings.body_seconds,
@@ -149,7 +149,7 @@ def server_config(app: Callable[[], FastAPI], settings: Settings) -> uvicorn.Con
     return uvicorn.Config(
         app,
         factory=True,
-        http=doors.protocol,  # type: ignore[arg-type]  # called like a class
+        http=limits.protocol,  # type: ignore[arg-type]  # called like a class
         log_config=None,
         log_level="warning",
         access_log=False,

@@ -197,7 +197,7 @@ class Contest:
         return pl.read_parquet(path)
 
     def _calibration_persons(self, forecaster: Forecaster) -> Panel:
-        trained_here = forecaster.bundle.split["panel_id"] == self.panel.meta.panel_id
+        trained_here = forecaster.bundle.panel_id == self.panel.meta.panel_id
         shares = shares_of(forecaster.bundle.split) if trained_here else SPLIT_SHARES
         if not shares["calibration"]:
             raise UsageError(

@@ -91,9 +91,14 @@ class Bundle(BundleContents):
         return str(self.manifest["code_version"])
 
     @property
+    def panel_id(self) -> str:
+        """Name of the panel on which the bundle was trained."""
+        return str(self.split.get("panel_id", ""))
+
+    @property
     def simulated(self) -> bool:
         """Whether the bundle was trained on simulated people."""
-        return is_simulated(str(self.split.get("panel_id", "")))
+        return is_simulated(self.panel_id)
 
     @property
     def trained_on(self) -> str:

@@ -345,9 +345,10 @@ def _are_rare(
 ) -> bool:
     """Whether two or more persons who are all on one side are less likely than `_CHANCE`.
 
-    So are small amounts that are steadier than those of 95 % of training persons, as monthly pay
-    is: small amounts vary more than others, so the product of both shares is an upper bound.
-    Persons are taken as independent. `stored` are the quantiles at LEVELS of training persons.
+    Small amounts of persons who all earn more steadily than 95 % of training persons, as monthly
+    pay is, are less likely still: small amounts vary more than others, so the product of both
+    shares is an upper bound. Persons are taken as independent. `stored` are the quantiles at LEVELS
+    of training persons.
     """
     is_known = np.isfinite(properties["amount"])
     amounts, n = properties["amount"][is_known], int(is_known.sum())

@@ -6,14 +6,13 @@ The command line, the HTTP service and the batch engine all forecast through it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from saga.bundle import Bundle, default_bundle
 from saga.bundle_model import BundleModel, PersonBlock
@@ -24,12 +23,12 @@ from saga.data.facts import Facts, shipped_facts
 from saga.data.groups import last_record_origins
 from saga.data.panel import Panel
 from saga.distributions import Marginals
-from saga.errors import Problem
 from saga.features.calendar import Calendar
 from saga.features.sequences import encode
 from saga.features.training_reference import ComparedRecords
 from saga.features.transforms import Transforms
 from saga.forecast_checks import check_panel, check_request, check_tax, leave_out_ineligible
+from saga.forecast_results import Forecasts, Lifetimes
 from saga.forecast_tables import forecast_table, lifetime_table, lower_guarantees, round_population
 from saga.forecast_warnings import (
     ForecastWarning,
@@ -57,10 +56,6 @@ from saga.states.codes import code_labels, code_numbers, code_sizes
 from saga.states.life_courses import LifeCourses, LifeCourseSimulator
 from saga.states.state_network import StateNetwork
 from saga.summaries import Summarised, Summary
-from saga.table_results import TableResult
-
-if TYPE_CHECKING:
-    from saga.pictures.forecast_picture import ForecastPicture
 
 _BLOCK_PERSONS = 256  # persons whose paths are in memory at the same time
 
@@ -494,47 +489,3 @@ class Forecaster(Summarised):
         other_paths = isinstance(forecast, Paths) and not self._calibrated_paths
         extrapolated = forecast.conditioned or other_paths
         return replace(self.calibrator, extrapolated=True) if extrapolated else self.calibrator
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Forecasts(TableResult):
-    """The forecast of a panel.
-
-    `table` is that of `forecast_table`, `warnings` are those of `saga.forecast_warnings`.
-    `left_out` are the persons who cannot be forecast, `panel` the others.
-    """
-
-    table: pl.DataFrame
-    warnings: tuple[ForecastWarning, ...]
-    panel: Panel
-    provenance: Mapping[str, object]
-    left_out: tuple[Problem, ...] = ()
-
-    def plot(self, person_id: str | None = None) -> ForecastPicture:
-        """The picture of one person, which a notebook shows and `save` writes.
-
-        Raises:
-            UsageError: If no person is named and there are several, or the table has no median.
-            InputError: If the person is not in the table.
-        """
-        from saga.pictures.forecast_picture import ForecastPicture  # takes a second to import
-
-        return ForecastPicture.of(person_id, self.panel, self.table, self.provenance, self.warnings)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Lifetimes(TableResult):
-    """Present values of a panel.
-
-    `table` is that of `lifetime_table`, `values` (n_person, n_path) are the present values of all
-    paths, and `population` is the table of `saga.lifetime.population`. `warnings` are those of
-    `saga.forecast_warnings`. With a tax rule, `taxes` (n_person, n_path) are the present values of
-    the tax on all paths. `left_out` are the persons who cannot be forecast.
-    """
-
-    table: pl.DataFrame
-    values: NDArray[np.float64]
-    population: pl.DataFrame
-    warnings: tuple[ForecastWarning, ...] = ()
-    taxes: NDArray[np.float64] | None = None
-    left_out: tuple[Problem, ...] = ()

@@ -31,7 +31,7 @@ def main() -> None:
     forecaster = Forecaster.load(args.bundle, rollout="exact")
     persons = follow_persons(
         read_panel(args.panel),
-        trained_on=forecaster.bundle.split["panel_id"],
+        trained_on=forecaster.bundle.panel_id,
         n_persons=args.persons,
     )
     table = attention_by_lag(

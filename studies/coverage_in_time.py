@@ -281,7 +281,7 @@ def judge_register(args: argparse.Namespace, register: Path) -> int:
     forecaster = Forecaster.load(
         args.bundle, threads=args.workers, workers=args.workers, rollout=args.rollout
     )
-    trained_on, end = forecaster.bundle.split.get("panel_id"), last_year(panel)
+    trained_on, end = forecaster.bundle.panel_id, last_year(panel)
     persons = persons_by_role(panel, trained_on, args.seed, args.persons)
     grouping, draws = Grouping.fit(panel.only(persons["grouping"])), Draws(args.paths, args.seed)
 

@@ -138,7 +138,7 @@ def main() -> int:
     forecaster = Forecaster.load(args.bundle, workers=args.workers, rollout=args.rollout)
     persons = follow_persons(
         read_panel(args.register),
-        trained_on=forecaster.bundle.split["panel_id"],
+        trained_on=forecaster.bundle.panel_id,
         n_persons=args.persons,
     )
     last = description["years"][1]

@@ -230,7 +230,7 @@ def main() -> None:
     parser.add_argument("--histories", type=int, default=400)
     args = parser.parse_args()
     forecaster = Forecaster.load(args.bundle).with_calibrator(Calibrator.identity())
-    trained_on = forecaster.bundle.split.get("panel_id")
+    trained_on = forecaster.bundle.panel_id
     draws = Draws(args.paths, args.seed)
     panel = read_panel(args.register)
     unseen, _ = unseen_and_training(panel, trained_on, args.seed)

@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--years", default="1,3,5,10,20")
     args = parser.parse_args()
     forecaster, panel = Forecaster.load(args.bundle), read_panel(args.register)
-    panel = unseen_persons(panel, forecaster.bundle.split["panel_id"])
+    panel = unseen_persons(panel, forecaster.bundle.panel_id)
     key = ("last-years", panel.meta.panel_id)
     panel = panel.only(sample_persons(panel.persons(), args.persons, *key))
     draws, rows = Draws(args.paths, args.seed), []

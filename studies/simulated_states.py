@@ -333,7 +333,7 @@ def main() -> int:
         horizons = [h for h in HORIZONS if not in_time or h <= end - args.origin]
         years = max(horizons)
         persons = follow_persons(
-            past, trained_on=forecaster.bundle.split["panel_id"], n_persons=args.persons
+            past, trained_on=forecaster.bundle.panel_id, n_persons=args.persons
         )
         truth = (
             [recorded_future(panel.frame, persons, years, transforms)]

@@ -68,7 +68,7 @@ def _training_of(bundle: Bundle) -> tuple[object, ...]:
         bundle.config["training"],
         bundle.manifest["seed"],
         bundle.config["until"],
-        bundle.split["panel_id"],
+        bundle.panel_id,
         bundle.macro["series"] is not None,
         training["persons"]["train"],
         training["person_years"],

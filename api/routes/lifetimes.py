@@ -37,9 +37,9 @@ from calibration.adaptive.ledger import Issued
 from saga.conformal.calibrator import REASONS
 from saga.data.panel import Panel
 from saga.forecast_checks import check_scenario
+from saga.forecast_results import Lifetimes
 from saga.forecast_tables import round_population
 from saga.forecast_warnings import ForecastWarning
-from saga.forecaster import Lifetimes
 from saga.lifetime import population
 from saga.requests import LifetimeRequest
 

@@ -28,8 +28,9 @@ from saga.conformal.calibrator import reason
 from saga.data.panel import Panel
 from saga.errors import Problem, UsageError
 from saga.files.folders import open_folder, read_json_of
+from saga.forecast_results import Lifetimes
 from saga.forecast_warnings import ForecastWarning
-from saga.forecaster import Forecaster, Lifetimes
+from saga.forecaster import Forecaster
 from saga.macro.scenarios import ScenarioSource
 from saga.paths import Paths
 from saga.progress import Progress

@@ -183,7 +183,7 @@ def diagnose(
         **forecaster.provenance(draws),
         "panel": panel.meta.panel_id,
         "people": SIMULATED if panel.meta.simulated else None,
-        "trained_on": forecaster.bundle.split.get("panel_id"),
+        "trained_on": forecaster.bundle.panel_id,
         "persons": len(origins),
         "origins": f"{int(origins.year.min())}-{int(origins.year.max())}",
         "last_year": end,

@@ -119,7 +119,7 @@ def calibrate_bundle(
     n_folds = len(forecaster.model.members) if in_folds else 1
     method: CalibrationMethod = options.method or ("cv+" if n_folds > 1 else "sets")
     _check_method(method, n_folds, options, target)
-    _check_shares(options, forecaster.bundle, panel)
+    _check_shares(options.shares, method, forecaster.bundle, panel)
     if options.until is not None:
         panel = cut(panel, options.until)
     destination = bundle if out is None else out
@@ -358,9 +358,15 @@ def _target_weights(
     }
 
 
-def _check_shares(options: CalibrationOptions, bundle: Bundle, panel: Panel) -> None:
-    """Raise UsageError for shares of the panel whose persons trained the bundle."""
-    if options.shares is not None and bundle.split["panel_id"] == panel.meta.panel_id:
+def _check_shares(
+    shares: Shares | None, method: CalibrationMethod, bundle: Bundle, panel: Panel
+) -> None:
+    """Raise UsageError for shares without use, or of the panel that trained the bundle."""
+    if shares is None:
+        return
+    if method == "cv+":
+        raise UsageError("With folds, nobody is kept for calibration. Leave --shares out.")
+    if bundle.panel_id == panel.meta.panel_id:
         raise UsageError(
             "--shares would calibrate on persons that the bundle was trained on: the panel is "
             f"{panel.meta.panel_id}. Leave --shares out, or give a panel of other persons."
@@ -380,8 +386,6 @@ def _check_method(
     if method == "sets":
         return
     set_options = {"--profiles": options.profiles, "--target": target is not None}
-    if method == "cv+" and options.shares is not None:
-        raise UsageError("With folds, nobody is kept for calibration. Leave --shares out.")
     for name in (name for name, is_set in set_options.items() if is_set):
         problem = Problem(
             "calibration-method", f"{name} is an option of nested sets", "Leave it out"

@@ -23,7 +23,7 @@ from saga.requests import PATHS, RATE, Draws, LifetimeRequest
 from saga.schema import MAX_AGE
 
 if TYPE_CHECKING:
-    from saga.forecaster import Lifetimes
+    from saga.forecast_results import Lifetimes
 
 _MIN_PERSONS = 10  # a distribution over fewer persons says little, and much about one of them
 _PREVIEW = {

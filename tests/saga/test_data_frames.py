@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 
 from saga import Forecaster, ForecastRequest, LifetimeRequest, Panel, UsageError, read_panel
 from saga.data.reading import ArrowStream
-from saga.forecaster import Forecasts
+from saga.forecast_results import Forecasts
 
 PEOPLE = Path(__file__).resolve().parents[2] / "examples" / "people.csv"
 TEXT = {"person_id": str}

@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
+from evaluation.contest import Contest, ContestOptions
 from saga.bundle import Bundle
 from saga.data.panel import Panel, PanelMeta
-from saga.data.split import assign_folds, assign_parts
+from saga.data.split import SPLIT_SHARES, assign_folds, assign_parts
 from saga.errors import UsageError
 from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest
@@ -163,6 +164,17 @@ def test_calibration_cross_fits_a_bundle_with_folds(
     assert (table["lower_50"] <= table["upper_50"]).all()
     with pytest.raises(UsageError, match="cross-fitted intervals only"):
         calibrate_bundle(bundle.path, panel, CalibrationOptions(method="sets"), out=tmp_path / "d")
+    shares = CalibrationOptions(shares=SPLIT_SHARES)
+    with pytest.raises(UsageError, match="nobody is kept for calibration"):
+        calibrate_bundle(bundle.path, panel, shares, out=tmp_path / "e")
+
+
+def test_calibration_sizes_are_refused_if_nobody_was_kept(
+    bundle: Bundle, panel: Panel, tmp_path: Path
+) -> None:
+    contest = Contest(panel, ContestOptions(horizons=(1,), n_paths=2))
+    with pytest.raises(UsageError, match="Nobody was kept for calibration"):
+        contest.calibration_size(Forecaster(bundle, threads=1), tmp_path)
 
 
 @pytest.mark.slow

@@ -158,7 +158,7 @@ def _rule_out_unseen_exits(state_network: StateNetwork, records: StateRecords) -
 
 
 def _check_panel(panel: Panel, forecaster: Forecaster) -> None:
-    trained_on = forecaster.bundle.split["panel_id"]
+    trained_on = forecaster.bundle.panel_id
     if forecaster.transforms.rhythm != 1:
         raise UsageError(
             "The state network needs a panel with a record for every year; this bundle was trained "

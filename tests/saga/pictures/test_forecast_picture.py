@@ -16,7 +16,8 @@ from saga.cli import app
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.errors import InputError, UsageError
-from saga.forecaster import Forecaster, Forecasts
+from saga.forecast_results import Forecasts
+from saga.forecaster import Forecaster
 from saga.pictures.forecast_picture import SIMULATED, ForecastPicture
 from saga.pictures.person_sentences import describe_set, describe_year, share
 from saga.requests import ForecastRequest
