@@ -32,9 +32,9 @@ from saga.forecaster import Forecaster
 Result = TypeVar("Result")
 
 WAIT_SECONDS = 5.0  # longest wait for another writer or a connection
-_READ_AGAIN_SECONDS = 1.0
-_READINGS_PER_PROBE = 5
-_THREADS = 4
+_READ_AGAIN_SECONDS = 1.0  # between two readings of the adaptive states
+_READINGS_PER_PROBE = 5  # every fifth reading also tries to write
+_THREADS = 4  # calls to the database at a time
 
 
 class LedgerAccess:

@@ -36,7 +36,7 @@ class KeyStore:
         self._failed = False
 
     def keyring(self) -> Keyring:
-        """The present keys; those before a change that made the file unreadable."""
+        """The present keys; if the file has become invalid, those that were read last."""
         now = time.monotonic()
         if now >= self._next_reading:
             self._next_reading = now + _READ_AGAIN_SECONDS
@@ -114,7 +114,7 @@ def require_scope(*scopes: Scope) -> Callable[[Caller], Awaitable[Caller]]:
     return check
 
 
-# Made once: FastAPI resolves each dependency of a route, so a route has this one alone.
+# Dependencies of routes. Each identifies the caller and checks a scope, so a route needs one only.
 ForecastCaller = Annotated[Caller, Depends(require_scope("forecast"))]
 OutcomesCaller = Annotated[Caller, Depends(require_scope("outcomes"))]
 
@@ -143,8 +143,8 @@ def _active_key(keyring: Keyring, credentials: HTTPAuthorizationCredentials | No
     key = keyring.find(credentials.credentials)
     status = "unknown" if key is None else key.status(datetime.now(UTC))
     if key is None or status != "active":
-        known = {"expired": "The key has expired", "revoked": "The key was revoked"}
-        message = known.get(status, "The key is not known")
+        reasons = {"expired": "The key has expired", "revoked": "The key was revoked"}
+        message = reasons.get(status, "The key is not known")
         raise _unauthorised(invalid, message, "Ask the operator for a key")
     return key
 

@@ -20,7 +20,8 @@ from prometheus_client import (
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+# Upper ends of the bins of durations, seconds.
+_DURATIONS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class Metrics:
             "saga_http_seconds",
             "Seconds to answer",
             ("route",),
-            buckets=_SECONDS,
+            buckets=_DURATIONS,
             registry=self.registry,
         )
         self._stages = Histogram(
@@ -112,7 +113,7 @@ class Metrics:
             "Seconds of a call in the queue, of decoding its body, of one piece of computing and "
             "of compressing its answer",
             ("stage",),
-            buckets=_SECONDS,
+            buckets=_DURATIONS,
             registry=self.registry,
         )
         self._persons = Counter(

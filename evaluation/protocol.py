@@ -16,14 +16,14 @@ class Baseline(Protocol):
     """A forecaster of earnings that the contest can fit and score.
 
     A baseline may use every record of the persons it is fitted on. Of the persons it forecasts, it
-    may use only rows up to the origin, even if `history` contains later ones. A library that is not
-    in the pip extra `train` is imported in `__init__`, not at module level, so that a contest of
-    all baselines can leave the baseline out if the library is not installed.
+    may use only rows up to the origin, even if `history` contains later ones. Import a library that
+    is not in the pip extra `train` in `__init__`, not at module level: a contest of all baselines
+    then leaves out the baselines whose library is not installed.
 
     Attributes:
         name: Its name in the tables.
-        version: To be increased when the same inputs may give other numbers, like the constants
-            `*_VERSION` of stored tables (see `evaluation.cache`).
+        version: Part of the key of stored results (`evaluation.cache`). Increase it with every
+            change of the code that may change results.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Baseline(Protocol):
 
 @runtime_checkable
 class HasDistributions(Protocol):
-    """A baseline that knows the distribution of each year, so that no samples are needed."""
+    """A baseline that computes the distribution of each year, not only paths."""
 
     def distributions(self, history: Panel, origins: Origins) -> Marginals:
         """Distributions (n, 30), in the order of `origins`; arguments as in `simulate`."""

@@ -144,14 +144,14 @@ class Forecaster(Summarised):
         """The bundle, what it was trained on, its money and its calibration."""
         money = f"{self.transforms.currency} of {self.transforms.price_year}"
         trees = "" if self.model.trees is None else f", with trees (weights {self.model.trees})"
-        facts = {
+        lines = {
             "bundle": f"{self.bundle.path} ({self.bundle.digest[:12]})",
             "trained on": f"{self.bundle.trained_on}, until {self.bundle.config['until']}{trees}",
             "forecasts": f"1 to {MAX_HORIZON} years ahead, up to age {MAX_AGE}, in {money}",
             "calibration": self._method or "none: forecasts have no intervals",
             "rollout": self.rollout,
         }
-        return Summary("Forecaster", facts)
+        return Summary("Forecaster", lines)
 
     @property
     def network(self) -> Saga:

@@ -27,20 +27,20 @@ def _counted_years(
         problem = Problem("to-age", f"forecasts stop at age {MAX_AGE}", fix)
         raise UsageError("to_age is too high", [problem])
     age = paths.years - paths.birth_year[:, None]
-    needed = to_age - (paths.origin_year - paths.birth_year)
+    n_years = to_age - (paths.origin_year - paths.birth_year)
     if years is not None:
-        needed = np.minimum(needed, years)
-    if len(paths) and needed.max() > paths.n_horizons:
-        worst = int(needed.argmax())
+        n_years = np.minimum(n_years, years)
+    if len(paths) and n_years.max() > paths.n_horizons:
+        worst = int(n_years.argmax())
         problem = Problem(
             "paths-too-short",
-            f"paths reach {paths.n_horizons} years, the present value needs {int(needed.max())}",
+            f"paths reach {paths.n_horizons} years, the present value needs {int(n_years.max())}",
             "Simulate further, or lower to_age.",
             person_id=str(paths.person_id[worst]),
-            count=int((needed > paths.n_horizons).sum()),
+            count=int((n_years > paths.n_horizons).sum()),
         )
         raise UsageError("the paths end before to_age", [problem])
-    counted = np.arange(1, paths.n_horizons + 1) <= needed[:, None]
+    counted = np.arange(1, paths.n_horizons + 1) <= n_years[:, None]
     return counted if from_age is None else counted & (age >= from_age)
 
 
@@ -56,7 +56,8 @@ def present_value(
     """Present value of every path, shape (n, M), in real money of the panel; 0 if no year counts.
 
     It is the sum over the years t after the origin of y / (1 + rate)^(t - origin). With `from_age`
-    the observed past from that age is added, and all is discounted to the year of that age.
+    the observed earnings from that age on are added, and the sum is discounted to the year of that
+    age.
 
     Args:
         paths: Simulated paths.
@@ -230,7 +231,8 @@ def population(values: Array, *, blocks: int = 20) -> pl.DataFrame:
     - sd: its standard deviation over paths.
     - mc_error: sd / sqrt(M), the Monte-Carlo error of `value`.
     - pooled: the statistic of all n x M present values together.
-    - pooled_mc_error: its jackknife error over `blocks` of paths (Quenouille 1956).
+    - pooled_mc_error: the Monte-Carlo error of `pooled`, by a jackknife that leaves out one of
+      `blocks` blocks of paths at a time (Quenouille 1956).
 
     Errors are null with one path. Raises UsageError without persons.
     """
@@ -240,18 +242,19 @@ def population(values: Array, *, blocks: int = 20) -> pl.DataFrame:
         problem = Problem("empty-population", why, "Give at least one person.")
         raise UsageError("no persons", [problem])
     by_path = _statistics(Ranked.of(np.sort(values, axis=0)))
-    pooled, rests = _pooled(values, np.array_split(np.arange(m), min(blocks, m)) if m > 1 else [])
-    of_all, of_rests = _statistics(pooled), [_statistics(rest) for rest in rests]
+    path_blocks = np.array_split(np.arange(m), min(blocks, m)) if m > 1 else []
+    all_values, without_block = _pooled(values, path_blocks)
+    pooled, replicates = _statistics(all_values), [_statistics(rest) for rest in without_block]
     rows = []
     for name, path_values in by_path.items():
         sd = mc_error = pooled_mc_error = None
         if m > 1:
             sd = float(path_values.std(ddof=1))
             mc_error = sd / m**0.5
-            variance = np.var([rest[name] for rest in of_rests])
-            pooled_mc_error = float(np.sqrt((len(rests) - 1) * variance))
-        value, of_pooled = float(path_values.mean()), float(of_all[name])
-        rows.append((name, value, sd, mc_error, of_pooled, pooled_mc_error))
+            variance = np.var([replicate[name] for replicate in replicates])
+            pooled_mc_error = float(np.sqrt((len(replicates) - 1) * variance))
+        value, pooled_value = float(path_values.mean()), float(pooled[name])
+        rows.append((name, value, sd, mc_error, pooled_value, pooled_mc_error))
     columns = ("value", "sd", "mc_error", "pooled", "pooled_mc_error")
     schema = {"statistic": pl.String, **dict.fromkeys(columns, pl.Float64)}
     return pl.DataFrame(rows, schema, orient="row")
@@ -261,8 +264,11 @@ def _statistics(ranked: Ranked) -> dict[str, Array]:
     return {name: statistic(ranked) for name, statistic in STATISTICS.items()}
 
 
-def _pooled(values: Array, groups: Sequence[NDArray[np.int64]]) -> tuple[Ranked, list[Ranked]]:
-    """All values together, and all values without each group of paths; they are sorted once."""
+def _pooled(values: Array, path_blocks: Sequence[NDArray[np.int64]]) -> tuple[Ranked, list[Ranked]]:
+    """All values (n, M) in one ranking, and for each block of paths the ranking without it.
+
+    The values are sorted only once.
+    """
     order = np.argsort(values, axis=None)
     ordered = values.reshape(-1)[order]
     whole = Ranked.of(ordered)
@@ -274,25 +280,39 @@ def _pooled(values: Array, groups: Sequence[NDArray[np.int64]]) -> tuple[Ranked,
     np.cumsum(ordered[::-1], out=above[-2::-1])
     totals = values.sum(axis=0)
     return whole, [
-        _without(np.sort(ranks[:, g], axis=None), ordered, whole, above, np.delete(totals, g).sum())
-        for g in groups
+        _without(
+            np.sort(ranks[:, block], axis=None),
+            ordered,
+            whole,
+            above,
+            np.delete(totals, block).sum(),
+        )
+        for block in path_blocks
     ]
 
 
 def _without(
     removed: NDArray[np.int64], ordered: Array, whole: Ranked, above: Array, total: Array
 ) -> Ranked:
-    """The sorted values without those of the ranks `removed`.
+    """The ranking of the values that remain without those at the ranks `removed`.
 
-    `total` is their sum; computed as a difference it might not be exactly 0 for no earnings.
+    Args:
+        removed: Ranks in `ordered`, ascending.
+        ordered: All values, ascending.
+        whole: Their ranking.
+        above: The sum of `ordered` from each rank to the end.
+        total: The sum of the values that remain. It is not computed as a difference of sums, which
+            by rounding might not be exactly 0 if all earnings are 0.
     """
     n, removed_values = whole.n - len(removed), ordered[removed]
-    remaining_below = removed - np.arange(len(removed))
+    remaining_below = removed - np.arange(len(removed))  # at each removed rank
 
     def rank(k: int) -> int:
+        """The rank in `ordered` of the k-th value that remains."""
         return k + int(np.searchsorted(remaining_below, k, side="right"))
 
     def top(count: int) -> Array:
+        """The sum of the `count` highest values that remain."""
         first = rank(n - count)
         return np.asarray(above[first] - removed_values[np.searchsorted(removed, first) :].sum())
 

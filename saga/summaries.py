@@ -12,26 +12,26 @@ _PLAIN = ("year", "origin_year", "birth_year")  # numbers without thousands sepa
 
 @dataclass(frozen=True)
 class Summary:
-    """A title, and facts by name."""
+    """A title, and lines of text by name."""
 
     title: str
-    facts: Mapping[str, str] = field(default_factory=dict)
+    lines: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
-        """The title, and one line a fact."""
-        width = max(map(len, self.facts), default=0)
+        """The title, and one line for each name."""
+        width = max(map(len, self.lines), default=0)
         return "\n".join(
-            [self.title, *(f"  {name:<{width}}  {fact}" for name, fact in self.facts.items())]
+            [self.title, *(f"  {name:<{width}}  {line}" for name, line in self.lines.items())]
         )
 
     @property
     def html(self) -> str:
-        """The title, and a table of the facts."""
+        """The title, and a table of the lines."""
         rows = "".join(
             f'<tr><th style="text-align:left">{escape(name)}</th>'
-            f'<td style="text-align:left">{escape(fact)}</td></tr>'
-            for name, fact in self.facts.items()
+            f'<td style="text-align:left">{escape(line)}</td></tr>'
+            for name, line in self.lines.items()
         )
         return f"<p><strong>{escape(self.title)}</strong></p><table>{rows}</table>"
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from saga.forecast_warnings import ForecastWarning
 
 _SHOWN = ("person_id", "year", "to_age", "mean", "p_zero", "q50", "lower_90", "upper_90")
-_ROWS = 10
+_ROWS = 10  # of a table that are shown
 
 
 class TableResult(Summarised):
@@ -35,19 +35,19 @@ class TableResult(Summarised):
     def summary(self) -> Summary:
         """Numbers of persons (also left out) and rows, years and warnings; no value of a person."""
         n_persons = self.table["person_id"].n_unique()
-        facts = {"rows": f"{len(self.table):,}", "columns": ", ".join(self.table.columns)}
+        lines = {"rows": f"{len(self.table):,}", "columns": ", ".join(self.table.columns)}
         if "year" in self.table.columns and len(self.table):
             years = self.table["year"].to_numpy()
-            facts["years"] = f"{years.min()} to {years.max()}"
+            lines["years"] = f"{years.min()} to {years.max()}"
         if self.left_out:
             rules: Counter[str] = Counter()
             for problem in self.left_out:
                 rules[problem.rule] += problem.count
             reasons = ", ".join(f"{rule} {n:,}" for rule, n in rules.items())
-            facts["left out"] = f"{count(rules.total(), 'person')} ({reasons})"
+            lines["left out"] = f"{count(rules.total(), 'person')} ({reasons})"
         for k, warning in enumerate(self.warnings, start=1):
-            facts[f"warning {k}"] = str(warning)
-        return Summary(f"{type(self).__name__} of {count(n_persons, 'person')}", facts)
+            lines[f"warning {k}"] = str(warning)
+        return Summary(f"{type(self).__name__} of {count(n_persons, 'person')}", lines)
 
     def to_pandas(self) -> pd.DataFrame:
         """The table as a pandas data frame. Needs pandas."""

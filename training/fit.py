@@ -55,7 +55,7 @@ from training.module import ForecastModule
 from training.train_config import TrainConfig, check_shape, load_config
 from training.transfer import Source
 
-_MAX_AVERAGED_STEPS = 1_000
+_MAX_AVERAGED_STEPS = 1_000  # over which weights are averaged
 _MIN_BFLOAT16_WIDTH = 128  # narrower networks are faster in float32, also with matrix units
 _BACKBONES = {
     "decoder": "A decoder-only transformer",

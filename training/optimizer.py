@@ -20,7 +20,7 @@ from torch import Tensor
 # Coefficients of an odd quintic; its iteration brings all singular values to about [0.7, 1.2]
 # (Jordan et al. 2024).
 _A, _B, _C = 3.4445, -4.7750, 2.0315
-_ITERATIONS = 5
+_ITERATIONS = 5  # of the quintic
 # Root mean square of an AdamW step. With this factor one learning rate suits both updates (Liu et
 # al. 2025).
 _ADAM_RMS = 0.2

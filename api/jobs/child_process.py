@@ -18,7 +18,7 @@ from pydantic import SecretStr
 
 from api.settings import Settings
 
-AGAIN = 3  # exit code of a child that should be started again
+START_AGAIN = 3  # exit code of a child that should be started again
 
 
 async def start_child(module: str, settings: Settings, *arguments: str) -> Process:

@@ -148,13 +148,13 @@ class JobFolders:
         return (JobFolder(path) for path in sorted(self._jobs.iterdir()))
 
     def new_upload(self) -> JobFolder:
-        """An empty folder for a body that arrives; a sweep removes it if it stays."""
+        """An empty folder for an upload; workers delete it after a day if it is left behind."""
         path = self._unfinished / uuid.uuid4().hex
         path.mkdir(mode=0o700)
         return JobFolder(path)
 
     def uploads(self) -> list[Path]:
-        """The folders of bodies that arrive, and those that a killed process left."""
+        """The folders of present uploads, and those that a killed process left behind."""
         return sorted(self._unfinished.iterdir())
 
     def place(self, upload: JobFolder, order: JobOrder) -> bool:

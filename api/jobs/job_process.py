@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from api.jobs.child_process import AGAIN, receive_settings
+from api.jobs.child_process import START_AGAIN, receive_settings
 from api.jobs.job_folders import JobFolder, JobOrder, Outcome
 from api.jobs.job_input import check_table
 from api.logs import error_location, make_logger
@@ -38,7 +38,7 @@ from saga.features.transforms import Transforms
 from saga.files.atomic import commit_json, read_json, sole_writer
 
 _NICENESS = 10  # calls that wait for an answer go first
-_PREDECESSOR_SECONDS = 60.0
+_PREDECESSOR_SECONDS = 60.0  # longest wait for a process that computed the job before
 
 
 def run_job(folder: JobFolder, settings: Settings) -> int:
@@ -54,7 +54,7 @@ def run_job(folder: JobFolder, settings: Settings) -> int:
         log.info("job_computed")
     except BatchInterruptedError:
         log.warning("job_interrupted")
-        return AGAIN
+        return START_AGAIN
     except SagaError as error:
         folder.write_outcome(Outcome(None, _without_path(error_document(error), folder)))
         log.info("job_refused", title=error.title)
@@ -156,7 +156,7 @@ def _become_sole_writer(stack: ExitStack, path: Path) -> None:
             return
         except UsageError:
             if time.monotonic() > deadline:
-                sys.exit(AGAIN)
+                sys.exit(START_AGAIN)
             time.sleep(0.2)
 
 

@@ -9,10 +9,11 @@ import json
 import shutil
 import uuid
 from asyncio.subprocess import Process
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -35,15 +36,27 @@ from api.tracing import Tracing
 from saga.errors import Problem, UsageError
 from saga.files.atomic import FolderInUseError, file_lock
 
-_UPLOADS = 8  # bodies that arrive at a time
+_MAX_UPLOADS = 8  # bodies that may arrive at the same time
 _FREE_SPACE = 3  # a job needs this multiple of its body on disk
-_WORKER_SECONDS = 5.0
+_CONNECT_SECONDS = 5.0  # between two attempts to reach the queue
+_END_SECONDS = 5.0  # that a worker has to end before it is killed
 _MEASURE_SECONDS = 5.0  # between two readings of the metrics of jobs
 Result = TypeVar("Result")
 
 
 class JobService:
-    """The jobs of a service; several services may share the folder and the queue."""
+    """The jobs of a service; several services may share the folder and the queue.
+
+    Args:
+        settings: Settings of the service.
+        log: Log of the service.
+        metrics: The metrics of jobs, which it keeps up to date.
+        tracing: Traces, which continue in the jobs.
+        shared: Folder that the processes of this service share; None if there is one process.
+
+    Raises:
+        UsageError: If the folder of jobs cannot be used.
+    """
 
     def __init__(
         self,
@@ -80,7 +93,7 @@ class JobService:
                 self._queue = await anyio.to_thread.run_sync(JobQueue, self._settings.job_queue_url)
             except QueueError as error:
                 self._log.error("job_queue_unavailable", wrong=error.args[0])
-                await asyncio.sleep(_WORKER_SECONDS)
+                await asyncio.sleep(_CONNECT_SECONDS)
         count = self._settings.job_workers
         self._tasks.append(asyncio.create_task(self._measure()))
         self._tasks += [asyncio.create_task(self._keep_worker(i)) for i in range(count)]
@@ -113,18 +126,19 @@ class JobService:
                 pending += progress.persons - progress.done
         return pending, count_workers(self.folders.workers)
 
-    async def _keep_worker(self, number: int) -> None:
-        """Keep a worker running; of several processes of the service, one does so."""
-        while self._shared is not None:
+    async def _keep_worker(self, number: int) -> NoReturn:
+        """Keep worker `number` of the service running, in one of its processes only."""
+        if self._shared is None:
+            await self._run_workers()
+        while True:
             try:
                 with file_lock(self._shared / f"job-worker-{number}.lock"):
                     await self._run_workers()
-            except FolderInUseError:
+            except FolderInUseError:  # another process keeps it running
                 await asyncio.sleep(1.0)
-        await self._run_workers()
 
-    async def _run_workers(self) -> None:
-        """Run a worker, and another one when it ends."""
+    async def _run_workers(self) -> NoReturn:
+        """Run a worker, and another one when it ends, until cancelled."""
         while True:
             process: Process | None = None
             try:
@@ -132,7 +146,7 @@ class JobService:
                 code = await process.wait()
             except asyncio.CancelledError:
                 if process is not None:
-                    await end_child(process, seconds=_WORKER_SECONDS)
+                    await end_child(process, seconds=_END_SECONDS)
                 raise
             self._log.warning("job_worker_ended", code=code)
             await asyncio.sleep(1.0)
@@ -150,7 +164,7 @@ class JobService:
             raise QueueError(message) from None
 
     def new_upload(self, suffix: str) -> Upload:
-        """A file for persons that arrive."""
+        """An upload whose file of persons is still to be written."""
         return Upload(self.folders.new_upload(), f"persons{suffix}")
 
     async def receive(self, request: Request, suffix: str) -> Upload:
@@ -160,23 +174,19 @@ class JobService:
             ProblemError: Status 413 if the body is too large, 408 if it stops arriving, 503 if many
                 bodies arrive, 507 if the disk is full, 499 if the client leaves.
         """
-        if self._uploading >= _UPLOADS:
-            problem = Problem("uploads", f"{_UPLOADS} tables are arriving", "Try again soon")
+        if self._uploading >= _MAX_UPLOADS:
+            problem = Problem("uploads", f"{_MAX_UPLOADS} tables are arriving", "Try again soon")
             headers = {"Connection": "close", "Retry-After": "5"}
             raise ProblemError(503, "busy", "The service is busy", [problem], headers=headers)
         self._check_size(int(request.headers.get("content-length") or 0))
         self._uploading += 1
         upload = self.new_upload(suffix)
         try:
-            await self._write_body(request, upload)
+            with upload.discarded_on_error():
+                await self._write_body(request, upload)
             return upload
-        except BaseException as error:
-            upload.discard()
-            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                raise _no_space() from None
-            if isinstance(error, ClientDisconnect):
-                raise client_gone() from None
-            raise
+        except ClientDisconnect:
+            raise client_gone() from None
         finally:
             self._uploading -= 1
 
@@ -190,15 +200,10 @@ class JobService:
         )
         self._check_size(path.stat().st_size)
         upload = self.new_upload(path.suffix)
-        try:
+        with upload.discarded_on_error():
             digest = await anyio.to_thread.run_sync(
                 copy_file, path, upload.path, limiter=self._copies
             )
-        except BaseException as error:
-            upload.discard()
-            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                raise _no_space() from None
-            raise
         upload.digest.update(digest.encode())
         return upload
 
@@ -309,7 +314,7 @@ class JobService:
 
 
 class Upload:
-    """A body on its way to disk; `digest` is the sha256 of what has arrived."""
+    """Persons of a job on their way to disk; `digest` is the sha256 of what has arrived."""
 
     def __init__(self, folder: JobFolder, name: str) -> None:
         self.folder, self.path = folder, folder.path / name
@@ -318,6 +323,17 @@ class Upload:
     def discard(self) -> None:
         """Delete what has arrived."""
         shutil.rmtree(self.folder.path, ignore_errors=True)
+
+    @contextmanager
+    def discarded_on_error(self) -> Iterator[None]:
+        """Delete what has arrived if an error ends the block; status 507 if the disk is full."""
+        try:
+            yield
+        except BaseException as error:
+            self.discard()
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                raise _no_space() from None
+            raise
 
 
 def _no_space() -> ProblemError:

@@ -21,15 +21,18 @@ from pathlib import Path
 from dbos import DBOS
 from structlog.typing import FilteringBoundLogger
 
-from api.jobs.child_process import AGAIN, receive_settings, start_child
+from api.jobs.child_process import START_AGAIN, receive_settings, start_child
 from api.jobs.job_folders import JobFolder, JobFolders
 from api.jobs.job_queue import APPLICATION, QUEUE, SERIALIZER, WORKFLOW, job_status
 from api.jobs.worker_check import worker_name
 from api.logs import error_location, make_logger
 from api.settings import Settings
 
-_VERSION = "1"  # of the workflow, which has one step; a queue outlives versions of SAGA
-_LOOK_SECONDS, _SWEEP_SECONDS = 2.0, 30.0
+# Version of the workflow, not of SAGA: a job that was queued by one version of SAGA can be computed
+# by the next one.
+_VERSION = "1"
+_ADOPT_SECONDS = 2.0  # between two looks for workers that have ended
+_SWEEP_SECONDS = 30.0  # between two deletions of what has expired
 _UPLOAD_SECONDS = 24 * 3600  # an older upload belongs to a process that was killed
 
 
@@ -41,8 +44,11 @@ class JobFailedError(Exception):
     """The job has no result; the outcome in its folder says why."""
 
 
-class _Assignment:
-    """What the workflow needs in this process; set before the queue starts."""
+class _WorkerContext:
+    """Settings and folders of this process, for the workflow; set before the queue starts.
+
+    DBOS calls the workflow with nothing but the id of a job.
+    """
 
     settings: Settings
     folders: JobFolders
@@ -52,7 +58,7 @@ class _Assignment:
 async def compute_job(job_id: str) -> None:
     """One job, from the persons to the result."""
     await run_process(job_id)
-    folder = _Assignment.folders.folder(job_id)
+    folder = _WorkerContext.folders.folder(job_id)
     outcome = folder.outcome()
     folder.discard_persons()
     if outcome is None or outcome.problem is not None:
@@ -70,8 +76,8 @@ async def compute_job(job_id: str) -> None:
 )
 async def run_process(job_id: str) -> None:
     """Run the process of a job until it ends; raises ProcessEndedError if it was killed."""
-    folder = _Assignment.folders.folder(job_id)
-    process = await start_child("api.jobs.job_process", _Assignment.settings, str(folder.path))
+    folder = _WorkerContext.folders.folder(job_id)
+    process = await start_child("api.jobs.job_process", _WorkerContext.settings, str(folder.path))
     try:
         code = await process.wait()
     except asyncio.CancelledError:
@@ -80,7 +86,7 @@ async def run_process(job_id: str) -> None:
         folder.discard_data()
         raise
     if code != 0:
-        raise ProcessEndedError(AGAIN if code == AGAIN else "killed")
+        raise ProcessEndedError(START_AGAIN if code == START_AGAIN else "killed")
 
 
 def work_until_stopped(settings: Settings) -> None:
@@ -94,7 +100,7 @@ def work_until_stopped(settings: Settings) -> None:
     log = make_logger(sys.stderr)
     folders = JobFolders(settings.jobs)
     folders.create()
-    _Assignment.settings, _Assignment.folders = settings, folders
+    _WorkerContext.settings, _WorkerContext.folders = settings, folders
     name = worker_name()
     with _hold_lock(folders.workers, name):
         _launch(settings.job_queue_url, name, log)
@@ -103,7 +109,7 @@ def work_until_stopped(settings: Settings) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
         next_sweep = 0.0
-        while not stop.wait(_LOOK_SECONDS):
+        while not stop.wait(_ADOPT_SECONDS):
             try:
                 adopt_jobs(folders.workers)
                 (folders.workers / name).touch()  # a sign of life for `worker_check`

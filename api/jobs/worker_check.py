@@ -11,7 +11,7 @@ import time
 import uuid
 from pathlib import Path
 
-_MAX_SECONDS = 60.0
+_MAX_SECONDS = 60.0  # after a longer silence a worker counts as ended
 
 
 def worker_name() -> str:

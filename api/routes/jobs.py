@@ -44,8 +44,8 @@ router = APIRouter(
 )
 
 _SUFFIXES = {PARQUET: ".parquet", ARROW_FILE: ".arrow", ARROW_STREAM: ".arrow", CSV: ".csv"}
-_LOOK_SECONDS = 0.5
-_MAX_PERSONS = 2**31
+_LOOK_SECONDS = 0.5  # between two looks at a job whose events a client reads
+_MAX_PERSONS = 2**31  # of a job in JSON: no limit but the size of the body
 _KEY = Header(
     alias="Idempotency-Key",
     min_length=1,

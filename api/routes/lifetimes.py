@@ -45,7 +45,7 @@ from saga.requests import LifetimeRequest
 
 router = APIRouter(prefix="/v1", tags=["lifetimes"])
 
-_N_BINS = 24
+_N_BINS = 24  # of a histogram
 _PART_SIZE = 100_000  # path-years that are computed in some tenths of a second
 _REASONS = REASONS | {
     "extrapolated": "Not guaranteed: no present value over so many years was observed, or none "

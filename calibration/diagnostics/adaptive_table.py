@@ -35,20 +35,20 @@ def with_state(
             row |= {"n": cell.persons, "inside": 1 - cell.missed / cell.persons}
         if cell.persons >= min_persons or cell.offset != 0:
             rows.append(row)
-    facts = {
+    values = {
         "adaptive_version": state.version if state else 0,
         "adaptive_through": state.through if state else None,
     }
-    facts |= {f"adaptive_{name}": count for name, count in counts.items()}
-    adaptive_facts = [
-        {"name": name, "text": str(value)} for name, value in facts.items() if value is not None
+    values |= {f"adaptive_{name}": count for name, count in counts.items()}
+    adaptive_values = [
+        {"name": name, "text": str(value)} for name, value in values.items() if value is not None
     ]
-    other_facts = diagnostics["provenance"].filter(~pl.col("name").str.starts_with("adaptive_"))
-    provenance = pl.DataFrame(adaptive_facts, schema=TABLES["provenance"].schema, orient="row")
+    other_values = diagnostics["provenance"].filter(~pl.col("name").str.starts_with("adaptive_"))
+    provenance = pl.DataFrame(adaptive_values, schema=TABLES["provenance"].schema, orient="row")
     return Diagnostics(
         {
             **diagnostics.tables,
             "adaptive": pl.DataFrame(rows, schema=TABLES["adaptive"].schema, orient="row"),
-            "provenance": pl.concat([other_facts, provenance]),
+            "provenance": pl.concat([other_values, provenance]),
         }
     )

@@ -144,7 +144,7 @@ def reliability_chart(table: pl.DataFrame) -> Any:
 
 
 def widths_chart(table: pl.DataFrame, unit: str) -> Any:
-    """Typical width by years ahead, a line per stated coverage: rows of everybody."""
+    """Typical width by years ahead, a line per stated coverage: the table's rows of all persons."""
     rows = table.with_columns(_panel(pl.col("level"), "{} %", 100))
     names = rows["panel"].unique(maintain_order=True).to_list()
     shapes = ["circle", "square", "triangle-up", "diamond"]
@@ -196,12 +196,14 @@ def mean_bias_chart(table: pl.DataFrame) -> Any:
     """Mean bias and slope by years ahead with their bands."""
     base = alt.Chart(table).encode(x=_horizon())
 
-    def panel(name: str, lower: str, upper: str, target: float, title: str, form: str) -> Any:
+    def panel(
+        name: str, lower: str, upper: str, target: float, title: str, number_format: str
+    ) -> Any:
         band = base.mark_bar(color=BAND, size=16).encode(
             y=alt.Y(
                 f"{lower}:Q",
                 title=title,
-                axis=alt.Axis(format=form, tickCount=5),
+                axis=alt.Axis(format=number_format, tickCount=5),
                 scale=alt.Scale(zero=False),
             ),
             y2=f"{upper}:Q",
@@ -237,10 +239,12 @@ def periods_chart(table: pl.DataFrame) -> Any:
 
 
 def _by_horizon(table: pl.DataFrame) -> pl.DataFrame:
+    """The table with the heading of each row's panel, such as "5 years ahead"."""
     return table.with_columns(_panel(pl.col("horizon"), "{} years ahead"))
 
 
 def _panel(column: pl.Expr, text: str, scale: float = 1) -> pl.Expr:
+    """The column `panel`, a heading: `text` with `scale` times the value in place of {}."""
     label = (
         (column * scale)
         .round(1)
@@ -250,8 +254,9 @@ def _panel(column: pl.Expr, text: str, scale: float = 1) -> pl.Expr:
     return label.str.replace("^1 years", "1 year").alias("panel")
 
 
-def _facet(kind: Any, table: pl.DataFrame) -> Any:
-    return kind("panel:N", sort=table["panel"].unique(maintain_order=True).to_list(), title=None)
+def _facet(channel: Any, table: pl.DataFrame) -> Any:
+    """Panels side by side by the column `panel`, in the order of the table."""
+    return channel("panel:N", sort=table["panel"].unique(maintain_order=True).to_list(), title=None)
 
 
 def _panels(
@@ -262,6 +267,7 @@ def _panels(
     height: int,
     independent: bool = False,
 ) -> Any:
+    """The layers in one panel per heading; `independent`: each has its own y axis."""
     width = (_WIDTH - 60) // max(1, columns) - (38 if independent else 10)
     chart = (
         alt.layer(*layers)
@@ -319,17 +325,20 @@ def _status_encoding() -> dict[str, Any]:
 
 
 def _outside(base: Any, field: str) -> Any:
-    """Marks points of a curve outside its band."""
+    """Crosses at the points of a curve that lie outside its band."""
     marked = base.transform_filter("datum.outside")
     return marked.mark_point(
         shape="cross", size=55, filled=True, color=STATUS["fails"][0], opacity=1
     ).encode(y=f"{field}:Q")
 
 
-def efficiency_chart(table: pl.DataFrame, rules: Mapping[str, str], unit: str) -> Any:
-    """Mean interval score by years ahead, one bar for SAGA and one for each of the `rules`."""
-    rows = table.with_columns(pl.col("rule").replace_strict(rules).alias("name"))
-    names = list(rules.values())
+def efficiency_chart(table: pl.DataFrame, names_of_rules: Mapping[str, str], unit: str) -> Any:
+    """Mean interval score by years ahead, one bar for SAGA and one for each simple rule.
+
+    `table`: long rows `horizon`, `rule`, `value`.
+    """
+    rows = table.with_columns(pl.col("rule").replace_strict(names_of_rules).alias("name"))
+    names = list(names_of_rules.values())
     return (
         alt.Chart(rows)
         .mark_bar()
@@ -349,7 +358,11 @@ def efficiency_chart(table: pl.DataFrame, rules: Mapping[str, str], unit: str) -
 
 
 def zero_bins_chart(table: pl.DataFrame) -> Any:
-    """Coverage by bins of the probability of zero, one panel per horizon."""
+    """Coverage by bins of the probability of zero, one panel per horizon.
+
+    A tick shows `forced`, the share that should be inside: more than stated where the probability
+    of zero is higher, because a set with zero covers at least that probability.
+    """
     middle = ((pl.col("p_from") + pl.col("p_to")) / 2).alias("p")
     rows = table.with_columns(_panel(pl.col("horizon"), "{} years ahead"), middle)
     base = alt.Chart(rows).encode(

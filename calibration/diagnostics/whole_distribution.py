@@ -15,7 +15,7 @@ from calibration.diagnostics.reliability import reliability_curve
 from calibration.diagnostics.sampling_bands import map_noise, simultaneous_band
 from calibration.diagnostics.verdicts import QUESTIONS, Verdict, curve_status
 
-PIT_BINS = (20, 10, 5)
+PIT_BINS = (20, 10, 5)  # the first number with enough persons in each bin is taken
 
 
 def tabulate_pit(cases: Cases) -> tuple[Rows, list[Verdict]]:

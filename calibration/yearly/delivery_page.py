@@ -28,8 +28,11 @@ _HEADINGS = {
 }
 
 
-def render_delivery(report: YearlyReport, facts: Mapping[str, Any]) -> str:
-    """The page as HTML without external resources."""
+def render_delivery(report: YearlyReport, values: Mapping[str, Any]) -> str:
+    """The page as HTML without external resources.
+
+    `values` are those of `delivery_values`, which the file `delivery.json` has too.
+    """
     everybody = report.years.filter((pl.col("group") == ALL) & pl.col("covered").is_not_null())
     newest = report.tests[-1] if report.tests else None
     of_newest = report.years.filter(
@@ -41,9 +44,9 @@ def render_delivery(report: YearlyReport, facts: Mapping[str, Any]) -> str:
         "calibration.yearly",
         "delivery.html",
         {
-            "simulated": SIMULATED if facts["trained_on"] == "simulated people" else "",
-            "settled": facts["settled"],
-            "waiting": facts["waiting"],
+            "simulated": SIMULATED if values["trained_on"] == "simulated people" else "",
+            "settled": values["settled"],
+            "waiting": values["waiting"],
             "heading": _HEADINGS[report.recommendation.action],
             "recommendation": report.recommendation,
             "years": everybody.to_dicts(),
@@ -54,14 +57,14 @@ def render_delivery(report: YearlyReport, facts: Mapping[str, Any]) -> str:
                 {**asdict(row), "inside": dict(zip(COVERAGE, row.inside, strict=True))[_NOMINAL]}
                 for row in report.spans
             ],
-            "alpha": facts["false_alarm_rate"],
+            "alpha": values["false_alarm_rate"],
             "scale": report.scale,
             "picture": draw_coverage(everybody) if everybody.height else "",
             "provenance": {
-                "bundle": facts["bundle"],
-                "state": facts["adaptive"],
-                "settled outcomes": facts["settled"],
-                "forecasts without outcome": facts["waiting"],
+                "bundle": values["bundle"],
+                "state": values["adaptive"],
+                "settled outcomes": values["settled"],
+                "forecasts without outcome": values["waiting"],
             },
         },
         {"pct": lambda share: "-" if share is None else f"{100 * share:.1f} %"},

@@ -110,15 +110,15 @@ def write_delivery(report: YearlyReport, bundle: Bundle, out: Path) -> dict[str,
     """Write page, table and report to the folder `out`; the content of the report."""
     out.mkdir(parents=True, exist_ok=True)
     sweep(out)
-    facts = delivery_facts(report, bundle)
+    values = delivery_values(report, bundle)
     commit(out / TABLE, lambda path: report.years.write_parquet(path))
-    page = render_delivery(report, facts)
+    page = render_delivery(report, values)
     commit(out / PAGE, partial(Path.write_text, data=page, encoding="utf-8"))
-    commit_json(out / REPORT, facts)
-    return facts
+    commit_json(out / REPORT, values)
+    return values
 
 
-def delivery_facts(report: YearlyReport, bundle: Bundle) -> dict[str, Any]:
+def delivery_values(report: YearlyReport, bundle: Bundle) -> dict[str, Any]:
     """The report as JSON values."""
     return {
         "bundle": bundle.digest,

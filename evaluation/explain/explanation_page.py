@@ -26,14 +26,14 @@ _UP, _DOWN = "#0b5cad", "#c98b2b"  # colours of positive and negative attributio
 
 @dataclass(frozen=True)
 class PersonExplanation:
-    """What is known about one forecast.
+    """What is known about the forecast of one person and year.
 
     Args:
-        attributions: Of the figure of the model before calibration.
+        attributions: What each entry of the record adds to the model's figure, before calibration.
         attention: The table of `saga.attention.attention_by_lag`.
         picture: Record and published forecast.
-        changes: Published forecasts of the year from changed records.
-        provenance: What made them.
+        changes: Published forecasts of the same year from records with one entry hidden or changed.
+        provenance: Bundle, panel and options that gave these figures.
     """
 
     attributions: Explanation
@@ -50,7 +50,7 @@ class PersonExplanation:
         if rows.is_empty():
             return [f"No forecast is published for {year}: the person is above {MAX_AGE} then."]
         sentences = [describe_year(rows.row(0, named=True), unit)]
-        hidden, changed = self.by_kind
+        hidden, changed = self.hidden_and_changed
         if hidden:
             sentences.append(
                 f"It rests most on {hidden[0].change}: without that entry, mean earnings would be "
@@ -63,8 +63,8 @@ class PersonExplanation:
         return sentences
 
     @property
-    def by_kind(self) -> tuple[list[ChangedForecast], list[ChangedForecast]]:
-        """Forecasts with a hidden entry, and those with a changed one."""
+    def hidden_and_changed(self) -> tuple[list[ChangedForecast], list[ChangedForecast]]:
+        """The changes that hide an entry, and those that replace one."""
         return [c for c in self.changes if c.hidden], [c for c in self.changes if not c.hidden]
 
 
@@ -100,9 +100,9 @@ def _signed(amount: float) -> str:
 
 def _page(explanation: PersonExplanation) -> str:
     attributions, picture = explanation.attributions, explanation.picture
-    wide = attributions.table.pivot("year", index="feature", values="attribution")
-    rows = [(feature, [*cells, sum(cells)]) for feature, *cells in wide.rows() if any(cells)]
-    hidden, changed = explanation.by_kind
+    by_year = attributions.table.pivot("year", index="feature", values="attribution")
+    rows = [(feature, [*cells, sum(cells)]) for feature, *cells in by_year.rows() if any(cells)]
+    hidden, changed = explanation.hidden_and_changed
     values = {
         "e": attributions,
         "figure": FIGURES[attributions.figure],

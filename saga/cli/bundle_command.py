@@ -11,7 +11,7 @@ def inspect(directory: options.BundleArgument, as_json: options.Json = False) ->
     from saga.conformal.calibration_table import calibration_method
 
     bundle = Bundle.load(directory)
-    facts = {
+    report = {
         "path": bundle.path,
         "digest": bundle.digest,
         "model": bundle.model_digest,
@@ -29,7 +29,7 @@ def inspect(directory: options.BundleArgument, as_json: options.Json = False) ->
     }
     lines = [bundle.card.strip(), ""]
     lines += [
-        f"{key:<12} {facts[key]}"
+        f"{key:<12} {report[key]}"
         for key in (
             "digest",
             "model",
@@ -45,7 +45,7 @@ def inspect(directory: options.BundleArgument, as_json: options.Json = False) ->
         f"{'parents':<12} {', '.join(bundle.manifest['parents']) or 'none'}",
         f"{'files':<12} {', '.join(sorted(bundle.manifest['files']))}",
     ]
-    console.result("\n".join(lines), facts, as_json=as_json)
+    console.result("\n".join(lines), report, as_json=as_json)
 
 
 def verify(directory: options.BundleArgument, as_json: options.Json = False) -> None:
@@ -53,14 +53,14 @@ def verify(directory: options.BundleArgument, as_json: options.Json = False) -> 
     from saga.bundle import Bundle
 
     bundle = Bundle.load(directory)
-    facts = {
+    report = {
         "path": bundle.path,
         "intact": True,
         "digest": bundle.digest,
         "files": len(bundle.manifest["files"]),
     }
     console.result(
-        f"{directory} is intact: {facts['files']} files, digest {bundle.digest}.",
-        facts,
+        f"{directory} is intact: {report['files']} files, digest {bundle.digest}.",
+        report,
         as_json=as_json,
     )

@@ -9,7 +9,13 @@ import typer
 
 from saga.cli import console, options
 from saga.cli.deliveries import enter_delivery, open_bundle_ledger, report_delivery
-from saga.cli.inputs import command_line, given_options, n_workers, opened_facts, read_persons
+from saga.cli.inputs import (
+    command_line,
+    facts_of_option,
+    n_workers,
+    options_on_command_line,
+    read_persons,
+)
 from saga.errors import UsageError
 from saga.requests import CalibrationMethod
 
@@ -90,8 +96,8 @@ def calibrate(
     shares: Annotated[
         str | None,
         typer.Option(
-            help="For a panel that the bundle was not trained on: per cent of persons for groups "
-            "(training), validation, calibration and test.",
+            help="For a panel that the bundle was not trained on: per cent of its persons for "
+            "training (they define groups only), validation, calibration and test.",
             show_default="those of the bundle, 70,10,10,10",
         ),
     ] = None,
@@ -109,7 +115,7 @@ def calibrate(
     from saga.forecaster import Forecaster
 
     _refuse_options_of_other_mode(ctx, append)
-    office_facts = opened_facts(facts)
+    office_facts = facts_of_option(facts)
     calibration_panel = read_persons(panel, mapping, prices, on_error, rejected, facts=office_facts)
     if append:
         ledger = open_bundle_ledger(bundle, database, database_key, holder)
@@ -167,7 +173,7 @@ def calibrate(
 
 def _refuse_options_of_other_mode(ctx: typer.Context, append: bool) -> None:
     """Raise UsageError for an option of the other mode on the command line."""
-    on_command_line = given_options(ctx)
+    on_command_line = options_on_command_line(ctx)
     for name in _FITTING if append else _APPENDING:
         if name in on_command_line:
             option = f"--{name.replace('_', '-')}"

@@ -9,7 +9,7 @@ import typer
 
 from saga.cli import options
 from saga.cli.deliveries import enter_delivery, open_bundle_ledger, report_delivery
-from saga.cli.inputs import opened_facts, read_persons
+from saga.cli.inputs import facts_of_option, read_persons
 
 
 def deliver(
@@ -42,7 +42,9 @@ def deliver(
     from saga.bundle import Bundle
 
     check_folder(out)
-    new_years = read_persons(panel, mapping, prices, on_error, rejected, facts=opened_facts(facts))
+    new_years = read_persons(
+        panel, mapping, prices, on_error, rejected, facts=facts_of_option(facts)
+    )
     ledger = open_bundle_ledger(bundle, database, database_key, holder)
     delivery = enter_delivery(
         bundle, new_years, ledger, since, persons, spans, threads, as_json=as_json

@@ -55,14 +55,14 @@ def enter_delivery(
 
 
 def report_delivery(
-    delivery: DeliveryReport, text: str, facts: Mapping[str, object], *, as_json: bool
+    delivery: DeliveryReport, text: str, values: Mapping[str, object], *, as_json: bool
 ) -> None:
     """Print the result of a delivery; exit with 1 if outcomes contradict known ones."""
     settled = delivery.settled
     console.result(
         text,
         {
-            **facts,
+            **values,
             "origins": list(delivery.origins),
             "promised": delivery.recorded.new,
             "promised_spans": delivery.spans.new,

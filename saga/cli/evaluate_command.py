@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from saga.cli import console, options
-from saga.cli.inputs import command_line, given_options, n_workers, opened_facts, read_persons
+from saga.cli.inputs import (
+    command_line,
+    facts_of_option,
+    n_workers,
+    options_on_command_line,
+    read_persons,
+)
 from saga.errors import UsageError
 
 if TYPE_CHECKING:
@@ -119,7 +125,9 @@ def evaluate(
         cache=cache,
     )
     names = tuple(name.strip() for name in baselines.split(","))
-    test_panel = read_persons(panel, mapping, prices, on_error, rejected, facts=opened_facts(facts))
+    test_panel = read_persons(
+        panel, mapping, prices, on_error, rejected, facts=facts_of_option(facts)
+    )
     with console.progress("Scoring", quiet=as_json) as bar:
         progress = None if bar is None else lambda step, done, total: bar(done, total, step)
         if folds is not None:
@@ -180,7 +188,7 @@ def _check_mode(ctx: typer.Context, bundle: Path | None, folds: int | None) -> N
             if bundle is None
             else "--folds trains a bundle per fold. Leave BUNDLE out."
         )
-    on_command_line = given_options(ctx)
+    on_command_line = options_on_command_line(ctx)
     for name in _FOLDS_ONLY if folds is None else _BUNDLE_ONLY:
         if name in on_command_line:
             option = "--from" if name == "source" else f"--{name}"

@@ -103,7 +103,7 @@ def read_persons(
     return panel
 
 
-def opened_facts(path: Path | None) -> Facts | None:
+def facts_of_option(path: Path | None) -> Facts | None:
     """The facts of `--facts`; None for the shipped ones."""
     from saga.data.facts import open_facts
 
@@ -249,7 +249,7 @@ def show_recorded(counts: RecordCounts, what: str) -> dict[str, int]:
     return vars(counts).copy()
 
 
-def given_options(ctx: typer.Context) -> set[str]:
+def options_on_command_line(ctx: typer.Context) -> set[str]:
     """Names of the parameters on the command line.
 
     A parameter that is set by the environment is for all commands, so it is not among them.

@@ -9,7 +9,13 @@ from typing import Annotated
 import typer
 
 from saga.cli import console, options
-from saga.cli.inputs import command_line, format_counts, open_forecaster, opened_facts, read_persons
+from saga.cli.inputs import (
+    command_line,
+    facts_of_option,
+    format_counts,
+    open_forecaster,
+    read_persons,
+)
 from saga.errors import UsageError
 from saga.requests import Draws, check_horizons
 
@@ -78,7 +84,7 @@ def report(
     else:
         years_ahead, draws = check_horizons(options.parse_horizons(horizons)), Draws(paths, seed)
         test_panel = read_persons(
-            panel, mapping, prices, on_error, rejected, facts=opened_facts(facts)
+            panel, mapping, prices, on_error, rejected, facts=facts_of_option(facts)
         )
         forecaster = open_forecaster(path, threads, rollout, facts=facts)
         with console.progress("Evaluating", quiet=as_json) as progress:

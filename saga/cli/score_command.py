@@ -12,8 +12,8 @@ from saga.cli.inputs import (
     STANDARD,
     check_record,
     format_counts,
-    given_options,
     note_precision,
+    options_on_command_line,
 )
 from saga.errors import UsageError
 from saga.requests import (
@@ -260,7 +260,7 @@ def _show(report: ScoreReport, how: dict[str, str | None], *, as_json: bool) -> 
 
 def _refuse_options_beside_merge(context: typer.Context) -> None:
     """Raise UsageError if anything but --merge and --json was given."""
-    others = sorted(given_options(context) - {"merge", "as_json"})
+    others = sorted(options_on_command_line(context) - {"merge", "as_json"})
     if others:
         raise UsageError(
             f"--merge takes the arguments of the run from its directory. Leave {others[0]} out."

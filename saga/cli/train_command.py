@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saga.cli import console, options
-from saga.cli.inputs import command_line, opened_facts, read_persons
+from saga.cli.inputs import command_line, facts_of_option, read_persons
 from saga.errors import UsageError
 from saga.requests import check_seed
 
@@ -70,7 +70,7 @@ def train(
     if folds is not None and shares is not None:
         raise UsageError("With --folds, nobody is kept for calibration. Leave --shares out.")
     divided = SPLIT_SHARES if shares is None else options.parse_split_shares(shares)
-    persons = read_persons(panel, mapping, prices, on_error, rejected, facts=opened_facts(facts))
+    persons = read_persons(panel, mapping, prices, on_error, rejected, facts=facts_of_option(facts))
     config, start = choose_start(config, source, simulated=persons.meta.simulated)
     if start is not None:
         console.note(f"Training starts from the weights of {start}.")

@@ -52,19 +52,19 @@ def to_parquet(frame: FrameT) -> bytes:
     return target.getvalue()
 
 
-def read_answer(content: bytes | str, like: FrameT) -> Answer[FrameT]:
-    """The answer in Parquet bytes or a Parquet file; its frame is of the kind of `like`."""
+def read_answer(content: bytes | str, example: FrameT) -> Answer[FrameT]:
+    """The answer in Parquet bytes or a Parquet file; its frame is of the kind of `example`."""
     source = content if isinstance(content, str) else io.BytesIO(content)
     file = pq.ParquetFile(source)
     provenance = json.loads((file.metadata.metadata or {}).get(b"saga", b"{}"))
     table = file.read()
     warnings, left_out = (tuple(provenance.pop(name, ())) for name in ("warnings", "left_out"))
-    frame = _as_frame(table.replace_schema_metadata(None), like)
+    frame = _as_frame(table.replace_schema_metadata(None), example)
     return Answer(frame, provenance, warnings, left_out)
 
 
-def _as_frame(table: pa.Table, like: FrameT) -> FrameT:
-    library = _library(like)
+def _as_frame(table: pa.Table, example: FrameT) -> FrameT:
+    library = _library(example)
     if library == "pandas":
         return cast(FrameT, table.to_pandas())
     if library == "polars":

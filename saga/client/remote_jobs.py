@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +16,13 @@ from saga.client.service_errors import JobError, document_error
 if TYPE_CHECKING:
     from saga.client.service_client import Client
 
-_LOST_SECONDS = 60.0  # without an event the connection counts as lost; the job is asked again
-_STEP_BYTES = 2**20
+_LOST_SECONDS = 60.0  # after so long without an event the connection counts as lost
+_CHUNK_BYTES = 2**20  # of a result that are received at a time
 
 
 @dataclass(frozen=True)
 class JobState:
-    """Where a job stands.
+    """How far a job is.
 
     Args:
         id: Identifier of the job.
@@ -48,14 +49,14 @@ class JobState:
 
 
 class RemoteJob(Generic[FrameT]):
-    """A job; `Client.submit` and `Client.job` make it."""
+    """A job, made by `Client.submit` and `Client.job`; its result is a frame like `example`."""
 
-    def __init__(self, client: Client, identifier: str, like: FrameT) -> None:
+    def __init__(self, client: Client, identifier: str, example: FrameT) -> None:
         self.id = identifier
-        self._client, self._like, self._address = client, like, f"/v1/jobs/{identifier}"
+        self._client, self._example, self._address = client, example, f"/v1/jobs/{identifier}"
 
     def state(self) -> JobState:
-        """Where the job stands now."""
+        """How far the job is now."""
         return job_state(self._client.call("GET", self._address).json())
 
     def wait(self, progress: Callable[[JobState], None] = lambda _: None) -> JobState:
@@ -63,32 +64,33 @@ class RemoteJob(Generic[FrameT]):
 
         A broken connection is made again. Raises JobError if the job fails or is cancelled.
         """
-        seen: JobState | None = None
-        while seen is None or not seen.has_ended:
-            seen = self.state()
-            progress(seen)
-            if seen.has_ended:
+        last: JobState | None = None
+        while last is None or not last.has_ended:
+            last = self.state()
+            progress(last)
+            if last.has_ended:
                 break
             try:
                 for state in self._events():
-                    if state != seen:
-                        seen = state
+                    if state != last:
+                        last = state
                         progress(state)
             except httpx.TransportError:  # the next call waits until the service answers again
                 continue
-        if seen.state != "succeeded":
-            document = seen.problem or {"title": f"The job is {seen.state}"}
+        if last.state != "succeeded":
+            document = last.problem or {"title": f"The job is {last.state}"}
             raise document_error(JobError, document)
-        return seen
+        return last
 
     def _events(self) -> Iterator[JobState]:
         with self._client.stream(f"{self._address}/events", seconds=_LOST_SECONDS) as response:
             for data in event_data(response.iter_lines()):
-                yield job_state(httpx.Response(200, content=data).json())
+                yield job_state(json.loads(data))
 
     def result(self) -> Answer[FrameT]:
         """The result of a job that has succeeded, in the kind of frame that was sent."""
-        return read_answer(self._client.call("GET", f"{self._address}/result").content, self._like)
+        response = self._client.call("GET", f"{self._address}/result")
+        return read_answer(response.content, self._example)
 
     def save(self, path: str | Path) -> Path:
         """Write the result to a Parquet file, which appears when it is complete."""
@@ -98,7 +100,7 @@ class RemoteJob(Generic[FrameT]):
             self._client.stream(f"{self._address}/result", seconds=_LOST_SECONDS) as response,
             partial.open("wb") as file,
         ):
-            for chunk in response.iter_bytes(_STEP_BYTES):
+            for chunk in response.iter_bytes(_CHUNK_BYTES):
                 file.write(chunk)
         partial.replace(target)
         return target
@@ -109,7 +111,7 @@ class RemoteJob(Generic[FrameT]):
 
 
 def job_state(view: Mapping[str, Any]) -> JobState:
-    """The state from the job's page."""
+    """The state from the document that the service answers with."""
     return JobState(
         id=view["id"],
         state=view["state"],

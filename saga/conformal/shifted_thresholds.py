@@ -13,26 +13,29 @@ from saga.data.groups import Labels, pair_groupings
 
 Array = NDArray[np.float64]
 Label = TypeVar("Label", str, tuple[str, ...])
-# The groups of all groupings, such as "sex=female", and for each grouping the index (n,) among
-# them of each person's group.
+# Which groups n persons belong to: the names of all groups, such as "sex=female"; and one array
+# (n,) per grouping, the position of each person's group among the names.
 Members = tuple[list[str], list[NDArray[np.int64]]]
-_MAX_SHIFTED = 0.999  # shifts raise no threshold above it: beyond 1 there is no finite set
+# Shifts raise no threshold above it, because a threshold above 1 would give an unbounded set.
+_MAX_SHIFTED = 0.999
 
 
 def is_shifted(cell: str) -> bool:
-    """Whether groups shift the threshold of a cell.
+    """Whether the threshold of a cell is shifted for groups of persons.
 
-    Not if the cell is a profile: such records lack the columns that define most groups.
+    The thresholds of profiles are not: records of a profile lack the columns that define groups.
     """
     return not cell.startswith("profile=")
 
 
 @dataclass(frozen=True, eq=False)
 class PersonThresholds:
-    """Thresholds of n persons at H horizons.
+    """Thresholds of n persons at H horizons for the calibrator's L coverages.
 
-    `q` (n, H, L) is for the calibrator's coverage and does not decrease with it, NaN without
-    threshold; `guarantee` (n, H, L); `cell` (n, H) is the cell's name.
+    Attributes:
+        q: Thresholds (n, H, L), NaN without threshold; a higher coverage has no lower threshold.
+        guarantee: What stands behind each, (n, H, L).
+        cell: Name of the cell that each person's thresholds come from, (n, H).
     """
 
     q: Array
@@ -42,10 +45,13 @@ class PersonThresholds:
 
 @dataclass(frozen=True, eq=False)
 class CellThresholds:
-    """Thresholds of the persons of some groups at H horizons, before shifts.
+    """Thresholds at H horizons of persons with the same cells, before they are shifted.
 
-    `q` (H, L) is NaN without threshold; `guarantee` (H, L); `cell` (H,) is the cell's name.
-    `effects` are the shifts (H, L) by group, 0 where groups do not shift the cell's threshold.
+    Attributes:
+        q: Thresholds (H, L), NaN without threshold.
+        guarantee: What stands behind each, (H, L).
+        cell: Name of the cell at each horizon, (H,).
+        effects: By name of a group, how much it shifts the thresholds, (H, L).
     """
 
     q: Array
@@ -66,7 +72,7 @@ def sum_effects(effects: Mapping[str, Array], members: Members, shape: tuple[int
     if effects and names:
         without = np.zeros(shape)
         effect = np.array([effects.get(name, without) for name in names])
-        for index in by_grouping:  # in order, so that one person alone has the same bits
+        for index in by_grouping:  # in this order, so that rounding does not depend on the batch
             total = total + effect[index]
     return total
 

@@ -25,7 +25,7 @@ from saga.distributions import Marginals, interpolate_rows
 from saga.paths import Paths
 
 Array = NDArray[np.float64]
-_DEGREE = 2
+_DEGREE = 2  # of the polynomial that is fitted
 _MIN_POSITIVE = 20  # with fewer positive sums nothing is fitted
 
 

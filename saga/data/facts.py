@@ -32,7 +32,7 @@ _TABLES = ("cpi_sweden", "macro_sweden", "base_amounts_sweden", "tax_sweden")
 _LARGEST_RATIO = 1.5
 # Later than the last published year, prices rise by the inflation target of the central bank.
 ASSUMED_INFLATION = 0.02
-ASSUMED_YEARS = 5
+ASSUMED_YEARS = 5  # after the last published year
 
 
 @dataclass(frozen=True, eq=False)

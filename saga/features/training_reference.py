@@ -19,6 +19,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 NEIGHBOURS = 10  # persons over whom a stored value is averaged
 PROPERTIES = ("amount", "zero_share", "volatility", "n_years")
+# Quantiles of the distributions that a bundle stores.
 LEVELS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.25, 0.5, 0.75, 0.95, 0.98, 0.99, 0.995, 0.999)
 _AGE_BANDS = np.array([20, 25, 30, 40, 50, 60])  # first ages of the bands after the first one
 _MIN_CHANGES = 3  # changes of earnings that a volatility needs

@@ -23,7 +23,7 @@ _MIN_RECORDS = 10  # an age with fewer records has the level of the nearest age 
 # age to the next in the slope of the level, of its growth per year, of a year's deviation.
 _CURVATURE, _GROWTH, _DEVIATION = 0.02, 0.1, 0.05
 _CLIPPED = 2.0  # residuals beyond 2 spreads count as 2 spreads (Huber 1964)
-_ITERATIONS = 10
+_ITERATIONS = 10  # of the robust fit
 _NORMAL_QUARTILES = 1.349  # distance between the quartiles of a standard normal variable
 STANDARD_QUARTILES = (-_NORMAL_QUARTILES / 2, 0.0, _NORMAL_QUARTILES / 2)
 

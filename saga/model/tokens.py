@@ -17,7 +17,7 @@ from saga.schema import CATEGORICAL, MIN_AGE, N_AGES
 CODE_WIDTHS = {"occupation": 24, "industry": 16, "county": 8}
 DEFAULT_CODE_WIDTH = 4
 WIDE_CODE_WIDTH, MANY_CODES = 8, 30  # of a panel's own columns with many codes
-_EARNINGS_KNOTS = 40
+_EARNINGS_KNOTS = 40  # the embedding of earnings has about as many; the head has more
 
 
 class TokenEmbedding(nn.Module):

@@ -22,7 +22,7 @@ from saga.pictures.person_sentences import about, describe_year, set_text, share
 
 SUFFIXES = (".html", ".svg", ".png")
 SIMULATED = "Simulated people, not real: the bundle was trained on simulated people."
-_SENTENCE_HORIZON = 5
+_SENTENCE_HORIZON = 5  # the year that the sentence is about
 _WIDTH = 108  # characters of a line above the chart
 
 

@@ -32,14 +32,17 @@ TOTAL = "total"  # level of a margin
 CLASSES = ("zero", "fifth 1", "fifth 2", "fifth 3", "fifth 4", "fifth 5")
 _JACKKNIFE = 20  # random groups of persons
 Flags = NDArray[np.bool_]
+# The index of a level of each group; the index after the last level is the margin of the group.
+TableCell = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class PolicyTables:
-    """Tables to publish, and the log, which stays inside.
+    """Two tables to publish, and a log that must not be published.
 
     Attributes:
-        statistics: Year, groups, statistic, value, three errors, and whether it is suppressed.
+        statistics: Year, groups, statistic, value, its error by sampling and by paths, its spread
+            by macro futures, and whether it is suppressed.
         transitions: Year, later year, groups, class, later class, share.
         log: Which cells are suppressed, and by which rule.
     """
@@ -51,7 +54,7 @@ class PolicyTables:
 
 @dataclass(frozen=True)
 class _Grid:
-    """Groups, the levels of each, and the cells: a level of each group, the last is its margin."""
+    """The groups of a table and the levels of each; a cell for every combination of levels."""
 
     groups: tuple[str, ...]
     levels: tuple[tuple[str, ...], ...]
@@ -60,10 +63,11 @@ class _Grid:
     def shape(self) -> tuple[int, ...]:
         return tuple(len(levels) + 1 for levels in self.levels)
 
-    def cells(self) -> Iterator[tuple[int, ...]]:
+    def cells(self) -> Iterator[TableCell]:
         return product(*(range(size) for size in self.shape))
 
-    def names(self, cell: tuple[int, ...]) -> dict[str, str]:
+    def names(self, cell: TableCell) -> dict[str, str]:
+        """The level of each group in a cell, or `TOTAL`."""
         return {
             group: (*levels, TOTAL)[index]
             for group, levels, index in zip(self.groups, self.levels, cell, strict=True)
@@ -85,8 +89,8 @@ def make_tables(
     """The tables of a run, with unsafe cells hidden and numbers rounded.
 
     Needs about ten times the memory of the earnings of one year, persons x paths x 8 bytes. The
-    tables begin with the first full year (`ScoredPaths.full_years`): a cell that is unsafe because
-    few records end earlier would be hidden in all years.
+    tables begin with the first full year (`ScoredPaths.full_years`). Earlier years have few
+    persons, and a cell that is unsafe in one of them would be hidden in all years.
 
     Args:
         scored: A complete run of paths.
@@ -97,30 +101,19 @@ def make_tables(
         progress: Called with the years done and the years in all.
     """
     grid = _grid(scored, persons, by)
-    estimates: dict[int, dict[tuple[int, ...], Estimates]] = {}
+    reasons: dict[int, dict[TableCell, str | None]] = {}
+    estimates: dict[int, dict[TableCell, Estimates]] = {}
     hidden = np.zeros(grid.shape, dtype=np.bool_)
-    log = []
     for done, year in enumerate(scored.full_years):
         if progress:
             progress(done, len(scored.full_years))
-        people = _People.of(scored, persons, grid, year)
-        reasons, magnitudes, estimates[year] = _year_cells(people, grid, rules)
-        unsafe = np.reshape([bool(reasons[cell]) for cell in grid.cells()], grid.shape)
-        log += [
-            {"table": "statistics", "year": year, **grid.names(cell), "rule": reason}
-            for cell, reason in reasons.items()
-            if reason
-        ]
+        present = _YearPersons.of(scored, persons, grid, year)
+        reasons[year], magnitudes, estimates[year] = _year_cells(present, grid, rules)
+        unsafe = np.reshape([bool(reasons[year][cell]) for cell in grid.cells()], grid.shape)
         hidden = suppress(magnitudes, unsafe, rules.protection, hidden)
     transitions, transition_log = _transitions(
         scored, persons, grid, rules, hidden, transition_years
     )
-    primary = {tuple(entry[group] for group in grid.groups) for entry in log}
-    complementary = [
-        {"table": "statistics", "year": None, **names, "rule": "complementary"}
-        for cell in grid.cells()
-        if hidden[cell] and tuple((names := grid.names(cell)).values()) not in primary
-    ]
     rows = [
         {"year": year, **grid.names(cell), **row}
         for year, cells in estimates.items()
@@ -129,21 +122,42 @@ def make_tables(
     ]
     if progress:
         progress(len(scored.full_years), len(scored.full_years))
+    log = [*_log_entries(grid, reasons, hidden), *transition_log]
     order = ["table", "year", *grid.groups, "class", "rule"]
-    logged = [*log, *complementary, *transition_log]
     schema = {name: pl.Int32 if name == "year" else pl.String for name in order}
     return PolicyTables(
         pl.DataFrame(rows, infer_schema_length=None).with_columns(pl.col("year").cast(pl.Int32)),
         transitions,
-        pl.DataFrame(logged, schema=schema),
+        pl.DataFrame(log, schema=schema),
     )
 
 
+def _log_entries(
+    grid: _Grid, reasons: dict[int, dict[TableCell, str | None]], hidden: Flags
+) -> Iterator[dict[str, object]]:
+    """The unsafe cells of each year, then those that are hidden only to protect them."""
+    unsafe = set()
+    for year, cells in reasons.items():
+        for cell, reason in cells.items():
+            if reason:
+                unsafe.add(cell)
+                yield {"table": "statistics", "year": year, **grid.names(cell), "rule": reason}
+    for cell in grid.cells():
+        if hidden[cell] and cell not in unsafe:
+            names = grid.names(cell)
+            yield {"table": "statistics", "year": None, **names, "rule": "complementary"}
+
+
 @dataclass(frozen=True)
-class _People:
+class _YearPersons:
     """The persons of a year.
 
-    `levels` are the index of each group's level, (n_person, 1) or (n_person, n_path).
+    Attributes:
+        paths: Their earnings, and codes of life courses.
+        weights: Weight of each, (n_person,).
+        jackknife_group: Number of each one's random group, (n_person,).
+        levels: For each group of the table, the index of the person's level, (n_person, 1), or
+            (n_person, n_path) if it differs between paths.
     """
 
     paths: YearPaths
@@ -152,7 +166,7 @@ class _People:
     levels: tuple[NDArray[np.int_], ...]
 
     @classmethod
-    def of(cls, scored: ScoredPaths, persons: Persons, grid: _Grid, year: int) -> _People:
+    def of(cls, scored: ScoredPaths, persons: Persons, grid: _Grid, year: int) -> _YearPersons:
         columns = [name for name in grid.groups if name in scored.columns]
         paths = scored.year(year, columns)
         frame = persons.of(paths.person_ids)
@@ -168,8 +182,8 @@ class _People:
         random = random_groups(paths.person_ids, _JACKKNIFE)
         return cls(paths, frame["weight"].to_numpy(), random, tuple(levels))
 
-    def members(self, cell: tuple[int, ...], grid: _Grid) -> Flags:
-        """Who is in a cell on which path, (n_person, n_path)."""
+    def members(self, cell: TableCell, grid: _Grid) -> Flags:
+        """Whether each person is in a cell on each path, (n_person, n_path)."""
         inside = np.isfinite(self.paths.earnings)
         for index, levels, size in zip(cell, self.levels, grid.shape, strict=True):
             if index < size - 1:
@@ -192,32 +206,31 @@ def _grid(scored: ScoredPaths, persons: Persons, by: Sequence[str]) -> _Grid:
 
 
 def _year_cells(
-    people: _People, grid: _Grid, rules: DisclosureRules
-) -> tuple[
-    dict[tuple[int, ...], str | None],
-    list[NDArray[np.float64]],
-    dict[tuple[int, ...], Estimates],
-]:
-    """Why each cell of a year is unsafe, its additive values, and its estimates."""
-    earnings, n_paths = people.paths.earnings, people.paths.earnings.shape[1]
+    present: _YearPersons, grid: _Grid, rules: DisclosureRules
+) -> tuple[dict[TableCell, str | None], list[NDArray[np.float64]], dict[TableCell, Estimates]]:
+    """Why each cell of a year is unsafe (None: it is safe), the magnitudes, and the estimates.
+
+    The magnitudes are what a margin has the sum of: numbers of persons, and earnings.
+    """
+    earnings, n_paths = present.paths.earnings, present.paths.earnings.shape[1]
     lines = poverty_lines(
-        sort_by_path(earnings, people.weights, people.jackknife_group), _JACKKNIFE
+        sort_by_path(earnings, present.weights, present.jackknife_group), _JACKKNIFE
     )
     reasons, estimates = {}, {}
     magnitudes = [np.zeros(grid.shape), np.zeros(grid.shape)]
     for cell in grid.cells():
-        inside = people.members(cell, grid)
+        inside = present.members(cell, grid)
         persons = inside.any(1)
-        inside, weights = inside[persons], people.weights[persons]
+        inside, weights = inside[persons], present.weights[persons]
         if persons.any():
             values = np.where(inside, earnings[persons], np.nan)
-            ordered = sort_by_path(values, weights, people.jackknife_group[persons])
+            ordered = sort_by_path(values, weights, present.jackknife_group[persons])
             estimates[cell] = estimate(replicate(ordered, _JACKKNIFE, lines))
             contributions = weights * np.nansum(values, axis=1) / n_paths
         else:
-            nothing = np.full(len(STATISTICS), np.nan)
-            nothing[:2] = 0
-            estimates[cell] = Estimates(nothing, nothing, nothing, nothing)
+            of_nobody = np.full(len(STATISTICS), np.nan)
+            of_nobody[:2] = 0  # number of persons and sum of earnings
+            estimates[cell] = Estimates(of_nobody, of_nobody, of_nobody, of_nobody)
             contributions = weights
         reasons[cell] = rules.unsafe_reason(inside.sum() / n_paths, contributions)
         for table, value in zip(magnitudes, estimates[cell].value[:2], strict=True):
@@ -228,7 +241,7 @@ def _year_cells(
 def _rows(
     estimates: Estimates, hidden: bool, rules: DisclosureRules
 ) -> Iterator[dict[str, object]]:
-    """A row of each statistic, rounded; without values if it is hidden."""
+    """A row for each statistic of a cell, rounded; without values if the cell is hidden."""
     for number, statistic in enumerate(STATISTICS):
         names = ("value", "error_sampling", "error_paths", "spread_macro")
         values = (
@@ -260,37 +273,23 @@ def _transitions(
     hidden: Flags,
     step: int,
 ) -> tuple[pl.DataFrame, list[dict[str, object]]]:
-    """Shares of earnings classes some years later, by groups and class; and what is hidden."""
-    full = grid.extended("class", CLASSES)
+    """Shares of earnings classes `step` years later, by groups and class; and the hidden cells.
+
+    A cell whose groups are `hidden` in the statistics is hidden here too.
+    """
+    by_class = grid.extended("class", CLASSES)
     rows, log = [], []
     years = [year for year in scored.full_years[::step] if year + step in scored.full_years]
     for year in years:
-        people = _People.of(scored, persons, grid, year)
-        later = scored.year(year + step)
-        after = np.full(people.paths.earnings.shape, -1)
-        row_of = {person: row for row, person in enumerate(people.paths.person_ids)}
-        later_rows = [row for row, person in enumerate(later.person_ids) if person in row_of]
-        rows_now = [row_of[later.person_ids[row]] for row in later_rows]
-        after[rows_now] = earnings_classes(later.earnings)[later_rows]
-        before = np.where(after >= 0, earnings_classes(people.paths.earnings), -1)
-        counts = np.zeros((*full.shape, len(CLASSES)))
-        people_in = np.zeros(full.shape)
-        for cell in grid.cells():
-            inside = people.members(cell, grid)
-            for number in range(len(CLASSES) + 1):
-                in_class = inside & ((before == number) if number < len(CLASSES) else before >= 0)
-                people_in[(*cell, number)] = in_class.sum() / scored.n_paths
-                weights = np.broadcast_to(people.weights[:, None], after.shape)[in_class]
-                counts[(*cell, number)] = (
-                    np.bincount(after[in_class], weights, len(CLASSES)) / scored.n_paths
-                )
-        unsafe = (people_in > 0) & (people_in < rules.minimum)
-        start = np.repeat(hidden[..., None], len(CLASSES) + 1, axis=-1)
-        hidden_cells = suppress([counts.sum(-1)], unsafe, rules.protection, start)
-        for cell in full.cells():
+        counts, n_persons = _count_transitions(scored, persons, grid, year, year + step)
+        unsafe = (n_persons > 0) & (n_persons < rules.minimum)
+        hidden_before = np.repeat(hidden[..., None], len(CLASSES) + 1, axis=-1)
+        hidden_cells = suppress([counts.sum(-1)], unsafe, rules.protection, hidden_before)
+        for cell in by_class.cells():
+            names = by_class.names(cell)
             if hidden_cells[cell]:
                 rule = "minimum" if unsafe[cell] else "complementary"
-                log.append({"table": "transitions", "year": year, **full.names(cell), "rule": rule})
+                log.append({"table": "transitions", "year": year, **names, "rule": rule})
             total = counts[cell].sum()
             for number, name in enumerate(CLASSES):
                 shown = not hidden_cells[cell] and total > 0
@@ -298,13 +297,43 @@ def _transitions(
                     {
                         "year": year,
                         "to_year": year + step,
-                        **full.names(cell),
+                        **names,
                         "to_class": name,
                         "share": round(counts[cell][number] / total, 3) if shown else None,
                         "suppressed": bool(hidden_cells[cell]),
                     }
                 )
-    names = ["year", "to_year", *full.groups, "to_class", "share", "suppressed"]
+    columns = ["year", "to_year", *by_class.groups, "to_class", "share", "suppressed"]
     types = {"year": pl.Int32, "to_year": pl.Int32, "share": pl.Float64, "suppressed": pl.Boolean}
-    schema = {name: types.get(name, pl.String()) for name in names}
+    schema = {name: types.get(name, pl.String()) for name in columns}
     return pl.DataFrame(rows, schema=schema), log
+
+
+def _count_transitions(
+    scored: ScoredPaths, persons: Persons, grid: _Grid, year: int, to_year: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Transitions between earnings classes of persons who are present in both years.
+
+    Returns their weighted numbers by groups, class and later class, and the number of persons by
+    groups and class. Both are means over paths; the last class is the margin.
+    """
+    present, later = _YearPersons.of(scored, persons, grid, year), scored.year(to_year)
+    after = np.full(present.paths.earnings.shape, -1)
+    row_of = {person: row for row, person in enumerate(present.paths.person_ids)}
+    later_rows = [row for row, person in enumerate(later.person_ids) if person in row_of]
+    rows = [row_of[later.person_ids[row]] for row in later_rows]
+    after[rows] = earnings_classes(later.earnings)[later_rows]
+    before = np.where(after >= 0, earnings_classes(present.paths.earnings), -1)
+    n_classes = len(CLASSES)
+    counts = np.zeros((*grid.shape, n_classes + 1, n_classes))
+    n_persons = np.zeros((*grid.shape, n_classes + 1))
+    for cell in grid.cells():
+        inside = present.members(cell, grid)
+        for number in range(n_classes + 1):
+            in_class = inside & ((before == number) if number < n_classes else before >= 0)
+            n_persons[(*cell, number)] = in_class.sum() / scored.n_paths
+            weights = np.broadcast_to(present.weights[:, None], after.shape)[in_class]
+            counts[(*cell, number)] = (
+                np.bincount(after[in_class], weights, n_classes) / scored.n_paths
+            )
+    return counts, n_persons

@@ -16,7 +16,7 @@ import numpy as np
 from saga.register.textbook.gkos_process import Mixture
 from training.economies.random_draws import Floats, ParameterDraws, draw_mixture
 
-_LARGEST_RHO = 0.999
+_LARGEST_RHO = 0.999  # of a person, if persons differ in persistence
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from training.economies.random_draws import Floats, ParameterDraws, draw_mixture
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 LAST_YEAR = 2022  # of every economy: years have no meaning but their distance
-MAX_YEARS = 50
+MAX_YEARS = 50  # length of a panel
 
 
 @dataclass(frozen=True)

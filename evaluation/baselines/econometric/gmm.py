@@ -25,7 +25,16 @@ CHUNK = 5_000  # persons whose equations are in memory at once
 
 @dataclass(frozen=True)
 class GmmEstimate:
-    """The estimate: `rho` per step with its standard error `se`, and Hansen's J test with its p."""
+    """An estimated autoregression.
+
+    Attributes:
+        rho: Persistence from one step to the next.
+        constant: The constant c.
+        se: Standard error of `rho`.
+        hansen: Hansen's J statistic, a test of the moments.
+        p_hansen: Its p-value.
+        persons: Number of persons with an equation.
+    """
 
     rho: float
     constant: float
@@ -38,14 +47,21 @@ class GmmEstimate:
 def system_gmm(
     residual: Floats, *, first_lag: int = 3, lags: int = 3, step: int = 1
 ) -> GmmEstimate:
-    """The estimate from `residual` (n, T), NaN if unknown; a lag is `step` columns.
+    """Estimate the autoregression of residuals.
 
-    `lags` is the number of lags whose instruments are used. Raises InputError if too few persons
-    have an equation with an instrument, or if past residuals do not vary.
+    Args:
+        residual: (n, T), NaN if unknown.
+        first_lag: First lag that is an instrument.
+        lags: Number of lags that are instruments.
+        step: Columns between a value and its first lag.
+
+    Raises:
+        InputError: If too few persons have an equation with an instrument, or if past residuals do
+            not vary.
     """
     zx, zy, weight = _moments(residual, first_lag, lags, step)
     has_equation = (zx != 0).any(axis=(1, 2))
-    has_instrument = (zx[:, :-1] != 0).any(axis=(1, 2))  # more than the constant
+    has_instrument = (zx[:, :-1] != 0).any(axis=(1, 2))  # the last instrument is the constant
     if has_instrument.sum() <= 2 * zx.shape[1]:
         years = first_lag + 1
         fix = f"Give more persons with earnings in at least {years} years of the panel's rhythm."
@@ -56,17 +72,19 @@ def system_gmm(
     zx, zy = zx[has_equation], zy[has_equation]
     n, total_zx, total_zy = len(zx), zx.sum(axis=0), zy.sum(axis=0)
 
+    # One-step estimate beta1, from weights w1, and two-step estimate beta2, from the weights w2
+    # that the one-step residuals give; g are moments at an estimate, v its variance.
     w1 = np.linalg.pinv(weight)
-    bread = total_zx.T @ w1 @ total_zx
-    if np.linalg.matrix_rank(bread) < 2:
+    information = total_zx.T @ w1 @ total_zx
+    if np.linalg.matrix_rank(information) < 2:
         fix = "Give a panel in which earnings change from year to year."
         raise InputError(
             "Persistence cannot be estimated",
             [Problem("no-variation", "past earnings do not predict later ones", fix)],
         )
-    m1 = np.linalg.inv(bread)
+    m1 = np.linalg.inv(information)
     beta1 = m1 @ total_zx.T @ w1 @ total_zy
-    g1 = zy - zx @ beta1  # (n, q): a person's moments at the one-step estimate
+    g1 = zy - zx @ beta1  # (n, q), person by person
     s = g1.T @ g1
     w2 = np.linalg.pinv(s)
     v2 = np.linalg.inv(total_zx.T @ w2 @ total_zx)
@@ -75,11 +93,11 @@ def system_gmm(
 
     g2 = total_zy - total_zx @ beta2
     correction = np.empty((2, 2))
-    # Derivative of the two-step estimate by the one-step estimate in its weights (Windmeijer 2005,
-    # eq. 3.2).
+    # Column j: how beta2 moves with coefficient j of beta1, on which its weights w2 depend
+    # (Windmeijer 2005, eq. 3.2).
     for j in range(2):
-        turn = zx[:, :, j].T @ g1
-        correction[:, j] = v2 @ total_zx.T @ w2 @ (turn + turn.T) @ w2 @ g2
+        half = zx[:, :, j].T @ g1  # half of minus the derivative of s
+        correction[:, j] = v2 @ total_zx.T @ w2 @ (half + half.T) @ w2 @ g2
     variance = v2 + correction @ v2 + v2 @ correction.T + correction @ v1 @ correction.T
     hansen = float(g2 @ w2 @ g2)
     se = float(np.sqrt(max(variance[0, 0], 0.0)))
@@ -110,6 +128,7 @@ def _moments(
 
 
 def _equations(r: Floats, first_lag: int, lags: int) -> tuple[Floats, Floats, Floats] | None:
+    """As `_moments`, of persons whose columns are one step apart; None with too few columns."""
     n, years = r.shape
     if years < 3:
         return None
@@ -133,21 +152,21 @@ def _equations(r: Floats, first_lag: int, lags: int) -> tuple[Floats, Floats, Fl
 
     x_change = np.stack([lagged(change, 1), np.zeros(r.shape)], axis=-1)
     x_level = np.stack([lagged(r, 1), np.ones(r.shape)], axis=-1)
-    zx = _sum(z_change, np.nan_to_num(x_change)) + _sum(z_level, np.nan_to_num(x_level))
-    zy = (
-        _sum(z_change, np.nan_to_num(change)[..., None])[..., 0]
-        + _sum(z_level, np.nan_to_num(r)[..., None])[..., 0]
-    )
+    zx = _sum_over_years(z_change, np.nan_to_num(x_change))
+    zx += _sum_over_years(z_level, np.nan_to_num(x_level))
+    zy = _sum_over_years(z_change, np.nan_to_num(change)[..., None])[..., 0]
+    zy += _sum_over_years(z_level, np.nan_to_num(r)[..., None])[..., 0]
     # H: the covariance of (du, u) for independent u of variance one, without the fixed effect
-    # (Roodman 2009, h = 3).
+    # (Roodman 2009, h = 3). Differences of neighbouring years share a u.
     flat = (-1, q)
     d, e = z_change.reshape(flat), z_level.reshape(flat)
-    ahead_d, ahead_e = np.zeros_like(z_change), np.zeros_like(z_level)
-    ahead_d[:, :-1], ahead_e[:, 1:] = z_change[:, 1:], z_level[:, :-1]
-    neighbours = d.T @ ahead_d.reshape(flat)
-    cross = d.T @ e - d.T @ ahead_e.reshape(flat)
+    next_d, previous_e = np.zeros_like(z_change), np.zeros_like(z_level)
+    next_d[:, :-1], previous_e[:, 1:] = z_change[:, 1:], z_level[:, :-1]
+    neighbours = d.T @ next_d.reshape(flat)
+    cross = d.T @ e - d.T @ previous_e.reshape(flat)
     return zx, zy, 2 * d.T @ d - neighbours - neighbours.T + e.T @ e + cross + cross.T
 
 
-def _sum(z: Floats, x: Floats) -> Floats:
+def _sum_over_years(z: Floats, x: Floats) -> Floats:
+    """Z'X of each person, (n, q, k), from z (n, T, q) and x (n, T, k)."""
     return np.asarray(np.matmul(z.transpose(0, 2, 1), x))

@@ -19,17 +19,18 @@ WEIGHT = 20.0  # weight of the starting correlations, in persons
 def estimate_correlations(lower: Floats, upper: Floats, rng: np.random.Generator) -> Floats:
     """Correlations (H, H) of the normal scores of n persons' ranks over H horizons.
 
-    A rank lies between `lower` and `upper`, (n, H). Both are equal if the rank is known, 0 and 1 if
-    the horizon was not observed, and otherwise the ends of an atom. A score that is not known is
-    drawn given the other scores of the person (Gibbs sampling), and correlations are computed from
-    the completed scores (stochastic EM, Celeux and Diebolt 1985; atoms are truncations as in Hoff
-    2007, with known marginals). The starting correlations are those of a random walk, sqrt(h / k)
-    for h < k; they have weight WEIGHT in the estimate.
+    A rank lies between `lower` and `upper`, (n, H). If it is known, the two are equal; if the
+    horizon was not observed, they are 0 and 1; if the outcome is an atom, they are its ends.
+
+    A score that is not known is drawn given the other scores of the person (Gibbs sampling), and
+    correlations are computed from the completed scores (stochastic EM, Celeux and Diebolt 1985;
+    atoms are truncations as in Hoff 2007, with known marginals). The starting correlations are
+    those of a random walk, sqrt(h / k) for h < k; they have weight WEIGHT in the estimate.
     """
     persons, size = lower.shape
     horizon = np.arange(1.0, size + 1)
     start = np.sqrt(np.minimum.outer(horizon, horizon) / np.maximum.outer(horizon, horizon))
-    low, high = (
+    lowest, highest = (  # scores, infinite without a bound
         ndtri(np.where((bound <= 0) | (bound >= 1), bound, np.clip(bound, TINY, 1 - TINY)))
         for bound in (lower, upper)
     )
@@ -42,11 +43,12 @@ def estimate_correlations(lower: Floats, upper: Floats, rng: np.random.Generator
             rows = np.flatnonzero(~is_known[:, h])
             spread = 1 / np.sqrt(precision[h, h])
             mean = scores[rows, h] - scores[rows] @ precision[h] * spread**2
-            below, above = (ndtr((bound[rows, h] - mean) / spread) for bound in (low, high))
-            draws = mean + spread * ndtri(
-                np.clip(below + rng.random(len(rows)) * (above - below), TINY, 1 - TINY)
+            p_lowest, p_highest = (  # under the conditional distribution
+                ndtr((bound[rows, h] - mean) / spread) for bound in (lowest, highest)
             )
-            scores[rows, h] = np.clip(draws, low[rows, h], high[rows, h])
+            p = p_lowest + rng.random(len(rows)) * (p_highest - p_lowest)
+            draws = mean + spread * ndtri(np.clip(p, TINY, 1 - TINY))
+            scores[rows, h] = np.clip(draws, lowest[rows, h], highest[rows, h])
         moment = (scores.T @ scores + WEIGHT * start) / (persons + WEIGHT)
         scale = np.sqrt(np.diag(moment))
         matrix = moment / np.outer(scale, scale)
@@ -56,9 +58,10 @@ def estimate_correlations(lower: Floats, upper: Floats, rng: np.random.Generator
 
 
 def extend_correlations(matrix: Floats, size: int) -> Floats:
-    """The correlations (size, size), with further horizons than were observed.
+    """The correlations (size, size), extended to horizons that were not observed.
 
-    Each further horizon depends on the one before as the last observed one does.
+    Such a horizon depends on earlier ones only through the horizon directly before it; their
+    correlation is that of the last two observed horizons.
     """
     step = matrix[-1, -2] if len(matrix) > 1 else 0.0
     while len(matrix) < size:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from saga.model.config import ModelConfig
 from saga.model.decoder import squared_relu
 
-RECORDS = 10
+RECORDS = 10  # last records of a person that the network sees
 
 
 class FeedForwardBackbone(nn.Module):

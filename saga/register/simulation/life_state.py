@@ -65,20 +65,20 @@ class LifeState:
         level: Level of education.
         field: Field of education.
         study_goal: Level at the end of the present study.
-        study_left: Years to the end of the present study.
+        study_left: Years until the present study ends.
         state: Code of `Labour`.
-        duration: Years in that state, of persons without work.
+        duration: Years in that state; used for persons without work only.
         experience: Years of work.
         tenure: Years with the employer.
         employer: Index of the employer, -1 before the first job.
         industry: Index of the industry, -1 before the first job.
         occupation: Index of the occupation, -1 before the first job.
         hours: Hours relative to full time.
-        own: Whether the person runs a firm.
-        profit: Persistent log yield of the firm.
+        own: Whether the person is self-employed.
+        profit: Persistent log profit of the person's firm.
         shock: Persistent shock of log pay.
         scar: Loss of log pay after unemployment.
-        care: Loss of log pay after births.
+        care: Loss of a mother's log pay by births, which fades.
         leave: Weeks of parental leave that remain for the next year.
         sick: Weeks of sickness that remain for the next year.
         disability: Degree of disability: 0, 0.5 (at work, partly disabled) or 1.

@@ -14,20 +14,21 @@ from saga.errors import UsageError
 from saga.register.simulation.career_parameters import CareerParameters
 from saga.register.simulation.parameters import Parameters
 
-Neutral = tuple[str, dict[str, float | tuple[float, ...]]]  # section of Parameters, its values
-BY_LEVEL, BY_REGION, BY_AGE = 4, 8, 10  # levels of education, regions of birth, retirement ages
+NeutralValues = tuple[str, dict[str, float | tuple[float, ...]]]  # section of Parameters, values
+# Lengths of parameters that have a value per level of education, region of birth, retirement age.
+N_LEVELS, N_REGIONS, N_RETIREMENT_AGES = 4, 8, 10
 
-NEUTRAL_VALUES: dict[str, Neutral] = {
+NEUTRAL_VALUES: dict[str, NeutralValues] = {
     "business_cycle": ("economy", {"felt": 0.0}),
     "unequal_cycle": ("careers", {"cycle_by_industry": 0.0, "cycle_foreign": 0.0}),
     "unequal_risk": (
         "careers",
         {
-            "loss_by_education": (1.0,) * BY_LEVEL,
+            "loss_by_education": (1.0,) * N_LEVELS,
             "loss_foreign": 1.0,
             "loss_young": 1.0,
-            "finding_by_education": (1.0,) * BY_LEVEL,
-            "finding_by_region": (1.0,) * BY_REGION,
+            "finding_by_education": (1.0,) * N_LEVELS,
+            "finding_by_region": (1.0,) * N_REGIONS,
         },
     ),
     "duration_dependence": ("careers", {"duration_dependence": 0.0, "outside_duration": 0.0}),
@@ -35,11 +36,11 @@ NEUTRAL_VALUES: dict[str, Neutral] = {
     "transitory_shocks": ("careers", {"loud_share": 0.0, "quiet_sd": 0.0}),
     "heterogeneous_levels": ("careers", {"ability_sd": (0.0, 0.0)}),
     "heterogeneous_growth": ("careers", {"slope_sd": 0.0}),
-    "experience": ("careers", {"experience_gain": (0.0,) * BY_LEVEL, "late_decline": 0.0}),
+    "experience": ("careers", {"experience_gain": (0.0,) * N_LEVELS, "late_decline": 0.0}),
     "pareto_top": ("careers", {"top_stretch": 0.0}),
     "job_premia": (
         "careers",
-        {"job_premia": 0.0, "education_premium": (0.0,) * BY_LEVEL, "tertiary_rise": 0.0},
+        {"job_premia": 0.0, "education_premium": (0.0,) * N_LEVELS, "tertiary_rise": 0.0},
     ),
     "job_mobility": ("careers", {"job_change_at_25": 0.0, "promotion": 0.0}),
     "child_penalty": (
@@ -54,16 +55,16 @@ NEUTRAL_VALUES: dict[str, Neutral] = {
     "self_employment": ("self_employment", {"start": (0.0, 0.0)}),
     "sickness": ("careers", {"sickness_share": (0.0, 0.0)}),
     "disability": ("careers", {"disability_at_45": 0.0}),
-    "early_retirement": ("careers", {"retirement": (0.0,) * BY_AGE}),
+    "early_retirement": ("careers", {"retirement": (0.0,) * N_RETIREMENT_AGES}),
     "leaving_work": ("careers", {"quit_outside": 0.0, "to_outside": 0.0}),
     "immigration": ("population", {"immigration": 0.0}),
-    "origin_gap": ("careers", {"region_gap": (0.0,) * BY_REGION}),
+    "origin_gap": ("careers", {"region_gap": (0.0,) * N_REGIONS}),
     "emigration": (
         "population",
         {
             "emigration_native": 0.0,
             "emigration_young": 0.0,
-            "emigration_foreign": (0.0,) * BY_REGION,
+            "emigration_foreign": (0.0,) * N_REGIONS,
         },
     ),
     "assortative_mating": ("population", {"assortative": 0.0}),
@@ -98,10 +99,10 @@ def switch_off(parameters: Parameters, mechanisms: Iterable[str]) -> Parameters:
     return parameters
 
 
-def _normal_shocks(p: CareerParameters) -> Neutral:
-    """Without heavy tails: normal shocks of the same variance.
+def _normal_shocks(p: CareerParameters) -> NeutralValues:
+    """The values without heavy tails: all shocks are normal, with unchanged variances.
 
-    There are no large shocks, and so no skewness and no dependence on rank or cycle.
+    Large shocks are absent, and with them skewness and any dependence of shocks on rank or cycle.
     """
     small = sqrt(
         (1 - p.large_shock_share) * p.small_shock_sd**2

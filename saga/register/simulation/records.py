@@ -38,7 +38,7 @@ from saga.register.simulation.working_time import Activity
 
 CHILDREN = ("0", "1", "2", "3")  # 3 stands for 3 or more
 YOUNGEST_CHILD_AGES = ((0, 1.0), (1, 2.0), (7, 3.0), (13, 4.0))  # from age, code of the group
-UNKNOWN_FIELD = 9
+UNKNOWN_FIELD = 9  # code of a field of education that is not known
 EMPLOYMENT_RATE_DIGITS = 3
 
 _LABELS: dict[str, tuple[str, ...]] = {

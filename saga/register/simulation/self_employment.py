@@ -19,7 +19,7 @@ from saga.register.simulation.working_time import Activity
 def simulate_firms(life: LifeState, year: CohortYear, activity: Activity) -> Floats:
     """Log yield of firms relative to the pay of a similar employee (n,), 0 without a firm.
 
-    Updates in place who runs a firm (`life.own`) and the persistent log yield of firms
+    Updates in place who is self-employed (`life.own`) and the persistent log profit of firms
     (`life.profit`), which has no meaning for persons without a firm.
     """
     p, rng = year.parameters.self_employment, year.rng

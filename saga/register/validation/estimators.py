@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-NORMAL_CROW_SIDDIQUI = 2.91
+NORMAL_CROW_SIDDIQUI = 2.91  # ratio of the quantile ranges of a normal variable
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from saga.register.validation.level_statistics import KeyedEstimates
 from saga.register.validation.register_arrays import FULL_PERIOD, RegisterArrays
 
 FADING_YEARS = 5  # years after a change over which it may fade
-MAX_RHO = 0.995
+MAX_RHO = 0.995  # largest persistence that an estimate may have
 
 
 @dataclass(frozen=True)

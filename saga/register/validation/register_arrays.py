@@ -45,9 +45,9 @@ PANEL_COLUMNS = (
     "employment_rate", "full_time", "education_level", "youngest_child", "spouse_earnings",
     "employers", "employer_size", "occupation", "industry",
 )  # fmt: skip
-# Yes-or-no facts of a person-year; one bit each in memory. The panel does not say whether the owner
-# of a one-person firm works full time, although it knows the weeks at work.
-FACTS: dict[str, pl.Expr] = {
+# Flags of a person-year; one bit each in memory. The panel does not say whether the owner of a
+# one-person firm works full time, although it knows the weeks at work.
+FLAGS: dict[str, pl.Expr] = {
     "sickness": pl.col("sickness_benefit") > 0,
     "parental": pl.col("parental_benefit") > 0,
     "unemployment": pl.col("unemployment_benefit") > 0,
@@ -87,7 +87,7 @@ class RegisterArrays:
         entry_year: First year in the country or in the panel (n,).
         partner_earnings: Labour earnings of the partner (n, T).
         industry: Division of SNI 2007, -1 unknown (n, T).
-        facts: Bits in the order of `FACTS` (n, T), see `has`.
+        flags: Bits in the order of `FLAGS` (n, T), see `has`.
     """
 
     metadata: dict[str, Any]
@@ -105,7 +105,7 @@ class RegisterArrays:
     entry_year: NDArray[np.int16]
     partner_earnings: Singles
     industry: NDArray[np.int8]
-    facts: NDArray[np.uint16]
+    flags: NDArray[np.uint16]
 
     def __len__(self) -> int:
         return len(self.birth_year)
@@ -139,9 +139,9 @@ class RegisterArrays:
         """Labour earnings above half a price base amount (n,)."""
         return np.isfinite(self.logs[:, self.column(year)])
 
-    def has(self, fact: str, year: int) -> Bools:
-        """Whether the row of `year` shows the fact of that name in `FACTS` (n,)."""
-        return np.asarray((self.facts[:, self.column(year)] >> list(FACTS).index(fact)) & 1 == 1)
+    def has(self, flag: str, year: int) -> Bools:
+        """Whether the row of `year` has the flag of that name in `FLAGS`, (n,)."""
+        return np.asarray((self.flags[:, self.column(year)] >> list(FLAGS).index(flag)) & 1 == 1)
 
     @cached_property
     def logs(self) -> Singles:
@@ -276,7 +276,7 @@ def arrays_of_panel(
         entry_year=frame["entry_year"].to_numpy()[first_rows],
         partner_earnings=spread("partner_earnings", nan),
         industry=spread("industry", np.int8(-1)),
-        facts=spread("facts", np.uint16(0)),
+        flags=spread("flags", np.uint16(0)),
     )
 
 
@@ -303,9 +303,9 @@ def _select_columns(panel: pl.LazyFrame, years: range, every: int) -> pl.DataFra
             entry_year=pl.col("entry_year").fill_null(years.start).cast(pl.Int16),
             partner_earnings=pl.col("spouse_earnings").cast(pl.Float32),
             industry=pl.col("industry").cast(pl.Int8).fill_null(-1),
-            facts=pl.sum_horizontal(
-                fact.fill_null(False).cast(pl.UInt16) * 2**bit
-                for bit, fact in enumerate(FACTS.values())
+            flags=pl.sum_horizontal(
+                flag.fill_null(False).cast(pl.UInt16) * 2**bit
+                for bit, flag in enumerate(FLAGS.values())
             ).cast(pl.UInt16),
         )
         .collect()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from saga.register.simulation.economy import CPI
-from saga.register.validation.register_arrays import FACTS, arrays_of_panel
+from saga.register.validation.register_arrays import FLAGS, arrays_of_panel
 from saga.register.validation.register_check import targets
 from saga.register.validation.social_statistics import all_social_statistics
 from tests.saga.register.panels import Row, panel_of
@@ -81,8 +81,8 @@ def test_facts_are_read_from_their_columns_and_from_no_other() -> None:
     arrays = arrays_of_panel(panel.lazy(), {"years": (2000, 2000)})
     implied = {"one_person_firm": {"workplace"}, "manager": {"occupation"}}
     for row, name in enumerate(names):
-        facts = {fact for fact in FACTS if arrays.has(fact, 2000)[row]}
-        assert facts == ({name} | implied.get(name, set())) - {"none"}, name
+        flags = {flag for flag in FLAGS if arrays.has(flag, 2000)[row]}
+        assert flags == ({name} | implied.get(name, set())) - {"none"}, name
 
 
 def test_spouses_are_ranked_within_sex_and_year_among_working_couples() -> None:
