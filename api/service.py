@@ -30,11 +30,12 @@ from api.problems import ProblemError, SetupError, no_ledger_problem, startup_er
 from api.quotas import Quotas
 from api.request_models import ForecastBody
 from api.request_panel import RequestPanel, read_request_panel
+from api.security import check_scope
 from api.service_metrics import Metrics
 from api.settings import Settings
 from api.table_reader import READER
 from api.tracing import open_tracing
-from calibration.adaptive.ledger import open_ledger
+from calibration.adaptive.ledger import Issued, RecordCounts, open_ledger
 from calibration.diagnostics.diagnosis import Diagnostics
 from calibration.diagnostics.report import render
 from saga.bundle import describe_schema
@@ -250,6 +251,20 @@ def ledger_of(service: Service) -> LedgerAccess:
         raise no_ledger_problem()
     service.ledger_access.require_up()
     return service.ledger_access
+
+
+def check_recording(service: Service, caller: Caller) -> None:
+    """Raise ProblemError unless the caller may enter intervals in a ledger that answers."""
+    check_scope(caller, "record")
+    ledger_of(service)
+
+
+async def record_issued(service: Service, caller: Caller, issued: Sequence[Issued]) -> RecordCounts:
+    """Enter intervals of the service's bundle in the ledger."""
+    bundle = service.forecaster.bundle.digest
+    return await ledger_of(service).write(
+        caller, lambda ledger: ledger.record_issued(bundle, issued)
+    )
 
 
 async def service_of(request: Request) -> Service:

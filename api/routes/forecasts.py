@@ -26,8 +26,8 @@ from api.panel_batches import MAX_TOGETHER, forecast_parts, parts_of
 from api.request_models import ForecastBody, ForecastOptions
 from api.request_panel import RequestPanel
 from api.response_models import ForecastResponse
-from api.security import ForecastCaller, check_scope
-from api.service import CurrentService, Service, ledger_of
+from api.security import ForecastCaller
+from api.service import CurrentService, Service, check_recording, record_issued
 from calibration.adaptive.issuance import AdaptedForecaster, forecast_and_issue, recording_warnings
 from calibration.adaptive.ledger import Issued, RecordCounts
 from saga.conformal.calibrator import reason
@@ -68,16 +68,12 @@ async def post_forecasts(
             request, service, ticket, ForecastBody, ForecastOptions, ForecastOptions.to_request
         )
         if call.options.record:
-            check_scope(caller, "record")
-            ledger_of(service)
+            check_recording(service, caller)
         computed = await _compute(request, service, ticket, caller, call)
         if not call.options.record:
             return await _answer(request, call, computed)
     # The ledger is written after the call has left the queue, so that no other call waits for it.
-    bundle = service.forecaster.bundle.digest
-    recorded = await ledger_of(service).write(
-        caller, lambda ledger: ledger.record_issued(bundle, computed.issued)
-    )
+    recorded = await record_issued(service, caller, computed.issued)
     n_bands = 0 if call.request.bands is None else call.n_persons
     return await _answer(request, call, computed.with_recorded(recorded, n_bands))
 

@@ -158,7 +158,7 @@ def _check(options: JobOptions, service: Service, caller: Caller) -> None:
     response_model=JobResponse,
     responses=problem_responses(401, 403, 404, 422, 503),
 )
-async def get_job(job: Annotated[Job, Depends(_find_job)], service: CurrentService) -> Response:
+async def get_job(job: CurrentJob, service: CurrentService) -> Response:
     """The state of a job, its progress, and at the end the totals or what is wrong."""
     return json_response(_view(job, service))
 
@@ -170,7 +170,7 @@ async def get_job(job: Annotated[Job, Depends(_find_job)], service: CurrentServi
     status_code=204,
     responses=problem_responses(401, 403, 404, 422, 503),
 )
-async def delete_job(job: Annotated[Job, Depends(_find_job)], service: CurrentService) -> Response:
+async def delete_job(job: CurrentJob, service: CurrentService) -> Response:
     """Cancel a job that waits or runs; delete one that has ended.
 
     The persons and whatever was computed are deleted. A cancelled job can be seen until it expires
@@ -189,7 +189,7 @@ async def delete_job(job: Annotated[Job, Depends(_find_job)], service: CurrentSe
 )
 async def get_events(
     job_id: _Identifier,
-    job: Annotated[Job, Depends(_find_job)],
+    job: CurrentJob,
     service: CurrentService,
     caller: CurrentCaller,
 ) -> AsyncIterator[ServerSentEvent]:
@@ -219,7 +219,7 @@ async def get_events(
     responses=problem_responses(401, 403, 404, 409, 422, 503)
     | {200: {"content": {PARQUET: {"schema": {"type": "string", "format": "binary"}}}}},
 )
-async def get_result(job: Annotated[Job, Depends(_find_job)]) -> Response:
+async def get_result(job: CurrentJob) -> Response:
     """The rows of all persons, sorted by person; the provenance is in the metadata under `saga`."""
     return _file(job, job.folder.result, PARQUET)
 
@@ -232,7 +232,7 @@ async def get_result(job: Annotated[Job, Depends(_find_job)]) -> Response:
     responses=problem_responses(401, 403, 404, 409, 422, 503),
 )
 async def get_result_file(
-    job: Annotated[Job, Depends(_find_job)],
+    job: CurrentJob,
     file: Annotated[str, PathParameter(max_length=64, description="A name in `links.files`")],
 ) -> Response:
     """A part (500 persons), `_rejected.csv` (persons without a result) or `_MANIFEST.json`."""

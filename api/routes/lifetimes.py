@@ -26,8 +26,8 @@ from api.openapi import compute_responses, request_body
 from api.panel_batches import split_persons
 from api.request_models import LifetimeBody, LifetimeOptions
 from api.response_models import LifetimeResponse
-from api.security import ForecastCaller, check_scope
-from api.service import CurrentService, Service, ledger_of
+from api.security import ForecastCaller
+from api.service import CurrentService, Service, check_recording, record_issued
 from calibration.adaptive.issuance import (
     AdaptedForecaster,
     lifetimes_and_issue,
@@ -80,16 +80,12 @@ async def post_lifetimes(
             request, service, ticket, LifetimeBody, LifetimeOptions, LifetimeOptions.to_request
         )
         if call.options.record:
-            check_scope(caller, "record")
-            ledger_of(service)
+            check_recording(service, caller)
         computed = await _compute(request, service, ticket, caller, call)
         if not call.options.record:
             return await _answer(request, call, computed)
     # The ledger is written after the call has left the queue, so that no other call waits for it.
-    bundle = service.forecaster.bundle.digest
-    recorded = await ledger_of(service).write(
-        caller, lambda ledger: ledger.record_issued(bundle, computed.issued)
-    )
+    recorded = await record_issued(service, caller, computed.issued)
     computed.provenance["recorded"] = asdict(recorded)
     warnings = recording_warnings(recorded, call.n_persons)
     return await _answer(request, call, computed, warnings)

@@ -135,7 +135,7 @@ def _width_pictures(tables: Mapping[str, pl.DataFrame], unit: str) -> dict[str, 
         ),
         "efficiency": _Picture(
             tables["efficiency"],
-            partial(plots.efficiency_chart, rules=RULE_LABELS, unit=unit),
+            partial(plots.efficiency_chart, names_of_rules=RULE_LABELS, unit=unit),
             "Mean interval score of SAGA and of two simple rules, by years ahead.",
         ),
     }

@@ -20,6 +20,9 @@ from saga.errors import UsageError
 if TYPE_CHECKING:
     import polars as pl
 
+    from evaluation.fold_training import FoldTraining
+    from saga.data.panel import Panel
+    from saga.requests import RolloutName
 
 # Options with --folds only, and options without --folds only.
 _FOLDS_ONLY = ("config", "source", "until")
@@ -125,6 +128,7 @@ def evaluate(
         cache=cache,
     )
     names = tuple(name.strip() for name in baselines.split(","))
+    workers = n_workers(threads)
     test_panel = read_persons(
         panel, mapping, prices, on_error, rejected, facts=facts_of_option(facts)
     )
@@ -132,26 +136,15 @@ def evaluate(
         progress = None if bar is None else lambda step, done, total: bar(done, total, step)
         if folds is not None:
             from evaluation.fold_evaluation import FoldOptions, evaluate_folds
-            from evaluation.fold_training import FoldTraining
-            from training.auto_config import choose_start
 
-            config, start = choose_start(config, source, simulated=test_panel.meta.simulated)
+            training = _fold_training(
+                config, source, rollout, test_panel, command_line(ctx), as_json=as_json
+            )
             metrics = evaluate_folds(
                 test_panel,
                 out,
                 contest_options,
-                FoldOptions(
-                    folds,
-                    FoldTraining(
-                        config,
-                        rollout,
-                        command_line(ctx),
-                        start,
-                        None if as_json or console.is_watched(quiet=as_json) else console.note,
-                    ),
-                    names,
-                    n_workers(threads),
-                ),
+                FoldOptions(folds, training, names, workers),
                 progress=progress,
                 notice=console.note,
             )
@@ -172,12 +165,30 @@ def evaluate(
                     futures=panel if (panel / "future").is_dir() else None,
                     register=panel if (panel / "register.json").is_file() else None,
                     rollout=rollout,
-                    workers=n_workers(threads),
+                    workers=workers,
                 ),
                 progress=progress,
                 notice=console.note,
             )
     _report(metrics, out, split, as_json=as_json)
+
+
+def _fold_training(
+    config: str | None,
+    source: str | None,
+    rollout: RolloutName | None,
+    panel: Panel,
+    command: str,
+    *,
+    as_json: bool,
+) -> FoldTraining:
+    """How the bundle of each fold is trained: as `saga train` would on this panel."""
+    from evaluation.fold_training import FoldTraining
+    from training.auto_config import choose_start
+
+    chosen_config, start = choose_start(config, source, simulated=panel.meta.simulated)
+    is_quiet = as_json or console.is_watched(quiet=as_json)
+    return FoldTraining(chosen_config, rollout, command, start, None if is_quiet else console.note)
 
 
 def _check_mode(ctx: typer.Context, bundle: Path | None, folds: int | None) -> None:

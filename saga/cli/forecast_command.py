@@ -9,10 +9,9 @@ import typer
 from saga.cli import console, options
 from saga.cli.inputs import (
     STANDARD,
+    LedgerOptions,
     check_output,
-    check_record,
     keep_forecastable,
-    open_adapted,
     open_forecaster,
     read_persons,
     reading_report,
@@ -92,7 +91,7 @@ def forecast(
     )
     draws = Draws(paths, seed, scenario)
     check_output(source, out, as_json=as_json)
-    check_record(record, database)
+    ledger_options = LedgerOptions(database, database_key, holder, record)
     forecaster = open_forecaster(bundle, threads, rollout, precision, facts)
     forecaster.calibrator.coverage_columns(request.coverage)  # before any work
     panel = read_persons(
@@ -111,13 +110,14 @@ def forecast(
     provenance = {**forecaster.provenance(draws), "product": "forecasts"}
     provenance["panel"] = panel.meta.panel_id
     with console.progress("Forecasting", quiet=as_json) as progress:
-        if database is None:
+        ledger_forecaster = ledger_options.open_adapted(forecaster)
+        if ledger_forecaster is None:
             forecasts = forecaster.forecast(panel, request, draws, progress=progress)
             table, warnings = forecasts.table, forecasts.warnings
         else:
             from calibration.adaptive.issuance import forecast_and_record
 
-            adapted, ledger = open_adapted(forecaster, database, database_key, holder)
+            adapted, ledger = ledger_forecaster
             provenance["adaptive"] = adapted.state.identity()
             warnings = adapted.forecaster.warnings(panel, request, draws)
             if record:

@@ -10,6 +10,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -228,16 +229,35 @@ def check_record(record: bool, database: str | None) -> None:
         )
 
 
-def open_adapted(
-    forecaster: Forecaster, database: str, key: Path | None, holder: str
-) -> tuple[AdaptedForecaster, Ledger]:
-    """The forecaster under the present state of a ledger, and the ledger."""
-    from calibration.adaptive.issuance import AdaptedForecaster
-    from calibration.adaptive.ledger import open_ledger
-    from calibration.adaptive.tenancy import Actor
+@dataclass(frozen=True)
+class LedgerOptions:
+    """The ledger whose state moves the intervals of a command.
 
-    ledger = open_ledger(database, key, Actor(holder))
-    return AdaptedForecaster.of(forecaster, ledger.state(forecaster.bundle.digest)), ledger
+    Args:
+        database: URL of its database; None for no ledger.
+        key: File of the pseudonym key.
+        holder: Whose part of the ledger it is.
+        record: Whether to enter the intervals in it. Raises UsageError without a ledger.
+    """
+
+    database: str | None
+    key: Path | None
+    holder: str
+    record: bool
+
+    def __post_init__(self) -> None:
+        check_record(self.record, self.database)
+
+    def open_adapted(self, forecaster: Forecaster) -> tuple[AdaptedForecaster, Ledger] | None:
+        """The forecaster under the present state of the ledger, and the ledger, if there is one."""
+        from calibration.adaptive.issuance import AdaptedForecaster
+        from calibration.adaptive.ledger import open_ledger
+        from calibration.adaptive.tenancy import Actor
+
+        if self.database is None:
+            return None
+        ledger = open_ledger(self.database, self.key, Actor(self.holder))
+        return AdaptedForecaster.of(forecaster, ledger.state(forecaster.bundle.digest)), ledger
 
 
 def show_recorded(counts: RecordCounts, what: str) -> dict[str, int]:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 from saga.cli import console, options
 from saga.cli.inputs import (
     STANDARD,
+    LedgerOptions,
     check_output,
-    check_record,
     keep_forecastable,
-    open_adapted,
     open_forecaster,
     read_persons,
     reading_report,
@@ -23,7 +22,10 @@ from saga.requests import PATHS, RATE, Draws, LifetimeRequest
 from saga.schema import MAX_AGE
 
 if TYPE_CHECKING:
+    from saga.data.panel import Panel
     from saga.forecast_results import Lifetimes
+    from saga.forecaster import Forecaster
+    from saga.progress import Progress
 
 _MIN_PERSONS = 10  # a distribution over fewer persons says little, and much about one of them
 _PREVIEW = {
@@ -85,7 +87,7 @@ def lifetime(
     )
     draws = Draws(paths, seed, scenario)
     check_output(source, out, as_json=as_json)
-    check_record(record, database)
+    ledger_options = LedgerOptions(database, database_key, holder, record)
     forecaster = open_forecaster(bundle, threads, rollout, precision, facts)
     tax_rule = forecaster.tax_provenance(request)  # before any work
     panel = read_persons(
@@ -99,22 +101,10 @@ def lifetime(
     )
     panel, problems = keep_forecastable(panel, to_age)
     check_scenario(forecaster.scenario(scenario), panel, to_age=to_age)
-    adaptive, recorded = dict[str, object](), dict[str, object]()
     with console.progress("Simulating lives", quiet=as_json) as progress:
-        if database is None:
-            lifetimes = forecaster.lifetime(panel, request, draws, progress=progress)
-        else:
-            from calibration.adaptive.issuance import lifetimes_and_record
-
-            adapted, ledger = open_adapted(forecaster, database, database_key, holder)
-            adaptive["adaptive"] = adapted.state.identity()
-            if record:
-                lifetimes, counts = lifetimes_and_record(
-                    adapted, panel, ledger, request, draws, progress=progress
-                )
-                recorded["recorded"] = show_recorded(counts, "present values")
-            else:
-                lifetimes = adapted.forecaster.lifetime(panel, request, draws, progress=progress)
+        lifetimes, adaptive, recorded = _compute(
+            forecaster, panel, request, draws, ledger_options, progress
+        )
     table = lifetimes.table
     provenance = {
         **forecaster.provenance(draws),
@@ -139,6 +129,31 @@ def lifetime(
     }
     size = {"rows": table.height, "persons": table.height}
     report_table(out, size, provenance, details, as_json=as_json)
+
+
+def _compute(
+    forecaster: Forecaster,
+    panel: Panel,
+    request: LifetimeRequest,
+    draws: Draws,
+    ledger_options: LedgerOptions,
+    progress: Progress | None,
+) -> tuple[Lifetimes, dict[str, object], dict[str, object]]:
+    """The present values, and what provenance and report say about the ledger."""
+    ledger_forecaster = ledger_options.open_adapted(forecaster)
+    if ledger_forecaster is None:
+        return forecaster.lifetime(panel, request, draws, progress=progress), {}, {}
+    from calibration.adaptive.issuance import lifetimes_and_record
+
+    adapted, ledger = ledger_forecaster
+    adaptive: dict[str, object] = {"adaptive": adapted.state.identity()}
+    if not ledger_options.record:
+        lifetimes = adapted.forecaster.lifetime(panel, request, draws, progress=progress)
+        return lifetimes, adaptive, {}
+    lifetimes, counts = lifetimes_and_record(
+        adapted, panel, ledger, request, draws, progress=progress
+    )
+    return lifetimes, adaptive, {"recorded": show_recorded(counts, "present values")}
 
 
 def _show(lifetimes: Lifetimes, unit: str) -> None:

@@ -17,7 +17,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -32,7 +32,6 @@ from saga.files.folders import Folder, open_file, put_json
 from saga.files.tables import KEY, read_provenance
 from saga.population.scored_paths import Persons, ScoredPaths, person_levels
 
-Method = Literal["adjust", "weights"]
 Floats = NDArray[np.float64]
 
 _TOLERANCE = 1e-6  # relative error of a target that weights must reach

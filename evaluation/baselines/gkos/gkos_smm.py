@@ -218,13 +218,11 @@ class Fit:
         values: The free parameters by name.
         errors: Their standard errors.
         objective: Sum of squared residuals.
-        moments: (J,), simulated moments.
     """
 
     values: dict[str, float]
     errors: dict[str, float]
     objective: float
-    moments: Floats
 
 
 @dataclass(frozen=True)
@@ -299,4 +297,4 @@ def search(
         name: abs(width[name]) * float(np.sqrt(max(v, 0.0)))
         for name, v in zip(names, variance, strict=True)
     }
-    return Fit(estimates, errors, float(2 * best.cost), best.fun * weights.scale + weights.data)
+    return Fit(estimates, errors, float(2 * best.cost))

@@ -18,7 +18,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import func, select, text
 from sqlalchemy.exc import DBAPIError
 
-from calibration.adaptive.adaptive_state import AdaptiveState, CellState
+from calibration.adaptive.adaptive_state import AdaptiveState
 from calibration.adaptive.database import LedgerError, migration_config
 from calibration.adaptive.issued_intervals import IssuedIntervals
 from calibration.adaptive.ledger import Ledger, RecordCounts
@@ -45,7 +45,6 @@ from tests.calibration.adaptive.test_ledger import connect, current_state, datab
 
 KEY = PseudonymKey(b"k" * 32)
 N = PERSONS * HORIZONS
-Cells = dict[tuple[str, int, float], CellState]
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -14,7 +14,6 @@ from saga.population.disclosure import DisclosureRules, suppress
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-Suppression = Callable[[Sequence[Floats], Flags, float], Flags]
 PROTECTION = 0.15
 
 

@@ -235,7 +235,7 @@ def linear_register(rho: float, shock: float, effect: float, n: int = 6_000) -> 
         entry_year=birth_year + np.int16(16),
         partner_earnings=np.full(shape, np.nan, np.float32),
         industry=np.zeros(shape, np.int8),
-        facts=np.zeros(shape, np.uint16),
+        flags=np.zeros(shape, np.uint16),
     )
 
 
