@@ -1,4 +1,4 @@
-"""The study of calibration size: coverage by the number of calibration persons."""
+"""Coverage by the number of calibration persons, a table of the contest."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def coverage_by_size(
 
     Each repeat draws `size` of the calibration persons with an outcome, without replacement,
     because a second draw of a person is not a second observation. `value` and `sd` are mean and
-    standard deviation over repeats, on the same n test persons. A size above the number `available`
-    has no value; that number is added as a further size.
+    standard deviation over repeats, on the same n test persons. `available` is the number of
+    calibration persons with an outcome: it is a further size, and sizes above it have no value.
 
     Args:
         forecaster: The bundle; its raw marginals are calibrated anew.
@@ -68,7 +68,8 @@ def coverage_by_size(
     test_marginals, test_outcomes = _forecast(forecaster, sample, test)
     members = {"all": np.ones(len(test_marginals), dtype=bool)}
     if test_marginals.groups:
-        members |= {f"quintile={q}": test_marginals.groups["quintile"] == q for q in "15"}
+        quintile = test_marginals.groups["quintile"]
+        members |= {f"quintile={q}": quintile == q for q in ("1", "5")}
     rows = []
     available = len(fit_marginals)
     for size in sorted({*sizes, available}):

@@ -439,7 +439,7 @@ def model_card(
 {panel.meta.price_year}.
 {report.steps:,} steps, {report.seconds:,.0f} s; validation log score {report.validation_nll:.4f}
 nats a year.
-{"" if source is None else source.described()}
+{"" if source is None else source.paragraph()}
 Command: `{command or "saga train"}`
 
 Model:

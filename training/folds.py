@@ -211,7 +211,7 @@ of the members' distributions; path k of a simulation follows member k mod {n_fo
 | Member | Training persons | Validation persons | Steps | Seconds | Validation log score |
 |---|---|---|---|---|---|
 {rows}
-{"" if source is None else source.described()}
+{"" if source is None else source.paragraph()}
 Command: `{command or "saga train"}`
 
 `saga calibrate` fits cross-fitted intervals: the scores of a person come from the member that has

@@ -46,7 +46,8 @@ class Targets:
 def make_targets(tokens: Tokens, dead_year: NDArray[np.int64], calendar: Calendar) -> Targets:
     """The next year with known earnings after each token, or death if none follows.
 
-    `tokens` are those before `hide_inputs`; `dead_year` (n,) is 0 if no death was observed.
+    `dead_year` (n,) is 0 if no death was observed. Make the targets before `hide_inputs` hides
+    values of `tokens`.
     """
     n, t = tokens.valid.shape
     has_earnings_state = tokens.valid & (tokens.state != UNKNOWN)
@@ -99,11 +100,11 @@ def make_direct_targets(
     end: int,
     rng: np.random.Generator,
 ) -> DirectTargets:
-    """Random years after each token with known earnings, or after a death.
+    """Random later years of each token, as targets if earnings are known or the person has died.
 
-    Horizons are chosen before looking at the record, from those up to the panel's last year, `end`,
-    and age 64; otherwise long horizons would be more frequent for persons with long records than
-    for persons who died.
+    Horizons are drawn from all that end by the panel's last year, `end`, and by age 64, whether or
+    not the record has that year. Otherwise long horizons would be more frequent for persons with
+    long records than for persons who died.
     """
     n = len(tokens.valid)
     reach = np.minimum(np.minimum(end - tokens.year, MAX_AGE - tokens.age), MAX_HORIZON)
@@ -132,9 +133,10 @@ def make_direct_targets(
 
 
 def _draw_horizons(reach: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-    """A horizon of 1..`reach` each, 0 if `reach` is; near ones are more frequent.
+    """A random horizon from 1 to each `reach`, 0 if it is 0.
 
-    Half are uniform and half uniform in logs: forecasts differ most over the first years.
+    Half are uniform and half uniform in logs. So the first years, over which forecasts differ most,
+    are more frequent.
     """
     u, reach = rng.random(reach.shape), np.maximum(reach, 0)
     in_logs = np.exp(u * np.log(reach + 1.0))
@@ -159,7 +161,7 @@ class Masking(CheckedOptions):
     survey_only: Probability = 0.15  # all columns but earnings, age and sex are hidden
     drop_columns: Probability = 0.15  # each column is hidden with probability 1/2
     cells: Probability = 0.02  # probability per value that it is hidden
-    # Columns that a rollout does not simulate are hidden after a random year; lasting ones stay.
+    # Columns are hidden after a random year, as in a rollout. `Persistence` says which are not.
     origin: Probability = 0.5
 
 

@@ -1,7 +1,7 @@
 """Starting weights from another bundle: columns and codes are matched by name.
 
-What the bundle does not know has no effect before the first step: a new column counts as missing,
-and a new code of a known column too.
+A column or code that the bundle does not have is treated as missing before the first step, so
+that it has no effect at first.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Source:
         """Which bundle it is, for config.json."""
         return {"name": self.name, "digest": self.digest, "panel_id": self.panel_id}
 
-    def described(self) -> str:
-        """Paragraph of the model card: what the weights learnt from before."""
+    def paragraph(self) -> str:
+        """Paragraph of the model card: the bundle that training started from."""
         return f"""
 Training started from the weights of the bundle `{self.name}` (digest `{self.digest}`), which was
 trained on the panel `{self.panel_id}`. The weights therefore contain what was learnt from both.
@@ -89,7 +89,10 @@ trained on the panel `{self.panel_id}`. The weights therefore contain what was l
         return network
 
     def _fill_schema_columns(self, start: dict[str, Tensor], transforms: Transforms) -> Tensor:
-        """Weights of the schema's columns; returns what becomes a constant (d,)."""
+        """Set the weights of the schema's columns.
+
+        Returns the vector (d,) that the source adds to each token for columns that it has not seen.
+        """
         source = self.transforms
         for j, name in enumerate(schema.CATEGORICAL):
             key = f"tokens.codes.{j}.weight"
@@ -106,36 +109,39 @@ trained on the panel `{self.panel_id}`. The weights therefore contain what was l
     def _fill_own_numbers(
         self, start: dict[str, Tensor], transforms: Transforms, constant: Tensor
     ) -> None:
-        """Weights of panels' own columns of numbers; adds what becomes constant to it (d,)."""
-        before, after = self.transforms.numbers[N_OTHER:], transforms.numbers[N_OTHER:]
-        if after:
+        """Set the weights of own columns of numbers.
+
+        Adds to `constant` (d,) what the source adds to a token if a column of its own is missing.
+        """
+        of_source, of_panel = self.transforms.numbers[N_OTHER:], transforms.numbers[N_OTHER:]
+        if of_panel:
             start["tokens.own_other.weight"].zero_()
-        for j, name in enumerate(before):
-            weight = self.weights["tokens.own_other.weight"][:, [j, len(before) + j]]
-            if name in after:
-                k = after.index(name)
-                start["tokens.own_other.weight"][:, [k, len(after) + k]] = weight
+        for j, name in enumerate(of_source):
+            weight = self.weights["tokens.own_other.weight"][:, [j, len(of_source) + j]]
+            if name in of_panel:
+                k = of_panel.index(name)
+                start["tokens.own_other.weight"][:, [k, len(of_panel) + k]] = weight
             else:
                 constant += self._flag_weight(weight[:, 1])
 
     def _fill_own_categories(
         self, start: dict[str, Tensor], transforms: Transforms, constant: Tensor
     ) -> None:
-        """Weights of panels' own columns of categories; adds what becomes constant to it (d,)."""
+        """Set the weights of own columns of categories; adds to `constant` as above."""
         source, first = self.transforms, len(schema.CATEGORICAL)
-        before, after = source.categories[first:], transforms.categories[first:]
-        blocks = _blocks(start, "tokens.own_codes", len(after))
-        if after:
+        of_source, of_panel = source.categories[first:], transforms.categories[first:]
+        blocks = _blocks(start, "tokens.own_codes", len(of_panel))
+        if of_panel:
             start["tokens.own_category.weight"].zero_()
         for j, (name, block) in enumerate(
-            zip(before, _blocks(self.weights, "tokens.own_codes", len(before)), strict=True)
+            zip(of_source, _blocks(self.weights, "tokens.own_codes", len(of_source)), strict=True)
         ):
             table = self.weights[f"tokens.own_codes.{j}.weight"]
             weight = self.weights["tokens.own_category.weight"][:, block]
-            if name not in after:
+            if name not in of_panel:
                 constant += weight @ table[0]
                 continue
-            k = after.index(name)
+            k = of_panel.index(name)
             rows = _rows(table, source.codes[name], transforms.codes[name])
             width = rows.shape[1]
             wider = start[f"tokens.own_codes.{k}.weight"]
@@ -148,10 +154,10 @@ trained on the panel `{self.panel_id}`. The weights therefore contain what was l
         return torch.zeros_like(weight) if "missingness" in self.transforms.without else weight
 
 
-def _rows(table: Tensor, before: Sequence[str], after: Sequence[str]) -> Tensor:
-    """Embeddings of the codes `after`; those that `before` lacks are embedded as missing."""
-    row = {code: i for i, code in enumerate(before, start=1)}
-    return table[[0, *(row.get(code, 0) for code in after)]].clone()
+def _rows(table: Tensor, codes: Sequence[str], wanted_codes: Sequence[str]) -> Tensor:
+    """Rows of `table`, which embeds `codes`, for other codes; an unknown one counts as missing."""
+    row = {code: i for i, code in enumerate(codes, start=1)}
+    return table[[0, *(row.get(code, 0) for code in wanted_codes)]].clone()
 
 
 def _blocks(weights: dict[str, Tensor], prefix: str, count: int) -> list[slice]:

@@ -91,7 +91,7 @@ def tabulate_scores(cases: Cases) -> Rows:
 
 
 def _score(results: PersonResults) -> dict[str, tuple[Array, Decomposition | None]]:
-    """Name of the score -> the scores of all persons (n,), and their parts."""
+    """By name of the score, the scores of all persons (n,), and the parts of their mean."""
     frame = results.frame
     y, crps = frame["log_y"].to_numpy(), frame["crps"].to_numpy()
     crps_parts = decompose_crps(float(crps.mean()), results.below, y, results.thresholds)
@@ -135,14 +135,15 @@ def tabulate_mean_bias(cases: Cases, unconditioned: Cases) -> tuple[Rows, list[V
         slope_status = status(
             slope, 1 - slope_reach, 1 + slope_reach, n, target=1, tolerance=2 * tolerance
         )
-        # The worse of the two is the verdict, also if it is unclear: the persons are the same.
+        # The worse of the two is the verdict; unclear is worse than holds, because both figures are
+        # of the same persons.
         both = (
             Verdict("level", h, error_status, n, mean_error),
             Verdict("level", h, slope_status, n, slope - 1, group="slope", tolerance=2 * tolerance),
         )
         verdict = max(both, key=severity)
         verdicts.append(verdict)
-        before = unconditioned.results[h].frame["mean_log"]
+        unconditioned_mean = unconditioned.results[h].frame["mean_log"]
         rows.append(
             {
                 "horizon": h,
@@ -156,7 +157,7 @@ def tabulate_mean_bias(cases: Cases, unconditioned: Cases) -> tuple[Rows, list[V
                 "slope": slope,
                 "slope_lower": 1 - slope_reach,
                 "slope_upper": 1 + slope_reach,
-                "economy": float((frame["mean_log"] - before).mean()),  # type: ignore[arg-type]
+                "economy": float((frame["mean_log"] - unconditioned_mean).mean()),  # type: ignore[arg-type]
                 "status": verdict.status,
             }
         )

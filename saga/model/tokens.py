@@ -24,10 +24,17 @@ class TokenEmbedding(nn.Module):
     """Embeds person-years as tokens.
 
     Earnings enter in three forms: their state, the standardised log amount, and a piecewise linear
-    encoding on the knots of the head (Gorishniy et al. 2022, eq. 1). With the last, a small network
-    can reproduce an amount precisely. Without `missingness` flags, a missing value is encoded like
-    an average one. The panel's own columns, of which `vocabulary` lists the codes after those of
-    the schema and `n_own` is the number of continuous ones, have maps of their own.
+    encoding on knots of the head (Gorishniy et al. 2022, eq. 1), from which a small network can
+    reproduce an amount precisely. Without `missingness` flags, a missing value is encoded like an
+    average one. Own columns of the panel have projections of their own.
+
+    Args:
+        width: Width of the model.
+        vocabulary: Number of codes of each categorical column: of the schema, then own ones.
+        knots: Knots of the head, in relative log earnings.
+        centre: Centre of relative log earnings.
+        scale: Their scale.
+        n_own: Number of own continuous columns.
     """
 
     knots: Tensor
@@ -87,9 +94,9 @@ class TokenEmbedding(nn.Module):
         return embedding
 
     def embed_other(self, other: Tensor) -> Tensor:
-        """Embed standardised values (..., 14 or more), NaN if missing, as (..., width).
+        """Embed the continuous columns but earnings, (..., 14 or more), as (..., width).
 
-        Values and missingness are separate inputs.
+        They are standardised, and NaN if missing. Values and missingness are separate inputs.
         """
         embedding: Tensor = self.other(self._with_flags(other[..., :N_OTHER]))
         if self.own_other is not None:

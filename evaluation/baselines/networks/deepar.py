@@ -93,7 +93,7 @@ class DeepAR:
         """
         reference = Reference(as_states(known_states(panel)))
         years = np.arange(reference.first, reference.last + 1)
-        # A line and not the medians themselves, which reveal realised macro after an origin.
+        # A straight line, because medians of single years would reveal realised macro.
         self.growth = reference.growth
         self.start = float(np.mean(reference.median - self.growth * years))
         end = last_year(panel)
@@ -204,7 +204,7 @@ class DeepAR:
         order = np.random.default_rng(seed)
         least, best = np.inf, {}
         with _quiet(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)  # of dropout
+            torch.manual_seed(seed)  # for dropout
             for _ in range(self._passes):
                 model.train()
                 for rows in np.array_split(order.permutation(len(training)), steps):
@@ -293,7 +293,7 @@ class Bins:
 
     @classmethod
     def of(cls, relative: Array) -> Bins:
-        """From log relative amounts (n,)."""
+        """Bins that fit log relative amounts (n,)."""
         above, highest = (float(q) for q in np.quantile(relative, OUTER))
         highest = max(highest, above + 0.1)
         width = (highest - above + GAP) / (BINS - 1)
@@ -323,7 +323,12 @@ class Bins:
 class Windows:
     """Inputs of the network for n persons up to an end.
 
-    `past` has GluonTS's names; `year`, `education` and `is_known` are those of the end.
+    Attributes:
+        past: Tensors by GluonTS's names.
+        born: Years of birth.
+        year: Last years of the windows.
+        education: Code of education in these years.
+        is_known: Whether earnings of these years are known.
     """
 
     past: Batch
@@ -386,14 +391,14 @@ def _output(bins: Bins) -> Any:
             loc: torch.Tensor | None = None,
             scale: torch.Tensor | None = None,
         ) -> Any:
-            del loc, scale  # of the interface
+            del loc, scale  # GluonTS passes them; the bins have no use for them
             return BinnedUniforms(bins.lowest, bins.highest, distr_args[0], BINS)
 
     return Binned()
 
 
 def _time_features(age: Array, education: Array, is_known: Array) -> torch.Tensor:
-    """(n, T, FEATURES): age and its square, whether the year before is known, education then.
+    """(n, T, FEATURES): age, its square, and of the year before, if it is known and education.
 
     Education is one-hot, code 0 if unknown.
     """

@@ -1,1 +1,1 @@
-"""The revisions, one a file, in order."""
+"""The revisions of the ledger's tables in order, each in a file."""
