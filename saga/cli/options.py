@@ -170,7 +170,7 @@ Holder = Annotated[
     typer.Option(
         "--holder",
         envvar="SAGA_HOLDER",
-        help="Whose part of the ledger; the common one moves everybody's thresholds.",
+        help="The holder whose part of the ledger is used; `common` moves all persons' thresholds.",
     ),
 ]
 LedgerDatabase = Annotated[
@@ -215,7 +215,7 @@ Spans = Annotated[
     str,
     typer.Option(
         "--spans",
-        help="Delivery: numbers of years of the path bands and present values to record.",
+        help="Delivery: record path bands and present values over so many years.",
     ),
 ]
 ScoredPersons = Annotated[
@@ -244,7 +244,7 @@ Threads = Annotated[
     typer.Option(
         "--threads",
         min=1,
-        help="Threads; with many persons processes, in commands that simulate futures.",
+        help="Threads. Commands that simulate futures of many persons use processes instead.",
         show_default="all cores",
     ),
 ]
@@ -252,7 +252,7 @@ Workers = Annotated[
     int, typer.Option("--workers", min=1, help="Processes; the result does not depend on it.")
 ]
 TestPersons = Annotated[
-    int | None, typer.Option("--persons", min=1, help="Use at most so many test persons.")
+    int | None, typer.Option("--persons", min=1, help="Largest number of test persons.")
 ]
 Unrounded = Annotated[
     bool,
