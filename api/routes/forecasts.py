@@ -102,7 +102,7 @@ async def _compute(
     call: ComputeCall[ForecastOptions, ForecastRequest],
 ) -> _Computed:
     forecaster, panel = service.forecaster, call.people.panel
-    # All horizons are computed, each for a fixed number of macro futures instead of paths.
+    # The work is estimated for all horizons, each with a fixed number of macro futures.
     n_futures, n_years = N_NODES, MAX_HORIZON
     size = budget.check_work(call.n_persons, n_futures, n_years, service.settings.max_work)
     check_scenario(forecaster.scenario(call.draws.scenario), panel, years=call.request.horizons[-1])
