@@ -112,6 +112,7 @@ class _Answer:
         headers.add_vary_header("Accept-Encoding")
 
     async def _finish(self, start: Message, message: Message) -> Message:
+        """The message; its body is compressed if the client accepts it, empty if it has it."""
         headers, body = MutableHeaders(raw=start["headers"]), message.get("body", b"")
         sent = Headers(scope=self._scope)
         if self._method in ("GET", "HEAD") and start["status"] == 200:

@@ -149,6 +149,7 @@ class RequestMonitor:
             await self._answer(scope, receive, send, span)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, span: Span | None) -> None:
+        """Answer a call, and count it; an error that nothing else caught becomes a problem."""
         status = 0
         current_caller.set(None)
         start = time.perf_counter()

@@ -84,6 +84,11 @@ class BodyMemory:
             self.used -= len(content)
 
     async def _receive(self, request: Request, content: bytearray, scan: Scan) -> None:
+        """Append the body to `content` as it arrives.
+
+        Raises ProblemError if it is too large or too slow. If all bodies together fill the memory,
+        the largest is refused.
+        """
         with anyio.CancelScope() as scope:
             self._arriving[scope] = content
             try:

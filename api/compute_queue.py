@@ -250,6 +250,7 @@ class ComputeQueue:
         return batch
 
     async def _compute(self, batch: list[Ticket]) -> None:
+        """Compute the next part of each call of a batch, in a thread."""
         start = time.perf_counter()
         self._last_batch = batch
         for ticket in batch:

@@ -96,6 +96,7 @@ def _read_alone(transforms: Transforms, facts: Facts, call: SentFrame) -> Reques
 def _read_together(
     transforms: Transforms, facts: Facts, calls: Sequence[SentFrame]
 ) -> list[RequestPanel] | None:
+    """The panels of frames that are read as one; None if one of them must be read alone."""
     frame = _joined([call.frame for call in calls])
     try:
         joined = read_request_panel(

@@ -66,6 +66,7 @@ def decode(body: bytes, kind: str, max_rows: int) -> pa.Table:
 
 
 def _read_parquet(body: bytes, max_rows: int) -> pa.Table:
+    """Read a Parquet body after its footer has shown that it is within the limits."""
     source = pa.BufferReader(body)
     limits = {
         "thrift_string_size_limit": _MAX_FOOTER,
@@ -107,6 +108,7 @@ def _read_arrow(body: bytes, kind: str, max_rows: int) -> pa.Table:
 
 
 def _open_arrow(buffer: pa.Buffer, kind: str) -> tuple[Any, Iterator[pa.RecordBatch]]:
+    """The reader of an Arrow body, which has the schema, and its batches."""
     options = pa.ipc.IpcReadOptions(use_threads=False)
     if kind.endswith("stream"):
         stream = pa.ipc.open_stream(buffer, options=options)

@@ -53,6 +53,7 @@ class TableReader:
         return pl.read_ipc_stream(io.BytesIO(content))
 
     def _ask(self, body: bytes, head: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        """The head and body that the process answers; it is ended if decoding takes too long."""
         process = self._running()
         assert process.stdin is not None
         assert process.stdout is not None

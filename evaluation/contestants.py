@@ -214,6 +214,7 @@ class LazyContestant:
         return self.build(), time.perf_counter() - start
 
     def _load(self) -> tuple[Contestant, float]:
+        """The contestant, and the seconds that its fit took; fitted if no fit is stored."""
         assert self.fits is not None
         inputs = {
             "key": self.key,

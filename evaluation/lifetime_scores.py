@@ -328,6 +328,7 @@ def _table(
 def _distribution(
     lifetimes: LifetimeValues, truth: LifetimeValues, mask: NDArray[np.bool_]
 ) -> Iterator[dict[str, Any]]:
+    """Rows of the statistics of present values and taxes over persons, as means over paths."""
     value_name = f"value:{RATE:g}"
     value = lifetimes.values[value_name]
     realised = ~np.isnan(truth.values[value_name])
@@ -381,6 +382,7 @@ _TAX: dict[str, Callable[[Array, Array], float]] = {
 def _scores(
     lifetimes: LifetimeValues, truth: LifetimeValues, mask: NDArray[np.bool_]
 ) -> Iterator[dict[str, Any]]:
+    """Rows of the scores of present values: CRPS, coverage and relative bias."""
     for rate in RATES:
         samples = lifetimes.values[f"value:{rate:g}"][mask]
         outcomes = truth.values[f"value:{rate:g}"][mask]

@@ -115,6 +115,10 @@ def logscore(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -
 
 
 def _density_of_log(x: Array, t: Array, fallback_centre: float) -> Array:
+    """Density at `t` (n,) of the logs of the positive samples in `x` (n, M).
+
+    A Gaussian kernel estimate with one Cauchy kernel more, so that the density is nowhere zero.
+    """
     ordered = np.sort(x, axis=-1)  # zeros first
     is_positive = ordered > 0
     logs = np.log(np.where(is_positive, ordered, 1.0))

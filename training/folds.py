@@ -105,6 +105,7 @@ def _train_members(
     run: RunOptions,
     progress: MemberProgress | None,
 ) -> list[Bundle]:
+    """Train member k on the persons outside fold k, a part of whom decide when it stops."""
     persons, folds = _persons_in_folds(panel, n_folds)
     units = units_of(panel, persons.tolist())
     stopping = uniform_each(units, "fold-validation", panel.meta.panel_id)

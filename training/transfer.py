@@ -154,10 +154,10 @@ trained on the panel `{self.panel_id}`. The weights therefore contain what was l
         return torch.zeros_like(weight) if "missingness" in self.transforms.without else weight
 
 
-def _rows(table: Tensor, codes: Sequence[str], wanted_codes: Sequence[str]) -> Tensor:
+def _rows(table: Tensor, codes: Sequence[str], new_codes: Sequence[str]) -> Tensor:
     """Rows of `table`, which embeds `codes`, for other codes; an unknown one counts as missing."""
     row = {code: i for i, code in enumerate(codes, start=1)}
-    return table[[0, *(row.get(code, 0) for code in wanted_codes)]].clone()
+    return table[[0, *(row.get(code, 0) for code in new_codes)]].clone()
 
 
 def _blocks(weights: dict[str, Tensor], prefix: str, count: int) -> list[slice]:

@@ -116,6 +116,7 @@ def _read_json(body: bytes) -> tuple[pl.DataFrame, PricesOption]:
 def _read_table(
     body: bytes, kind: str, query: Sequence[tuple[str, str]]
 ) -> tuple[pl.DataFrame, PricesOption]:
+    """Outcomes in a table body, and the prices of their amounts."""
     prices = validate(OutcomesOptions, read_query(query)).prices
     frame = READER.read(body, kind, MAX_OUTCOMES)
     if set(frame.columns) != set(_COLUMNS):

@@ -86,6 +86,7 @@ def _judge_group(
     alarm: float,
     group: tuple[str, str],
 ) -> tuple[dict[str, Any], Verdict]:
+    """The row of a group (`grouping`, `group`) at a horizon and coverage, and its verdict."""
     row: dict[str, Any] = {
         "horizon": h,
         "grouping": group[0],

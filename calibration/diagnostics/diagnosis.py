@@ -298,6 +298,7 @@ class _Judging:
 def _draw_test_origins(
     panel: Panel, seed: int, end: int, n_persons: int | None
 ) -> tuple[Panel, Origins]:
+    """The test persons of a panel, at most `n_persons`, and an origin of each who is eligible."""
     tested = persons_of(panel, "test")
     tested = sample_persons(tested, n_persons, "contest", panel.meta.panel_id)
     people = panel.only(tested)

@@ -78,6 +78,7 @@ def _describe(
 def _compare(
     part: pl.DataFrame, rule: str, h: int, coverage: float, z: float
 ) -> tuple[dict[str, Any], Verdict]:
+    """The row that compares SAGA with a simple rule at a horizon and coverage, and its verdict."""
     of_rule, n = float(part["winkler"].mean()), part.height  # type: ignore[arg-type]
     difference = part["winkler_saga"] - part["winkler"]
     size = float(difference.mean()) / of_rule  # type: ignore[arg-type]

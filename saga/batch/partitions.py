@@ -110,6 +110,7 @@ class Source:
     def _scans(
         self, choose: Callable[[Sequence[str]], Sequence[str]]
     ) -> Iterator[tuple[InputFile, pl.LazyFrame]]:
+        """Each input file with a lazy frame of its rows, in the columns that `choose` selects."""
         mapped = self._mapped[0]
         for file in self._location.files:
             lazy, _ = scan_file(

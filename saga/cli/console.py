@@ -236,6 +236,7 @@ def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
 
 
 def _as_saga_error(error: BaseException) -> SagaError | None:
+    """The error with a message for users, if it is a missing package or file, or a full disk."""
     if isinstance(error, SagaError):
         return error
     if isinstance(error, ModuleNotFoundError) and error.name:

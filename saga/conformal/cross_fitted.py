@@ -90,6 +90,10 @@ def _sets_of_block(
     coverage: Sequence[float],
     bounded: bool,
 ) -> tuple[Array, Array, NDArray[np.bool_]]:
+    """Lower and upper ends of the sets (n, H, coverage), and whether zero is inside.
+
+    Ends are NaN without a set. Sets of higher coverage contain those of lower coverage.
+    """
     shape = (*marginals.p_zero.shape, len(coverage))
     lower, upper = np.full(shape, np.inf), np.full(shape, -np.inf)
     zero, missing = np.zeros(shape, dtype=np.bool_), np.ones(shape, dtype=np.bool_)

@@ -67,6 +67,7 @@ def keep_eligible(panel: Panel, ineligible: dict[str, Problem]) -> Panel:
 
 
 def _too_old(to_age: int, ahead: int) -> tuple[str, str]:
+    """What is wrong with a person who is too old, and what to do."""
     if ahead == 1:
         return (
             f"The last record is at age {to_age} or above",

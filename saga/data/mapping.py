@@ -344,6 +344,7 @@ class SourceMapping(_Strict):
         return has_any and self._key(name) in {*self.codes, *self.digits}
 
     def _recoded(self, name: str, value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+        """A column with the panel's codes in place of those of the source."""
         if not self._recodes(name):
             return value
         text = value.cast(pl.String).str.strip_suffix(".0")
@@ -371,6 +372,7 @@ class SourceMapping(_Strict):
 
 
 def _parts(source: ColumnSource) -> tuple[str, ...]:
+    """The names of the columns of which a column is made."""
     if isinstance(source, str):
         return (source,)
     if isinstance(source, Sum):

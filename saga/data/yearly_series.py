@@ -95,6 +95,7 @@ def parse_values(text: str, file: str) -> list[DatedValue]:
 
 
 def _dated_value(row: Mapping[str, str | None], file: str, line: int) -> DatedValue | Problem:
+    """The dated value of a row, or what is wrong with the row."""
     cells = {name: (row[name] or "").strip() for name in COLUMNS}
     at_line = f"{file}, line {line}"
     if not cells["year"].isdecimal():

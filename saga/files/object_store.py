@@ -108,6 +108,7 @@ def _reason(error: Exception) -> str:
 
 @contextmanager
 def _errors_of(url: str, *, opening: bool = False) -> Iterator[None]:
+    """Replace errors of a store by UsageError, or StoreLostError if it may answer again later."""
     try:
         yield
     except FileNotFoundError as error:

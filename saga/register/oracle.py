@@ -351,6 +351,7 @@ def _mismatch(
     year: int | None = None,
     count: int = 1,
 ) -> InputError:
+    """The error for a register that cannot be simulated again."""
     versions = ", ".join(f"{name} {v}" for name, v in metadata.get("versions", {}).items())
     first_year, last_year = metadata["years"]
     fix = (

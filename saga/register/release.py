@@ -207,6 +207,7 @@ def _data_sheet(
 
 
 def _summary(description: dict[str, Any], moments: pl.DataFrame) -> Iterator[tuple[str, str]]:
+    """Name and text of each line that describes the register."""
     first, last = description["years"]
     versions = ", ".join(f"{name} {version}" for name, version in description["versions"].items())
     ages = f"ages {schema.MIN_AGE}-{schema.MAX_AGE}"
@@ -228,6 +229,7 @@ def _summary(description: dict[str, Any], moments: pl.DataFrame) -> Iterator[tup
 
 
 def _files(description: dict[str, Any], part_sizes: dict[str, int]) -> Iterator[tuple[str, str]]:
+    """Name and content of each file of the release."""
     sizes = ", ".join(f"{name} {size:,}" for name, size in part_sizes.items())
     yield "`panel/birth_year=YYYY/part-*.parquet`", "the person-years"
     yield (

@@ -61,6 +61,8 @@ def reform_from(content: object, name: str, place: str) -> TaxReform:
 
 
 def _faults(content: Mapping[object, object], place: str) -> Iterator[Problem]:
+    """What is wrong with the content of a reform file."""
+
     def fault(key: object, why: str, fix: str) -> Problem:
         return Problem("tax-reform", f"{place}, {key}: {why}", fix, column="tax")
 

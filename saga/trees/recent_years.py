@@ -157,6 +157,7 @@ class Window:
     def _lifelong(
         self, running: pl.DataFrame, last: Array, year: Array, age: Array
     ) -> dict[str, Array]:
+        """Features of the whole record up to the origin, (n,), from its sums in `running`."""
         at_origin = running[last].select(pl.all().cast(pl.Float64).fill_null(np.nan))
         value = {column.name: column.to_numpy() for column in at_origin}
         with np.errstate(invalid="ignore", divide="ignore"):

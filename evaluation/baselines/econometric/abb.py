@@ -180,6 +180,10 @@ class Careers:
         return np.concatenate(parts)
 
     def _draw(self, rows: Array, tables: Tables, u: Floats) -> Floats:
+        """Draws of the persistent component (n, ages), NaN outside the ages of a person.
+
+        Intervals are filtered forward over ages and drawn backward from the last age.
+        """
         first, last, works = self.first[rows], self.last[rows], self.works[rows]
         idle, returns = self.idle[rows].astype(np.int64), self.returns[rows].astype(np.int64)
         residual = self.residual[rows]

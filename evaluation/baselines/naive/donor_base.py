@@ -90,6 +90,10 @@ class DonorBaseline(ABC):
     def _simulate(
         self, states: States, ids: Sequence[Identity], horizon: int, n_paths: int, seed: int
     ) -> NDArray[np.float32]:
+        """Earnings (n, horizon, n_paths) in blocks of as many years as the donors' futures reach.
+
+        Each block starts from the simulated state at the end of the block before.
+        """
         blocks = -(-horizon // self.pool.reach)
         chance = uniform_rows(2 * n_paths * blocks, ids, self.name, seed).reshape(
             len(ids), blocks, 2, n_paths

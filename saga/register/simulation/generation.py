@@ -119,6 +119,7 @@ def _tasks(settings: RegisterSettings) -> Iterator[Task]:
 def _execute(
     settings: RegisterSettings, tasks: list[Task], folder: Path, workers: int
 ) -> Generator[tuple[int, int]]:
+    """Write all chunks; yields the numbers of persons and rows of each as it is done."""
     if workers == 1:
         for task in tasks:
             yield _write_chunk(settings, task, folder)
@@ -180,6 +181,7 @@ def _write_chunk(settings: RegisterSettings, task: Task, folder: Path) -> tuple[
 def _write_textbook_chunk(
     settings: RegisterSettings, process: Process, task: Task, folder: Path
 ) -> tuple[int, int]:
+    """Simulate and write one chunk of persons; the numbers of persons and rows."""
     birth_year, chunk, persons = task
     seed, last_year = settings.seed, settings.last_year
     rng = random_stream(seed, 0, birth_year, chunk)
