@@ -34,7 +34,7 @@ class ConnectionLimits:
     Args:
         max_connections: Most connections of the process.
         header_seconds: Longest time for the headers of a request to arrive.
-        write_seconds: Longest time for which a client may read nothing of its answer.
+        write_seconds: Longest time in which a client may read nothing of its answer.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class GuardedProtocol(H11Protocol):
             self._note_state()
 
     def pause_writing(self) -> None:
-        """Give the client, which does not read, a limited time."""
+        """Limit the time in which the client must read on; uvicorn calls this if it does not."""
         super().pause_writing()
         self._write_timer = self.loop.call_later(self._limits.write_seconds, self.transport.abort)
 
@@ -121,7 +121,7 @@ class GuardedProtocol(H11Protocol):
             self._write_timer.cancel()
             self._write_timer = None
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 # the words of uvicorn
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 # uvicorn's text is not used
         """Answer bytes that are no request with a problem document."""
         self.refuse(400)
 
@@ -162,6 +162,7 @@ class GuardedProtocol(H11Protocol):
         self.transport.abort()
 
     def _has_call(self) -> bool:
+        """Whether a request is being answered; a `cycle` is uvicorn's request and response."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def _note_state(self) -> None:

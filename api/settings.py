@@ -137,7 +137,9 @@ class Settings(BaseSettings):
 
     @classmethod
     def of(cls, **values: object) -> Self:
-        """These values; those that are None or left out come from the environment or defaults.
+        """Settings with these values; the others come from the environment, or are defaults.
+
+        A value that is None is treated as if it were left out.
 
         Raises UsageError that names a setting that is unknown or out of range.
         """

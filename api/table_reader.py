@@ -57,7 +57,6 @@ class TableReader:
         process = self._running()
         assert process.stdin is not None
         assert process.stdout is not None
-        # The process is ended if decoding takes too long.
         timer = threading.Timer(_SECONDS, process.kill)
         timer.start()
         try:
@@ -71,6 +70,7 @@ class TableReader:
             timer.cancel()
 
     def _running(self) -> subprocess.Popen[bytes]:
+        """The process, which is started if it does not run."""
         if self._process is None or self._process.poll() is not None:
             self._end()
             # Its messages are dropped, because the log has one JSON object per line.

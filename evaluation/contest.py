@@ -385,7 +385,7 @@ def _bundle_key(forecaster: Forecaster) -> str:
 
 
 def _timed(blocks: Iterator[YearForecasts], record: dict[str, Any]) -> Iterator[YearForecasts]:
-    """The same blocks; adds the time of each block to `record["seconds"]`."""
+    """The `blocks`; adds the time that each takes to `record["seconds"]`."""
     while True:
         start = time.perf_counter()
         block = next(blocks, None)

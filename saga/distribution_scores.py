@@ -81,7 +81,7 @@ def _square_integral_log(value: Array, slope: Array, width: Array, _start: Array
 
 
 def _square_integral_money(value: Array, slope: Array, width: Array, start: Array) -> Array:
-    """The same over money, e^t dt: by parts, twice."""
+    """The integral over money, e^t dt, by integrating by parts twice."""
     end = value + slope * width
     upper = np.exp(width) * (end * end - 2 * slope * end + 2 * slope * slope)
     lower = value * value - 2 * slope * value + 2 * slope * slope

@@ -1,4 +1,4 @@
-"""saga align: simulated paths meet official totals."""
+"""saga align: adjust or weight simulated paths so that they meet official totals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def align(
     prices: options.Prices = None,
     as_json: options.Json = False,
 ) -> None:
-    """Adjust paths, or weight persons, so that totals by year and group are official ones."""
+    """Adjust paths, or weight persons, so that totals by year and group equal official ones."""
     from saga.data.reading import read_panel
     from saga.files.atomic import digest_file
     from saga.files.folders import check_new_folder, new_folder, open_file, put_json

@@ -175,7 +175,7 @@ class FittedCells(Calibration):
         return [self.coverage.index(share) for share in coverage if self.coverage]
 
     def threshold_group(self, horizon: int, groups: Sequence[str]) -> str | None:
-        """The first of `groups` with a threshold at a horizon: outcomes there move its cell."""
+        """The first of `groups` with a threshold at a horizon, whose cell follows outcomes."""
         for group in groups:
             cell = self.cells.get((horizon, group))
             if cell is not None and any(q is not None for q in cell.thresholds.values()):
@@ -183,7 +183,10 @@ class FittedCells(Calibration):
         return None
 
     def move(self, horizon: int, groups: Sequence[str]) -> tuple[Array, Array] | None:
-        """The move of a cell at a horizon, or else at the nearest shorter one; None without."""
+        """The points of the map by which outcomes have moved the marginals of a cell.
+
+        It is the cell of `moved_cell`. None if nothing has moved it.
+        """
         cell = self.moved_cell(horizon, groups)
         return None if cell is None else self.moves.get(cell)
 
@@ -206,9 +209,9 @@ class FittedCells(Calibration):
         return {}
 
     def _find_thresholds(self, horizons: Sequence[int], groups: Sequence[str]) -> CellThresholds:
-        """Those of `cell_threshold`.
+        """The thresholds of `cell_threshold` for all horizons and coverages.
 
-        Sets are nested, so without a threshold there is none of higher coverage either.
+        If a coverage has no threshold, higher ones have none either, because sets are nested.
         """
         shape = (len(horizons), len(self.coverage))
         q, guarantees = np.full(shape, np.nan), np.full(shape, "none", dtype="<U13")

@@ -108,7 +108,10 @@ File = TypeVar("File", Path, ObjectFile)
 def _panel_files(
     source: Path | str, entries: Mapping[File, tuple[str, ...]], beside: Sequence[str]
 ) -> tuple[File, ...]:
-    """Those of a folder's files, with their names relative to it, that have the panel."""
+    """The files of a folder that contain the panel.
+
+    `entries`: the parts of each file's name relative to the folder.
+    """
     skipped = {PurePosixPath(name).name for name in beside}
     files = [
         file

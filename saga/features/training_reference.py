@@ -102,7 +102,7 @@ class ComparedRecords:
     properties: Mapping[str, Floats]
 
     def part(self, rows: slice, persons: slice) -> ComparedRecords:
-        """Those of consecutive persons, whose records are in `rows`."""
+        """The compared records of consecutive persons, whose rows are `rows`."""
         properties = {name: values[persons] for name, values in self.properties.items()}
         return ComparedRecords(self.relative_logs[rows], properties)
 

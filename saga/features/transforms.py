@@ -67,7 +67,7 @@ class Persistence:
 
     @classmethod
     def of(cls, extra: Sequence[OwnColumn] = ()) -> Persistence:
-        """That of the schema's columns and of the panel's own."""
+        """The persistence of the schema's columns and of the panel's own columns."""
         columns = [schema.BY_NAME[name] for name in schema.CATEGORICAL]
         extra_of_kind = {
             kind: [column.static or column.lasting for column in extra if column.kind == kind]

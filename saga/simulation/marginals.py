@@ -95,7 +95,10 @@ def _nodes(economy: _Economy, origin: int, n_horizons: int) -> MacroNodes:
 
 
 class _Places(NamedTuple):
-    """Where the grid lies for the nodes of an origin: for the direct head, and the yearly one."""
+    """Where the grid points lie among the knots of a head, for every node of an origin.
+
+    `direct` is for the direct head, `next_record` for the yearly one.
+    """
 
     direct: Any
     next_record: Any
@@ -124,7 +127,7 @@ class DirectMarginals:
         self.grid = marginal_grid(transforms)
         self.z = torch.from_numpy(self.grid.astype(np.float32))
         self.economy = _Economy(calendar, process, scenario)
-        # A seventh of the time of one person, and a MB an entry.
+        # Finding the places is a seventh of the time for one person; an entry has 1 MB.
         self._places_of = lru_cache(maxsize=_KEPT_PLACES)(self._kept_places)
 
     def nodes(self, origin: int) -> MacroNodes:
@@ -135,7 +138,8 @@ class DirectMarginals:
     def group_size(self) -> int:
         """Number of persons to compute together."""
         modules = (self.network, self.direct, self.head)
-        # Rows per person of the products: nodes of the next record, horizons, and both together.
+        # Numbers of rows that a person has in the matrix products: nodes of the next record,
+        # horizons, and combinations of both.
         n = self.n_horizons
         rows = (N_NODES, n, min(n, N_NODES) * N_NODES, n * N_NODES)
         return min(persons_per_group(modules, n_rows) for n_rows in rows)
@@ -210,7 +214,7 @@ class DirectMarginals:
             else self._places(shift, n_horizons)
         )
         p_zero, cdf = _averaged(self.direct.head, by_horizon, places.direct)
-        # The next record is what the yearly head is trained on, with every token.
+        # The yearly head forecasts the next record: every token of the training was an example.
         h = slice(self.rhythm - 1, self.rhythm)
         # Expanded to N_NODES equal rows, because products of few rows may round differently.
         next_record = self.head(

@@ -167,7 +167,7 @@ class HorizonTrees:
         )
 
     def refitted(self, examples: Examples, info: FeatureInfo, settings: Settings) -> Self:
-        """The same numbers of trees, learnt from `examples`; nobody is held out.
+        """Models with as many trees as these, learnt from all `examples`.
 
         There is a classifier of zeros if these models have one.
         """

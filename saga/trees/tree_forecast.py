@@ -153,7 +153,7 @@ class TreeForecast:
     def predict(
         self, features: NDArray[np.float32], origins: Origins, horizons: Sequence[int]
     ) -> AtomQuantiles:
-        """As `marginals`, from features (n, F) of the window."""
+        """The distributions (n, H) from features (n, F) of the window, at ascending horizons."""
         zeros, logs = zip(*(model.predict(features) for model in self.models), strict=True)
         level = self.window.level(origins)[:, None, None]
         at_grid = AtomQuantiles.of(np.stack(zeros, axis=1), np.stack(logs, axis=1) + level)

@@ -43,7 +43,10 @@ class TrainedNetwork:
         self.config = config if isinstance(config, TrainConfig) else load_config(config)
 
     def like(self, config: TrainConfig) -> Self:
-        """This kind of network with the tokens, masks, steps and about the size of `config`."""
+        """The baseline with this kind of network; tokens, masks and steps are those of `config`.
+
+        The width is chosen so that the networks have about the same size.
+        """
         shape = self.config.model
         width = round(config.model.width * shape.width / load_config("small").model.width)
         model = replace(config.model, backbone=shape.backbone, width=width, light=0)

@@ -190,7 +190,7 @@ def count_verdicts(table: pl.DataFrame) -> str:
 
 
 def format_markdown(table: pl.DataFrame) -> str:
-    """The same table as Markdown, with population, statistic and source of each row."""
+    """The table of the check as Markdown, with population, statistic and source of each row."""
     head = (
         *("target", "population", "statistic", "aim", "band", "value", "s.e."),
         *("verdict", "mark", "source"),
