@@ -30,7 +30,10 @@ HEAD = """# Parameters of the register
 All parameters, with value, mark and note: [parameters.csv](parameters/parameters.csv). The column
 `section` is that of `register.json`. `note_of_group` is about several parameters and gives the mark
 of those without one of their own. A list of pairs is a curve: values from an age or year on, or
-points joined by straight lines. How the parameters enter: [the register](register.md).
+points joined by straight lines. "Per 1.0 of rise" is the effect of a rise of the unemployment rate
+by 100 points; one point has a hundredth of it.
+
+How the parameters enter: [the register](register.md).
 
 Marks:
 

@@ -36,7 +36,7 @@ class JobLossParameters:
     # Smallest and largest rise of unemployment that changes the spread of job loss [assumed].
     loss_rise_bounds: tuple[float, float] = (-0.015, 0.035)
     loss_ability: float = 0.22  # fall of log loss per standard deviation of ability [assumed]
-    loss_attachment: float = 0.12  # the same for attachment [assumed]
+    loss_attachment: float = 0.12  # fall of log loss per standard deviation of attachment [assumed]
     loss_centre: float = 0.035  # keeps the mean factor near 1 [assumed]
     loss_ceiling: float = 0.6  # largest rate of a person [assumed]
     loss_at_closing: float = 0.7  # rate in an employer that closes [assumed]
@@ -152,7 +152,7 @@ class JobChangeParameters:
     job_change_gain: float = 0.025  # mean log pay change [assumed]
     job_change_at_25: float = 0.17  # share who change employers at the reference age [assumed]
     job_change_fall: float = 0.040  # of the log rate, a year of age [assumed]
-    job_change_reference_age: int = 25  # [assumed]
+    job_change_reference_age: int = 25  # age in years [assumed]
     job_change_first_age: int = 20  # age in years below which the rate is constant [assumed]
     job_change_cycle: float = 18.0  # relative fall per 1.0 of rise of unemployment [assumed]
     job_change_cycle_bounds: tuple[float, float] = (0.55, 1.3)  # of that factor [assumed]
@@ -302,7 +302,7 @@ class PayParameters:
     large_shock_cycle: float = -8.5  # mean, per 1.0 of rise in unemployment
     large_shock_rise: float = 16.0  # share, relative, per 1.0 of rise
 
-    start_shock_sd: float = 0.06  # of the persistent shock at 16 [assumed]
+    start_shock_sd: float = 0.06  # sd of the persistent shock at 16 [assumed]
     large_shock_cycle_bounds: tuple[float, float] = (-0.012, 0.03)  # of the rise [assumed]
     large_shock_by_age: Steps = ((0, 1.5), (30, 1.0))  # multiplier of the share [assumed]
     large_shock_hired: float = 1.8  # multiplier of the share in a new job [assumed]

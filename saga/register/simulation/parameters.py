@@ -8,6 +8,9 @@ them, up to the next blank line. Marks:
 - [C] set so that the simulated moments fall near [V] and [M] figures
 - [assumed] no source; the note says what the value does
 
+"Per 1.0 of rise" is the effect of a rise of the unemployment rate by 1.0, that is by 100 points; a
+rise by one point has a hundredth of it.
+
 No value was chosen by looking at a forecasting model's score.
 """
 
@@ -38,12 +41,12 @@ class EconomyParameters:
     unemployment_sd: float = 0.005  # of its innovation [assumed]
     unemployment_floor: float = 0.025  # lowest rate [assumed]
     growth_mean: float = 0.013  # of real wages [V]
-    growth_on_unemployment: float = -0.35  # per 1.0 of rise [assumed]
-    growth_on_inflation: float = -0.45  # nominal wages lag a price surprise: 2022 [V]
+    growth_on_unemployment: float = -0.35  # of wage growth, per 1.0 of rise [assumed]
+    growth_on_inflation: float = -0.45  # wages lag surprising prices, as in 2022 [V]
     growth_sd: float = 0.009  # of its innovation [assumed]
     inflation_mean: float = 0.02  # the central bank's target [V]
     inflation_persistence: float = 0.55  # of the gap to the mean [assumed]
-    inflation_on_unemployment: float = -0.20  # per 1.0 of rise [assumed]
+    inflation_on_unemployment: float = -0.20  # of inflation, per 1.0 of rise [assumed]
     inflation_sd: float = 0.009  # of its innovation [assumed]
 
     # Before 1990 (only for the years before the panel): the averages of 1970-89.
@@ -55,17 +58,17 @@ class EconomyParameters:
     felt: float = 1.0
     # Nominal interest follows inflation with a lag.
     past_real_interest: float = 0.03  # above inflation before 1990 [assumed]
-    interest_persistence: float = 0.75  # [assumed]
+    interest_persistence: float = 0.75  # weight of last year's interest [assumed]
     real_interest: float = 0.012  # above inflation in the long run [assumed]
 
     # Flows: job finding falls with unemployment, and job loss solves u' = u (1 - f) + (1 - u) s.
     finding_at_two: float = 0.775  # of the newly unemployed when unemployment is 2 % [C]
     finding_slope: float = 2.3  # fall of that share for a rise of unemployment by 1.0 [C]
     finding_reference: float = 0.02  # unemployment at which `finding_at_two` applies [assumed]
-    finding_floor: float = 0.35  # [assumed]
-    finding_ceiling: float = 0.85  # [assumed]
-    loss_floor: float = 0.008  # [assumed]
-    # Part of all job separations that end in unemployment and are not those of entrants [C].
+    finding_floor: float = 0.35  # smallest job finding [assumed]
+    finding_ceiling: float = 0.85  # largest job finding [assumed]
+    loss_floor: float = 0.008  # smallest job loss [assumed]
+    # Share of this loss that hits persons at work; the rest are entrants without a job [C].
     loss_scale: float = 0.42
 
 
@@ -73,28 +76,28 @@ class EconomyParameters:
 class LabourMarketParameters:
     """Employers, and how education leads to occupations and industries."""
 
-    employers_per_industry: int = 120  # [assumed]
+    employers_per_industry: int = 120  # in each industry [assumed]
     employer_size_shift: float = 0.4  # log persons below the size of industries.csv [assumed]
     employer_size_sd: float = 1.2  # of log size within an industry [assumed]
     employer_effect_sd: float = 0.07  # of the log pay premium; AKM decompositions: near .08 [M]
     employer_effect_by_size: float = 0.012  # log pay per log person [assumed]
     employer_effect_reference: float = 4.5  # log persons of an employer without premium [assumed]
-    colleague_mix_sd: float = 0.12  # of colleagues' log pay beyond the premium [assumed]
+    colleague_mix_sd: float = 0.12  # sd of colleagues' log pay, without the premium [assumed]
     largest_employer: float = 40.0  # times the median: weight of the largest in hiring [assumed]
-    closing_share: float = 0.25  # employers that shed most jobs, per rate of job loss [assumed]
+    closing_share: float = 0.25  # share of employers that close, times job loss [assumed]
     # Multiplier by size: `smallest - size_slope x log persons`, at least the floor.
     closing_smallest: float = 2.2  # [assumed]
     closing_size_slope: float = 0.28  # [assumed]
     closing_floor: float = 0.25  # [assumed]
 
     # Weight of an occupation in a new job.
-    underqualified: float = 1.9  # fall of the log weight a missing level of education [assumed]
-    overqualified: float = 1.05  # the same for a level too many [assumed]
+    underqualified: float = 1.9  # fall of log weight per level of education too low [assumed]
+    overqualified: float = 1.05  # fall of log weight per level of education too high [assumed]
     field_match: float = 7.0  # multiplier if the field of education fits [assumed]
     new_managers: float = 0.25  # multiplier of managers' occupations [assumed]
     industry_spill: float = 0.002  # weight of industries other than the occupation's [assumed]
     trend_reference_year: int = 2005  # industries have the sizes of industries.csv [assumed]
-    last_trend_year: int = 2030  # no further structural change [assumed]
+    last_trend_year: int = 2030  # industries keep their sizes from then on [assumed]
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ class EducationParameters:
     compulsory_women: tuple[float, ...] = (0.64, 0.52, 0.35, 0.19, 0.10, 0.075, 0.11, 0.14)
     compulsory_men: tuple[float, ...] = (0.60, 0.50, 0.35, 0.21, 0.14, 0.115, 0.15, 0.18)
 
-    ability_correlation: float = 0.28  # of attainment with the earnings level [C]
+    ability_correlation: float = 0.28  # of attained education with ability [C]
     upper_secondary_years: int = 3  # length of study [assumed]
     # Of those with compulsory school only, the share who try upper secondary school:
     # `(birth year - first) / years`, within bounds; after 1970 nearly all do [assumed].
@@ -164,7 +167,7 @@ class RecordParameters:
     occupation_from: int = 2001  # first year with occupations [V]
     # Occupations come from samples among small employers: half of the missing cells are theirs.
     occupation_missing_by_size: Steps = ((0, 2.0), (20, 0.85))  # multiplier, by persons [assumed]
-    earnings_missing: float = 0.002  # statements that were not delivered [assumed]
+    earnings_missing: float = 0.002  # share of income statements not delivered [assumed]
     capital_from: int = 1991  # first year with capital income [assumed]
     education_missing_native: float = 0.006  # [assumed]
     # Foreign-born in their first years in the country; 2.8 % of all in 2019 [V].
@@ -176,9 +179,9 @@ class RecordParameters:
     education_break: int = 2000
     education_understated: float = 0.20
 
-    workplace_missing: float = 0.025  # [assumed]
-    hours_missing: float = 0.04  # [assumed]
-    late_last_year: float = 0.05  # capital and employer, last year of the panel [assumed]
+    workplace_missing: float = 0.025  # share of rows without workplace [assumed]
+    hours_missing: float = 0.04  # share of rows without working time [assumed]
+    late_last_year: float = 0.05  # no capital or employer in the last year [assumed]
     # Dwelling register; before it, only couples with common children are seen [V].
     cohabitants_from: int = 2011
 

@@ -25,8 +25,8 @@ class DeathParameters:
     # Multiplier by education: a gradient of the size found in Nordic registers [M].
     death_by_education: tuple[float, ...] = (1.5, 1.1, 0.85, 0.65)
     death_health: float = 0.25  # of the log rate, per standard deviation of bad health [assumed]
-    death_disabled: float = 0.9  # of the log rate [assumed]
-    death_jobless: float = 0.35  # of the log rate, unemployed or outside [assumed]
+    death_disabled: float = 0.9  # rise of the log rate, disabled [assumed]
+    death_jobless: float = 0.35  # rise of the log rate, unemployed or outside [assumed]
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class MigrationParameters:
     arrival_work_age: int = 20  # age in years from which experience abroad counts [assumed]
     arrival_experience: float = 0.5  # years of experience per year abroad [assumed]
 
-    emigration_native: float = 0.0020  # [assumed]
-    emigration_young: float = 0.0060  # extra, natives at `emigration_young_ages` [assumed]
+    emigration_native: float = 0.0020  # share of natives a year [assumed]
+    emigration_young: float = 0.0060  # more at `emigration_young_ages` [assumed]
     emigration_young_ages: tuple[int, int] = (19, 33)  # years [assumed]
     # First five years, by region of birth [M].
     emigration_foreign: tuple[float, ...] = (0.0, 0.045, 0.040, 0.012, 0.010, 0.050, 0.020, 0.012)
@@ -86,7 +86,7 @@ class MigrationParameters:
 class UnionParameters:
     """Unions: formation, marriage, separation, widowhood; the partner's work and earnings."""
 
-    union_first_age: int = 18  # [assumed]
+    union_first_age: int = 18  # age in years from which unions begin [assumed]
     partner_peak: float = 0.17  # rate of a first union at the peak age [assumed]
     union_peak_age: tuple[float, float] = (26.0, 24.0)  # men, women, from 1990 on [assumed]
     # Years by which the peak was earlier [assumed].
@@ -98,14 +98,14 @@ class UnionParameters:
     union_attachment: float = 0.15  # of the log rate [assumed]
     repartnering: float = 0.09  # rate of a later union [assumed]
     repartnering_fall: float = 0.05  # of the log rate, a year beyond `repartnering_age` [assumed]
-    repartnering_age: int = 40  # [assumed]
-    marriage: float = 0.07  # of cohabitants without children [assumed]
-    marriage_with_children: float = 0.10  # [assumed]
-    separation_cohabiting: float = 0.055  # [assumed]
-    separation_married: float = 0.016  # [assumed]
+    repartnering_age: int = 40  # age in years [assumed]
+    marriage: float = 0.07  # share a year of cohabitants without children [assumed]
+    marriage_with_children: float = 0.10  # share a year of cohabitants with children [assumed]
+    separation_cohabiting: float = 0.055  # share of cohabitants a year [assumed]
+    separation_married: float = 0.016  # share of spouses a year [assumed]
     separation_fall: float = 0.03  # of the log rate, a year beyond `separation_age` [assumed]
-    separation_age: int = 35  # [assumed]
-    children_leave: tuple[float, float] = (0.62, 0.22)  # of separated men and women [assumed]
+    separation_age: int = 35  # age in years [assumed]
+    children_leave: tuple[float, float] = (0.62, 0.22)  # men, women without custody [assumed]
     # Death of the partner: log rate at the reference age, slope, multiplier of men and women.
     partner_death_level: float = -9.3  # [assumed]
     partner_death_slope: float = 0.095  # [assumed]
@@ -119,11 +119,11 @@ class UnionParameters:
     partner_level_sd: float = 0.19  # of the partner's lasting log pay [assumed]
     partner_start_sd: float = 0.15  # of the partner's first shock [assumed]
     partner_persistence: float = 0.95  # of the partner's shock [assumed]
-    partner_shock_sd: float = 0.09  # [assumed]
+    partner_shock_sd: float = 0.09  # of the innovation of the partner's shock [assumed]
     partner_works_at_start: float = 0.82  # share of new partners at work [assumed]
-    partner_loss: float = 0.9  # of the economy's job loss [assumed]
+    partner_loss: float = 0.9  # the partner's, times the economy's job loss [assumed]
     partner_exit_by_age: Steps = ((0, 0.03), (57, 0.10))  # further exits from work [assumed]
-    partner_finding: float = 0.45  # of the economy's job finding [assumed]
+    partner_finding: float = 0.45  # the partner's, times the economy's job finding [assumed]
     partner_finding_by_age: Steps = ((0, 1.0), (55, 0.5))  # multiplier [assumed]
     partner_shift: float = 0.02  # log pay below that of the reference person [assumed]
     partner_experience_gain: float = 0.28  # log pay [assumed]
@@ -152,9 +152,9 @@ class BirthParameters:
     second_birth: tuple[float, ...] = (
         0.01, 0.13, 0.31, 0.26, 0.16, 0.10, 0.07, 0.05, 0.03, 0.02,
     )  # fmt: skip
-    third_scale: float = 0.30  # of the rate of the birth before [assumed]
-    fourth_scale: float = 0.22  # of the rate of the birth before [assumed]
-    never_wants: tuple[float, float] = (0.125, 0.055)  # share of men, women [C]
+    third_scale: float = 0.30  # third birth: times the rate of the second [assumed]
+    fourth_scale: float = 0.22  # fourth birth: times the rate of the third [assumed]
+    never_wants: tuple[float, float] = (0.125, 0.055)  # men, women without a wish for children [C]
     birth_ages: tuple[int, int] = (18, 52)  # first and last age, years [assumed]
     birth_end_age: tuple[float, float] = (52.0, 44.0)  # men, women: the rate is 0 [assumed]
     birth_end_years: float = 8.0  # years over which the rate falls to 0 [assumed]
@@ -166,7 +166,7 @@ class BirthParameters:
     father_leave: tuple[float, float, float] = (4.0, 8.0, 14.0)
     leave_years: tuple[int, int, int] = (1990, 2005, 2022)
 
-    mother_leave_sd: float = 0.25  # relative [assumed]
+    mother_leave_sd: float = 0.25  # relative to the mean [assumed]
     mother_leave_bounds: tuple[float, float] = (0.3, 1.9)  # relative to the mean [assumed]
     father_leave_longest: float = 40.0  # weeks [assumed]
     father_first_weeks: float = 2.0  # weeks taken at the birth [assumed]
