@@ -14,18 +14,19 @@ from numpy.typing import NDArray
 
 from calibration.adaptive.adaptive_state import (
     BAND,
+    PRESENT_VALUE,
     SPAN_KINDS,
     AdaptiveState,
     ExcessCounts,
     StateUpdater,
 )
 from calibration.adaptive.issued_intervals import ranks_of_outcomes
-from calibration.adaptive.issued_spans import SPANS
+from calibration.adaptive.issued_spans import SPANS, levels_of_span
 from calibration.adaptive.marginal_moves import LEVELS, move_of, moved_levels
 from saga.conformal.calibration_table import ALL, ThresholdKind
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.path_bands import to_band_scale
-from saga.conformal.prediction_sets import set_scores
+from saga.conformal.prediction_sets import probability_of_less, scores_of
 from saga.conformal.value_distribution import SimulatedValues
 from saga.requests import RATE
 from studies.delivery_forecasts import (
@@ -60,6 +61,9 @@ class Deliveries:
     thresholds: dict[tuple[str, int, int], float] = field(default_factory=dict)
     span_scores: dict[tuple[str, str, int, int], Array] = field(default_factory=dict)
     span_thresholds: dict[tuple[str, str, int, int], float] = field(default_factory=dict)
+    unmoved_values: dict[tuple[int, int], tuple[NDArray[np.int64], Array, Array]] = field(
+        default_factory=dict
+    )
 
     def run(self) -> None:
         """Deliver all years."""
@@ -128,7 +132,7 @@ class Deliveries:
             self.span_scores[kind, "moved", year, years] = score(year, years, in_force)
 
     def _span_counts(self, kind: str, year: int, state: AdaptiveState) -> dict[int, ExcessCounts]:
-        """The spans that ended in `year`: bands by their score under the moves of `state`."""
+        """The spans that ended in `year`, by their score under the moves of `state`."""
         counts = {}
         for years in SPANS:
             origin = year - years
@@ -137,12 +141,11 @@ class Deliveries:
             published = _known(self.span_scores[kind, "moved", origin, years])
             base = np.full((len(published), 1), self._span_threshold(kind, years))
             in_force = np.full_like(base, self.span_thresholds[kind, "moved", origin, years])
-            counts[years] = ExcessCounts.of(published[:, None], base, in_force)
-            if kind == BAND:
-                levels = {h: self._in_force(origin, h, state) for h in range(1, years + 1)}
-                scores = _known(self._band_scores(origin, years, levels))[:, None]
-                rescored = ExcessCounts.of(scores, base, in_force)
-                counts[years] = ExcessCounts(rescored.counts, counts[years].missed)
+            missed = ExcessCounts.of(published[:, None], base, in_force).missed
+            levels = {h: self._in_force(origin, h, state) for h in range(1, years + 1)}
+            score = self._band_scores if kind == BAND else self._rescored_values
+            scores = _known(score(origin, years, levels))[:, None]
+            counts[years] = ExcessCounts(ExcessCounts.of(scores, base, in_force).counts, missed)
         return counts
 
     def _span_threshold(self, kind: str, years: int) -> float:
@@ -217,6 +220,32 @@ class Deliveries:
 
     def _value_scores(self, origin: int, years: int, in_force: dict[int, Array] | None) -> Array:
         """Score (n,) of the realised present value, NaN if it is unknown or without paths."""
+        rows, less, p_zero = self._value_ranks(origin, years, in_force)
+        scores = np.full(len(self.parts[origin].person_id), np.nan)
+        scores[rows] = scores_of(less, p_zero, 0.9)
+        return scores
+
+    def _rescored_values(self, origin: int, years: int, in_force: dict[int, Array]) -> Array:
+        """Scores (n,) under moves, from the ranks before them, as the ledger computes them."""
+        key = origin, years
+        if key not in self.unmoved_values:
+            self.unmoved_values[key] = self._value_ranks(origin, years, None)
+        rows, less, p_zero = self.unmoved_values[key]
+        of_years = np.stack([in_force[h][rows] for h in range(1, years + 1)], axis=1)
+        distinct, index = np.unique(of_years, axis=0, return_inverse=True)
+        mean = np.array([levels_of_span(PRESENT_VALUE, list(levels))[0] for levels in distinct])
+        levels = mean[index.ravel()]
+        scores = np.full(len(self.parts[origin].person_id), np.nan)
+        scores[rows] = scores_of(_moved(less, levels), _moved(p_zero, levels), 0.9)
+        return scores
+
+    def _value_ranks(
+        self, origin: int, years: int, in_force: dict[int, Array] | None
+    ) -> tuple[NDArray[np.int64], Array, Array]:
+        """Rows of the persons whose present value is known, its probability of less, and of zero.
+
+        `in_force` are the levels (n, 9) of each horizon; None for the bundle's paths.
+        """
         part = self.parts[origin]
         realised = part.value[:, years - 1]
         known = ~np.isnan(realised) & ~np.isnan(part.slices[:, :years]).any(axis=(1, 2))
@@ -232,9 +261,8 @@ class Deliveries:
             simulated += np.take_along_axis(slices, ranks, 1) * discount
             sorted_sums += slices * discount
         distribution = SimulatedValues(simulated, sorted_sums).distribution
-        scores = np.full(len(part.person_id), np.nan)
-        scores[rows] = set_scores(distribution, realised[index, None], 0.9)[:, 0]
-        return scores
+        less = probability_of_less(distribution, realised[index, None])[:, 0]
+        return rows, less, distribution.p_zero[:, 0].astype(np.float64)
 
 
 def _known(scores: Array) -> Array:

@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 
 from calibration.adaptive.adaptive_state import BAND, PRESENT_VALUE, AdaptiveState
 from calibration.adaptive.issued_intervals import pack_marginals, unpack_marginals
-from calibration.adaptive.marginal_moves import LEVELS, followed_groups, move_of, moved_levels
+from calibration.adaptive.marginal_moves import (
+    LEVELS,
+    followed_groups,
+    mean_levels,
+    move_of,
+    moved_levels,
+)
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.path_bands import band_scale
 from saga.conformal.prediction_sets import probability_of_less, scores_of
@@ -39,9 +45,9 @@ class IssuedSpans:
 
     `base` (L,) are the split thresholds and `issued` (L,) those in force, each by itself, NaN if
     the bundle has none. `forecasts` are packed distributions, one per person. `scales` are the
-    knots and values of the band scale by horizon. `cells` (r,) name the cells whose moves the years
-    have, as `cells_of_text` reads them, and `levels` (r, years, 9) are the probabilities in force
-    there. The last three are for bands only.
+    knots and values of the band scale by horizon, for bands only. `cells` (r,) name the cells whose
+    moves the years have, as `cells_of_text` reads them. `levels` are the probabilities in force:
+    of a band (r, years, 9) those of each year, of a present value (r, 1, 9) the mean of the moves.
     """
 
     kind: str
@@ -82,31 +88,36 @@ def collect_bands(
     by_year = [pack_marginals(known.at_horizon(h)) for h in range(1, years + 1)]
     packed = tuple(b"".join(of_person) for of_person in zip(*by_year, strict=True))
     scales = {h: band_scale(split, h) for h in range(1, years + 1)}
-    issued = _issue(BAND, years, known, split, state, packed, scales)
-    if not len(issued):
-        return issued
-    cells, levels = _moves_of_years(known, split, state, years)
-    return replace(issued, cells=cells, levels=levels)
+    return _issue(BAND, years, known, split, state, packed, scales)
 
 
 def _moves_of_years(
-    marginals: Marginals, split: Calibrator, state: AdaptiveState, years: int
+    kind: str, forecasts: PersonForecasts, split: Calibrator, state: AdaptiveState, years: int
 ) -> tuple[tuple[str, ...], Array]:
     """`cells` and `levels` of `IssuedSpans`."""
-    text = np.full(len(marginals), "", dtype=object)
-    levels = np.tile(np.asarray(LEVELS), (len(marginals), years, 1))
+    text = np.full(len(forecasts), "", dtype=object)
+    levels = np.empty((len(forecasts), years if kind == BAND else 1, len(LEVELS)))
     in_force = {h: moved_levels(state, h, followed_groups(split, h)) for h in range(1, years + 1)}
-    for groups, rows in split.candidate_cells(marginals):
+    for groups, rows in split.candidate_cells(forecasts):
         cells = [split.moved_cell(h, groups) for h in range(1, years + 1)]
         text[rows] = json.dumps(cells)
-        for k, cell in enumerate(cells):
-            if cell is not None:
-                levels[rows, k] = in_force[cell[0]][cell[1]]
+        of_years = [None if cell is None else in_force[cell[0]][cell[1]] for cell in cells]
+        levels[rows] = levels_of_span(kind, of_years)
     return tuple(text.tolist()), levels
 
 
+def levels_of_span(kind: str, of_years: Sequence[Array | None]) -> Array:
+    """The probabilities in force of a span, from those of its years (9,), None without a move.
+
+    Of a band they are those of the years, (K, 9). A present value has one distribution, which
+    moves by the mean of the years' moves, (1, 9).
+    """
+    levels = np.stack([np.asarray(LEVELS) if year is None else year for year in of_years])
+    return levels if kind == BAND else mean_levels(levels)[None]
+
+
 def cells_of_text(text: str) -> list[tuple[int, str] | None]:
-    """The cell, horizon and group, whose move each year of a band has; None without one."""
+    """The cell, horizon and group, whose move each year of a span has; None without one."""
     return [None if cell is None else (int(cell[0]), str(cell[1])) for cell in json.loads(text)]
 
 
@@ -153,6 +164,7 @@ def _issue(
     if np.isnan(base).all():  # no outcome could judge them
         forecasts, packed = forecasts.take(slice(0)), ()
     offset = np.array([state.offset(kind, years, share) for share in COVERAGE])
+    cells, levels = _moves_of_years(kind, forecasts, split, state, years)
     return IssuedSpans(
         kind,
         years,
@@ -162,17 +174,20 @@ def _issue(
         base + offset,
         packed,
         scales,
-        ("",) * len(packed),
-        np.empty((len(packed), 0, len(LEVELS))),
+        cells,
+        levels,
     )
 
 
-def judge_value(packed: bytes, amounts: Array) -> tuple[float, float]:
-    """Probability of a smaller present value than that of outcomes (K,), and that of zero."""
+def judge_value(packed: bytes, amounts: Array) -> Array:
+    """Probability of a smaller present value than that of outcomes (K,), and that of zero.
+
+    They are the `ranks` (1, 2) of a present value.
+    """
     (_, marginals), *_ = unpack_marginals([packed])
     realised = realised_value(amounts[None])[:, None]
     less = probability_of_less(marginals, realised)
-    return float(less[0, 0]), float(marginals.p_zero[0, 0])
+    return np.stack([less[:, 0], marginals.p_zero[:, 0].astype(np.float64)], axis=1)
 
 
 def judge_band(packed: bytes, amounts: Array) -> Array:
@@ -193,20 +208,18 @@ def band_scores_of(ranks: Array, scales: Mapping[int, tuple[Array, Array]]) -> A
 
 
 def unmoved(ranks: Array, levels: Array) -> Array:
-    """The `ranks` (K, 2) of a band before the moves that `levels` (K, 9) describe."""
+    """The `ranks` (K, 2) of a span before the moves that `levels` (K, 9) describe."""
     maps = [move_of(in_force) for in_force in levels]
     return np.stack(
         [np.interp(row, values, knots) for row, (knots, values) in zip(ranks, maps, strict=True)]
     )
 
 
-def moved(ranks: Array, levels: Sequence[Array | None]) -> Array:
-    """The `ranks` (n, K, 2) of bands after the moves to `levels` of each year; None leaves them."""
-    result = ranks.copy()
-    for k, in_force in enumerate(levels):
-        if in_force is not None:
-            result[:, k] = np.interp(ranks[:, k], *move_of(in_force))
-    return result
+def moved(ranks: Array, levels: Array) -> Array:
+    """The `ranks` (n, K, 2) of spans after the moves to `levels` (K, 9)."""
+    return np.stack(
+        [np.interp(ranks[:, k], *move_of(in_force)) for k, in_force in enumerate(levels)], axis=1
+    )
 
 
 def span_scores(kind: str, probability: Array, p_zero: Array) -> Array:

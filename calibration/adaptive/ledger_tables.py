@@ -168,9 +168,9 @@ class SpanRow(Base):
 
     Columns: `kind` is band or present_value; `base` are the split thresholds by coverage and
     `issued` those in force; `family` are the packed distributions, of each year or of the present
-    value, until all outcomes are known; `sealed` is the same from then on, encrypted. Of a band,
-    `cells` names the cells whose moves the years have, and `levels` are the probabilities in force
-    there; null for bands of earlier versions.
+    value, until all outcomes are known; `sealed` is the same from then on, encrypted. `cells`
+    names the cells whose moves the years have, and `levels` are the probabilities in force: of each
+    year of a band, or of a present value as a whole; null in spans of earlier versions.
     """
 
     __tablename__ = "span"
@@ -192,9 +192,10 @@ class SpanRow(Base):
 class SpanEventRow(Base):
     """One entry of the log of bands and present values, as `SettlementRow`.
 
-    For a band `probability` is the largest score of the years, and `p_zero` is 0; `ranks` are the
-    forecast probabilities of less earnings and of zero in each year, before the moves. They are
-    null for a band of an earlier version. The database forbids changes.
+    For a band `probability` is the largest score of the years, and `p_zero` is 0. `ranks` are the
+    forecast probabilities of less earnings and of zero before the moves, in each year of a band or
+    of the present value. They are null for a span of an earlier version. The database forbids
+    changes.
     """
 
     __tablename__ = "span_event"

@@ -7,12 +7,11 @@ from typing import Any
 from sqlalchemy import Connection, Row, select
 
 from calibration.adaptive.adaptive_state import (
-    BAND,
+    SPAN_KINDS,
     AdaptiveState,
     ExcessCounts,
     compute_states,
 )
-from calibration.adaptive.band_rescoring import band_states
 from calibration.adaptive.holder_streams import require_open, state_of
 from calibration.adaptive.ledger_tables import (
     COMMON_ID,
@@ -31,6 +30,7 @@ from calibration.adaptive.settlement_counts import (
     levels_of,
 )
 from calibration.adaptive.span_entries import SpanEntry, count_spans
+from calibration.adaptive.span_rescoring import span_states
 
 _ROWS_IN_MEMORY = 5_000
 
@@ -94,10 +94,17 @@ def replay_state(
     cells = {
         (group, h, coverage): cell
         for group, counts in known.items()
-        if group != BAND
+        if group not in SPAN_KINDS
         for (h, coverage), cell in compute_states(levels_of(stream, group), counts).items()
     }
     ids = connection.scalars(streams_followed).all()
-    bands = band_states(connection, ids, cells, known.get(BAND, {}), last.last_span)
-    cells |= {(BAND, years, coverage): cell for (years, coverage), cell in bands.items()}
-    return state_of(last.version, cells)
+    spans_by_kind = {
+        kind: span_states(connection, kind, ids, cells, known.get(kind, {}), last.last_span)
+        for kind in SPAN_KINDS
+    }
+    of_spans = {
+        (kind, years, coverage): cell
+        for kind, states in spans_by_kind.items()
+        for (years, coverage), cell in states.items()
+    }
+    return state_of(last.version, cells | of_spans)

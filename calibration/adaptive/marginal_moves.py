@@ -73,6 +73,19 @@ def move_of(levels: Array) -> tuple[Array, Array]:
     return np.concatenate([[0.0], ordered, [1.0]]), np.concatenate([[0.0], LEVELS, [1.0]])
 
 
+def mean_levels(levels: Array) -> Array:
+    """The probabilities in force (9,) of the mean of the moves that `levels` (K, 9) describe.
+
+    A sum of K years moves like that if the years have the same rank: its quantile of p then is the
+    sum of the years' quantiles of p, and its rank changes by the mean of the years' changes, if
+    they are equally spread there.
+    """
+    maps = [move_of(in_force) for in_force in levels]
+    knots = np.unique(np.concatenate([knots for knots, _ in maps]))
+    mean = np.mean([np.interp(knots, *of_year) for of_year in maps], axis=0)
+    return np.interp(LEVELS, mean, knots)
+
+
 def adapt(calibrator: Calibrator, state: AdaptiveState) -> Calibrator:
     """The calibrator with the moves and thresholds of the state.
 

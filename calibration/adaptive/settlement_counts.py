@@ -12,13 +12,11 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, delete, func, insert, select, true, update
 
 from calibration.adaptive.adaptive_state import (
-    BAND,
     SPAN_KINDS,
     CellState,
     ExcessCounts,
     compute_states,
 )
-from calibration.adaptive.band_rescoring import band_states
 from calibration.adaptive.database import damaged_error
 from calibration.adaptive.holder_streams import read_state
 from calibration.adaptive.issued_intervals import (
@@ -36,6 +34,7 @@ from calibration.adaptive.ledger_tables import (
     Stream,
     unpack_thresholds,
 )
+from calibration.adaptive.span_rescoring import span_states
 from saga.conformal.calibration_table import ALL
 from saga.conformal.prediction_sets import probability_of_less
 from saga.requests import COVERAGE
@@ -233,7 +232,7 @@ def _compute_states(
     )
     ids = [common, *(stream.id for stream in streams)]
     for group in groups:
-        if group == BAND:
+        if group in SPAN_KINDS:
             continue
         totals = _totals(connection, ids, group)
         common_counts = totals.get(common, {})
@@ -246,14 +245,15 @@ def _compute_states(
                 add_counts(total, key, counts)
             states = compute_states(levels, total) if holder_totals else common_states
             _store_states(connection, stream.id, group, states)
-    _compute_band_states(connection, common, [stream.id for stream in streams])
+    for kind in SPAN_KINDS:
+        _compute_span_states(connection, kind, common, [stream.id for stream in streams])
 
 
-def _compute_band_states(
-    connection: Connection, common: int | None, streams: Sequence[int]
+def _compute_span_states(
+    connection: Connection, kind: str, common: int | None, streams: Sequence[int]
 ) -> None:
-    """Compute and store the states of bands, which depend on those of single years too."""
-    totals = _totals(connection, [common, *streams], BAND)
+    """Compute and store the states of spans, which depend on those of single years too."""
+    totals = _totals(connection, [common, *streams], kind)
     counted = select(ExcessCountsRow.stream_id).where(ExcessCountsRow.stream_id.in_(streams))
     with_counts = set(connection.scalars(counted.distinct()))
     states_of_common: dict[tuple[int, float], CellState] | None = None
@@ -265,12 +265,12 @@ def _compute_band_states(
                 add_counts(total, key, counts)
             cells = read_state(connection, stream).cells if total else {}
             followed = {stream} if common is None else {stream, common}
-            states = band_states(connection, followed, cells, total)
+            states = span_states(connection, kind, followed, cells, total)
             if not is_own:
                 states_of_common = states
         else:
             states = states_of_common
-        _store_states(connection, stream, BAND, states)
+        _store_states(connection, stream, kind, states)
 
 
 def _totals(

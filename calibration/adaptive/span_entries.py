@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 from calibration.adaptive.adaptive_state import PRESENT_VALUE, SPAN_KINDS, ExcessCounts
-from calibration.adaptive.band_rescoring import Scales, read_scales
 from calibration.adaptive.database import key_batches
 from calibration.adaptive.issued_spans import (
     IssuedSpans,
@@ -39,6 +38,7 @@ from calibration.adaptive.ledger_tables import (
 )
 from calibration.adaptive.pseudonyms import PseudonymKey
 from calibration.adaptive.settlement_counts import HorizonYear, add_new_counts, unpack_counts
+from calibration.adaptive.span_rescoring import Scales, read_scales
 
 PersonYear = tuple[bytes, int]
 
@@ -177,13 +177,15 @@ def settle_spans(
 
 def _judge(row: Row[Any], outcomes: NDArray[np.float64], scales: Scales) -> SpanEntry:
     if row.kind == PRESENT_VALUE:
-        return SpanEntry(row, *judge_value(row.family, outcomes), 1)
-    ranks = judge_band(row.family, outcomes)
-    score = float(band_scores_of(ranks[None], scales)[0])
+        ranks = judge_value(row.family, outcomes)
+        probability, p_zero = ranks[0].tolist()
+    else:
+        ranks = judge_band(row.family, outcomes)
+        probability, p_zero = float(band_scores_of(ranks[None], scales)[0]), 0.0
     if row.levels is None:
-        return SpanEntry(row, score, 0.0, 1)
-    levels = unpack_thresholds(row.levels).reshape(row.years, -1)
-    return SpanEntry(row, score, 0.0, 1, pack_thresholds(unmoved(ranks, levels)))
+        return SpanEntry(row, probability, p_zero, 1)
+    levels = unpack_thresholds(row.levels).reshape(len(ranks), -1)
+    return SpanEntry(row, probability, p_zero, 1, pack_thresholds(unmoved(ranks, levels)))
 
 
 def reopen_spans(

@@ -14,8 +14,8 @@ from saga.conformal.cross_fitted import FoldCounts
 from saga.conformal.intervals import Guarantee
 from saga.conformal.recalibration import Cell
 from saga.conformal.shifted_thresholds import CellThresholds, is_shifted, number_labels
-from saga.distributions import Marginals
 from saga.errors import Problem, UsageError
+from saga.person_forecasts import PersonForecasts
 
 Array = NDArray[np.float64]
 # Groupings whose groups may have cells; the first one that has a cell for the person is used.
@@ -228,13 +228,13 @@ class FittedCells(Calibration):
         return CellThresholds(q, guarantees, cells, effects)
 
     def candidate_cells(
-        self, marginals: Marginals
+        self, forecasts: PersonForecasts
     ) -> list[tuple[tuple[str, ...], NDArray[np.int64]]]:
         """Row numbers of persons by the groups whose cells may apply, the preferred one first."""
-        names = [name for name in MONDRIAN if name in marginals.groups] if self._is_grouped else []
-        if not names or not len(marginals):
-            return [((ALL,), np.arange(len(marginals)))]
-        labels = list(zip(*(marginals.groups[name].tolist() for name in names), strict=True))
+        names = [name for name in MONDRIAN if name in forecasts.groups] if self._is_grouped else []
+        if not names or not len(forecasts):
+            return [((ALL,), np.arange(len(forecasts)))]
+        labels = list(zip(*(forecasts.groups[name].tolist() for name in names), strict=True))
         distinct, index = number_labels(labels)
         return [
             (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibration.adaptive.issued_spans import band_scores_of, moved
+from calibration.adaptive.adaptive_state import BAND
+from calibration.adaptive.issued_spans import band_scores_of, levels_of_span, moved
 from calibration.adaptive.marginal_moves import LEVELS, move_of
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
@@ -58,6 +59,6 @@ def test_bands_are_scored_under_moves_as_the_ledger_scores_them() -> None:
     in_force = {h: np.tile(levels[h - 1], (50, 1)) for h in scales}
     ranks = np.stack([less, p_zero], axis=2)
     for moves, of_study in (([None] * N_HORIZONS, None), (levels, in_force)):
-        expected = band_scores_of(moved(ranks, moves), scales)
+        expected = band_scores_of(moved(ranks, levels_of_span(BAND, moves)), scales)
         found = deliveries._band_scores(2022, N_HORIZONS, of_study)
         np.testing.assert_allclose(found, expected, atol=1e-12)

@@ -16,7 +16,13 @@ from calibration.adaptive.adaptive_state import (
     ExcessCounts,
     compute_states,
 )
-from calibration.adaptive.marginal_moves import LEVELS, adapt, move_of, moved_levels
+from calibration.adaptive.marginal_moves import (
+    LEVELS,
+    adapt,
+    mean_levels,
+    move_of,
+    moved_levels,
+)
 from calibration.fit.split_conformal import fit_calibration
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
@@ -131,3 +137,17 @@ def test_a_horizon_beyond_the_outcomes_has_the_move_of_the_nearest_shorter_one(
     assert calibrated.move(2, (ALL,)) is None
     moved = adapted.recalibrate(world(50, 14)[0])
     assert (moved.cdf >= 0).all()
+
+
+def test_a_sum_of_years_with_the_same_rank_moves_by_the_mean_of_the_moves() -> None:
+    """Exact for equal moves, and for years that are equally spread where the sum is."""
+    rng = np.random.default_rng(3)
+    one = np.asarray(LEVELS) + 0.02 * rng.random(9)
+    np.testing.assert_allclose(mean_levels(np.tile(one, (4, 1))), one, atol=1e-12)
+    moves = np.stack([np.asarray(LEVELS) + shift for shift in (0.0, 0.01, 0.02)])
+    # Uniform years U, U and U, moved: quantiles q_h(p) are the inverses of the maps.
+    p = np.linspace(0.05, 0.95, 181)
+    quantiles = np.mean([np.interp(p, *move_of(levels)[::-1]) for levels in moves], axis=0)
+    mean = np.interp(quantiles, *move_of(mean_levels(moves)))
+    assert np.abs(mean - p).max() < 0.002, "a shift of 0.02, to first order"
+    assert np.abs(np.interp(quantiles, *move_of(moves[2])) - p).max() > 0.008

@@ -43,8 +43,8 @@ from saga.conformal.calibration_table import ALL, KindThresholds
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.path_bands import band_intervals, band_scores
 from saga.conformal.prediction_sets import probability_of_less
-from saga.conformal.present_value import value_intervals
-from saga.conformal.recalibration import Cell
+from saga.conformal.present_value import value_intervals, value_scores
+from saga.conformal.recalibration import Cell, map_paths
 from saga.conformal.value_distribution import SimulatedValues
 from saga.distributions import Marginals
 from saga.lifetime import present_value, realised_value
@@ -221,6 +221,97 @@ def test_experts_of_bands_see_scores_under_the_moves_in_force(url: str) -> None:
     ledger.close()
 
 
+def comonotone_paths(seed: int = 0) -> Paths:
+    """Raw paths that keep their rank in all years: a sum then moves by the mean of the moves."""
+    return replace(make_paths(seed), recalibrated=False).comonotone()
+
+
+def values_of(paths: Paths) -> SimulatedValues:
+    return SimulatedValues.of(paths, lambda p: present_value(p, years=K))
+
+
+def test_experts_of_present_values_see_scores_under_the_moves_in_force(url: str) -> None:
+    """What today's paths would have contained, by the product's own mapping of paths.
+
+    Without rescoring, the threshold would correct the drift a second time.
+    """
+    ledger = Ledger(url, PseudonymKey(b"k" * 32))
+    raw, split = comonotone_paths(), make_calibrator()
+    marginals, published = make_marginals(raw), replace(raw, recalibrated=True)
+    ledger.record(BUNDLE, collect_intervals(marginals, split, range(1, K + 1), INITIAL_STATE))
+    ledger.record_spans(BUNDLE, collect_values(published, split, INITIAL_STATE, K))
+    rng = np.random.default_rng(1)
+    person_effect = rng.normal(0.3, 0.4, (N, 1))  # the same in all years, as in the paths
+    amounts = np.exp(12.0 + person_effect + rng.normal(0, 0.02, (N, K)))
+    rows = product(range(N), range(K))
+    ledger.settle([(f"P{i}", ORIGIN + 1 + h, float(amounts[i, h])) for i, h in rows])
+    state, replayed = states(ledger)
+    assert state is not None
+    assert state == replayed
+    of_raw = replace(marginals, recalibrated=False)
+    in_force = map_paths(raw, adapt(split, state).recalibrate(of_raw))
+    base = np.tile([0.6, 0.85, 0.93, np.nan], (N, 1))
+    counts = {}
+    for name, paths in (("published", published), ("in force", in_force)):
+        scores = [value_scores(paths, amounts, share)[:, K - 1] for share in COVERAGE]
+        counts[name] = ExcessCounts.of(np.stack(scores, axis=1), base, base)
+    missed = ExcessCounts(counts["in force"].counts, counts["published"].missed)
+    known = compute_states(COVERAGE, {(K, ORIGIN + K): counts["published"]})
+    rescored = compute_states(COVERAGE, {(K, ORIGIN + K): missed})
+    for share in COVERAGE[:3]:
+        cell, cell_expected = state.cells[PRESENT_VALUE, K, share], rescored[K, share]
+        assert cell.missed == cell_expected.missed == known[K, share].missed
+        assert cell.integral == cell_expected.integral
+        # Ranks of 60 paths are steps of 1/60; years move alike, but not the same.
+        assert cell.offset == pytest.approx(cell_expected.offset, abs=1e-3)
+        assert cell.offset < known[K, share].offset - 0.004, "far beyond that"
+    ledger.close()
+
+
+def test_present_values_after_moves_are_judged_by_the_ranks_before_them(url: str) -> None:
+    """Those issued under moves: their log has ranks in the bundle's forecast; any order, replay."""
+    ledger = Ledger(url, PseudonymKey(b"k" * 32))
+    record_years_and_bands(ledger)
+    amounts, outcomes = make_outcomes()
+    ledger.settle(outcomes)
+    state = ledger.state(BUNDLE)
+    assert state is not None
+    split, paths = make_calibrator(), comonotone_paths(seed=5)
+    later = replace(paths, origin_year=paths.origin_year + K, birth_year=paths.birth_year + K)
+    raw = replace(make_marginals(later), recalibrated=False)
+    moved = map_paths(later, adapt(split, state).recalibrate(raw))
+    ledger.record_spans(BUNDLE, collect_values(moved, split, state, K))
+    of_years = [(person, year + K, amount) for person, year, amount in outcomes]
+    ledger.settle(of_years[::-1])
+    assert states(ledger)[0] == states(ledger)[1]
+    with connect(ledger) as connection:
+        query = text(
+            "SELECT span.person, levels, cells, ranks, probability FROM span_event "
+            "JOIN span ON span.id = span_id WHERE kind = 'present_value'"
+        )
+        events = connection.execute(query).all()
+    assert len(events) == N
+    levels = np.frombuffer(bytes(events[0].levels))
+    assert levels.shape == (len(LEVELS),)
+    assert np.abs(levels - LEVELS).max() > 0.05, "the drift has moved the forecasts"
+    assert cells_of_text(events[0].cells) == [(h, ALL) for h in range(1, K + 1)]
+    realised = realised_value(amounts)[:, None]
+    unmoved = values_of(map_paths(later, split.recalibrate(raw))).distribution
+    expected = probability_of_less(unmoved, realised)[:, 0]
+    found = {bytes(row.person): (bytes(row.ranks), row.probability) for row in events}
+    ranks, published = (
+        np.array([of_person(*found[ledger._pseudonym(f"P{i}")]) for i in range(N)])
+        for of_person in (lambda packed, _: np.frombuffer(packed)[0], lambda _, p: p)
+    )
+    # Ranks of 60 paths are steps of 1/60, and knots of a move lie between them.
+    assert np.abs(ranks - expected).mean() < 0.01
+    assert np.abs(published - expected).mean() > 0.05, "far beyond the steps"
+    ledger.correct([(person, year, None) for person, year, _ in of_years[:40]], "mistake")
+    ledger.settle(of_years)
+    assert states(ledger)[0] == states(ledger)[1]
+    ledger.close()
+
+
 def test_bands_after_moves_are_judged_by_the_ranks_before_them(url: str) -> None:
     """Bands issued under moves: their log has ranks in the bundle's forecast; any order, replay."""
     ledger = Ledger(url, PseudonymKey(b"k" * 32))
@@ -263,8 +354,8 @@ def test_bands_after_moves_are_judged_by_the_ranks_before_them(url: str) -> None
     ledger.close()
 
 
-def test_bands_of_an_earlier_version_count_by_their_published_score(url: str) -> None:
-    """A ledger of revision 0006 goes on with the same state; its waiting bands are judged too."""
+def test_spans_of_an_earlier_version_count_by_their_published_score(url: str) -> None:
+    """A ledger of revision 0006 goes on with the same state; its waiting spans are judged too."""
     ledger = Ledger(url, PseudonymKey(b"k" * 32))
     for spans in make_spans():
         half = spans.rows(slice(0, N // 2))
@@ -284,7 +375,7 @@ def test_bands_of_an_earlier_version_count_by_their_published_score(url: str) ->
     state, replayed = states(ledger)
     assert state is not None
     assert state == replayed
-    assert state.cells[BAND, K, 0.9].persons == N
+    assert {state.cells[kind, K, 0.9].persons for kind in (BAND, PRESENT_VALUE)} == {N}
     with connect(ledger) as connection, pytest.raises(ValueError, match="another state"):
         command.downgrade(migration_config(connection), "0006")
     ledger.close()

@@ -1,9 +1,9 @@
-"""Scores of settled bands under the moves in force: what today's bands would have contained.
+"""Scores of settled spans under the moves in force: what today's would have contained.
 
-A band follows its marginals, which move with each year's outcomes. So the threshold of bands must
-correct only what the moves leave. Bands that were issued before the moves say too much about it:
-they missed because of errors that are corrected meanwhile. The log has the ranks of their years in
-the bundle's forecast. Here they are moved as today's forecasts are, and scored again.
+Bands and present values follow their marginals, which move with each year's outcomes. So their
+thresholds must correct only what the moves leave. Spans that were issued before the moves say too
+much about it: they missed because of errors that are corrected meanwhile. The log has their ranks
+in the bundle's forecast. Here these are moved as today's forecasts are, and scored again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ from calibration.adaptive.adaptive_state import (
     ExcessCounts,
     compute_states,
 )
-from calibration.adaptive.issued_spans import band_scores_of, cells_of_text, moved
+from calibration.adaptive.issued_spans import (
+    band_scores_of,
+    cells_of_text,
+    levels_of_span,
+    moved,
+    span_scores,
+)
 from calibration.adaptive.ledger_tables import (
     BandScaleRow,
     SpanEventRow,
@@ -47,21 +53,23 @@ def read_scales(connection: Connection, stream_id: int) -> Scales:
     }
 
 
-def band_states(
+def span_states(
     connection: Connection,
+    kind: str,
     streams: Collection[int],
     cells: Mapping[tuple[str, int, float], CellState],
     published: Mapping[tuple[int, int], ExcessCounts],
     last_span: int | None = None,
 ) -> dict[tuple[int, float], CellState]:
-    """The states of bands, keyed (number of years, coverage), from the log of `streams`.
+    """The states of bands or present values, from the log of `streams`.
 
-    Experts see the scores under the moves of `cells`, the states of single years. The integral
-    counts what the `published` bands missed. `last_span` is the last entry of the log to read.
+    They are keyed (number of years, coverage). Experts see the scores under the moves of `cells`,
+    the states of single years. The integral counts what the `published` spans missed. `last_span`
+    is the last entry of the log to read.
     """
     if not published:
         return {}
-    counts = _rescored(connection, streams, cells, last_span)
+    counts = _rescored(connection, kind, streams, cells, last_span)
     return compute_states(
         COVERAGE,
         {key: ExcessCounts(counts[key], of_key.missed) for key, of_key in published.items()},
@@ -70,11 +78,12 @@ def band_states(
 
 def _rescored(
     connection: Connection,
+    kind: str,
     streams: Collection[int],
     cells: Mapping[tuple[str, int, float], CellState],
     last_span: int | None,
 ) -> dict[tuple[int, int], Counts]:
-    """Bands by excess: (number of years, last outcome year) -> counts, as in `ExcessCounts`."""
+    """Spans by excess: (number of years, last outcome year) -> counts, as in `ExcessCounts`."""
     log = (
         select(
             SpanRow.stream_id,
@@ -85,30 +94,35 @@ def _rescored(
             SpanEventRow.sign,
             SpanEventRow.ranks,
             SpanEventRow.probability,
+            SpanEventRow.p_zero,
         )
         .join(SpanEventRow, SpanEventRow.span_id == SpanRow.id)
-        .where(SpanRow.stream_id.in_(streams), SpanRow.kind == BAND)
+        .where(SpanRow.stream_id.in_(streams), SpanRow.kind == kind)
     )
     if last_span is not None:
         log = log.where(SpanEventRow.id <= last_span)
-    alike: dict[tuple[Any, ...], tuple[list[bytes], list[float]]] = {}
-    for *cell, packed_ranks, score in connection.execute(log):
+    alike: dict[tuple[Any, ...], tuple[list[bytes], list[tuple[float, float]]]] = {}
+    for *cell, packed_ranks, probability, p_zero in connection.execute(log):
         is_earlier = packed_ranks is None
-        ranks_of_cell, scores_of_cell = alike.setdefault((*cell, is_earlier), ([], []))
+        ranks_of_cell, published_of_cell = alike.setdefault((*cell, is_earlier), ([], []))
         ranks_of_cell.append(packed_ranks or b"")
-        scores_of_cell.append(score)
+        published_of_cell.append((probability, p_zero))
     levels = _LevelsInForce(cells)
     scales = {stream: read_scales(connection, stream) for stream in {key[0] for key in alike}}
     total: dict[tuple[int, int], Counts] = {}
     for key, (packed, published) in alike.items():
         stream, years, origin, thresholds, text, sign, is_earlier = key
-        scores = np.array(published)
+        probability, p_zero = np.array(published).T
         if not is_earlier:
-            ranks = np.frombuffer(b"".join(packed), dtype="<f8").reshape(-1, years, 2)
-            in_force = [levels.of(cell) for cell in cells_of_text(text)]
-            scores = band_scores_of(moved(ranks, in_force), scales[stream])
+            ranks = np.frombuffer(b"".join(packed), dtype="<f8").reshape(len(packed), -1, 2)
+            in_force = levels_of_span(kind, [levels.of(cell) for cell in cells_of_text(text)])
+            ranks = moved(ranks, in_force)
+            probability, p_zero = ranks[:, 0, 0], ranks[:, 0, 1]
+            if kind == BAND:
+                probability = band_scores_of(ranks, scales[stream])
+        scores = span_scores(kind, probability, p_zero)
         base = np.tile(unpack_thresholds(thresholds), (len(scores), 1))
-        counts = ExcessCounts.of(np.tile(scores[:, None], base.shape[1]), base, base).counts
+        counts = ExcessCounts.of(scores, base, base).counts
         ended = years, origin + years
         total[ended] = total.get(ended, np.zeros_like(counts)) + sign * counts
     return total
