@@ -83,7 +83,8 @@ def mean_levels(levels: Array) -> Array:
     maps = [move_of(in_force) for in_force in levels]
     knots = np.unique(np.concatenate([knots for knots, _ in maps]))
     mean = np.mean([np.interp(knots, *of_year) for of_year in maps], axis=0)
-    return np.interp(LEVELS, mean, knots)
+    in_force: Array = np.interp(LEVELS, mean, knots)
+    return in_force
 
 
 def adapt(calibrator: Calibrator, state: AdaptiveState) -> Calibrator:

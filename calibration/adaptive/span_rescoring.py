@@ -102,11 +102,11 @@ def _rescored(
     if last_span is not None:
         log = log.where(SpanEventRow.id <= last_span)
     alike: dict[tuple[Any, ...], tuple[list[bytes], list[tuple[float, float]]]] = {}
-    for *cell, packed_ranks, probability, p_zero in connection.execute(log):
+    for *cell, packed_ranks, less, of_zero in connection.execute(log):
         is_earlier = packed_ranks is None
         ranks_of_cell, published_of_cell = alike.setdefault((*cell, is_earlier), ([], []))
         ranks_of_cell.append(packed_ranks or b"")
-        published_of_cell.append((probability, p_zero))
+        published_of_cell.append((less, of_zero))
     levels = _LevelsInForce(cells)
     scales = {stream: read_scales(connection, stream) for stream in {key[0] for key in alike}}
     total: dict[tuple[int, int], Counts] = {}
