@@ -66,7 +66,7 @@ build/docs-tools:
 # Wheels of SAGA and all it needs for rooms without internet, with checksums and a bill of materials.
 wheelhouse: setup build/sbom-tools/bin/cyclonedx-py
 	rm -rf build/wheel && $(BIN)/pip wheel --quiet --no-deps --wheel-dir build/wheel .
-	PIP_EXTRA_INDEX_URL="$(TORCH_INDEX)" $(BIN)/python distribution/wheelhouse.py build/wheelhouse build/wheel/*.whl $(SYSTEMS)
+	$(BIN)/python distribution/wheelhouse.py --torch-index "$(TORCH_INDEX)" build/wheelhouse build/wheel/*.whl $(SYSTEMS)
 	@set -e; for system in $(SYSTEMS); do build/sbom-tools/bin/cyclonedx-py requirements build/wheelhouse/$$system/requirements.txt \
 	  --output-format JSON --output-file build/wheelhouse/$$system/sbom.cdx.json; done
 

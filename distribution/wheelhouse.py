@@ -2,14 +2,16 @@
 
 For each operating system it writes DIR/SYSTEM/ with the wheels, `requirements.txt` (exact versions
 with hashes) and `SHA256SUMS`. Versions are those of requirements.lock; which packages a system
-needs follows from the metadata of the installed ones, read for that system. `make wheelhouse` adds
-the bill of materials.
+needs follows from the metadata of the installed ones, read for that system. torch may come from
+an index of its own; no other package is looked for there. `make wheelhouse` adds the bill of
+materials.
 
-Usage: python distribution/wheelhouse.py DIR WHEEL_OF_SAGA [SYSTEM ...]
+Usage: python distribution/wheelhouse.py DIR WHEEL_OF_SAGA [--torch-index URL] [SYSTEM ...]
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import shutil
 import subprocess
@@ -102,13 +104,16 @@ def pinned(system: System, names: set[str], pins: dict[str, str]) -> list[str]:
     return [f"{name}=={known[name]}" for name in sorted(names)]
 
 
-def download(system: System, requirements: Sequence[str], folder: Path) -> None:
-    """Download the wheels of the requirements for a system."""
+def download(
+    system: System, requirements: Sequence[str], folder: Path, index: str | None = None
+) -> None:
+    """Download the wheels of the requirements for a system; `index` is searched in addition."""
     tags = [word for platform in system.platforms for word in ("--platform", platform)]
     subprocess.run(
         [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
          "--only-binary", ":all:", "--python-version", PYTHON, "--implementation", "cp",
-         *tags, "--dest", str(folder), *requirements],
+         *tags, *(["--extra-index-url", index] if index else []),
+         "--dest", str(folder), *requirements],
         check=True,
     )  # fmt: skip
 
@@ -139,23 +144,42 @@ def project_requirements(system: System) -> list[Requirement]:
     ]
 
 
-def main(out: str, wheel: str, *names: str) -> None:
-    """Write the wheelhouses of the systems `names`, or of all."""
+def collect(
+    systems: Sequence[System], wheel: Path, out: Path, torch_index: str | None = None
+) -> None:
+    """Write the wheelhouse of each system."""
     pins = read_pins(ROOT / "requirements.lock")
-    for name in names or SYSTEMS:
-        system = SYSTEMS[name]
+    for system in systems:
         direct = project_requirements(system)
         for requirement in direct:
             requirement.marker = None
-        folder = Path(out) / name
+        folder = out / system.name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        download(system, pinned(system, required(system, direct), pins), folder)
+        names = required(system, direct)
+        download(system, pinned(system, names & {"torch"}, pins), folder, torch_index)
+        download(system, pinned(system, names - {"torch"}, pins), folder)
         shutil.copy2(wheel, folder)
         write_checksums(folder)
-        n_wheels = len(list(folder.glob("*.whl")))
-        sys.stdout.write(f"{folder}: {n_wheels} wheels\n")
+        wheels = list(folder.glob("*.whl"))
+        megabytes = sum(path.stat().st_size for path in wheels) / 1e6
+        sys.stdout.write(f"{folder}: {len(wheels)} wheels, {megabytes:,.0f} MB\n")
+
+
+def main() -> None:
+    """Write the wheelhouses of the systems on the command line, or of all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("wheel", type=Path)
+    parser.add_argument("systems", nargs="*", metavar="SYSTEM", help=", ".join(SYSTEMS))
+    parser.add_argument("--torch-index", metavar="URL", help="where else pip looks for torch")
+    arguments = parser.parse_intermixed_args()
+    unknown = sorted(set(arguments.systems) - set(SYSTEMS))
+    if unknown:
+        parser.error(f"no system {', '.join(unknown)}: choose from {', '.join(SYSTEMS)}")
+    systems = [SYSTEMS[name] for name in arguments.systems or SYSTEMS]
+    collect(systems, arguments.wheel, arguments.out, arguments.torch_index)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
@@ -30,31 +31,49 @@ _SHAPES = (
 )
 
 
-def draw_charts(results: Results) -> list[tuple[str, str]]:
-    """Titles and SVG texts of every chart that the results allow."""
+@dataclass(frozen=True)
+class Picture:
+    """A chart of the page: its title, how to read it, and the drawing as SVG text."""
+
+    title: str
+    reading: str
+    svg: str
+
+
+def draw_charts(results: Results) -> list[Picture]:
+    """Every chart that the results allow."""
     charts = [
         (
             "CRPS of log earnings",
+            "A lower line is better: its forecasts were nearer to the outcomes.",
             accuracy_chart(results.metrics),
             "CRPS by years ahead, one line per model",
         ),
         (
             "Coverage of 90 % sets by group",
+            "Each dot should lie within its grey bar, which shows where chance would put it.",
             coverage_chart(results.metrics),
             "Share inside by group with its band",
         ),
         (
             "Differences from saga",
+            "Right of the dashed line SAGA is better. A line that crosses it: chance may explain "
+            "the difference.",
             differences_chart(results.comparisons),
             "Difference in CRPS with 95 % intervals",
         ),
         (
             "Lifetime earnings, simulated and true",
+            "The dashed lines are the true figures.",
             lifetimes_chart(results.lifetimes),
             "Percentiles of present values by model",
         ),
     ]
-    return [(title, draw_svg(chart, text)) for title, chart, text in charts if chart is not None]
+    return [
+        Picture(title, reading, draw_svg(chart, text))
+        for title, reading, chart, text in charts
+        if chart is not None
+    ]
 
 
 def accuracy_chart(metrics: pl.DataFrame) -> Any:
@@ -68,6 +87,7 @@ def accuracy_chart(metrics: pl.DataFrame) -> Any:
     )
     if rows.is_empty():
         return None
+    horizons = rows["horizon"].unique().sort().to_list()
     colour = alt.Color(
         "model:N",
         sort=models,
@@ -82,7 +102,7 @@ def accuracy_chart(metrics: pl.DataFrame) -> Any:
         ),
     )
     base = alt.Chart(rows).encode(
-        x=alt.X("horizon:Q", title="Years ahead"),
+        x=alt.X("horizon:Q", title="Years ahead", axis=alt.Axis(values=horizons, format="d")),
         y=alt.Y("value:Q", title="CRPS", scale=alt.Scale(zero=False)),
     )
     lines = base.mark_line(strokeWidth=1.5).encode(color=colour, detail="model:N")

@@ -11,6 +11,7 @@ from evaluation.report.evaluation_results import Results
 from evaluation.scoring.comparison import BUNDLE_NAME, PERSON, SURE, verdict_lines
 from saga.data.panel import is_simulated
 
+UNNAMED = "panel"  # id of a panel that was read without a mapping
 SIMPLE_RULES = {
     "carry": "same as last year, with the changes that are usual",
     "groupq": "what people of the same age and past earnings earned",
@@ -73,7 +74,8 @@ def _describe_persons(metrics: pl.DataFrame, panel: str) -> str:
     counts = metrics.filter(group="all")["n"].drop_nulls()
     most = int(counts.max()) if len(counts) else 0  # type: ignore[arg-type]
     kind = "simulated people" if is_simulated(panel) else "persons"
-    return f"{most:,} {kind} of the panel {panel}, none of whom was used to fit the model."
+    name = "panel" if panel == UNNAMED else f"panel {panel}"
+    return f"{most:,} {kind} of the {name}, none of whom was used to fit the model."
 
 
 def _compare_rules(table: pl.DataFrame) -> Iterable[str]:
@@ -113,12 +115,25 @@ def _join_words(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
+def describe_missing_sets(metrics: pl.DataFrame) -> str:
+    """How far ahead the bundle gives no 90 % sets although outcomes are known; empty if nowhere."""
+    rows = metrics.filter(model=BUNDLE_NAME, group="all", setting="in-time").drop_nulls("value")
+    judged, covered = (
+        set(rows.filter(metric=name)["horizon"]) for name in ("crps_log", "coverage_90")
+    )
+    if not judged - covered:
+        return ""
+    ahead = _years_ahead(sorted(judged - covered)).capitalize()
+    return f"{ahead} there are no 90\u00a0% sets: too few persons were left to calibrate them."
+
+
 def _describe_coverage(metrics: pl.DataFrame) -> str:
-    """Where the 90 % sets covered as stated, and where not."""
+    """Where the 90 % sets covered as stated, where not, and where there are none."""
     rows = metrics.filter(model=BUNDLE_NAME, metric="coverage_90", group="all", setting="in-time")
     rows = rows.drop_nulls("band_lower").sort("horizon")
+    missing = describe_missing_sets(metrics)
     if rows.is_empty():
-        return ""
+        return missing
     is_inside = pl.col("value").is_between("band_lower", "band_upper")
     off = rows.filter(~is_inside)["horizon"].to_list()
     shares = _join_words([f"{100 * value:.1f}" for value in rows["value"]])
@@ -127,5 +142,5 @@ def _describe_coverage(metrics: pl.DataFrame) -> str:
         verdict = f"The share {_years_ahead(off)} is further from 90\u00a0% than chance explains."
     return (
         f"{_years_ahead(rows['horizon'].to_list()).capitalize()}, the 90\u00a0% sets contained "
-        f"{shares}\u00a0% of the outcomes. {verdict}"
-    )
+        f"{shares}\u00a0% of the outcomes. {verdict} {missing}"
+    ).rstrip()

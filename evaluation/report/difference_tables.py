@@ -10,6 +10,7 @@ import polars as pl
 from evaluation.report.evaluation_results import Results
 from evaluation.report.result_tables import (
     LABEL,
+    METRIC_LABELS,
     Table,
     TableCell,
     format_figure,
@@ -76,7 +77,16 @@ def build_differences(results: Results) -> list[Table]:
             f"{TESTS[str(test)]}"
         )
         head = [
-            *("model", "h", "difference", "cut (%)", "t", "df", "p", "p (Holm over h)"),
+            *(
+                "model",
+                "years ahead",
+                "difference",
+                "cut (%)",
+                "t",
+                "df",
+                "p",
+                "p (Holm over years ahead)",
+            ),
             f"t ({LABEL})",
         ]
         title = f"Differences from {BUNDLE_NAME}, {setting}, test by {test}"
@@ -105,17 +115,18 @@ def build_interval_differences(results: Results) -> list[Table]:
             for model, h in pairs
         ]
         sentences = [
-            f"{name}: {lines[setting, test]}"
+            f"{METRIC_LABELS[name].capitalize()}: {lines[setting, test]}"
             for name, lines in verdicts.items()
             if (setting, test) in lines
         ]
         note = (
             f"{' '.join(sentences)} Interval score (Winkler 1972) of the other model less that of "
-            f"{BUNDLE_NAME}, in thousands of the currency, with p (Holm over h): above 0 "
+            f"{BUNDLE_NAME}, in thousands of the currency, with p (Holm over years ahead): above 0 "
             f"{BUNDLE_NAME} is better (bold: {SURE_TEXT}). {TESTS[str(test)]}"
         )
         title = f"Differences in interval score from {BUNDLE_NAME}, {setting}, test by {test}"
-        tables.append(Table(title, note, ["model", "h", *names], cells))
+        head = ["model", "years ahead", *(METRIC_LABELS[name] for name in names)]
+        tables.append(Table(title, note, head, cells))
     return tables
 
 

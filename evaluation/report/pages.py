@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from evaluation.report.charts import draw_charts
 from evaluation.report.contest_summary import ContestSummary
@@ -14,9 +16,13 @@ from evaluation.report.result_tables import (
     sources_of,
     to_html,
     to_markdown,
+    without_empty_columns,
     without_published,
 )
+from saga.data.panel import is_simulated
 from saga.files.atomic import commit
+
+LISA = "lisa"  # id of a panel that the shipped mapping of this name has read
 
 
 def all_tables(results: Results) -> list[Table]:
@@ -27,10 +33,17 @@ def all_tables(results: Results) -> list[Table]:
 def write_pages(results: Results, out: Path) -> None:
     """Write `out/tables.md` and `out/tables.html`."""
     tables = all_tables(results)
-    if results.provenance.get("currency", "SEK") != "SEK":  # other people, money and prices
+    if not _is_like_the_papers(results.provenance):
         tables = [without_published(table) for table in tables]
+    tables = [without_empty_columns(table) for table in tables]
     footer = "\n".join(f"- {name}: {value}" for name, value in results.provenance.items())
     text = f"# Results\n\n{to_markdown(tables)}\n{sources_of(tables)}\n\n{footer}\n"
     page = to_html(tables, results.provenance, ContestSummary.of(results), draw_charts(results))
     commit(out / "tables.md", lambda part: part.write_text(text, encoding="utf-8"))
     commit(out / "tables.html", lambda part: part.write_text(page, encoding="utf-8"))
+
+
+def _is_like_the_papers(provenance: Mapping[str, Any]) -> bool:
+    """Whether the panel is LISA, or simulated like it: the paper's figures compare."""
+    panel = str(provenance.get("panel", ""))
+    return provenance.get("currency", "SEK") == "SEK" and (is_simulated(panel) or panel == LISA)

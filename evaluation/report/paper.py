@@ -114,7 +114,7 @@ def _coverage_by_group(results: Results) -> list[Table]:
                 cells.append(TableCell(share, alarm=outside_band(row)))
             cells.append(published_percent(figures.get((group, metric))))
         rows.append(cells)
-    head = ["group", "n"]
+    head = ["group", "persons"]
     for metric in metrics:
         head += [f"{metric[-2:]} %", f"{metric[-2:]} % ({LABEL})"]
     note = (
@@ -186,7 +186,7 @@ def _cuts(
             rows.append([*cells, published_percent(published()["cut"].get(group))])
     head = ["group"]
     for setting in settings:
-        head += [f"n, {setting}", f"cut (%), {setting}"]
+        head += [f"persons, {setting}", f"cut (%), {setting}"]
     return reference if rows else None, [*head, f"against gkos ({LABEL})"], rows
 
 
@@ -282,7 +282,7 @@ def _hindsight(results: Results) -> list[Table]:
             texts = [str(horizon), f"{compared[0]['n']:,}", *crps_texts, best["model"]]
             rows.append([TableCell(text) for text in texts])
     head = [
-        "h",
+        "years ahead",
         "persons",
         BUNDLE_NAME,
         f"{BUNDLE_NAME}, conditioned on realised macro",

@@ -46,6 +46,10 @@ MEANING = {
     "later years; ± is the standard error, clustered by person or family. This is one macro "
     "future; another would give other figures.",
 }
+NO_INTERVAL = "no interval"
+MEANING_OF_NO_INTERVAL = (
+    "\u201cNo interval\u201d: too few persons were left to calibrate sets of this coverage."
+)
 Row = Mapping[str, Any]  # a row of the metrics table
 
 
@@ -99,6 +103,13 @@ def without_published(table: Table) -> Table:
     return replace(table, head=[table.head[column] for column in own_columns], rows=rows)
 
 
+def without_empty_columns(table: Table) -> Table:
+    """The table without columns that have no text in any row."""
+    filled = [k for k in range(len(table.head)) if any(row[k].text for row in table.rows)]
+    rows = [[row[k] for k in filled] for row in table.rows]
+    return replace(table, head=[table.head[k] for k in filled], rows=rows)
+
+
 def sources_of(tables: Iterable[Table]) -> str:
     """Where the published figures of these tables come from; empty if they have none."""
     has_published = any(LABEL in name for table in tables for name in table.head)
@@ -139,6 +150,16 @@ class _Metrics:
         lowest = min(values) if is_score and len(set(values)) > 1 else None
         return [self._cell(metric, horizon, group, row, lowest) for row in rows]
 
+    def describe_missing_intervals(self) -> str:
+        """What the words "no interval" mean, if a coverage of everybody lacks one; else empty."""
+        is_missing = any(
+            cell.text == NO_INTERVAL
+            for metric in COVERAGE_METRICS
+            for horizon in self.horizons
+            for cell in self.cells(metric, horizon)
+        )
+        return f" {MEANING_OF_NO_INTERVAL}" if is_missing else ""
+
     def _cell(
         self, metric: str, horizon: int, group: str, row: Row | None, lowest: float | None
     ) -> TableCell:
@@ -146,9 +167,7 @@ class _Metrics:
             return TableCell("")
         if row["value"] is None:
             crps = self.rows.get(("crps_log", horizon, group, row["model"]), {})
-            return TableCell(
-                "no interval" if crps.get("n") else f"fewer than {MIN_PERSONS} outcomes"
-            )
+            return TableCell(NO_INTERVAL if crps.get("n") else f"fewer than {MIN_PERSONS} outcomes")
         error = f" ± {format_value(metric, row['se'])}" if row["se"] is not None else ""
         return TableCell(
             format_value(metric, row["value"]) + error,
@@ -189,11 +208,11 @@ def to_html(
     tables: Sequence[Table],
     provenance: Mapping[str, Any],
     summary: object,
-    charts: Sequence[tuple[str, str]] = (),
+    charts: Sequence[object] = (),
 ) -> str:
     """One page without outside resources.
 
-    `summary` is a `ContestSummary`, shown first; `charts` are titles with SVG text, shown next.
+    `summary` is a `ContestSummary`, shown first; `charts` are `Picture`s, shown next.
     """
     values = {
         "summary": summary,
@@ -315,6 +334,7 @@ def _accuracy(metrics: _Metrics) -> Table:
     )
     note = MEANING.get("forward, observed" if observed else metrics.setting, "")
     note += " Lower is better except for coverage. Money is real, in the panel's currency."
+    note += metrics.describe_missing_intervals()
     if CLAIRVOYANT in metrics.models:
         note += (
             f" {CLAIRVOYANT} knows the register's process and the hidden state of every person, "
@@ -350,6 +370,7 @@ def _coverage(metrics: _Metrics) -> Table:
             f" The guarantee of {BUNDLE_NAME}'s sets is finite-sample here: persons are drawn as "
             "the calibration persons were, in the same years."
         )
+    note += metrics.describe_missing_intervals()
     head = [
         *("measure", "years ahead"),
         *map(heading, metrics.models),
@@ -387,12 +408,14 @@ def _by_zero(metrics: _Metrics) -> Table:
                 label = group.removeprefix(f"{ZERO}=")
                 rows.append([*map(TableCell, (str(h), label, f"{row['n']:,}")), *cells])
     note = (
-        "Share of outcomes (%) inside the sets, by the forecast probability of zero earnings; ! "
-        "marks a share outside its own band. If the probability of zero exceeds the coverage, the "
-        "set is {0} and covers more. Within bins nothing is guaranteed."
+        "Share of outcomes (%) inside the sets, by the forecast probability of no earnings; ! "
+        "marks a share outside its own band. If that probability exceeds the coverage, the set is "
+        "{0} and covers more. Within bins nothing is guaranteed."
     )
-    head = ["h", "probability of zero, %", "n", *COVERAGE_METRICS]
-    return Table(f"Coverage of {BUNDLE_NAME}'s sets by {ZERO}, {metrics.setting}", note, head, rows)
+    labels = [METRIC_LABELS[name] for name in COVERAGE_METRICS]
+    head = ["years ahead", "probability of no earnings, %", "persons", *labels]
+    title = f"Coverage of {BUNDLE_NAME}'s sets by probability of no earnings, {metrics.setting}"
+    return Table(title, note, head, rows)
 
 
 def _gap(metrics: _Metrics) -> Table:
@@ -408,7 +431,9 @@ def _gap(metrics: _Metrics) -> Table:
         f"In CRPS of log earnings: 0 is as good as {reference}, 100 as good as {CLAIRVOYANT}, "
         "which cannot be attained; ± is the standard error."
     )
-    return Table(f"Share of the gap closed (%), {metrics.setting}", note, ["h", *models], rows)
+    return Table(
+        f"Share of the gap closed (%), {metrics.setting}", note, ["years ahead", *models], rows
+    )
 
 
 def _marked(cell: TableCell) -> str:

@@ -54,7 +54,7 @@ class _Guarded(HelpfulGroup):
                 # Typer converts values by pydantic, which puts these words before the message.
                 error.message = str(error.message).removeprefix("Value error, ")
                 if getattr(error, "option_name", None) == "--bundle":
-                    error.message += " The bundle is the first word: saga COMMAND BUNDLE ..."
+                    error.message += ". The bundle is the first word: saga COMMAND BUNDLE ..."
                 if not as_json:
                     raise  # the parser shows it together with the usage of the command
             raise typer.Exit(console.report(error, as_json=as_json, debug=debug)) from None

@@ -214,9 +214,11 @@ def _report(metrics: pl.DataFrame, out: Path, split: str, *, as_json: bool) -> N
     """Print the verdicts of the comparisons, and what was written."""
     import polars as pl
 
+    from evaluation.report.contest_summary import describe_missing_sets
     from evaluation.scoring.comparison import verdict_lines
 
     lines = list(verdict_lines(pl.read_parquet(out / "comparisons.parquet")).values())
+    lines += filter(None, [describe_missing_sets(metrics)])
     if not as_json:
         _show_metrics(metrics)
     files = f"metrics.parquet ({metrics.height:,} rows), tables.md and tables.html"

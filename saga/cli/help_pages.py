@@ -97,10 +97,8 @@ def _epilog(name: str) -> str | None:
     examples = EXAMPLES.get(name)
     if not examples:
         return None
-    width = max(len(line) for line, _ in examples)
-    return "\n".join(
-        ["Examples:", *(f"  saga {line:<{width}}   # {about}" for line, about in examples)]
-    )
+    lines = [text for line, about in examples for text in (f"# {about}", f"saga {line}")]
+    return "\n".join(["Examples:", *lines])
 
 
 def _without_bool(parameters: list[Any]) -> list[Any]:

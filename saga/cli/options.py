@@ -99,10 +99,12 @@ Source = Annotated[
 Seed = Annotated[int, typer.Option("--seed", help="The same seed gives the same numbers.")]
 Paths = Annotated[int, typer.Option("--paths", help="Simulated futures per person.")]
 UnusedPaths = Annotated[
-    int, typer.Option("--paths", help="No effect: a forecast needs no simulated futures.")
+    int,
+    typer.Option("--paths", help="No effect: a forecast needs no simulated futures.", hidden=True),
 ]
 UnusedSeed = Annotated[
-    int, typer.Option("--seed", help="No effect: a forecast needs no random numbers.")
+    int,
+    typer.Option("--seed", help="No effect: a forecast needs no random numbers.", hidden=True),
 ]
 Scenario = Annotated[
     str | None,
@@ -124,6 +126,7 @@ UnusedRollout = Annotated[
         "--rollout",
         help="No effect: a forecast needs no simulated futures.",
         show_default="as calibrated",
+        hidden=True,
     ),
 ]
 Precision = Annotated[

@@ -201,14 +201,33 @@ def test_the_page_has_charts_and_no_outside_resource(judged: Path) -> None:
     assert "&lt;svg" not in page
 
 
-def test_a_panel_in_another_currency_has_no_figures_of_the_paper(
-    judged: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("panel", "currency", "compares"),
+    [
+        ("saga-register-1-10", "SEK", True),
+        ("lisa", "SEK", True),
+        ("lisa", "USD", False),
+        ("panel", "SEK", False),
+    ],
+)
+def test_figures_of_the_paper_stand_beside_a_panel_like_its_own_alone(
+    judged: Path, tmp_path: Path, panel: str, currency: str, compares: bool
 ) -> None:
     results = Results.read(judged)
-    write_pages(replace(results, provenance={**results.provenance, "currency": "USD"}), tmp_path)
+    settings = {**results.provenance, "panel": panel, "currency": currency}
+    write_pages(replace(results, provenance=settings), tmp_path)
     for name in ("tables.md", "tables.html"):
-        assert published()["label"] in (judged / name).read_text(encoding="utf-8")
-        assert published()["label"] not in (tmp_path / name).read_text(encoding="utf-8")
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert (published()["label"] in text) == compares
+
+
+def test_no_column_of_a_page_is_empty(judged: Path) -> None:
+    page = (judged / "tables.md").read_text(encoding="utf-8")
+    tables = [part.splitlines() for part in page.split("\n\n") if part.startswith("| ")]
+    assert len(tables) > 5
+    for _, _, *rows in tables:
+        columns = zip(*(line.strip("| ").split(" | ") for line in rows), strict=False)
+        assert all(any(text.strip() for text in column) for column in columns)
 
 
 def test_pages_are_a_function_of_the_files(judged: Path) -> None:

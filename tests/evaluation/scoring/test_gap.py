@@ -92,7 +92,7 @@ def test_pages_call_the_clairvoyant_a_bound_and_never_the_best() -> None:
     text = to_markdown(build_tables(pl.DataFrame(rows, schema=COLUMNS)))
     assert "| measure | years ahead | persons | saga | groupq | clairvoyant (bound) |" in text
     assert "**0.4000 ± 0.0100** | 0.5000 ± 0.0100 | 0.3000 ± 0.0100" in text
-    assert "| h | saga |\n|---|---|\n| 7 | 50.0 ± 1.0 |" in text
+    assert "| years ahead | saga |\n|---|---|\n| 7 | 50.0 ± 1.0 |" in text
 
 
 def test_the_clairvoyant_takes_part_if_the_register_is_given(

@@ -141,7 +141,7 @@ def test_coverage_is_also_given_by_the_probability_of_zero() -> None:
         "p_zero=80-100": (1, 1.0),
     }
     titles = [t.title for t in build_tables(table)]
-    assert "Coverage of saga's sets by p_zero, in-time" in titles
+    assert "Coverage of saga's sets by probability of no earnings, in-time" in titles
 
 
 class _Texts(HTMLParser):
@@ -204,6 +204,23 @@ def test_coverage_outside_its_band_is_marked() -> None:
     )
     assert "50.0 ± 1.0 !" in line
     assert "90.0 ± 1.0 |" in line
+
+
+def test_the_page_says_why_there_are_no_sets() -> None:
+    """A dash in a table of coverage needs a reason; sets that exist need none."""
+    table = _table()
+    crps = table.filter(metric="mae_log").with_columns(metric=pl.lit("crps_log"))
+    none = pl.lit(None, dtype=pl.Float64)
+    is_coverage = (pl.col("metric") == "coverage_90") & (pl.col("model") == "saga")
+    without = pl.concat([table, crps]).with_columns(
+        pl.when(is_coverage).then(none).otherwise(pl.col(name)).alias(name)
+        for name in ("value", "se", "band_lower", "band_upper")
+    )
+    text = ContestSummary.of(Results(without, {"panel": "panel"})).coverage
+    assert "there are no 90\u00a0% sets: too few persons" in text
+    assert "too few persons" in to_markdown(build_tables(without))
+    assert "no 90" not in ContestSummary.of(Results(pl.concat([table, crps]), {})).coverage
+    assert "too few persons" not in to_markdown(build_tables(table))
 
 
 def test_the_html_page_is_self_contained_and_escapes_text() -> None:
