@@ -341,7 +341,7 @@ async function download(kind) {
     return;
   }
   const title = cases.length > 1 ? [`Left: as it is. Right: ${cases[1].label.toLowerCase()}.`] : [];
-  const legend = `Shades: sets of 50, 80 and 90 %. Line: median. Circle: the set contains no earnings. Amounts in ${unit}, bundle ${provenance.bundle.slice(0, 12)}.`;
+  const legend = `Shades: sets of 50, 80 and 90 %. Line: median. Circle: the set includes a year without earnings. Amounts in ${unit}, bundle ${provenance.bundle.slice(0, 12)}.`;
   const simulated = element("simulated").hidden ? [] : [SIMULATED];
   const svg = joinFigures(cases.map((each) => each.svgs), [...sentences, ...title, legend, ...simulated]);
   if (kind === "svg") saveFile(svg, "image/svg+xml", "forecast.svg");

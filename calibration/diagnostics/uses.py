@@ -91,8 +91,8 @@ def _budget(figures: _Figures, h: int, simulated: bool) -> Use:
         answer = "Not yet for real people" if status == "holds" else answer
         status = "watch" if status == "holds" else status
         reason = (
-            "The persons of this test are simulated: before a real budget, train a bundle on your "
-            f"own register and read its report. {reason}"
+            "The persons of this test are simulated. Before a real budget, train a model on your "
+            f"own register and read the report on that model. {reason}"
         )
     return Use(f"A budget {h} years ahead, for many persons", answer, status, reason)
 

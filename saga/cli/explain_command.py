@@ -21,7 +21,12 @@ def explain(
         Literal["mean", "p_zero"],
         typer.Option(help="The mean of log earnings, or the probability of zero."),
     ] = "mean",
-    gap: Annotated[int, typer.Option(min=1, max=5, help="Years ahead of the last record.")] = 1,
+    gap: Annotated[
+        int,
+        typer.Option(
+            "--years-ahead", min=1, max=5, help="Years from the last record to the forecast."
+        ),
+    ] = 1,
     seed: options.Seed = 0,
     mapping: options.Mapping = None,
     prices: options.Prices = None,

@@ -33,14 +33,14 @@ CROSS_FITTED = "cross-fitted"  # the cell of sets that use the scores of all fol
 REASONS: dict[str, str] = {
     "finite-sample": "Holds in finite samples: these persons were drawn like the calibration "
     "persons, in the same years.",
-    "assumption": "Holds if this person is exchangeable with the calibration persons and "
-    "conditions have not changed since then.",
+    "assumption": "Holds if this person resembles the calibration persons (in statistics: is "
+    "exchangeable with them) and conditions have not changed since then.",
     "extrapolated": "Not guaranteed: no outcome was observed this far ahead, or none under such a "
     "scenario, or paths come from another rollout, or the origin is after the calibration years. "
     "The nearest threshold is used.",
     "cross-fitted": "Cross-fitted (CV+): a stated coverage 1 - a holds about in practice, and at "
-    "least 1 - 2a less a small term in the worst case, if this person is exchangeable with the "
-    "calibration persons and conditions have not changed since then.",
+    "least 1 - 2a less a small term in the worst case, if this person resembles the calibration "
+    "persons and conditions have not changed since then.",
     "none": "No interval: there are too few calibration persons, no finite interval has this "
     "coverage, the person is past age 64, or the calibration method has no interval of this kind.",
 }

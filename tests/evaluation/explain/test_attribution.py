@@ -264,7 +264,9 @@ def test_the_command_writes_a_page_and_prints_nothing_about_the_person(
         str(tmp_path / "e.html"),
         "--person",
     ]
-    result = CliRunner().invoke(app, [*arguments, person, "--figure", "p_zero", "--gap", "3"])
+    result = CliRunner().invoke(
+        app, [*arguments, person, "--figure", "p_zero", "--years-ahead", "3"]
+    )
     assert result.exit_code == 0, result.output
     assert person not in result.output
     assert FIGURES["p_zero"] in (tmp_path / "e.html").read_text()
