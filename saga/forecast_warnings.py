@@ -44,6 +44,7 @@ _UNITS_BELOW = (
 )
 _CHANCE = 0.003  # of fewer persons, all of whom have amounts as small or large as in the panel
 _STEADY = 0.05  # share of training persons whose earnings vary less between years
+_MAX_YEAR_RATIO = 1_000  # about 300 million SEK a year
 _MIN_COLUMN_RATIO = 30.0  # other columns than earnings differ more between panels
 
 
@@ -296,8 +297,22 @@ def _about_amounts(
         return
     compared = compared or reference.compare(panel)
     few_are_rare = _are_rare(compared.properties, reference.quantiles)
-    yield from _wrong_units(panel, reference, compared.relative_logs, few_are_rare)
+    wrong_units = list(_wrong_units(panel, reference, compared.relative_logs, few_are_rare))
+    yield from wrong_units
+    if not any(warning.column == "earnings" for warning in wrong_units):
+        yield from _wrong_years(panel, compared.relative_logs)
     yield from _unlike_training(panel, reference, compared.properties)
+
+
+def _wrong_years(panel: Panel, relative_logs: NDArray[np.float64]) -> list[ForecastWarning]:
+    """Persons with an amount in a single year that is hardly one of a year."""
+    wrong = relative_logs > math.log(_MAX_YEAR_RATIO)  # False for NaN
+    concerned = np.bincount(panel.person_numbers[wrong], minlength=len(panel.last_rows)) > 0
+    message = (
+        f"Earnings of a year are more than {_MAX_YEAR_RATIO:,} times what is typical at that age. "
+        "Check whether the amount is right."
+    )
+    return _about(panel, concerned, "unit", message, column="earnings")
 
 
 def _unlike_training(

@@ -368,7 +368,7 @@ def zero_bins_chart(table: pl.DataFrame) -> Any:
     base = alt.Chart(rows).encode(
         x=alt.X(
             "p:Q",
-            title="Probability of no earnings",
+            title="No earnings",
             axis=alt.Axis(format=PERCENT, values=[0, 0.5, 1]),
             scale=alt.Scale(domain=[0, 1]),
         )

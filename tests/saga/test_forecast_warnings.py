@@ -132,6 +132,21 @@ def test_an_implausible_unit_names_the_column_and_the_fix(
     assert bool(transfers) == (factor not in (1 / 12,))
 
 
+def test_a_single_impossible_year_is_named_and_does_not_stop_the_others(
+    reference: TrainingReference,
+) -> None:
+    """The typical amount of a record does not see one slip of the pen."""
+    slip = [2.7e5, 1e15, 2.8e5]
+    warnings = [w for w in warn(panel_of([*ordinary(3), slip]), reference) if w.code == "unit"]
+    assert [w.person_id for w in warnings] == ["0003"]
+    assert "1e" not in warnings[0].message
+    assert not [
+        w
+        for w in warn(panel_of([*ordinary(3), [2.7e5, 9e7, 2.8e5]]), reference)
+        if w.code == "unit"
+    ]
+
+
 def test_few_persons_with_monthly_amounts_are_recognised(reference: TrainingReference) -> None:
     for n in (2, 5):
         monthly = panel_of([[x / 12 for x in row] for row in ordinary(n, seed=2)])
