@@ -32,12 +32,12 @@ HEADER = (
 )
 MAX_NAMES = 3  # figures that a line names; the rest are counted
 LONG = 80  # letters of a concept that is shown whole
-EXPLANATION = """The register is generated again without each mechanism (in commands: `--without`, with
-underscores for blanks). A figure is lost if it lies in its allowed range with the mechanism and not
-without it, and gained if it lies there only without it. "Enforced" figures decide whether the
-[check](register-check.md) passes; the others are only reported. The change is counted in standard
-errors of the difference between two independent registers. A figure that changes by less than 3 was
-near the edge of its range: chance may explain it."""
+EXPLANATION = """The register is generated again without each mechanism (in commands `--without`
+with underscores for blanks). A figure is lost if it lies in its allowed range with the mechanism
+and not without it, and gained if it lies there only without it. "Enforced" figures decide whether
+the [check](register-check.md) passes; the others are only reported. The change is counted in
+standard errors of the difference between two independent registers. A figure that changes by less
+than 3 was near the edge of its range: chance may explain it."""
 
 
 @dataclass(frozen=True)
