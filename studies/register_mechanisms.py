@@ -151,8 +151,8 @@ def describe_figure(row: Mapping[str, Any]) -> str:
 
 
 def figures_line(one: Comparison) -> str:
-    """The names of the figures lost and gained as an item of a list; empty without any."""
-    kinds = {"lost": one.lost, "lost, not enforced": one.reported, "gained": one.gained}
+    """The names of the figures lost as an item of a list; empty without any."""
+    kinds = {"lost": one.lost, "lost, not enforced": one.reported}
     parts = [f"{kind}: {target_list(changes)}" for kind, changes in kinds.items() if changes]
     return f"- **{one.name.replace('_', ' ')}**: {'; '.join(parts)}" if parts else ""
 

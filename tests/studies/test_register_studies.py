@@ -58,8 +58,7 @@ def test_a_target_that_holds_only_with_the_mechanism_is_lost() -> None:
         ),
     )
     assert figures_line(compared) == (
-        "- **leaving work**: lost: `unmeasured` (unmeasured), `exact` (+inf), `small` (+4); "
-        "gained: `new` (unmeasured)"
+        "- **leaving work**: lost: `unmeasured` (unmeasured), `exact` (+inf), `small` (+4)"
     )
     assert compared.largest["key"] == "small"
     assert table_row(compared)[:5] == ("leaving work", "3", "0", "1", "pay: mean (20-64; men)")
