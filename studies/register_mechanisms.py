@@ -121,12 +121,15 @@ def compare(name: str, full: pl.DataFrame, reduced: pl.DataFrame) -> Comparison:
     gained = changes.filter(~pl.col("holds"), pl.col("holds_less"))
     return Comparison(
         name,
-        *(
-            tuple(rows.select("key", "z").iter_rows())
-            for rows in (lost.filter("enforced"), lost.filter(~pl.col("enforced")), gained)
-        ),
-        changes.filter(pl.col("z").is_finite()).row(0, named=True),
+        lost=_changes(lost.filter("enforced")),
+        reported=_changes(lost.filter(~pl.col("enforced"))),
+        gained=_changes(gained),
+        largest=changes.filter(pl.col("z").is_finite()).row(0, named=True),
     )
+
+
+def _changes(rows: pl.DataFrame) -> tuple[Change, ...]:
+    return tuple(zip(rows["key"], rows["z"], strict=True))
 
 
 def table_row(one: Comparison) -> tuple[str, ...]:
