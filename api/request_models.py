@@ -32,7 +32,7 @@ from saga.schema import COLUMNS, MAX_AGE, MAX_CONTEXT_YEARS, MIN_AGE, Column
 from saga.tax.tax_reform import reform_from
 
 MAX_OUTCOMES = 100_000  # of one call
-MAX_CORRECTIONS = 5_000
+MAX_CORRECTIONS = 5_000  # of one call
 # A record may have years before age 16 and after age 64; they are dropped when it is read.
 MAX_YEARS = MAX_CONTEXT_YEARS + 50
 _STRICT = ConfigDict(extra="forbid")
@@ -56,7 +56,7 @@ def _read_flag(value: object) -> object:
     return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
 
 
-# The last entry of a whole number's type, after its bounds: else the schema would lose them.
+# It is the last entry of a whole number's type: before the bounds, the schema would lose them.
 _WHOLE = BeforeValidator(_read_whole)
 Real = Annotated[float, Strict()]
 Year = Annotated[int, Strict(), Field(ge=1900, le=2200), _WHOLE]
@@ -69,7 +69,7 @@ Code = Annotated[
         {"anyOf": [{"type": "string", "minLength": 1, "maxLength": 64}, {"type": "integer"}]}
     ),
 ]
-_MAX_OWN = 64  # columns of a panel's own
+_MAX_OWN = 64  # own columns of a panel
 _OwnName = Annotated[str, Strict(), Field(min_length=1, max_length=64)]
 Horizon = Annotated[int, Strict(), Field(ge=1, le=requests.MAX_HORIZON), _WHOLE]
 Flag = Annotated[bool, BeforeValidator(_read_flag), Strict()]
@@ -130,8 +130,8 @@ else:
             Field(
                 default=None,
                 max_length=_MAX_OWN,
-                description="Columns that only the bundle's panel has; without the prefix "
-                "`extra_` they are those of `extra` of GET /v1/variables",
+                description="Columns that only the bundle's panel has, named as in `extra` of GET "
+                "/v1/variables but without the prefix `extra_`",
             ),
         ),
     )

@@ -225,7 +225,7 @@ FAMILY = Column("family_id", "label", "String", "Family of the person", static=T
 
 
 def extra_column(source: str, kind: Kind, *, static: bool = False, lasting: bool = False) -> Column:
-    """The panel's column for the column `source`, which may have the panel's name already."""
+    """The own column of the panel for a column of the source, or for a column named like that."""
     plain = re.sub(r"\W+", "_", source).strip("_").lower()
     name = EXTRA_PREFIX + plain.removeprefix(EXTRA_PREFIX)
     dtype_name = "Float64" if kind == "number" else "String"

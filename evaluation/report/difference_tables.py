@@ -139,6 +139,6 @@ def _interval_cell(row: Mapping[str, Any] | None) -> TableCell:
 
 
 def _is_sure(row: Mapping[str, Any]) -> bool:
-    """Whether the bundle is surely better than the model of a comparison; never for the bound."""
+    """Whether the bundle is surely better than a model; never if that is the clairvoyant."""
     p = row["p_holm"]
     return p is not None and p < SURE and row["difference"] > 0 and row["model"] != CLAIRVOYANT

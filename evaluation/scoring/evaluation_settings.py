@@ -45,7 +45,11 @@ WINDOW, POSITIVE, END_AGES, GAP = 10, 5, (26, 54), 2
 
 @dataclass(frozen=True)
 class Setting:
-    """Persons, their histories and outcomes (n, H): one set (`draw` None) or one per future."""
+    """Persons, their histories and outcomes.
+
+    `outcomes` are pairs of the number of a future and the outcomes (n, H) in it; the number is None
+    if the outcomes are those of the panel.
+    """
 
     name: str
     past: Panel
@@ -94,7 +98,7 @@ class Sample:
 
         Args:
             panel: All persons.
-            seed: Of the origins.
+            seed: Seed of the origins.
             persons: Largest number of test persons, reproducibly at random; None: all.
             sample: "all", or "paper": only origins of `paper_years`.
             split: "person", or "cohort": of each part of the person split only persons born in the
@@ -133,7 +137,7 @@ class Sample:
         Args:
             panel: All persons.
             n_folds: Number of folds.
-            seed: Of the origins.
+            seed: Seed of the origins.
             persons: Largest number of test persons of all folds, reproducibly at random.
             sample: As in `of`.
             until: Last year that fitting may use.

@@ -1,8 +1,9 @@
-"""Swedish income tax of one year on labour earnings, for persons below the age of the higher rules.
+"""Swedish income tax of one year on labour earnings, for persons below the age of other rules.
 
-Inkomstskattelag (1999:1229), chapters 63, 65 and 67; docs/method/tax.md has the formulas. Until
-2022 this is the tax of persons under 65 at the start of the year, from 2023 on under 66. All income
-counts as labour earnings; public-service, burial and church fees are left out.
+Inkomstskattelag (1999:1229), chapters 63, 65 and 67; docs/method/tax.md has the formulas. Older
+persons have higher allowances and credits: until 2022 those who are 65 or older at the start of the
+year, from 2023 on those of 66 or older. All income counts as labour earnings; public-service,
+burial and church fees are left out.
 """
 
 from __future__ import annotations

@@ -177,6 +177,6 @@ class BinnedHead(Head[BinnedDistribution]):
 
 
 def _span(flags: Tensor) -> slice:
-    """The columns from the first to the last that is flagged; none of them without any."""
+    """The columns from the first to the last that is flagged; an empty slice if none is."""
     flagged = flags.nonzero()
     return slice(int(flagged[0]), int(flagged[-1]) + 1) if len(flagged) else slice(0, 0)

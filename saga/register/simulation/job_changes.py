@@ -64,7 +64,10 @@ def change_jobs(life: LifeState, year: CohortYear, employed: Ints, activity: Act
 
 
 def _promote(life: LifeState, year: CohortYear, rows: Ints, u: Floats, v: Floats) -> None:
-    """Promotions to management, whose pay follows in part later; some managers leave management."""
+    """Promote persons to management, by uniforms `u`, `v`; some managers leave management.
+
+    Pay rises at once by a part of the premium, and later by the rest, as the shock fades.
+    """
     p = year.parameters.careers
     rank = (
         np.exp(p.promotion_ability * life.ability[rows] - p.promotion_centre)
