@@ -33,7 +33,7 @@ class QueueLoad:
 
 
 class JobMetrics:
-    """What `GET /metrics` tells about jobs; services that share a queue tell the same."""
+    """What `GET /metrics` says about jobs, the same for all services that share a queue."""
 
     STATES = ("queued", "running", "succeeded", "failed", "cancelled")
 

@@ -38,10 +38,11 @@ def set_scores(
 
     1 for zero earnings if the set does not contain zero: then only the set of all amounts does.
 
-    With `uniforms` (n, H), zero in a set that contains it scores a random part of its probability
-    instead of 0. Scores are then uniform under the forecast, for everybody alike. Thresholds are
-    fitted on such scores: otherwise persons who certainly lie in their set, because of the atom,
-    would make the sets of all others too small. No score gets smaller, so coverage is kept.
+    With `uniforms` (n, H), the score of zero in a set that contains it is a random part of its
+    probability instead of 0. Under the forecast the score of every person is then uniform.
+    Thresholds are fitted on such scores: otherwise persons who certainly lie in their set, because
+    of the atom, would make the sets of all others too small. No score gets smaller, so coverage is
+    kept.
     """
     less = probability_of_less(marginals, outcomes)
     scores = scores_of(less, marginals.p_zero_like(outcomes), coverage)

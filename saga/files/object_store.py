@@ -52,10 +52,10 @@ def is_url(place: str | Path) -> bool:
 
 
 def polars_options() -> dict[str, Any]:
-    """How polars reads objects: as patiently as this module."""
+    """Options of polars for reading objects, with as many attempts as this module makes."""
     milliseconds = round(_PATIENCE.total_seconds() * 1000)
     options: dict[str, Any] = {"max_retries": _RETRIES, "retry_timeout_ms": milliseconds}
-    if endpoint := _endpoint("s3"):  # polars keeps its connections by what it is told
+    if endpoint := _endpoint("s3"):  # as an option, because polars keeps a connection per options
         options["aws_endpoint_url"] = endpoint
     return {**options, "aws_allow_http": "true"} if _is_plain(endpoint) else options
 

@@ -74,11 +74,11 @@ class StateNetwork(nn.Module):
     Attributes:
         sizes: Number of codes of each column, with 0 for a missing one.
         share: Width of the features of one column.
-        told: 1 for a column that occurs in training, 0 for others, which are never drawn
-            (n_column,).
+        told: Whether a column occurs in training, 1 or 0, (n_column,); other columns are never
+            drawn.
         starts: First row of each integer input in the table `numbers`.
-        ahead: Table of the zero years ahead.
-        read: Map from the hidden layer to the features of all columns.
+        ahead: Embedding of the number of years without earnings that follow.
+        read: Linear map from the hidden layer to the features of all columns.
         drawn: What a drawn code adds to the features of later columns.
     """
 

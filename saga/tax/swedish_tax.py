@@ -100,8 +100,8 @@ class SwedishTax:
             years = set.intersection(*(set(facts.series[name].values) for name in names))
             raise UsageError(
                 f"There are no tax facts of {year} ({lacking[0]} is missing). Use se-{min(years)} "
-                f"to se-{max(years)}, a reform that uprates the last of them, or put facts of "
-                f"{year} in front."
+                f"to se-{max(years)}, a reform that uprates the last of them, or give facts that "
+                f"contain {year}."
             )
         return cls(**{name: facts.series[name].values[year] for name in names})
 

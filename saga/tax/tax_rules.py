@@ -205,6 +205,6 @@ def _factor(facts: Facts, price_year: int, law_year: int) -> float:
         if year not in index:
             raise UsageError(
                 f"The price index has no value of {year}, so earnings cannot be converted to the "
-                "prices of the tax rule. Put facts with this year in front."
+                "prices of the tax rule. Give facts of your own that contain this year."
             )
     return index[law_year] / index[price_year]
