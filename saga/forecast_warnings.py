@@ -105,8 +105,8 @@ def find_warnings(
         panel: Persons' records.
         request: The requested table.
         draws: Number of paths and seed.
-        transforms: Those of the bundle; if they have quantiles of training persons, records are
-            compared with them.
+        transforms: Transforms of the bundle. If they have quantiles of training persons, records
+            are compared with them.
         scenario: The scenario of the draws.
         path_options: Options of simulated paths that are not the usual ones: "precision", or
             "rollout" if it is another one than that of the calibration.

@@ -89,12 +89,12 @@ def logscore(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -
     """Log score: minus the log of the forecast probability (or density), in nats.
 
     The forecast is a point mass at zero plus a density of log earnings. The mass is
-    (zeros + 1/2) / (M + 1), so it is never 0 or 1. The density is a Gaussian kernel estimate from
-    the m positive samples (Silverman 1986, bandwidth 0.9 min(sd, IQR / 1.34) m^(-1/5)), mixed with
-    weight 1 / (m + 1) with a Cauchy density at the median with scale IQR / 2, so that an outcome
-    outside all samples has a finite score. With fewer than two positive samples the density is a
-    Cauchy at log(floor) with scale 2. Amounts are not clipped at the floor. The score is an
-    estimate: compare only forecasts with the same M.
+    (zeros + 1/2) / (M + 1), so it is never 0 or 1. The density is a mixture. Its main part is a
+    Gaussian kernel estimate from the m positive samples (Silverman 1986, bandwidth
+    0.9 min(sd, IQR / 1.34) m^(-1/5)). The other part, of weight 1 / (m + 1), is a Cauchy density at
+    the median with scale IQR / 2, so that an outcome outside all samples has a finite score. With
+    fewer than two positive samples the density is a Cauchy at log(floor) with scale 2. Amounts are
+    not clipped at the floor. The score is an estimate: compare only forecasts with the same M.
     """
     x = np.asarray(samples, dtype=np.float64)
     y = np.asarray(outcomes, dtype=np.float64)

@@ -132,8 +132,8 @@ def panel_rows(
     Args:
         marginals: Raw forecasts (n, H) of the calibration persons.
         outcomes: (n, H), NaN if unknown.
-        floor: Of log earnings in scores.
-        seed: Of the random subsets.
+        floor: Floor of log earnings in scores.
+        seed: Seed of the random subsets.
     """
     u = pit(marginals, outcomes, pit_uniforms(marginals))
     raw = marginal_scores(marginals, outcomes, floor)["crps_log"]

@@ -74,8 +74,8 @@ def responses(
     economies, also in what mean unemployment does not describe.
 
     Args:
-        sections: Of model and truth; `future` is the same economy in both.
-        unemployment: Of each future, (n_year,).
+        sections: Cross-sections of model and truth; `future` is the same economy in both.
+        unemployment: Unemployment in each future, (n_year,).
         years: Years ahead. Fewer than 4 economies give no rows.
     """
     selected = sections.filter(

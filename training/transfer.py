@@ -69,7 +69,7 @@ trained on the panel `{self.panel_id}`. The weights therefore contain what was l
 
         Args:
             model: Shape of the network, equal to that of the source but for its dropout.
-            transforms: Of the panel to train on.
+            transforms: Transforms of the panel to train on.
             zero_share: Share of zeros among its known earnings, for a source without zeros.
         """
         network = Saga(model, transforms)

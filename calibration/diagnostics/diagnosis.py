@@ -221,12 +221,12 @@ class Findings:
     """What the tables are computed from; all but `people` hold values of single persons.
 
     Attributes:
-        results: By horizon, for forecasts as they are issued.
+        results: Results of persons by horizon, for forecasts as they are issued.
         several_years: Results for several years together.
         conditioned: Results of the same persons, for forecasts conditioned on the realised macro
             series; None: `results` are used instead.
-        rules: By horizon, the intervals of the simple rules (`SimpleRules.judge`).
-        seed_ranges: By number of years, how far present values' intervals move with the seed.
+        rules: Intervals of the simple rules by horizon (`SimpleRules.judge`).
+        seed_ranges: How far intervals of present values move with the seed, by number of years.
         people: Rows of the table of example persons.
     """
 

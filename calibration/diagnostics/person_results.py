@@ -41,15 +41,19 @@ class PersonResults:
     """The persons with an outcome at one horizon.
 
     `below` (n, T): probability of earnings up to each of `thresholds` (T,), in logs. `frame` has n
-    rows and these columns:
+    rows. Its columns:
 
-    - `person_id`; `year` of the outcome; the outcome `y` (real money) and `log_y`; its rank `pit`;
-    - `mean` and `median` of the forecast (real money), and `mean_log`;
-    - `crps`, `logscore`, and `q_..`, `pinball_..` for each of QUANTILES (logs);
-    - for each of EVENTS whether it happened, and its probability (`p_..`);
-    - for each coverage `inside_..`, `under_..`, `over_..`, `with_zero_..`, `width_..` and the
-      interval score `winkler_..` (null without interval);
-    - `guarantee` of the interval of 90 %, or of the highest coverage.
+    - `person_id`, and `year` of the outcome
+    - `y` and `log_y`: the outcome in real money and in logs
+    - `pit`: rank of the outcome in the forecast
+    - `mean`, `median` and `mean_log` of the forecast
+    - `crps` and `logscore`
+    - `q_..` and `pinball_..`: quantile and its score for each of QUANTILES, in logs
+    - for each of EVENTS, whether it happened, and `p_..`, its probability
+    - for each coverage, null without interval: whether the outcome is inside, below or above
+      (`inside_..`, `under_..`, `over_..`), whether zero is inside (`with_zero_..`), `width_..`, and
+      the interval score `winkler_..`
+    - `guarantee` of the interval of 90 %, or of the highest coverage
     """
 
     frame: pl.DataFrame

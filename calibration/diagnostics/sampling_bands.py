@@ -30,7 +30,7 @@ def coverage_band(
         coverage: Stated coverage.
         n: Test persons.
         calibrated_on: Calibration persons m; None: the threshold is exact (binomial).
-        probability: Of the range.
+        probability: Probability that the range contains the figure.
     """
     tails = np.array([(1 - probability) / 2, (1 + probability) / 2])
     if calibrated_on is None:

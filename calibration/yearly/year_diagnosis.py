@@ -14,13 +14,16 @@ MIN_PERSONS = 10  # figures of fewer persons are not shown
 
 
 def diagnose_years(settled: SettledOutcomes) -> pl.DataFrame:
-    """A row per outcome year, horizon and group; everybody is in the group "all" too.
+    """A row per outcome year, horizon and group; the group "all" has all persons.
 
-    Columns: `year`, `horizon`, `group`, `persons`; `covered`, the share inside the published
-    central interval of 90 %, with `below` and `above` it; `bundle_covered`, the same for the
-    bundle's forecast before outcomes moved it; `rank`, the mean rank of the outcomes in the
-    bundle's forecast, 0.5 if it is right; `zeros`, the share without earnings, and `p_zero`, its
-    published probability. Figures of fewer than 10 persons are null.
+    Figures of fewer than 10 persons are null. Columns:
+
+    - `year`, `horizon`, `group`, and `persons`, their number
+    - `covered`, `below`, `above`: shares inside, below and above the published central interval of
+      90 %
+    - `bundle_covered`: share inside the interval of the bundle, before outcomes moved it
+    - `rank`: mean rank of the outcomes in the bundle's forecast, 0.5 if it is right
+    - `zeros`: share without earnings, and `p_zero`, its published probability
     """
     tail = (1 - COVERAGE) / 2
     rows = pl.DataFrame(

@@ -23,15 +23,15 @@ _YEAR, _EARNINGS = pl.col("year"), pl.col("earnings")
 
 @dataclass(frozen=True)
 class ChangedForecast:
-    """The published forecast of a year from a changed record, beside that of the record.
+    """The published forecast of a year from a changed record, beside that from the record.
 
     Args:
         change: What was changed, in words.
         hidden: Whether an entry was made unknown, instead of changed.
-        mean: Of the changed forecast, which moves even if the median is zero.
-        p_zero: The changed chance of no earnings.
-        mean_effect: The changed mean less that of the record.
-        p_zero_effect: The changed chance less that of the record.
+        mean: Mean of the changed forecast; it moves even if the median is zero.
+        p_zero: Chance of no earnings in the changed forecast.
+        mean_effect: This mean less that of the forecast from the record.
+        p_zero_effect: This chance less that of the forecast from the record.
     """
 
     change: str

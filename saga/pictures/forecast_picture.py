@@ -37,7 +37,7 @@ class ForecastPicture:
         rows: One row per year: `earnings` of the record, or the columns of the forecast table with
             `median` instead of q50.
         provenance: What made the forecast, as `Forecaster.provenance`.
-        warnings: Those of the person and those of the whole result.
+        warnings: Warnings about the person and about the whole result.
     """
 
     person_id: str

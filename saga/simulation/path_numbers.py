@@ -42,7 +42,7 @@ def path_uniforms(
     """Numbers (n, M) of the paths in a year, strictly inside (0, 1).
 
     Args:
-        orders: Those of `path_orders`, (n, M).
+        orders: Orders of the paths from `path_orders`, (n, M).
         step: Number of years that were simulated before this one.
         seed: Seed of the keyed random numbers.
         person_ids: The persons (n,).

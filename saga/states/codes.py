@@ -78,9 +78,10 @@ def code_numbers(frame: pl.DataFrame, transforms: Transforms) -> NDArray[np.int1
 class Spells:
     """The current spells of n persons at the end of a year.
 
-    `codes` (n, 7) are the numbers last known, 0 if none; `workplace` (n,) says whether the last
-    record has a workplace; `since` (n, 8) is the first year of each code's spell, and of the spell
-    with or without a workplace.
+    Attributes:
+        codes: Last known code number of each column (n, 7), 0 if none is known.
+        workplace: Whether the last record has a workplace, (n,).
+        since: First year of the spell in each code, and of that with or without workplace, (n, 8).
     """
 
     codes: Codes

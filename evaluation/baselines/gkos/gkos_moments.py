@@ -123,11 +123,14 @@ class RobustMoments(Moments):
     """Shares of person-years out of work or below the data's quantiles, by earlier standing.
 
     The standing of a person in a year is: below `minimum` for at least the second year, newly below
-    it, or one of the fifths of persons of similar age above it. For each standing, decade of age
-    and horizon h of 1, 5, 10, 20 the moments are the share of persons below the minimum h years
-    later, and the shares below it or below the data's P10, P25, P50, P75, P90 of log changes (of
-    log earnings for persons out of work). For each five years of age they are the same shares of
-    log earnings, and the mean and variance of logs. Only the ages of `decades` count, from 0
+    it, or one of the fifths of persons of similar age above it. The moments are:
+
+    - for each standing, decade of age and horizon h of 1, 5, 10, 20: the share of persons below the
+      minimum h years later, and the shares below it or below a quantile of the data (P10, P25, P50,
+      P75, P90 of log changes; of log earnings for persons out of work)
+    - for each five years of age: the same shares of log earnings, and mean and variance of logs
+
+    Only the ages of `decades` count, from 0
     (20-29) to 3 (50 and over). The influence of one person-year on a share is bounded, and
     E 1{d <= q} = p is the moment condition of a quantile.
     """

@@ -248,8 +248,8 @@ def search(
 
     The starts and 2^`effort.sobol` Sobol points over the ranges are evaluated. The best
     `effort.polished` of them are improved by up to 4 steps of Gauss-Newton in a trust region
-    (Branch, Coleman and Li 1999) with numerical derivatives under common random numbers, and the
-    best result by up to `effort.rounds` further steps. Standard errors are those of simulated
+    (Branch, Coleman and Li 1999), and the best result by up to `effort.rounds` further steps.
+    Derivatives are numerical, under common random numbers. Standard errors are those of simulated
     moments (Pakes and Pollard 1989).
 
     Args:
@@ -258,7 +258,7 @@ def search(
         weights: Data moments and scales.
         starts: Values to start from.
         ratio: Number of persons divided by the number of simulated careers.
-        seed: Of the Sobol points.
+        seed: Seed of the Sobol points.
         effort: Number of points and steps.
     """
     names = list(parameters)

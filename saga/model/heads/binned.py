@@ -26,9 +26,12 @@ _MAX_PEAK = 4.0  # largest distance, in logs, between the last knot and the uppe
 class BinnedDistribution(NamedTuple):
     """Parameters of predictive distributions, leading shape (...,).
 
-    `logits` (..., 1 + 1 + n_bin + 1) are of zero, the lower tail, the bins and the upper tail;
-    `lower` and `upper` (...,) are tail rates; `peak` (...,) is the location of the upper tail in
-    logs above the last knot; `death` (...,) is the logit of dying before that year.
+    Attributes:
+        logits: Logits of zero, the lower tail, the bins and the upper tail, (..., n_bin + 3).
+        lower: Rate of the lower tail.
+        upper: Rate of the upper tail.
+        peak: Location of the upper tail, in logs above the last knot.
+        death: Logit of dying before that year.
     """
 
     logits: Tensor

@@ -40,7 +40,7 @@ class MacroYear:
 
     Attributes:
         year: Calendar year.
-        unemployment: As published, fraction of the labour force.
+        unemployment: Published rate, a fraction of the labour force.
         rise: Change of joblessness (unemployment and programmes) over the year before.
         growth: Growth of real wages.
         inflation: Growth of consumer prices.
