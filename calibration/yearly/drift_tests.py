@@ -6,10 +6,10 @@ usual variation of years, whose standard deviation the calibration has estimated
 years (`calibration.fit.drift`). With n persons the variance is drift^2 + 0.09 / n, and the degrees
 of freedom are the number of those past years.
 
-The tests of one year have together a false-alarm rate of ALPHA (Holm 1979). The sequential test
-looks at all years so far: a test martingale, a mixture of likelihood ratios for a lasting shift,
-alarms if it reaches 1 / ALPHA. It does so at any time with a probability of at most ALPHA (Ville
-1939), so it may be looked at each year.
+The tests of one family and year together have the false-alarm rate ALPHA (Holm 1979). The
+sequential test looks at all years so far: a test martingale, a mixture of likelihood ratios for a
+lasting shift, alarms if it reaches 1 / ALPHA. The probability that it ever does so by chance is at
+most ALPHA (Ville 1939), so it may be looked at each year.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from saga.conformal.calibration_table import ALL
 ALPHA = 0.05
 NOMINAL = 0.1  # share outside the interval
 MIN_PERSONS = 100  # a group with fewer is not tested
-_MEDIAN_VARIANCE = math.pi / 2  # of a median, in variances of a mean
-_SHIFT_VARIANCE = 4.0  # of the lasting shifts that the martingale bets on, in standard errors
+_MEDIAN_VARIANCE = math.pi / 2  # variance of a median, divided by that of a mean
+# Variance of the lasting shifts in the martingale's mixture, in squared standard errors of a year.
+_SHIFT_VARIANCE = 4.0
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,14 @@ class DriftScale:
 class DriftTest:
     """One test of a year.
 
-    `excess` is the share outside less the nominal share (for "difference": less the median of the
-    other groups), `p_value` is adjusted for the other tests of its family, and `alarm` whether it
-    is below ALPHA.
+    Attributes:
+        kind: Family of the test, "level" or "difference".
+        group: The group that is tested.
+        persons: Their number.
+        excess: Share outside less the nominal share; for "difference", less the median share of the
+            other groups.
+        p_value: The p-value, adjusted for the other tests of the family.
+        alarm: Whether the p-value is below ALPHA.
     """
 
     kind: str
@@ -74,9 +80,9 @@ def compare_levels(
 def compare_groups(
     outside: Mapping[str, tuple[float, int]], scale: DriftScale
 ) -> tuple[DriftTest, ...]:
-    """Whether the share outside of each group is the median share of the other groups.
+    """Whether the share outside is in each group equal to the median share of the other groups.
 
-    The median, so that one group that drifts does not make all others differ.
+    With the mean in place of the median, one group that drifts would make all others differ.
     """
     groups = [group for group, (_, n) in sorted(outside.items()) if n >= MIN_PERSONS]
     groups = [group for group in groups if group != ALL]

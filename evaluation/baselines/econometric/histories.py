@@ -39,7 +39,7 @@ class Histories:
         status: (n, T), see `status_of`.
         residual: (n, T), log earnings less the profile in years of WORK, otherwise NaN.
         sex: (n,), 1 + the index of the last known code, 0 if none is known.
-        education: (n,), likewise.
+        education: (n,), 1 + the index of the last known code, 0 if none is known.
     """
 
     age: NDArray[np.int64]
@@ -59,8 +59,9 @@ class Histories:
 
 
 def rows_of(panel: Panel) -> tuple[NDArray[np.int64], list[str], States]:
-    """The panel's person-years with known earnings: numbers of the persons, persons and states.
+    """The panel's person-years with known earnings.
 
+    Returns the number of the person in each, the ids of the persons by number, and the states.
     Persons are numbered from 0 in their order in the panel.
     """
     rows = known_states(panel)
@@ -122,6 +123,7 @@ def _fill_histories(
     sex: Array,
     education: Array,
 ) -> Histories:
+    """Histories with the ages (n, T); each of the `states` belongs to a `person` and `column`."""
     status = np.full(age.shape, UNKNOWN, dtype=np.int8)
     status[person, column] = status_of(states.earnings, floor)
     residual = np.full(age.shape, np.nan)
