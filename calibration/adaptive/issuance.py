@@ -288,15 +288,12 @@ class AdaptiveRecipe:
         return {**self.recipe.describe(), "adaptive": self.state.identity(), "record": self.record}
 
     def largest_partition(self) -> int:
-        """That of the recipe."""
+        """How many persons of one partition have room in memory."""
         return self.recipe.largest_partition()
 
     def open(self) -> ProductComputation:
         """Load the bundle and, to record, connect to the ledger."""
-        recipe = self.recipe
-        forecaster = Forecaster.load(
-            recipe.bundle, threads=1, rollout=recipe.rollout, precision=recipe.precision
-        )
+        recipe, forecaster = self.recipe, self.recipe.forecaster()
         adapted = AdaptedForecaster.of(forecaster, self.state)
         if not self.record:
             return _AdaptiveProduct(recipe, adapted, None)

@@ -85,16 +85,19 @@ class Recipe:
             return max(1, _ROWS // (self.draws.n_paths * (self.request.to_age - MIN_AGE)))
         return _PERSONS
 
-    def open(self) -> ProductComputation:
-        """The computation of the recipe, with its bundle loaded."""
-        forecaster = Forecaster.load(
+    def forecaster(self) -> Forecaster:
+        """The bundle's forecaster, with the options of the recipe."""
+        return Forecaster.load(
             self.bundle,
             threads=1,
             rollout=self.rollout,
             precision=self.precision,
             facts=open_facts(self.facts),
         )
-        return ProductComputation(self, forecaster)
+
+    def open(self) -> ProductComputation:
+        """The computation of the recipe, with its bundle loaded."""
+        return ProductComputation(self, self.forecaster())
 
 
 class ProductComputation:

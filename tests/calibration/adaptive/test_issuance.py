@@ -252,6 +252,21 @@ def run_batch(source: Path, out: Path, bundle: Path, url: str, *, record: bool =
     score(Source(source, prices=2022), out, adaptive, persons_per_partition=6)
 
 
+def test_a_batch_that_follows_a_ledger_uses_the_facts_of_the_office(
+    url: str, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    """As its description says: the macro series of an office, not the shipped ones."""
+    own = tmp_path / "own.csv"
+    own.write_text("series,year,value,unit,mark,source\nunemployment,2025,12.0,per cent,V,office\n")
+    recipe = Recipe(tiny_bundle, REQUEST, DRAWS, facts=own)
+    for record in (False, True):
+        adaptive = AdaptiveRecipe.of(recipe, tmp_path / "out", url=url, key=None, record=record)
+        computation = adaptive.open()
+        digest = recipe.describe()["facts"]
+        assert computation.provenance["facts"] == {"digest": digest, "source": own.name}
+        assert computation.forecaster.facts.digest == digest
+
+
 def test_a_killed_batch_records_each_interval_once_and_keeps_its_state(
     url: str,
     people: Path,
