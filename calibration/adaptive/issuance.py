@@ -41,7 +41,7 @@ INITIAL_STATE = AdaptiveState(0, None, {})
 
 @dataclass(frozen=True)
 class AdaptedForecaster:
-    """A forecaster under one state of the ledger; `unadapted` has those of the bundle."""
+    """A forecaster under one state of the ledger; `unadapted` is that of the bundle alone."""
 
     forecaster: Forecaster
     unadapted: Forecaster

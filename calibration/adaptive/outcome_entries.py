@@ -209,9 +209,9 @@ def enter_outcomes(
 class _IncomingOutcomes:
     """The outcomes of a call, sorted into new, known, contradicting and unmatched ones.
 
-    `hashes` are those of the known outcomes and of the new ones, `tried` those of amounts that
+    `hashes` are hashes of the known and the new outcomes; `tried` are hashes of amounts that
     contradict a known outcome, in this call or `before`. `over` has a problem for each outcome
-    with more of them than `max_conflicts`.
+    that more than `max_conflicts` amounts contradict.
     """
 
     def __init__(
@@ -288,7 +288,7 @@ def correct_outcomes(
     hashes, _ = _known_and_waiting(connection, corrections)
     known = {c.key: c for c in corrections if c.key in hashes}
     settled = _settled(connection, list(known.values()))
-    taken_back, again = [], []
+    taken_back, to_judge = [], []
     distributions: list[dict[str, object]] = []
     dropped = 0
     for entry in settled:
@@ -298,7 +298,7 @@ def correct_outcomes(
         if row.sealed is None:
             dropped += 1
         elif correction.amount is not None:
-            again.append((row, key.unseal(row.sealed, row.person), correction.amount))
+            to_judge.append((row, key.unseal(row.sealed, row.person), correction.amount))
         else:
             family = key.unseal(row.sealed, row.person)
             distributions.append({"row": row.id, "family": family, "sealed": None})
@@ -324,12 +324,12 @@ def correct_outcomes(
     rejudged = settle_spans(connection, key, spans_about(connection, known, waiting=True))
     changed = write_span_log(connection, [*reopened, *rejudged], audit_id)
     if taken_back or changed:
-        write_log(connection, [*taken_back, *judge(again)], audit_id, changed)
+        write_log(connection, [*taken_back, *judge(to_judge)], audit_id, changed)
     return CorrectionReport(
         len(corrected),
         len(withdrawn),
         len(corrections) - len(known),
-        len(again),
+        len(to_judge),
         len(distributions),
         dropped,
     )

@@ -1,9 +1,9 @@
 """Scores of settled spans under the moves in force: what today's would have contained.
 
 Bands and present values follow their marginals, which move with each year's outcomes. So their
-thresholds must correct only what the moves leave. Spans that were issued before the moves say too
-much about it: they missed because of errors that are corrected meanwhile. The log has their ranks
-in the bundle's forecast. Here these are moved as today's forecasts are, and scored again.
+thresholds must correct only what the moves leave. Spans that were issued before the moves suggest
+too large a correction: the moves correct a part of their errors by now. The log has their ranks in
+the bundle's forecast. Here these are moved as today's forecasts are, and scored again.
 """
 
 from __future__ import annotations
