@@ -34,7 +34,7 @@ from training.auto_config import AUTO
 
 FOLDS = 5
 SCRATCH = "random weights"
-LABELS = {BUNDLE_NAME: "fine-tuned prior"}
+LABELS = {BUNDLE_NAME: "fine-tuned prior", "gbt": "boosted trees"}
 
 
 def judge_size(
@@ -88,19 +88,26 @@ def size_table(metrics: pl.DataFrame, comparisons: pl.DataFrame) -> pl.DataFrame
 
 def draw_sizes(table: pl.DataFrame, path: Path) -> None:
     """A line per model and a panel per horizon: CRPS over the number of persons."""
+    ahead = pl.when(pl.col("horizon") == 1).then(pl.lit("1 year ahead"))
     rows = table.with_columns(
         pl.col("model").replace(LABELS),
-        pl.format("{} years ahead", pl.col("horizon")).alias("ahead"),
+        ahead.otherwise(pl.format("{} years ahead", pl.col("horizon"))).alias("ahead"),
     )
+    sizes = alt.Axis(values=rows["size"].unique().sort().to_list(), format=",d")
     base = alt.Chart(rows).encode(
-        x=alt.X("size:Q", scale=alt.Scale(type="log"), title="persons to learn from"),
+        x=alt.X(
+            "size:Q",
+            scale=alt.Scale(type="log", nice=False, padding=12),
+            axis=sizes,
+            title="persons to learn from",
+        ),
         y=alt.Y("value:Q", scale=alt.Scale(zero=False), title="CRPS of log earnings"),
         color=alt.Color("model:N", title=None, legend=alt.Legend(orient="top")),
     )
     layers = alt.layer(base.mark_line(), base.mark_point(filled=True)).properties(
         width=190, height=150
     )
-    order = [f"{h} years ahead" for h in rows["horizon"].unique().sort()]
+    order = rows.sort("horizon")["ahead"].unique(maintain_order=True).to_list()
     chart = layers.facet(
         facet=alt.Facet("ahead:N", title=None, sort=order), columns=2
     ).resolve_scale(y="independent")
