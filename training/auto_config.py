@@ -16,12 +16,15 @@ from training.train_config import TrainConfig, load_config
 
 AUTO, NO_SOURCE = "auto", "none"
 _FEW, _MANY, _VERY_MANY = 1_000, 20_000, 100_000  # training persons
+# A panel of so many persons does not start from the prior: random weights were better with 30,000
+# persons of a register, the prior with 7,000 of a survey (docs/method/fine-tuning.md).
+_WITHOUT_PRIOR = 30_000
 # Surveys miss years, and years are missed for reasons: most records are thinned in training.
 _SURVEY = Masking(drop_years=0.6, origin=0.7)
 
 
 def choose_start(
-    config: str | None, source: str | None, *, simulated: bool
+    config: str | None, source: str | None, *, simulated: bool, n_persons: int
 ) -> tuple[str, Path | None]:
     """The configuration, and the bundle whose weights training starts from (None: random ones).
 
@@ -29,6 +32,7 @@ def choose_start(
         config: The configuration that the user names, None if none.
         source: The bundle that the user names, "none", or None if neither.
         simulated: Whether the panel is a generated register, which has its own configurations.
+        n_persons: Number of persons in the panel; with many, the prior is not used by default.
     """
     start = None if source in (None, NO_SOURCE) else Path(str(source))
     if start is not None and not start.is_dir():
@@ -36,7 +40,8 @@ def choose_start(
             f"There is no bundle at {start}. Name another one with --from, or give --from none to "
             "start from random weights."
         )
-    if source is None and config in (None, AUTO) and not simulated:
+    has_few = n_persons < _WITHOUT_PRIOR
+    if source is None and config in (None, AUTO) and not simulated and has_few:
         prior = shipped_bundle("prior")
         start = prior if prior.is_dir() else None
     if config is None:

@@ -186,7 +186,9 @@ def _fold_training(
     from evaluation.fold_training import FoldTraining
     from training.auto_config import choose_start
 
-    chosen_config, start = choose_start(config, source, simulated=panel.meta.simulated)
+    chosen_config, start = choose_start(
+        config, source, simulated=panel.meta.simulated, n_persons=len(panel.persons())
+    )
     is_quiet = as_json or console.is_watched(quiet=as_json)
     return FoldTraining(chosen_config, rollout, command, start, None if is_quiet else console.note)
 

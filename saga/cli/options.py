@@ -92,8 +92,8 @@ Source = Annotated[
     typer.Option(
         "--from",
         help="Training starts from the weights of this bundle; none: from random weights.",
-        show_default="bundles/prior if it is there, the panel is not generated, and the "
-        "configuration is auto",
+        show_default="bundles/prior if it is there, the panel is not generated and has fewer than "
+        "30,000 persons, and the configuration is auto",
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="The same seed gives the same numbers.")]

@@ -71,7 +71,9 @@ def train(
         raise UsageError("With --folds, nobody is kept for calibration. Leave --shares out.")
     divided = SPLIT_SHARES if shares is None else options.parse_split_shares(shares)
     persons = read_persons(panel, mapping, prices, on_error, rejected, facts=facts_of_option(facts))
-    config, start = choose_start(config, source, simulated=persons.meta.simulated)
+    config, start = choose_start(
+        config, source, simulated=persons.meta.simulated, n_persons=len(persons.persons())
+    )
     if start is not None:
         console.note(f"Training starts from the weights of {start}.")
     run = RunOptions(

@@ -233,15 +233,18 @@ def test_a_panel_starts_from_the_prior_unless_the_user_says_otherwise(
     monkeypatch.chdir(tmp_path)
     for bundle in (prior, other):
         (tmp_path / bundle).mkdir(parents=True)
-    assert choose_start(None, None, simulated=False) == ("auto", prior)
-    assert choose_start("auto", None, simulated=False) == ("auto", prior)
-    assert choose_start(None, "none", simulated=False) == ("auto", None)
-    assert choose_start("tiny", None, simulated=False) == ("tiny", None)
-    assert choose_start(None, "other", simulated=False) == ("auto", other)
-    assert choose_start(None, None, simulated=True) == ("small", None)
-    assert choose_start(None, "other", simulated=True) == ("auto", other)
+    assert choose_start(None, None, simulated=False, n_persons=5_000) == ("auto", prior)
+    assert choose_start("auto", None, simulated=False, n_persons=5_000) == ("auto", prior)
+    assert choose_start(None, "none", simulated=False, n_persons=5_000) == ("auto", None)
+    assert choose_start(None, None, simulated=False, n_persons=29_999) == ("auto", prior)
+    assert choose_start(None, None, simulated=False, n_persons=30_000) == ("auto", None)
+    assert choose_start(None, "other", simulated=False, n_persons=30_000) == ("auto", other)
+    assert choose_start("tiny", None, simulated=False, n_persons=5_000) == ("tiny", None)
+    assert choose_start(None, "other", simulated=False, n_persons=5_000) == ("auto", other)
+    assert choose_start(None, None, simulated=True, n_persons=5_000) == ("small", None)
+    assert choose_start(None, "other", simulated=True, n_persons=5_000) == ("auto", other)
     with pytest.raises(UsageError, match="There is no bundle at absent"):
-        choose_start(None, "absent", simulated=False)
+        choose_start(None, "absent", simulated=False, n_persons=5_000)
 
 
 @pytest.mark.thorough
