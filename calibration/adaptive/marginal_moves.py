@@ -76,9 +76,9 @@ def move_of(levels: Array) -> tuple[Array, Array]:
 def mean_levels(levels: Array) -> Array:
     """The probabilities in force (9,) of the mean of the moves that `levels` (K, 9) describe.
 
-    A sum of K years moves like that if the years have the same rank: its quantile of p then is the
-    sum of the years' quantiles of p, and its rank changes by the mean of the years' changes, if
-    they are equally spread there.
+    A sum of K years moves like this if a person has the same rank in all years. The quantile of p
+    of the sum is then the sum of the years' quantiles of p. The result is exact if the years move
+    alike, and holds to first order if they are equally spread.
     """
     maps = [move_of(in_force) for in_force in levels]
     knots = np.unique(np.concatenate([knots for knots, _ in maps]))

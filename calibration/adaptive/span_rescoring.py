@@ -1,4 +1,4 @@
-"""Scores of settled spans under the moves in force: what today's would have contained.
+"""Scores of settled spans under the moves in force, as if they had been issued today.
 
 Bands and present values follow their marginals, which move with each year's outcomes. So their
 thresholds must correct only what the moves leave. Spans that were issued before the moves suggest
@@ -108,7 +108,8 @@ def _rescored(
         ranks_of_cell.append(packed_ranks or b"")
         published_of_cell.append((less, of_zero))
     levels = _LevelsInForce(cells)
-    scales = {stream: read_scales(connection, stream) for stream in {key[0] for key in alike}}
+    banded = {key[0] for key in alike} if kind == BAND else set()
+    scales = {stream: read_scales(connection, stream) for stream in banded}
     total: dict[tuple[int, int], Counts] = {}
     for key, (packed, published) in alike.items():
         stream, years, origin, thresholds, text, sign, is_earlier = key

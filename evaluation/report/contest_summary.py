@@ -9,9 +9,8 @@ import polars as pl
 
 from evaluation.report.evaluation_results import Results
 from evaluation.scoring.comparison import BUNDLE_NAME, PERSON, SURE, verdict_lines
-from saga.data.panel import is_simulated
+from saga.data.panel import UNNAMED_PANEL, is_simulated
 
-UNNAMED = "panel"  # id of a panel that was read without a mapping
 SIMPLE_RULES = {
     "carry": "same as last year, with the changes that are usual",
     "groupq": "what people of the same age and past earnings earned",
@@ -74,7 +73,7 @@ def _describe_persons(metrics: pl.DataFrame, panel: str) -> str:
     counts = metrics.filter(group="all")["n"].drop_nulls()
     most = int(counts.max()) if len(counts) else 0  # type: ignore[arg-type]
     kind = "simulated people" if is_simulated(panel) else "persons"
-    name = "panel" if panel == UNNAMED else f"panel {panel}"
+    name = "panel" if panel == UNNAMED_PANEL else f"panel {panel}"
     return f"{most:,} {kind} of the {name}, none of whom was used to fit the model."
 
 

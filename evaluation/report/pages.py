@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluation.report.charts import draw_charts
+from evaluation.report.charts import Picture, draw_charts
 from evaluation.report.contest_summary import ContestSummary
 from evaluation.report.evaluation_results import Results
 from evaluation.report.paper import paper_tables
@@ -14,13 +14,13 @@ from evaluation.report.result_tables import (
     Table,
     build_tables,
     sources_of,
-    to_html,
     to_markdown,
     without_empty_columns,
     without_published,
 )
 from saga.data.panel import is_simulated
 from saga.files.atomic import commit
+from saga.files.html import render_page
 
 LISA = "lisa"  # id of a panel that the shipped mapping of this name has read
 
@@ -41,6 +41,23 @@ def write_pages(results: Results, out: Path) -> None:
     page = to_html(tables, results.provenance, ContestSummary.of(results), draw_charts(results))
     commit(out / "tables.md", lambda part: part.write_text(text, encoding="utf-8"))
     commit(out / "tables.html", lambda part: part.write_text(page, encoding="utf-8"))
+
+
+def to_html(
+    tables: Sequence[Table],
+    provenance: Mapping[str, Any],
+    summary: ContestSummary,
+    charts: Sequence[Picture] = (),
+) -> str:
+    """One page without outside resources: the summary, the charts, the tables."""
+    values = {
+        "summary": summary,
+        "tables": tables,
+        "charts": charts,
+        "provenance": provenance,
+        "source": sources_of(tables),
+    }
+    return render_page("evaluation.report", "tables.html", values)
 
 
 def _is_like_the_papers(provenance: Mapping[str, Any]) -> bool:

@@ -18,7 +18,6 @@ from evaluation.scoring.comparison import BUNDLE_NAME, VARIANT
 from evaluation.scoring.gap import CLAIRVOYANT, GAP, select_reference
 from evaluation.scoring.metrics import SCORES, ZERO, percent_names
 from evaluation.scoring.small_cells import MIN_PERSONS
-from saga.files.html import render_page
 from saga.files.markdown import markdown_table
 
 MONEY = ("crps_sek", *percent_names("interval"), *percent_names("width"))
@@ -202,26 +201,6 @@ def to_markdown(tables: Iterable[Table]) -> str:
         + "\n"
         for table in tables
     )
-
-
-def to_html(
-    tables: Sequence[Table],
-    provenance: Mapping[str, Any],
-    summary: object,
-    charts: Sequence[object] = (),
-) -> str:
-    """One page without outside resources.
-
-    `summary` is a `ContestSummary`, shown first; `charts` are `Picture`s, shown next.
-    """
-    values = {
-        "summary": summary,
-        "tables": tables,
-        "charts": charts,
-        "provenance": provenance,
-        "source": sources_of(tables),
-    }
-    return render_page("evaluation.report", "tables.html", values)
 
 
 def order_models(names: Iterable[str]) -> list[str]:

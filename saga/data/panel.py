@@ -23,6 +23,7 @@ from saga.summaries import Summarised, Summary, count
 EXIT_LABELS = {"exit_year", "exit_reason"}
 FLOOR = 24_150.0  # half a price base amount of 2022, in SEK
 SIMULATED_ID = "saga-"  # start of the id of every panel that `saga register` generates
+UNNAMED_PANEL = "panel"  # id of a panel that was read without a mapping
 _HASHED_ROWS = 100_000  # rows that are hashed in one step
 
 

@@ -21,7 +21,7 @@ from saga.data.facts import Facts, shipped_facts
 from saga.data.files import locate_files, read_files, require_output_outside_input
 from saga.data.macro_rows import MacroRow, read_macro_file
 from saga.data.mapping import MacroFile, SourceMapping, load_mapping
-from saga.data.panel import Panel, PanelMeta, sort_rows
+from saga.data.panel import UNNAMED_PANEL, Panel, PanelMeta, sort_rows
 from saga.data.prices import read_index, real_factors
 from saga.data.validation import RULES, describe_violations, find_violations, is_outside_ages
 from saga.errors import InputError, Problem, UsageError
@@ -126,7 +126,7 @@ def read_panel(
     )
     macro, macro_rows = _macro(mapped, folders)
     meta = PanelMeta(
-        panel_id=panel_id or raw.register_id or mapped.name or "panel",
+        panel_id=panel_id or raw.register_id or mapped.name or UNNAMED_PANEL,
         currency=mapped.currency,
         price_year=price_year,
         floor=mapped.floor,

@@ -188,6 +188,29 @@ def record_years_and_bands(ledger: Ledger) -> None:
     ledger.record_spans(BUNDLE, collect_bands(marginals, split, INITIAL_STATE, K))
 
 
+def moved_ledger(url: str) -> tuple[Ledger, AdaptiveState, np.ndarray, Outcomes]:
+    """A ledger whose outcomes have moved the forecasts; its state, the amounts and outcomes."""
+    ledger = Ledger(url, PseudonymKey(b"k" * 32))
+    record_years_and_bands(ledger)
+    amounts, outcomes = make_outcomes()
+    ledger.settle(outcomes)
+    state = ledger.state(BUNDLE)
+    assert state is not None
+    return ledger, state, amounts, outcomes
+
+
+def years_later(paths: Paths) -> Paths:
+    """The same paths from an origin K years later, of persons of the same age."""
+    return replace(paths, origin_year=paths.origin_year + K, birth_year=paths.birth_year + K)
+
+
+def correct_and_settle(ledger: Ledger, outcomes: Outcomes) -> None:
+    """Withdraw some outcomes and send all again: the state is that of its log."""
+    ledger.correct([(person, year, None) for person, year, _ in outcomes[:40]], "mistake")
+    ledger.settle(outcomes)
+    assert states(ledger)[0] == states(ledger)[1]
+
+
 def test_experts_of_bands_see_scores_under_the_moves_in_force(url: str) -> None:
     """What today's forecasts would have contained, by the product's own recalibration and bands.
 
@@ -270,14 +293,8 @@ def test_experts_of_present_values_see_scores_under_the_moves_in_force(url: str)
 
 def test_present_values_after_moves_are_judged_by_the_ranks_before_them(url: str) -> None:
     """Those issued under moves: their log has ranks in the bundle's forecast; any order, replay."""
-    ledger = Ledger(url, PseudonymKey(b"k" * 32))
-    record_years_and_bands(ledger)
-    amounts, outcomes = make_outcomes()
-    ledger.settle(outcomes)
-    state = ledger.state(BUNDLE)
-    assert state is not None
-    split, paths = make_calibrator(), comonotone_paths(seed=5)
-    later = replace(paths, origin_year=paths.origin_year + K, birth_year=paths.birth_year + K)
+    ledger, state, amounts, outcomes = moved_ledger(url)
+    split, later = make_calibrator(), years_later(comonotone_paths(seed=5))
     raw = replace(make_marginals(later), recalibrated=False)
     moved = map_paths(later, adapt(split, state).recalibrate(raw))
     ledger.record_spans(BUNDLE, collect_values(moved, split, state, K))
@@ -306,22 +323,14 @@ def test_present_values_after_moves_are_judged_by_the_ranks_before_them(url: str
     # Ranks of 60 paths are steps of 1/60, and knots of a move lie between them.
     assert np.abs(ranks - expected).mean() < 0.01
     assert np.abs(published - expected).mean() > 0.05, "far beyond the steps"
-    ledger.correct([(person, year, None) for person, year, _ in of_years[:40]], "mistake")
-    ledger.settle(of_years)
-    assert states(ledger)[0] == states(ledger)[1]
+    correct_and_settle(ledger, of_years)
     ledger.close()
 
 
 def test_bands_after_moves_are_judged_by_the_ranks_before_them(url: str) -> None:
     """Bands issued under moves: their log has ranks in the bundle's forecast; any order, replay."""
-    ledger = Ledger(url, PseudonymKey(b"k" * 32))
-    record_years_and_bands(ledger)
-    amounts, outcomes = make_outcomes()
-    ledger.settle(outcomes)
-    state = ledger.state(BUNDLE)
-    assert state is not None
-    split, paths = make_calibrator(), make_paths(seed=5)
-    later = replace(paths, origin_year=paths.origin_year + K, birth_year=paths.birth_year + K)
+    ledger, state, amounts, outcomes = moved_ledger(url)
+    split, later = make_calibrator(), years_later(make_paths(seed=5))
     raw = replace(make_marginals(later), recalibrated=False)
     moved = adapt(split, state).recalibrate(raw)
     ledger.record_spans(BUNDLE, collect_bands(moved, split, state, K))
@@ -348,9 +357,7 @@ def test_bands_after_moves_are_judged_by_the_ranks_before_them(url: str) -> None
         # A knot of a move may lie between two of 60 points of a grid; moves here reach 0.1.
         np.testing.assert_allclose(ranks[:, 0], expected[i], atol=0.01)
         np.testing.assert_allclose(ranks[:, 1], raw.p_zero[i], atol=0.01)
-    ledger.correct([(person, year, None) for person, year, _ in of_years[:40]], "mistake")
-    ledger.settle(of_years)
-    assert states(ledger)[0] == states(ledger)[1]
+    correct_and_settle(ledger, of_years)
     ledger.close()
 
 

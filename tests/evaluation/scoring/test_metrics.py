@@ -14,7 +14,8 @@ from scipy import stats
 from calibration.diagnostics.sampling_bands import coverage_band
 from evaluation.report.contest_summary import ContestSummary
 from evaluation.report.evaluation_results import Results
-from evaluation.report.result_tables import build_tables, published, to_html, to_markdown
+from evaluation.report.pages import to_html
+from evaluation.report.result_tables import build_tables, published, to_markdown
 from evaluation.scoring.metrics import COLUMNS, METRICS, metrics_table
 
 
