@@ -1,17 +1,18 @@
 """Do the intervals cover as often as they state? One year, groups, sums and whole paths.
 
-    python -m studies.coverage_in_time [--bundle bundles/small] [--register DIR] [--forward DIR]
-        [--forward-persons 20000] [--persons N] [--value-persons 50000] [--paths 25] [--seed 0]
-        [--workers 1] [--rollout exact|light]
+    python -m studies.coverage_in_time [--bundle bundles/small] [--register DIR [DIR ...]]
+        [--forward DIR] [--forward-persons 20000] [--persons N] [--value-persons 50000]
+        [--paths 25] [--seed 0] [--workers 1] [--rollout exact|light]
 
 Persons come from a generated register. The cut-offs of groups are those of a tenth of them, or of
 the bundle's training persons if it was trained on this register. A keyed hash divides the others
-into calibration and test persons, with origins drawn as `saga calibrate` draws them. Sets and bands
-need no paths. Present values need them: they are fitted on half of --value-persons (the threshold
-fold) and judged on at least --value-persons test persons. The guarantee of split conformal
-prediction holds for any number of paths, so few are simulated; the intervals are wider, but cover
-as often. If the register (or another one, --forward) has true futures, test persons are also
-forecast from its last year; a table gives mean and spread of coverage over the futures.
+into calibration and test persons, with origins drawn as `saga calibrate` draws them. With several
+registers each has a calibration of its own, and the tables count the persons of all of them. Sets
+and bands need no paths. Present values need them: they are fitted on half of --value-persons (the
+threshold fold) and judged on at least --value-persons test persons. The guarantee of split
+conformal prediction holds for any number of paths, so few are simulated; the intervals are wider,
+but cover as often. If the register (or another one, --forward) has true futures, test persons are
+also forecast from its last year; a table gives mean and spread of coverage over the futures.
 
 Exit 1 if a stated coverage is missed, if nothing was measured, or if a calibrator that is known to
 be broken passes although there are enough persons to detect it. A figure without outcomes or
@@ -28,6 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -69,6 +71,7 @@ from studies.coverage_forecasts import (
 )
 from studies.coverage_verdicts import (
     HEADER,
+    HORIZONS,
     NINETY,
     CoverageTables,
     conclusion,
@@ -218,22 +221,22 @@ def main() -> int:
     """Run the study on a given or a temporary register; the exit status."""
     args = arguments()
     with tempfile.TemporaryDirectory() as scratch:
-        register = args.register or Path(scratch) / "register"
-        if args.register is None:
+        if not args.register:
+            args.register = [Path(scratch) / "register"]
             settings = RegisterSettings(
                 persons=2_000, seed=11, future_to=2022 + YEARS, future_draws=3
             )
-            generate_register(register, settings)
+            generate_register(args.register[0], settings)
         if args.forward is not None and not (args.forward / "future").is_dir():
             raise UsageError(f"{args.forward} has no true futures. Generate it with --future-to.")
-        return judge_register(args, register)
+        return judge_registers(args)
 
 
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = bundle_parser(__doc__, n_persons=None, n_paths=25, report=False)
-    parser.add_argument("--register", type=Path, help="a generated register")
-    forward = "a register with futures; by default the register itself"
+    parser.add_argument("--register", type=Path, nargs="+", help="generated registers")
+    forward = "a register with futures; by default the first register"
     parser.add_argument("--forward", type=Path, help=forward)
     parser.add_argument("--forward-persons", type=int, default=20_000)
     parser.add_argument("--value-persons", type=int, default=50_000)
@@ -274,16 +277,31 @@ def fit_both_methods(
     return calibrator, fit_cqr(raw, outcomes), persons
 
 
-def judge_register(args: argparse.Namespace, register: Path) -> int:
-    """Print all tables of one register; the exit status."""
+@dataclass(frozen=True, eq=False)
+class CoveredPersons:
+    """The new calibration of one register, and whom it and the shipped table cover there.
+
+    `inside` and `by_shipped` are those of `covered_by_product` for the persons of `test`.
+    """
+
+    panel_id: str
+    grouping: Grouping
+    calibrator: Calibrator
+    calibration: Persons
+    test: Persons
+    inside: dict[str, Array]
+    by_shipped: dict[str, Array]
+
+
+def cover_register(
+    args: argparse.Namespace, register: Path, forecaster: Forecaster
+) -> CoveredPersons:
+    """Calibrate anew on half of a register and forecast the other half; prints how they cover."""
     start = time.perf_counter()
     panel = read_panel(register)
-    forecaster = Forecaster.load(
-        args.bundle, threads=args.workers, workers=args.workers, rollout=args.rollout
-    )
     trained_on, end = forecaster.bundle.panel_id, last_year(panel)
     persons = persons_by_role(panel, trained_on, args.seed, args.persons)
-    grouping, draws = Grouping.fit(panel.only(persons["grouping"])), Draws(args.paths, args.seed)
+    grouping = Grouping.fit(panel.only(persons["grouping"]))
 
     def one_origin(people: Panel) -> Origins:
         # As `saga calibrate` draws them: the bundle's own table holds for persons drawn like that.
@@ -296,25 +314,55 @@ def judge_register(args: argparse.Namespace, register: Path) -> int:
         forecaster, panel, forecast, persons["calibration"], args
     )
     fitted_at = time.perf_counter()
-    value_paths = ValuePaths(forecaster, draws, args.value_persons)
-    shipped = forecaster.calibrator
+    value_paths = ValuePaths(forecaster, Draws(args.paths, args.seed), args.value_persons)
     (inside, by_shipped), test = covered_by_product(
-        calibrator, cqr, shipped, forecast(persons["test"]), value_paths
+        calibrator, cqr, forecaster.calibrator, forecast(persons["test"]), value_paths
     )
-    shipped_rows = [figure.row for figure in shipped_figures(shipped, by_shipped, test)]
-    tables = CoverageTables(inside, calibration, test, args.seed, args.value_persons // 2)
+    points = (
+        ", ".join(
+            f"{100 * (np.nanmean(covered['sets'][:, h - 1, NINETY]) - STATED):+.2f}"
+            for h in HORIZONS
+        )
+        for covered in (inside, by_shipped)
+    )
+    print(
+        f"{panel.meta.panel_id}: {len(calibration.person_id):,} calibration and "
+        f"{len(test.person_id):,} test persons; {fitted_at - start:,.0f} s to read and fit, "
+        f"{time.perf_counter() - fitted_at:,.0f} s to judge. Cells of groups: "
+        f"{sum(group != ALL for _, group in calibrator.cells)}. Points beyond {100 * STATED:g} % "
+        f"after {HORIZONS} years: new calibration {next(points)}; shipped table {next(points)}.",
+        flush=True,
+    )
+    return CoveredPersons(
+        panel.meta.panel_id, grouping, calibrator, calibration, test, inside, by_shipped
+    )
+
+
+def judge_registers(args: argparse.Namespace) -> int:
+    """Print all tables of the given registers together; the exit status."""
+    forecaster = Forecaster.load(
+        args.bundle, threads=args.workers, workers=args.workers, rollout=args.rollout
+    )
+    print(
+        f"{args.bundle}, {args.paths} paths of {YEARS} years ({forecaster.rollout} rollout), "
+        f"seed {args.seed}.",
+        flush=True,
+    )
+    parts = [cover_register(args, register, forecaster) for register in args.register]
+    inside = _joined([part.inside for part in parts])
+    by_shipped = _joined([part.by_shipped for part in parts])
+    test = Persons.joined([part.test for part in parts])
+    calibrations = [part.calibration for part in parts]
+    tables = CoverageTables(inside, calibrations, test, args.seed, args.value_persons // 2)
     figures = [*tables.products(), *tables.by_group()]
     comparisons, detected = tables.comparisons()
-    sizes = (len(calibration.person_id), len(test.person_id))
-    verdict, status = conclusion([figure.holds for figure in figures], detected, min(sizes))
-    print(
-        f"{args.bundle} on {panel.meta.panel_id}: {sizes[0]:,} calibration and {sizes[1]:,} test "
-        f"persons,\n{args.paths} paths of {YEARS} years ({forecaster.rollout} rollout), seed "
-        f"{args.seed};\n{fitted_at - start:,.0f} s to read and fit, "
-        f"{time.perf_counter() - fitted_at:,.0f} s to judge. Cells of groups: "
-        f"{sum(group != ALL for _, group in calibrator.cells)}.\n"
-    )
+    shipped_rows = [
+        figure.row for figure in shipped_figures(forecaster.calibrator, by_shipped, test)
+    ]
+    n_smaller = min(len(tables.calibration.person_id), len(test.person_id))
+    verdict, status = conclusion([figure.holds for figure in figures], detected, n_smaller)
     sections = [
+        "",
         markdown_table(HEADER, [figure.row for figure in figures]),
         tables.pairs_line(),
         markdown_table(("for comparison", *HEADER[1:]), [figure.row for figure in comparisons]),
@@ -325,14 +373,22 @@ def judge_register(args: argparse.Namespace, register: Path) -> int:
         conditional_table(by_shipped, test.outcomes),
     ]
     print("\n\n".join(sections), flush=True)
-    forward = args.forward or register
+    first = parts[0]
+    forward = args.forward or args.register[0]
     if (forward / "future").is_dir():
-        if forward != register:
-            panel = read_panel(forward)
-            persons["test"] = unseen_and_training(panel, trained_on, args.seed)[0]
-        followed = panel.only(sorted(persons["test"][: args.forward_persons]))
+        panel = read_panel(forward)
+        ids = first.test.person_id.tolist()
+        if forward != args.register[0]:
+            ids = unseen_and_training(panel, forecaster.bundle.panel_id, args.seed)[0]
+        followed = panel.only(sorted(ids[: args.forward_persons]))
         judge_forward(
-            calibrator, forecaster, followed, forward, grouping, draws, args.value_persons
+            first.calibrator,
+            forecaster,
+            followed,
+            forward,
+            first.grouping,
+            Draws(args.paths, args.seed),
+            args.value_persons,
         )
     return status
 

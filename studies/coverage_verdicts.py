@@ -93,31 +93,34 @@ def judge_coverage(
 
 
 class CoverageTables:
-    """The tables of one calibration: products, groups, pairs of groups, comparisons.
+    """The tables of new calibrations: products, groups, pairs of groups, comparisons.
 
-    `covered` is that of `coverage_in_time.covered_by_product` for the persons of `test`.
+    `covered` is that of `coverage_in_time.covered_by_product` for the persons of `test`, and
+    `calibrations` has the calibration persons of each register. Registers have separate persons, so
+    the sampling error of all together is that of one calibration on as many persons.
     """
 
     def __init__(
         self,
         covered: dict[str, Array],
-        calibration: Persons,
+        calibrations: Sequence[Persons],
         test: Persons,
         seed: int,
         value_persons: int,
     ) -> None:
-        self.covered, self.calibration, self.test, self.seed = covered, calibration, test, seed
-        self.observed = ~np.isnan(calibration.outcomes)
-        fold = ~in_map_fold(calibration.person_id, seed)
-        self.value_persons = value_persons
-        self.in_threshold_fold = self.observed & fold[:, None]  # (n, YEARS), with an outcome
+        self.covered, self.test = covered, test
+        self.calibration = Persons.joined(calibrations)
+        self.observed = ~np.isnan(self.calibration.outcomes)
+        folds = [~in_map_fold(persons.person_id, seed) for persons in calibrations]
+        # (n, YEARS), with an outcome
+        self.in_threshold_fold = self.observed & np.concatenate(folds)[:, None]
+        # Present values are fitted on the first persons of each threshold fold.
+        self.first = np.concatenate([np.cumsum(fold) <= value_persons for fold in folds])
 
     def products(self) -> list[Figure]:
         """Sets of all persons, present values and bands."""
         complete = (self.in_threshold_fold & self.observed.all(1, keepdims=True))[:, 0]
-        # Present values are fitted on the first persons of the threshold fold.
-        first = np.cumsum(~in_map_fold(self.calibration.person_id, self.seed)) <= self.value_persons
-        sizes = {"value": int((complete & first).sum()), "band": int(complete.sum())}
+        sizes = {"value": int((complete & self.first).sum()), "band": int(complete.sum())}
         figures = [
             (TITLES["sets"], h, j, self.covered["sets"][:, h - 1, j], n, EVERYBODY)
             for h, n in zip(HORIZONS, self._calibrated_on(), strict=True)
@@ -318,9 +321,16 @@ def conditional_table(covered: dict[str, Array], outcomes: Array) -> str:
             if mask.any():
                 columns = [c[~np.isnan(c)] for c in covered["sets"][mask, h - 1].T]
                 shares = [f"{100 * c.mean():.1f}" if len(c) else "not measured" for c in columns]
-                rows.append([name, str(h), f"{mask.sum():,}", *shares])
+                error = f"{100 * _standard_error(columns[NINETY]):.1f}"
+                rows.append([name, str(h), f"{mask.sum():,}", *shares, error])
     header = ["not guaranteed: given", "h", "test persons", *(f"{100 * c:g} %" for c in COVERAGE)]
+    header.append(f"standard error, {100 * COVERAGE[NINETY]:g} %")
     return markdown_table(header, rows)
+
+
+def _standard_error(covered: Array) -> float:
+    """Standard error of a mean; NaN without a value."""
+    return float(covered.std() / np.sqrt(len(covered))) if len(covered) else float("nan")
 
 
 def forward_table(covered: dict[str, Array]) -> str:

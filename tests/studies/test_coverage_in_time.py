@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from studies import coverage_in_time, coverage_verdicts
+from studies.coverage_forecasts import YEARS, Persons
 
 ROOT = Path(__file__).resolve().parents[2]
 FEW, MANY = 1_000, 200_000
@@ -23,14 +24,32 @@ def test_the_exit_status_is_1_if_a_coverage_is_missed(
     status: int,
 ) -> None:
     monkeypatch.setattr(coverage_verdicts, "coverage_band", lambda *_, **__: band)
-    options = {
-        "--bundle": ROOT / "bundles" / "small",
-        "--register": register_dir,
-        "--paths": 10,
-    }
-    arguments = [str(text) for option in options.items() for text in option]
+    registers = [str(register_dir)] * (1 + status)  # one register, and two together
+    arguments = ["--bundle", str(ROOT / "bundles" / "small"), "--paths", "10", "--register"]
+    arguments += registers
     monkeypatch.setattr(sys, "argv", ["coverage_in_time.py", *arguments])
     assert coverage_in_time.main() == status
+
+
+def _persons(n: int, seed: int) -> Persons:
+    rng = np.random.default_rng(seed)
+    ids = np.array([f"{seed}-{i}" for i in range(n)])
+    groups = {name: np.full(n, "unknown") for name in coverage_verdicts.MAIN_GROUPS}
+    return Persons(ids, groups, rng.uniform(0, 1, (n, YEARS)))
+
+
+def test_the_calibration_persons_of_all_registers_count_each_by_its_own_folds() -> None:
+    one, other, test = _persons(300, 1), _persons(200, 2), _persons(100, 3)
+    shapes = {"sets": (100, YEARS, 4), "value": (100, 4), "band": (100, 4)}
+    covered = {name: np.ones(shape) for name, shape in shapes.items()}
+
+    def calibrated_on(calibrations: list[Persons]) -> list[int]:
+        tables = coverage_verdicts.CoverageTables(covered, calibrations, test, 0, 50)
+        return [int(figure.row[4].replace(",", "")) for figure in tables.products()]
+
+    together, apart = calibrated_on([one, other]), [calibrated_on([one]), calibrated_on([other])]
+    assert together == np.sum(apart, axis=0).tolist()
+    assert 100 in together  # present values: 50 persons of each threshold fold
 
 
 @pytest.mark.parametrize(
