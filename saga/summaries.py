@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
 
-_PLAIN = ("year", "origin_year", "birth_year")  # numbers without thousands separators
-
 
 @dataclass(frozen=True)
 class Summary:
@@ -53,19 +51,3 @@ class Summarised(ABC):
 def count(n: int, noun: str) -> str:
     """`1 person`, `2 persons`."""
     return f"{n:,} {noun}{'s' * (n != 1)}"
-
-
-def show_value(name: str, value: object) -> str:
-    """A cell of the column `name` for readers: `31.4%`, `1,250,000`, `2030`, `-` for unknown."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return str(value) if name in _PLAIN else f"{value:,}"
-    if isinstance(value, float):
-        if name == "p_zero":
-            return f"{value:.1%}"
-        digits = 0 if abs(value) >= 1_000 or value == int(value) else 2 if abs(value) >= 1 else 4
-        return f"{value:,.{digits}f}"
-    return str(value)

@@ -1,6 +1,8 @@
 // Charts of one case: the fan with the chance of no earnings below, and the lifetime distribution.
 /* global Plot, d3 */
 
+import { setText } from "./sentences.js";
+
 const SETS = [[0.9, 0.22], [0.8, 0.3], [0.5, 0.5]]; // coverage and opacity, from wide to narrow
 const STYLE = "saga-plot"; // the class of all charts: the content policy allows exactly its style
 const NARROW = 480;
@@ -53,7 +55,7 @@ function shortAmount(amount) {
 function tipText(row) {
   const amount = d3.format(",.0f");
   const sets = row.intervals.filter((x) => x.lower !== null && x.coverage <= 0.9);
-  const lines = sets.map((x) => `${100 * x.coverage} % set: ${amount(x.lower)} to ${amount(x.upper)}`);
+  const lines = sets.map((x) => `${100 * x.coverage} % set: ${setText(x, amount)}`);
   return [row.year, `median: ${amount(row.quantiles["0.5"])}`, ...lines, `no earnings: ${d3.format(".0%")(row.p_zero)}`].join("\n");
 }
 

@@ -16,13 +16,13 @@ export function share(probability) {
   return `${d3.format(".0f")(100 * probability)} %`;
 }
 
-/** The text of a published set. */
-export function setText(interval) {
+/** The text of a published set; a set without zero that begins at 1 unit begins above 0. */
+export function setText(interval, show = about) {
   if (!interval || interval.lower === null) return "none";
   if (interval.upper === 0) return "no earnings alone";
   const zero = interval.includes_zero && interval.lower > 0 ? "0 or " : "";
-  const start = interval.lower > 0 && interval.lower <= 1 ? "above 0" : about(interval.lower);
-  return `${zero}${start} to ${about(interval.upper)}`;
+  const start = interval.lower > 0 && interval.lower <= 1 ? "above 0" : show(interval.lower);
+  return `${zero}${start} to ${show(interval.upper)}`;
 }
 
 /** The year that sentences are about: five years ahead, or the last one before. */

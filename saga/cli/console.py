@@ -33,7 +33,6 @@ from rich.table import Table
 from rich.text import Text
 
 from saga.errors import SagaError, UsageError
-from saga.summaries import show_value
 
 if TYPE_CHECKING:
     import polars as pl
@@ -94,6 +93,8 @@ def result(text: str, value: Mapping[str, object], *, as_json: bool) -> None:
 
 def table(frame: pl.DataFrame, title: str, headings: Mapping[str, str] | None = None) -> None:
     """Print a small frame as a table on standard output; `headings` are names for people."""
+    from saga.table_results import show_value
+
     shown = Table(title=title, box=SIMPLE, pad_edge=False)
     for name, dtype in frame.schema.items():
         heading = name.replace("_", " ") if headings is None else headings[name]

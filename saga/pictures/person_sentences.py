@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from saga.conformal.prediction_sets import SMALLEST_AMOUNT
+from saga.table_results import set_start
 
 _PREFERRED = ("80", "90", "50", "95")  # coverage of the set that a sentence names
 
@@ -39,15 +39,14 @@ def describe_set(row: Mapping[str, Any]) -> str:
 
 
 def set_text(row: Mapping[str, Any], label: str) -> str:
-    """The set of a year in words; a set without zero that begins at 1 unit begins above 0."""
+    """The set of a year in words."""
     lower, upper = row[f"lower_{label}"], row[f"upper_{label}"]
     if lower is None:
         return "none"
     if upper == 0:
         return "no earnings alone"
     zero = "0 or " if row.get(f"includes_zero_{label}") and lower > 0 else ""
-    start = "above 0" if 0 < lower <= SMALLEST_AMOUNT else about(lower)
-    return f"{zero}{start} to {about(upper)}"
+    return f"{zero}{set_start(lower, about)} to {about(upper)}"
 
 
 def about(amount: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +15,7 @@ from polars.testing import assert_frame_equal
 from saga import Forecaster, ForecastRequest, LifetimeRequest, Panel, UsageError, read_panel
 from saga.data.reading import ArrowStream
 from saga.forecast_results import Forecasts
+from saga.table_results import show_value
 
 PEOPLE = Path(__file__).resolve().parents[2] / "examples" / "people.csv"
 TEXT = {"person_id": str}
@@ -105,6 +107,18 @@ def test_a_result_shows_persons_years_units_and_warnings(forecasts: Forecasts) -
         assert "simulated people" in shown
         assert f"{forecasts.table['q50'][0]:,.0f}" in shown
     assert forecasts._repr_html_().count("<table>") == forecasts._repr_html_().count("</table>")
+
+
+def test_a_set_without_zero_that_begins_at_1_unit_begins_above_0_in_texts_alone(
+    forecasts: Forecasts,
+) -> None:
+    moved = replace(forecasts, table=forecasts.table.with_columns(lower_90=pl.lit(1.0)))
+    for shown in (repr(moved), moved._repr_html_()):
+        assert shown.count("above 0") == len(moved.table)
+    assert moved.to_arrow()["lower_90"].to_pylist() == [1.0] * len(moved.table)
+    starts = [show_value("lower_90", x) for x in (0.0, 1.0, 1.5, 63_488.0)]
+    assert starts == ["0", "above 0", "1.50", "63,488"]
+    assert show_value("mean", 1.0) == "1"
 
 
 def test_a_lifetime_and_a_forecaster_have_a_summary(forecaster: Forecaster) -> None:

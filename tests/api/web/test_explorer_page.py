@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Page
 
 from api.key_file import add_key, new_key
 from api.settings import Settings
+from saga.conformal.prediction_sets import SMALLEST_AMOUNT
 from saga.pictures.person_sentences import describe_year
 from tests.chromium import NEEDS_CHROMIUM, start_chromium
 
@@ -141,6 +142,25 @@ def test_an_example_is_shown_with_the_numbers_that_a_program_gets(
             assert number(row[f"lower_{label}"]) == each["lower"]
             assert number(row[f"upper_{label}"]) == each["upper"]
             assert row[f"guarantee_{label}"] == each["guarantee"]
+
+
+def test_the_chart_names_a_set_in_the_words_of_the_table(
+    service: Running, visit: Callable[..., Page]
+) -> None:
+    page = visit(service.url)
+    show(page, "nurse on leave")
+    years = forecast_of(service, example_person(service, "nurse on leave"))
+    starts = [each["lower"] for year in years for each in year["intervals"]]
+    assert SMALLEST_AMOUNT in starts, "the example has such a set"
+    chart = page.locator("#figures svg").first
+    box = chart.bounding_box()
+    assert box is not None
+    tips = set()
+    for x in range(0, int(box["width"]), 8):
+        page.mouse.move(box["x"] + x, box["y"] + box["height"] / 2)
+        tips |= {*chart.locator("[aria-label=tip]").all_text_contents()}
+    assert any("% set: above 0 to " in tip for tip in tips)
+    assert not any("% set: 1 to " in tip for tip in tips)
 
 
 def test_one_thing_is_changed_and_both_forecasts_are_shown(

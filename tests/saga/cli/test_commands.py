@@ -23,9 +23,11 @@ from typer.testing import CliRunner
 
 from saga.bundle import Bundle
 from saga.cli import app, console
+from saga.conformal.prediction_sets import SMALLEST_AMOUNT
 from saga.files.tables import read_provenance
 from saga.states.codes import COLUMNS
 
+EXAMPLE = Path(__file__).parents[3] / "examples" / "people.csv"
 PEOPLE = """person_id,year,birth_year,earnings
 007,2016,1980,300000
 007,2018,1980,310000
@@ -114,6 +116,19 @@ def test_amounts_are_whole_units_unless_unrounded_ones_are_requested(
     assert not rounded["mean"].equals(exact["mean"])
     assert rounded["p_zero"].equals(exact["p_zero"])
     assert "%" in result.stdout, "the screen shows probabilities in per cent"
+
+
+def test_the_screen_says_above_0_where_a_set_without_zero_begins_and_the_file_has_the_number(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "f.csv"
+    result = run(f"forecast {EXAMPLE} --horizons 1,5 --coverage 0.9 --out {out}")
+    assert result.exit_code == 0, result.stderr
+    starts = pl.read_csv(out)["lower_90"].to_list()
+    assert SMALLEST_AMOUNT in starts, "the example has such a set"
+    rows = [line.split() for line in result.stdout.splitlines() if re.match(r" *000[12] ", line)]
+    shown = [" ".join(row[5:-1]) for row in rows]
+    assert shown == ["above 0" if x == SMALLEST_AMOUNT else f"{x:,.0f}" for x in starts]
 
 
 def test_bfloat16_is_in_the_provenance_and_rounds_but_keeps_the_guarantees(
