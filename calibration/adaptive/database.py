@@ -10,6 +10,8 @@ from urllib.parse import quote
 
 from alembic import command
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
@@ -26,9 +28,9 @@ Key = TypeVar("Key")
 
 
 class LedgerError(SagaError):
-    """The database of the ledger cannot be reached or reports an error (HTTP 503)."""
+    """The ledger cannot be reached, reports an error or is of a newer version (HTTP 503)."""
 
-    title = "The ledger cannot be reached"
+    title = "The ledger cannot be used"
 
 
 def parse_database_url(text_url: str) -> URL:
@@ -128,10 +130,23 @@ class DatabaseFile:
 
 
 def migrate(connection: Connection) -> None:
-    """Bring the tables to their present form; on PostgreSQL one process at a time."""
+    """Bring the tables to their present form; on PostgreSQL one process at a time.
+
+    Raises LedgerError, and changes nothing, if a newer version of SAGA has changed the tables.
+    """
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK})
-    command.upgrade(migration_config(connection), "head")
+    config = migration_config(connection)
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    revisions = MigrationContext.configure(connection).get_current_heads()
+    if newer := sorted(set(revisions) - known):
+        message = f"Its tables have revision {newer[0]}, which this version does not know"
+        fix = "Update SAGA to the version that wrote it. The ledger is unchanged"
+        raise LedgerError(
+            "The ledger was written by a newer version of SAGA",
+            [Problem("ledger-version", message, fix)],
+        )
+    command.upgrade(config, "head")
 
 
 def migration_config(connection: Connection) -> Config:

@@ -20,11 +20,12 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Connection, create_engine, func, make_url, select, text
+from sqlalchemy import Connection, MetaData, create_engine, func, make_url, select, text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.schema import CreateTable
 
 from calibration.adaptive.adaptive_state import AdaptiveState
-from calibration.adaptive.database import LedgerError, migration_config
+from calibration.adaptive.database import LedgerError, create_ledger_engine, migration_config
 from calibration.adaptive.ledger import Ledger, RecordCounts
 from calibration.adaptive.ledger_tables import Base, IssuedIntervalRow, OutcomeRow, SettlementRow
 from calibration.adaptive.marginal_moves import LEVELS
@@ -162,6 +163,40 @@ def test_a_ledger_of_the_first_revision_is_migrated(
     assert again.settled_intervals == 2 * PERSONS * HORIZONS
     assert reopened.replay("b" * 64) == reopened.state("b" * 64)
     reopened.close()
+
+
+def test_a_ledger_of_a_newer_version_is_refused_and_unchanged(
+    ledger: Ledger, url: str, pseudonym_key: PseudonymKey
+) -> None:
+    ledger.record(BUNDLE, make_intervals())
+    with connect(ledger) as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = 'later'"))
+    before = all_rows(url)
+    with pytest.raises(LedgerError, match="written by a newer version of SAGA") as caught:
+        Ledger(url, pseudonym_key)
+    assert "revision later" in str(caught.value)
+    assert "Update SAGA" in str(caught.value)
+    assert "The ledger is unchanged" in str(caught.value)
+    assert all_rows(url) == before
+
+
+def all_rows(url: str) -> dict[str, list[tuple[object, ...]]]:
+    """The definition and the rows of every table, and the bytes of a database that is a file."""
+    engine = create_ledger_engine(url)
+    tables = MetaData()
+    with engine.connect() as connection:
+        tables.reflect(connection)
+        rows: dict[str, list[tuple[object, ...]]] = {
+            str(CreateTable(table)): sorted(
+                (tuple(r) for r in connection.execute(select(table))), key=repr
+            )
+            for table in tables.sorted_tables
+        }
+    engine.dispose()
+    path = make_url(url).database if url.startswith("sqlite") else None
+    if path is not None:
+        rows["file"] = [(Path(path).read_bytes(),)]
+    return rows
 
 
 def test_a_stream_that_followed_thresholds_of_sets_is_converted_from_its_log(
