@@ -348,7 +348,7 @@ def macro_of(panel: Panel) -> tuple[MacroHistory | None, dict[str, Any]]:
         until = min(until, LAST_REGISTER_YEAR)
     facts = panel.meta.facts
     history = sweden(until, facts)
-    # Dynamics fitted to the published series forecast unemployment better (docs/decisions).
+    # Dynamics fitted to the published series forecast unemployment better.
     process = MacroProcess.fit(history, dynamics=sweden_as_published(until, facts))
     used = {} if facts is None else {"facts": facts.provenance()}
     return history, {"series": "sweden", **used, **process.as_dict()}
