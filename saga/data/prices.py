@@ -1,4 +1,4 @@
-"""Prices: amounts in prices of their own year become amounts in prices of one year.
+"""Factors that convert amounts in prices of their own year to prices of one year.
 
 A price index has one value per year; amounts of year t are multiplied by index[base] / index[t].
 The Swedish index is one of the dated facts (`saga.data.facts`). Other countries give a file with a
@@ -31,19 +31,21 @@ def read_index(path: Path) -> dict[int, float]:
         )
 
     try:
-        table = pl.read_csv(path)
+        table = pl.read_csv(path, infer_schema_length=None)
     except (OSError, pl.exceptions.PolarsError):
         raise refuse("the file cannot be read as CSV") from None
     columns = [name for name in table.columns if name != "year"]
     if len(columns) != 1 or table.width != 2:
         raise refuse("the columns are not `year` and one index")
+    if table.is_empty():
+        raise refuse("there is no row")
     index = table[columns[0]]
     if (
         not table["year"].dtype.is_integer()
         or not index.dtype.is_numeric()
         or table.null_count().sum_horizontal().item()
     ):
-        raise refuse("a year or an index value is not a number")
+        raise refuse("a year is not a whole number, or an index value is not a number")
     if table["year"].is_duplicated().any() or not (index.is_finite() & (index > 0)).all():
         raise refuse("a year occurs twice, or an index value is not positive")
     return dict(zip(table["year"].to_list(), index.cast(pl.Float64).to_list(), strict=True))

@@ -63,6 +63,7 @@ def test_the_column_of_an_index_file_may_have_any_name(tmp_path: Path) -> None:
         "year,a\n2000,0\n",
         "year,a\n2000,1\n2000,2\n",
         "year,a\n2000,\n",
+        "year,a\n2000.5,1\n",
     ],
 )
 def test_a_file_that_is_no_index_is_refused(tmp_path: Path, text: str) -> None:
@@ -70,6 +71,20 @@ def test_a_file_that_is_no_index_is_refused(tmp_path: Path, text: str) -> None:
     file.write_text(text)
     with pytest.raises(InputError, match="price index"):
         read_index(file)
+
+
+def test_an_index_file_without_rows_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "cpi.csv"
+    file.write_text("year,index\n")
+    with pytest.raises(InputError, match="there is no row"):
+        read_index(file)
+
+
+def test_a_long_index_may_have_its_first_decimals_late(tmp_path: Path) -> None:
+    whole = "".join(f"{year},100\n" for year in range(1800, 2000))
+    file = tmp_path / "cpi.csv"
+    file.write_text(f"year,index\n{whole}2000,100.5\n")
+    assert read_index(file)[2000] == 100.5
 
 
 def _person(year: int) -> pl.DataFrame:
