@@ -32,8 +32,8 @@ ARROW_STREAM = "application/vnd.apache.arrow.stream"
 ARROW_FILE = "application/vnd.apache.arrow.file"
 CSV = "text/csv"
 TABLES = (PARQUET, ARROW_STREAM, ARROW_FILE)
-_MAX_ENTRIES = 100  # no person, year or request has more entries than this
 LIST_OPTIONS = ("horizons", "coverage", "quantiles")
+_MAX_ENTRIES = 100  # no request, person or year has more entries than this
 
 OptionsT = TypeVar("OptionsT", bound=DrawOptions)
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -65,7 +65,9 @@ def parse_json(body: bytes, model: type[OptionsT], max_persons: int) -> Call[Opt
 
 def parse_persons(content: Any, model: type[OptionsT], max_persons: int) -> Call[OptionsT]:
     """The persons and options of a decoded JSON body; raises as `parse_json`."""
-    check_persons(len(_list_entry(content, "persons")), max_persons)
+    persons = content.get("persons") if isinstance(content, dict) else None
+    if isinstance(persons, list):
+        check_persons(len(persons), max_persons)
     options = validate(model, content)
     persons = options.model_dump(include={"persons"}, exclude_unset=True)["persons"]
     return Call(_person_years(persons), options)
@@ -97,7 +99,7 @@ def decode_json(body: bytes) -> Any:
 
 
 def _check_entry_counts(content: Any) -> None:
-    """Reject very many entries in a request, in an object of its lists, or in one of theirs."""
+    """Reject very many entries in a request, in one of its persons or in one of their years."""
     objects = [content] if isinstance(content, dict) else []
     for _ in range(3):
         if any(len(entry) > _MAX_ENTRIES for entry in objects):
@@ -113,11 +115,6 @@ def _check_entry_counts(content: Any) -> None:
         ]
 
 
-def _list_entry(container: Any, name: str) -> list[Any]:
-    entry = container.get(name) if isinstance(container, dict) else None
-    return entry if isinstance(entry, list) else []
-
-
 def validate(model: type[ModelT], content: Any) -> ModelT:
     """The content of a request as a `model`. Raises ProblemError 422 for a wrong shape."""
     try:
@@ -129,7 +126,7 @@ def validate(model: type[ModelT], content: Any) -> ModelT:
 
 
 def _person_years(persons: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    """One row per person-year; the entries outside the history are repeated in each row."""
+    """One row per person and year; the entries outside the history are repeated in each row."""
     problems: list[Problem] = []
     rows: list[dict[str, Any]] = []
     seen: set[str] = set()
@@ -170,7 +167,7 @@ def _person_years(persons: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 
 
 def _own_cells(name: str, rows: Sequence[Mapping[str, Any]]) -> pl.Series:
-    """A column of the panel's own: texts if one of its cells is a text, else numbers."""
+    """An own column of the panel: texts if one of its cells is a text, else numbers."""
     cells = [row.get(name) for row in rows]
     if any(isinstance(cell, str) for cell in cells):
         return pl.Series(name, [None if c is None else str(c) for c in cells], dtype=pl.String)
@@ -211,7 +208,7 @@ def parse_table(
 
 
 def check_no_flags(frame: pl.DataFrame) -> None:
-    """Raise InputError if a column of numbers has the values true and false, as in JSON."""
+    """Raise InputError if a column that must have numbers has true and false."""
     flags = [
         name
         for name, dtype in frame.schema.items()
@@ -228,7 +225,7 @@ def check_no_flags(frame: pl.DataFrame) -> None:
 def read_query(query: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """Query parameters as JSON values: numbers as numbers, lists separated by commas.
 
-    Raises ProblemError 422 for a parameter that is given twice; no value is chosen.
+    Raises ProblemError 422 for a parameter that is given twice.
     """
     options: dict[str, Any] = {}
     for name, text in query:

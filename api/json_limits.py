@@ -1,7 +1,7 @@
 """Limits of a JSON body that are checked while it arrives.
 
-Decoding holds the interpreter, so no other call is answered meanwhile. A body that cannot be a call
-is therefore refused before it is complete.
+While the interpreter decodes a body, it answers no other call. A body that cannot be a call is
+therefore refused before it is complete.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from api.problems import wrong_shape
 from saga.errors import BudgetError, Problem
 
-# Commas and opening brackets: a bound on the values that the text unfolds to. 1,000 persons with 40
-# years of 13 columns have as many.
+# Most commas and opening brackets of a body; it has at most as many values, plus one. 1,000 persons
+# with 40 years of 13 columns have about so many.
 MAX_MARKS = 600_000
-# Bytes without a comma or bracket: the texts of a call are names and codes.
+# Most bytes in a row without a comma or opening bracket: the texts of a call are names and codes.
 MAX_STRETCH = 256 * 1024
 _MARKS = (b",", b"[", b"{")
 
 
 class JsonScan:
-    """Counts what a body has so far."""
+    """Counts the commas and opening brackets of a body while it arrives."""
 
     def __init__(self) -> None:
         self._marks = self._stretch = 0
@@ -40,5 +40,5 @@ class JsonScan:
         last = max(chunk.rfind(mark) for mark in _MARKS)
         self._stretch = len(chunk) - last - 1 if last >= 0 else self._stretch + len(chunk)
         if self._stretch > MAX_STRETCH:
-            message = f"The JSON has {MAX_STRETCH} bytes without a comma or bracket"
+            message = f"The JSON has more than {MAX_STRETCH} bytes without a comma or bracket"
             raise wrong_shape(Problem("json-text", message, "Send names, codes and numbers"))

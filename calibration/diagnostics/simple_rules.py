@@ -71,9 +71,11 @@ class KnownAtOrigin:
 
 @dataclass(frozen=True, eq=False)
 class SimpleRules:
-    """Quantiles of the training persons by horizon, each of shape (199,).
+    """Quantiles of the training persons' outcomes by horizon, each of shape (199,).
 
-    `changes`: of the change of earnings since the origin. `amounts`: of earnings, by group.
+    Args:
+        changes: Quantiles of the change of earnings since the origin.
+        amounts: Quantiles of earnings, by group.
     """
 
     changes: Mapping[int, Array]
@@ -121,7 +123,7 @@ class SimpleRules:
         Columns `person_id`, `rule`, `width`, `winkler` (interval score) and `inside`.
         """
         rows = np.flatnonzero(~np.isnan(outcomes))
-        if horizon not in self.changes or not len(rows):
+        if horizon not in self.changes:
             rows = rows[:0]
         y = outcomes[rows]
         frames = []

@@ -28,7 +28,7 @@ def measure_gap_closed(rows: pl.LazyFrame, unit: str) -> pl.DataFrame:
 
     Returns:
         Per model the value, its standard error, the number n of units and, forward, sd_futures.
-        Empty without a reference or the clairvoyant, or if the clairvoyant is not better.
+        Empty if there is no reference or no clairvoyant, or if the clairvoyant is not better.
     """
     keys = ["setting", "horizon", "group", unit]
     means = (
@@ -36,18 +36,12 @@ def measure_gap_closed(rows: pl.LazyFrame, unit: str) -> pl.DataFrame:
         .agg(pl.col("crps_log").cast(pl.Float64).mean(), pl.len().alias("n"))
         .collect()
     )
-    names = set(means["model"])
-    reference = (select_reference(names) if CLAIRVOYANT in names else None) or CLAIRVOYANT
-
-    def crps_of(model: str, column: str) -> pl.DataFrame:
-        return means.filter(pl.col("model") == model).select(
-            *keys, pl.col("crps_log").alias(column)
-        )
-
-    models = means.filter(~pl.col("model").is_in([CLAIRVOYANT, reference]))
-    paired = models.join(crps_of(reference, "reference"), on=keys, maintain_order="left").join(
-        crps_of(CLAIRVOYANT, "bound"), on=keys, maintain_order="left"
-    )
+    # Without a reference, or without the clairvoyant, the joins leave no row.
+    ends = {"reference": select_reference(set(means["model"])) or "", "bound": CLAIRVOYANT}
+    paired = means.filter(~pl.col("model").is_in(list(ends.values())))
+    for column, name in ends.items():
+        end = means.filter(model=name).select(*keys, pl.col("crps_log").alias(column))
+        paired = paired.join(end, on=keys, maintain_order="left")
     reduction = pl.col("reference") - pl.col("crps_log")
     gap, units = pl.col("reference") - pl.col("bound"), pl.len().cast(pl.Float64)
     value = reduction.sum() / gap.sum()
@@ -61,7 +55,14 @@ def measure_gap_closed(rows: pl.LazyFrame, unit: str) -> pl.DataFrame:
         sd_futures=se * units.sqrt() if forward else pl.lit(None, dtype=pl.Float64),
         gap=gap.sum(),
     )
-    named = table.filter(pl.col("gap") > 0).with_columns(pl.lit(GAP).alias("metric"))
-    return named.select(
-        "model", "setting", "horizon", "group", "metric", "value", "se", "n", "sd_futures"
+    return table.filter(pl.col("gap") > 0).select(
+        "model",
+        "setting",
+        "horizon",
+        "group",
+        pl.lit(GAP).alias("metric"),
+        "value",
+        "se",
+        "n",
+        "sd_futures",
     )

@@ -56,6 +56,7 @@ def read_answer(content: bytes | str, example: FrameT) -> Answer[FrameT]:
     """The answer in Parquet bytes or a Parquet file; its frame is of the kind of `example`."""
     source = content if isinstance(content, str) else io.BytesIO(content)
     file = pq.ParquetFile(source)
+    # The key is `saga.files.tables.KEY`; that module needs polars, which the client does not.
     provenance = json.loads((file.metadata.metadata or {}).get(b"saga", b"{}"))
     table = file.read()
     warnings, left_out = (tuple(provenance.pop(name, ())) for name in ("warnings", "left_out"))

@@ -1,7 +1,7 @@
 """The direct forecast: the distribution of a year up to thirty years ahead, in one evaluation.
 
-A rollout simulates the years between, and its last draw is noise in every marginal. The direct
-forecast has no such noise: a marginal is an average over macro futures only. Paths are then mapped
+A rollout simulates the years between, and its random draws make every marginal noisy. The direct
+forecast draws nothing but macro futures: a marginal is the average over them. Paths are then mapped
 to these marginals (`saga.conformal.recalibration`).
 """
 

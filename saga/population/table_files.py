@@ -28,7 +28,7 @@ LABELS = {
     "poverty_share": "Share of persons with less than 60 % of the median of all",
 }
 _WITHOUT_UNIT = ("persons", "gini", "zero_share", "poverty_share")
-_ALL_YEARS, _YEAR_STEP = 8, 5  # beyond so many years the page shows every fifth
+_MAX_YEARS, _YEAR_STEP = 8, 5  # of more than 8 years the page shows every fifth and the last
 
 
 def write_files(tables: PolicyTables, out: str | Path, provenance: Mapping[str, Any]) -> None:
@@ -46,7 +46,7 @@ def write_files(tables: PolicyTables, out: str | Path, provenance: Mapping[str, 
 
 
 def _stata_file(frame: pl.DataFrame) -> bytes:
-    """A table as a Stata file, which its library writes to a path only."""
+    """The content of a Stata file with a table; the library can only write it to a path."""
     with tempfile.TemporaryDirectory(prefix="saga-") as name:
         path = Path(name, "table.dta")
         flags = pl.col("suppressed").cast(pl.Int8)
@@ -69,21 +69,21 @@ def _excel_file(frames: Mapping[str, pl.DataFrame], provenance: Mapping[str, Any
 
 
 def _page_values(tables: PolicyTables, provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """The cells of the page: a table of each statistic, a row per cell and a column per year."""
+    """What the page shows: a table per statistic, with a row per group and a column per year."""
     frame = tables.statistics
     groups = frame.columns[1 : frame.columns.index("statistic")]
     years = frame["year"].unique().sort().to_list()
-    step = 1 if len(years) <= _ALL_YEARS else _YEAR_STEP
+    step = 1 if len(years) <= _MAX_YEARS else _YEAR_STEP
     shown_years = sorted({*years[::step], years[-1]})
     persons = frame.filter(pl.col("statistic") == "persons")
     everybody = persons.filter(
         pl.col("year") == years[0], *(pl.col(group) == TOTAL for group in groups)
     )["value"]
-    unit = f"{provenance.get('currency', '')} of {provenance.get('price_year', '')}"
-    some_time = persons.filter(pl.col("suppressed") | (pl.col("value") > 0))[groups].unique()
+    unit = f"{provenance['currency']} of {provenance['price_year']}"
+    inhabited = persons.filter(pl.col("suppressed") | (pl.col("value") > 0))[groups].unique()
     shown = frame.filter(pl.col("year").is_in(shown_years))
-    if groups:  # a group without anybody in any year, such as an impossible age, has no row
-        shown = shown.join(some_time, on=groups, how="semi", maintain_order="left")
+    if groups:  # a group without a person in any year, such as an impossible age, has no row
+        shown = shown.join(inhabited, on=groups, how="semi", maintain_order="left")
     sections = []
     for statistic, label in LABELS.items():
         rows = shown.filter(statistic=statistic).with_columns(text=_cell_text(statistic))
@@ -91,7 +91,7 @@ def _page_values(tables: PolicyTables, provenance: Mapping[str, Any]) -> dict[st
         cells.sort(key=lambda cell: [_position(cell[group][0]) for group in groups])
         sections.append(
             {
-                "name": label if statistic in _WITHOUT_UNIT else f"{label}, {unit}".rstrip(", "),
+                "name": label if statistic in _WITHOUT_UNIT else f"{label}, {unit}",
                 "columns": [*(_words(group).capitalize() for group in groups), *shown_years],
                 "rows": [_page_row(cell, groups) for cell in cells],
             }

@@ -32,7 +32,7 @@ from evaluation.baselines.gkos.gkos_records import (
 )
 from evaluation.baselines.gkos.gkos_smm import (
     GROWTH,
-    IDLENESS,
+    NONEMPLOYMENT,
     PUBLISHED,
     SHOCKS,
     CareerDraws,
@@ -335,7 +335,7 @@ def _fit_sex_group(
 
     weights = Weights.bootstrap(moments, records.earnings, count, seed, slack=SLACK)
     fit = search(
-        SHOCKS | IDLENESS, simulate, weights,
+        SHOCKS | NONEMPLOYMENT, simulate, weights,
         starts=[PUBLISHED, process_values(FEW_ZEROS)],
         ratio=len(records.person_id) / count, seed=seed,
     )  # fmt: skip

@@ -26,6 +26,7 @@ Array = NDArray[Any]
 BLOCKS, REPLICATIONS = 200, 200
 EMPTY = 10.0  # the residual of a moment without persons in the simulation
 MAX_RESIDUAL = 1e4  # larger residuals are cut, because Sobol points may be far from the data
+MIN_UNIFORM = 2.0**-54  # in place of a uniform of 0, whose logarithm and normal score are infinite
 # Step of numerical derivatives, as a share of a parameter's range. It must not be small, because
 # simulated shares are step functions.
 STEP = 0.01
@@ -70,7 +71,7 @@ SHOCKS: dict[str, Parameter] = {
     "eps.sd2": Parameter(0.04, 0.4, log=True),
 }
 GROWTH = {"a1": Parameter(-1.0, 2.0), "a2": Parameter(-0.5, 0.3)}
-IDLENESS = {
+NONEMPLOYMENT = {
     "c": Parameter(-80.0, 0.0),
     "d": Parameter(-40.0, 10.0),
     "rate": Parameter(1e-3, 4.0, log=True),
@@ -149,8 +150,8 @@ class CareerDraws:
 
     def __init__(self, n: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
-        self.start = np.maximum(rng.random((GkosProcess.start_uniforms, n)), 2.0**-54)
-        self.steps = np.maximum(rng.random((len(AGES), GkosProcess.step_uniforms, n)), 2.0**-54)
+        self.start = np.maximum(rng.random((GkosProcess.start_uniforms, n)), MIN_UNIFORM)
+        self.steps = np.maximum(rng.random((len(AGES), GkosProcess.step_uniforms, n)), MIN_UNIFORM)
 
     def careers(self, process: GkosProcess, persons: slice = slice(None)) -> Floats:
         """Earnings (n, A) of `persons` at ages 20..64, NaN before the process starts."""
@@ -212,7 +213,7 @@ class Weights:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """The end of the search.
+    """The result of a search.
 
     Args:
         values: The free parameters by name.
@@ -227,7 +228,13 @@ class Fit:
 
 @dataclass(frozen=True)
 class Effort:
-    """Effort of a search: 2^`sobol` points, `polished` of them improved, `rounds` last steps."""
+    """Effort of a search.
+
+    Args:
+        sobol: 2^`sobol` points are evaluated, besides the starts.
+        polished: Number of points that are improved.
+        rounds: Most further steps of the best result.
+    """
 
     sobol: int = 6
     polished: int = 3
@@ -294,7 +301,7 @@ def search(
         for name, u in zip(names, best.x, strict=True)
     }
     errors = {
-        name: abs(width[name]) * float(np.sqrt(max(v, 0.0)))
+        name: width[name] * float(np.sqrt(max(v, 0.0)))
         for name, v in zip(names, variance, strict=True)
     }
     return Fit(estimates, errors, float(2 * best.cost))

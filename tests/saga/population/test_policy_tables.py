@@ -176,6 +176,7 @@ def test_all_formats_have_the_same_numbers_and_no_hidden_one(
     women = table.filter(statistic="persons", sex="female", education_level=TOTAL, year=2023)
     assert f"<td>{women['value'].item():,.0f}</td>" in page
     assert ">x</td>" in page
+    assert "Sum of earnings, SEK of 2022" in page
     provenance = json.loads((out / "provenance.json").read_text())
     assert provenance["rules"]["minimum"] == MINIMUM
     assert len(provenance["scored"]) == 64

@@ -18,13 +18,13 @@ def write_scored(folder: Path, rows: pl.DataFrame, *, product: str = "paths") ->
     folder.mkdir(parents=True)
     ids = rows["person_id"].unique().sort()
     first = ids.head(max(1, len(ids) // 2))
+    provenance = {"product": product, "seed": 0, "currency": "SEK", "price_year": 2022}
+    metadata = {"saga": json.dumps({**provenance, "warnings": []})}
     parts = []
     for number, is_first in enumerate((True, False)):
         frame = rows.filter(pl.col("person_id").is_in(first.implode()) == is_first)
         path = folder / f"part-{number:05d}.parquet"
-        frame.sort("person_id", "path", "year").write_parquet(
-            path, metadata={"saga": json.dumps({"product": product, "seed": 0, "warnings": []})}
-        )
+        frame.sort("person_id", "path", "year").write_parquet(path, metadata=metadata)
         parts.append({"file": path.name, "sha256": digest_file(path), "rows": frame.height})
     run = {"recipe": {"product": product}}
     totals = {"partitions": 2, "persons_in": len(ids), "persons_out": len(ids)}
