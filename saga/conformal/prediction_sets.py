@@ -9,7 +9,7 @@ With F the recalibrated marginal, p0 its probability of zero and a = 1 - coverag
 It contains 1 - a of the person's own distribution, or more if p0 forces it to, and zero if and only
 if the quantile of a / 2 is zero. Conformal calibration replaces a inside each form: the score of an
 outcome is the smallest q such that the set with a = 1 - q contains it. The form itself depends on
-the coverage and on p0 alone. `docs/method/calibration.md` compares this family with others.
+the coverage and on p0 alone. `docs/decisions/prediction-sets.md` compares this family with others.
 """
 
 from __future__ import annotations
