@@ -1,6 +1,6 @@
 """The command line. It may import all packages, and each command does so only when it runs.
 
-Exit codes: 0 done, 1 a check failed, 2 wrong use or bad input, 3 interrupted (docs/decisions says
+Exit codes: 0 done, 1 a check failed, 2 wrong use or bad input, 3 interrupted (docs/how-to says
 which commands continue), 70 internal error.
 """
 
