@@ -23,6 +23,7 @@ SHORT = {
     "forward_coverage": "--register REGISTER --bundle BUNDLE --persons 40 --value-persons 20 "
     "--calibration-persons 150 --paths 4 --histories 20",
     "forward_value_coverage": "--register REGISTER --bundle BUNDLE --persons 30 --paths 4",
+    "interrupted_records": "REGISTER --bundle BUNDLE --origins 2012,2017",
     "lifetimes_by_age": "REGISTER --bundle BUNDLE --persons 150 --paths 4 --years 1,3",
     "marginal_estimators": "REGISTER --bundle BUNDLE --persons 8 --noise-persons 2 --paths 4",
     "rollout_accuracy": "REGISTER --bundle BUNDLE --persons 20 --paths 4 --workers 1",
