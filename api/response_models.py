@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
+from api.jobs.job_view import State
 from saga.requests import CalibrationMethod, Product
 
 Money = Annotated[
@@ -34,7 +35,7 @@ class JobResponse(BaseModel):
     """
 
     id: str
-    state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
+    state: State
     product: Product
     created: str
     started: str | None

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -19,6 +20,8 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
+
+from api.jobs.job_view import State
 
 # Upper ends of the bins of durations, seconds.
 _DURATIONS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -33,21 +36,22 @@ class QueueLoad:
 
 
 class JobMetrics:
-    """What `GET /metrics` says about jobs, the same for all services that share a queue."""
+    """What `GET /metrics` says about jobs, the same for all services that share a queue.
 
-    STATES = ("queued", "running", "succeeded", "failed", "cancelled")
+    All but `saga_job_queue_up` are NaN while the queue's database does not answer.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._jobs = Gauge(
             "saga_jobs",
-            "Jobs of the queue by state, until they expire; NaN while its database does not answer",
+            "Jobs of the queue by state, until they expire",
             ("state",),
             registry=registry,
             multiprocess_mode="livemostrecent",
         )
         self._oldest = Gauge(
             "saga_jobs_oldest_queued_seconds",
-            "Seconds for which the oldest waiting job has waited",
+            "Seconds that the oldest waiting job has waited",
             registry=registry,
             multiprocess_mode="livemostrecent",
         )
@@ -59,20 +63,20 @@ class JobMetrics:
         )
         self._up = Gauge(
             "saga_job_queue_up",
-            "1 while the queue's database answers",
+            "1 while the queue's database answers, 0 while it does not: other values are NaN",
             registry=registry,
             multiprocess_mode="livemin",
         )
         self._persons = Gauge(
             "saga_jobs_persons_pending",
-            "Persons of running jobs, not computed",
+            "Persons of unfinished jobs who are not yet computed",
             registry=registry,
             multiprocess_mode="livemostrecent",
         )
 
     def update(self, load: QueueLoad, pending: int, workers: int) -> None:
         """Set the metrics to what the queue and its folder have."""
-        for state in self.STATES:
+        for state in get_args(State):
             self._jobs.labels(state).set(load.jobs.get(state, 0))
         self._oldest.set(load.oldest_queued_seconds)
         self._workers.set(workers)
@@ -81,8 +85,9 @@ class JobMetrics:
 
     def mark_down(self) -> None:
         """Note that the queue's database does not answer."""
-        for state in self.STATES:
-            self._jobs.labels(state).set(math.nan)
+        unknown = [self._jobs.labels(state) for state in get_args(State)]
+        for gauge in (*unknown, self._oldest, self._workers, self._persons):
+            gauge.set(math.nan)
         self._up.set(0)
 
 
@@ -172,7 +177,7 @@ class Metrics:
         return generate_latest(registry)
 
     def _live_processes(self, shared: Path) -> list[int]:
-        """The processes that count in the folder; what only live ones tell is deleted of others."""
+        """The processes of the folder that still run; live gauges of the others are deleted."""
         files = shared.glob("*.db")
         processes = {int(path.stem.rsplit("_", 1)[1]) for path in files}
         dead = {pid for pid in processes if not Path(f"/proc/{pid}").exists()}
@@ -182,7 +187,7 @@ class Metrics:
 
 
 class _ProcessesCollector(Collector):
-    """CPU seconds, memory and open files of several processes, each time the sum."""
+    """CPU seconds, memory and open files of several processes, added up."""
 
     def __init__(self, processes: Sequence[int]) -> None:
         self._processes = processes
