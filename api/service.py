@@ -41,6 +41,7 @@ from calibration.diagnostics.report import render
 from saga.bundle import describe_schema
 from saga.data.facts import open_facts
 from saga.errors import Problem, SagaError
+from saga.features.transforms import TYPICAL_SEK
 from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest
 
@@ -242,7 +243,7 @@ def _open_jobs(service: Service) -> JobService:
 def example_scale(forecaster: Forecaster) -> float:
     """Factor from the example's SEK to ordinary amounts in the bundle's currency."""
     transforms = forecaster.transforms
-    return 1.0 if transforms.currency == "SEK" else transforms.typical_amount / 300_000
+    return 1.0 if transforms.currency == "SEK" else transforms.typical_amount / TYPICAL_SEK
 
 
 def ledger_of(service: Service) -> LedgerAccess:

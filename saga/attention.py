@@ -110,8 +110,8 @@ def _continued_record(
     state = np.where(y > 0, POSITIVE, ZERO)
     # Relative log earnings: `wage` is the log wage index.
     z = np.where(y > 0, np.log(np.where(y > 0, y, 1.0)) - wage, 0.0)
-    codes = future_codes(record.codes[0], record.persistence)
-    other = future_values(record.other[0], record.persistence)
+    codes = future_codes(record.codes[0], record.continued)
+    other = future_values(record.other[0], record.continued)
     simulated_ages = record.age[0, -1] + np.arange(1, steps + 1)
 
     def joined(

@@ -69,7 +69,7 @@ def log_score_loss(
         targets = make_targets(tokens, sequences.dead_year[rows], forecaster.calendar)
         position = (tokens.valid & (tokens.year <= origins[rows][:, None])).sum(1) - 1
         after = np.arange(tokens.valid.shape[1]) > position[:, None]
-        other, codes = continue_inputs(tokens.other, tokens.codes, after, tokens.persistence)
+        other, codes = continue_inputs(tokens.other, tokens.codes, after, tokens.continued)
         state, z, age = (
             torch.from_numpy(x) for x in (tokens.state.astype(np.int64), tokens.z, tokens.age)
         )

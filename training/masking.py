@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass as options_dataclass
 from saga import schema
 from saga.features.calendar import Calendar
 from saga.features.sequences import MAX_GAP, UNKNOWN, Tokens, last_known, last_known_values
-from saga.features.transforms import Persistence
+from saga.features.transforms import ContinuedInputs
 from saga.model.config import CheckedOptions
 from saga.requests import MAX_HORIZON
 from saga.schema import MAX_AGE
@@ -161,7 +161,7 @@ class Masking(CheckedOptions):
     survey_only: Probability = 0.15  # all columns but earnings, age and sex are hidden
     drop_columns: Probability = 0.15  # each column is hidden with probability 1/2
     cells: Probability = 0.02  # probability per value that it is hidden
-    # Columns are hidden after a random year, as in a rollout. `Persistence` says which are not.
+    # Columns are hidden after a random year, as in a rollout. `ContinuedInputs` says which are not.
     origin: Probability = 0.5
 
 
@@ -210,7 +210,7 @@ def thin_years(
         z=move(tokens.z, 0.0),
         other=move(tokens.other, np.nan),
         codes=move(tokens.codes, 0),
-        persistence=tokens.persistence,
+        continued=tokens.continued,
     )
     return thinned, observed_death
 
@@ -241,7 +241,7 @@ def hide_inputs(
     after = (np.arange(t) > origin[:, None]) & (rng.random((n, 1)) < masking.origin)
     other[hide_other[:, None, :] | (rng.random(other.shape) < masking.cells)] = np.nan
     codes[hide_codes[:, None, :] | (rng.random(codes.shape) < masking.cells)] = 0
-    other, codes = continue_inputs(other, codes, after, tokens.persistence)
+    other, codes = continue_inputs(other, codes, after, tokens.continued)
     unknown = rng.random((n, t)) < masking.cells
     visible = Tokens(
         valid=tokens.valid,
@@ -251,7 +251,7 @@ def hide_inputs(
         z=np.where(unknown, 0.0, tokens.z).astype(np.float32),
         other=other,
         codes=codes,
-        persistence=tokens.persistence,
+        continued=tokens.continued,
     )
     return visible, origin
 
@@ -260,7 +260,7 @@ def continue_inputs(
     other: NDArray[np.float32],
     codes: NDArray[np.int64],
     after: NDArray[np.bool_],
-    persistence: Persistence,
+    continued: ContinuedInputs,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """The inputs of records in which a rollout has simulated the years `after` (n, t).
 
@@ -271,14 +271,14 @@ def continue_inputs(
         other: Standardised values (n, t, K), NaN if missing.
         codes: Code numbers (n, t, C), 0 if missing.
         after: Whether a year is simulated.
-        persistence: Which columns a rollout continues.
+        continued: The columns that have values after the origin.
     """
     simulated = after[..., None]
     other = np.where(simulated, np.nan, other).astype(other.dtype)
-    codes = np.where(simulated & ~persistence.static_codes, 0, codes)
-    codes = np.where(simulated & persistence.lasting_codes, last_known(codes), codes)
-    if persistence.lasting_other.any():
-        lasting = simulated & persistence.lasting_other
+    codes = np.where(simulated & ~continued.static_codes, 0, codes)
+    codes = np.where(simulated & continued.lasting_codes, last_known(codes), codes)
+    if continued.lasting_other.any():
+        lasting = simulated & continued.lasting_other
         other = np.where(lasting, last_known_values(other), other)
     return other, codes
 

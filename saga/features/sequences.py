@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from saga.data.panel import Panel
 from saga.features.calendar import Calendar
-from saga.features.transforms import OF_SCHEMA, OTHER, Persistence, Transforms
+from saga.features.transforms import OF_SCHEMA, OTHER, ContinuedInputs, Transforms
 from saga.features.units import IDENTITY, Units
 
 N_OTHER = len(OTHER)
@@ -42,7 +42,7 @@ class Sequences:
     z: NDArray[np.float32]
     other: NDArray[np.float32]
     codes: NDArray[np.int16]
-    persistence: Persistence = OF_SCHEMA
+    continued: ContinuedInputs = OF_SCHEMA
     units: Units = IDENTITY
 
     def __len__(self) -> int:
@@ -80,7 +80,7 @@ def encode(panel: Panel, transforms: Transforms, calendar: Calendar) -> Sequence
         z=z.astype(np.float32),
         other=transforms.continuous(frame),
         codes=transforms.categorical(frame),
-        persistence=transforms.persistence,
+        continued=transforms.continued,
         units=transforms.units,
     )
 
@@ -96,7 +96,7 @@ class Tokens:
     z: NDArray[np.float32]
     other: NDArray[np.float32]
     codes: NDArray[np.int64]
-    persistence: Persistence = OF_SCHEMA
+    continued: ContinuedInputs = OF_SCHEMA
 
 
 def pad(
@@ -116,7 +116,7 @@ def pad(
         z=sequences.z[row] * valid,
         other=np.where(valid[..., None], sequences.other[row], np.nan).astype(np.float32),
         codes=sequences.codes[row].astype(np.int64) * valid[..., None],
-        persistence=sequences.persistence,
+        continued=sequences.continued,
     )
 
 

@@ -3,8 +3,8 @@
 They are fitted on training persons. Earnings are logs relative to the real wage index, so that
 years after the panel resemble the years in it, and if the configuration says so also relative to
 the panel's level by age and year (`saga.features.units`). Other money is transformed by a signed
-logarithm. Categories are numbers of the codes that training persons have (0: missing or another
-code). The panel's own columns follow those of the schema.
+logarithm. A category becomes the number of its code among those of training persons, or 0 if it is
+missing or has another code. The panel's own columns follow those of the schema.
 """
 
 from __future__ import annotations
@@ -32,20 +32,22 @@ _LOGGED = (*(name for name in schema.MONEY if name != "earnings"), "employer_siz
 CALENDAR, AGE, MISSINGNESS = "calendar", "age", "missingness"
 HIDEABLE = (*OTHER, *schema.CATEGORICAL, CALENDAR, AGE, MISSINGNESS)
 _CONVERTED = ("knots", "codes", "without", "extra", "reference", "units")  # other forms in JSON
-# Training persons that a code of a panel's own column needs: a bundle says nothing about single
-# persons, and the weights of a rarer code would be noise.
+# A code of an own column is kept if at least so many training persons have it: a bundle must not
+# tell about single persons, and the weights of a rarer code would be noise.
 MIN_CODE_PERSONS = 10
 _LONGEST_RHYTHM = 5  # years; the longest gap that the model learns
-_MONEY_UNIT = 1_000.0  # in the currency, of other money than earnings
-_TYPICAL_SEK = 300_000.0  # in relative units other money has the same share of typical earnings
-# Shares of the knots that follow the distribution of earnings, and that are spread evenly.
+TYPICAL_SEK = 300_000.0  # typical earnings of a year in Sweden
+# Unit of other money than earnings, in the currency. If earnings are relative, it is the same share
+# of the panel's typical earnings as it is of TYPICAL_SEK.
+_MONEY_UNIT = 1_000.0
+# Share of the knots that follow the distribution of earnings, and share spread evenly.
 _BY_DISTRIBUTION, _EVEN = 0.7, 0.3
 _LOWEST, _HIGHEST = 0.002, 0.998  # probabilities of the outer knots
 
 
 @dataclass(frozen=True)
 class OwnColumn:
-    """A column of the panel's own that the network receives, see `saga.schema.extra_column`."""
+    """An own column of the panel that the network receives, see `saga.schema.extra_column`."""
 
     name: str
     kind: schema.Kind
@@ -54,11 +56,13 @@ class OwnColumn:
 
 
 @dataclass(frozen=True, eq=False)
-class Persistence:
-    """Which inputs a rollout continues after the origin: masks of columns.
+class ContinuedInputs:
+    """Masks of the columns that have values after the origin; all others are missing there.
 
-    Of `static_codes` (C,) the last code continues, of `lasting_codes` (C,) and `lasting_other` (K,)
-    the last known value. All others are missing.
+    Attributes:
+        static_codes: Categories that have the code of the origin (C,).
+        lasting_codes: Categories that have their last known code (C,).
+        lasting_other: Numbers that have their last known value (K,).
     """
 
     static_codes: NDArray[np.bool_]
@@ -66,8 +70,8 @@ class Persistence:
     lasting_other: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, extra: Sequence[OwnColumn] = ()) -> Persistence:
-        """The persistence of the schema's columns and of the panel's own columns."""
+    def of(cls, extra: Sequence[OwnColumn] = ()) -> ContinuedInputs:
+        """The masks of the schema's columns, followed by the panel's own columns."""
         columns = [schema.BY_NAME[name] for name in schema.CATEGORICAL]
         extra_of_kind = {
             kind: [column.static or column.lasting for column in extra if column.kind == kind]
@@ -80,7 +84,7 @@ class Persistence:
         )
 
 
-OF_SCHEMA = Persistence.of()
+OF_SCHEMA = ContinuedInputs.of()
 
 
 @dataclass(frozen=True)
@@ -154,8 +158,8 @@ class Transforms:
             like: Transforms of another panel; `bins`, `without` and `scale_free` then do not count.
 
         Raises:
-            InputError: If the panel has fewer than 200 positive earnings, or if a column of the
-                panel's own is empty.
+            InputError: If the panel has fewer than 200 positive earnings, or if an own column is
+                empty.
         """
         frame = panel.frame
         z, units = _relative_earnings(panel, calendar, scale_free=scale_free, like=like)
@@ -202,15 +206,15 @@ class Transforms:
         return (*schema.CATEGORICAL, *_names(self.extra, "category"))
 
     @cached_property
-    def persistence(self) -> Persistence:
-        """Which inputs a rollout continues after the origin."""
-        return Persistence.of(self.extra)
+    def continued(self) -> ContinuedInputs:
+        """The columns that have values after the origin."""
+        return ContinuedInputs.of(self.extra)
 
     def continuous(self, frame: pl.DataFrame) -> NDArray[np.float32]:
-        """Standardised values (n_row, K) of `numbers`, NaN if missing; K is 14 or more."""
-        extra_of_kind, unit = _names(self.extra, "number"), _money_unit(self.units)
+        """Standardised values (n_row, K) of the K `numbers`, NaN if missing."""
+        unit = _money_unit(self.units)
         out = np.full((frame.height, len(self.numbers)), np.nan, dtype=np.float32)
-        for j, name in enumerate(extra_of_kind, start=len(OTHER)):
+        for j, name in enumerate(_names(self.extra, "number"), start=len(OTHER)):
             if name in frame.columns:
                 x = frame[name].to_numpy().astype(np.float64)
                 # The inverse hyperbolic sine compresses long tails, such as those of wealth.
@@ -225,7 +229,7 @@ class Transforms:
         return out
 
     def categorical(self, frame: pl.DataFrame) -> NDArray[np.int16]:
-        """Code numbers (n_row, C) of `categories`, 0 if missing or not in training; C >= 10."""
+        """Code numbers (n_row, C) of the C `categories`, 0 if missing or not in training."""
         out = np.zeros((frame.height, len(self.categories)), dtype=np.int16)
         for j, name in enumerate(self.categories):
             if name not in frame.columns:  # a panel without a column that the bundle knows
@@ -239,12 +243,12 @@ class Transforms:
 
     @property
     def vocabulary(self) -> tuple[int, ...]:
-        """Number of codes of each categorical column, the missing code included."""
+        """Number of codes of each categorical column, code 0 included."""
         return tuple(len(self.codes[name]) + 1 for name in self.categories)
 
     @property
     def quartiles(self) -> tuple[float, float, float]:
-        """Quartiles of z of the training persons, from the knots (inverse of their choice)."""
+        """Quartiles of z of the training persons: the inverse of how `_knots` places knots."""
         even = np.linspace(0, 1, len(self.knots))
         position = (self.knots - self.knots[0]) / (self.knots[-1] - self.knots[0])
         share = (even - _EVEN * position) / _BY_DISTRIBUTION
@@ -348,23 +352,23 @@ def _codes(
     codes |= {name: _frequent_codes(frame, name) for name in _names(extra, "category")}
     if like is None:
         return codes
-    return {name: _continued(like.codes.get(name, ()), codes[name]) for name in codes}
+    return {name: _appended(like.codes.get(name, ()), codes[name]) for name in codes}
 
 
 def _names(extra: Sequence[OwnColumn], kind: schema.Kind) -> tuple[str, ...]:
     return tuple(column.name for column in extra if column.kind == kind)
 
 
-def _continued(first: Sequence[str], codes: Sequence[str]) -> tuple[str, ...]:
+def _appended(first: Sequence[str], codes: Sequence[str]) -> tuple[str, ...]:
     """The codes of `first`, then all others."""
     return (*first, *(code for code in codes if code not in first))
 
 
 def _money_unit(units: Units) -> float:
-    """Unit of other money, of which the signed logarithm is taken."""
+    """Unit in which other money than earnings is measured before the signed logarithm."""
     if units is IDENTITY:
         return _MONEY_UNIT
-    return float(np.exp(units.typical)) * _MONEY_UNIT / _TYPICAL_SEK
+    return float(np.exp(units.typical)) * _MONEY_UNIT / TYPICAL_SEK
 
 
 def _own_columns(panel: Panel) -> tuple[OwnColumn, ...]:

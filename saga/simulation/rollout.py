@@ -33,7 +33,7 @@ from saga.features.sequences import (
     last_known_values,
     pad,
 )
-from saga.features.transforms import Persistence
+from saga.features.transforms import ContinuedInputs
 from saga.macro.history import log_wage_index
 from saga.macro.process import MacroProcess
 from saga.macro.scenarios import Scenario
@@ -162,8 +162,8 @@ class Rollout:
         origin, age = padded.year[rows, last], torch.from_numpy(padded.age[rows, last])
         constant_inputs = [
             (
-                future_values(padded.other[i, :n], padded.persistence),
-                future_codes(padded.codes[i, :n], padded.persistence),
+                future_values(padded.other[i, :n], padded.continued),
+                future_codes(padded.codes[i, :n], padded.continued),
             )
             for i, n in enumerate(lengths)
         ]
@@ -254,16 +254,16 @@ def draw_macro_futures(
     return features, wage
 
 
-def future_codes(codes: NDArray[np.int64], persistence: Persistence) -> NDArray[np.int64]:
+def future_codes(codes: NDArray[np.int64], continued: ContinuedInputs) -> NDArray[np.int64]:
     """Code numbers (C,) of future tokens after a record's codes (n_token, C)."""
-    static = np.where(persistence.static_codes, codes[-1], 0)
-    return np.where(persistence.lasting_codes, last_known(codes)[-1], static)
+    static = np.where(continued.static_codes, codes[-1], 0)
+    return np.where(continued.lasting_codes, last_known(codes)[-1], static)
 
 
-def future_values(other: NDArray[np.float32], persistence: Persistence) -> NDArray[np.float32]:
+def future_values(other: NDArray[np.float32], continued: ContinuedInputs) -> NDArray[np.float32]:
     """Continuous values (K,) of future tokens after a record's values (n_token, K)."""
     missing = np.float32(np.nan)
-    return np.where(persistence.lasting_other, last_known_values(other)[-1], missing)
+    return np.where(continued.lasting_other, last_known_values(other)[-1], missing)
 
 
 def fill_vectors(n_paths: int) -> NDArray[np.int64]:

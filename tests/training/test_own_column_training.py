@@ -187,8 +187,8 @@ def test_static_and_lasting_columns_continue_after_the_origin(panel: Panel) -> N
     transforms = Transforms.fit(panel, Calendar(None), 16)
     sequences = encode(panel.only(["p0010"]), transforms, Calendar(None))
     tokens = pad(sequences, np.array([0]))
-    codes = future_codes(tokens.codes[0], tokens.persistence)
-    values = future_values(tokens.other[0], tokens.persistence)
+    codes = future_codes(tokens.codes[0], tokens.continued)
+    values = future_values(tokens.other[0], tokens.continued)
     assert codes[RACE] == tokens.codes[0, 0, RACE] > 0
     assert codes[RACE + 1] == 0, "enrolment is of one year"
     assert values[WEALTH] == tokens.other[0, 4, WEALTH], "the last known wealth is of 2004"
@@ -203,12 +203,12 @@ def test_masking_hides_own_columns_as_a_rollout_does(panel: Panel) -> None:
     visible, origin = hide_inputs(tokens, 2009, masking, np.random.default_rng(0))
     for i, last in enumerate(origin.tolist()):
         seen = slice(0, last + 1)
-        expected = future_values(tokens.other[i, seen], tokens.persistence)
+        expected = future_values(tokens.other[i, seen], tokens.continued)
         np.testing.assert_array_equal(visible.other[i, seen], tokens.other[i, seen])
         for after in range(last + 1, 10):
             np.testing.assert_array_equal(visible.other[i, after], expected)
             assert (
-                visible.codes[i, after] == future_codes(tokens.codes[i, seen], tokens.persistence)
+                visible.codes[i, after] == future_codes(tokens.codes[i, seen], tokens.continued)
             ).all()
     all_hidden = Masking(survey_only=1.0, drop_columns=0, cells=0, origin=0)
     visible, _ = hide_inputs(tokens, 2009, all_hidden, np.random.default_rng(0))

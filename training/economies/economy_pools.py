@@ -90,7 +90,7 @@ def concatenate(parts: Sequence[Sequences]) -> Sequences:
     }
     return Sequences(
         offsets=np.append(np.concatenate(offsets), starts[-1]),
-        persistence=parts[0].persistence,
+        continued=parts[0].continued,
         **joined,
     )
 
