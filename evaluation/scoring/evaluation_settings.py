@@ -28,6 +28,11 @@ from saga.data.panel import Panel
 from saga.data.split import Part, assign_folds, persons_of, units_of
 from saga.errors import InputError, Problem, UsageError
 from saga.keyed_random import sample_persons
+from saga.register.validation.register_arrays import (
+    PAPER_LAST_AGES,
+    PAPER_POSITIVE_YEARS,
+    PAPER_WINDOW,
+)
 from saga.requests import MAX_HORIZON
 
 Array = NDArray[Any]
@@ -39,8 +44,7 @@ COHORTS: dict[Part, tuple[int, int]] = {
     "calibration": (1980, 1982),
     "test": (1983, 1985),
 }
-# The paper's window before an origin: its years, positive years, ages at its end, longest gap.
-WINDOW, POSITIVE, END_AGES, GAP = 10, 5, (26, 54), 2
+GAP = 2  # longest gap in years of the paper's window before an origin
 
 
 @dataclass(frozen=True)
@@ -276,7 +280,7 @@ def paper_years(panel: Panel) -> pl.DataFrame:
     pairs = (
         rows.drop("earnings")
         .join(earlier, on="person_id")
-        .filter((year - pl.col("other")).is_between(0, WINDOW - 1))
+        .filter((year - pl.col("other")).is_between(0, PAPER_WINDOW - 1))
     )
     windows = pairs.group_by("person_id", "year").agg(
         pl.col("start").first(),
@@ -285,10 +289,10 @@ def paper_years(panel: Panel) -> pl.DataFrame:
         positive=(pl.col("earnings") > 0).sum(),
     )
     ends = windows.filter(
-        pl.col("start") <= year - WINDOW + 1,
-        pl.col("first") == year - WINDOW + 1,
-        pl.col("positive") >= POSITIVE,
-        pl.col("age").is_between(*END_AGES),
+        pl.col("start") <= year - PAPER_WINDOW + 1,
+        pl.col("first") == year - PAPER_WINDOW + 1,
+        pl.col("positive") >= PAPER_POSITIVE_YEARS,
+        pl.col("age").is_between(*PAPER_LAST_AGES),
     )
     return ends.select("person_id", "year").sort("person_id", "year")
 

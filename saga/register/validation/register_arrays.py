@@ -45,8 +45,8 @@ PANEL_COLUMNS = (
     "employment_rate", "full_time", "education_level", "youngest_child", "spouse_earnings",
     "employers", "employer_size", "occupation", "industry",
 )  # fmt: skip
-# Flags of a person-year; one bit each in memory. The panel does not say whether the owner of a
-# one-person firm works full time, although it knows the weeks at work.
+# Flags of a person-year; one bit each in memory. Owners of one-person firms are those with weeks at
+# work but without a value of `full_time`.
 FLAGS: dict[str, pl.Expr] = {
     "sickness": pl.col("sickness_benefit") > 0,
     "parental": pl.col("parental_benefit") > 0,
@@ -153,8 +153,8 @@ class RegisterArrays:
     def in_paper_sample(self) -> Bools:
         """The SAGA paper's selection (n,).
 
-        A person is selected for any ten years that end at 26-54, in which rows are at most two
-        years apart and five years have positive earnings.
+        A person is selected for any ten years that end at 26-54 and begin and end with a row, in
+        which at most two consecutive years lack a row and five years have positive earnings.
         """
         selected = np.zeros(len(self), bool)
         for year in self.years[PAPER_WINDOW - 1 :]:
@@ -242,7 +242,7 @@ def arrays_of_panel(
 ) -> RegisterArrays:
     """Every `every`-th person of a panel in nominal SEK that is sorted by person.
 
-    `metadata` names at least the first and last of the `years`.
+    `metadata` is the content of `register.json`, of which only `years` is needed here.
     """
     years = range(metadata["years"][0], metadata["years"][1] + 1)
     frame = _select_columns(panel, years, every)
