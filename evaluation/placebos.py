@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 
 from evaluation.contestants import BLOCK, BundleContestant
 from evaluation.scoring.comparison import VARIANT
-from evaluation.scoring.year_forecasts import YearForecasts, nominal_sets
+from evaluation.scoring.year_forecasts import YearForecasts
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.distributions import Marginals
 from saga.forecaster import Forecaster
 from saga.keyed_random import uniform_each
-from saga.requests import COVERAGE
 
 PLACEBOS_VERSION = 2
 WINDOW = 5  # calendar years
@@ -84,7 +83,7 @@ class StaticPlacebo:
         mixed = average_by_kind(marginals, number_kinds(past, origins))
         for start in range(0, len(mixed), BLOCK):
             block = mixed.take(slice(start, start + BLOCK))
-            yield YearForecasts(block.person_id, block, *nominal_sets(block, COVERAGE))
+            yield YearForecasts.of_marginals(block)
 
 
 def average_by_kind(marginals: Marginals, kind: NDArray[np.int64]) -> Marginals:

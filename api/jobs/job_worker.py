@@ -21,7 +21,7 @@ from pathlib import Path
 from dbos import DBOS
 from structlog.typing import FilteringBoundLogger
 
-from api.jobs.child_process import START_AGAIN, receive_settings, start_child
+from api.jobs.child_process import receive_settings, start_child
 from api.jobs.job_folders import JobFolder, JobFolders
 from api.jobs.job_queue import APPLICATION, QUEUE, SERIALIZER, WORKFLOW, job_status
 from api.jobs.worker_check import worker_name
@@ -31,7 +31,7 @@ from api.settings import Settings
 # Version of the workflow, not of SAGA: a job that was queued by one version of SAGA can be computed
 # by the next one.
 _VERSION = "1"
-_ADOPT_SECONDS = 2.0  # between two looks for workers that have ended
+_ADOPT_SECONDS = 2.0  # between two searches for workers that have ended
 _SWEEP_SECONDS = 30.0  # between two deletions of what has expired
 _UPLOAD_SECONDS = 24 * 3600  # an older upload belongs to a process that was killed
 
@@ -75,7 +75,7 @@ async def compute_job(job_id: str) -> None:
     should_retry=lambda error: isinstance(error, ProcessEndedError),
 )
 async def run_process(job_id: str) -> None:
-    """Run the process of a job until it ends; raises ProcessEndedError if it was killed."""
+    """Run the process of a job until it ends; raises ProcessEndedError if it was not successful."""
     folder = _WorkerContext.folders.folder(job_id)
     process = await start_child("api.jobs.job_process", _WorkerContext.settings, str(folder.path))
     try:
@@ -86,7 +86,7 @@ async def run_process(job_id: str) -> None:
         folder.discard_data()
         raise
     if code != 0:
-        raise ProcessEndedError(START_AGAIN if code == START_AGAIN else "killed")
+        raise ProcessEndedError(f"exit code {code}")
 
 
 def work_until_stopped(settings: Settings) -> None:
@@ -136,7 +136,7 @@ def _launch(url: str, name: str, log: FilteringBoundLogger) -> None:
     )
     DBOS.listen_queues([QUEUE])
     DBOS.launch()
-    # Partitions are holders of keys, which take turns.
+    # Each holder of keys has a partition of the queue; partitions take turns.
     DBOS.register_queue(
         QUEUE, worker_concurrency=1, partition_worker_concurrency=1, polling_interval_sec=0.5
     )
@@ -160,7 +160,7 @@ class _LogHandler(logging.Handler):
 
 @contextmanager
 def _hold_lock(workers: Path, name: str) -> Iterator[None]:
-    """Hold the lock of this worker, which others test to know that it lives."""
+    """Hold the lock of this worker; other workers test it to know whether this one still runs."""
     unfinished, path = workers / f".{name}", workers / name
     with unfinished.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -177,16 +177,16 @@ def adopt_jobs(workers: Path) -> None:
         name=WORKFLOW, status="PENDING", load_input=False, load_output=False
     )
     names = {entry.executor_id for entry in pending if entry.executor_id}
-    if ended := [name for name in names if not _lives(workers / name)]:
+    if ended := [name for name in names if not _runs(workers / name)]:
         # A job that another worker has adopted or a client has cancelled meanwhile stays as it is.
         DBOS._recover_pending_workflows(ended)
     for path in workers.iterdir():
-        if not path.name.startswith(".") and path.name not in names and not _lives(path):
+        if not path.name.startswith(".") and path.name not in names and not _runs(path):
             path.unlink(missing_ok=True)
 
 
-def _lives(path: Path) -> bool:
-    """Whether a worker holds this lock."""
+def _runs(path: Path) -> bool:
+    """Whether a worker holds this lock, so that it still runs."""
     try:
         with path.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

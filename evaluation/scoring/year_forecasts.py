@@ -28,7 +28,7 @@ class YearForecasts:
         lower: Lower ends (n, H, L) of the sets at COVERAGE, real money, NaN without a set.
         upper: Upper ends of these sets.
         includes_zero: Whether zero belongs to these sets.
-        samples: Real money (n, H, M) if the contestant only has samples. They have the fair
+        samples: Real money (n, H, M) if the contestant only has samples. Their scores are the fair
             ensemble scores, whose expectation does not depend on M.
     """
 
@@ -69,11 +69,12 @@ class YearForecasts:
 def nominal_sets(
     marginals: Marginals, coverage: Sequence[float], n_samples: int | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-    """Ends (n, H, L) and zero of the published family of sets, without conformal thresholds.
+    """Sets of the published family without conformal thresholds.
 
-    q is the coverage c. For marginals of M samples it is c (M + 1) / M, at most that of the extreme
-    samples: ends are then the order statistics that cover as stated if the outcome and the samples
-    are exchangeable.
+    Returns their ends (n, H, L) and whether they include zero. The parameter q of the family is the
+    coverage c. For marginals of M samples it is c (M + 1) / M, but at most 1 - 1 / M, with which
+    the ends are the extreme samples. The ends are then order statistics that cover as stated if the
+    outcome and the samples are exchangeable.
     """
     q = np.asarray(coverage)
     if n_samples is not None:

@@ -1,4 +1,4 @@
-"""Rows of macro series: years with unemployment, real wage growth and inflation, checked.
+"""Reads and checks rows of macro series: a year, its unemployment, real wage growth and inflation.
 
 Scenarios and the macro series of another country have these rows.
 """
@@ -16,7 +16,7 @@ from saga.errors import InputError, Problem
 SERIES = ("unemployment", "real_wage_growth", "inflation")
 UNEMPLOYMENT_RANGE = (0.005, 0.30)
 _RANGES = (UNEMPLOYMENT_RANGE, (-0.5, 0.5), (-0.5, 0.5))  # of valid values of SERIES
-_MIN_RANGE = 1e-4  # between the lowest and the highest value of a series
+_MIN_RANGE = 1e-4  # a series with less between its lowest and highest value is constant
 MacroRow = tuple[float, float, float]
 """Values of a year in the order of SERIES, fractions."""
 
@@ -59,7 +59,7 @@ def parse_rows(rows: Sequence[Mapping[str, Any]], subject: str) -> dict[int, Mac
             report(message, "Use numbers; shares as fractions.")
             continue
         if not calendar_year.is_integer():
-            message = f"{subject} row {number} gives no whole year"
+            message = f"{subject} row {number} has a year that is not a whole number"
             report(message, "Give a calendar year, such as 2023.")
             continue
         year, n_problems = int(calendar_year), len(problems)
@@ -70,7 +70,7 @@ def parse_rows(rows: Sequence[Mapping[str, Any]], subject: str) -> dict[int, Mac
         if len(problems) > n_problems:
             continue
         if year in values_by_year:
-            report(f"A {subject.lower()} year appears twice", "Keep one row per year.", year)
+            report(f"The {subject.lower()} has a year twice", "Keep one row per year.", year)
         values_by_year[year] = (values[0], values[1], values[2])
     if not rows:
         report(f"The {subject.lower()} has no rows", f"{give_columns}.")
@@ -92,7 +92,7 @@ def read_macro_file(path: Path) -> dict[int, MacroRow]:
     by_year = dict(sorted(parse_rows(read_rows(path, subject), subject).items()))
     for before, year in pairwise(by_year):
         if year != before + 1:
-            fix = "Give each year from the first to the last one a row."
+            fix = "Give one row for each year from the first to the last."
             problem = Problem(_rule(subject), f"no row for {before + 1}", fix, year=before + 1)
             raise InputError(f"The macro file {path} has a gap.", [problem])
     for series, values in zip(SERIES, zip(*by_year.values(), strict=True), strict=True):

@@ -45,7 +45,7 @@ Codes = NDArray[np.int64]
 
 
 def state_of(frame: pl.DataFrame) -> pl.Series:
-    """The state of each row, one of STATES; null if a sum is missing (it may be largest)."""
+    """The state of each row, one of STATES; null if a sum is missing, which may be the largest."""
     sums = list(SOURCES.values())
     largest = pl.max_horizontal(sums)
     complete = pl.all_horizontal(pl.col(name).is_not_null() for name in sums)
@@ -89,17 +89,14 @@ class Spells:
     since: Codes
 
     @classmethod
-    def unknown(cls, n: int, year: NDArray[np.integer[Any]]) -> Spells:
-        """Before the first record, which is of `year` (n,)."""
-        shape = (n, len(COLUMNS) + 1)
-        return cls(
-            np.zeros((n, len(COLUMNS)), np.int64),
-            np.zeros(n, bool),
-            np.broadcast_to(year[:, None], shape).astype(np.int64),
-        )
+    def unknown(cls, year: NDArray[np.integer[Any]]) -> Spells:
+        """The spells before the first record, which is of `year` (n,)."""
+        n, columns = len(year), len(COLUMNS)
+        since = np.repeat(year[:, None], columns + 1, axis=1).astype(np.int64)
+        return cls(np.zeros((n, columns), np.int64), np.zeros(n, bool), since)
 
     def after(self, year: NDArray[np.integer[Any]], codes: NDArray[np.integer[Any]]) -> Spells:
-        """At the end of `year` (n,), whose record has `codes` (n, 7)."""
+        """The spells at the end of `year` (n,), whose record has `codes` (n, 7)."""
         observed, works = codes > 0, codes[:, INDUSTRY] > 0
         begins = np.column_stack([observed & (codes != self.codes), works != self.workplace])
         return Spells(

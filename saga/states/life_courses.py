@@ -285,7 +285,7 @@ class LifeCourseSimulator:
 
     def _spells_at_origin(self, persons: NDArray[np.int64]) -> Spells:
         start, length = self.sequences.offsets[persons], self.sequences.lengths[persons]
-        spells = Spells.unknown(len(persons), self.sequences.year[start])
+        spells = Spells.unknown(self.sequences.year[start])
         for t in range(int(length.max())):
             row = start + np.minimum(t, length - 1)  # repeating the last record changes nothing
             spells = spells.after(self.sequences.year[row], self.codes[row].astype(np.int64))

@@ -139,7 +139,7 @@ def make_state_batch(
 
 def _spells_by_year(tokens: Tokens, codes: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
     """Last known codes (n, t, 7), workplace (n, t) and years in each code (n, t, 8)."""
-    spells, columns = Spells.unknown(len(codes), tokens.year[:, 0]), []
+    spells, columns = Spells.unknown(tokens.year[:, 0]), []
     for column in range(codes.shape[1]):
         year = tokens.year[:, column]
         spells = spells.after(year, codes[:, column])

@@ -32,9 +32,9 @@ from saga.keyed_random import uniforms
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
-SAMPLE_SIZE = 200_000  # half the expected number of person-years that are sampled for the fit
+SAMPLE_SIZE = 400_000  # expected number of person-years that are sampled for the fit
 MAX_YEARS = 20  # spells and careers are counted up to this many years
-DECAY = 0.8  # decay factor of the weighted share of years at work
+DECAY = 0.8  # weight of the past, each year, in the weighted share of years at work
 AGE_KNOTS = (20, 25, 30, 40, 50, 55, 58, 60, 62)  # knots of the linear splines of age
 AMOUNT_QUANTILES = 401  # number of quantiles of earnings below the floor
 
@@ -240,7 +240,7 @@ def _features_idle(age: Array, career: Career) -> list[Array]:
 
 @dataclass(frozen=True, eq=False)
 class Hurdle:
-    """The fitted hurdle; pairs of models are those of persons at work and not at work.
+    """The fitted hurdle. Of a pair of models, the first is for persons at work this year.
 
     Args:
         always_works: Whether every known year of the training panel was one of work; `work` and
@@ -272,7 +272,7 @@ class Hurdle:
         """
         seen = past.status != UNKNOWN
         pairs = seen[:, :-1] & seen[:, 1:]
-        rate = min(1.0, 2 * SAMPLE_SIZE / max(1, int(seen.sum())))
+        rate = min(1.0, SAMPLE_SIZE / max(1, int(seen.sum())))
         sampled = uniforms(seen.size, "hurdle", seed).reshape(seen.shape) < rate
         amount_quantiles = np.quantile(
             amounts if len(amounts) else [0.0], np.linspace(0, 1, AMOUNT_QUANTILES)
@@ -327,7 +327,7 @@ class Hurdle:
     ) -> tuple[Array, Floats]:
         """Status (n, M) of living persons in the year at `age`, and their earnings if it is LOW.
 
-        `u` are two (n, M) uniforms.
+        `u` is two arrays of uniforms (n, M).
         """
         if self.always_works:
             shape = career.years_out.shape

@@ -3,13 +3,13 @@
 A particle is a pair (alpha, beta). Given the pair, the persistent state z is a Markov chain in one
 dimension. Its distribution given the record is computed by the forward recursion on a fine grid;
 it sums over mixture components and spells of non-employment. The weight of a particle is its prior
-times the likelihood of the whole record. Particles are never resampled, so after forty years there
-the distinct fixed effects are as numerous as at the start. They are points of a lattice in the two
-dimensions of the prior (quasi-Monte Carlo).
+times the likelihood of the whole record. Particles are points of a lattice in the two dimensions of
+the prior (quasi-Monte Carlo). They are never resampled, so no pair occurs twice even after forty
+years; those of negligible weight are dropped.
 
-Why a grid is exact: sums over an equally spaced grid integrate a product of normals of standard
-deviation s at spacing h with a relative error near 2 exp(-2 (pi s / h)^2). h is the smallest
-standard deviation of the process.
+The grid is practically exact: a sum over an equally spaced grid integrates a product of normals of
+standard deviation s at spacing h with a relative error near 2 exp(-2 (pi s / h)^2). h is the
+smallest standard deviation of the process.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class GkosFilter:
     The time per person grows with particles x grid points x years.
 
     Args:
-        process: The process.
+        process: The process whose records are filtered.
         particles: Number of points (alpha, beta), at least 8.
     """
 

@@ -63,7 +63,7 @@ def test_the_state_is_the_largest_source_of_income() -> None:
 
 def test_spells_keep_the_last_known_codes_and_their_first_years() -> None:
     codes = np.array([[1, 5, 0, 2, 1, 1, 1], [1, 0, 0, 2, 0, 1, 1], [2, 6, 3, 2, 1, 1, 1]])
-    spells = Spells.unknown(1, np.array([2000]))
+    spells = Spells.unknown(np.array([2000]))
     for year, row in zip((2000, 2001, 2003), codes, strict=True):
         spells = spells.after(np.array([year]), row[None])
     assert spells.codes.tolist() == [[2, 6, 3, 2, 1, 1, 1]]
