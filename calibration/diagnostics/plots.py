@@ -226,14 +226,13 @@ def periods_chart(table: pl.DataFrame) -> Any:
     `table`: rows with a text column `period`.
     """
     rows = _by_horizon(table)
-    base = alt.Chart(rows).encode(
-        x=alt.X("period:O", title="Year of the outcome", axis=alt.Axis(labelAngle=-60))
-    )
+    years = alt.Axis(labelAngle=-90, labelOverlap="parity")
+    base = alt.Chart(rows).encode(x=alt.X("period:O", title=None, axis=years))
     target = _rule(rows, alt.datum(0.9))
     return (
         alt.layer(_band(base, 8), target, _status(base, "inside"))
-        .properties(width=_WIDTH // 2 - 70, height=130)
-        .facet(facet=_facet(alt.Facet, rows), columns=2, spacing=18)
+        .properties(width=_WIDTH // 3 - 60, height=110)
+        .facet(facet=_facet(alt.Facet, rows), columns=3, spacing=18)
         .resolve_scale(x="independent")
     )
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
+from typer.testing import CliRunner
 
 from calibration.diagnostics.diagnosis import Diagnostics
 from calibration.diagnostics.report import write_report
+from saga.cli import app
 from tests.chromium import NEEDS_CHROMIUM, start_chromium
 
 pytestmark = NEEDS_CHROMIUM
@@ -20,21 +23,27 @@ PAPER = 680  # pixels between the margins of A4, at 96 an inch
 
 
 @pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with start_chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
 def opened(
-    faultless: Diagnostics, tmp_path_factory: pytest.TempPathFactory
+    browser: Browser, faultless: Diagnostics, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Page, list[str], list[str]]]:
     """The page in a browser, the addresses that it requested, and the browser's messages."""
     file = write_report(faultless, tmp_path_factory.mktemp("page") / "report.html", bundle="holder")
     requests: list[str] = []
     messages: list[str] = []
-    with start_chromium() as browser:
-        page = browser.new_page(viewport={"width": 1000, "height": 900})
-        page.on("request", lambda request: requests.append(request.url))
-        page.on("console", lambda message: messages.append(message.text))
-        page.on("pageerror", lambda error: messages.append(str(error)))
-        page.goto(file.as_uri())
-        page.wait_for_load_state("networkidle")
-        yield page, requests, messages
+    page = browser.new_page(viewport={"width": 1000, "height": 900})
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("pageerror", lambda error: messages.append(str(error)))
+    page.goto(file.as_uri())
+    page.wait_for_load_state("networkidle")
+    yield page, requests, messages
+    page.close()
 
 
 def test_the_page_requests_nothing_and_the_browser_reports_no_error(
@@ -115,9 +124,44 @@ def test_it_prints_with_whole_pictures_and_without_parts_that_need_a_click(
     page.set_viewport_size(screen)
     page.emulate_media(media="screen")
     assert too_wide == [], "a browser shrinks the whole page, or cuts columns off"
-    pages = len(re.findall(rb"/Type\s*/Page\b", printed))
-    assert pages <= 1.5 * page.locator("h2:not(.first)").count()
+    assert number_of_pages(printed) <= 1.5 * page.locator("h2:not(.first)").count()
     assert not re.search(rb"/URI \(https?:", printed)
+
+
+def number_of_pages(pdf: bytes) -> int:
+    return len(re.findall(rb"/Type\s*/Page\b", pdf))
+
+
+def test_the_shipped_report_prints_on_few_pages_and_its_answer_on_the_first(
+    browser: Browser, tmp_path: Path
+) -> None:
+    done = CliRunner().invoke(app, ["report", "--out", str(tmp_path / "report.html")])
+    assert done.exit_code == 0, done.stderr
+    page = browser.new_page(viewport={"width": PAPER, "height": 960})
+    page.goto((tmp_path / "report.html").as_uri())
+    notes = page.locator(".in-file")
+    tables = page.locator("table").count()
+    assert not notes.first.is_visible(), "the screen has everything"
+    page.emulate_media(media="print")
+    assert number_of_pages(page.pdf(prefer_css_page_size=True)) <= 12
+    assert notes.first.is_visible()
+    assert all("file of the report" in text for text in notes.all_text_contents())
+    assert page.locator("table:visible").count() < tables
+    tops = page.locator(".people > figure").evaluate_all("all => all.map(f => f.offsetTop)")
+    assert len(tops) == 10
+    assert set(Counter(tops).values()) == {2}, "two persons in each row"
+    cut_off = page.locator(".people > figure").evaluate_all(
+        "all => all.filter(f => f.querySelector('table').getBoundingClientRect().right"
+        " > f.getBoundingClientRect().right + 1)"
+    )
+    assert cut_off == []
+    page.evaluate(
+        "[...document.querySelectorAll('#first ~ :has(.grid) ~ *, main > section:has(#first) ~ *,"
+        " footer')].forEach(rest => rest.remove())"
+    )
+    assert page.locator(".grid").count() == 1
+    assert number_of_pages(page.pdf(prefer_css_page_size=True)) == 1, "all verdicts are on page 1"
+    page.close()
 
 
 def test_a_table_can_be_downloaded(
