@@ -9,6 +9,7 @@ is split conformal prediction. The proof is in docs/method/calibration.md, "Seve
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -132,8 +133,29 @@ class PersonCounts:
             return int(effective_persons(self.weights[rows, h]) + 1e-9)
         return len(rows) if self.n_origins == 1 else len(np.unique(self.persons[rows]))
 
-    def threshold(self, scores: Array, rows: Rows, h: int, coverage: float) -> float | None:
-        """The threshold that is stored, from the scores of `rows`: None if persons are too few."""
+    def thresholds(
+        self, scores: Mapping[float, Array], rows: Rows, h: int
+    ) -> dict[float, float | None]:
+        """Coverage -> the threshold that is stored: None if persons are too few.
+
+        A set contains those of lower coverage, so an outcome that lies in one of these lies in it
+        whatever its own threshold is. Such outcomes count as inside; without this, nesting would
+        add to the coverage (docs/method/calibration.md, "Nested sets").
+
+        Args:
+            scores: Coverage -> scores of `rows` (n,), without missing values.
+            rows: Rows of these persons.
+            h: Index of the horizon.
+        """
+        thresholds: dict[float, float | None] = {}
+        is_inside = np.zeros(len(rows), dtype=bool)
+        for level, coverage in enumerate(sorted(scores), start=1):
+            of_rows = np.where(is_inside, -np.inf, scores[coverage])
+            thresholds[coverage] = self._threshold(of_rows, rows, h, coverage)
+            is_inside = self._surely_inside(of_rows, rows, h, coverage, level)
+        return thresholds
+
+    def _threshold(self, scores: Array, rows: Rows, h: int, coverage: float) -> float | None:
         if self.n_origins > 1:
             q = pooled_quantile(scores, self.persons[rows], coverage, self.n_origins)
         elif self.weights is None:
@@ -144,3 +166,25 @@ class PersonCounts:
                 scores, coverage, neighbours=NEIGHBOURS, weights=w[rows], heaviest=float(w.max())
             )
         return q if math.isfinite(q) else None
+
+    def _surely_inside(
+        self, scores: Array, rows: Rows, h: int, coverage: float, level: int
+    ) -> NDArray[np.bool_]:
+        """Whether each outcome is in its set by a threshold of a lower rank.
+
+        The rank is lower by the scores (with weights: the largest weight) of `level` persons. With
+        it, the outcomes that count as inside are so whatever the scores of the new person are.
+        """
+        order = np.argsort(scores, kind="stable")
+        if self.weights is None:
+            ranks, spare = np.arange(1.0, len(scores) + 1), float(self.n_origins)
+            needed = float(rank_needed(len(scores), coverage, self.n_origins))
+        else:
+            ranks = np.cumsum(self.weights[rows, h][order])
+            spare = float(self.weights[:, h].max())
+            needed = coverage * ((ranks[-1] if len(ranks) else 0.0) + spare) - 1e-9
+        first = np.searchsorted(ranks, needed)  # the rank that reaches the coverage
+        reached = ranks[first] if first < len(ranks) else -np.inf
+        is_inside = np.zeros(len(scores), dtype=bool)
+        is_inside[order] = ranks <= reached - level * spare + 1e-9
+        return is_inside

@@ -184,10 +184,11 @@ def fit_calibration(
     for (horizon, group), group_rows in rows_of.items():
         members = members_of(marginals.groups, group_rows) if is_shifted(group) else ([], [])
         shift = _sum_shifts(shifts, members, horizon, coverage)
-        thresholds = {}
-        for j, share in enumerate(coverage):
-            of_rows = scores[share][group_rows, horizon - 1] - shift[:, j]
-            thresholds[share] = counts.threshold(of_rows, group_rows, horizon - 1, share)
+        of_rows = {
+            share: scores[share][group_rows, horizon - 1] - shift[:, j]
+            for j, share in enumerate(coverage)
+        }
+        thresholds = counts.thresholds(of_rows, group_rows, horizon - 1)
         cells[horizon, group] = replace(cells[horizon, group], thresholds=thresholds)
     return Calibrator(cells, shifts=shifts)
 

@@ -89,10 +89,8 @@ def _kind_thresholds(
 ) -> KindThresholds:
     """Thresholds at horizon h + 1 from the scores (m, H) of the persons in `rows` (m,)."""
     has_score = ~np.isnan(next(iter(scores.values()))[:, h])
-    thresholds = {
-        share: counts.threshold(values[has_score, h], rows[has_score], h, share)
-        for share, values in scores.items()
-    }
+    known = {share: values[has_score, h] for share, values in scores.items()}
+    thresholds = counts.thresholds(known, rows[has_score], h)
     return KindThresholds(thresholds, counts.count(rows[has_score], h))
 
 

@@ -109,6 +109,66 @@ def test_a_threshold_averages_scores_of_at_least_ten_persons() -> None:
     assert pooled_quantile(scores, persons, 0.75, 5) == math.inf
 
 
+def test_sets_that_contain_those_of_lower_coverage_cover_no_more_than_stated() -> None:
+    # Sets are central, but those of 90 % begin at zero for every second person. More outcomes are
+    # in the lower tail than forecast, so there the 80 % set ends above the 90 % set.
+    rng, n, power = np.random.default_rng(6), 2_000, 1.4
+    counts, from_zero = PersonCounts(np.arange(n)), np.arange(n) % 2 == 0
+    coverage: dict[str, list[float]] = {"nested": [], "each by itself": []}
+    for _ in range(300):
+        u = rng.random(n) ** power
+        central = np.abs(2 * u - 1)
+        scores = {0.8: central, 0.9: np.where(from_zero, u, central)}
+        nested_thresholds = counts.thresholds(scores, np.arange(n), 0)
+        by_itself = [conformal_quantile(scores[c], c, neighbours=NEIGHBOURS) for c in (0.8, 0.9)]
+        together = [nested_thresholds[c] or math.inf for c in (0.8, 0.9)]
+        for name, (low, high) in {"nested": together, "each by itself": by_itself}.items():
+            upper = np.array([max((1 + low) / 2, high), (1 + high) / 2]) ** (1 / power)
+            lower = ((1 - high) / 2) ** (1 / power)
+            coverage[name].append((upper.sum() - lower) / 2)
+    # A sample covers (k + 9) / (n + 1) at most, and leaves out one rank.
+    bound = 0.9 + (NEIGHBOURS + 1) / n
+    nested = np.array(coverage["nested"])
+    error = nested.std() / math.sqrt(len(nested))
+    assert 0.9 - 4 * error < nested.mean() < bound + 4 * error
+    assert np.mean(coverage["each by itself"]) > bound + 4 * error
+
+
+@pytest.mark.parametrize("n_origins", [1, 3])
+def test_outcomes_count_as_inside_whatever_the_scores_of_the_new_person(n_origins: int) -> None:
+    rng, shares = np.random.default_rng(7), (0.5, 0.8, 0.9)
+
+    def inside(scores: dict[float, Array], rank_of: dict[float, int]) -> list[NDArray[np.bool_]]:
+        marks = [np.zeros(len(scores[shares[0]]), dtype=bool)]
+        for share in shares:
+            of_rows = np.where(marks[-1], -np.inf, scores[share])
+            marks.append(of_rows <= np.sort(of_rows)[rank_of[share] - 1])
+        return marks[1:]
+
+    for _ in range(200):
+        n = 20 * n_origins
+        old, new = rng.random((len(shares), n)), rng.random((len(shares), n_origins))
+        counts = PersonCounts(np.repeat(np.arange(20), n_origins), n_origins)
+        ranks = {share: rank_needed(n, share, n_origins) for share in shares}
+        both = dict(zip(shares, np.concatenate([old, new], axis=1), strict=True))
+        marked = np.zeros(n, dtype=bool)
+        for level, (share, truth) in enumerate(
+            zip(shares, inside(both, ranks), strict=True), start=1
+        ):
+            of_rows = np.where(marked, -np.inf, both[share][:n])
+            marked = counts._surely_inside(of_rows, np.arange(n), 0, share, level)
+            assert not (marked & ~truth[:n]).any()
+            assert marked.sum() >= ranks[share] - level * n_origins
+
+
+def test_weights_of_one_mark_the_same_outcomes_as_no_weights() -> None:
+    rng, n = np.random.default_rng(8), 500
+    scores = {share: rng.random(n) for share in (0.5, 0.8, 0.9)}
+    unweighted = PersonCounts(np.arange(n)).thresholds(scores, np.arange(n), 0)
+    weights = PersonCounts(np.arange(n), weights=np.ones((n, 1)))
+    assert weights.thresholds(scores, np.arange(n), 0) == pytest.approx(unweighted)
+
+
 def test_persons_are_counted_once() -> None:
     counts = PersonCounts(np.repeat(np.arange(50), 4), 4)
     assert counts.count(np.arange(200), 0) == 50
