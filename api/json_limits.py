@@ -9,8 +9,8 @@ from __future__ import annotations
 from api.problems import wrong_shape
 from saga.errors import BudgetError, Problem
 
-# Most commas and opening brackets of a body; it has at most as many values, plus one. 1,000 persons
-# with 40 years of 13 columns have about so many.
+# Most commas and opening brackets of a body, which has at most one value more than these. 1,000
+# persons with 40 years of 13 columns have nearly this number.
 MAX_MARKS = 600_000
 # Most bytes in a row without a comma or opening bracket: the texts of a call are names and codes.
 MAX_STRETCH = 256 * 1024
@@ -18,7 +18,7 @@ _MARKS = (b",", b"[", b"{")
 
 
 class JsonScan:
-    """Counts the commas and opening brackets of a body while it arrives."""
+    """Counts the commas and opening brackets of a body, and the bytes since the last of them."""
 
     def __init__(self) -> None:
         self._marks = self._stretch = 0
@@ -32,7 +32,7 @@ class JsonScan:
         """
         self._marks += sum(chunk.count(mark) for mark in _MARKS)
         if self._marks > MAX_MARKS:
-            message = f"The JSON has more than {MAX_MARKS} commas and brackets"
+            message = f"The JSON has more than {MAX_MARKS:,} commas and opening brackets"
             fix = "Send fewer persons per call, or Parquet; `saga score` does any number in batch"
             raise BudgetError(
                 "Too many values for one call", [Problem("json-values", message, fix)]
@@ -40,5 +40,5 @@ class JsonScan:
         last = max(chunk.rfind(mark) for mark in _MARKS)
         self._stretch = len(chunk) - last - 1 if last >= 0 else self._stretch + len(chunk)
         if self._stretch > MAX_STRETCH:
-            message = f"The JSON has more than {MAX_STRETCH} bytes without a comma or bracket"
+            message = f"The JSON has over {MAX_STRETCH:,} bytes without a comma or opening bracket"
             raise wrong_shape(Problem("json-text", message, "Send names, codes and numbers"))

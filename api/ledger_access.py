@@ -46,7 +46,8 @@ class LedgerAccess:
         """Read all states. Raises LedgerError if the database does not answer."""
         self._ledger, self._forecaster, self._log, self._up = ledger, forecaster, log, up
         self._lock = threading.Lock()
-        self._adapted = {COMMON: AdaptedForecaster.of(forecaster, None)}
+        self._unmoved = AdaptedForecaster.of(forecaster, None)
+        self._adapted = {COMMON: self._unmoved}
         self._is_up = self._is_current = True
         self._writer = asyncio.Lock()
         self._threads = CapacityLimiter(_THREADS)
@@ -106,7 +107,7 @@ class LedgerAccess:
                 503, "ledger", "The ledger is busy", [problem], headers={"Retry-After": "5"}
             ) from None
         try:
-            self.require_up()  # it may have failed for the writers before
+            self.require_up()  # it may have failed for an earlier writer
             result = await self._run(caller, work)
             await anyio.to_thread.run_sync(self._read_or_note, limiter=self._threads)
             return result
@@ -158,11 +159,14 @@ class LedgerAccess:
     def _read_states(self) -> None:
         bundle = self._forecaster.bundle.digest
         with self._lock:
+            adapted = {COMMON: self._unmoved}  # a restored backup may have fewer holders
             for holder, version in self._ledger.versions(bundle).items():
                 known = self._adapted.get(holder)
                 if known is None or known.state.version != version:
                     state = self._ledger.acting_as(Actor(holder)).state(bundle)
-                    self._adapted[holder] = AdaptedForecaster.of(self._forecaster, state)
+                    known = AdaptedForecaster.of(self._forecaster, state)
+                adapted[holder] = known
+            self._adapted = adapted
 
     def _note_failure(self, error: SagaError) -> None:
         if self._is_up:  # one line for one failure

@@ -23,12 +23,16 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 
 MAX_COLUMNS = 100
-MAX_TEXT = 64  # bytes of one text; the texts of a panel are names and codes
+MAX_TEXT = 64  # characters of one text; the texts of a panel are names and codes
 MAX_TABLE_BYTES = 32 * 2**20  # of the table as it is stored, uncompressed
 MEMORY_BYTES = 160 * 2**20  # beyond what the program needs without a table
 CPU_SECONDS = 5  # of one table; one within the limits takes a fraction of a second
 HEADER = struct.Struct("<II")  # bytes of the JSON and of the table that follow
-_MAX_FOOTER = 4 * 2**20  # bytes of one text or list in the footer of a Parquet file
+# Limits of the footer of a Parquet file.
+_FOOTER_LIMITS = {
+    "thrift_string_size_limit": 4 * 2**20,  # bytes of one text
+    "thrift_container_size_limit": 2**16,  # entries of one list
+}
 
 
 class RefusedTable(Exception):  # noqa: N818 # a verdict about the table, not a failure
@@ -68,11 +72,7 @@ def decode(body: bytes, kind: str, max_rows: int) -> pa.Table:
 def _read_parquet(body: bytes, max_rows: int) -> pa.Table:
     """Read a Parquet body after its footer has shown that it is within the limits."""
     source = pa.BufferReader(body)
-    limits = {
-        "thrift_string_size_limit": _MAX_FOOTER,
-        "thrift_container_size_limit": _MAX_FOOTER // 64,
-    }
-    metadata = pq.ParquetFile(source, **limits).metadata
+    metadata = pq.ParquetFile(source, **_FOOTER_LIMITS).metadata
     schema = metadata.schema.to_arrow_schema()
     _check_schema(schema, metadata.num_columns)
     _check_rows(metadata.num_rows, max_rows)
@@ -88,7 +88,7 @@ def _read_parquet(body: bytes, max_rows: int) -> pa.Table:
     )
     # As dictionaries, so that a long text that many rows repeat is in memory once.
     texts = [field.name for field in schema if is_text(field.type)]
-    file = pq.ParquetFile(source, read_dictionary=texts, **limits)
+    file = pq.ParquetFile(source, read_dictionary=texts, **_FOOTER_LIMITS)
     return file.read(use_threads=False)
 
 
@@ -118,8 +118,9 @@ def _open_arrow(buffer: pa.Buffer, kind: str) -> tuple[Any, Iterator[pa.RecordBa
 
 
 def _check_schema(schema: pa.Schema, n_columns: int) -> None:
-    if max(n_columns, len(schema)) > MAX_COLUMNS:
-        raise RefusedTable("table-columns", number=max(n_columns, len(schema)))
+    n_columns = max(n_columns, len(schema))
+    if n_columns > MAX_COLUMNS:
+        raise RefusedTable("table-columns", number=n_columns)
     names = schema.names
     for field in schema:
         if names.count(field.name) > 1:

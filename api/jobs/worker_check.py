@@ -19,15 +19,15 @@ def worker_name() -> str:
     return f"{socket.gethostname()}.{uuid.uuid4().hex}"
 
 
-def count_workers(workers: Path, host: str = "*") -> int:
-    """Number of workers on a machine, or on all, that reached the queue within the last minute."""
+def count_workers(workers: Path, host: str | None = None) -> int:
+    """Number of workers that reached the queue within the last minute, on a machine or on all."""
     n_workers = 0
-    for path in workers.glob(f"{host}.*"):
+    for path in workers.glob("*"):
         try:
             is_alive = time.time() - path.stat().st_mtime < _MAX_SECONDS
         except FileNotFoundError:  # it has just ended
             continue
-        n_workers += is_alive and not path.name.startswith(".")
+        n_workers += is_alive and (path.stem == host if host else not path.name.startswith("."))
     return n_workers
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -282,3 +283,22 @@ def test_a_state_that_another_process_moved_is_in_force_within_seconds(
         return int(call["a"]("/v1/forecasts", forecast).json()["provenance"]["adaptive"]["version"])
 
     until(lambda: version() == 1)
+
+
+def test_a_restored_backup_without_a_holder_ends_the_state_of_that_holder(
+    holders: tuple[Running, dict[str, Post]], person: Person, tmp_path: Path
+) -> None:
+    _, call = holders
+    forecast = {"persons": people(person, 1), **OPTIONS}
+
+    def answer() -> Any:
+        return call["a"]("/v1/forecasts", forecast).json()
+
+    before, file, backup = answer(), tmp_path / "ledger.sqlite", tmp_path / "backup"
+    shutil.copy(file, backup)
+    record(call["a"], person)
+    call["a"]("/v1/outcomes", {"outcomes": outcomes(amount=9e7)})
+    assert answer()["provenance"]["adaptive"]["version"] == 1
+    backup.rename(file)
+    until(lambda: bool(answer()["provenance"]["adaptive"]["version"] == 0))
+    assert answer() == before
