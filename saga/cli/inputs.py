@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import sys
 import tempfile
@@ -47,7 +46,7 @@ def read_persons(
 ) -> Panel:
     """The panel of a source, with a note of the rows and columns that are not used.
 
-    With `origin`, without the records after that year.
+    Records after the year `origin` are left out.
 
     Raises:
         InputError: If rows break a rule; the message names the options that help.
@@ -68,8 +67,6 @@ def read_persons(
                 origin=origin,
             )
     except InputError as error:
-        if source == STANDARD:
-            error = _without_folder(error)
         if any(problem.rule == "no-price-index" for problem in error.problems):
             raise InputError(
                 f"{error.args[0]}. `--prices YEAR` says in which year's prices all amounts are, "
@@ -111,15 +108,12 @@ def facts_of_option(path: Path | None) -> Facts | None:
     return None if path is None else open_facts(path)
 
 
-def _without_folder(error: InputError) -> InputError:
-    """The error, with "standard input" for the path of the temporary file."""
-    name = re.sub(r"\S*standard-input\.\w+", "standard input", str(error.args[0]))
-    return InputError(name, error.problems)
-
-
 @contextmanager
 def _opened(source: Path) -> Iterator[Path]:
-    """The path of the source; standard input is stored in a temporary file."""
+    """The path of the source; standard input is stored in a temporary file.
+
+    In an InputError "standard input" replaces the path of that file.
+    """
     if source != STANDARD:
         yield source
         return
@@ -129,7 +123,11 @@ def _opened(source: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="saga-") as folder:
         path = Path(folder, f"standard-input{suffix}")
         path.write_bytes(content)
-        yield path
+        try:
+            yield path
+        except InputError as error:
+            message = str(error.args[0]).replace(str(path), "standard input")
+            raise InputError(message, error.problems) from None
 
 
 def check_output(source: Path, out: Path, *, as_json: bool) -> None:
@@ -285,7 +283,7 @@ def command_line(ctx: typer.Context) -> str:
 
 def format_counts(counts: Mapping[str, int]) -> str:
     """Rules or statuses with their numbers, as text."""
-    return ", ".join(f"{rule} {count:,}" for rule, count in counts.items())
+    return ", ".join(f"{rule} {number:,}" for rule, number in counts.items())
 
 
 def reading_report(panel: Panel, left_out: Sequence[Problem]) -> dict[str, object]:
@@ -294,6 +292,7 @@ def reading_report(panel: Panel, left_out: Sequence[Problem]) -> dict[str, objec
     return {
         "excluded": meta.excluded,
         "dropped": meta.dropped,
+        "nulled": meta.nulled,
         "padded": meta.padded,
         "ignored": meta.ignored,
         "left_out": [problem.as_dict() for problem in left_out],

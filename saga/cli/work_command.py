@@ -27,8 +27,7 @@ def work(
     """Compute jobs that services have accepted, until interrupted; any number may run."""
     from api.jobs import require_libraries
     from api.settings import Settings
-    from saga.bundle import Bundle as BundleFolder
-    from saga.bundle import default_bundle
+    from saga.bundle import Bundle, default_bundle
 
     require_libraries()
     from api.jobs.job_worker import work_until_stopped
@@ -41,5 +40,5 @@ def work(
         precision=precision,
         job_processes=processes,
     )
-    BundleFolder.load(settings.bundle)
+    Bundle.load(settings.bundle)  # an error of the bundle is told now, not by the first job
     work_until_stopped(settings)

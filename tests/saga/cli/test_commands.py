@@ -411,6 +411,29 @@ def test_standard_input_and_output_carry_the_table_alone(
     assert run("score - out").exit_code == 2
 
 
+def test_an_error_about_standard_input_does_not_name_a_temporary_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    piped = CliRunner().invoke(app, ["forecast", "-", "--out", "-"], input=b"PAR1 damaged")
+    assert piped.exit_code == 2
+    assert error_text(piped).startswith("Error: standard input cannot be read")
+
+
+def test_values_that_a_mapping_made_unknown_are_listed(tiny_bundle: Path, tmp_path: Path) -> None:
+    source, mapping = tmp_path / "people.csv", tmp_path / "mapping.yaml"
+    header, first, *others = PEOPLE.split()
+    rows = [f"{header},guess", f"{first},true", *(f"{row},false" for row in others)]
+    source.write_text("\n".join(rows))
+    mapping.write_text("null_if: {guess: true}")
+    command = f"forecast {source} --mapping {mapping} --out {tmp_path / 'f.csv'}"
+    done = run(f"{command} --bundle {tiny_bundle} --horizons 1 --json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["nulled"] == {"null_if guess": 1}
+
+
 def _as_parquet(frame: pl.DataFrame) -> bytes:
     buffer = io.BytesIO()
     frame.write_parquet(buffer)
