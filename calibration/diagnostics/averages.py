@@ -1,4 +1,4 @@
-"""Tables of averages over persons: widths of intervals, scores and their parts, mean bias."""
+"""Tables of averages over persons: widths of intervals, scores and their parts, mean error."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def _score(results: PersonResults) -> dict[str, tuple[Array, Decomposition | Non
     return scores | {"logscore": (frame["logscore"].to_numpy(), None)}
 
 
-def tabulate_mean_bias(cases: Cases, unconditioned: Cases) -> tuple[Rows, list[Verdict]]:
-    """Mean error of log earnings, and the regression of outcomes on forecasts.
+def tabulate_mean_error(cases: Cases, unconditioned: Cases) -> tuple[Rows, list[Verdict]]:
+    """Mean of outcome less forecast in logs, and the regression of outcomes on forecasts.
 
     Mincer and Zarnowitz (1969). The column `economy` says by how much, in logs, the forecasts of
     `cases` are above those of the same persons in `unconditioned`.

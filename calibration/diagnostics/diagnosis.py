@@ -127,7 +127,7 @@ def diagnose(
 ) -> Diagnostics:
     """Forecast the panel's test persons, one keyed origin each, and judge the forecasts.
 
-    Intervals are judged as they are issued. Distributions, probabilities and mean bias are judged
+    Intervals are judged as they are issued. Distributions, probabilities and mean error are judged
     for forecasts conditioned on the realised macro series, if there are any: the few years of a
     panel cannot show whether the macro process is right, but its many persons can show whether the
     rest of the model is.
@@ -361,7 +361,7 @@ def summarise(
         "coverage": coverage.tabulate_coverage(cases),
         "pit": whole_distribution.tabulate_pit(cases_for_distributions),
         "reliability": whole_distribution.tabulate_reliability(cases_for_distributions),
-        "level": averages.tabulate_mean_bias(cases_for_distributions, cases),
+        "level": averages.tabulate_mean_error(cases_for_distributions, cases),
         "together": coverage.tabulate_several_years(cases, findings.several_years),
         "zero_bins": coverage.tabulate_zero_bins(cases),
         "efficiency": tabulate_efficiency(cases, findings.rules),

@@ -27,10 +27,11 @@ QUESTION = "efficiency"
 def tabulate_efficiency(
     cases: Cases, rules: Mapping[int, pl.DataFrame]
 ) -> tuple[Rows, list[Verdict]]:
-    """Mean width and interval score of the 90 % intervals and of the rules, for the same persons.
+    """Mean width and interval score of intervals and of the rules, for the same persons.
 
-    `rules` has, by horizon, the columns `person_id`, `rule`, `width`, `winkler`, `inside`. The
-    difference of mean scores is judged against its paired standard error; the worse rule decides.
+    The intervals are those of 90 %, or of the highest coverage. `rules` has, by horizon, the
+    columns `person_id`, `rule`, `width`, `winkler`, `inside`. The difference of mean scores is
+    judged against its paired standard error, and the worst verdict of a horizon counts.
     """
     label = percent_label(cases.headline)
     figures = max(1, len(RULES) * len(rules))
@@ -46,16 +47,17 @@ def tabulate_efficiency(
         )
         paired = of_rules.drop_nulls().join(ours.drop_nulls(), on="person_id")
         of_horizon: list[Verdict] = []
+        compared: Rows = []
         for rule in RULES:
             part = paired.filter(rule=rule)
             if part.height < cases.min_persons:
                 of_horizon.append(Verdict(QUESTION, h, "unclear"))
                 continue
             row, verdict = _compare(part, rule, h, cases.headline, z)
-            if not any(r["rule"] == SAGA and r["horizon"] == h for r in rows):
-                rows.append(_describe(part, SAGA, h, cases.headline, suffix="_saga"))
-            rows.append(row)
+            compared = compared or [_describe(part, SAGA, h, cases.headline, suffix="_saga")]
+            compared.append(row)
             of_horizon.append(verdict)
+        rows += compared
         verdicts.append(max(of_horizon, key=severity))
     return rows, verdicts
 
@@ -92,8 +94,9 @@ def _compare(
 def efficiency_status(size: float, reach: float, n: int) -> str:
     """The status of a relative difference of mean interval scores, negative if SAGA's is lower.
 
-    Beyond the `reach` of chance it "holds" if negative; if positive it "fails", or is on "watch" if
-    within the tolerance. Otherwise it is "unclear", and so is a good one of fewer than 100 persons.
+    A difference beyond the `reach` of chance "holds" if it is negative. If it is positive it
+    "fails", or is on "watch" if it is within the tolerance. Any other difference is "unclear", and
+    so is a negative one of fewer than 100 persons.
     """
     if size > reach:
         return "fails" if size > QUESTIONS[QUESTION] else "watch"

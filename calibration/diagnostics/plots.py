@@ -1,6 +1,6 @@
 """The charts of the calibration report, drawn from tables of the diagnostics.
 
-Nothing is computed here. A status has a colour and a shape. Grey bands are sampling bands.
+No statistic is computed here. A status has a colour and a shape. Grey bands are sampling bands.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def coverage_chart(table: pl.DataFrame, coverages: Sequence[float]) -> Any:
     rows = table.with_columns(_panel(pl.col("level"), "{} % intervals", 100))
     base = alt.Chart(rows).encode(x=_horizon())
     target = _rule(rows, "mean(level):Q")
-    layers = [_band(base, 16), target, _status(base, "inside")]
+    layers = [_band(base, 16), target, _points(base).encode(y="inside:Q")]
     return _panels(layers, rows, columns=len(coverages), height=170, independent=True)
 
 
@@ -50,9 +50,7 @@ def groups_chart(table: pl.DataFrame, horizons: Sequence[int]) -> Any:
         .mark_rule(color=INK, strokeDash=[3, 3])
         .encode(x="mean(level):Q", y=alt.value(0), y2=alt.value("height"))
     )
-    points = base.mark_point(filled=True, size=45, opacity=1).encode(
-        x="inside:Q", **_status_encoding()
-    )
+    points = _points(base, size=45).encode(x="inside:Q")
     width = (_WIDTH - 130) // max(1, len(horizons))
     return (
         alt.layer(band, target, points)
@@ -67,23 +65,8 @@ def misses_chart(table: pl.DataFrame) -> Any:
 
     `table`: long rows `horizon`, `side`, `share`.
     """
-    sides = ["below the interval", "above the interval"]
-    return (
-        alt.Chart(table)
-        .mark_bar()
-        .encode(
-            x=_horizon(),
-            xOffset=alt.XOffset("side:N", sort=sides),
-            y=_share("share", "Share of persons"),
-            color=alt.Color(
-                "side:N",
-                sort=sides,
-                scale=alt.Scale(domain=sides, range=["#5b7fa6", "#c98b2b"]),
-                legend=_legend(),
-            ),
-        )
-        .properties(width=_WIDTH - 60, height=150)
-    )
+    colours = {"below the interval": "#5b7fa6", "above the interval": "#c98b2b"}
+    return _bars(table, _share("share", "Share of persons"), "side", colours, height=150)
 
 
 def pit_histogram_chart(table: pl.DataFrame) -> Any:
@@ -175,25 +158,16 @@ def widths_chart(table: pl.DataFrame, unit: str) -> Any:
 
 def scores_chart(table: pl.DataFrame) -> Any:
     """Parts of a score by years ahead: long rows `horizon`, `part`, `value`."""
-    parts = ["without a forecast", "with this forecast", "if it were perfectly calibrated"]
-    colours = ["#c9d1da", "#0b5cad", "#7f9fc4"]
-    return (
-        alt.Chart(table)
-        .mark_bar()
-        .encode(
-            x=_horizon(),
-            xOffset=alt.XOffset("part:N", sort=parts),
-            y=alt.Y("value:Q", title="Error (CRPS, log earnings)"),
-            color=alt.Color(
-                "part:N", sort=parts, scale=alt.Scale(domain=parts, range=colours), legend=_legend()
-            ),
-        )
-        .properties(width=_WIDTH - 60, height=160)
-    )
+    colours = {
+        "without a forecast": "#c9d1da",
+        "with this forecast": "#0b5cad",
+        "if it were perfectly calibrated": "#7f9fc4",
+    }
+    return _bars(table, alt.Y("value:Q", title="Error (CRPS, log earnings)"), "part", colours)
 
 
-def mean_bias_chart(table: pl.DataFrame) -> Any:
-    """Mean bias and slope by years ahead with their bands."""
+def mean_error_chart(table: pl.DataFrame) -> Any:
+    """Mean of outcome less forecast, and slope, by years ahead with their bands."""
     base = alt.Chart(table).encode(x=_horizon())
 
     def panel(
@@ -220,21 +194,53 @@ def mean_bias_chart(table: pl.DataFrame) -> Any:
     )
 
 
-def periods_chart(table: pl.DataFrame) -> Any:
-    """Coverage by year of the outcome, one panel per horizon.
+def periods_chart(table: pl.DataFrame, coverage: float) -> Any:
+    """Coverage by year of the outcome, one panel per horizon; a line at the stated `coverage`.
 
     `table`: rows with a text column `period`.
     """
     rows = _by_horizon(table)
     years = alt.Axis(labelAngle=-90, labelOverlap="parity")
     base = alt.Chart(rows).encode(x=alt.X("period:O", title=None, axis=years))
-    target = _rule(rows, alt.datum(0.9))
+    target = _rule(rows, alt.datum(coverage))
     return (
-        alt.layer(_band(base, 8), target, _status(base, "inside"))
+        alt.layer(_band(base, 8), target, _points(base).encode(y="inside:Q"))
         .properties(width=_WIDTH // 3 - 60, height=110)
         .facet(facet=_facet(alt.Facet, rows), columns=3, spacing=18)
         .resolve_scale(x="independent")
     )
+
+
+def efficiency_chart(table: pl.DataFrame, names_of_rules: Mapping[str, str], unit: str) -> Any:
+    """Mean interval score by years ahead, one bar for SAGA and one for each simple rule.
+
+    `table`: long rows `horizon`, `rule`, `value`.
+    """
+    rows = table.with_columns(pl.col("rule").replace_strict(names_of_rules).alias("name"))
+    colours = ["#0b5cad", "#c9d1da", "#8a94a0"]
+    y = alt.Y("value:Q", title=["Interval score", unit], axis=alt.Axis(format=",.0f"))
+    return _bars(rows, y, "name", dict(zip(names_of_rules.values(), colours, strict=True)))
+
+
+def zero_bins_chart(table: pl.DataFrame) -> Any:
+    """Coverage by bins of the probability of zero, one panel per horizon.
+
+    A tick shows `forced`, the share that should be inside: more than stated where the probability
+    of zero is higher, because a set with zero covers at least that probability.
+    """
+    middle = ((pl.col("p_from") + pl.col("p_to")) / 2).alias("p")
+    rows = _by_horizon(table).with_columns(middle)
+    base = alt.Chart(rows).encode(
+        x=alt.X(
+            "p:Q",
+            title="No earnings",
+            axis=alt.Axis(format=PERCENT, values=[0, 0.5, 1]),
+            scale=alt.Scale(domain=[0, 1]),
+        )
+    )
+    target = base.mark_tick(color=INK, thickness=1.5).encode(y="forced:Q")
+    layers = [_band(base, 6), target, _points(base).encode(y="inside:Q")]
+    return _panels(layers, rows, columns=table["horizon"].n_unique(), height=150)
 
 
 def _by_horizon(table: pl.DataFrame) -> pl.DataFrame:
@@ -302,25 +308,39 @@ def _legend(title: str | None = None) -> Any:
     return alt.Legend(title=title, orient="bottom", columnPadding=28)
 
 
+def _bars(
+    table: pl.DataFrame, y: Any, field: str, colours: Mapping[str, str], height: int = 160
+) -> Any:
+    """Bars side by side at each horizon, one for each value of `field`, in these colours."""
+    names = list(colours)
+    scale = alt.Scale(domain=names, range=list(colours.values()))
+    return (
+        alt.Chart(table)
+        .mark_bar()
+        .encode(
+            x=_horizon(),
+            xOffset=alt.XOffset(f"{field}:N", sort=names),
+            y=y,
+            color=alt.Color(f"{field}:N", sort=names, scale=scale, legend=_legend()),
+        )
+        .properties(width=_WIDTH - 60, height=height)
+    )
+
+
 def _band(base: Any, size: int) -> Any:
     return base.mark_bar(color=BAND, size=size).encode(
         y=_share("band_lower", "Share inside"), y2="band_upper:Q"
     )
 
 
-def _status(base: Any, field: str) -> Any:
-    return base.mark_point(filled=True, size=60, opacity=1).encode(
-        y=f"{field}:Q", **_status_encoding()
-    )
-
-
-def _status_encoding() -> dict[str, Any]:
+def _points(base: Any, size: int = 60) -> Any:
+    """Points with the colour and shape of their status."""
     names = list(STATUS)
-    colours, shapes = [STATUS[name][0] for name in names], [STATUS[name][1] for name in names]
-    return {
-        "color": alt.Color("status:N", scale=alt.Scale(domain=names, range=colours), legend=None),
-        "shape": alt.Shape("status:N", scale=alt.Scale(domain=names, range=shapes), legend=None),
-    }
+    colours, shapes = zip(*STATUS.values(), strict=True)
+    return base.mark_point(filled=True, size=size, opacity=1).encode(
+        color=alt.Color("status:N", scale=alt.Scale(domain=names, range=colours), legend=None),
+        shape=alt.Shape("status:N", scale=alt.Scale(domain=names, range=shapes), legend=None),
+    )
 
 
 def _outside(base: Any, field: str) -> Any:
@@ -329,49 +349,3 @@ def _outside(base: Any, field: str) -> Any:
     return marked.mark_point(
         shape="cross", size=55, filled=True, color=STATUS["fails"][0], opacity=1
     ).encode(y=f"{field}:Q")
-
-
-def efficiency_chart(table: pl.DataFrame, names_of_rules: Mapping[str, str], unit: str) -> Any:
-    """Mean interval score by years ahead, one bar for SAGA and one for each simple rule.
-
-    `table`: long rows `horizon`, `rule`, `value`.
-    """
-    rows = table.with_columns(pl.col("rule").replace_strict(names_of_rules).alias("name"))
-    names = list(names_of_rules.values())
-    return (
-        alt.Chart(rows)
-        .mark_bar()
-        .encode(
-            x=_horizon(),
-            xOffset=alt.XOffset("name:N", sort=names),
-            y=alt.Y("value:Q", title=["Interval score", unit], axis=alt.Axis(format=",.0f")),
-            color=alt.Color(
-                "name:N",
-                sort=names,
-                scale=alt.Scale(domain=names, range=["#0b5cad", "#c9d1da", "#8a94a0"]),
-                legend=_legend(),
-            ),
-        )
-        .properties(width=_WIDTH - 60, height=160)
-    )
-
-
-def zero_bins_chart(table: pl.DataFrame) -> Any:
-    """Coverage by bins of the probability of zero, one panel per horizon.
-
-    A tick shows `forced`, the share that should be inside: more than stated where the probability
-    of zero is higher, because a set with zero covers at least that probability.
-    """
-    middle = ((pl.col("p_from") + pl.col("p_to")) / 2).alias("p")
-    rows = table.with_columns(_panel(pl.col("horizon"), "{} years ahead"), middle)
-    base = alt.Chart(rows).encode(
-        x=alt.X(
-            "p:Q",
-            title="No earnings",
-            axis=alt.Axis(format=PERCENT, values=[0, 0.5, 1]),
-            scale=alt.Scale(domain=[0, 1]),
-        )
-    )
-    target = base.mark_tick(color=INK, thickness=1.5).encode(y="forced:Q")
-    layers = [_band(base, 6), target, _status(base, "inside")]
-    return _panels(layers, rows, columns=table["horizon"].n_unique(), height=150)

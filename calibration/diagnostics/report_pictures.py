@@ -80,7 +80,7 @@ def _coverage_pictures(
         ),
         "drift": _Picture(
             _with_periods(tables["drift"]),
-            plots.periods_chart,
+            partial(plots.periods_chart, coverage=headline),
             "Share inside the intervals by year of the outcome.",
         ),
         "zero_bins": _Picture(
@@ -115,7 +115,7 @@ def _distribution_pictures(tables: Mapping[str, pl.DataFrame]) -> dict[str, _Pic
         ),
         "level": _Picture(
             tables["level"],
-            plots.mean_bias_chart,
+            plots.mean_error_chart,
             "Mean error and slope of outcomes on forecasts, by years ahead.",
         ),
         "scores": _Picture(

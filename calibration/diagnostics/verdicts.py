@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibration.fit.person_scores import NEIGHBOURS
 
-# Question -> the largest deviation that is small in practice, a share; for "level" (mean bias) in
+# Question -> the largest deviation that is small in practice, a share; for "level" (mean error) in
 # log earnings, for its slope twice that.
 QUESTIONS: dict[str, float] = {
     "coverage": 0.02,

@@ -29,6 +29,7 @@ from calibration.diagnostics.report import (
     stored_diagnostics,
     write_report,
 )
+from calibration.diagnostics.report_pictures import draw_pictures
 from calibration.diagnostics.table_columns import TABLES
 from calibration.diagnostics.verdicts import STATUSES
 from saga.bundle import Bundle, replace_parts
@@ -156,6 +157,14 @@ def test_numbers_on_the_page_are_those_of_the_tables(faultless: Diagnostics, pag
     # Several years together are not judged one year ahead.
     flat = [cell for row in lights[1:] for cell in row[1:] if cell != "-"]
     assert flat == [words[status] for status in faultless["lights"]["status"]]
+
+
+def test_coverage_over_time_is_drawn_beside_the_stated_coverage(faultless: Diagnostics) -> None:
+    def picture(coverage: float) -> str:
+        return draw_pictures(faultless.tables, coverage, {}, "SEK")["drift"]
+
+    assert picture(0.8) == picture(0.8)
+    assert picture(0.8) != picture(0.9)
 
 
 def test_a_hidden_group_shows_no_number(page: Page) -> None:
