@@ -111,7 +111,7 @@ class BundleModel:
             members,
             trees,
             shared_transforms(bundle.transforms),
-            *_macro_series(bundle, facts),
+            *_process_and_calendar(bundle, facts),
             rollout,
             precision,
             threads or os.cpu_count() or 1,
@@ -170,8 +170,7 @@ class BundleModel:
         rollout, persons = self._ensemble_rollout(draws), records[0]
         origin = persons.year[persons.offsets[1:] - 1]
         years_left = to_age - (origin - persons.birth_year)
-        steps = years_left if to_horizon is None else np.minimum(years_left, to_horizon)
-        steps = np.clip(steps, 0, None)
+        steps = np.clip(years_left, 0, to_horizon)
         width = to_horizon if to_horizon is not None else int(max(1, steps.max()))
         processes = self.workers if len(persons) >= _MANY_PERSONS else 1
         with simulation_pool(
@@ -217,7 +216,7 @@ class BundleModel:
             )
         )
 
-    # Macro nodes cost more than a small request: they are kept, also those of some scenarios.
+    # Macro nodes take longer than a small request, so they are stored, also for four scenarios.
     @cached_property
     def _unconditioned(self) -> EnsembleMarginals:
         return self._direct_marginals(None)
@@ -242,7 +241,7 @@ class BundleModel:
         )
 
 
-def _macro_series(bundle: Bundle, facts: Facts) -> tuple[MacroProcess | None, Calendar]:
+def _process_and_calendar(bundle: Bundle, facts: Facts) -> tuple[MacroProcess | None, Calendar]:
     """The macro process of a bundle, and the calendar; both know the facts of later years.
 
     No number of a forecast from an origin within the bundle's history depends on later years. After

@@ -52,7 +52,7 @@ def uniforms(n: int, *key: Part) -> NDArray[np.float64]:
 
 
 def uniform_rows(n: int, ids: Iterable[Identity], *key: Part) -> NDArray[np.float64]:
-    """One stream for each id, shape (len(ids), n): row i is `uniforms(n, *key, *ids[i])`."""
+    """One stream for each id, shape (len(ids), n): that of the key followed by the id."""
     prefix = encode(*key)
     rows = [_stream(n, prefix + _encode_identity(identity)) for identity in ids]
     return np.stack(rows) if rows else np.empty((0, n))
@@ -76,8 +76,8 @@ def uniform_each(ids: Iterable[Identity], *key: Part) -> NDArray[np.float64]:
 def sample_rows(ids: Sequence[Identity], count: int | None, *key: Part) -> NDArray[np.int64]:
     """Ascending positions of `count` random ids (None: all).
 
-    These are the ids with the lowest numbers of `uniform_each`, so other ids do not change the
-    order of two ids.
+    These are the ids with the lowest numbers of `uniform_each`. The number of an id does not depend
+    on the other ids.
     """
     order = np.argsort(uniform_each(ids, *key), kind="stable")
     return np.sort(order[:count])

@@ -1,7 +1,7 @@
-"""Un-averaged proper scores of sampled forecasts, one per person and horizon; lower is better.
+"""Un-averaged proper scores of sampled forecasts, one per person and horizon.
 
-Samples are (n, H, M), outcomes (n, H), scores (n, H), NaN if the outcome or a sample is NaN. Log
-scores use `log_earnings`.
+A lower score is better; `covered` and `pit` are no scores. Samples are (n, H, M), outcomes (n, H),
+scores (n, H), NaN if the outcome or a sample is NaN. Scores in logs use `log_earnings`.
 """
 
 from __future__ import annotations

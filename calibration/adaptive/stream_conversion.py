@@ -8,6 +8,8 @@ to one holder and one bundle.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from sqlalchemy import Connection, Row, delete, select, update
 
@@ -38,7 +40,7 @@ def convert_streams(connection: Connection) -> None:
         store_states_of_bundle(connection, bundle)
 
 
-def _convert(connection: Connection, stream: Row[tuple[int, ...]]) -> None:
+def _convert(connection: Connection, stream: Row[Any]) -> None:
     unmoved = pack_thresholds(np.asarray(LEVELS))
     connection.execute(
         update(IssuedIntervalRow)

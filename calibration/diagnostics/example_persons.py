@@ -65,7 +65,8 @@ class ExamplePersons:
 def draw_example_persons(records: Panel, groups: pl.DataFrame, seed: int) -> ExamplePersons:
     """One simulated person of each kind, by a keyed rule; kinds without a person are left out.
 
-    Raises ValueError if the panel is not a generated register: persons must not be shown.
+    `groups` has the labels of each person. Raises ValueError if the panel is not a generated
+    register, because real persons must not be shown.
     """
     if not records.meta.simulated:
         raise ValueError("example persons are drawn from simulated panels only")

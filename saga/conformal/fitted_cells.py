@@ -32,7 +32,7 @@ class FittedCells(Calibration):
 
     @cached_property
     def coverage(self) -> tuple[float, ...]:
-        """Coverage for which thresholds were fitted, ascending."""
+        """The coverages for which thresholds were fitted, ascending."""
         fitted = {share for cell in self.cells.values() for share in cell.thresholds}
         fitted |= {share for kind, _, share in self.fold_counts if kind == SET}
         return tuple(sorted(fitted))
@@ -59,7 +59,7 @@ class FittedCells(Calibration):
         furthest = dict.fromkeys(self.coverage, 0)
         if self.method == "cv+":
             for _, h, coverage in sorted(key for key in self.fold_counts if key[0] == SET):
-                if self.counts_at(SET, h, coverage)[0] is not None:
+                if self.counts_at(SET, h, coverage)[1] == "assumption":
                     furthest[coverage] = h
         for h in sorted(h for h, group in self.cells if group == ALL):
             for coverage in self.coverage:
@@ -87,16 +87,17 @@ class FittedCells(Calibration):
 
         The cell is that of the first of `groups` with a threshold. Beyond the horizons with
         outcomes, the longest shorter horizon is used and the guarantee is "extrapolated". From the
-        first horizon with too few outcomes on there is no threshold: a longer horizon never has
-        more guarantee than a shorter one with outcomes.
+        first horizon with too few outcomes on there is no threshold: a longer horizon never has a
+        stronger guarantee than a shorter one with outcomes.
         """
         if horizon >= self._first_small_horizon.get(coverage, np.inf):
             return None, "none", None
         for h in range(horizon, 0, -1):
-            for key in ((h, group) for group in groups):
-                q = self.cells[key].thresholds.get(coverage) if key in self.cells else None
+            for group in groups:
+                cell = self.cells.get((h, group))
+                q = None if cell is None else cell.thresholds.get(coverage)
                 if q is not None:
-                    return q, self.guarantee(h == horizon), key
+                    return q, self.guarantee(h == horizon), (h, group)
         return None, "none", None
 
     @cached_property
@@ -134,7 +135,7 @@ class FittedCells(Calibration):
         return counts, self.guarantee(h == horizon)
 
     def nested_thresholds(self, kind: ThresholdKind, horizon: int) -> tuple[Array, list[Guarantee]]:
-        """Thresholds (L,) of one kind for all coverage, not decreasing, and their guarantees.
+        """Thresholds (L,) of one kind for all coverages, not decreasing, and their guarantees.
 
         `horizon` is a number of years for path bands and present values. Guarantees are those of
         `cell_threshold`, but a present value with too few outcomes is extrapolated, because there
@@ -175,7 +176,7 @@ class FittedCells(Calibration):
         return [self.coverage.index(share) for share in coverage if self.coverage]
 
     def threshold_group(self, horizon: int, groups: Sequence[str]) -> str | None:
-        """The first of `groups` with a threshold at a horizon, whose cell follows outcomes."""
+        """The first of `groups` with a threshold at a horizon: outcomes move its cell."""
         for group in groups:
             cell = self.cells.get((horizon, group))
             if cell is not None and any(q is not None for q in cell.thresholds.values()):
@@ -183,9 +184,9 @@ class FittedCells(Calibration):
         return None
 
     def move(self, horizon: int, groups: Sequence[str]) -> tuple[Array, Array] | None:
-        """The points of the map by which outcomes have moved the marginals of a cell.
+        """Knots and values of the map by which outcomes have moved the cell of `moved_cell`.
 
-        It is the cell of `moved_cell`. None if nothing has moved it.
+        None if nothing has moved it.
         """
         cell = self.moved_cell(horizon, groups)
         return None if cell is None else self.moves.get(cell)
@@ -199,7 +200,7 @@ class FittedCells(Calibration):
         return None
 
     def cell_thresholds(self, horizons: tuple[int, ...], groups: tuple[str, ...]) -> CellThresholds:
-        """The thresholds of persons of `groups`, which are kept for the next persons."""
+        """The thresholds of persons of `groups`, found once and then stored."""
         if (horizons, groups) not in self._known_thresholds:
             self._known_thresholds[horizons, groups] = self._find_thresholds(horizons, groups)
         return self._known_thresholds[horizons, groups]
@@ -230,7 +231,7 @@ class FittedCells(Calibration):
     def candidate_cells(
         self, forecasts: PersonForecasts
     ) -> list[tuple[tuple[str, ...], NDArray[np.int64]]]:
-        """Row numbers of persons by the groups whose cells may apply, the preferred one first."""
+        """Groups whose cells may apply, the preferred one first, with the rows of their persons."""
         names = [name for name in MONDRIAN if name in forecasts.groups] if self._is_grouped else []
         if not names or not len(forecasts):
             return [((ALL,), np.arange(len(forecasts)))]
@@ -238,10 +239,10 @@ class FittedCells(Calibration):
         distinct, index = number_labels(labels)
         return [
             (
-                (*(f"{name}={label}" for name, label in zip(names, labels, strict=True)), ALL),
+                (*(f"{name}={label}" for name, label in zip(names, of_person, strict=True)), ALL),
                 np.flatnonzero(index == i),
             )
-            for i, labels in enumerate(distinct)
+            for i, of_person in enumerate(distinct)
         ]
 
     @cached_property

@@ -96,7 +96,7 @@ class TreeForecast:
 
         Held-out persons decide leaves, learning rate and share of features, by their loss at one
         horizon, and when each model stops. `progress` is called with the number of horizons that
-        have models, and of all.
+        have models, and with the number of all horizons.
 
         Raises InputError if no horizon has enough outcomes (MIN_POSITIVE).
         """
@@ -127,7 +127,7 @@ class TreeForecast:
         seed: int,
         progress: Progress | None = None,
     ) -> Self:
-        """Trees of all persons of `panel`, with the settings and numbers of trees of these.
+        """Trees fitted on all persons of `panel`, with the same settings and numbers of trees.
 
         `panel` has the persons of the first fit, and more. Arguments as in `fit`. Raises UsageError
         for trees of a table, whose settings are not known.
@@ -169,7 +169,7 @@ class TreeForecast:
 
     @classmethod
     def from_table(cls, table: pl.DataFrame) -> Self:
-        """The trees of `to_table`, bit by bit; ImportError without LightGBM."""
+        """The trees that `to_table` wrote, bit for bit; ImportError without LightGBM."""
         texts: dict[int, dict[str, str]] = {}
         for name, horizon, content in table.select("name", "horizon", "content").iter_rows():
             texts.setdefault(horizon, {})[name] = content
@@ -180,7 +180,7 @@ class TreeForecast:
 
 
 def held_out_persons(panel: Panel, seed: int) -> set[str]:
-    """A tenth of the persons, or families, chosen reproducibly at random."""
+    """About a tenth of the persons, or families, chosen reproducibly at random."""
     uniform = uniform_each(units_of(panel), "gbt", panel.meta.panel_id, seed, "held")
     return {person for person, u in zip(panel.persons(), uniform, strict=True) if u < HELD_OUT}
 
@@ -210,13 +210,10 @@ def _examples(
     rows_of_horizon: dict[int, tuple[Array, Array]] = {}
     for horizon in options.grid:
         for h in (horizon, horizon + 1):
-            if (
-                h not in rows_of_horizon
-                and (
-                    chosen := _draw_rows(panel, eligible, h, end, options.rows, seed, min_positive)
-                )
-                is not None
-            ):
+            if h in rows_of_horizon:
+                continue
+            chosen = _draw_rows(panel, eligible, h, end, options.rows, seed, min_positive)
+            if chosen is not None:
                 rows_of_horizon[h] = chosen
                 break
     if not rows_of_horizon:
@@ -249,10 +246,8 @@ def _draw_rows(
     """
     reach = (pl.col("year") + h <= end) & (pl.col("year") + h - pl.col("birth_year") <= MAX_AGE)
     rows = np.flatnonzero(eligible.select(reach=reach)["reach"].to_numpy())
-    limit = (
-        3 * n_rows
-    )  # more than needed: outcomes may be missing, in a biennial panel half of them
-    rows = rows[np.argsort(uniforms(len(rows), "gbt", seed, "origin", h))[:limit]]
+    # More than `n_rows`: outcomes may be missing, in a biennial panel half of them.
+    rows = rows[np.argsort(uniforms(len(rows), "gbt", seed, "origin", h))[: 3 * n_rows]]
     if not len(rows):
         return None
     outcomes = realised_earnings(panel, Origins.from_rows(eligible[rows]), [h], end=end)[:, 0]
@@ -267,7 +262,7 @@ def _draw_rows(
 def _search(
     training: Examples, held_out: Examples, info: FeatureInfo, options: TreeOptions, seed: int
 ) -> Settings:
-    """The candidate settings with the least quantile loss on held-out persons."""
+    """The candidate settings with the lowest quantile loss on held-out persons."""
     subset = training.take(slice(0, SEARCH_ROWS))
     candidates = [
         Settings(leaves, rate, options.threads, seed)

@@ -9,20 +9,21 @@ from training.economies.register_economy import RegisterEconomy
 from training.economies.textbook_economy import TextbookEconomy
 
 POOL_ECONOMIES = 96
-REGISTER_FACTOR = 4  # a register has so many times the persons of another economy
+REGISTER_FACTOR = 4  # persons of a register, relative to those of another economy
 
 
 def draw_panel(seed: int, number: int, persons: int) -> Panel:
     """The panel of economy `number`; it depends on (seed, number, persons) alone.
 
-    One of `POOL_ECONOMIES` economies is a register, which takes far longer per person. Persons
-    without any record are left out, so a panel can have fewer than `persons`.
+    One of `POOL_ECONOMIES` economies is a register of `REGISTER_FACTOR` times `persons`. There are
+    no more, because a register takes far longer per person. Persons without any record are left
+    out.
     """
     draws = ParameterDraws(random_stream("economy", seed, number))
     observation = Observation.draw(draws)
     if number % POOL_ECONOMIES == 0:
-        economy = RegisterEconomy.draw(draws)
-        frame = economy.simulate(REGISTER_FACTOR * persons, observation.first_year)
+        register = RegisterEconomy.draw(draws)
+        frame = register.simulate(REGISTER_FACTOR * persons, observation.first_year)
     else:
         textbook = TextbookEconomy.draw(draws)
         frame = textbook.simulate(persons, observation.first_year, draws)

@@ -7,7 +7,7 @@ that has seen a person is far too sure about the person.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -230,6 +230,7 @@ def test_a_longer_horizon_never_has_more_guarantee(
     assert set(sets.guarantee[:, 1:].ravel()) == {"none"}
     assert np.isnan(sets.lower[:, 1:]).all()
     assert set(calibrator.furthest_horizons.values()) == {1}
+    assert set(replace(calibrator, extrapolated=True).furthest_horizons.values()) == {0}
     known, _ = calibrated
     beyond = calibrated[1].at_horizons([1, 2, 2])
     sets = known.intervals(beyond, COVERAGE)
