@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from calibration.diagnostics.person_results import PersonResults
+from calibration.diagnostics.person_results import PersonResults, headline_coverage
 from calibration.diagnostics.verdicts import QUESTIONS, publishable
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
@@ -62,7 +62,7 @@ class Cases:
     @property
     def headline(self) -> float:
         """The coverage that is shown first: 90 %, or the highest."""
-        return 0.9 if 0.9 in self.coverage else self.coverage[-1]
+        return headline_coverage(self.coverage)
 
     def calibrated_on(self, horizon: int, grouping: str = ALL, group: str = ALL) -> int | None:
         """Number of calibration persons behind the threshold of a group; None without one."""

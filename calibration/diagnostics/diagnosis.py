@@ -29,6 +29,7 @@ from calibration.diagnostics.person_results import (
     PersonResults,
     SeveralYears,
     crps_thresholds,
+    headline_coverage,
     judge_persons,
 )
 from calibration.diagnostics.seed_stability import (
@@ -160,7 +161,7 @@ def diagnose(
     macro = forecaster.realised_macro(panel, end)
     grouping = calibrator.grouping or Grouping.fit(panel.only(persons_of(panel, "train")))
     groups = grouping.assign(records, origins)
-    headline = 0.9 if 0.9 in calibrator.coverage else max(calibrator.coverage, default=0.9)
+    headline = headline_coverage(calibrator.coverage or COVERAGE)
     years = [h for h in horizons if h > 1]
     rules = SimpleRules.fit(
         panel, grouping, horizons, seed=draws.seed, until=_last_training_year(forecaster, end)

@@ -36,6 +36,11 @@ N_THRESHOLDS = 100  # of the integral in the CRPS decomposition
 EVENTS = ("zero", "low_pay")
 
 
+def headline_coverage(coverages: Sequence[float]) -> float:
+    """The coverage that is shown first: 90 %, or the highest."""
+    return 0.9 if 0.9 in coverages else max(coverages)
+
+
 @dataclass(frozen=True, eq=False)
 class PersonResults:
     """The persons with an outcome at one horizon.
@@ -232,7 +237,7 @@ def judge_persons(
             data[f"{kind}_{name}"] = pl.Series(flag, dtype=pl.Boolean).set(pl.Series(absent), None)
         data[f"width_{name}"] = upper - lower
         data[f"winkler_{name}"] = interval_score(y, lower, upper, coverage, zero)
-    headline = 0.9 if 0.9 in intervals.coverage else intervals.coverage[-1]
+    headline = headline_coverage(intervals.coverage)
     guarantee = intervals.guarantee[row, h, intervals.coverage.index(headline)]
     data["guarantee"] = pl.Series(guarantee.tolist(), dtype=pl.String)
     return PersonResults(

@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 
 from calibration.diagnostics.diagnosis import Diagnostics
+from calibration.diagnostics.person_results import headline_coverage
 from calibration.diagnostics.report_labels import (
     FACT_LABELS,
     QUESTION_TEXTS,
@@ -42,7 +43,6 @@ from saga.pictures.person_sentences import about, set_text
 from saga.version import current_version
 
 SUFFIXES = (".html", ".htm")
-HEADLINE_COVERAGE = 0.9
 PERSON_HORIZONS = (1, 5, 10, 20)  # read out beside the picture of a person
 NOT_SHOWN = "-"  # figures that are hidden or unknown
 
@@ -78,7 +78,7 @@ def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
     tables, record = diagnostics.tables, diagnostics.provenance
     horizons = tables["lights"]["horizon"].unique().sort().to_list()
     coverages = tables["coverage"]["level"].unique().sort().to_list()
-    headline = HEADLINE_COVERAGE if HEADLINE_COVERAGE in coverages else coverages[-1]
+    headline = headline_coverage(coverages)
     everybody = pl.col("grouping") == ALL
     verdicts = {
         (row["question"], row["horizon"]): row for row in tables["lights"].iter_rows(named=True)

@@ -156,7 +156,7 @@ def fit_calibration(
         groups = {
             ALL: (map_rows, rows),
             **_rows_of_groups(
-                marginals, map_rows, rows, max(MIN_CELL_PERSONS, map_persons), (counts, h)
+                marginals, map_rows, rows, h, counts, max(MIN_CELL_PERSONS, map_persons)
             ),
         }
         for group, (group_map_rows, group_rows) in groups.items():
@@ -177,18 +177,17 @@ def fit_calibration(
         if len(np.unique(persons)) >= MIN_CELL_PERSONS and marginals.groups:
             labels = {name: values[map_rows] for name, values in marginals.groups.items()}
             for share in coverage:
-                of_rows = scores[share][map_rows, h]
                 shifts[h + 1, share] = fit_shifts(
-                    of_rows, labels, share, persons if n_origins > 1 else None
+                    scores[share][map_rows, h], labels, share, persons if n_origins > 1 else None
                 )
     for (horizon, group), group_rows in rows_of.items():
         members = members_of(marginals.groups, group_rows) if is_shifted(group) else ([], [])
         shift = _sum_shifts(shifts, members, horizon, coverage)
-        of_rows = {
+        shifted_scores = {
             share: scores[share][group_rows, horizon - 1] - shift[:, j]
             for j, share in enumerate(coverage)
         }
-        thresholds = counts.thresholds(of_rows, group_rows, horizon - 1)
+        thresholds = counts.thresholds(shifted_scores, group_rows, horizon - 1)
         cells[horizon, group] = replace(cells[horizon, group], thresholds=thresholds)
     return Calibrator(cells, shifts=shifts)
 
@@ -255,14 +254,15 @@ def _rows_of_groups(
     marginals: Marginals,
     map_rows: Rows,
     rows: Rows,
+    h: int,
+    counts: PersonCounts,
     min_persons: int,
-    counted_at: tuple[PersonCounts, int],
 ) -> dict[str, tuple[Rows, Rows]]:
     """The groups that have a cell, with their rows of the map fold and of the threshold fold.
 
     Full records (profile "register") have no cell, so that the cells by quintile apply to them.
     """
-    groups, (counts, h) = {}, counted_at
+    groups = {}
     for name in MONDRIAN:
         for label in np.unique(marginals.groups[name]).tolist() if name in marginals.groups else []:
             in_map, in_threshold = (
