@@ -77,8 +77,9 @@ def decode_json(body: bytes) -> Any:
     """The content of a JSON body.
 
     Raises:
-        ProblemError: Status 422 if it is not JSON, or an object has an entry twice or very many
-            entries, which validation would list.
+        ProblemError: Status 422 if it is not JSON, if an object has an entry twice, or if the
+            request, a person or a year has more than 100 entries (validation would report every
+            unknown one).
     """
     try:
         content = jiter.from_json(body, catch_duplicate_keys=True)
@@ -99,7 +100,7 @@ def decode_json(body: bytes) -> Any:
 
 
 def _check_entry_counts(content: Any) -> None:
-    """Reject very many entries in a request, in one of its persons or in one of their years."""
+    """Reject over 100 entries in a request, in one of its persons or in one of their years."""
     objects = [content] if isinstance(content, dict) else []
     for _ in range(3):
         if any(len(entry) > _MAX_ENTRIES for entry in objects):
@@ -183,14 +184,19 @@ def parse_table(
 ) -> Call[OptionsT]:
     """Decode a Parquet or Arrow body with the columns of a panel.
 
-    Raises the same errors as `parse_json`.
-
     Args:
         body: The bytes of the table.
         kind: Its media type, one of TABLES.
         query: The query parameters, which are the options.
         model: Model of the options.
         max_persons: Most persons of a call.
+
+    Raises:
+        ProblemError: Status 422 if the options have a wrong shape or the bytes are not a table, 413
+            if the uncompressed table is too large or takes too long to decode.
+        BudgetError: There are too many persons or rows.
+        InputError: There are too many columns, one is unknown, appears twice or has another type
+            (for example true and false in place of numbers), or a text is too long.
     """
     options = validate(model, read_query(query))
     frame = READER.read(body, kind, max_persons * MAX_YEARS)

@@ -5,10 +5,10 @@
 
 Gauss-Newton steps for parameters with mark C. The study prints the proposed values; they are then
 rounded and written into the parameter modules of `saga/register/simulation/` by hand. The criterion
-is the distance to the targets of `saga register check` in units of their bands; figures from memory
-have a lower weight (`MEMORY_WEIGHT`). No forecasting model is involved. All registers have the same
-random numbers (one seed), so differences are smooth. Registers of other seeds show what was fitted
-to noise.
+is the distance to the targets of `saga register check` in units of their bands; targets that are
+not enforced, most of them from memory, have a lower weight (`UNENFORCED_WEIGHT`). No forecasting
+model is involved. All registers have the same random numbers (one seed), so differences are smooth.
+Registers of other seeds show what was fitted to noise.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ STEPS: dict[str, float] = {
     "self_employment.start_sd": 0.07, "self_employment.persistence": 0.04, "benefits.insured": 0.06,
     "benefits.disability_rate": 0.05, "benefits.pension_rate": 0.06,
 }  # fmt: skip
-FAMILIES = (
+# First words of the keys of the targets that are fitted.
+FITTED_TARGETS = (
     *("level", "bins", "assessed2019", "employment", "wage_ratio"),
     *("gap44", "premium", "sign", "grid", "child_penalty"),
 )
-MEMORY_WEIGHT = 0.3  # of a target that is not enforced
+UNENFORCED_WEIGHT = 0.3  # of a target that is not enforced
 MAX_CHANGE = 2.0  # of a parameter in a Gauss-Newton step, in units of STEPS
 Values = dict[str, float]
 
@@ -82,7 +83,7 @@ def residuals(values: Values, persons: int, seed: int) -> Values:
     """Target -> weighted distance of a register with these parameters."""
     parameters = with_values(Parameters(), values)
     settings = RegisterSettings(persons=persons, seed=seed, parameters=parameters)
-    table = generate_and_check(settings, only=FAMILIES).drop_nulls("value")
+    table = generate_and_check(settings, only=FITTED_TARGETS).drop_nulls("value")
     distances = {row["key"]: distance(row) for row in table.iter_rows(named=True)}
     return {key: value for key, value in distances.items() if value is not None}
 
@@ -90,10 +91,12 @@ def residuals(values: Values, persons: int, seed: int) -> Values:
 def distance(row: dict[str, Any]) -> float | None:
     """(value - target) / tolerance, weighted; None without a band.
 
-    The value of a band without a target counts only beyond 80 % of the band's half width. A
-    one-sided target must be inside by three tenths of the band's allowance for sampling error.
+    The tolerance is half the band's width without its allowance for sampling error (3 standard
+    errors). If a band has no target, only what is beyond 80 % of the tolerance from its middle
+    counts. With one limit only, the value must be inside it by 0.9 standard errors; what is missing
+    is divided by 1.5 standard errors.
     """
-    weight = 1.0 if row["enforced"] else MEMORY_WEIGHT
+    weight = 1.0 if row["enforced"] else UNENFORCED_WEIGHT
     sampling = 3.0 * (row["se"] or 0.0)
     value, target, low, high = (row[name] for name in ("value", "target", "low", "high"))
     if low is not None and high is not None:

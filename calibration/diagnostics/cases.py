@@ -22,7 +22,7 @@ Rows = list[dict[str, Any]]
 # (Grouping, group) -> rows of its persons; None if there are too few to be shown.
 Members = dict[tuple[str, str], Array | None]
 # Probability of a false alarm: a verdict "watch" or "fails" in a report on a forecaster without
-# fault. Each question has an equal part, which is divided by its figures.
+# fault. Each question gets an equal part, which is divided by the number of its figures.
 ALPHA = 0.05
 QUESTION_ALPHA = ALPHA / len(QUESTIONS)
 
@@ -80,7 +80,8 @@ class Cases:
         )
         if not shifted or rows is None:
             return everybody.n_threshold
-        # A shift was fitted on the group's calibration persons: about the same share as here.
+        # The shift was fitted on the group's calibration persons. Their number is not stored:
+        # the group's share is taken from the persons judged.
         return max(1, round(everybody.n_threshold * len(rows) / self.results[horizon].frame.height))
 
     def mapped_on(self, horizon: int) -> int | None:
@@ -95,7 +96,7 @@ class Cases:
 
 
 def _members(frame: pl.DataFrame, groups: pl.DataFrame | None, min_persons: int) -> Members:
-    """Rows of everybody, then of every group of every grouping."""
+    """Rows of everybody, then of every group of each grouping with at least two groups."""
     everybody = np.arange(frame.height)
     members: Members = {(ALL, ALL): everybody if frame.height >= min_persons else None}
     if groups is None:
@@ -111,7 +112,7 @@ def _members(frame: pl.DataFrame, groups: pl.DataFrame | None, min_persons: int)
         }
         names = sorted(label for label in counts if label)
         if len(names) < 2:
-            continue  # the same persons as everybody
+            continue  # there is no other group to compare it with
         shown = publishable(counts, min_persons)
         members |= {
             (grouping, label): np.flatnonzero(labels == label) if label in shown else None

@@ -1,10 +1,10 @@
 """Shifts of thresholds for overlapping groups, so that coverage is the same in every group.
 
 BatchGCP (Jung, Noarov, Ramalingam and Roth 2023): the threshold is a sum of group effects that
-minimises the pinball loss of the scores. At the minimum the share of each group's scores below its
-threshold is the coverage, even if groups overlap (Gibbs, Cherian and Candes 2025). The loss is
-smoothed (He, Pan, Tan and Zhou 2023), so that no effect depends on one person. Effects of small
-groups are shrunk towards 0.
+minimises the pinball loss of the scores. At the minimum, the share of each group's persons whose
+score is below their own threshold is the coverage, even if groups overlap (Gibbs, Cherian and
+Candes 2025). The loss is smoothed (He, Pan, Tan and Zhou 2023), so that no effect depends on a
+single person's score. Effects of small groups are shrunk towards 0.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ def design(
     min_persons: int = MIN_GROUP_PERSONS,
     persons: NDArray[np.int64] | None = None,
 ) -> tuple[list[str], Array]:
-    """Names and indicators (n, d) of groups with `min_persons` or more, but not everybody.
+    """Names and indicators (n, d) of groups, without those that contain everybody.
 
-    `persons` (n,) says whose rows they are, if a person has several.
+    A group needs at least `min_persons` persons. `persons` (n,) says whose rows they are, if a
+    person has several.
     """
     names, columns = [], []
     for name, values in labels.items():
@@ -53,11 +54,11 @@ def group_quantile(
     bandwidth: float = BANDWIDTH,
     shrinkage: float = SHRINKAGE,
 ) -> tuple[float, Array]:
-    """Intercept and effects (d,) that give the `coverage` quantile in every group.
+    """Intercept and shrunk effects (d,) of groups on the `coverage` quantile of the scores.
 
-    Newton's method with halved steps on the smoothed pinball loss plus shrinkage / 2 x the sum of
-    squared effects. At the minimum, for each group, the sum over its persons of
-    Phi((threshold - score) / bandwidth) - coverage is -shrinkage x effect.
+    Newton's method (a step that raises the loss is halved) on the smoothed pinball loss plus
+    shrinkage / 2 x the sum of squared effects. At the minimum, for each group, the sum over its
+    persons of Phi((threshold - score) / bandwidth) - coverage is -shrinkage x effect.
 
     Args:
         scores: Conformity scores (n,).
@@ -74,9 +75,9 @@ def group_quantile(
 
     def loss_at(theta: Array) -> float:
         u = scores - features @ theta
-        z = u / bandwidth
+        z = -u / bandwidth
         return float(
-            (u * (coverage - ndtr(-z)) + bandwidth * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)).sum()
+            (u * (coverage - ndtr(z)) + bandwidth * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)).sum()
             + (penalty * theta**2).sum() / 2
         )
 

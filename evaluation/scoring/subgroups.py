@@ -22,8 +22,8 @@ COHORT = (1965, 1979)  # birth years
 def assign_subgroups(panel: Panel, origins: Origins) -> pl.DataFrame:
     """`person_id` and a text column for each of SUBGROUPS, null if unknown; sorted by person.
 
-    `employers`: "stable" (no change in the last ten years, of which at least three are known),
-    "1-3" or "4+" changes. `place`: by the last known county. `cohort`: "1965-79" or "other".
+    `employers`, by changes in the last ten years: "stable" (none), "1-3" or "4+"; null with fewer
+    than three known years. `place`: by the last known county. `cohort`: "1965-79" or "other".
     """
     rows = (
         history(panel, origins)

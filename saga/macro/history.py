@@ -53,7 +53,10 @@ class MacroHistory:
         return cls(min(rows), np.array(list(rows.values()), dtype=np.float64))
 
     def continued(self, later: MacroHistory) -> MacroHistory:
-        """This history, and after it the years of `later`, which begins before its end."""
+        """This history, continued with the years of `later` after `last_year`.
+
+        `later` must begin by `last_year` + 1.
+        """
         after = later.values[max(0, self.last_year + 1 - later.first_year) :]
         return MacroHistory(self.first_year, np.concatenate([self.values, after]))
 
@@ -87,6 +90,7 @@ def sweden(until: int = LAST_REGISTER_YEAR, facts: Facts | None = None) -> Macro
     published = sweden_as_published(until, facts)
     values = published.values.copy()
     years = range(published.first_year, published.last_year + 1)
+    # Less the value of the present definition, so that years from 2008 on stay as published.
     values[:, SERIES.index("unemployment")] += [
         uncounted_jobless(year) - uncounted_jobless(LAST_REGISTER_YEAR) for year in years
     ]
@@ -94,11 +98,13 @@ def sweden(until: int = LAST_REGISTER_YEAR, facts: Facts | None = None) -> Macro
 
 
 def uncounted_jobless(year: int) -> float:
-    """Joblessness less the published unemployment rate, share of the labour force.
+    """Joblessness less the published unemployment rate, both shares of the labour force.
 
-    Interpolated between the years of the table. Positive before 2008: mostly persons in
-    labour-market programmes, who were not counted. Negative from 2008 on: the present definition
-    also counts students who look for work.
+    Joblessness counts participants of labour-market programmes, but not students who look for work.
+    Until 2006 the difference is positive: mostly such participants, who were not counted. From 2008
+    on it is negative: the present definition, which holds since 2007, also counts the students.
+    Values are interpolated between the years of the table. It has no row for 2007, so that value is
+    between those of 2006 and 2008, and still positive.
     """
     shares = _uncounted_shares()
     return float(np.interp(year, list(shares), list(shares.values())))

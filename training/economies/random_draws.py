@@ -39,7 +39,7 @@ class ParameterDraws:
         return bool(self.rng.random() < probability)
 
     def spread(self, probability: float, low: float, high: float) -> float:
-        """A positive parameter, uniform in logs, which is 0 in some economies.
+        """A parameter that is 0 in some economies and otherwise positive, uniform in logs.
 
         Args:
             probability: Probability that it is positive.
@@ -52,7 +52,8 @@ class ParameterDraws:
     def shocks(self, sd: float) -> Mixture:
         """Shocks with mean 0 and standard deviation `sd`, from normal to heavy-tailed and skewed.
 
-        A share of them is larger, up to twelve times, and may have another mean.
+        A quarter of the draws are normal. In the others, a share of the shocks has a standard
+        deviation 1.5 to 12 times that of the rest, and in half of these also another mean.
         """
         if self.happens(0.25):
             return Mixture(p=0.5, mean=0.0, sd=(sd, sd))  # a normal distribution

@@ -21,11 +21,12 @@ from saga.states.life_courses import ZeroRuns
 from training.data import Batch, as_tensors
 from training.masking import Masking, hide_inputs
 
-# The employment state is derived from this column; if it is hidden, the state is hidden too.
+# The state of a year follows from six sums of money (`saga.states.codes.SOURCES`). This column
+# stands for them: if it is hidden, the state is hidden too.
 _STATE_SOURCE = OTHER.index("unemployment_benefit")
 _SHORTENED = 0.5  # share of the paths that end early
-# If a column is hidden in a record: share of the target years in which the state of the year before
-# is hidden too.
+# If columns are hidden in the whole record: share of the target years for which their last known
+# codes are hidden too.
 _HIDDEN_BEFORE = 0.5
 
 
@@ -68,8 +69,9 @@ def make_state_batch(
 
     A target year directly follows an observed year; in it the person is observed again, dies or
     emigrates. Tensors: the decoder's inputs (n, t, ...); for N target years `person` and
-    `origin` (positions), the fields of `StateInputs` except the origin's state, and the outcomes
-    `emigrates` (N,), `dies` (N,) and `next_codes` (N, 7), -1 without an observation.
+    `origin` (positions), the fields of `StateInputs` and the outcomes `emigrates` (N,), `dies` (N,;
+    -1 after emigration) and `next_codes` (N, 7; -1 if not observed). Of the fields, the decoder
+    computes `origin`; the earnings `before`, `now` and `after` are given as state and z.
 
     Args:
         records: Records of all persons.
@@ -96,7 +98,7 @@ def make_state_batch(
     year, leaves = tokens.year[i, p] + 1, ends[i, p]
     dies, emigrates = leaves & (dead_year[i] > 0), leaves & (emigration_year[i] > 0)
 
-    state, z, run, remaining = _earnings_paths(tokens, dead_year, born, end)
+    earnings_state, z, run, remaining = _earnings_paths(tokens, dead_year, born, end)
     column = year - int(tokens.year[:, 0].min())
     is_shortened = rng.random(len(i)) < shortened
     shorter = (rng.random(len(i)) * (remaining[i, column] + 1)).astype(np.int64)
@@ -114,11 +116,11 @@ def make_state_batch(
             "token_age": visible.age,
             "person": i,
             "origin": (rng.random(len(i)) * (p + 1)).astype(np.int64),
-            "before_state": state[i, column - 1].astype(np.int64),
+            "before_state": earnings_state[i, column - 1].astype(np.int64),
             "before_z": z[i, column - 1],
-            "now_state": state[i, column].astype(np.int64),
+            "now_state": earnings_state[i, column].astype(np.int64),
             "now_z": z[i, column],
-            "after_state": np.where(years_after > 0, state[i, column + 1], UNKNOWN).astype(
+            "after_state": np.where(years_after > 0, earnings_state[i, column + 1], UNKNOWN).astype(
                 np.int64
             ),
             "after_z": np.where(years_after > 0, z[i, column + 1], 0.0).astype(np.float32),
@@ -138,7 +140,10 @@ def make_state_batch(
 
 
 def _spells_by_year(tokens: Tokens, codes: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
-    """Last known codes (n, t, 7), workplace (n, t) and years in each code (n, t, 8)."""
+    """Last known codes (n, t, 7), workplace (n, t), and years in each code (n, t, 8).
+
+    The eighth number of years is that with or without a workplace.
+    """
     spells, columns = Spells.unknown(tokens.year[:, 0]), []
     for column in range(codes.shape[1]):
         year = tokens.year[:, column]
@@ -160,12 +165,15 @@ def _codes_of_next_record(
     i: NDArray[np.int64],
     p: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Codes (N, 7) of the records after positions `p` of persons `i`, -1 without an observation."""
+    """Codes (N, 7) of the records after positions `p` of persons `i`, -1 if not observed.
+
+    Industry 0 is an outcome: no workplace.
+    """
     next_codes = codes[i, np.minimum(p + 1, codes.shape[1] - 1)]
     next_codes = np.where(next_codes > 0, next_codes, -1)
     next_codes[:, INDUSTRY] = np.maximum(next_codes[:, INDUSTRY], 0)
-    # With a workplace but no occupation in the year before, the last known occupation is older
-    # than a year, and changes since then would count as changes of one year.
+    # If the record at `p` has a workplace but no occupation, the last known occupation is older. A
+    # change since then is not a change of one year, so it is no target.
     next_codes[workplace[i, p] & (codes[i, p, OCCUPATION] == 0), OCCUPATION] = -1
     return next_codes
 
@@ -173,7 +181,10 @@ def _codes_of_next_record(
 def _ends_with_exit(
     tokens: Tokens, exits: NDArray[np.int64], last: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Whether a token is the last one and the exit year (n,) follows it, by the year `last`."""
+    """Whether a token (n, t) is the person's last and the next year is that of the exit.
+
+    The exit year `exits` (n,) must not be after `last` (n,).
+    """
     final = np.arange(tokens.valid.shape[1]) == tokens.valid.sum(1)[:, None] - 1
     follows = (exits[:, None] == tokens.year + 1) & (exits <= last)[:, None]
     ends: NDArray[np.bool_] = tokens.valid & final & follows
@@ -185,25 +196,28 @@ def _earnings_paths(
 ) -> tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
     """Earnings by calendar year in the form of a path, arrays (n, n_year).
 
-    Returns states, z, the length of the run of zeros that begins in each year, and the years of
-    the path that remain after each. Years count from the first record in the batch. After a death
-    earnings are zero until the panel's end or age 64; other paths end with the record.
+    Returns states of earnings (UNKNOWN, ZERO or POSITIVE), z (log real earnings less the log wage
+    index; 0 unless positive), the length of the run of zeros that begins in each year, and the
+    years of the path that remain after each. Years count from the first record in the batch. After
+    a death earnings are zero until the panel's end or age 64; other paths end with the record.
     """
     n, first = len(born), int(tokens.year[:, 0].min())
     span = end - first + 2
-    state, z = np.full((n, span), UNKNOWN, np.int8), np.zeros((n, span), np.float32)
+    earnings_state, z = np.full((n, span), UNKNOWN, np.int8), np.zeros((n, span), np.float32)
     person, position = np.nonzero(tokens.valid)
     column = tokens.year[person, position] - first
-    state[person, column], z[person, column] = tokens.state[tokens.valid], tokens.z[tokens.valid]
+    earnings_state[person, column] = tokens.state[tokens.valid]
+    z[person, column] = tokens.z[tokens.valid]
     last = np.where(dead_year > 0, np.minimum(end, born + MAX_AGE), tokens.year.max(1))
     years = first + np.arange(span)
     beyond = years > last[:, None]
-    state[(dead_year[:, None] > 0) & (years >= dead_year[:, None]) & ~beyond] = ZERO
+    dead = (dead_year[:, None] > 0) & (years >= dead_year[:, None])
+    earnings_state[dead & ~beyond] = ZERO
     remaining = np.where(beyond, 0, last[:, None] - years)
     run = np.zeros((n, span + 1), np.int64)
     for t in reversed(range(span)):
-        run[:, t] = np.where(~beyond[:, t] & (state[:, t] == ZERO), run[:, t + 1] + 1, 0)
-    return state, z, run[:, :-1], remaining
+        run[:, t] = np.where(~beyond[:, t] & (earnings_state[:, t] == ZERO), run[:, t + 1] + 1, 0)
+    return earnings_state, z, run[:, :-1], remaining
 
 
 def _hidden_columns(tokens: Tokens, visible: Tokens) -> NDArray[np.bool_]:

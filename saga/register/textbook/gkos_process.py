@@ -1,15 +1,16 @@
 """The GKOS process of earnings: the benchmark of Guvenen, Karahan, Ozkan and Song (2021).
 
-The parameters are those of the authors' column 6, unchanged.
+The parameters are those of column 6 of the authors' table of estimates, unchanged
+(docs/method/known-truth.md).
 
 Potential earnings y follow log y = g(t) + alpha + beta t + z + eps, with t = (age - 24) / 10,
 g(t) = a0 + a1 t + a2 t^2 and z = rho z(-1) + eta.
 
-alpha and beta are correlated normals, z is normal at age 24, and eta and eps are mixtures of two
-normals with mean zero. Earnings are (1 - nu) y, in units of `unit` SEK of 2022, where nu is the
-fraction of the year without employment. With probability p_nu = logistic(a + b t + c z + d z t),
-nu is min(1, E), with E exponential of rate lambda; otherwise it is 0. With a rate near zero almost
-every period of non-employment is a full year of zero earnings.
+alpha and beta are correlated normals, and z is normal at age 24. eta and eps are mixtures, each
+with mean zero, of two normals. Earnings are (1 - nu) y, in units of `unit` SEK of 2022, where nu is
+the fraction of the year without employment. With probability p_nu = logistic(a + b t + c z +
+d z t), nu is min(1, E), with E exponential of rate lambda; otherwise it is 0. With a rate near zero
+almost every period of non-employment is a full year of zero earnings.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Mixture:
-    """A mixture of two normals with mean zero.
+    """A mixture, with mean zero, of two normals.
 
     Attributes:
         p: Probability of the first component.
@@ -76,10 +77,10 @@ class Mixture:
 class GkosProcess(LogProfile):
     """Parameters of the process, and its simulation.
 
-    The default is the published benchmark at full precision (US men, thousand dollars of 2010).
-    `rate` is lambda, above 0; `nonemployment` is (a, b, c, d). `first_age` is the age of the first
-    innovation. Persons are in the register from `first_age` to `last_age`; the process itself
-    continues after `last_age`.
+    The default is the published benchmark at full precision (US men; `unit` is the value of a
+    thousand dollars of 2010 in SEK of 2022). `rate` is lambda, above 0; `nonemployment` is
+    (a, b, c, d). `first_age` is the age of the first innovation. Persons are in the register from
+    `first_age` to `last_age`; the process itself continues after `last_age`.
     """
 
     profile: tuple[float, float, float] = (2.580861694, 0.811530031, -0.185093302)
