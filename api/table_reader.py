@@ -42,8 +42,9 @@ class TableReader:
         """The table of a body of media type `kind`.
 
         Raises:
-            ProblemError: Status 422 if the bytes are no table, or a text or column is not one of a
-                panel; 413 if the uncompressed table is too large.
+            ProblemError: Status 422 if the bytes are no table; 413 if the uncompressed table is too
+                large or takes too long to decode.
+            InputError: It has too many columns, a column twice or of another type, or a long text.
             BudgetError: It has more than `max_rows` rows.
         """
         with self._lock:
