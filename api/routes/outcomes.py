@@ -47,13 +47,21 @@ async def post_outcomes(
     """Realised earnings of years for which forecasts were recorded with a key of this holder.
 
     Each outcome counts once, however often it is sent. An outcome that contradicts an earlier one
-    changes nothing and is listed in `problems`; the other outcomes of the call count. After five
-    contradicting amounts for a person and year, outcomes for them get 429 until they are corrected.
+    changes nothing and is listed in `problems`; the other outcomes of the call count.
+
+    After five contradicting amounts for a person and year, each call with an outcome for them gets
+    429 until a correction. Outcomes are entered in blocks of 5,000: of such a call only the blocks
+    before this outcome count.
+
     A Parquet or Arrow body has the columns `person_id`, `year` and `earnings`; `prices` is then a
-    query parameter. No amount is stored, only a keyed hash of it and its conformity scores.
+    query parameter.
+
+    Of an amount the ledger stores a keyed hash, and the probabilities that the recorded forecasts
+    gave to less earnings and to zero. The amount itself is stored, encrypted, only if a recorded
+    path band or present value contains the year. Contradicting amounts are stored as keyed hashes.
     """
     kind, query = check_body_type(request)
-    forecaster, access = service.forecaster, ledger_of(service)
+    forecaster, ledger_access = service.forecaster, ledger_of(service)
 
     def decode(body: bytes) -> list[tuple[str, int, float]]:
         table, prices = _read_json(body) if kind == JSON else _read_table(body, kind, query)
@@ -61,13 +69,13 @@ async def post_outcomes(
 
     async with service.admit(request, caller) as ticket:
         outcomes = await service.parse(request, ticket, decode)
-    report = await access.write(
+    report = await ledger_access.write(
         caller, lambda ledger: ledger.settle(outcomes, max_conflicts=MAX_CONFLICTS)
     )
     service.log.info("outcomes", **report.counts())
     problems = [problem.as_dict() for problem in visible_problems(report.problems)]
     return json_response(
-        {**report.counts(), "problems": problems, "adaptive": access.identity(caller.holder)}
+        {**report.counts(), "problems": problems, "adaptive": ledger_access.identity(caller.holder)}
     )
 
 
@@ -84,12 +92,13 @@ async def post_corrections(
 ) -> Response:
     """Replace outcomes that were sent with a key of this holder; null withdraws one.
 
-    What the earlier amounts had settled is taken back and judged anew, so that the thresholds are
-    those of the corrected outcomes. The ledger keeps the time, the key and the reason of each
-    correction, and can replay every earlier state.
+    The intervals that were compared with the earlier amounts are compared with the new ones; those
+    of a withdrawn outcome wait again. The thresholds are then those of the corrected outcomes. The
+    ledger keeps the time, the name of the key and the reason of each correction, and what the
+    earlier outcomes had settled, from which it can compute every earlier state.
     """
     kind, _ = check_body_type(request)
-    forecaster, access = service.forecaster, ledger_of(service)
+    forecaster, ledger_access = service.forecaster, ledger_of(service)
     if kind != JSON:
         problem = Problem("content-type", "Not JSON", f"Set Content-Type to {JSON}")
         raise ProblemError(415, "media-type", "Corrections are JSON", [problem])
@@ -102,9 +111,9 @@ async def post_corrections(
 
     async with service.admit(request, caller) as ticket:
         corrections, why = await service.parse(request, ticket, decode)
-    report = await access.write(caller, lambda ledger: ledger.correct(corrections, why))
+    report = await ledger_access.write(caller, lambda ledger: ledger.correct(corrections, why))
     service.log.info("corrections", reason=why, **report.counts())
-    return json_response({**report.counts(), "adaptive": access.identity(caller.holder)})
+    return json_response({**report.counts(), "adaptive": ledger_access.identity(caller.holder)})
 
 
 def _read_json(body: bytes) -> tuple[pl.DataFrame, PricesOption]:
@@ -154,7 +163,7 @@ def _read_table(
 def _with_person_ids(table: pl.DataFrame) -> pl.DataFrame:
     """The rows with person ids as `read_panel` reads them, because recorded forecasts have those.
 
-    Raises InputError with the same message as `read_panel`.
+    Raises InputError with the same problems as `read_panel`.
     """
     person_ids, is_not_text = read_column(table["person_id"], BY_NAME["person_id"])
     rows = table.with_columns(person_ids).with_row_index("row")
@@ -172,7 +181,8 @@ def _in_bundle_money(
 ) -> pl.DataFrame:
     """Amounts in the bundle's money: nominal SEK are deflated, as `read_panel` does.
 
-    Assumed prices are refused, because an outcome settles what was issued once and for all.
+    A year without a published price index is refused: an amount deflated by an assumed index would
+    be contradicted when it is sent again with the published one.
     """
     transforms = forecaster.transforms
     check_prices(transforms, prices, forecaster.facts.published_prices)

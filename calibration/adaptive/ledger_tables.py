@@ -1,10 +1,11 @@
 """The tables of the ledger, and how their rows store numbers.
 
-The tables are: holders; issued intervals; outcomes, of which only a keyed hash is stored; the
-append-only log of settled intervals with the forecast probabilities of their outcomes; the counts
-of the log; the state, a pure function of the counts; and the append-only audit trail of the calls
-that changed the ledger. Names of tables and columns can change by a migration
-only, because existing ledgers have them.
+The tables are: holders; issued intervals, bands and present values; outcomes, as a keyed hash and,
+for years in a band or present value, the encrypted amount; contradicting amounts, as keyed hashes;
+the append-only log of settled intervals, bands and present values with the forecast probabilities
+of their outcomes; the counts of the log; the state, a pure function of the counts; and the
+append-only audit trail of the calls that changed the ledger. Names of tables and columns can change
+by a migration only, because existing ledgers have them.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ class OutcomeRow(Base):
     """A known outcome of a person (a pseudonym) in a year.
 
     Column `seal` is a keyed hash of the amount. It shows whether a later delivery repeats or
-    contradicts the amount. `sealed` is the amount encrypted with the ledger's key, for the present
-    values that need it with those of other years; null if none did.
+    contradicts the amount. `sealed` is the amount encrypted with the ledger's key, for the bands
+    and present values that need it with those of other years; null if there is none.
     """
 
     __tablename__ = "outcome"

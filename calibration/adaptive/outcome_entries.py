@@ -173,7 +173,9 @@ def enter_outcomes(
         for person_year in hashes if incoming.over else incoming.hashes:
             _store_conflicts(connection, person_year, incoming.tried, before)
     if incoming.over:
-        message = "Outcomes of this call contradict a known one too often; nothing of it counts"
+        message = (
+            "Outcomes contradict a known one too often; their block and later ones do not count"
+        )
         return ConflictLimitError(message, tuple(incoming.over.values()))
     settled = [
         (row, amount)

@@ -228,7 +228,7 @@ def _known_amounts(
 
 
 def seal_amount(key: PseudonymKey, amount: float, person: bytes) -> bytes:
-    """An amount encrypted for the years until its spans are settled."""
+    """An amount encrypted with the ledger's key; it stays until the outcome is withdrawn."""
     return key.seal(struct.pack("<d", amount), person)
 
 
