@@ -25,7 +25,8 @@ class PersonForecasts:
         groups: Name of a grouping -> labels (n,) at the origin, as in `saga.data.groups`.
         conditioned: Whether the macro series follow a scenario instead of the bundle's process.
         recalibrated: Whether a calibrator's maps have been applied. Raw forecasts serve to fit a
-            calibrator; prediction sets, limits, bands and tables need recalibrated ones.
+            calibrator; prediction sets, one-sided limits, path bands, present values and tables
+            need recalibrated ones.
 
     Raises:
         ValueError: If the shapes do not agree.
@@ -82,7 +83,10 @@ class PersonForecasts:
             )
 
     def require_raw(self) -> None:
-        """Raise UsageError for recalibrated forecasts, not to be mapped or fitted on again."""
+        """Raise UsageError for recalibrated forecasts.
+
+        They must not be mapped again, nor used to fit a calibrator.
+        """
         if self.recalibrated:
             raise UsageError(
                 f"These {self.kind} are already recalibrated, but raw {self.kind} are needed here. "

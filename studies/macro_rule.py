@@ -25,8 +25,8 @@ from saga.requests import MAX_HORIZON
 Array = NDArray[np.float64]
 HORIZONS = (1, 5, 10, 20)
 STATED = 0.9  # coverage of the sets
-HISTORY_YEARS = 33  # 1990-2022
-RULE_KEY = 1_000  # seed of the rule's economies; that of no register
+HISTORY_YEARS = 33  # as many as the history of Sweden has, 1990-2022
+RULE_KEY = 1_000  # seeds of the rule's economies are counted from it; no register has them
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,10 @@ class RuleProcess(MacroProcess):
         to_year: int,
         scenario: Scenario | None = None,
     ) -> Array:
-        """As in `MacroProcess`; from the last historical year on, draws of the rule."""
+        """Draws of the rule from the last year of the history on, if there is no scenario.
+
+        With a scenario, or from another year, as in `MacroProcess`.
+        """
         if scenario is not None or from_year != self.history.last_year:
             return super().draw(seed, n_paths, from_year, to_year, scenario)
         return rule_draws(RULE_KEY + seed, n_paths, to_year)[:, : to_year - from_year]
@@ -63,9 +66,11 @@ def with_process(forecaster: Forecaster, process: MacroProcess) -> Forecaster:
 
 
 def estimated_histories(n_histories: int, years: int = MAX_HORIZON) -> Iterator[tuple[Array, ...]]:
-    """Economies of the rule: yearly growth of 33 years, later log wage index, and its forecast.
+    """For each economy that the rule draws: what happened, and what its first 33 years forecast.
 
-    The forecast is of the process fitted on the 33 years: mean and standard deviation by horizon.
+    Four arrays: real wage growth of the first 33 years; the log wage index of the later years; and
+    the mean and the standard deviation, by horizon, that a process fitted on the 33 years forecasts
+    for it.
     """
     first = sweden().last_year + 1
     last = first + HISTORY_YEARS - 1
@@ -87,7 +92,12 @@ def covered_share(missed: Array, stated_sd: Array | float, person_sd: float) -> 
 
 
 def history_rows(n_histories: int, person_sds: Sequence[float]) -> tuple[list[list[str]], str]:
-    """What 33 years can tell about the spread, and what the history of Sweden says of the rule."""
+    """What 33 years can tell about the spread, and whether the history of Sweden fits the rule.
+
+    Returns rows by horizon: the spread of persons, that of the wage index, its estimates from 33
+    years, and the coverage with the true and with the estimated spread; and a sentence that
+    compares the real wage growth of Sweden with that of the rule.
+    """
     growth, later, mean, sd = (
         np.stack(columns) for columns in zip(*estimated_histories(n_histories), strict=True)
     )
@@ -96,14 +106,16 @@ def history_rows(n_histories: int, person_sds: Sequence[float]) -> tuple[list[li
     for h, person_sd in zip(HORIZONS, person_sds, strict=True):
         at = h - 1
         share = covered_share(later[:, at] - mean[:, at], sd[:, at], person_sd)
-        right = covered_share(later[:, at] - later[:, at].mean(), true_sd[at], person_sd)
+        share_with_true_sd = covered_share(
+            later[:, at] - later[:, at].mean(), true_sd[at], person_sd
+        )
         of_twenty = share[: len(share) // 20 * 20].reshape(-1, 20).mean(axis=1)
         low, high = np.quantile(sd[:, at], [0.05, 0.95])
         rows.append(
             [
                 *(str(h), f"{person_sd:.2f}", f"{true_sd[at]:.3f}"),
                 f"{np.median(sd[:, at]):.3f} ({low:.3f}-{high:.3f})",
-                *(f"{100 * right.mean():.1f}", f"{100 * share.mean():.1f}"),
+                *(f"{100 * share_with_true_sd.mean():.1f}", f"{100 * share.mean():.1f}"),
                 f"{100 * share.std():.1f}",
                 f"{100 * of_twenty.std():.1f}",
             ]
@@ -120,7 +132,10 @@ def history_rows(n_histories: int, person_sds: Sequence[float]) -> tuple[list[li
 
 
 def spread_rows(forecaster: Forecaster, n_draws: int) -> list[list[str]]:
-    """Spread of the log wage index after the last year, estimated and of the rule."""
+    """Rows by horizon after the last year of the history, for the estimate and for the rule.
+
+    For each: mean and spread of the log wage index, and spread of unemployment in points.
+    """
     process = forecaster.process
     assert process is not None
     year = process.history.last_year

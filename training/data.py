@@ -18,11 +18,13 @@ from saga.features.sequences import Sequences, pad
 from training.masking import Masking, hide_inputs, make_direct_targets, make_targets, thin_years
 
 # Tensors of a batch, of shape (n_person, n_token, ...) unless stated:
-# - inputs, partly masked: state, z, other, codes, age (see `saga.features.sequences`)
+# - inputs, partly masked: state (of earnings: unknown, zero, positive), z, other, codes, age
+#   (see `saga.features.sequences`)
 # - targets of the direct forecast, of shape (n_person, n_token, n_question, ...): direct_horizon
 #   (0 for none), direct_macro, direct_state, direct_z, direct_dead
-# - target, the next observed year: gap (years until it, 0 for none), macro (of that year),
-#   next_state, next_z, next_dead
+# - target, the next year with known earnings, or the year of death if none follows; at most
+#   MAX_GAP years later: gap (years until it, 0 for none), macro (of that year), next_state,
+#   next_z, next_dead
 # - origin (n_person,): index of the last token before the fast cell takes over
 # - person_years (): person-years of the batch before any is dropped
 Batch = dict[str, Tensor]
@@ -38,10 +40,10 @@ def make_batch(
     masking: Masking,
     rng: np.random.Generator,
 ) -> Batch:
-    """Masked inputs and complete targets, tensors of shape (n_person, n_token, ...).
+    """Masked inputs, and targets from the years that thinning has left, none of them hidden.
 
-    `person_years` counts the person-years before any is dropped; `ForecastModule` divides the
-    batch's loss by it.
+    Shapes are as at `Batch`. `person_years` counts the person-years before any is dropped;
+    `ForecastModule` divides the batch's loss by it.
     """
     end = int(sequences.year.max())
     tokens, dead_year = thin_years(

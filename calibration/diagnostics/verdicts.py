@@ -11,23 +11,25 @@ from numpy.typing import NDArray
 
 from calibration.fit.person_scores import NEIGHBOURS
 
-# Question -> the largest deviation that is small in practice, a share; for "level" (mean error) in
-# log earnings, for its slope twice that.
+# Question -> the largest deviation that is small in practice, as a share unless stated. "level"
+# judges the mean error, in log earnings, and the slope of the regression of outcomes on forecasts,
+# whose tolerance is twice as large.
 QUESTIONS: dict[str, float] = {
     "coverage": 0.02,
     "groups": 0.02,
-    "together": 0.02,
+    "together": 0.02,  # coverage of bands and present values of several years
     "shape": 0.02,
     "level": 0.05,
-    "zero": 0.02,
-    "low_pay": 0.02,
-    "drift": 0.02,
-    "zero_bins": 0.02,
+    "zero": 0.02,  # probability of no earnings
+    "low_pay": 0.02,  # probability of low pay
+    "drift": 0.02,  # coverage by period
+    "zero_bins": 0.02,  # coverage by the probability of no earnings
     "efficiency": 0.02,  # relative difference of mean interval scores
 }
 # Questions for which covering too much is better than too little.
-COVERING = ("coverage", "groups", "together", "zero_bins")
-STATUSES = ("holds", "unclear", "watch", "fails")  # from good to bad
+COVERING = ("coverage", "groups", "together", "drift", "zero_bins")
+# From good to bad; reports say "cannot tell" for "unclear".
+STATUSES = ("holds", "unclear", "watch", "fails")
 # A figure inside its band "holds" only within these limits; otherwise it is "unclear".
 MIN_VERDICT_PERSONS = 100
 MAX_REACH = 5  # half the width of the band, in tolerances
@@ -40,10 +42,10 @@ class Verdict:
 
     Attributes:
         question: A key of QUESTIONS.
-        horizon: Years ahead.
+        horizon: Years ahead; for "together" the number of years.
         status: One of STATUSES.
         n: Persons judged, None if too few to be shown.
-        size: The deviation.
+        size: The deviation, figure less target; of a curve its size without a sign.
         coverage: The coverage at which the deviation is largest.
         group: The group, period or figure at which it is largest.
         tolerance: Largest deviation that is small in practice; 0: that of QUESTIONS.
@@ -62,7 +64,7 @@ class Verdict:
         object.__setattr__(self, "tolerance", self.tolerance or QUESTIONS[self.question])
 
     def row(self) -> dict[str, Any]:
-        """A row of the table "lights"."""
+        """A row of the report's table "lights", where the coverage is in the column `level`."""
         return {"level" if name == "coverage" else name: x for name, x in vars(self).items()}
 
 
@@ -126,8 +128,8 @@ def worst_verdict(verdicts: Sequence[Verdict]) -> Verdict:
 def severity(verdict: Verdict) -> tuple[int, bool, float]:
     """Orders verdicts from good to bad.
 
-    By status, then intervals that cover too little after those that cover too much, then by the
-    deviation in tolerances.
+    By status; of equal status, those that only cover too much come first; then by the deviation in
+    tolerances.
     """
     size = verdict.size or 0.0
     return (

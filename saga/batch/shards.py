@@ -1,9 +1,10 @@
 """Shards: n processes, on any machines, each compute a share of the partitions of one run.
 
-All write to one folder, on a file system that they share. Each holds a lock of its shard alone, and
-the folder's lock together with the others, which keeps out a merge and a run without shards. Parts
-and receipts are those of a run without shards; `merge_shards` checks that none is missing and
-writes the manifest. The folder `_shards` has the locks, the plan and the staged rows.
+All write to one folder, on a file system that they share. Each has an exclusive lock of its shard,
+so that no other process computes it, and a shared lock of the folder, which keeps out a merge and a
+run without shards. Parts and receipts (counts and checksum of each part) are those of a run without
+shards; `merge_shards` checks that none is missing and writes the manifest. The folder `_shards` has
+the locks, the plan and the staged rows.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Shard:
 
     @property
     def rows(self) -> pl.Expr:
-        """The rows of an assignment of persons that belong to the shard."""
+        """Condition for the rows of a table person -> partition that belong to the shard."""
         return pl.col(PARTITION) % self.count == self.index
 
     def covers(self, partition: int) -> bool:
@@ -100,7 +101,8 @@ def join_folder(out: Folder, description: Mapping[str, Any], shard: Shard) -> It
     with ExitStack() as locks:
         locks.enter_context(out.lock(f"{SHARDS}/{shard.name}.lock"))
         with out.lock(f"{SHARDS}/claim.lock", wait=True):
-            # Refused while other shards have the lock, or a run that has it alone.
+            # If another shard has the lock, this one is not the first. If a merge or a run without
+            # shards has it, the shared lock below fails.
             with suppress(FolderInUseError), out.lock(LOCK):
                 claim_folder(out, description)
             locks.enter_context(out.lock(LOCK, shared=True))
@@ -111,9 +113,9 @@ def join_folder(out: Folder, description: Mapping[str, Any], shard: Shard) -> It
         out.remove(shard.staged)
 
 
-def write_plan(out: Folder, run: str, partitions: Partitions) -> None:
+def write_plan(out: Folder, run_digest: str, partitions: Partitions) -> None:
     """Write what a merge must know of the input; all shards write the same."""
-    put_json(out, _PLAN, {"run": run, "partitions": partitions.count})
+    put_json(out, _PLAN, {"run": run_digest, "partitions": partitions.count})
 
 
 def merge_shards(out_dir: str | Path) -> ScoreReport:
@@ -128,10 +130,12 @@ def merge_shards(out_dir: str | Path) -> ScoreReport:
     with out.lock(LOCK):
         out.sweep()
         out.sweep(RECEIPTS)
-        run = digest_json(description)
-        count = _partition_count(out, run)
+        run_digest = digest_json(description)
+        count = _partition_count(out, run_digest)
         receipts = {
-            index: receipt for index in range(count) if (receipt := valid_receipt(out, index, run))
+            index: receipt
+            for index in range(count)
+            if (receipt := valid_receipt(out, index, run_digest))
         }
         if len(receipts) < count:
             raise UsageError(_missing(out, sorted(set(range(count)) - receipts.keys()), count))
@@ -141,10 +145,10 @@ def merge_shards(out_dir: str | Path) -> ScoreReport:
     return report
 
 
-def _partition_count(out: Folder, run: str) -> int:
+def _partition_count(out: Folder, run_digest: str) -> int:
     """Number of partitions, from the plan of the shards or from the manifest of a merged run."""
     plan, manifest = read_json_of(out, _PLAN), read_json_of(out, MANIFEST)
-    if plan is not None and plan["run"] == run:
+    if plan is not None and plan["run"] == run_digest:
         return int(plan["partitions"])
     if manifest is not None:
         return int(manifest["totals"]["partitions"])
@@ -152,7 +156,10 @@ def _partition_count(out: Folder, run: str) -> int:
 
 
 def _missing(out: Folder, partitions: Sequence[int], count: int) -> str:
-    """What is missing, by shards if all that have started have the same number."""
+    """What is missing, and how to complete it.
+
+    If all shards that started are of the same count, it names those to run again.
+    """
     locks = [name for name in out.names(SHARDS) if re.fullmatch(r"\d+-of-\d+\.lock", name)]
     names = [PurePosixPath(name).stem.split("-of-") for name in locks]
     totals = {int(total) for _, total in names}

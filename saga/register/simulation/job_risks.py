@@ -13,18 +13,20 @@ from saga.register.simulation.life_state import Floats, Ints, LifeState, Region
 def loss_rate(life: LifeState, year: CohortYear, rows: Ints) -> Floats:
     """Job-loss rate of the employed in `rows` (k,).
 
-    The rate of the economy, times factors of tenure, age, education, region of birth, industry and
-    county.
+    The rate of the economy, times factors of tenure, age, education, region of birth, industry,
+    county, ability and attachment to work; at most `loss_ceiling`.
     """
     p, age = year.parameters.careers, year.age
-    rise = min(max(year.macro.rise, p.loss_rise_bounds[0]), p.loss_rise_bounds[1])
+    joblessness_rise = min(max(year.macro.rise, p.loss_rise_bounds[0]), p.loss_rise_bounds[1])
     by_age = p.loss_young if age < p.loss_young_before else step_value(p.loss_by_age, age)
     tenure = p.loss_long_tenure + p.loss_new_job * np.exp(-life.tenure[rows] / p.loss_tenure_years)
     sensitivity = p.cycle_by_industry * (INDUSTRY_CYCLE[life.industry[rows]] - 1.0)
-    cycle = np.exp(p.loss_cycle * rise * sensitivity) * (1.0 + p.loss_by_industry * sensitivity)
+    cycle = np.exp(p.loss_cycle * joblessness_rise * sensitivity) * (
+        1.0 + p.loss_by_industry * sensitivity
+    )
     foreign = np.where(
         life.region[rows] > Region.NORDIC,
-        p.loss_foreign * (1.0 + p.cycle_foreign * max(rise, 0.0)),
+        p.loss_foreign * (1.0 + p.cycle_foreign * max(joblessness_rise, 0.0)),
         1.0,
     )
     person = np.exp(
@@ -40,7 +42,10 @@ def loss_rate(life: LifeState, year: CohortYear, rows: Ints) -> Floats:
 
 
 def finding_hazard(life: LifeState, year: CohortYear, rows: Ints) -> Floats:
-    """Hazard of finding work per year (k,), in continuous time; it falls with unemployment."""
+    """Hazard of finding work per year (k,), in continuous time.
+
+    It is lower in counties with more unemployment, and the longer the person is without work.
+    """
     p = year.parameters.careers
     base = -np.log1p(-year.macro.job_finding)
     by_age = step_value(p.finding_by_age, year.age)
@@ -84,7 +89,11 @@ def outside_finding(life: LifeState, year: CohortYear, rows: Ints, infant_factor
 
 
 def disability_rate(life: LifeState, year: CohortYear, rows: Ints) -> Floats:
-    """Inflow into disability pension (k,) by age, health, education, sex and the rules in force."""
+    """Rate of inflow into disability pension (k,).
+
+    By age, health, long sickness, education, sex and the rules in force; at most
+    `disability_ceiling_rate`.
+    """
     p = year.parameters.careers
     rules = interpolate(p.disability_by_year, year.calendar_year)
     age = year.age - p.disability_reference_age
@@ -97,7 +106,10 @@ def disability_rate(life: LifeState, year: CohortYear, rows: Ints) -> Floats:
 
 
 def retirement_rate(year: CohortYear) -> float:
-    """Rate of early retirement at 55-64, higher in the 1990s and lower after 2010."""
+    """Rate of early retirement at 55-64, higher in the 1990s and lower after 2010.
+
+    `careers` multiplies it by factors of the person and of the state in the labour market.
+    """
     p = year.parameters.careers
     if year.age < p.retirement_first_age:
         return 0.0

@@ -235,15 +235,17 @@ def test_status_rules() -> None:
     assert curve_status(False, 0.05, 1_000, size=0.041, tolerance=0.02) == "unclear"
 
 
-def test_the_verdict_that_decides_is_the_largest_shortfall_in_tolerances() -> None:
+@pytest.mark.parametrize("question", ["coverage", "groups", "together", "drift", "zero_bins"])
+def test_the_verdict_on_coverage_is_the_largest_shortfall_in_tolerances(question: str) -> None:
     over, under = (
-        Verdict("coverage", 1, "watch", 900, 0.05),
-        Verdict("coverage", 1, "watch", 900, -0.019),
+        Verdict(question, 1, "watch", 900, 0.05),
+        Verdict(question, 1, "watch", 900, -0.019),
     )
     assert worst_verdict([over, under]) is under, "intervals that cover too many are only wide"
-    assert (
-        worst_verdict([over, under, Verdict("coverage", 1, "fails", 900, 0.03)]).status == "fails"
-    )
+    assert worst_verdict([over, under, Verdict(question, 1, "fails", 900, 0.03)]).status == "fails"
+
+
+def test_deviations_of_different_units_are_compared_in_tolerances() -> None:
     error, slope = (
         Verdict("level", 1, "watch", 900, 0.045),
         Verdict("level", 1, "watch", 900, 0.08, None, "slope", 0.1),
