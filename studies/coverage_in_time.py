@@ -284,7 +284,6 @@ class CoveredPersons:
     `inside` and `by_shipped` are those of `covered_by_product` for the persons of `test`.
     """
 
-    panel_id: str
     grouping: Grouping
     calibrator: Calibrator
     calibration: Persons
@@ -318,24 +317,22 @@ def cover_register(
     (inside, by_shipped), test = covered_by_product(
         calibrator, cqr, forecaster.calibrator, forecast(persons["test"]), value_paths
     )
-    points = (
-        ", ".join(
-            f"{100 * (np.nanmean(covered['sets'][:, h - 1, NINETY]) - STATED):+.2f}"
-            for h in HORIZONS
-        )
-        for covered in (inside, by_shipped)
-    )
     print(
         f"{panel.meta.panel_id}: {len(calibration.person_id):,} calibration and "
         f"{len(test.person_id):,} test persons; {fitted_at - start:,.0f} s to read and fit, "
         f"{time.perf_counter() - fitted_at:,.0f} s to judge. Cells of groups: "
         f"{sum(group != ALL for _, group in calibrator.cells)}. Points beyond {100 * STATED:g} % "
-        f"after {HORIZONS} years: new calibration {next(points)}; shipped table {next(points)}.",
+        f"after {HORIZONS} years: new calibration {_excess(inside)}; "
+        f"shipped table {_excess(by_shipped)}.",
         flush=True,
     )
-    return CoveredPersons(
-        panel.meta.panel_id, grouping, calibrator, calibration, test, inside, by_shipped
-    )
+    return CoveredPersons(grouping, calibrator, calibration, test, inside, by_shipped)
+
+
+def _excess(covered: dict[str, Array]) -> str:
+    """Points beyond the stated coverage of sets of 90 %, at HORIZONS."""
+    shares = (np.nanmean(covered["sets"][:, h - 1, NINETY]) for h in HORIZONS)
+    return ", ".join(f"{100 * (share - STATED):+.2f}" for share in shares)
 
 
 def judge_registers(args: argparse.Namespace) -> int:
