@@ -138,9 +138,9 @@ class PersonCounts:
     ) -> dict[float, float | None]:
         """Coverage -> the threshold that is stored: None if persons are too few.
 
-        A set contains those of lower coverage, so an outcome that lies in one of these lies in it
-        whatever its own threshold is. Such outcomes count as inside; without this, nesting would
-        add to the coverage (docs/method/calibration.md, "Nested sets").
+        A set contains the sets of lower coverage, so an outcome inside one of these is inside it,
+        too, whatever its threshold is. Such outcomes count as inside. Otherwise sets would cover
+        more than stated (docs/method/calibration.md, "Nested sets").
 
         Args:
             scores: Coverage -> scores of `rows` (n,), without missing values.
@@ -170,10 +170,10 @@ class PersonCounts:
     def _surely_inside(
         self, scores: Array, rows: Rows, h: int, coverage: float, level: int
     ) -> NDArray[np.bool_]:
-        """Whether each outcome is in its set by a threshold of a lower rank.
+        """Whether each outcome is inside its set, whatever the scores of the new person are.
 
-        The rank is lower by the scores (with weights: the largest weight) of `level` persons. With
-        it, the outcomes that count as inside are so whatever the scores of the new person are.
+        The rank of the threshold is lowered by `level` persons: by `n_origins` scores each or, with
+        weights, by the largest weight each.
         """
         order = np.argsort(scores, kind="stable")
         if self.weights is None:
