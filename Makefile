@@ -40,11 +40,15 @@ test: setup
 test-thorough: setup
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m thorough $(PARALLEL)
 
+# mypy and import-linter look for a module where its name says; build/names has links that show them this tree.
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+	@rm -rf build/names && mkdir -p build/names/saga
+	@ln -s $(CURDIR)/saga/* $(addprefix $(CURDIR)/,api training calibration evaluation) build/names/saga
+	@ln -s $(addprefix $(CURDIR)/,studies benchmarks distribution docs tests) build/names
+	cd build/names && $(CURDIR)/$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache
+	cd build/names && $(CURDIR)/$(BIN)/lint-imports --config ../../pyproject.toml
 
 bench: setup
 	@set -e; for name in $(BENCH); do $(BIN)/python benchmarks/$$name.py; done
@@ -89,7 +93,7 @@ bundle: setup
 
 # The start for training on any panel: a network trained on simulated economies, under an hour on one core.
 prior: setup
-	$(BIN)/python -m training.pretraining --out build/prior --seed $(SEED)
+	$(BIN)/python -m saga.training.pretraining --out build/prior --seed $(SEED)
 	$(BIN)/saga bundle verify build/prior
 	rm -rf bundles/prior && mv build/prior bundles/prior
 

@@ -17,20 +17,29 @@ from asgi_correlation_id import CorrelationIdMiddleware
 from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi_offline import FastAPIOffline
+from saga.api import problems
+from saga.api.answers import AnswerFormat
+from saga.api.callers import current_caller
+from saga.api.logs import error_location
+from saga.api.openapi import body_components
+from saga.api.routes import (
+    calibration,
+    explorer,
+    forecasts,
+    health,
+    jobs,
+    lifetimes,
+    model,
+    outcomes,
+)
+from saga.api.security import KeyStore, check_exposure, identify
+from saga.api.service import Service
+from saga.api.settings import Settings
+from saga.api.shutdown import gradual_stop
+from saga.api.tracing import describe_call
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api import problems
-from api.answers import AnswerFormat
-from api.callers import current_caller
-from api.logs import error_location
-from api.openapi import body_components
-from api.routes import calibration, explorer, forecasts, health, jobs, lifetimes, model, outcomes
-from api.security import KeyStore, check_exposure, identify
-from api.service import Service
-from api.settings import Settings
-from api.shutdown import gradual_stop
-from api.tracing import describe_call
 from saga.forecaster import Forecaster
 from saga.version import current_version
 

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import anyio
 from fastapi import Request
+from saga.api.problems import ProblemError, client_gone
 from starlette.requests import ClientDisconnect
 
-from api.problems import ProblemError, client_gone
 from saga.errors import BudgetError, Problem
 
 Scan = Callable[[bytes], None]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from api.key_file import SCOPES, Scope
-from calibration.adaptive.tenancy import COMMON
+from saga.api.key_file import SCOPES, Scope
+from saga.calibration.adaptive.tenancy import COMMON
 
 
 @dataclass(frozen=True)

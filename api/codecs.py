@@ -18,11 +18,11 @@ import polars as pl
 import pyarrow.ipc
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
+from saga.api.budget import check_persons
+from saga.api.problems import ProblemError, shape_problems, wrong_shape
+from saga.api.request_models import MAX_YEARS, DrawOptions
+from saga.api.table_reader import READER
 
-from api.budget import check_persons
-from api.problems import ProblemError, shape_problems, wrong_shape
-from api.request_models import MAX_YEARS, DrawOptions
-from api.table_reader import READER
 from saga.errors import InputError, Problem
 from saga.files.tables import KEY
 from saga.schema import BY_NAME, EXTRA_PREFIX, STATIC, polars_schema

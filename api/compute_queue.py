@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 import anyio
 import anyio.to_thread
 from fastapi import Request
+from saga.api.problems import ProblemError, client_gone
 
-from api.problems import ProblemError, client_gone
 from saga.errors import Problem
 
 if TYPE_CHECKING:

@@ -13,11 +13,10 @@ from http import HTTPStatus
 from typing import Any
 
 import h11
+from saga.api.problems import MEDIA_TYPE
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
-
-from api.problems import MEDIA_TYPE
 
 _OTHER_VERSION = re.compile(rb"^[A-Z]+ \S+ HTTP/(?!1\.[01]$)\d")
 _TITLES = {

@@ -6,7 +6,8 @@ therefore refused before it is complete.
 
 from __future__ import annotations
 
-from api.problems import wrong_shape
+from saga.api.problems import wrong_shape
+
 from saga.errors import BudgetError, Problem
 
 # Most commas and opening brackets of a body, which has at most one value more than these. 1,000

@@ -16,15 +16,15 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 from asgi_correlation_id import correlation_id
 from prometheus_client import Gauge
+from saga.api.callers import Caller
+from saga.api.logs import error_location
+from saga.api.problems import ProblemError
+from saga.calibration.adaptive.database import LedgerError
+from saga.calibration.adaptive.issuance import AdaptedForecaster
+from saga.calibration.adaptive.ledger import Ledger
+from saga.calibration.adaptive.tenancy import COMMON, Actor
 from structlog.typing import FilteringBoundLogger
 
-from api.callers import Caller
-from api.logs import error_location
-from api.problems import ProblemError
-from calibration.adaptive.database import LedgerError
-from calibration.adaptive.issuance import AdaptedForecaster
-from calibration.adaptive.ledger import Ledger
-from calibration.adaptive.tenancy import COMMON, Actor
 from saga.errors import Problem, SagaError
 from saga.forecast_warnings import ForecastWarning
 from saga.forecaster import Forecaster

@@ -9,9 +9,8 @@ from typing import TextIO
 
 import structlog
 from asgi_correlation_id import correlation_id
+from saga.api.callers import current_caller
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
-
-from api.callers import current_caller
 
 
 def make_logger(stream: TextIO) -> FilteringBoundLogger:

@@ -9,8 +9,7 @@ from typing import Any, Generic, TypeVar
 import anyio.to_thread
 import polars as pl
 from fastapi import Request, Response
-
-from api.codecs import (
+from saga.api.codecs import (
     JSON,
     TABLES,
     Call,
@@ -20,12 +19,13 @@ from api.codecs import (
     parse_json,
     parse_table,
 )
-from api.compute_queue import Ticket
-from api.panel_batches import SentFrame
-from api.problems import ProblemError, wrong_shape
-from api.request_models import DrawOptions
-from api.request_panel import RequestPanel
-from api.service import Service
+from saga.api.compute_queue import Ticket
+from saga.api.panel_batches import SentFrame
+from saga.api.problems import ProblemError, wrong_shape
+from saga.api.request_models import DrawOptions
+from saga.api.request_panel import RequestPanel
+from saga.api.service import Service
+
 from saga.conformal.calibration_table import ALL
 from saga.errors import Problem, SagaError
 from saga.forecast_tables import percent_label

@@ -7,10 +7,9 @@ from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
-
-from api.codecs import JSON, LIST_OPTIONS, TABLES
-from api.problems import MEDIA_TYPE, ProblemDocument
-from api.request_models import (
+from saga.api.codecs import JSON, LIST_OPTIONS, TABLES
+from saga.api.problems import MEDIA_TYPE, ProblemDocument
+from saga.api.request_models import (
     CorrectionsBody,
     ForecastBody,
     ForecastOptions,
@@ -22,6 +21,7 @@ from api.request_models import (
     OutcomesBody,
     OutcomesOptions,
 )
+
 from saga.macro.scenarios import SCENARIOS
 
 _REF = "#/components/schemas/{model}"

@@ -16,8 +16,8 @@ from typing import Generic, TypeVar
 import anyio
 import anyio.to_thread
 import polars as pl
+from saga.api.request_panel import PricesOption, RequestPanel, read_request_panel
 
-from api.request_panel import PricesOption, RequestPanel, read_request_panel
 from saga.data.facts import Facts
 from saga.data.panel import Panel
 from saga.errors import SagaError

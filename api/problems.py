@@ -17,11 +17,11 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
+from saga.api.jobs import QueueError
+from saga.calibration.adaptive.database import LedgerError
+from saga.calibration.adaptive.outcome_entries import ConflictLimitError
 from starlette.exceptions import HTTPException
 
-from api.jobs import QueueError
-from calibration.adaptive.database import LedgerError
-from calibration.adaptive.outcome_entries import ConflictLimitError
 from saga.errors import BudgetError, BundleError, InputError, Problem, SagaError, UsageError
 
 MEDIA_TYPE = "application/problem+json"
@@ -51,7 +51,7 @@ _INTERNAL = (
     "Internal error",
     "The service failed; its log names the place under this instance",
 )
-# Parts of a pydantic location that are not in the request: the unions of `api.request_models`.
+# Parts of a pydantic location that are not in the request: the unions of `saga.api.request_models`.
 _UNION_TAGS = ("<word>", "<year>", "<rows>")
 # pydantic's error type -> message and fix; bounds come from our schema, never from the input.
 _RULES: dict[str, tuple[str, str]] = {

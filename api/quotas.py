@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from api.problems import ProblemError
+from saga.api.problems import ProblemError
+
 from saga.errors import Problem
 
 _BURST_SECONDS = 10.0  # a full bucket is the quota of so many seconds

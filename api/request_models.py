@@ -22,9 +22,9 @@ from pydantic import (
     create_model,
 )
 from pydantic_core import PydanticCustomError
+from saga.api.example import example_persons
+from saga.calibration.adaptive.outcome_entries import MAX_AMOUNT, CorrectionReason
 
-from api.example import example_persons
-from calibration.adaptive.outcome_entries import MAX_AMOUNT, CorrectionReason
 from saga import requests
 from saga.errors import Problem, UsageError
 from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
+from saga.api.jobs.job_view import State
 
-from api.jobs.job_view import State
 from saga.requests import CalibrationMethod, Product
 
 Money = Annotated[

@@ -14,11 +14,11 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from saga.api.callers import OPERATOR, Caller, current_caller
+from saga.api.key_file import BearerKey, Keyring, Scope, parse_keys, read_key_text
+from saga.api.problems import ProblemError
 from structlog.typing import FilteringBoundLogger
 
-from api.callers import OPERATOR, Caller, current_caller
-from api.key_file import BearerKey, Keyring, Scope, parse_keys, read_key_text
-from api.problems import ProblemError
 from saga.errors import Problem, UsageError
 
 _READ_AGAIN_SECONDS = 1.0

@@ -22,15 +22,15 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from saga.api.app import create_app
+from saga.api.connections import ConnectionLimits
+from saga.api.example import curl
+from saga.api.logs import bridge_logs, make_logger
+from saga.api.service import example_scale
+from saga.api.settings import Settings
+from saga.calibration.adaptive.ledger import open_ledger
 from uvicorn.supervisors import Multiprocess
 
-from api.app import create_app
-from api.connections import ConnectionLimits
-from api.example import curl
-from api.logs import bridge_logs, make_logger
-from api.service import example_scale
-from api.settings import Settings
-from calibration.adaptive.ledger import open_ledger
 from saga.bundle import Bundle
 from saga.errors import Problem, UsageError
 from saga.forecaster import Forecaster
@@ -136,7 +136,7 @@ def _end_with(supervisor: BaseProcess) -> None:
 
 
 def server_config(app: Callable[[], FastAPI], settings: Settings) -> uvicorn.Config:
-    """The configuration of uvicorn, with connections as `api.connections` guards them.
+    """The configuration of uvicorn, with connections as `saga.api.connections` guards them.
 
     `app` makes the application in the process that serves it.
     """
@@ -177,7 +177,7 @@ def _allowed_connections(n_connections: int) -> int:
 
 def check_queue(url: str) -> None:
     """Raise QueueError if the database of the jobs cannot be used."""
-    from api.jobs.job_queue import JobQueue  # of an optional library
+    from saga.api.jobs.job_queue import JobQueue  # of an optional library
 
     JobQueue(url).close()
 

@@ -14,30 +14,30 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 import anyio.to_thread
 from anyio import CapacityLimiter
 from fastapi import Depends, Request
+from saga.api.answers import ANSWER_HEADERS
+from saga.api.budget import BodyMemory
+from saga.api.callers import OPERATOR, Caller
+from saga.api.codecs import JSON, media_type, parse_json
+from saga.api.compute_queue import ComputeQueue, Ticket
+from saga.api.example import example_persons
+from saga.api.jobs import require_libraries
+from saga.api.json_limits import JsonScan
+from saga.api.ledger_access import WAIT_SECONDS, LedgerAccess
+from saga.api.logs import error_location, make_logger
+from saga.api.panel_batches import Batcher, SentFrame, read_panels
+from saga.api.problems import ProblemError, SetupError, no_ledger_problem, startup_error
+from saga.api.quotas import Quotas
+from saga.api.request_models import ForecastBody
+from saga.api.request_panel import RequestPanel, read_request_panel
+from saga.api.security import check_scope
+from saga.api.service_metrics import Metrics
+from saga.api.settings import Settings
+from saga.api.table_reader import READER
+from saga.api.tracing import open_tracing
+from saga.calibration.adaptive.ledger import Issued, RecordCounts, open_ledger
+from saga.calibration.diagnostics.diagnosis import Diagnostics
+from saga.calibration.diagnostics.report import render
 
-from api.answers import ANSWER_HEADERS
-from api.budget import BodyMemory
-from api.callers import OPERATOR, Caller
-from api.codecs import JSON, media_type, parse_json
-from api.compute_queue import ComputeQueue, Ticket
-from api.example import example_persons
-from api.jobs import require_libraries
-from api.json_limits import JsonScan
-from api.ledger_access import WAIT_SECONDS, LedgerAccess
-from api.logs import error_location, make_logger
-from api.panel_batches import Batcher, SentFrame, read_panels
-from api.problems import ProblemError, SetupError, no_ledger_problem, startup_error
-from api.quotas import Quotas
-from api.request_models import ForecastBody
-from api.request_panel import RequestPanel, read_request_panel
-from api.security import check_scope
-from api.service_metrics import Metrics
-from api.settings import Settings
-from api.table_reader import READER
-from api.tracing import open_tracing
-from calibration.adaptive.ledger import Issued, RecordCounts, open_ledger
-from calibration.diagnostics.diagnosis import Diagnostics
-from calibration.diagnostics.report import render
 from saga.bundle import describe_schema
 from saga.data.facts import open_facts
 from saga.errors import Problem, SagaError
@@ -46,7 +46,7 @@ from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest
 
 if TYPE_CHECKING:
-    from api.jobs.job_service import JobService
+    from saga.api.jobs.job_service import JobService
 
 ContentT = TypeVar("ContentT")
 _SMALL_BODY = 4_096  # bytes of JSON whose decoding costs less than its way to another thread
@@ -234,7 +234,7 @@ class Service:
 def _open_jobs(service: Service) -> JobService:
     """The jobs of the service. Raises UsageError without the libraries for them."""
     require_libraries()
-    from api.jobs.job_service import JobService
+    from saga.api.jobs.job_service import JobService
 
     metrics = service.metrics.job_metrics()
     return JobService(service.settings, service.log, metrics, service.tracing, service.shared)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from api.service import Service
+from saga.api.service import Service
 
 
 @contextmanager

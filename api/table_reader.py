@@ -1,4 +1,4 @@
-"""Reading of Parquet and Arrow bodies, whose content is decoded in `api.table_process`."""
+"""Reading of Parquet and Arrow bodies, whose content is decoded in `saga.api.table_process`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import threading
 from typing import Any
 
 import polars as pl
+from saga.api import table_process
+from saga.api.problems import ProblemError
+from saga.api.table_process import CPU_SECONDS, MAX_COLUMNS, MAX_TABLE_BYTES, MAX_TEXT
 
-from api import table_process
-from api.problems import ProblemError
-from api.table_process import CPU_SECONDS, MAX_COLUMNS, MAX_TABLE_BYTES, MAX_TEXT
 from saga.errors import BudgetError, InputError, Problem
 
 _SECONDS = 60.0  # the process limits its own CPU seconds; on a busy machine it may wait for them
@@ -105,7 +105,7 @@ def refusal(
     """The error that says why a table is refused.
 
     Args:
-        rule: The rule of `api.table_process.RefusedTable` that the table breaks.
+        rule: The rule of `saga.api.table_process.RefusedTable` that the table breaks.
         kind: Media type of the table.
         max_rows: Most rows of a table.
         column: The column that breaks the rule.

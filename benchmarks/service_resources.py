@@ -138,7 +138,7 @@ def measure_calls(pid: int, client: Client, arguments: argparse.Namespace) -> No
     """Measure the calls and the job, and print them."""
 
     def of_service(command: str) -> bool:
-        return "api.jobs" not in command
+        return "saga.api.jobs" not in command
 
     idle = measure(pid, lambda: time.sleep(1), of_service)
     print(f"{'idle':10} {'':>8} {'':>12} {'':>14} {idle.memory:8.0f} MB")

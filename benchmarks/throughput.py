@@ -25,17 +25,17 @@ from pathlib import Path
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
+from saga.training.data import Batch
+from saga.training.fit import lightning_trainer, prepare
+from saga.training.harness import RunOptions
+from saga.training.module import ForecastModule
+from saga.training.train_config import TrainConfig, load_config
 from torch.utils.data import DataLoader
 
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.generation import generate_register
-from training.data import Batch
-from training.fit import lightning_trainer, prepare
-from training.harness import RunOptions
-from training.module import ForecastModule
-from training.train_config import TrainConfig, load_config
 
 WARM_UP = 20  # steps before the clock starts
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
+from saga.evaluation.bundle_variants import read_variants
+from saga.evaluation.contest import Contest, ContestOptions, Progress
+from saga.evaluation.scoring.comparison import VARIANT
+from saga.evaluation.scoring.gap import CLAIRVOYANT
+from saga.evaluation.selection import Notice, select_baselines, select_clairvoyant, select_tables
 
-from evaluation.bundle_variants import read_variants
-from evaluation.contest import Contest, ContestOptions, Progress
-from evaluation.scoring.comparison import VARIANT
-from evaluation.scoring.gap import CLAIRVOYANT
-from evaluation.selection import Notice, select_baselines, select_clairvoyant, select_tables
 from saga.conformal.calibration_table import ALL
 from saga.data.panel import Panel
 from saga.forecaster import Forecaster
@@ -24,7 +24,7 @@ class EvaluationOptions:
     """The contestants besides the bundle, and the tables that are written.
 
     Args:
-        baselines: Names from `evaluation.baselines.BASELINES` and "clairvoyant", or "all" alone:
+        baselines: Names from `baselines.BASELINES` and "clairvoyant", or "all" alone:
             every baseline that can run here.
         tables: Further tables: "lifetimes", "placebos" (reduced records), "hindsight" (realised
             macro series) and "calibration-size", or "all" alone.
@@ -73,7 +73,7 @@ def evaluate(
         notice: Called with messages, for example about baselines that are left out.
 
     Returns:
-        The metrics table, columns `evaluation.scoring.metrics.COLUMNS`.
+        The metrics table, columns `saga.evaluation.scoring.metrics.COLUMNS`.
 
     Raises:
         BundleError: If a file of the bundle or of a variant is missing, unknown or changed.

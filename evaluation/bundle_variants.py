@@ -7,9 +7,9 @@ from pathlib import Path
 import polars as pl
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from saga.evaluation.placebos import PLACEBOS
+from saga.evaluation.scoring.comparison import HINDSIGHT, VARIANT
 
-from evaluation.placebos import PLACEBOS
-from evaluation.scoring.comparison import HINDSIGHT, VARIANT
 from saga.errors import Problem, UsageError
 
 RESERVED = (*PLACEBOS, HINDSIGHT.removeprefix(VARIANT))

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.calibration.fit.split_conformal import fit_calibration
+from saga.evaluation.scoring.evaluation_settings import Sample
 
-from calibration.fit.split_conformal import fit_calibration
-from evaluation.scoring.evaluation_settings import Sample
 from saga.data.groups import Grouping
 from saga.data.origins import cut, history, realised_earnings
 from saga.data.panel import Panel

@@ -17,25 +17,25 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
-
-from evaluation.cache import file_name, store
-from evaluation.calibration_size import SIZES_VERSION, coverage_by_size
-from evaluation.contest_tables import ScoredSample, score_tables, write_results
-from evaluation.contestants import (
+from saga.evaluation.cache import file_name, store
+from saga.evaluation.calibration_size import SIZES_VERSION, coverage_by_size
+from saga.evaluation.contest_tables import ScoredSample, score_tables, write_results
+from saga.evaluation.contestants import (
     BaselineContestant,
     BundleContestant,
     Contestant,
     LazyContestant,
 )
-from evaluation.lifetime_scores import TRUTH, LifetimeTask, lifetime_table
-from evaluation.placebos import PLACEBOS, PLACEBOS_VERSION, StaticPlacebo, YearsPlacebo
-from evaluation.protocol import Baseline, HasEstimates, HasSettings
-from evaluation.scoring.comparison import HINDSIGHT, VARIANT
-from evaluation.scoring.evaluation_settings import Sample, SampleName, Setting, SplitName
-from evaluation.scoring.metrics import CLUSTER
-from evaluation.scoring.score_frame import SCHEMA, SCORES_VERSION, score_block
-from evaluation.scoring.subgroups import assign_subgroups
-from evaluation.scoring.year_forecasts import YearForecasts
+from saga.evaluation.lifetime_scores import TRUTH, LifetimeTask, lifetime_table
+from saga.evaluation.placebos import PLACEBOS, PLACEBOS_VERSION, StaticPlacebo, YearsPlacebo
+from saga.evaluation.protocol import Baseline, HasEstimates, HasSettings
+from saga.evaluation.scoring.comparison import HINDSIGHT, VARIANT
+from saga.evaluation.scoring.evaluation_settings import Sample, SampleName, Setting, SplitName
+from saga.evaluation.scoring.metrics import CLUSTER
+from saga.evaluation.scoring.score_frame import SCHEMA, SCORES_VERSION, score_block
+from saga.evaluation.scoring.subgroups import assign_subgroups
+from saga.evaluation.scoring.year_forecasts import YearForecasts
+
 from saga.data.groups import Grouping
 from saga.data.panel import Panel
 from saga.data.split import SPLIT_SHARES, persons_of, shares_of, units_of
@@ -61,7 +61,7 @@ class ContestOptions:
         horizons: Years after the origin.
         n_paths: Paths per person, at least 2.
         seed: Seed of origins, fits and paths.
-        sample: "all", or "paper" (see `evaluation.scoring.evaluation_settings.Sample.of`).
+        sample: "all", or "paper" (see `saga.evaluation.scoring.evaluation_settings.Sample.of`).
         split: "person", or "cohort" (see `Sample.of`).
         n_persons: Largest number of test persons, reproducibly at random; None: all.
         until: Last year that fitting may use; None: the panel's last.
@@ -152,7 +152,7 @@ class Contest:
         return LazyContestant(name, key, fit, cache / f"fits-{self.seed}" if cache else None)
 
     def placebos(self, forecaster: Forecaster) -> list[LazyContestant]:
-        """The bundle with reduced records (`evaluation.placebos`)."""
+        """The bundle with reduced records (`saga.evaluation.placebos`)."""
         key = digest_json([_bundle_key(forecaster), PLACEBOS_VERSION])
 
         def build(kind: str) -> Contestant:
@@ -175,7 +175,7 @@ class Contest:
         return [LazyContestant(HINDSIGHT, key, build, only_setting="in-time")]
 
     def calibration_size(self, forecaster: Forecaster, out: Path) -> pl.DataFrame:
-        """The table of `evaluation.calibration_size`, stored as scores are.
+        """The table of `saga.evaluation.calibration_size`, stored as scores are.
 
         Raises UsageError if the bundle was trained on this panel and kept nobody for calibration.
         """
@@ -233,7 +233,7 @@ class Contest:
             provenance: Stored with every table, in addition to that of the contest.
 
         Returns:
-            The metrics table (`evaluation.scoring.metrics.metrics_table`).
+            The metrics table (`saga.evaluation.scoring.metrics.metrics_table`).
         """
         settings = list(self.settings(futures))
         task = self._lifetime_task(settings, futures) if lifetimes else None

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from saga.evaluation.report.evaluation_results import Results
+from saga.evaluation.report.pages import write_pages
+from saga.evaluation.scoring.comparison import compare_models
+from saga.evaluation.scoring.metrics import metrics_table
+from saga.evaluation.scoring.small_cells import hide_small_cells
 
-from evaluation.report.evaluation_results import Results
-from evaluation.report.pages import write_pages
-from evaluation.scoring.comparison import compare_models
-from evaluation.scoring.metrics import metrics_table
-from evaluation.scoring.small_cells import hide_small_cells
 from saga.files.tables import read_provenance, write_table
 
 # The files `NAME.parquet` of a contest.
@@ -68,7 +68,7 @@ def write_results(
 ) -> None:
     """Write tables named in FILES and the pages to `out`; other tables of FILES are removed.
 
-    No table has a figure of fewer than ten persons (`evaluation.scoring.small_cells`).
+    No table has a figure of fewer than ten persons (`saga.evaluation.scoring.small_cells`).
     """
     out.mkdir(parents=True, exist_ok=True)
     for name in FILES:

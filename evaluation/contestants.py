@@ -14,10 +14,10 @@ from typing import ClassVar, Protocol, Self, runtime_checkable
 import numpy as np
 import polars as pl
 import torch
+from saga.evaluation.protocol import Baseline, HasDistributions
+from saga.evaluation.scoring.gap import CLAIRVOYANT
+from saga.evaluation.scoring.year_forecasts import YearForecasts
 
-from evaluation.protocol import Baseline, HasDistributions
-from evaluation.scoring.gap import CLAIRVOYANT
-from evaluation.scoring.year_forecasts import YearForecasts
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.files.atomic import commit, digest_json

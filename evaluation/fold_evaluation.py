@@ -14,14 +14,14 @@ from functools import partial
 from pathlib import Path
 
 import polars as pl
+from saga.evaluation.baselines.networks.trained_networks import TrainedNetwork
+from saga.evaluation.contest import Contest, ContestOptions, Progress
+from saga.evaluation.contest_tables import ScoredSample, score_tables, write_results
+from saga.evaluation.fold_training import FoldTraining
+from saga.evaluation.protocol import Baseline
+from saga.evaluation.scoring.evaluation_settings import Sample
+from saga.evaluation.selection import Notice, select_baselines
 
-from evaluation.baselines.networks.trained_networks import TrainedNetwork
-from evaluation.contest import Contest, ContestOptions, Progress
-from evaluation.contest_tables import ScoredSample, score_tables, write_results
-from evaluation.fold_training import FoldTraining
-from evaluation.protocol import Baseline
-from evaluation.scoring.evaluation_settings import Sample
-from evaluation.selection import Notice, select_baselines
 from saga.data.panel import Panel
 from saga.errors import UsageError
 from saga.files.atomic import digest_json
@@ -37,7 +37,7 @@ class FoldOptions:
     Args:
         n_folds: Number of folds, 2 to 20.
         training: How the bundles are trained; None: only baselines are judged.
-        baselines: Names from `evaluation.baselines.BASELINES`, or "all" alone.
+        baselines: Names from `saga.evaluation.baselines.BASELINES`, or "all" alone.
         workers: Number of processes.
 
     Raises:
@@ -68,7 +68,7 @@ def evaluate_folds(
     """Judge every person of `panel` once and write the tables to `out`.
 
     Bundles are kept in `out`/bundles, and scores as in `Contest.score`; a repeated call reuses
-    both. The settings are those of `evaluation.bundle_evaluation.evaluate`: forward only if the
+    both. The settings are those of `bundle_evaluation.evaluate`: forward only if the
     panel has years after `contest_options.until`.
 
     Args:

@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
+from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
+from saga.training.fit import settings_for
+from saga.training.harness import RunOptions
+from saga.training.seeds import train_members
+from saga.training.train_config import TrainConfig
+from saga.training.transfer import Source
+from saga.training.tree_member import TREES_VERSION, allows_trees
+
 from saga.bundle import Bundle
 from saga.data.panel import Panel
 from saga.data.split import Shares, persons_of
 from saga.files.atomic import digest_json
 from saga.files.bundle_folder import MANIFEST
 from saga.requests import RolloutName
-from training.fit import settings_for
-from training.harness import RunOptions
-from training.seeds import train_members
-from training.train_config import TrainConfig
-from training.transfer import Source
-from training.tree_member import TREES_VERSION, allows_trees
 
 # Shares of the persons outside a fold; the test persons are those of the fold.
 SHARES: Shares = {"train": 0.8, "validation": 0.1, "calibration": 0.1, "test": 0.0}

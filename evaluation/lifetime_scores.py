@@ -20,18 +20,18 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
-
-from evaluation.cache import file_name, store
-from evaluation.contestants import (
+from saga.evaluation.cache import file_name, store
+from saga.evaluation.contestants import (
     BundleContestant,
     Contestant,
     LazyContestant,
     PathContestant,
 )
-from evaluation.scoring.comparison import two_way_test
-from evaluation.scoring.evaluation_settings import Setting
-from evaluation.scoring.futures import true_futures
-from evaluation.scoring.year_forecasts import nominal_sets
+from saga.evaluation.scoring.comparison import two_way_test
+from saga.evaluation.scoring.evaluation_settings import Setting
+from saga.evaluation.scoring.futures import true_futures
+from saga.evaluation.scoring.year_forecasts import nominal_sets
+
 from saga.conformal.present_value import value_intervals
 from saga.conformal.value_distribution import SimulatedValues
 from saga.data.origins import Origins

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.evaluation.contestants import BLOCK, BundleContestant
+from saga.evaluation.scoring.comparison import VARIANT
+from saga.evaluation.scoring.year_forecasts import YearForecasts
 
-from evaluation.contestants import BLOCK, BundleContestant
-from evaluation.scoring.comparison import VARIANT
-from evaluation.scoring.year_forecasts import YearForecasts
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.distributions import Marginals

@@ -22,7 +22,7 @@ class Baseline(Protocol):
 
     Attributes:
         name: Its name in the tables.
-        version: Part of the key of stored results (`evaluation.cache`). Increase it with every
+        version: Part of the key of stored results (`saga.evaluation.cache`). Increase it with every
             change of the code that may change results.
     """
 

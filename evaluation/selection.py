@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from evaluation.baselines import BASELINES
-from evaluation.contestants import Clairvoyant, LazyContestant
-from evaluation.protocol import Baseline
-from evaluation.scoring.gap import CLAIRVOYANT
+from saga.evaluation.baselines import BASELINES
+from saga.evaluation.contestants import Clairvoyant, LazyContestant
+from saga.evaluation.protocol import Baseline
+from saga.evaluation.scoring.gap import CLAIRVOYANT
+
 from saga.errors import Problem, UsageError
 from saga.files.atomic import digest_json
 from saga.register.oracle import Oracle, is_full

@@ -1,7 +1,7 @@
 """Inspect a network: attention by lag and attention head along its rollouts; diversity of heads.
 
 Attention is computed by the decoder, on records continued by simulated years. It shows which years
-have weight in an attention head, not the causes of a forecast; `evaluation.explain.attribution`
+have weight in an attention head, not the causes of a forecast; `explain.attribution`
 attributes a forecast to its inputs.
 """
 

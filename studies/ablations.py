@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from saga.training.train_config import load_config
 
 from saga.bundle import Bundle
 from saga.data.reading import read_panel
@@ -25,7 +26,6 @@ from saga.files.atomic import commit
 from saga.files.bundle_folder import MANIFEST
 from studies.study_page import command_line, study_parser
 from studies.trained_bundle import train_or_load
-from training.train_config import load_config
 
 
 def main() -> int:
@@ -69,7 +69,7 @@ def listed_ablations() -> list[dict[str, str]]:
 
 
 def variant_row(row: dict[str, str], out: Path) -> dict[str, Any]:
-    """A row for `evaluation.bundle_variants`."""
+    """A row for `saga.evaluation.bundle_variants`."""
     return {
         "name": row["name"],
         "table": "Ablations",

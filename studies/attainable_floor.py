@@ -35,13 +35,14 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from saga.evaluation.contest import PATHS, Contest, ContestOptions
+from saga.evaluation.contestants import BundleContestant, LazyContestant
+from saga.evaluation.scoring.comparison import VARIANT
+from saga.evaluation.scoring.evaluation_settings import Setting
+from saga.evaluation.scoring.gap import CLAIRVOYANT
+from saga.evaluation.selection import select_baselines, select_clairvoyant
+from saga.training.train_config import TrainConfig, load_config
 
-from evaluation.contest import PATHS, Contest, ContestOptions
-from evaluation.contestants import BundleContestant, LazyContestant
-from evaluation.scoring.comparison import VARIANT
-from evaluation.scoring.evaluation_settings import Setting
-from evaluation.scoring.gap import CLAIRVOYANT
-from evaluation.selection import select_baselines, select_clairvoyant
 from saga.bundle import Bundle
 from saga.data.origins import last_year
 from saga.data.panel import Panel
@@ -72,7 +73,6 @@ from studies.study_page import (
     say,
 )
 from studies.trained_bundle import train_or_load
-from training.train_config import TrainConfig, load_config
 
 
 def subset(panel: Panel, share: float, seed: int) -> Panel:

@@ -35,12 +35,12 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.calibration.fit.cqr import fit_cqr
+from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
+from saga.calibration.fit.thresholds import fit_thresholds
+from saga.evaluation.scoring.futures import true_futures
+from saga.evaluation.scoring.year_forecasts import nominal_sets
 
-from calibration.fit.cqr import fit_cqr
-from calibration.fit.split_conformal import fit_calibration, in_map_fold
-from calibration.fit.thresholds import fit_thresholds
-from evaluation.scoring.futures import true_futures
-from evaluation.scoring.year_forecasts import nominal_sets
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.path_bands import band_intervals

@@ -8,10 +8,10 @@ from itertools import combinations, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.calibration.diagnostics.sampling_bands import coverage_band
+from saga.calibration.fit.split_conformal import in_map_fold
+from saga.evaluation.scoring.metrics import ZERO_EDGES
 
-from calibration.diagnostics.sampling_bands import coverage_band
-from calibration.fit.split_conformal import in_map_fold
-from evaluation.scoring.metrics import ZERO_EDGES
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.files.markdown import markdown_table

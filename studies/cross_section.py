@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.evaluation.scoring.futures import macro_of_futures, true_futures
 from scipy.stats import rankdata
 
-from evaluation.scoring.futures import macro_of_futures, true_futures
 from saga.data.origins import Origins, history, last_year, origins_at
 from saga.data.panel import FLOOR, Panel
 from saga.data.split import unseen_persons

@@ -27,10 +27,15 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.calibration.adaptive.adaptive_state import SPAN_KINDS
+from saga.calibration.yearly.drift_tests import (
+    ALPHA,
+    compare_groups,
+    compare_levels,
+    sequential_test,
+)
+from saga.calibration.yearly.yearly_delivery import drift_scale
 
-from calibration.adaptive.adaptive_state import SPAN_KINDS
-from calibration.yearly.drift_tests import ALPHA, compare_groups, compare_levels, sequential_test
-from calibration.yearly.yearly_delivery import drift_scale
 from saga.conformal.calibration_table import ALL
 from saga.data.panel import Panel
 from saga.data.reading import read_panel

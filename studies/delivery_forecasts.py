@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.evaluation.scoring.futures import macro_of_futures
 
-from evaluation.scoring.futures import macro_of_futures
 from saga.conformal.prediction_sets import probability_of_less
 from saga.conformal.recalibration import map_paths
 from saga.data.macro_rows import SERIES

@@ -2,7 +2,7 @@
 
 *static* are the intervals of the bundle, *last year* have the threshold that last year's outcomes
 needed, *DtACI* and *conformal PID* are online methods, and *moved* are those of
-`calibration.adaptive`.
+`saga.calibration.adaptive`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-
-from calibration.adaptive.adaptive_state import (
+from saga.calibration.adaptive.adaptive_state import (
     BAND,
     PRESENT_VALUE,
     SPAN_KINDS,
@@ -20,9 +19,10 @@ from calibration.adaptive.adaptive_state import (
     ExcessCounts,
     StateUpdater,
 )
-from calibration.adaptive.issued_intervals import ranks_of_outcomes
-from calibration.adaptive.issued_spans import SPANS, levels_of_span
-from calibration.adaptive.marginal_moves import LEVELS, move_of, moved_levels
+from saga.calibration.adaptive.issued_intervals import ranks_of_outcomes
+from saga.calibration.adaptive.issued_spans import SPANS, levels_of_span
+from saga.calibration.adaptive.marginal_moves import LEVELS, move_of, moved_levels
+
 from saga.conformal.calibration_table import ALL, ThresholdKind
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.path_bands import to_band_scale

@@ -8,8 +8,8 @@ import altair as alt
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.calibration.adaptive.adaptive_state import SPAN_KINDS
 
-from calibration.adaptive.adaptive_state import SPAN_KINDS
 from saga.conformal.calibration_table import ALL
 from saga.files.markdown import markdown_table
 from saga.files.plot_theme import draw_svg

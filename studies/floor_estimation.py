@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.evaluation.scoring.comparison import BUNDLE_NAME
+from saga.evaluation.scoring.gap import CLAIRVOYANT
 
-from evaluation.scoring.comparison import BUNDLE_NAME
-from evaluation.scoring.gap import CLAIRVOYANT
 from saga.bundle import Bundle
 from saga.errors import Problem, UsageError
 from saga.files.markdown import markdown_table
@@ -138,7 +138,7 @@ def mean_scores(
 ) -> MeanScores:
     """Means over futures of means over persons.
 
-    `files` maps each model to its file of un-averaged forward scores (`evaluation.contest`).
+    `files` maps each model to its file of un-averaged forward scores (`saga.evaluation.contest`).
 
     Raises:
         UsageError: The outcomes are not drawn futures.

@@ -28,11 +28,11 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
+from saga.calibration.fit.thresholds import fit_thresholds
+from saga.evaluation.scoring.futures import true_futures
 from scipy.special import ndtri
 
-from calibration.fit.split_conformal import fit_calibration, in_map_fold
-from calibration.fit.thresholds import fit_thresholds
-from evaluation.scoring.futures import true_futures
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.path_bands import band_intervals
 from saga.data.origins import (

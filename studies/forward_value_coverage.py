@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from saga.evaluation.scoring.futures import true_futures
 
-from evaluation.scoring.futures import true_futures
 from saga.conformal.calibrator import Calibrator
 from saga.data.origins import history, last_year, origins_at
 from saga.data.reading import read_panel

@@ -31,12 +31,13 @@ from typing import Protocol
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
+from saga.calibration.fit.split_conformal import pit as marginal_pit
+from saga.evaluation.cache import file_name
+from saga.evaluation.contestants import BundleContestant
+from saga.evaluation.scoring.evaluation_settings import Setting
+from saga.training.train_config import TrainConfig, load_config
 
-from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
-from calibration.fit.split_conformal import pit as marginal_pit
-from evaluation.cache import file_name
-from evaluation.contestants import BundleContestant
-from evaluation.scoring.evaluation_settings import Setting
 from saga.bundle import Bundle
 from saga.data.origins import Origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
@@ -57,14 +58,13 @@ from saga.schema import MAX_AGE
 from saga.scores import crps_log, log_earnings, pit, pit_uniforms
 from studies.study_page import bundle_parser, command_line, page_head, publish_page, say
 from studies.trained_bundle import train_or_load
-from training.train_config import TrainConfig, load_config
 
 Array = NDArray[np.float64]
 FIRST_AGE, LAST_AGE = 20, MAX_AGE
 HORIZONS, HISTORIES = (1, 5, 10, 20), (3, 10, 25)
 MAX_LOSS, MAX_BIAS = 0.02, 0.02  # targets: within 2 % of the exact forecaster's CRPS and mean
 NINETY = 0.9
-SCORES_VERSION = 2  # raise it when a score of this study may change (see `evaluation.cache`)
+SCORES_VERSION = 2  # raise it when a score of this study may change (see `saga.evaluation.cache`)
 _SLICES = 500  # of a distribution, for its mean and standard deviation in logs
 _BLOCK = 256  # persons whose paths are in memory at once
 _FIRST_SERIAL = 9_000_000  # above the serial numbers of any register, so that ids are new

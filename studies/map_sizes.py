@@ -22,9 +22,9 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.calibration.fit.split_conformal import empirical_map, fit_map, pit
 from scipy import stats
 
-from calibration.fit.split_conformal import empirical_map, fit_map, pit
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.recalibration import Cell

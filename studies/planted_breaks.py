@@ -9,7 +9,7 @@ a recession with scarring: each year a share of the persons permanently loses an
 distributed amount of log earnings; the share is largest in the first year and falls to a lasting
 value. Shares and depths differ between breaks. The same persons are forecast 1, 2, 5 and 10 years
 ahead every year, and outcomes arrive when they are due. Seeds start at 1000; the constants of
-`calibration.adaptive.adaptive_state` were chosen on other seeds. Writes docs/pictures/adaptive.svg.
+`adaptive.adaptive_state` were chosen on other seeds. Writes docs/pictures/adaptive.svg.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import altair as alt
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.calibration.adaptive.adaptive_state import MAX_THRESHOLD, ExcessCounts, StateUpdater
 from scipy.special import ndtr
 
-from calibration.adaptive.adaptive_state import MAX_THRESHOLD, ExcessCounts, StateUpdater
 from saga.requests import COVERAGE
 from studies.study_page import study_parser
 

@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-
-from evaluation.contest import PATHS, Contest, ContestOptions
-from evaluation.protocol import Baseline
-from evaluation.scoring.comparison import (
+from saga.evaluation.contest import PATHS, Contest, ContestOptions
+from saga.evaluation.protocol import Baseline
+from saga.evaluation.scoring.comparison import (
     BOTH,
     BUNDLE_NAME,
     HINDSIGHT,
@@ -32,9 +31,10 @@ from evaluation.scoring.comparison import (
     VARIANT,
     compare_models,
 )
-from evaluation.scoring.evaluation_settings import Setting
-from evaluation.scoring.metrics import metrics_table
-from evaluation.selection import select_baselines
+from saga.evaluation.scoring.evaluation_settings import Setting
+from saga.evaluation.scoring.metrics import metrics_table
+from saga.evaluation.selection import select_baselines
+
 from saga.data.reading import read_panel
 from saga.files.markdown import markdown_table
 from saga.files.tables import write_table

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.evaluation.baselines.trees.gbt import BoostedTrees
+from saga.evaluation.protocol import Baseline
+from saga.evaluation.scoring.evaluation_settings import Setting
 
-from evaluation.baselines.trees.gbt import BoostedTrees
-from evaluation.protocol import Baseline
-from evaluation.scoring.evaluation_settings import Setting
 from saga.data.groups import reduce_to_profile
 from saga.data.origins import MIN_HISTORY, Origins
 from saga.data.panel import Panel
@@ -118,7 +118,7 @@ class TreesOnReducedPasts(BoostedTrees):
         self._years = years
 
     def settings_key(self) -> str:
-        """Which years are hidden: `evaluation.protocol.HasSettings`."""
+        """Which years are hidden: `saga.evaluation.protocol.HasSettings`."""
         return getattr(self._years, "__qualname__", repr(self._years))
 
     def window_of(self, panel: Panel) -> Window:

@@ -21,6 +21,7 @@ from typing import get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from saga.training.masking import continue_inputs, make_targets
 
 from saga.data.origins import draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
@@ -34,7 +35,6 @@ from saga.lifetime import present_value, realised_value
 from saga.requests import RATE, Draws, Precision, RolloutName
 from saga.scores import crps_log
 from studies.study_page import bundle_parser, page_head, publish_page
-from training.masking import continue_inputs, make_targets
 
 Array = NDArray[np.float64]
 SUMMED_YEARS = (2, 5, 10, 20)

@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.calibration.fit.person_scores import conformal_quantile
+from saga.calibration.fit.split_conformal import fit_map, pit
+from saga.evaluation.scoring.metrics import ZERO_EDGES
 
-from calibration.fit.person_scores import conformal_quantile
-from calibration.fit.split_conformal import fit_map, pit
-from evaluation.scoring.metrics import ZERO_EDGES
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.prediction_sets import set_ends

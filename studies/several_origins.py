@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.calibration.fit.split_conformal import fit_calibration
 
-from calibration.fit.split_conformal import fit_calibration
 from saga.conformal.calibrator import Calibrator
 from saga.data.origins import draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel

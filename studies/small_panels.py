@@ -17,9 +17,12 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
+from saga.training.folds import train_folds
+from saga.training.harness import RunOptions
+from saga.training.train_config import load_config
 from scipy.stats import binom
 
-from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
 from saga.data.origins import draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.data.split import assign_folds
@@ -27,9 +30,6 @@ from saga.distributions import Marginals
 from saga.forecaster import Forecaster
 from saga.requests import COVERAGE, MAX_HORIZON
 from studies.study_page import study_parser
-from training.folds import train_folds
-from training.harness import RunOptions
-from training.train_config import load_config
 
 HORIZONS = [1, 2, 3]
 _FILE = Path("datasets") / "wage_panel" / "wage_panel.csv.bz2"

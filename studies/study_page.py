@@ -78,7 +78,7 @@ class StepLog:
         self.since = time.perf_counter()
 
     def __call__(self, step: str, done: int, total: int) -> None:
-        """Report `done` of `total` parts of a step (`evaluation.contest.Progress`)."""
+        """Report `done` of `total` parts of a step (`saga.evaluation.contest.Progress`)."""
         if done in (0, total):
             now = time.perf_counter()
             say(f"  {step}" + (f": {now - self.since:.0f} s" if done else ""))

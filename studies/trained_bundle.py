@@ -8,15 +8,16 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from saga.training.fit import train
+from saga.training.harness import RunOptions
+from saga.training.train_config import TrainConfig
+
 from saga.bundle import Bundle
 from saga.data.origins import cut, last_year
 from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import UsageError
 from saga.files.bundle_folder import MANIFEST
-from training.fit import train
-from training.harness import RunOptions
-from training.train_config import TrainConfig
 
 
 def train_or_load(
@@ -32,7 +33,7 @@ def train_or_load(
 
     A bundle is the requested one if configuration, seed, last year, economy, panel and persons
     agree. An interrupted training is resumed if it was started with the same, and else restarted.
-    Arguments and errors are those of `training.fit.train`.
+    Arguments and errors are those of `saga.training.fit.train`.
     """
     if (out / MANIFEST).is_file():
         bundle = Bundle.load(out)

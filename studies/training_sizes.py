@@ -17,20 +17,20 @@ from pathlib import Path
 
 import altair as alt
 import polars as pl
+from saga.evaluation.contest import Contest, ContestOptions
+from saga.evaluation.contest_tables import score_tables
+from saga.evaluation.fold_training import FoldTraining
+from saga.evaluation.scoring.comparison import BUNDLE_NAME
+from saga.evaluation.scoring.evaluation_settings import Sample
+from saga.evaluation.selection import select_baselines
+from saga.training.auto_config import AUTO
 
-from evaluation.contest import Contest, ContestOptions
-from evaluation.contest_tables import score_tables
-from evaluation.fold_training import FoldTraining
-from evaluation.scoring.comparison import BUNDLE_NAME
-from evaluation.scoring.evaluation_settings import Sample
-from evaluation.selection import select_baselines
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons
 from studies.study_page import command_line, page_head, publish_page, say, study_parser
-from training.auto_config import AUTO
 
 FOLDS = 5
 SCRATCH = "random weights"

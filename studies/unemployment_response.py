@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.evaluation.scoring.futures import macro_of_futures
 from scipy.stats import linregress
 
-from evaluation.scoring.futures import macro_of_futures
 from saga.data.macro_rows import SERIES
 from saga.files.markdown import markdown_table
 from saga.macro.scenarios import Scenario

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.evaluation.scoring.evaluation_settings import Sample, Setting
 
-from evaluation.scoring.evaluation_settings import Sample, Setting
 from saga.cli.options import parse_horizons
 from saga.data.origins import history
 from saga.data.reading import read_panel

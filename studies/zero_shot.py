@@ -15,16 +15,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
+from saga.evaluation.bundle_evaluation import EvaluationOptions, evaluate
+from saga.evaluation.contest import ContestOptions
+from saga.training.fit import train
+from saga.training.harness import RunOptions
 
-from evaluation.bundle_evaluation import EvaluationOptions, evaluate
-from evaluation.contest import ContestOptions
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.data.split import persons_of
 from saga.files.markdown import markdown_table
 from studies.study_page import StepLog, command_line, page_head, publish_page, study_parser
-from training.fit import train
-from training.harness import RunOptions
 
 METRICS = {"crps_log": "CRPS of logs", "brier_zero": "Brier score of zero"}
 

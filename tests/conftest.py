@@ -19,14 +19,14 @@ import httpx
 import pytest
 import uvicorn
 from filelock import FileLock
+from saga.api.app import create_app
+from saga.api.server import open_socket, server_config
+from saga.api.settings import Settings
 
-from api.app import create_app
-from api.server import open_socket, server_config
-from api.settings import Settings
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 
-MAX_ORIGINS = "calibration.fit.bundle_calibration.MAX_ORIGINS"
+MAX_ORIGINS = "saga.calibration.fit.bundle_calibration.MAX_ORIGINS"
 _END_SECONDS = 120
 SharedFolder = Callable[[str, Callable[[Path], object]], Path]
 
@@ -98,9 +98,9 @@ def register_panel(register_dir: Path) -> Panel:
 @pytest.fixture(scope="session")
 def tiny_bundle(shared_folder: SharedFolder, register_panel: Panel) -> Path:
     """A bundle of configuration `tiny`, trained and calibrated on the small register."""
-    from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
-    from training.fit import train
-    from training.harness import RunOptions
+    from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
+    from saga.training.fit import train
+    from saga.training.harness import RunOptions
 
     def make(out: Path) -> None:
         run = RunOptions(command="saga train --config tiny", progress=False)
@@ -121,8 +121,8 @@ def two_origins(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def living_bundle(shared_folder: SharedFolder, tiny_bundle: Path, register_panel: Panel) -> Path:
     """The tiny bundle with a state network, trained on the small register."""
-    from training.states.state_fit import fit_state_network
-    from training.states.state_module import StateFitOptions
+    from saga.training.states.state_fit import fit_state_network
+    from saga.training.states.state_module import StateFitOptions
 
     def make(out: Path) -> None:
         options = StateFitOptions(width=32, steps=150)

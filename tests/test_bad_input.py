@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
+from saga.api.settings import Settings
 from typer.testing import CliRunner, Result
 
-from api.settings import Settings
 from saga.cli import app
 from saga.schema import STATIC
 

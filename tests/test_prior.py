@@ -9,6 +9,11 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.typing import NDArray
+from saga.training.economies.linear_process import LinearProcess
+from saga.training.economies.random_draws import random_stream
+from saga.training.fit import train
+from saga.training.harness import RunOptions
+from saga.training.train_config import load_config
 from scipy.special import ndtr
 from scipy.stats import norm
 
@@ -20,11 +25,6 @@ from saga.distributions import Marginals
 from saga.features.transforms import Transforms
 from saga.forecaster import Forecaster
 from saga.register.textbook.gkos_process import Mixture
-from training.economies.linear_process import LinearProcess
-from training.economies.random_draws import random_stream
-from training.fit import train
-from training.harness import RunOptions
-from training.train_config import load_config
 
 Normal = tuple[NDArray[np.float64], float]
 PRIOR = Path(__file__).resolve().parents[1] / "bundles/prior"

@@ -11,8 +11,8 @@ from typing import Any
 
 import polars as pl
 import pytest
+from saga.evaluation.scoring.small_cells import hide_small_cells
 
-from evaluation.scoring.small_cells import hide_small_cells
 from saga.bundle import Bundle
 from saga.files.tables import read_provenance, write_table
 

@@ -1,95 +1,59 @@
-"""The wheel has one top-level name, and works beside packages that use the names of our folders."""
+"""A module has one name: `saga.api` is the folder `api`, in a checkout and in the wheel alike."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
-from collections.abc import Callable, Mapping
-from importlib.util import module_from_spec, spec_from_file_location
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-INNER = ("api", "training", "calibration", "evaluation")
-MODULES = frozenset({"api.jobs", "api.jobs.job_process", "calibration.diagnostics"})
+FOLDERS = ("saga", "api", "training", "calibration", "evaluation")
+BUNDLES = ("prior", "small")
+# Not code, and not read by code.
+NOT_SHIPPED = {".md", ".pyc"}
+
+
+def _run(command: list[str], cwd: Path, env: Mapping[str, str] | None = None) -> str:
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def installed_name(path: str) -> str:
+    """Where a file of the checkout is in the wheel."""
+    return path if path.startswith("saga/") else f"saga/{path}"
 
 
 @pytest.fixture(scope="module")
-def nest_imports() -> Callable[[str, frozenset[str]], str]:
-    spec = spec_from_file_location("saga_setup", ROOT / "setup.py")
-    assert spec is not None
-    assert spec.loader is not None
-    setup = module_from_spec(spec)
-    spec.loader.exec_module(setup)
-    nest: Callable[[str, frozenset[str]], str] = setup.nest_imports
-    return nest
-
-
-@pytest.mark.parametrize(
-    ("source", "nested"),
-    [
-        ("from api.app import app\n", "from saga.api.app import app\n"),
-        ("from api import app\n", "from saga.api import app\n"),
-        ("import training.fit as fit\n", "import saga.training.fit as fit\n"),
-        (
-            "import os, api.app as a, training.fit as f\n",
-            "import os, saga.api.app as a, saga.training.fit as f\n",
-        ),
-        ("def f():\n    from calibration.fit import g\n", None),
-        ("Ä = 'Ä'; from api.app import app\n", "Ä = 'Ä'; from saga.api.app import app\n"),
-        ("run('api.jobs.job_process')\n", "run('saga.api.jobs.job_process')\n"),
-        ('run(r"""api.jobs""")\n', 'run(r"""saga.api.jobs""")\n'),
-    ],
-)
-def test_imports_and_names_of_modules_are_nested_once(
-    nest_imports: Callable[[str, frozenset[str]], str], source: str, nested: str | None
-) -> None:
-    once = nest_imports(source, MODULES)
-    assert once == (nested or source.replace("from calibration", "from saga.calibration"))
-    assert nest_imports(once, MODULES) == once
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "from saga.api.app import app\n",
-        "from . import api\n",
-        "from api_client import api\n",
-        "import apis.app\n",
-        "path = 'calibration.parquet'\n",
-        "tags = ['calibration']\n",
-        "'''Started by `api.jobs`.'''\n",
-    ],
-)
-def test_other_names_and_texts_stay(
-    nest_imports: Callable[[str, frozenset[str]], str], source: str
-) -> None:
-    assert nest_imports(source, MODULES) == source
-
-
-def test_an_import_that_binds_the_bare_name_is_refused(
-    nest_imports: Callable[[str, frozenset[str]], str],
-) -> None:
-    with pytest.raises(ValueError, match="line 2"):
-        nest_imports("import os\nimport api.app\n", MODULES)
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkout as a zip brings it: files alone, without links and without git."""
+    folder = tmp_path_factory.mktemp("source")
+    archive = folder / "saga.zip"
+    parts = (*FOLDERS, "bundles", "pyproject.toml", "README.md", "LICENSE")
+    files = _run(["git", "ls-files", "--", *parts], ROOT)
+    with zipfile.ZipFile(archive, "w") as bundle:
+        for name in files.splitlines():
+            bundle.write(ROOT / name, name)
+    with zipfile.ZipFile(archive) as bundle:
+        bundle.extractall(folder / "checkout")
+    return folder / "checkout"
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    source.mkdir()
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "bundles", "saga", *INNER):
-        (source / name).symlink_to(ROOT / name)
+def wheel(source: Path) -> Path:
     _run(
         [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index",
-         "--quiet", "--disable-pip-version-check", "--wheel-dir", str(folder), str(source)],
-        folder,
+         "--quiet", "--disable-pip-version-check", "--wheel-dir", str(source.parent), str(source)],
+        source,
     )  # fmt: skip
-    (built,) = folder.glob("*.whl")
+    (built,) = source.parent.glob("*.whl")
     return built
 
 
@@ -97,7 +61,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """The installed wheel, behind other packages with the names of our folders."""
     folder = tmp_path_factory.mktemp("site")
-    for name in INNER:
+    for name in FOLDERS[1:]:
         (folder / "theirs" / name).mkdir(parents=True)
         (folder / "theirs" / name / "__init__.py").write_text(f"OWNER = 'theirs: {name}'\n")
     ours = folder / "ours"
@@ -110,20 +74,49 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Mappin
     return {**kept, "PYTHONPATH": os.pathsep.join([str(folder / "theirs"), str(ours)])}
 
 
-def _run(command: list[str], cwd: Path, env: Mapping[str, str] | None = None) -> str:
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def test_every_folder_with_code_is_a_package_of_the_distribution() -> None:
+    described = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folders = {
+        path.parent.relative_to(ROOT).as_posix()
+        for name in FOLDERS
+        for path in (ROOT / name).rglob("*.py")
+    }
+    packages = {installed_name(f"{folder}/").strip("/").replace("/", ".") for folder in folders}
+    assert set(described["packages"]) == packages | {f"saga.bundles.{name}" for name in BUNDLES}
 
 
 @pytest.mark.slow
-def test_the_wheel_has_one_top_level_name_and_the_bundles(wheel: Path) -> None:
+def test_the_wheel_has_the_files_of_the_checkout_byte_for_byte(source: Path, wheel: Path) -> None:
+    expected = {
+        installed_name(path.relative_to(source).as_posix()): path.read_bytes()
+        for name in (*FOLDERS, "bundles")
+        for path in (source / name).rglob("*")
+        if path.is_file() and (name == "bundles" or path.suffix not in NOT_SHIPPED)
+    }
     with zipfile.ZipFile(wheel) as archive:
-        files = archive.namelist()
         assert archive.read("saga_forecast-0.1.0.dist-info/top_level.txt").split() == [b"saga"]
-    assert {name.split("/")[0] for name in files} == {"saga", "saga_forecast-0.1.0.dist-info"}
-    shipped = {path.relative_to(ROOT).as_posix() for path in (ROOT / "bundles").rglob("*.*")}
-    assert {f"saga/{name}" for name in shipped} <= set(files)
+        files = {
+            name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name
+        }
+    assert files.keys() == expected.keys()
+    assert files == expected
+
+
+def test_no_link_is_tracked() -> None:
+    entries = _run(["git", "ls-files", "--stage"], ROOT).splitlines()
+    assert [entry for entry in entries if entry.startswith("120000")] == []
+
+
+def test_no_module_is_imported_under_a_second_name() -> None:
+    """In a checkout `import api` would find the folder, and load a copy beside `saga.api`."""
+    files = _run(["git", "ls-files", "*.py"], ROOT).splitlines()
+    bare = rf"^\s*(from|import) ({'|'.join(FOLDERS[1:])})[. ]"
+    assert [
+        f"{name}:{number}: {line}"
+        for name in files
+        for number, line in enumerate((ROOT / name).read_text(encoding="utf-8").splitlines(), 1)
+        if re.match(bare, line) and name != "tests/test_wheel.py"
+    ] == []
 
 
 @pytest.mark.thorough

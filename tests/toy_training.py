@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from saga.training.train_config import TrainConfig
+
 from saga.model import ModelConfig
-from training.train_config import TrainConfig
 
 TOY = TrainConfig(
     name="toy",

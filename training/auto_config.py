@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from saga.training.masking import Masking
+from saga.training.train_config import TrainConfig, load_config
+
 from saga.bundle import shipped_bundle
 from saga.errors import UsageError
 from saga.model import ModelConfig
-from training.masking import Masking
-from training.train_config import TrainConfig, load_config
 
 AUTO, NO_SOURCE = "auto", "none"
 _FEW, _MANY, _VERY_MANY = 1_000, 20_000, 100_000  # training persons

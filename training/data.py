@@ -10,12 +10,18 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from numpy.typing import NDArray
+from saga.training.masking import (
+    Masking,
+    hide_inputs,
+    make_direct_targets,
+    make_targets,
+    thin_years,
+)
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from saga.features.calendar import Calendar
 from saga.features.sequences import Sequences, pad
-from training.masking import Masking, hide_inputs, make_direct_targets, make_targets, thin_years
 
 # Tensors of a batch, of shape (n_person, n_token, ...) unless stated:
 # - inputs, partly masked: state (of earnings: unknown, zero, positive), z, other, codes, age

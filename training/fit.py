@@ -25,6 +25,12 @@ from pytorch_lightning.callbacks import (
 )
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
 from pytorch_lightning.utilities import rank_zero_only
+from saga.training.auto_config import AUTO, choose_config
+from saga.training.data import PanelData
+from saga.training.harness import RunFolder, RunOptions, fit_module, progress_callbacks, seed_run
+from saga.training.module import ForecastModule
+from saga.training.train_config import TrainConfig, check_shape, load_config
+from saga.training.transfer import Source
 from torch import Tensor
 
 from saga.attention import head_diversity
@@ -48,12 +54,6 @@ from saga.macro.history import (
 from saga.macro.process import MacroProcess
 from saga.model import Saga
 from saga.simulation.matmul import has_matrix_units
-from training.auto_config import AUTO, choose_config
-from training.data import PanelData
-from training.harness import RunFolder, RunOptions, fit_module, progress_callbacks, seed_run
-from training.module import ForecastModule
-from training.train_config import TrainConfig, check_shape, load_config
-from training.transfer import Source
 
 _MAX_AVERAGED_STEPS = 1_000  # over which weights are averaged
 _MIN_BFLOAT16_WIDTH = 128  # narrower networks are faster in float32, also with matrix units
@@ -91,7 +91,7 @@ class Preparation(NamedTuple):
 def run_settings(
     panel: Panel, settings: TrainConfig, seed: int, until: int | None, source: Source | None
 ) -> dict[str, Any]:
-    """What a run and a resumed run must have in common, see `training.harness.RunFolder`."""
+    """What a run and a resumed run must have in common, see `saga.training.harness.RunFolder`."""
     return {
         "config": settings.as_dict(),
         "seed": seed,

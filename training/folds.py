@@ -1,7 +1,7 @@
 """`saga train --folds K`: K members, each trained without one fold of the persons.
 
 Every person except the test persons is then used to train, and every person can be used to
-calibrate, because one member has not seen the person (`calibration.fit.cross_fitting`).
+calibrate, because one member has not seen the person (`saga.calibration.fit.cross_fitting`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,11 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.training.fit import macro_of, run_settings, settings_for
+from saga.training.harness import RunFolder, RunOptions
+from saga.training.seeds import MemberProgress, joined_report, train_member
+from saga.training.train_config import TrainConfig
+from saga.training.transfer import Source
 
 from saga.bundle import Bundle, BundleContents, write_bundle
 from saga.data.origins import cut, last_year
@@ -24,11 +29,6 @@ from saga.features.transforms import Transforms
 from saga.files.bundle_folder import check_replaceable
 from saga.keyed_random import uniform_each
 from saga.model.members import MEMBERS, joined_weights
-from training.fit import macro_of, run_settings, settings_for
-from training.harness import RunFolder, RunOptions
-from training.seeds import MemberProgress, joined_report, train_member
-from training.train_config import TrainConfig
-from training.transfer import Source
 
 MIN_FOLDS, MAX_FOLDS = 3, 20  # with two folds, a member trains on half of the persons
 _VALIDATION_SHARE = 0.1  # of the persons in the folds, whose loss stops the training of a member
@@ -57,7 +57,7 @@ def train_folds(
         n_folds: Number of folds and members K.
         config: A configuration, its built-in name, its file, or "auto" (by size of the panel).
         seed: Seed of the first member; the others have the next numbers.
-        until: As in `training.fit.train`.
+        until: As in `saga.training.fit.train`.
         run: How the run is started; only one device. With a source, every member starts from
             its weights.
         progress: Called with the number of each trained member, from 0, and of all members.

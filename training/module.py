@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
+from saga.training.data import Batch
+from saga.training.harness import half_cosine, schedule_rate
+from saga.training.masking import DIRECT_QUESTIONS
+from saga.training.optimizer import Muon
+from saga.training.train_config import TrainConfig
 from torch import Tensor
 
 from saga.model import Saga
-from training.data import Batch
-from training.harness import half_cosine, schedule_rate
-from training.masking import DIRECT_QUESTIONS
-from training.optimizer import Muon
-from training.train_config import TrainConfig
 
 _FINAL_SHARE = 0.02  # final learning rate as a share of the peak
 
@@ -46,7 +46,7 @@ class ForecastModule(pl.LightningModule):
         self.network, self.config = network, config
 
     def losses(self, batch: Batch) -> Losses:
-        """Losses of a batch (`training.data.make_batch`).
+        """Losses of a batch (`saga.training.data.make_batch`).
 
         `means` contains the backbone's loss under the name of the head's criterion: "pinball" for
         the quantile head, else "nll"; `means["direct"]` is the loss of the direct forecast, and

@@ -1,4 +1,4 @@
-"""`python -m training.pretraining`: a network trained on many simulated economies, as a bundle.
+"""`python -m saga.training.pretraining`: a bundle trained on many simulated economies.
 
 The bundle is a start for any panel (`saga train --from`). Economies are drawn while the training
 runs; each pool of them is used twice, with other masks.
@@ -15,6 +15,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
+from saga.training.data import Batch, PanelData
+from saga.training.economies.economy_pools import NO_CALENDAR, PANEL_ID, VALIDATION, Economies, take
+from saga.training.economies.observation import LAST_YEAR
+from saga.training.fit import TrainReport, check_resumable, fit_best
+from saga.training.harness import RunFolder, RunOptions, seed_run
+from saga.training.train_config import TrainConfig, load_config
 from torch.utils.data import DataLoader
 
 from saga.bundle import Bundle, BundleContents, write_bundle
@@ -24,12 +30,6 @@ from saga.features.transforms import Transforms
 from saga.files.bundle_folder import check_replaceable
 from saga.forecast_warnings import SIMULATED
 from saga.model import Saga
-from training.data import Batch, PanelData
-from training.economies.economy_pools import NO_CALENDAR, PANEL_ID, VALIDATION, Economies, take
-from training.economies.observation import LAST_YEAR
-from training.fit import TrainReport, check_resumable, fit_best
-from training.harness import RunFolder, RunOptions, seed_run
-from training.train_config import TrainConfig, load_config
 
 POOL_EPOCHS = 2  # epochs for which a pool is used: drawing it takes a tenth of their time
 
@@ -136,7 +136,7 @@ economies contain, and what they lack.
 {report.steps:,} steps, {report.seconds:,.0f} s; validation log score {report.validation_nll:.4f}
 nats a record, on persons of other economies.
 
-Command: `{command or "python -m training.pretraining"}`
+Command: `{command or "python -m saga.training.pretraining"}`
 
 Model:
 
@@ -148,7 +148,9 @@ Model:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The program; returns its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m training.pretraining", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m saga.training.pretraining", description=__doc__
+    )
     parser.add_argument("--out", type=Path, required=True, help="bundle to write")
     parser.add_argument("--config", default="prior", help="configuration: a name or a YAML file")
     parser.add_argument("--persons", type=int, default=400, help="persons of an economy")
@@ -158,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     run = RunOptions(
         resume=options.resume,
-        command=shlex.join(["python", "-m", "training.pretraining", *words]),
+        command=shlex.join(["python", "-m", "saga.training.pretraining", *words]),
         progress=sys.stderr.isatty(),
     )
     try:

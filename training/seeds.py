@@ -13,6 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from saga.training.fit import settings_for, train
+from saga.training.harness import RunFolder, RunOptions
+from saga.training.train_config import TrainConfig
+from saga.training.transfer import Source
+from saga.training.tree_member import allows_trees, fit_tree_member
 
 from saga.bundle import Bundle, BundleContents, write_bundle
 from saga.data.origins import cut
@@ -22,11 +27,6 @@ from saga.errors import UsageError
 from saga.files.bundle_folder import MANIFEST, check_replaceable
 from saga.model.members import MEMBERS, joined_weights
 from saga.trees.mixture import WEIGHTS, described_weights
-from training.fit import settings_for, train
-from training.harness import RunFolder, RunOptions
-from training.train_config import TrainConfig
-from training.transfer import Source
-from training.tree_member import allows_trees, fit_tree_member
 
 MemberProgress = Callable[[int, int, Bundle], None]
 
@@ -45,7 +45,7 @@ def train_members(
     """Train the members that the configuration asks for and write them as the bundle `out`.
 
     Each member is first an ordinary bundle in `<out>.run/`; a resumed run keeps finished members.
-    One member without trees is an ordinary bundle (`training.fit.train`, which has the arguments
+    One member without trees is an ordinary bundle (`fit.train`, which has the arguments
     and errors). Trees are not fitted with several devices.
 
     Args:
@@ -59,7 +59,7 @@ def train_members(
         progress: Called with the number of each trained member, from 0, and of all members.
 
     Raises:
-        UsageError: Several devices were asked for, or the errors of `training.fit.train`.
+        UsageError: Several devices were asked for, or the errors of `saga.training.fit.train`.
     """
     run = run or RunOptions()
     source = None if run.source is None else Source.open(run.source)
@@ -131,7 +131,7 @@ def train_member(
     validation: Sequence[str] | None = None,
     shares: Shares = SPLIT_SHARES,
 ) -> Bundle:
-    """The finished member at `path`, or one that is trained now, see `training.fit.train`."""
+    """The finished member at `path`, or one that is trained now, see `saga.training.fit.train`."""
     if (path / MANIFEST).is_file():
         return Bundle.load(path)
     started = (path.with_name(path.name + ".run") / "last.ckpt").is_file()

@@ -10,12 +10,12 @@ from typing import Annotated, Any, Self
 import yaml
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
+from saga.training.masking import Masking
 
 from saga.errors import UsageError
 from saga.features.transforms import HIDEABLE
 from saga.model import ModelConfig
 from saga.model.config import CheckedOptions, Count
-from training.masking import Masking
 
 _FOLDER = Path(__file__).with_name("configs")
 BUILT_IN = ("tiny", "small", "base", "lstm", "feedforward", "prior", "zero-shot")

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.training.train_config import TrainConfig
+from saga.training.tree_weights import SMALLEST, shrunk_weights
 
 from saga.bundle import Bundle
 from saga.data.origins import Origins, draw_origins, history, last_year, realised_earnings
@@ -22,8 +24,6 @@ from saga.requests import MAX_HORIZON
 from saga.trees.mixture import described_weights, mixed
 from saga.trees.recent_years import Window
 from saga.trees.tree_forecast import TreeForecast, TreeOptions, held_out_persons
-from training.train_config import TrainConfig
-from training.tree_weights import SMALLEST, shrunk_weights
 
 # Raised when the same panel and configuration may give other trees or weights, so that stored
 # bundles of folds are not reused.

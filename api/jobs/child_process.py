@@ -15,8 +15,7 @@ import threading
 from asyncio.subprocess import PIPE, Process
 
 from pydantic import SecretStr
-
-from api.settings import Settings
+from saga.api.settings import Settings
 
 START_AGAIN = 3  # exit code of a child that should be started again
 

@@ -9,7 +9,8 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from api.problems import ProblemError
+from saga.api.problems import ProblemError
+
 from saga.errors import Problem
 
 SUFFIXES = (".parquet", ".arrow", ".csv")

@@ -32,7 +32,7 @@ class JobOrder:
         created: Time of arrival, ISO 8601 in UTC.
         digest: sha256 of the options and the body.
         persons_file: Name of the file with the persons.
-        options: The options as they were sent (`api.request_models.JobOptions`).
+        options: The options as they were sent (`saga.api.request_models.JobOptions`).
         trace: The place of the call in a trace, as W3C traceparent; None without traces.
     """
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
+from saga.api.table_process import MAX_TEXT, RefusedTable, check_texts, is_text
+from saga.api.table_reader import refusal
 
-from api.table_process import MAX_TEXT, RefusedTable, check_texts, is_text
-from api.table_reader import refusal
 from saga.schema import BY_NAME, EXTRA_PREFIX
 
 _ROWS = 20_000  # read at a time

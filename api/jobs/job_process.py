@@ -1,4 +1,4 @@
-"""The process of one job: `python -m api.jobs.job_process FOLDER`.
+"""The process of one job: `python -m saga.api.jobs.job_process FOLDER`.
 
 It runs the batch engine on the folder of the job. It may be killed at any moment: the next process
 continues, and the result has the same bytes. Exit codes: 0 the job has an outcome, 3 it should be
@@ -17,16 +17,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from api.jobs.child_process import START_AGAIN, receive_settings
-from api.jobs.job_folders import JobFolder, JobOrder, Outcome
-from api.jobs.job_input import check_table
-from api.logs import error_location, make_logger
-from api.problems import error_document, internal_document
-from api.request_models import JobOptions
-from api.request_panel import request_mapping
-from api.settings import Settings
-from api.tracing import Tracing, open_tracing
-from calibration.adaptive.issuance import AdaptiveRecipe
+from saga.api.jobs.child_process import START_AGAIN, receive_settings
+from saga.api.jobs.job_folders import JobFolder, JobOrder, Outcome
+from saga.api.jobs.job_input import check_table
+from saga.api.logs import error_location, make_logger
+from saga.api.problems import error_document, internal_document
+from saga.api.request_models import JobOptions
+from saga.api.request_panel import request_mapping
+from saga.api.settings import Settings
+from saga.api.tracing import Tracing, open_tracing
+from saga.calibration.adaptive.issuance import AdaptiveRecipe
+
 from saga.batch.engine import BatchInterruptedError, score
 from saga.batch.partition_writer import BatchRecipe
 from saga.batch.partitions import Source
@@ -91,7 +92,7 @@ def _compute(
 
 
 def _source(folder: JobFolder, order: JobOrder, options: JobOptions, settings: Settings) -> Source:
-    """The persons, read as `api.request_panel` reads those of a call."""
+    """The persons, read as `saga.api.request_panel` reads those of a call."""
     path = folder.path / order.persons_file
     check_table(path)
     prices = options.prices if isinstance(options.prices, int) else None

@@ -1,6 +1,6 @@
 """The durable queue of jobs, kept by DBOS in SQLite or PostgreSQL.
 
-This module places jobs in the queue and follows them; `api.jobs.job_worker` computes them. The
+This module places jobs in the queue and follows them; `saga.api.jobs.job_worker` computes them. The
 queue's values are JSON: an order is the name of a folder.
 """
 
@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, WorkflowStatus, error
-
-from api.jobs import QueueError
-from api.jobs.job_folders import JobOrder
-from api.jobs.job_view import JobStatus, State
-from api.service_metrics import QueueLoad
+from saga.api.jobs import QueueError
+from saga.api.jobs.job_folders import JobOrder
+from saga.api.jobs.job_view import JobStatus, State
+from saga.api.service_metrics import QueueLoad
 
 # Names in the database; another name would leave waiting jobs behind.
 APPLICATION, QUEUE, WORKFLOW = "saga", "jobs", "score"

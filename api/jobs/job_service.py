@@ -18,21 +18,21 @@ from typing import NoReturn, TypeVar
 import anyio
 import anyio.to_thread
 from fastapi import Request
+from saga.api.jobs import QueueError
+from saga.api.jobs.child_process import end_child, start_child
+from saga.api.jobs.job_files import copy_file, find_file
+from saga.api.jobs.job_folders import JobFolder, JobFolders, JobOrder, job_id
+from saga.api.jobs.job_queue import UNAVAILABLE, JobQueue
+from saga.api.jobs.job_view import Job, JobStatus
+from saga.api.jobs.worker_check import count_workers
+from saga.api.problems import ProblemError, client_gone
+from saga.api.request_models import JobOptions
+from saga.api.service_metrics import JobMetrics
+from saga.api.settings import Settings
+from saga.api.tracing import Tracing
 from starlette.requests import ClientDisconnect
 from structlog.typing import FilteringBoundLogger
 
-from api.jobs import QueueError
-from api.jobs.child_process import end_child, start_child
-from api.jobs.job_files import copy_file, find_file
-from api.jobs.job_folders import JobFolder, JobFolders, JobOrder, job_id
-from api.jobs.job_queue import UNAVAILABLE, JobQueue
-from api.jobs.job_view import Job, JobStatus
-from api.jobs.worker_check import count_workers
-from api.problems import ProblemError, client_gone
-from api.request_models import JobOptions
-from api.service_metrics import JobMetrics
-from api.settings import Settings
-from api.tracing import Tracing
 from saga.errors import Problem, UsageError
 from saga.files.atomic import FolderInUseError, file_lock
 
@@ -142,7 +142,7 @@ class JobService:
         while True:
             process: Process | None = None
             try:
-                process = await start_child("api.jobs.job_worker", self._settings)
+                process = await start_child("saga.api.jobs.job_worker", self._settings)
                 code = await process.wait()
             except asyncio.CancelledError:
                 if process is not None:

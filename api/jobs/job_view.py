@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from api.jobs.job_folders import JobFolder, JobOrder, Outcome
+from saga.api.jobs.job_folders import JobFolder, JobOrder, Outcome
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 

@@ -19,14 +19,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dbos import DBOS
+from saga.api.jobs.child_process import receive_settings, start_child
+from saga.api.jobs.job_folders import JobFolder, JobFolders
+from saga.api.jobs.job_queue import APPLICATION, QUEUE, SERIALIZER, WORKFLOW, job_status
+from saga.api.jobs.worker_check import worker_name
+from saga.api.logs import error_location, make_logger
+from saga.api.settings import Settings
 from structlog.typing import FilteringBoundLogger
-
-from api.jobs.child_process import receive_settings, start_child
-from api.jobs.job_folders import JobFolder, JobFolders
-from api.jobs.job_queue import APPLICATION, QUEUE, SERIALIZER, WORKFLOW, job_status
-from api.jobs.worker_check import worker_name
-from api.logs import error_location, make_logger
-from api.settings import Settings
 
 # Version of the workflow, not of SAGA: a job that was queued by one version of SAGA can be computed
 # by the next one.
@@ -77,7 +76,9 @@ async def compute_job(job_id: str) -> None:
 async def run_process(job_id: str) -> None:
     """Run the process of a job until it ends; raises ProcessEndedError if it was not successful."""
     folder = _WorkerContext.folders.folder(job_id)
-    process = await start_child("api.jobs.job_process", _WorkerContext.settings, str(folder.path))
+    process = await start_child(
+        "saga.api.jobs.job_process", _WorkerContext.settings, str(folder.path)
+    )
     try:
         code = await process.wait()
     except asyncio.CancelledError:

@@ -1,4 +1,4 @@
-"""The health check of a worker: `python -m api.jobs.worker_check FOLDER`, exit code 0 or 1.
+"""The health check of a worker: `python -m saga.api.jobs.worker_check FOLDER`, exit code 0 or 1.
 
 A worker that reaches the queue touches its file in the folder of jobs every two seconds.
 """

@@ -7,19 +7,19 @@ from dataclasses import asdict, dataclass
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import HTMLResponse
+from saga.api.callers import Caller
+from saga.api.ledger_access import LedgerAccess
+from saga.api.negotiation import json_response
+from saga.api.openapi import problem_responses
+from saga.api.problems import ProblemError
+from saga.api.response_models import CalibrationTables
+from saga.api.security import CurrentCaller, require_scope
+from saga.api.service import CurrentService, Service
+from saga.calibration.adaptive.adaptive_state import EXPERTS
+from saga.calibration.adaptive.database import LedgerError
+from saga.calibration.diagnostics.adaptive_table import with_state
+from saga.calibration.diagnostics.report import stored_diagnostics
 
-from api.callers import Caller
-from api.ledger_access import LedgerAccess
-from api.negotiation import json_response
-from api.openapi import problem_responses
-from api.problems import ProblemError
-from api.response_models import CalibrationTables
-from api.security import CurrentCaller, require_scope
-from api.service import CurrentService, Service
-from calibration.adaptive.adaptive_state import EXPERTS
-from calibration.adaptive.database import LedgerError
-from calibration.diagnostics.adaptive_table import with_state
-from calibration.diagnostics.report import stored_diagnostics
 from saga.errors import UsageError
 
 router = APIRouter(prefix="/v1", tags=["calibration"])

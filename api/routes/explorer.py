@@ -7,14 +7,14 @@ from importlib.resources import files
 from pathlib import PurePath
 
 from fastapi import APIRouter, Response
+from saga.api.problems import ProblemError
 
-from api.problems import ProblemError
 from saga.data.facts import shipped_facts
 from saga.errors import Problem
 
 router = APIRouter(include_in_schema=False)
 
-_FOLDER = files("api.web")
+_FOLDER = files("saga.api.web")
 _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".csv": "text/csv; charset=utf-8",

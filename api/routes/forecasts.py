@@ -8,11 +8,10 @@ from operator import attrgetter
 
 import polars as pl
 from fastapi import APIRouter, Request, Response
-
-from api import budget
-from api.callers import Caller
-from api.compute_queue import Ticket, Work
-from api.negotiation import (
+from saga.api import budget
+from saga.api.callers import Caller
+from saga.api.compute_queue import Ticket, Work
+from saga.api.negotiation import (
     ComputeCall,
     Explain,
     Notes,
@@ -21,15 +20,20 @@ from api.negotiation import (
     read_call,
     respond,
 )
-from api.openapi import compute_responses, problem_responses, request_body
-from api.panel_batches import MAX_TOGETHER, forecast_parts, parts_of
-from api.request_models import ForecastBody, ForecastOptions
-from api.request_panel import RequestPanel
-from api.response_models import ForecastResponse
-from api.security import ForecastCaller
-from api.service import CurrentService, Service, check_recording, record_issued
-from calibration.adaptive.issuance import AdaptedForecaster, forecast_and_issue, recording_warnings
-from calibration.adaptive.ledger import Issued, RecordCounts
+from saga.api.openapi import compute_responses, problem_responses, request_body
+from saga.api.panel_batches import MAX_TOGETHER, forecast_parts, parts_of
+from saga.api.request_models import ForecastBody, ForecastOptions
+from saga.api.request_panel import RequestPanel
+from saga.api.response_models import ForecastResponse
+from saga.api.security import ForecastCaller
+from saga.api.service import CurrentService, Service, check_recording, record_issued
+from saga.calibration.adaptive.issuance import (
+    AdaptedForecaster,
+    forecast_and_issue,
+    recording_warnings,
+)
+from saga.calibration.adaptive.ledger import Issued, RecordCounts
+
 from saga.conformal.calibrator import reason
 from saga.data.panel import Panel
 from saga.forecast_checks import check_scenario

@@ -5,11 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
-
-from api.openapi import problem_responses
-from api.problems import draining
-from api.security import require_scope
-from api.service import CurrentService
+from saga.api.openapi import problem_responses
+from saga.api.problems import draining
+from saga.api.security import require_scope
+from saga.api.service import CurrentService
 
 open_router = APIRouter(tags=["health"])
 router = APIRouter(tags=["health"])

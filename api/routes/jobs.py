@@ -11,9 +11,8 @@ from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-
-from api.callers import OPERATOR, Caller
-from api.codecs import (
+from saga.api.callers import OPERATOR, Caller
+from saga.api.codecs import (
     ARROW_FILE,
     ARROW_STREAM,
     CSV,
@@ -25,19 +24,20 @@ from api.codecs import (
     read_query,
     validate,
 )
-from api.jobs.job_view import Job, describe_job
-from api.negotiation import check_body_type, json_response
-from api.openapi import problem_responses, request_body
-from api.problems import ProblemError, no_jobs_problem, no_ledger_problem
-from api.request_models import JobBody, JobFileBody, JobOptions
-from api.request_panel import check_prices
-from api.response_models import JobResponse
-from api.security import CurrentCaller, check_scope, require_scope
-from api.service import CurrentService, Service
+from saga.api.jobs.job_view import Job, describe_job
+from saga.api.negotiation import check_body_type, json_response
+from saga.api.openapi import problem_responses, request_body
+from saga.api.problems import ProblemError, no_jobs_problem, no_ledger_problem
+from saga.api.request_models import JobBody, JobFileBody, JobOptions
+from saga.api.request_panel import check_prices
+from saga.api.response_models import JobResponse
+from saga.api.security import CurrentCaller, check_scope, require_scope
+from saga.api.service import CurrentService, Service
+
 from saga.errors import Problem
 
 if TYPE_CHECKING:
-    from api.jobs.job_service import JobService, Upload
+    from saga.api.jobs.job_service import JobService, Upload
 
 router = APIRouter(
     prefix="/v1/jobs", tags=["jobs"], dependencies=[Depends(require_scope("forecast"))]

@@ -9,11 +9,10 @@ import numpy as np
 import polars as pl
 from fastapi import APIRouter, Request, Response
 from numpy.typing import NDArray
-
-from api import budget
-from api.callers import Caller
-from api.compute_queue import Ticket, Work
-from api.negotiation import (
+from saga.api import budget
+from saga.api.callers import Caller
+from saga.api.compute_queue import Ticket, Work
+from saga.api.negotiation import (
     ComputeCall,
     Notes,
     TableRow,
@@ -22,18 +21,19 @@ from api.negotiation import (
     read_call,
     respond,
 )
-from api.openapi import compute_responses, request_body
-from api.panel_batches import split_persons
-from api.request_models import LifetimeBody, LifetimeOptions
-from api.response_models import LifetimeResponse
-from api.security import ForecastCaller
-from api.service import CurrentService, Service, check_recording, record_issued
-from calibration.adaptive.issuance import (
+from saga.api.openapi import compute_responses, request_body
+from saga.api.panel_batches import split_persons
+from saga.api.request_models import LifetimeBody, LifetimeOptions
+from saga.api.response_models import LifetimeResponse
+from saga.api.security import ForecastCaller
+from saga.api.service import CurrentService, Service, check_recording, record_issued
+from saga.calibration.adaptive.issuance import (
     AdaptedForecaster,
     lifetimes_and_issue,
     recording_warnings,
 )
-from calibration.adaptive.ledger import Issued
+from saga.calibration.adaptive.ledger import Issued
+
 from saga.conformal.calibrator import REASONS
 from saga.data.panel import Panel
 from saga.forecast_checks import check_scenario

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
+from saga.api.negotiation import json_response
+from saga.api.openapi import problem_responses
+from saga.api.response_models import ModelCard, Variables
+from saga.api.service import CurrentService
 
-from api.negotiation import json_response
-from api.openapi import problem_responses
-from api.response_models import ModelCard, Variables
-from api.service import CurrentService
 from saga.conformal.calibration_table import calibration_method
 
 router = APIRouter(prefix="/v1", tags=["model"])

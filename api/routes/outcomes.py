@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 import polars as pl
 from fastapi import APIRouter, Request, Response
+from saga.api.codecs import JSON, check_no_flags, decode_json, read_query, validate
+from saga.api.negotiation import check_body_type, json_response
+from saga.api.openapi import json_body, problem_responses, request_body
+from saga.api.problems import ProblemError, visible_problems
+from saga.api.request_models import MAX_OUTCOMES, CorrectionsBody, OutcomesBody, OutcomesOptions
+from saga.api.request_panel import PricesOption, check_prices
+from saga.api.response_models import CorrectionsResponse, OutcomesResponse
+from saga.api.security import OutcomesCaller
+from saga.api.service import CurrentService, ledger_of
+from saga.api.table_reader import READER
+from saga.calibration.adaptive.outcome_entries import MAX_CONFLICTS, CorrectionReason, OutcomeInput
 
-from api.codecs import JSON, check_no_flags, decode_json, read_query, validate
-from api.negotiation import check_body_type, json_response
-from api.openapi import json_body, problem_responses, request_body
-from api.problems import ProblemError, visible_problems
-from api.request_models import MAX_OUTCOMES, CorrectionsBody, OutcomesBody, OutcomesOptions
-from api.request_panel import PricesOption, check_prices
-from api.response_models import CorrectionsResponse, OutcomesResponse
-from api.security import OutcomesCaller
-from api.service import CurrentService, ledger_of
-from api.table_reader import READER
-from calibration.adaptive.outcome_entries import MAX_CONFLICTS, CorrectionReason, OutcomeInput
 from saga.data import validation
 from saga.data.casting import read_column
 from saga.data.prices import real_factors

@@ -5,7 +5,7 @@ outcomes always give the same state, bit for bit.
 
 An outcome has a *score* s in [0, 1] for each coverage: the smallest threshold whose set contains
 it. Here the sets are upper limits: the score is the rank of the outcome in the bundle's forecast,
-and the *base* q is the coverage itself (`calibration.adaptive.marginal_moves`). The *offset* o is
+and the *base* q is the coverage itself (`adaptive.marginal_moves`). The *offset* o is
 added to q. The *excess* e = s - q is the smallest offset that would have covered the outcome: a
 limit issued with offset o misses if e > o. *Experts* are simple rules that propose offsets.
 
@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.calibration.fit.person_scores import NEIGHBOURS, rank_needed
 
-from calibration.fit.person_scores import NEIGHBOURS, rank_needed
 from saga.requests import MAX_HORIZON
 
 Array = NDArray[np.float64]

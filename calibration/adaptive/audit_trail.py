@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from saga.calibration.adaptive.holder_streams import holder_id
+from saga.calibration.adaptive.ledger_tables import AuditRow, Holder
+from saga.calibration.adaptive.tenancy import Actor
 from sqlalchemy import Connection, insert, select
-
-from calibration.adaptive.holder_streams import holder_id
-from calibration.adaptive.ledger_tables import AuditRow, Holder
-from calibration.adaptive.tenancy import Actor
 
 
 @dataclass(frozen=True)

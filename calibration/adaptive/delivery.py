@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from saga.calibration.adaptive.adaptive_state import AdaptiveState
+from saga.calibration.adaptive.issuance import INITIAL_STATE, AdaptedForecaster
+from saga.calibration.adaptive.issued_intervals import collect_intervals
+from saga.calibration.adaptive.issued_spans import SPANS, collect_bands, collect_values
+from saga.calibration.adaptive.ledger import Ledger, RecordCounts
+from saga.calibration.adaptive.outcome_entries import SettlementReport
 
-from calibration.adaptive.adaptive_state import AdaptiveState
-from calibration.adaptive.issuance import INITIAL_STATE, AdaptedForecaster
-from calibration.adaptive.issued_intervals import collect_intervals
-from calibration.adaptive.issued_spans import SPANS, collect_bands, collect_values
-from calibration.adaptive.ledger import Ledger, RecordCounts
-from calibration.adaptive.outcome_entries import SettlementReport
 from saga.data.origins import Origins, history, last_year, origins_at, realised_earnings
 from saga.data.panel import Panel
 from saga.data.split import persons_of, shares_of

@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, literal, select
-
-from calibration.adaptive.adaptive_state import AdaptiveState, CellState
-from calibration.adaptive.ledger_tables import (
+from saga.calibration.adaptive.adaptive_state import AdaptiveState, CellState
+from saga.calibration.adaptive.ledger_tables import (
     COMMON_ID,
     Holder,
     StateRow,
     StateVersion,
     Stream,
 )
-from calibration.adaptive.tenancy import COMMON
+from saga.calibration.adaptive.tenancy import COMMON
+from sqlalchemy import Connection, Row, insert, literal, select
+
 from saga.errors import Problem, UsageError
 
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, Self
 
 import polars as pl
+from saga.calibration.adaptive.adaptive_state import AdaptiveState
+from saga.calibration.adaptive.issued_intervals import collect_intervals
+from saga.calibration.adaptive.issued_spans import collect_bands, collect_lifetimes
+from saga.calibration.adaptive.ledger import Issued, Ledger, RecordCounts, open_ledger
+from saga.calibration.adaptive.marginal_moves import adapt
+from saga.calibration.adaptive.tenancy import COMMON, Actor
 
-from calibration.adaptive.adaptive_state import AdaptiveState
-from calibration.adaptive.issued_intervals import collect_intervals
-from calibration.adaptive.issued_spans import collect_bands, collect_lifetimes
-from calibration.adaptive.ledger import Issued, Ledger, RecordCounts, open_ledger
-from calibration.adaptive.marginal_moves import adapt
-from calibration.adaptive.tenancy import COMMON, Actor
 from saga.batch.products import ProductComputation, Recipe
 from saga.batch.run_folder import RUN
 from saga.bundle import Bundle

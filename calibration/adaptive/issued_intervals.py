@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.calibration.adaptive.adaptive_state import AdaptiveState
+from saga.calibration.adaptive.marginal_moves import LEVELS, followed_groups, move_of, moved_levels
 
-from calibration.adaptive.adaptive_state import AdaptiveState
-from calibration.adaptive.marginal_moves import LEVELS, followed_groups, move_of, moved_levels
 from saga.conformal.calibrator import Calibrator
 from saga.distributions import Marginals
 from saga.keyed_random import uniform_each

@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-
-from calibration.adaptive.adaptive_state import BAND, PRESENT_VALUE, AdaptiveState
-from calibration.adaptive.issued_intervals import pack_marginals, unpack_marginals
-from calibration.adaptive.marginal_moves import (
+from saga.calibration.adaptive.adaptive_state import BAND, PRESENT_VALUE, AdaptiveState
+from saga.calibration.adaptive.issued_intervals import pack_marginals, unpack_marginals
+from saga.calibration.adaptive.marginal_moves import (
     LEVELS,
     followed_groups,
     mean_levels,
     move_of,
     moved_levels,
 )
+
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.path_bands import band_scale
 from saga.conformal.prediction_sets import probability_of_less, scores_of

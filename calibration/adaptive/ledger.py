@@ -1,6 +1,6 @@
 """The ledger: issued intervals, their outcomes, and the adaptive state.
 
-One database has the tables of `calibration.adaptive.ledger_tables`. Log, counts and state change
+One database has the tables of `adaptive.ledger_tables`. Log, counts and state change
 in one transaction, with one writer at a time. So a process that is killed leaves a whole
 transaction or none, and nothing is lost if two processes write. `Ledger.replay` computes the state
 from the log alone.
@@ -15,16 +15,14 @@ from operator import add
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
-
-from calibration.adaptive.adaptive_state import AdaptiveState
-from calibration.adaptive.audit_trail import AuditEntry, add_to_audit, read_audit
-from calibration.adaptive.database import WAIT_SECONDS, key_batches, parse_database_url
-from calibration.adaptive.holder_streams import find_stream, holder_id, open_stream, read_state
-from calibration.adaptive.issued_intervals import IssuedIntervals
-from calibration.adaptive.issued_spans import IssuedSpans
-from calibration.adaptive.ledger_storage import LedgerStorage
-from calibration.adaptive.ledger_tables import (
+from saga.calibration.adaptive.adaptive_state import AdaptiveState
+from saga.calibration.adaptive.audit_trail import AuditEntry, add_to_audit, read_audit
+from saga.calibration.adaptive.database import WAIT_SECONDS, key_batches, parse_database_url
+from saga.calibration.adaptive.holder_streams import find_stream, holder_id, open_stream, read_state
+from saga.calibration.adaptive.issued_intervals import IssuedIntervals
+from saga.calibration.adaptive.issued_spans import IssuedSpans
+from saga.calibration.adaptive.ledger_storage import LedgerStorage
+from saga.calibration.adaptive.ledger_tables import (
     Holder,
     IssuedIntervalRow,
     OutcomeRow,
@@ -32,9 +30,9 @@ from calibration.adaptive.ledger_tables import (
     Stream,
     pack_thresholds,
 )
-from calibration.adaptive.log_replay import replay_state
-from calibration.adaptive.marginal_moves import LEVELS
-from calibration.adaptive.outcome_entries import (
+from saga.calibration.adaptive.log_replay import replay_state
+from saga.calibration.adaptive.marginal_moves import LEVELS
+from saga.calibration.adaptive.outcome_entries import (
     ConflictLimitError,
     CorrectionReason,
     CorrectionReport,
@@ -47,10 +45,12 @@ from calibration.adaptive.outcome_entries import (
     correct_outcomes,
     enter_outcomes,
 )
-from calibration.adaptive.pseudonyms import PseudonymKey
-from calibration.adaptive.settled_outcomes import SettledOutcomes, read_settled
-from calibration.adaptive.span_entries import SpanCoverage, enter_spans, read_span_coverage
-from calibration.adaptive.tenancy import COMMON, Actor
+from saga.calibration.adaptive.pseudonyms import PseudonymKey
+from saga.calibration.adaptive.settled_outcomes import SettledOutcomes, read_settled
+from saga.calibration.adaptive.span_entries import SpanCoverage, enter_spans, read_span_coverage
+from saga.calibration.adaptive.tenancy import COMMON, Actor
+from sqlalchemy import Connection, func, insert, select, update
+
 from saga.errors import Problem, UsageError
 
 Issued = IssuedIntervals | IssuedSpans

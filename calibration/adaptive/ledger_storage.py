@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import Connection, insert, select, update
-
-from calibration.adaptive.database import (
+from saga.calibration.adaptive.database import (
     DatabaseFile,
     create_ledger_engine,
     migrate,
     translate_errors,
 )
-from calibration.adaptive.ledger_tables import LedgerKey
-from calibration.adaptive.pseudonyms import PseudonymKey
+from saga.calibration.adaptive.ledger_tables import LedgerKey
+from saga.calibration.adaptive.pseudonyms import PseudonymKey
+from sqlalchemy import Connection, insert, select, update
+
 from saga.errors import Problem, UsageError
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, select
-
-from calibration.adaptive.adaptive_state import (
+from saga.calibration.adaptive.adaptive_state import (
     SPAN_KINDS,
     AdaptiveState,
     ExcessCounts,
     compute_states,
 )
-from calibration.adaptive.holder_streams import require_open, state_of
-from calibration.adaptive.ledger_tables import (
+from saga.calibration.adaptive.holder_streams import require_open, state_of
+from saga.calibration.adaptive.ledger_tables import (
     COMMON_ID,
     IssuedIntervalRow,
     SettlementRow,
@@ -22,15 +20,16 @@ from calibration.adaptive.ledger_tables import (
     StateVersion,
     Stream,
 )
-from calibration.adaptive.settlement_counts import (
+from saga.calibration.adaptive.settlement_counts import (
     HorizonYear,
     LogEntry,
     add_counts,
     count_entries,
     levels_of,
 )
-from calibration.adaptive.span_entries import SpanEntry, count_spans
-from calibration.adaptive.span_rescoring import span_states
+from saga.calibration.adaptive.span_entries import SpanEntry, count_spans
+from saga.calibration.adaptive.span_rescoring import span_states
+from sqlalchemy import Connection, Row, select
 
 _ROWS_IN_MEMORY = 5_000
 

@@ -16,14 +16,14 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-
-from calibration.adaptive.adaptive_state import (
+from saga.calibration.adaptive.adaptive_state import (
     MAX_DEVIATION,
     SPAN_KINDS,
     AdaptiveState,
     CellState,
     stable_step,
 )
+
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 

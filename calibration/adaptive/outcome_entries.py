@@ -13,19 +13,17 @@ from dataclasses import dataclass, fields
 from operator import add
 from typing import Literal, Self
 
-from sqlalchemy import Connection, Update, bindparam, delete, insert, select, update
-
-from calibration.adaptive.database import key_batches
-from calibration.adaptive.ledger_tables import (
+from saga.calibration.adaptive.database import key_batches
+from saga.calibration.adaptive.ledger_tables import (
     ConflictRow,
     IssuedIntervalRow,
     OutcomeRow,
     SettlementRow,
     Stream,
 )
-from calibration.adaptive.pseudonyms import PseudonymKey
-from calibration.adaptive.settlement_counts import IssuedRow, LogEntry, judge, write_log
-from calibration.adaptive.span_entries import (
+from saga.calibration.adaptive.pseudonyms import PseudonymKey
+from saga.calibration.adaptive.settlement_counts import IssuedRow, LogEntry, judge, write_log
+from saga.calibration.adaptive.span_entries import (
     reopen_spans,
     seal_amount,
     settle_spans,
@@ -33,6 +31,8 @@ from calibration.adaptive.span_entries import (
     spans_about,
     write_span_log,
 )
+from sqlalchemy import Connection, Update, bindparam, delete, insert, select, update
+
 from saga.errors import InputError, Problem, SagaError
 
 MAX_AMOUNT = 1e12  # in the bundle's money; more is a mistake in any currency

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from saga.calibration.adaptive.database import damaged_error
 
-from calibration.adaptive.database import damaged_error
 from saga.errors import Problem, UsageError
 from saga.keyed_random import Part, encode
 

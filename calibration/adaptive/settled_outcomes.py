@@ -8,17 +8,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, select
-
-from calibration.adaptive.holder_streams import require_open
-from calibration.adaptive.issued_intervals import ranks_of_outcomes, unmoved_ranks
-from calibration.adaptive.ledger_tables import (
+from saga.calibration.adaptive.holder_streams import require_open
+from saga.calibration.adaptive.issued_intervals import ranks_of_outcomes, unmoved_ranks
+from saga.calibration.adaptive.ledger_tables import (
     Holder,
     IssuedIntervalRow,
     SettlementRow,
     Stream,
     unpack_thresholds,
 )
+from sqlalchemy import Connection, select
 
 Array = NDArray[np.float64]
 

@@ -9,22 +9,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Row, delete, func, insert, select, true, update
-
-from calibration.adaptive.adaptive_state import (
+from saga.calibration.adaptive.adaptive_state import (
     SPAN_KINDS,
     CellState,
     ExcessCounts,
     compute_states,
 )
-from calibration.adaptive.database import damaged_error
-from calibration.adaptive.holder_streams import read_state
-from calibration.adaptive.issued_intervals import (
+from saga.calibration.adaptive.database import damaged_error
+from saga.calibration.adaptive.holder_streams import read_state
+from saga.calibration.adaptive.issued_intervals import (
     ranks_of_outcomes,
     unmoved_ranks,
     unpack_marginals,
 )
-from calibration.adaptive.ledger_tables import (
+from saga.calibration.adaptive.ledger_tables import (
     COMMON_ID,
     ExcessCountsRow,
     SettlementRow,
@@ -34,7 +32,9 @@ from calibration.adaptive.ledger_tables import (
     Stream,
     unpack_thresholds,
 )
-from calibration.adaptive.span_rescoring import span_states
+from saga.calibration.adaptive.span_rescoring import span_states
+from sqlalchemy import Connection, Row, delete, func, insert, select, true, update
+
 from saga.conformal.calibration_table import ALL
 from saga.conformal.prediction_sets import probability_of_less
 from saga.requests import COVERAGE

@@ -13,11 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Row, bindparam, insert, select, update
-
-from calibration.adaptive.adaptive_state import PRESENT_VALUE, SPAN_KINDS, ExcessCounts
-from calibration.adaptive.database import key_batches
-from calibration.adaptive.issued_spans import (
+from saga.calibration.adaptive.adaptive_state import PRESENT_VALUE, SPAN_KINDS, ExcessCounts
+from saga.calibration.adaptive.database import key_batches
+from saga.calibration.adaptive.issued_spans import (
     IssuedSpans,
     band_scores_of,
     judge_band,
@@ -25,7 +23,7 @@ from calibration.adaptive.issued_spans import (
     span_scores,
     unmoved,
 )
-from calibration.adaptive.ledger_tables import (
+from saga.calibration.adaptive.ledger_tables import (
     BandScaleRow,
     ExcessCountsRow,
     Holder,
@@ -36,9 +34,10 @@ from calibration.adaptive.ledger_tables import (
     pack_thresholds,
     unpack_thresholds,
 )
-from calibration.adaptive.pseudonyms import PseudonymKey
-from calibration.adaptive.settlement_counts import HorizonYear, add_new_counts, unpack_counts
-from calibration.adaptive.span_rescoring import Scales, read_scales
+from saga.calibration.adaptive.pseudonyms import PseudonymKey
+from saga.calibration.adaptive.settlement_counts import HorizonYear, add_new_counts, unpack_counts
+from saga.calibration.adaptive.span_rescoring import Scales, read_scales
+from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 PersonYear = tuple[bytes, int]
 

@@ -13,9 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, select
-
-from calibration.adaptive.adaptive_state import (
+from saga.calibration.adaptive.adaptive_state import (
     BAND,
     SPAN_KINDS,
     AdaptiveState,
@@ -24,20 +22,22 @@ from calibration.adaptive.adaptive_state import (
     ExcessCounts,
     compute_states,
 )
-from calibration.adaptive.issued_spans import (
+from saga.calibration.adaptive.issued_spans import (
     band_scores_of,
     cells_of_text,
     levels_of_span,
     moved,
     span_scores,
 )
-from calibration.adaptive.ledger_tables import (
+from saga.calibration.adaptive.ledger_tables import (
     BandScaleRow,
     SpanEventRow,
     SpanRow,
     unpack_thresholds,
 )
-from calibration.adaptive.marginal_moves import moved_levels
+from saga.calibration.adaptive.marginal_moves import moved_levels
+from sqlalchemy import Connection, select
+
 from saga.requests import COVERAGE
 
 Scales = dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]]

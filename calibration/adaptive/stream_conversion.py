@@ -11,9 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, Row, delete, select, update
-
-from calibration.adaptive.ledger_tables import (
+from saga.calibration.adaptive.ledger_tables import (
     ExcessCountsRow,
     IssuedIntervalRow,
     SettlementRow,
@@ -21,13 +19,14 @@ from calibration.adaptive.ledger_tables import (
     Stream,
     pack_thresholds,
 )
-from calibration.adaptive.marginal_moves import LEVELS
-from calibration.adaptive.settlement_counts import (
+from saga.calibration.adaptive.marginal_moves import LEVELS
+from saga.calibration.adaptive.settlement_counts import (
     LogEntry,
     count_entries,
     insert_counts,
     store_states_of_bundle,
 )
+from sqlalchemy import Connection, Row, delete, select, update
 
 
 def convert_streams(connection: Connection) -> None:

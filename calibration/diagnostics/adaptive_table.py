@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
-
-from calibration.adaptive.adaptive_state import AdaptiveState
-from calibration.diagnostics.diagnosis import MIN_PERSONS, Diagnostics
-from calibration.diagnostics.table_columns import TABLES
+from saga.calibration.adaptive.adaptive_state import AdaptiveState
+from saga.calibration.diagnostics.diagnosis import MIN_PERSONS, Diagnostics
+from saga.calibration.diagnostics.table_columns import TABLES
 
 
 def with_state(

@@ -7,18 +7,16 @@ from typing import Any
 
 import polars as pl
 from numpy.typing import NDArray
-from scipy import stats
-
-from calibration.diagnostics.cases import QUESTION_ALPHA, Cases, Rows
-from calibration.diagnostics.person_results import EVENTS, QUANTILES, PersonResults
-from calibration.diagnostics.reliability import (
+from saga.calibration.diagnostics.cases import QUESTION_ALPHA, Cases, Rows
+from saga.calibration.diagnostics.person_results import EVENTS, QUANTILES, PersonResults
+from saga.calibration.diagnostics.reliability import (
     Decomposition,
     decompose_brier,
     decompose_crps,
     decompose_pinball,
     mincer_zarnowitz,
 )
-from calibration.diagnostics.verdicts import (
+from saga.calibration.diagnostics.verdicts import (
     QUESTIONS,
     Verdict,
     rounded,
@@ -26,6 +24,8 @@ from calibration.diagnostics.verdicts import (
     status,
     typical_value,
 )
+from scipy import stats
+
 from saga.forecast_tables import percent_label
 
 Array = NDArray[Any]

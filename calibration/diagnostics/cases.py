@@ -9,9 +9,9 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.calibration.diagnostics.person_results import PersonResults, headline_coverage
+from saga.calibration.diagnostics.verdicts import QUESTIONS, publishable
 
-from calibration.diagnostics.person_results import PersonResults, headline_coverage
-from calibration.diagnostics.verdicts import QUESTIONS, publishable
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.keyed_random import uniform_each

@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-
-from calibration.diagnostics.cases import QUESTION_ALPHA, Cases, Rows
-from calibration.diagnostics.person_results import SeveralYears
-from calibration.diagnostics.sampling_bands import coverage_band
-from calibration.diagnostics.verdicts import (
+from saga.calibration.diagnostics.cases import QUESTION_ALPHA, Cases, Rows
+from saga.calibration.diagnostics.person_results import SeveralYears
+from saga.calibration.diagnostics.sampling_bands import coverage_band
+from saga.calibration.diagnostics.verdicts import (
     QUESTIONS,
     Verdict,
     publishable,
     status,
     worst_verdict,
 )
-from calibration.fit.person_scores import rank_needed
+from saga.calibration.fit.person_scores import rank_needed
+
 from saga.conformal.calibration_table import ALL
 from saga.forecast_tables import percent_label
 

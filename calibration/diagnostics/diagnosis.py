@@ -16,30 +16,30 @@ from typing import Any, Self
 
 import numpy as np
 import polars as pl
-
-from calibration.diagnostics import averages, coverage, whole_distribution
-from calibration.diagnostics.cases import ALPHA, Cases, Rows
-from calibration.diagnostics.efficiency import tabulate_efficiency
-from calibration.diagnostics.example_persons import (
+from saga.calibration.diagnostics import averages, coverage, whole_distribution
+from saga.calibration.diagnostics.cases import ALPHA, Cases, Rows
+from saga.calibration.diagnostics.efficiency import tabulate_efficiency
+from saga.calibration.diagnostics.example_persons import (
     draw_example_persons,
     invent_persons,
     tabulate_example_persons,
 )
-from calibration.diagnostics.person_results import (
+from saga.calibration.diagnostics.person_results import (
     PersonResults,
     SeveralYears,
     crps_thresholds,
     headline_coverage,
     judge_persons,
 )
-from calibration.diagnostics.seed_stability import (
+from saga.calibration.diagnostics.seed_stability import (
     SeedRanges,
     measure_seed_ranges,
     tabulate_seed_ranges,
 )
-from calibration.diagnostics.simple_rules import KnownAtOrigin, SimpleRules
-from calibration.diagnostics.table_columns import TABLES
-from calibration.diagnostics.verdicts import QUESTIONS, Verdict, rounded
+from saga.calibration.diagnostics.simple_rules import KnownAtOrigin, SimpleRules
+from saga.calibration.diagnostics.table_columns import TABLES
+from saga.calibration.diagnostics.verdicts import QUESTIONS, Verdict, rounded
+
 from saga.conformal.calibrator import Calibrator
 from saga.data.groups import Grouping
 from saga.data.origins import Origins, draw_origins, history, last_year, realised_earnings

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
-from scipy import stats
-
-from calibration.diagnostics.cases import QUESTION_ALPHA, Cases, Rows
-from calibration.diagnostics.simple_rules import RULES
-from calibration.diagnostics.verdicts import (
+from saga.calibration.diagnostics.cases import QUESTION_ALPHA, Cases, Rows
+from saga.calibration.diagnostics.simple_rules import RULES
+from saga.calibration.diagnostics.verdicts import (
     MIN_VERDICT_PERSONS,
     QUESTIONS,
     Verdict,
     rounded,
     severity,
 )
+from scipy import stats
+
 from saga.forecast_tables import percent_label
 
 SAGA = "saga"

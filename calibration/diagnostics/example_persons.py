@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from saga.calibration.diagnostics.cases import Rows
 
-from calibration.diagnostics.cases import Rows
 from saga.data.origins import last_year
 from saga.data.panel import Panel
 from saga.distributions import Marginals

@@ -14,9 +14,9 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.calibration.diagnostics.reliability import pinball
+from saga.calibration.fit.split_conformal import pit
 
-from calibration.diagnostics.reliability import pinball
-from calibration.fit.split_conformal import pit
 from saga.conformal.calibration_table import ThresholdKind
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.intervals import Intervals

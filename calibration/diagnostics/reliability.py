@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.calibration.diagnostics.sampling_bands import map_noise
 from scipy.optimize import isotonic_regression
-
-from calibration.diagnostics.sampling_bands import map_noise
 
 Array = NDArray[np.float64]
 N_CLASSES = 12  # of a reliability curve

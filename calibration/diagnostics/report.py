@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-
-from calibration.diagnostics.diagnosis import Diagnostics
-from calibration.diagnostics.person_results import headline_coverage
-from calibration.diagnostics.report_labels import (
+from saga.calibration.diagnostics.diagnosis import Diagnostics
+from saga.calibration.diagnostics.person_results import headline_coverage
+from saga.calibration.diagnostics.report_labels import (
     FACT_LABELS,
     QUESTION_TEXTS,
     QUINTILE_LABELS,
@@ -26,10 +25,11 @@ from calibration.diagnostics.report_labels import (
     STATUS_WORDS,
     label_groups,
 )
-from calibration.diagnostics.report_pictures import draw_pictures
-from calibration.diagnostics.table_columns import TABLES
-from calibration.diagnostics.uses import decide_uses
-from calibration.diagnostics.verdicts import QUESTIONS
+from saga.calibration.diagnostics.report_pictures import draw_pictures
+from saga.calibration.diagnostics.table_columns import TABLES
+from saga.calibration.diagnostics.uses import decide_uses
+from saga.calibration.diagnostics.verdicts import QUESTIONS
+
 from saga.bundle import Bundle
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import MIN_CELL_PERSONS, REASONS
@@ -87,7 +87,7 @@ def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
     use_horizon, uses = decide_uses(tables, headline, simulated=bool(record.get("people")))
     unit = f"{record.get('currency', '')} a year, prices of {record.get('price_year', '')}".strip()
     return render_page(
-        "calibration.diagnostics",
+        "saga.calibration.diagnostics",
         "report.html",
         {
             "words": STATUS_WORDS,

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import polars as pl
+from saga.calibration.diagnostics import plots
+from saga.calibration.diagnostics.report_labels import RULE_LABELS
 
-from calibration.diagnostics import plots
-from calibration.diagnostics.report_labels import RULE_LABELS
 from saga.conformal.calibration_table import ALL
 from saga.files.plot_theme import draw_svg
 

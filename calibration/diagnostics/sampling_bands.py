@@ -9,9 +9,8 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.calibration.fit.person_scores import NEIGHBOURS, rank_needed
 from scipy import stats
-
-from calibration.fit.person_scores import NEIGHBOURS, rank_needed
 
 Array = NDArray[np.float64]
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.calibration.diagnostics.cases import Rows
+from saga.calibration.diagnostics.person_results import value_of_years
+from saga.calibration.diagnostics.verdicts import typical_value
 
-from calibration.diagnostics.cases import Rows
-from calibration.diagnostics.person_results import value_of_years
-from calibration.diagnostics.verdicts import typical_value
 from saga.conformal.prediction_sets import SMALLEST_AMOUNT
 from saga.conformal.present_value import value_intervals
 from saga.conformal.value_distribution import SimulatedValues

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
+from saga.calibration.diagnostics.verdicts import STATUSES
 
-from calibration.diagnostics.verdicts import STATUSES
 from saga.conformal.calibration_table import ALL
 
 TOO_FEW = "Too few persons were judged to tell."

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from calibration.fit.person_scores import NEIGHBOURS
+from saga.calibration.fit.person_scores import NEIGHBOURS
 
 # Question -> the largest deviation that is small in practice, as a share unless stated. "level"
 # judges the mean error, in log earnings, and the slope of the regression of outcomes on forecasts,

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.calibration.fit.covariate_shift import DEFAULT_GROUPINGS, Target, labels_of
+from saga.calibration.fit.cross_fitting import fit_cross_fitted
+from saga.calibration.fit.drift import fit_drift
+from saga.calibration.fit.split_conformal import MIN_MAP_PERSONS, fit_calibration, in_map_fold
+from saga.calibration.fit.thresholds import fit_thresholds
 
-from calibration.fit.covariate_shift import DEFAULT_GROUPINGS, Target, labels_of
-from calibration.fit.cross_fitting import fit_cross_fitted
-from calibration.fit.drift import fit_drift
-from calibration.fit.split_conformal import MIN_MAP_PERSONS, fit_calibration, in_map_fold
-from calibration.fit.thresholds import fit_thresholds
 from saga.bundle import Bundle, replace_parts
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
@@ -147,7 +147,7 @@ def calibrate_bundle(
         folds = assign_folds(panel.meta.panel_id, units, n_folds)
         calibrator = fit_cross_fitted(forecasts.marginals(sample.records), sample.outcomes, folds)
     elif method == "cqr":
-        from calibration.fit.cqr import fit_cqr  # imports MAPIE and scikit-learn
+        from saga.calibration.fit.cqr import fit_cqr  # imports MAPIE and scikit-learn
 
         calibrator = fit_cqr(forecasts.marginals(sample.records), sample.outcomes)
     else:

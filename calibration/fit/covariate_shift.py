@@ -16,8 +16,8 @@ from typing import Self
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.calibration.fit.person_scores import NEIGHBOURS
 
-from calibration.fit.person_scores import NEIGHBOURS
 from saga.data.groups import Grouping, Labels, groupings, last_record_origins
 from saga.data.origins import Origins
 from saga.data.panel import Panel

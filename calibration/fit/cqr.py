@@ -16,10 +16,10 @@ from collections.abc import Sequence
 import numpy as np
 from mapie.regression import ConformalizedQuantileRegressor
 from numpy.typing import NDArray
+from saga.calibration.fit.person_scores import NEIGHBOURS
+from saga.calibration.fit.split_conformal import check_persons
 from sklearn.base import BaseEstimator, RegressorMixin
 
-from calibration.fit.person_scores import NEIGHBOURS
-from calibration.fit.split_conformal import check_persons
 from saga.conformal.calibration_table import ALL, KindThresholds, cqr_cell
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.quantile_intervals import central_probabilities

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.calibration.fit.person_scores import NEIGHBOURS
+from saga.calibration.fit.split_conformal import check_persons
 
-from calibration.fit.person_scores import NEIGHBOURS
-from calibration.fit.split_conformal import check_persons
 from saga.conformal.calibration_table import SET
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.cross_fitted import FoldCounts

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.calibration.fit.person_scores import NEIGHBOURS, conformal_quantile
+from saga.calibration.fit.split_conformal import in_map_fold
 
-from calibration.fit.person_scores import NEIGHBOURS, conformal_quantile
-from calibration.fit.split_conformal import in_map_fold
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.prediction_sets import set_scores
 from saga.distributions import Marginals

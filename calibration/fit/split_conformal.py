@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.calibration.fit.group_shifts import fit_shifts
+from saga.calibration.fit.person_scores import NEIGHBOURS, PersonCounts, Rows
 
-from calibration.fit.group_shifts import fit_shifts
-from calibration.fit.person_scores import NEIGHBOURS, PersonCounts, Rows
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import MIN_CELL_PERSONS, Calibrator
 from saga.conformal.fitted_cells import MONDRIAN
@@ -127,7 +127,7 @@ def fit_calibration(
         coverage: Stated coverages.
         map_persons: Persons of the map fold that a map needs.
         weights: Weights (n, H) that make the thresholds those of another population
-            (`calibration.fit.covariate_shift`); persons then count by their effective number.
+            (`saga.calibration.fit.covariate_shift`); persons then count by their effective number.
         realised: Marginals of the map fold's persons, conditioned on the realised macro series,
             on which maps are fitted. Otherwise maps would correct for the booms and recessions of
             a few past years in every future. None: maps are fitted on `marginals`.

@@ -13,9 +13,14 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.calibration.fit.person_scores import NEIGHBOURS, PersonCounts, Rows
+from saga.calibration.fit.split_conformal import (
+    MIN_MAP_PERSONS,
+    empirical_map,
+    in_map_fold,
+    origins_of,
+)
 
-from calibration.fit.person_scores import NEIGHBOURS, PersonCounts, Rows
-from calibration.fit.split_conformal import MIN_MAP_PERSONS, empirical_map, in_map_fold, origins_of
 from saga.conformal.calibration_table import KindThresholds, ThresholdKind
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.one_sided import limit_scores

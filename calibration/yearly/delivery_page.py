@@ -17,7 +17,7 @@ from saga.requests import COVERAGE
 from saga.summaries import count
 
 if TYPE_CHECKING:
-    from calibration.yearly.yearly_delivery import YearlyReport
+    from saga.calibration.yearly.yearly_delivery import YearlyReport
 
 _NOMINAL = 0.9
 _HEADINGS = {
@@ -41,7 +41,7 @@ def render_delivery(report: YearlyReport, values: Mapping[str, Any]) -> str:
         & (pl.col("year") == (newest.year if newest else -1))
     )
     return render_page(
-        "calibration.yearly",
+        "saga.calibration.yearly",
         "delivery.html",
         {
             "simulated": SIMULATED if values["trained_on"] == "simulated people" else "",

@@ -3,7 +3,7 @@
 A test compares the share of outcomes outside the bundle's 90 % interval with 10 %. Under the null
 hypothesis the year is like those of the calibration: the share deviates by sampling and by the
 usual variation of years, whose standard deviation the calibration has estimated from past origin
-years (`calibration.fit.drift`). With n persons the variance is drift^2 + 0.09 / n, and the degrees
+years (`fit.drift`). With n persons the variance is drift^2 + 0.09 / n, and the degrees
 of freedom are the number of those past years.
 
 The tests of one family and year together have the false-alarm rate ALPHA (Holm 1979). The

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from calibration.yearly.drift_tests import ALPHA, DriftTest
+from saga.calibration.yearly.drift_tests import ALPHA, DriftTest
 
 Action = Literal["keep", "recalibrate", "fine-tune", "retrain"]
 YEARS_TO_RETRAIN = 3

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+from saga.calibration.adaptive.settled_outcomes import SettledOutcomes
 
-from calibration.adaptive.settled_outcomes import SettledOutcomes
 from saga.conformal.calibration_table import ALL
 
 HORIZONS = (1, 2, 5, 10, 20)

@@ -14,27 +14,27 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-
-from calibration.adaptive.adaptive_state import AdaptiveState
-from calibration.adaptive.issuance import INITIAL_STATE
-from calibration.adaptive.ledger import Ledger
-from calibration.adaptive.span_entries import SpanCoverage
-from calibration.yearly.delivery_page import render_delivery
-from calibration.yearly.drift_tests import (
+from saga.calibration.adaptive.adaptive_state import AdaptiveState
+from saga.calibration.adaptive.issuance import INITIAL_STATE
+from saga.calibration.adaptive.ledger import Ledger
+from saga.calibration.adaptive.span_entries import SpanCoverage
+from saga.calibration.yearly.delivery_page import render_delivery
+from saga.calibration.yearly.drift_tests import (
     ALPHA,
     DriftScale,
     compare_groups,
     compare_levels,
     sequential_test,
 )
-from calibration.yearly.recommendation import Recommendation, YearTests, recommend
-from calibration.yearly.year_diagnosis import (
+from saga.calibration.yearly.recommendation import Recommendation, YearTests, recommend
+from saga.calibration.yearly.year_diagnosis import (
     COVERAGE,
     HORIZONS,
     MIN_PERSONS,
     diagnose_years,
     outside_share,
 )
+
 from saga.bundle import Bundle
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator

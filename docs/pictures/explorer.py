@@ -19,10 +19,9 @@ from pathlib import Path
 
 import uvicorn
 from playwright.sync_api import Page, sync_playwright
-
-from api.app import create_app
-from api.server import open_socket, server_config
-from api.settings import Settings
+from saga.api.app import create_app
+from saga.api.server import open_socket, server_config
+from saga.api.settings import Settings
 
 FOLDER = Path(__file__).resolve().parent
 WIDE, NARROW = (1280, 900), (390, 844)

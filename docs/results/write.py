@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-
-from evaluation.contest_tables import FILES
-from evaluation.report.evaluation_results import Results
-from evaluation.report.pages import write_pages
-from evaluation.report.paper import paper_tables
-from evaluation.report.result_tables import (
+from saga.evaluation.contest_tables import FILES
+from saga.evaluation.report.evaluation_results import Results
+from saga.evaluation.report.pages import write_pages
+from saga.evaluation.report.paper import paper_tables
+from saga.evaluation.report.result_tables import (
     Table,
     TableCell,
     format_band,
@@ -26,9 +25,10 @@ from evaluation.report.result_tables import (
     outside_band,
     to_markdown,
 )
-from evaluation.scoring.comparison import BUNDLE_NAME, VARIANT, verdict_lines
-from evaluation.scoring.gap import CLAIRVOYANT
-from evaluation.scoring.metrics import METRICS
+from saga.evaluation.scoring.comparison import BUNDLE_NAME, VARIANT, verdict_lines
+from saga.evaluation.scoring.gap import CLAIRVOYANT
+from saga.evaluation.scoring.metrics import METRICS
+
 from saga.bundle import Bundle
 from saga.errors import UsageError
 from saga.files.markdown import markdown_table

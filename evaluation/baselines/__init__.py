@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 
-from evaluation.baselines.econometric.abb import QuantileProcess
-from evaluation.baselines.econometric.ar1 import AutoRegression
-from evaluation.baselines.gkos.gkos import Gkos, GkosPaper
-from evaluation.baselines.naive.carry import CarryForward
-from evaluation.baselines.naive.groupq import GroupQuantiles
-from evaluation.baselines.networks.deepar import DeepAR
-from evaluation.baselines.networks.trained_networks import LSTM, FeedForward
-from evaluation.baselines.trees.gbt import BoostedTrees
-from evaluation.protocol import Baseline
+from saga.evaluation.baselines.econometric.abb import QuantileProcess
+from saga.evaluation.baselines.econometric.ar1 import AutoRegression
+from saga.evaluation.baselines.gkos.gkos import Gkos, GkosPaper
+from saga.evaluation.baselines.naive.carry import CarryForward
+from saga.evaluation.baselines.naive.groupq import GroupQuantiles
+from saga.evaluation.baselines.networks.deepar import DeepAR
+from saga.evaluation.baselines.networks.trained_networks import LSTM, FeedForward
+from saga.evaluation.baselines.trees.gbt import BoostedTrees
+from saga.evaluation.protocol import Baseline
 
 BASELINES: dict[str, Callable[[], Baseline]] = {
     "carry": CarryForward,

@@ -9,9 +9,9 @@ from typing import Any
 
 import altair as alt
 import polars as pl
+from saga.evaluation.explain.attribution import FIGURES, Explanation
+from saga.evaluation.explain.changed_records import ChangedForecast
 
-from evaluation.explain.attribution import FIGURES, Explanation
-from evaluation.explain.changed_records import ChangedForecast
 from saga.files.atomic import commit, commit_json
 from saga.files.html import render_page
 from saga.files.plot_theme import draw_svg
@@ -125,7 +125,7 @@ def _page(explanation: PersonExplanation) -> str:
         },
     }
     filters = {"about": about, "share": share, "signed": _signed}
-    return render_page("evaluation.explain", "explain.html", values, filters)
+    return render_page("saga.evaluation.explain", "explain.html", values, filters)
 
 
 def _by_lag(attention: pl.DataFrame) -> list[dict[str, Any]]:

@@ -7,13 +7,13 @@ from typing import Any
 
 import altair as alt
 import polars as pl
+from saga.evaluation.lifetime_scores import TRUTH
+from saga.evaluation.report.evaluation_results import Results
+from saga.evaluation.report.paper import GROUP_LABELS
+from saga.evaluation.report.result_tables import order_models
+from saga.evaluation.scoring.comparison import BUNDLE_NAME, VARIANT, YEAR
+from saga.evaluation.scoring.gap import CLAIRVOYANT
 
-from evaluation.lifetime_scores import TRUTH
-from evaluation.report.evaluation_results import Results
-from evaluation.report.paper import GROUP_LABELS
-from evaluation.report.result_tables import order_models
-from evaluation.scoring.comparison import BUNDLE_NAME, VARIANT, YEAR
-from evaluation.scoring.gap import CLAIRVOYANT
 from saga.files.plot_theme import BAND, INK, LINE, draw_svg
 from saga.requests import RATE
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import polars as pl
+from saga.evaluation.report.evaluation_results import Results
+from saga.evaluation.scoring.comparison import BUNDLE_NAME, PERSON, SURE, verdict_lines
 
-from evaluation.report.evaluation_results import Results
-from evaluation.scoring.comparison import BUNDLE_NAME, PERSON, SURE, verdict_lines
 from saga.data.panel import UNNAMED_PANEL, is_simulated
 
 SIMPLE_RULES = {

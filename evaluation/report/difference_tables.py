@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
-
-from evaluation.report.evaluation_results import Results
-from evaluation.report.result_tables import (
+from saga.evaluation.report.evaluation_results import Results
+from saga.evaluation.report.result_tables import (
     LABEL,
     METRIC_LABELS,
     Table,
@@ -20,7 +19,7 @@ from evaluation.report.result_tables import (
     published,
     published_cell,
 )
-from evaluation.scoring.comparison import (
+from saga.evaluation.scoring.comparison import (
     BOTH,
     BUNDLE_NAME,
     FAMILY,
@@ -31,8 +30,8 @@ from evaluation.scoring.comparison import (
     YEAR,
     verdict_lines,
 )
-from evaluation.scoring.gap import CLAIRVOYANT
-from evaluation.scoring.metrics import percent_names
+from saga.evaluation.scoring.gap import CLAIRVOYANT
+from saga.evaluation.scoring.metrics import percent_names
 
 TESTS = {
     PERSON: "Errors are clustered by person.",

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
-
-from evaluation.lifetime_scores import RULES, TRUTH
-from evaluation.report.evaluation_results import Results
-from evaluation.report.result_tables import (
+from saga.evaluation.lifetime_scores import RULES, TRUTH
+from saga.evaluation.report.evaluation_results import Results
+from saga.evaluation.report.result_tables import (
     LABEL,
     Table,
     TableCell,
@@ -17,6 +16,7 @@ from evaluation.report.result_tables import (
     order_models,
     published,
 )
+
 from saga.requests import RATE
 
 STATISTICS = {

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluation.report.charts import Picture, draw_charts
-from evaluation.report.contest_summary import ContestSummary
-from evaluation.report.evaluation_results import Results
-from evaluation.report.paper import paper_tables
-from evaluation.report.result_tables import (
+from saga.evaluation.report.charts import Picture, draw_charts
+from saga.evaluation.report.contest_summary import ContestSummary
+from saga.evaluation.report.evaluation_results import Results
+from saga.evaluation.report.paper import paper_tables
+from saga.evaluation.report.result_tables import (
     Table,
     build_tables,
     sources_of,
@@ -18,6 +18,7 @@ from evaluation.report.result_tables import (
     without_empty_columns,
     without_published,
 )
+
 from saga.data.panel import is_simulated
 from saga.files.atomic import commit
 from saga.files.html import render_page
@@ -57,7 +58,7 @@ def to_html(
         "provenance": provenance,
         "source": sources_of(tables),
     }
-    return render_page("evaluation.report", "tables.html", values)
+    return render_page("saga.evaluation.report", "tables.html", values)
 
 
 def _is_like_the_papers(provenance: Mapping[str, Any]) -> bool:

@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import polars as pl
-
-from evaluation.lifetime_scores import RATES
-from evaluation.placebos import PLACEBOS
-from evaluation.report.difference_tables import build_differences, build_interval_differences
-from evaluation.report.evaluation_results import Results
-from evaluation.report.lifetime_tables import build_lifetime_tables
-from evaluation.report.result_tables import (
+from saga.evaluation.lifetime_scores import RATES
+from saga.evaluation.placebos import PLACEBOS
+from saga.evaluation.report.difference_tables import build_differences, build_interval_differences
+from saga.evaluation.report.evaluation_results import Results
+from saga.evaluation.report.lifetime_tables import build_lifetime_tables
+from saga.evaluation.report.result_tables import (
     LABEL,
     Table,
     TableCell,
@@ -29,13 +28,13 @@ from evaluation.report.result_tables import (
     published_cell,
     published_percent,
 )
-from evaluation.scoring.comparison import (
+from saga.evaluation.scoring.comparison import (
     BUNDLE_NAME,
     HINDSIGHT,
     VARIANT,
     YEAR,
 )
-from evaluation.scoring.gap import CLAIRVOYANT, select_reference
+from saga.evaluation.scoring.gap import CLAIRVOYANT, select_reference
 
 PAPER_HORIZON = 10  # years ahead, of the tables for one horizon
 GROUP_LABELS = {
@@ -192,7 +191,7 @@ def _cuts(
 
 @dataclass(frozen=True)
 class _Variant:
-    """A row of the tables of variants, as in `evaluation.bundle_variants.Variant`.
+    """A row of the tables of variants, as in `saga.evaluation.bundle_variants.Variant`.
 
     `table` is the table's title, `label` the row's; `note` says how the variant was trained.
     """

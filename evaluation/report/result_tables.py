@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from saga.evaluation.scoring.comparison import BUNDLE_NAME, VARIANT
+from saga.evaluation.scoring.gap import CLAIRVOYANT, GAP, select_reference
+from saga.evaluation.scoring.metrics import SCORES, ZERO, percent_names
+from saga.evaluation.scoring.small_cells import MIN_PERSONS
 
-from evaluation.scoring.comparison import BUNDLE_NAME, VARIANT
-from evaluation.scoring.gap import CLAIRVOYANT, GAP, select_reference
-from evaluation.scoring.metrics import SCORES, ZERO, percent_names
-from evaluation.scoring.small_cells import MIN_PERSONS
 from saga.files.markdown import markdown_table
 
 MONEY = ("crps_sek", *percent_names("interval"), *percent_names("width"))

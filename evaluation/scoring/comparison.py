@@ -24,10 +24,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.evaluation.scoring.gap import CLAIRVOYANT
+from saga.evaluation.scoring.metrics import CLUSTER, percent_names
 from scipy import stats
-
-from evaluation.scoring.gap import CLAIRVOYANT
-from evaluation.scoring.metrics import CLUSTER, percent_names
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -73,7 +72,7 @@ def compare_models(scores: pl.LazyFrame, groups: pl.DataFrame) -> pl.DataFrame:
     table is empty without the bundle.
 
     Args:
-        scores: As in `evaluation.scoring.metrics.metrics_table`.
+        scores: As in `saga.evaluation.scoring.metrics.metrics_table`.
         groups: As in `metrics_table`, with a further column `year`, the origin. With CLUSTER, tests
             are by family.
 

@@ -12,8 +12,8 @@ from typing import Any, Literal, Self
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.evaluation.scoring.futures import true_futures
 
-from evaluation.scoring.futures import true_futures
 from saga.data.origins import (
     Origins,
     cut,

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import polars as pl
+from saga.calibration.diagnostics.sampling_bands import coverage_band
+from saga.evaluation.scoring.gap import GAP, measure_gap_closed
 
-from calibration.diagnostics.sampling_bands import coverage_band
-from evaluation.scoring.gap import GAP, measure_gap_closed
 from saga.requests import COVERAGE
 
 
@@ -64,7 +64,7 @@ def metrics_table(
     between them. Coverage in-time has a band: the observed share lies in it with probability 95 %
     if the sets have their stated coverage. For `saga` over all persons the band accounts for the
     numbers of calibration and test persons, otherwise only for that of test persons. `gap_closed`
-    is defined in `evaluation.scoring.gap`. A horizon without an outcome has rows with n = 0 and no
+    is defined in `scoring.gap`. A horizon without an outcome has rows with n = 0 and no
     value, for the group `all` only. `saga` also has groups by its own probability of zero, such as
     "p_zero=05-10" (per cent).
 

@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
+from saga.evaluation.scoring.metrics import METRICS, percent_names
+from saga.evaluation.scoring.year_forecasts import YearForecasts
 
-from evaluation.scoring.metrics import METRICS, percent_names
-from evaluation.scoring.year_forecasts import YearForecasts
 from saga.requests import COVERAGE
 from saga.scores import covered, interval_score
 

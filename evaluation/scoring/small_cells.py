@@ -2,14 +2,13 @@
 
 A group that is too small is left out. If the persons left out of a grouping are still fewer than
 ten, the smallest group that is shown is left out too, because its figures and those of everybody
-would give those of the small group (`calibration.diagnostics.verdicts.publishable`).
+would give those of the small group (`saga.calibration.diagnostics.verdicts.publishable`).
 """
 
 from __future__ import annotations
 
 import polars as pl
-
-from calibration.diagnostics.verdicts import publishable
+from saga.calibration.diagnostics.verdicts import publishable
 
 MIN_PERSONS = 10
 EVERYBODY = "all"

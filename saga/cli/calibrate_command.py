@@ -20,7 +20,7 @@ from saga.errors import UsageError
 from saga.requests import CalibrationMethod
 
 if TYPE_CHECKING:
-    from calibration.adaptive.delivery import DeliveryReport
+    from saga.calibration.adaptive.delivery import DeliveryReport
 
 # Options with --append only, and options without --append only.
 _APPENDING = ("database", "database_key", "holder", "since", "persons", "spans")
@@ -111,7 +111,7 @@ def calibrate(
     as_json: options.Json = False,
 ) -> None:
     """Fit the intervals of a bundle on calibration persons; with --append update its ledger."""
-    from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
+    from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
     from saga.forecaster import Forecaster
 
     _refuse_options_of_other_mode(ctx, append)

@@ -33,13 +33,13 @@ def deliver(
     as_json: options.Json = False,
 ) -> None:
     """Settle a delivery's outcomes, move the forecasts, test for drift and say what to do."""
-    from calibration.yearly.yearly_delivery import (
+    from saga.bundle import Bundle
+    from saga.calibration.yearly.yearly_delivery import (
         PAGE,
         check_folder,
         report_years,
         write_delivery,
     )
-    from saga.bundle import Bundle
 
     check_folder(out)
     new_years = read_persons(

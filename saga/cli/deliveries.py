@@ -11,8 +11,8 @@ import typer
 from saga.cli import console, options
 
 if TYPE_CHECKING:
-    from calibration.adaptive.delivery import DeliveryReport
-    from calibration.adaptive.ledger import Ledger
+    from saga.calibration.adaptive.delivery import DeliveryReport
+    from saga.calibration.adaptive.ledger import Ledger
     from saga.data.panel import Panel
 
 
@@ -20,8 +20,8 @@ def open_bundle_ledger(
     bundle: Path, database: str | None, database_key: Path | None, holder: str
 ) -> Ledger:
     """The ledger at `database`, by default a file beside the bundle."""
-    from calibration.adaptive.ledger import open_ledger
-    from calibration.adaptive.tenancy import Actor
+    from saga.calibration.adaptive.ledger import open_ledger
+    from saga.calibration.adaptive.tenancy import Actor
 
     url = database or f"sqlite:///{bundle.resolve()}.ledger.sqlite"
     return open_ledger(url, database_key, Actor(holder))
@@ -39,7 +39,7 @@ def enter_delivery(
     as_json: bool,
 ) -> DeliveryReport:
     """Settle the outcomes of a delivery and enter its new intervals, with a progress bar."""
-    from calibration.adaptive.delivery import apply_delivery
+    from saga.calibration.adaptive.delivery import apply_delivery
 
     with console.progress("Forecasting", quiet=as_json) as progress:
         return apply_delivery(

@@ -20,8 +20,8 @@ from saga.errors import UsageError
 if TYPE_CHECKING:
     import polars as pl
 
-    from evaluation.fold_training import FoldTraining
     from saga.data.panel import Panel
+    from saga.evaluation.fold_training import FoldTraining
     from saga.requests import RolloutName
 
 # Options with --folds only, and options without --folds only.
@@ -114,7 +114,7 @@ def evaluate(
     as_json: options.Json = False,
 ) -> None:
     """Score a bundle and the baselines on persons outside training and calibration."""
-    from evaluation.contest import ContestOptions
+    from saga.evaluation.contest import ContestOptions
 
     _check_mode(ctx, bundle, folds)
     contest_options = ContestOptions(
@@ -135,7 +135,7 @@ def evaluate(
     with console.progress("Scoring", quiet=as_json) as bar:
         progress = None if bar is None else lambda step, done, total: bar(done, total, step)
         if folds is not None:
-            from evaluation.fold_evaluation import FoldOptions, evaluate_folds
+            from saga.evaluation.fold_evaluation import FoldOptions, evaluate_folds
 
             training = _fold_training(
                 config, source, rollout, test_panel, command_line(ctx), as_json=as_json
@@ -149,8 +149,8 @@ def evaluate(
                 notice=console.note,
             )
         else:
-            from evaluation.bundle_evaluation import EvaluationOptions
-            from evaluation.bundle_evaluation import evaluate as evaluate_bundle
+            from saga.evaluation.bundle_evaluation import EvaluationOptions
+            from saga.evaluation.bundle_evaluation import evaluate as evaluate_bundle
 
             assert bundle is not None
             metrics = evaluate_bundle(
@@ -183,8 +183,8 @@ def _fold_training(
     as_json: bool,
 ) -> FoldTraining:
     """How the bundle of each fold is trained: as `saga train` would on this panel."""
-    from evaluation.fold_training import FoldTraining
-    from training.auto_config import choose_start
+    from saga.evaluation.fold_training import FoldTraining
+    from saga.training.auto_config import choose_start
 
     chosen_config, start = choose_start(
         config, source, simulated=panel.meta.simulated, n_persons=len(panel.persons())
@@ -216,8 +216,8 @@ def _report(metrics: pl.DataFrame, out: Path, split: str, *, as_json: bool) -> N
     """Print the verdicts of the comparisons, and what was written."""
     import polars as pl
 
-    from evaluation.report.contest_summary import describe_missing_sets
-    from evaluation.scoring.comparison import verdict_lines
+    from saga.evaluation.report.contest_summary import describe_missing_sets
+    from saga.evaluation.scoring.comparison import verdict_lines
 
     lines = list(verdict_lines(pl.read_parquet(out / "comparisons.parquet")).values())
     lines += filter(None, [describe_missing_sets(metrics)])

@@ -115,7 +115,7 @@ def forecast(
             forecasts = forecaster.forecast(panel, request, draws, progress=progress)
             table, warnings = forecasts.table, forecasts.warnings
         else:
-            from calibration.adaptive.issuance import forecast_and_record
+            from saga.calibration.adaptive.issuance import forecast_and_record
 
             adapted, ledger = ledger_forecaster
             provenance["adaptive"] = adapted.state.identity()

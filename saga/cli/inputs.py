@@ -24,8 +24,8 @@ from saga.summaries import count
 if TYPE_CHECKING:
     import polars as pl
 
-    from calibration.adaptive.issuance import AdaptedForecaster
-    from calibration.adaptive.ledger import Ledger, RecordCounts
+    from saga.calibration.adaptive.issuance import AdaptedForecaster
+    from saga.calibration.adaptive.ledger import Ledger, RecordCounts
     from saga.data.facts import Facts
     from saga.data.panel import Panel
     from saga.forecast_warnings import ForecastWarning
@@ -248,9 +248,9 @@ class LedgerOptions:
 
     def open_adapted(self, forecaster: Forecaster) -> tuple[AdaptedForecaster, Ledger] | None:
         """The forecaster under the present state of the ledger, and the ledger, if there is one."""
-        from calibration.adaptive.issuance import AdaptedForecaster
-        from calibration.adaptive.ledger import open_ledger
-        from calibration.adaptive.tenancy import Actor
+        from saga.calibration.adaptive.issuance import AdaptedForecaster
+        from saga.calibration.adaptive.ledger import open_ledger
+        from saga.calibration.adaptive.tenancy import Actor
 
         if self.database is None:
             return None

@@ -41,7 +41,7 @@ def create(
     as_json: options.Json = False,
 ) -> None:
     """Make a bearer key: it is shown once, and only its hash is stored."""
-    from api.key_file import SCOPES, add_key, new_key
+    from saga.api.key_file import SCOPES, add_key, new_key
 
     names = {scope.strip() for scope in scopes.split(",")}
     if not names or names - set(SCOPES):
@@ -66,7 +66,7 @@ def create(
 
 def list_(file: _KeyFile, as_json: options.Json = False) -> None:
     """List the keys of a file: name, holder, scopes, expiry and whether each is accepted."""
-    from api.key_file import read_keys
+    from saga.api.key_file import read_keys
 
     now = datetime.now(UTC)
     rows = [
@@ -93,7 +93,7 @@ def revoke(
     as_json: options.Json = False,
 ) -> None:
     """Revoke a key: a running service refuses it within seconds; its line stays for the record."""
-    from api.key_file import revoke_key
+    from saga.api.key_file import revoke_key
 
     key = revoke_key(file, name, datetime.now(UTC))
     assert key.revoked is not None

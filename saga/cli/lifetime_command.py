@@ -143,7 +143,7 @@ def _compute(
     ledger_forecaster = ledger_options.open_adapted(forecaster)
     if ledger_forecaster is None:
         return forecaster.lifetime(panel, request, draws, progress=progress), {}, {}
-    from calibration.adaptive.issuance import lifetimes_and_record
+    from saga.calibration.adaptive.issuance import lifetimes_and_record
 
     adapted, ledger = ledger_forecaster
     adaptive: dict[str, object] = {"adaptive": adapted.state.identity()}
@@ -164,4 +164,4 @@ def _show(lifetimes: Lifetimes, unit: str) -> None:
         console.table(table.select(columns), f"Present values, {unit}", _PREVIEW)
     else:
         title = f"Distribution of present values over {table.height:,} persons, {unit}"
-        console.table(lifetimes.population.select(_POPULATION), title, _POPULATION)
+        console.table(lifetimes.population.select(list(_POPULATION)), title, _POPULATION)

@@ -65,10 +65,10 @@ def report(
     as_json: options.Json = False,
 ) -> None:
     """Write the calibration report: whether forecasts can be trusted, for whom, how far ahead."""
-    from calibration.diagnostics.adaptive_table import with_state
-    from calibration.diagnostics.diagnosis import diagnose
-    from calibration.diagnostics.report import SUFFIXES, stored_diagnostics, write_report
     from saga.bundle import Bundle, default_bundle, replace_parts
+    from saga.calibration.diagnostics.adaptive_table import with_state
+    from saga.calibration.diagnostics.diagnosis import diagnose
+    from saga.calibration.diagnostics.report import SUFFIXES, stored_diagnostics, write_report
     from saga.files.html import check_page
 
     path = bundle or default_bundle()
@@ -103,8 +103,8 @@ def report(
                 opened, path, command=command_line(ctx), diagnostics=diagnostics.to_table()
             )
     if database is not None:
-        from calibration.adaptive.ledger import open_ledger
-        from calibration.adaptive.tenancy import Actor
+        from saga.calibration.adaptive.ledger import open_ledger
+        from saga.calibration.adaptive.tenancy import Actor
 
         ledger = open_ledger(database, database_key, Actor(holder))
         diagnostics = with_state(diagnostics, ledger.state(digest), ledger.counts(digest))

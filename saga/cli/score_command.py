@@ -217,7 +217,7 @@ def score(
     )
     batch_recipe: BatchRecipe = recipe
     if database is not None:
-        from calibration.adaptive.issuance import AdaptiveRecipe
+        from saga.calibration.adaptive.issuance import AdaptiveRecipe
 
         batch_recipe = AdaptiveRecipe.of(
             recipe, out_dir, url=database, key=database_key, holder=holder, record=record

@@ -46,8 +46,8 @@ def serve(
     ] = None,
 ) -> None:
     """Serve forecasts over HTTP until interrupted."""
-    from api.server import serve as run_service
-    from api.settings import Settings
+    from saga.api.server import serve as run_service
+    from saga.api.settings import Settings
     from saga.bundle import default_bundle
 
     note_precision(precision)

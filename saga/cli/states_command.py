@@ -27,8 +27,8 @@ def circumstances(
     as_json: options.Json = False,
 ) -> None:
     """Train the states of a year (work, place, family, exits); continues after a stop."""
-    from training.states.state_fit import fit_state_network
-    from training.states.state_module import StateFitOptions
+    from saga.training.states.state_fit import fit_state_network
+    from saga.training.states.state_module import StateFitOptions
 
     persons = read_persons(panel, mapping, prices, on_error, rejected)
     fitted = fit_state_network(

@@ -62,10 +62,10 @@ def train(
 ) -> None:
     """Train a model on a panel's training persons and write it as a bundle."""
     from saga.data.split import SPLIT_SHARES, persons_of
-    from training.auto_config import choose_start
-    from training.folds import train_folds
-    from training.harness import RunOptions
-    from training.seeds import train_members
+    from saga.training.auto_config import choose_start
+    from saga.training.folds import train_folds
+    from saga.training.harness import RunOptions
+    from saga.training.seeds import train_members
 
     if folds is not None and shares is not None:
         raise UsageError("With --folds, nobody is kept for calibration. Leave --shares out.")

@@ -25,12 +25,12 @@ def work(
     ] = None,
 ) -> None:
     """Compute jobs that services have accepted, until interrupted; any number may run."""
-    from api.jobs import require_libraries
-    from api.settings import Settings
+    from saga.api.jobs import require_libraries
+    from saga.api.settings import Settings
     from saga.bundle import Bundle, default_bundle
 
     require_libraries()
-    from api.jobs.job_worker import work_until_stopped
+    from saga.api.jobs.job_worker import work_until_stopped
 
     note_precision(precision)
     settings = Settings.of(

@@ -80,7 +80,7 @@ class Calibration:
             comparable, for path bands.
         grouping: How persons are grouped; None if the calibration has no groups.
         moves: (horizon, group) -> knots and values of the map by which later outcomes have moved
-            the cell's recalibrated probabilities (`calibration.adaptive`). Not stored.
+            the cell's recalibrated probabilities (`saga.calibration.adaptive`). Not stored.
         extrapolated: Whether forecasts are made differently from those of the calibration (under
             a scenario, or with paths of another rollout). No guarantee is then better than
             "extrapolated". Not stored.

@@ -2,7 +2,7 @@
 
 A token is an observed year, a row of the panel. Missing values stay missing, a year without a row
 has no token, and zero is a value. The target of a token is the person's next year with known
-earnings, at most MAX_GAP years later, or death (`training.masking`).
+earnings, at most MAX_GAP years later, or death (`saga.training.masking`).
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def write_files(tables: PolicyTables, out: str | Path, provenance: Mapping[str, 
         frames = {"statistics": tables.statistics, "transitions": tables.transitions}
         for name, frame in frames.items():
             folder.put(f"{name}.csv", frame.write_csv().encode())
-            folder.put(f"{name}.dta", _stata_file(frame))
+            folder.put(f"{name}.dta", stata_file(frame))
         folder.put("tables.xlsx", _excel_file(frames, provenance))
         page = render_page("saga.population", "tables.html", _page_values(tables, provenance))
         folder.put("tables.html", page.encode())
@@ -45,12 +45,13 @@ def write_files(tables: PolicyTables, out: str | Path, provenance: Mapping[str, 
         put_json(folder, "provenance.json", provenance)
 
 
-def _stata_file(frame: pl.DataFrame) -> bytes:
+def stata_file(frame: pl.DataFrame) -> bytes:
     """The content of a Stata file with a table; the library can only write it to a path."""
     with tempfile.TemporaryDirectory(prefix="saga-") as name:
         path = Path(name, "table.dta")
         flags = pl.col("suppressed").cast(pl.Int8)
-        write_readstat(frame.with_columns(flags), str(path), format="dta")
+        unknown = pl.selectors.by_dtype(pl.Null).cast(pl.Float64)  # a column without any value
+        write_readstat(frame.with_columns(flags, unknown), str(path), format="dta")
         return path.read_bytes()
 
 

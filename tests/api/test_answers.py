@@ -17,11 +17,10 @@ import httpx
 import pyarrow
 import pytest
 import uvicorn
-
-from api.answers import accepted_encoding, compress
-from api.app import create_app
-from api.server import open_socket, server_config
-from api.settings import Settings
+from saga.api.answers import accepted_encoding, compress
+from saga.api.app import create_app
+from saga.api.server import open_socket, server_config
+from saga.api.settings import Settings
 
 
 def ask(path: str, method: str = "GET", **headers: str) -> httpx.Response:

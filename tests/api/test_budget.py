@@ -10,16 +10,16 @@ from typing import Any, cast
 
 import pytest
 from fastapi import Request
+from saga.api.budget import BodyMemory, check_work
+from saga.api.codecs import parse_json
+from saga.api.problems import ProblemError
+from saga.api.request_models import ForecastBody
 
-from api.budget import BodyMemory, check_work
-from api.codecs import parse_json
-from api.problems import ProblemError
-from api.request_models import ForecastBody
 from saga.errors import BudgetError
 
 
 class Client:
-    """The parts of a request that `api.budget` reads: headers and chunks of the body."""
+    """The parts of a request that `saga.api.budget` reads: headers and chunks of the body."""
 
     def __init__(
         self,

@@ -20,10 +20,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from polars.testing import assert_frame_equal
+from saga.api.key_file import add_key, new_key
+from saga.api.request_models import ForecastOptions, LifetimeOptions, PathsOptions
+from saga.api.settings import Settings
 
-from api.key_file import add_key, new_key
-from api.request_models import ForecastOptions, LifetimeOptions, PathsOptions
-from api.settings import Settings
 from saga.client import (
     AuthorisationError,
     BusyError,

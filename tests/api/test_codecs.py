@@ -9,8 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-
-from api.codecs import (
+from saga.api.codecs import (
     ARROW_FILE,
     ARROW_STREAM,
     PARQUET,
@@ -19,10 +18,11 @@ from api.codecs import (
     parse_json,
     parse_table,
 )
-from api.problems import ProblemError
-from api.request_models import MAX_OUTCOMES, ForecastBody, ForecastOptions, LifetimeOptions
-from api.table_process import MAX_TEXT
-from api.table_reader import READER
+from saga.api.problems import ProblemError
+from saga.api.request_models import MAX_OUTCOMES, ForecastBody, ForecastOptions, LifetimeOptions
+from saga.api.table_process import MAX_TEXT
+from saga.api.table_reader import READER
+
 from saga.errors import BudgetError, InputError
 from saga.macro.scenarios import SCENARIOS
 from saga.requests import TaxReform

@@ -8,10 +8,9 @@ from typing import Any, cast
 
 import pytest
 from fastapi import Request
-
-from api.compute_queue import ComputeQueue, Ticket, Work
-from api.problems import ProblemError
-from api.quotas import Quotas
+from saga.api.compute_queue import ComputeQueue, Ticket, Work
+from saga.api.problems import ProblemError
+from saga.api.quotas import Quotas
 
 
 class Client:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from saga.api.key_file import add_key, new_key
+from saga.api.settings import Settings
 
-from api.key_file import add_key, new_key
-from api.settings import Settings
 from saga.data.eligibility import find_ineligible
 from saga.data.reading import read_panel
 

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 import torch
+from saga.api.codecs import PARQUET
+from saga.api.settings import Settings
+from saga.training.fit import train
+from saga.training.harness import RunOptions
 
-from api.codecs import PARQUET
-from api.settings import Settings
 from saga.data.panel import Panel
 from saga.forecaster import Forecaster
 from saga.requests import ForecastRequest
 from tests.training.test_own_column_training import CONFIG, META, people
-from training.fit import train
-from training.harness import RunOptions
 
 if TYPE_CHECKING:
     from tests.conftest import Running

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 import pytest
+from saga.api.codecs import ARROW_FILE, ARROW_STREAM, PARQUET
+from saga.api.response_models import ForecastResponse, LifetimeResponse
 
-from api.codecs import ARROW_FILE, ARROW_STREAM, PARQUET
-from api.response_models import ForecastResponse, LifetimeResponse
 from saga import requests
 from saga.data.reading import read_panel
 from saga.files.tables import KEY

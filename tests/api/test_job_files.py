@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from api.jobs.job_files import copy_file, find_file
-from api.problems import ProblemError
+from saga.api.jobs.job_files import copy_file, find_file
+from saga.api.problems import ProblemError
 
 
 @pytest.fixture

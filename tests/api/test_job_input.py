@@ -9,9 +9,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from saga.api.jobs.job_input import check_table
+from saga.api.table_process import MAX_TEXT
 
-from api.jobs.job_input import check_table
-from api.table_process import MAX_TEXT
 from saga.errors import InputError
 
 SUFFIXES = [".parquet", ".arrow", ".stream.arrow", ".csv"]

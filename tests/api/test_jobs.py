@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, get_args
 import httpx
 import polars as pl
 import pytest
+from saga.api.jobs.job_view import State
+from saga.api.key_file import add_key, new_key
+from saga.api.settings import Settings
 
-from api.jobs.job_view import State
-from api.key_file import add_key, new_key
-from api.settings import Settings
 from saga.batch.engine import score
 from saga.batch.partitions import Source
 from saga.batch.products import Recipe

@@ -14,19 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from saga.api import ledger_access, service
+from saga.api.key_file import add_key, new_key
+from saga.calibration.adaptive.ledger import open_ledger
+from saga.calibration.adaptive.outcome_entries import MAX_CONFLICTS
+from saga.calibration.adaptive.tenancy import Actor
 
-from api import ledger_access, service
-from api.key_file import add_key, new_key
-from calibration.adaptive.ledger import open_ledger
-from calibration.adaptive.outcome_entries import MAX_CONFLICTS
-from calibration.adaptive.tenancy import Actor
 from saga.bundle import Bundle
 from tests.api.test_outcomes import OPTIONS, counts, outcomes, people, settings
 
 if TYPE_CHECKING:
     import httpx
+    from saga.api.settings import Settings
 
-    from api.settings import Settings
     from tests.conftest import Running
 
 Start = Callable[["Settings"], AbstractContextManager["Running"]]

@@ -6,7 +6,7 @@ import multiprocessing
 import socket
 from multiprocessing.connection import Connection
 
-from api.server import open_socket
+from saga.api.server import open_socket
 
 
 def report_port(listener: socket.socket, answer: Connection) -> None:

@@ -17,9 +17,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
+from saga.api.service_metrics import Metrics, QueueLoad
+from saga.api.settings import Settings
 
-from api.service_metrics import Metrics, QueueLoad
-from api.settings import Settings
 from saga.client import Client
 
 if TYPE_CHECKING:

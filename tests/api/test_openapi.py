@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from api.app import create_app
-from api.settings import Settings
+from saga.api.app import create_app
+from saga.api.settings import Settings
 
 CONFIG = Path(__file__).parents[2] / "examples" / "openapi-python-client.yaml"
 

@@ -15,12 +15,12 @@ import polars as pl
 import pytest
 import uvicorn
 from pydantic import SecretStr
+from saga.api.key_file import new_key
+from saga.api.server import serve
+from saga.api.settings import Settings
+from saga.calibration.adaptive.ledger import open_ledger
+from saga.calibration.adaptive.marginal_moves import adapt
 
-from api.key_file import new_key
-from api.server import serve
-from api.settings import Settings
-from calibration.adaptive.ledger import open_ledger
-from calibration.adaptive.marginal_moves import adapt
 from saga.bundle import Bundle
 from saga.conformal.calibrator import Calibrator
 from saga.errors import UsageError

@@ -9,9 +9,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-
-from api.codecs import parse_json
-from api.panel_batches import (
+from saga.api.codecs import parse_json
+from saga.api.panel_batches import (
     MAX_TOGETHER,
     ForecastPart,
     SentFrame,
@@ -19,8 +18,9 @@ from api.panel_batches import (
     parts_of,
     read_panels,
 )
-from api.request_models import ForecastBody
-from api.request_panel import RequestPanel
+from saga.api.request_models import ForecastBody
+from saga.api.request_panel import RequestPanel
+
 from saga.errors import InputError
 from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest

@@ -10,10 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 from fastapi import FastAPI
-
-from api.app import create_app
-from api.codecs import PARQUET, parse_json, parse_table
-from api.problems import (
+from saga.api.app import create_app
+from saga.api.codecs import PARQUET, parse_json, parse_table
+from saga.api.problems import (
     ProblemDocument,
     ProblemEntry,
     ProblemError,
@@ -21,8 +20,9 @@ from api.problems import (
     shape_problems,
     visible_problems,
 )
-from api.request_models import ForecastBody, ForecastOptions
-from api.settings import Settings
+from saga.api.request_models import ForecastBody, ForecastOptions
+from saga.api.settings import Settings
+
 from saga.errors import BudgetError, BundleError, InputError, Problem, UsageError
 
 

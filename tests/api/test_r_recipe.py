@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from saga.api.settings import Settings
 
-from api.settings import Settings
 from saga.client import Client
 from saga.requests import ForecastRequest
 

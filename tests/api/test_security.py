@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 import structlog
-
-from api.app import create_app
-from api.key_file import (
+from saga.api.app import create_app
+from saga.api.key_file import (
     SCOPES,
     BearerKey,
     Keyring,
@@ -27,8 +26,9 @@ from api.key_file import (
     read_keys,
     revoke_key,
 )
-from api.security import KeyStore, check_exposure
-from api.settings import Settings
+from saga.api.security import KeyStore, check_exposure
+from saga.api.settings import Settings
+
 from saga.errors import UsageError
 
 if TYPE_CHECKING:

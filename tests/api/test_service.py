@@ -18,12 +18,12 @@ import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
+from saga.api.example import curl
+from saga.api.server import serve
+from saga.api.service import example_scale
+from saga.api.settings import Settings
 from schemathesis.core.result import Ok
 
-from api.example import curl
-from api.server import serve
-from api.service import example_scale
-from api.settings import Settings
 from saga.bundle import Bundle, BundleContents, write_bundle
 from saga.errors import BundleError, UsageError
 from saga.forecaster import Forecaster
@@ -162,7 +162,7 @@ def test_answers_follow_the_published_schema_for_any_request(service: Running) -
 
 def test_one_call_starts_the_service_and_the_printed_curl_works(tiny_bundle: Path) -> None:
     settings = f"Settings.of(bundle={str(tiny_bundle)!r}, port=0, threads=1)"
-    program = f"from api.server import Settings, serve; serve({settings})"
+    program = f"from saga.api.server import Settings, serve; serve({settings})"
     with subprocess.Popen(
         [sys.executable, "-c", program],
         stdout=subprocess.PIPE,

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from api.key_file import add_key, new_key
-from api.settings import Settings
+from saga.api.key_file import add_key, new_key
+from saga.api.settings import Settings
 
 if TYPE_CHECKING:
     from tests.conftest import Running

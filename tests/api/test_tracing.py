@@ -15,10 +15,10 @@ import polars as pl
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from saga.api import tracing
+from saga.api.settings import Settings
+from saga.api.tracing import Tracing, open_tracing
 
-from api import tracing
-from api.settings import Settings
-from api.tracing import Tracing, open_tracing
 from saga.client import Client
 from saga.errors import UsageError
 

@@ -22,8 +22,8 @@ import polars as pl
 import pytest
 import yaml
 from polars.testing import assert_frame_equal
+from saga.api.example import example_persons
 
-from api.example import example_persons
 from saga.requests import Draws
 from tests.containers.conftest import HARDENED, ROOT, Engine
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from saga.evaluation.contestants import SampledContestant
 from scipy import stats
 
-from evaluation.contestants import SampledContestant
 from saga.data.origins import Origins
 from saga.data.panel import Panel, PanelMeta
 from saga.data.split import assign_parts

@@ -8,13 +8,13 @@ from typing import Any
 
 import polars as pl
 import pytest
+from saga.evaluation import selection
+from saga.evaluation.baselines import CarryForward
+from saga.evaluation.contest import Contest, ContestOptions
+from saga.evaluation.contestants import Contestant, LazyContestant
+from saga.evaluation.scoring.score_frame import SCORES_VERSION
+from saga.evaluation.selection import select_baselines
 
-from evaluation import selection
-from evaluation.baselines import CarryForward
-from evaluation.contest import Contest, ContestOptions
-from evaluation.contestants import Contestant, LazyContestant
-from evaluation.scoring.score_frame import SCORES_VERSION
-from evaluation.selection import select_baselines
 from saga.data.panel import Panel
 from saga.errors import UsageError
 
@@ -166,7 +166,7 @@ def test_a_raised_version_of_the_scores_scores_anew_with_the_stored_fit(
 
     first = score()
     assert score() == first
-    monkeypatch.setattr("evaluation.contest.SCORES_VERSION", SCORES_VERSION + 1)
+    monkeypatch.setattr("saga.evaluation.contest.SCORES_VERSION", SCORES_VERSION + 1)
     assert score() != first
     assert fits == ["fit"]
 

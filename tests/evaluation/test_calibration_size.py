@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from saga.evaluation.calibration_size import coverage_by_size
+from saga.evaluation.scoring.evaluation_settings import Sample
 from scipy import stats
 
-from evaluation.calibration_size import coverage_by_size
-from evaluation.scoring.evaluation_settings import Sample
 from saga.data.groups import last_record_origins
 from saga.data.panel import Panel
 from saga.data.split import persons_of

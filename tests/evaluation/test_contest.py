@@ -11,15 +11,15 @@ import numpy as np
 import polars as pl
 import pytest
 import scoringrules as sr
+from saga.evaluation.baselines import CarryForward
+from saga.evaluation.contest import Contest, ContestOptions
+from saga.evaluation.contestants import BaselineContestant
+from saga.evaluation.scoring.metrics import METRICS
+from saga.evaluation.scoring.score_frame import score_block
+from saga.evaluation.scoring.small_cells import hide_small_cells
+from saga.evaluation.scoring.year_forecasts import YearForecasts
+from saga.evaluation.selection import select_baselines
 
-from evaluation.baselines import CarryForward
-from evaluation.contest import Contest, ContestOptions
-from evaluation.contestants import BaselineContestant
-from evaluation.scoring.metrics import METRICS
-from evaluation.scoring.score_frame import score_block
-from evaluation.scoring.small_cells import hide_small_cells
-from evaluation.scoring.year_forecasts import YearForecasts
-from evaluation.selection import select_baselines
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.errors import InputError, UsageError

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from saga.evaluation.bundle_evaluation import EvaluationOptions, evaluate
+from saga.evaluation.contest import ContestOptions
+from saga.evaluation.scoring.futures import true_futures
 
-from evaluation.bundle_evaluation import EvaluationOptions, evaluate
-from evaluation.contest import ContestOptions
-from evaluation.scoring.futures import true_futures
 from saga.data.origins import history, origins_at
 from saga.data.panel import Panel
 from saga.forecaster import Forecaster

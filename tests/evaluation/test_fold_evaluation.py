@@ -10,17 +10,19 @@ from typing import Self
 import numpy as np
 import polars as pl
 import pytest
+from saga.evaluation import baselines as baseline_module
+from saga.evaluation.baselines import CarryForward
+from saga.evaluation.baselines.networks.trained_networks import TrainedNetwork
+from saga.evaluation.contest import ContestOptions
+from saga.evaluation.fold_evaluation import FoldOptions, evaluate_folds
+from saga.evaluation.fold_training import SHARES, FoldTraining
+from saga.evaluation.scoring.comparison import FAMILY as BY_FAMILY
+from saga.evaluation.scoring.comparison import PERSON
+from saga.evaluation.scoring.evaluation_settings import Sample
+from saga.training import seeds as training_seeds
+from saga.training.train_config import TrainConfig
 from typer.testing import CliRunner
 
-from evaluation import baselines as baseline_module
-from evaluation.baselines import CarryForward
-from evaluation.baselines.networks.trained_networks import TrainedNetwork
-from evaluation.contest import ContestOptions
-from evaluation.fold_evaluation import FoldOptions, evaluate_folds
-from evaluation.fold_training import SHARES, FoldTraining
-from evaluation.scoring.comparison import FAMILY as BY_FAMILY
-from evaluation.scoring.comparison import PERSON
-from evaluation.scoring.evaluation_settings import Sample
 from saga.cli import app
 from saga.data.origins import Origins
 from saga.data.panel import Panel, PanelMeta
@@ -30,8 +32,6 @@ from saga.files.tables import read_provenance
 from saga.paths import Paths
 from saga.schema import FAMILY
 from tests.evaluation.conftest import TOY
-from training import seeds as training_seeds
-from training.train_config import TrainConfig
 
 Make = Callable[..., Panel]
 OPTIONS = ContestOptions(horizons=(1, 5), n_paths=20)
@@ -174,7 +174,7 @@ def test_bundles_are_trained_and_calibrated_without_the_persons_of_their_fold(
         trained.append(set(panel.persons()))
         return train(panel, *args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("evaluation.fold_training.train_members", spy)
+    monkeypatch.setattr("saga.evaluation.fold_training.train_members", spy)
     options = FoldOptions(2, FoldTraining(TOY), ("carry",))
     few = ContestOptions(horizons=(1, 5), n_paths=20, n_persons=90)
     table = evaluate_folds(relatives, tmp_path, few, options)

@@ -10,9 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 import scoringrules as sr
-
-from evaluation.contestants import Contestant, SampledContestant
-from evaluation.lifetime_scores import (
+from saga.evaluation.contestants import Contestant, SampledContestant
+from saga.evaluation.lifetime_scores import (
     COLUMNS,
     RATES,
     TRUTH,
@@ -20,8 +19,9 @@ from evaluation.lifetime_scores import (
     LifetimeValues,
     lifetime_table,
 )
-from evaluation.scoring.evaluation_settings import Setting
-from evaluation.selection import select_tables
+from saga.evaluation.scoring.evaluation_settings import Setting
+from saga.evaluation.selection import select_tables
+
 from saga.data.origins import Origins
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import UsageError

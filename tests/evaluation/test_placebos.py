@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-
-from evaluation.bundle_variants import COLUMNS, read_variants
-from evaluation.placebos import (
+from saga.evaluation.bundle_variants import COLUMNS, read_variants
+from saga.evaluation.placebos import (
     IDENTITY,
     average_by_kind,
     last_years,
     number_kinds,
     permute_years,
 )
-from evaluation.scoring.evaluation_settings import Sample
+from saga.evaluation.scoring.evaluation_settings import Sample
+
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.distributions import Marginals

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from saga.calibration.diagnostics.diagnosis import _late_origins
 from typer.testing import CliRunner
 
-from calibration.diagnostics.diagnosis import _late_origins
 from saga.batch.engine import score
 from saga.batch.partitions import Source
 from saga.batch.products import Recipe

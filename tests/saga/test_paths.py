@@ -9,11 +9,11 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.typing import NDArray
+from saga.calibration.diagnostics.person_results import judge_persons
+from saga.calibration.fit.cqr import fit_cqr
+from saga.calibration.fit.split_conformal import fit_calibration
+from saga.calibration.fit.thresholds import fit_thresholds
 
-from calibration.diagnostics.person_results import judge_persons
-from calibration.fit.cqr import fit_cqr
-from calibration.fit.split_conformal import fit_calibration
-from calibration.fit.thresholds import fit_thresholds
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.one_sided import limit_scores, one_sided_limits
 from saga.conformal.path_bands import band_intervals, band_scores

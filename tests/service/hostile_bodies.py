@@ -11,8 +11,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
-
-from api.codecs import ARROW_STREAM, JSON, PARQUET
+from saga.api.codecs import ARROW_STREAM, JSON, PARQUET
 
 MB = 2**20
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
+from saga.api.codecs import JSON
 
-from api.codecs import JSON
 from tests.service.conftest import make_person
 from tests.service.hostile_bodies import damaged_tables, json_bombs, table_bombs, wrong_bodies
 from tests.service.watch import watch

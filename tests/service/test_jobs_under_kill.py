@@ -61,7 +61,7 @@ def job_processes(pid: int) -> list[int]:
     return [
         number
         for number in descendants(pid)
-        if b"api.jobs.job_process" in Path(f"/proc/{number}/cmdline").read_bytes()
+        if b"saga.api.jobs.job_process" in Path(f"/proc/{number}/cmdline").read_bytes()
     ]
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from saga.api.key_file import add_key, new_key, revoke_key
 
-from api.key_file import add_key, new_key, revoke_key
 from tests.service.conftest import make_person
 from tests.service.load import Client, run_clients
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from saga.api.codecs import encode_json, parse_json
+from saga.api.key_file import add_key, new_key
+from saga.api.request_models import ForecastBody
+from saga.api.request_panel import read_request_panel
 
-from api.codecs import encode_json, parse_json
-from api.key_file import add_key, new_key
-from api.request_models import ForecastBody
-from api.request_panel import read_request_panel
 from saga.bundle import default_bundle
 from saga.forecaster import Forecaster
 from tests.service.conftest import make_person

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
+from saga.api.key_file import add_key, new_key
 from schemathesis.core.result import Ok
-
-from api.key_file import add_key, new_key
 
 if TYPE_CHECKING:
     from tests.service.conftest import Figures, Served

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import polars as pl
 import pytest
+from saga.api.key_file import add_key, new_key
 
-from api.key_file import add_key, new_key
 from tests.service.conftest import make_person
 from tests.service.load import Client, run_clients
 

@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from saga.evaluation.bundle_variants import read_variants
+from saga.training.fit import train
+from saga.training.harness import RunOptions
+from saga.training.train_config import ABLATIONS, TrainConfig, load_config
 
-from evaluation.bundle_variants import read_variants
 from saga.bundle import Bundle
 from saga.data.origins import last_year
 from saga.data.panel import Panel
@@ -22,9 +25,6 @@ from saga.forecaster import Forecaster
 from saga.requests import Draws
 from saga.schema import CATEGORICAL
 from studies import ablations
-from training.fit import train
-from training.harness import RunOptions
-from training.train_config import ABLATIONS, TrainConfig, load_config
 
 ROOT = Path(__file__).resolve().parents[2]
 YEARS = 3

@@ -11,13 +11,16 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from saga.evaluation.baselines.naive.groupq import GroupQuantiles
+from saga.evaluation.contest import Contest, ContestOptions
+from saga.evaluation.scoring.comparison import BUNDLE_NAME
+from saga.evaluation.scoring.gap import CLAIRVOYANT, measure_gap_closed
+from saga.evaluation.scoring.score_frame import SCHEMA
+from saga.training.fit import train
+from saga.training.harness import RunOptions
+from saga.training.train_config import load_config
 from scipy import stats
 
-from evaluation.baselines.naive.groupq import GroupQuantiles
-from evaluation.contest import Contest, ContestOptions
-from evaluation.scoring.comparison import BUNDLE_NAME
-from evaluation.scoring.gap import CLAIRVOYANT, measure_gap_closed
-from evaluation.scoring.score_frame import SCHEMA
 from saga.bundle import Bundle
 from saga.data.panel import Panel
 from saga.data.split import persons_of
@@ -35,9 +38,6 @@ from studies.floor_estimation import (
     to_markdown,
     training_table,
 )
-from training.fit import train
-from training.harness import RunOptions
-from training.train_config import load_config
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "studies" / "attainable_floor.py"

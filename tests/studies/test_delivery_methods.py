@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from saga.calibration.adaptive.adaptive_state import BAND
+from saga.calibration.adaptive.issued_spans import band_scores_of, levels_of_span, moved
+from saga.calibration.adaptive.marginal_moves import LEVELS, move_of
 
-from calibration.adaptive.adaptive_state import BAND
-from calibration.adaptive.issued_spans import band_scores_of, levels_of_span, moved
-from calibration.adaptive.marginal_moves import LEVELS, move_of
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.recalibration import Cell

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from saga.evaluation.contest import Contest, ContestOptions
+from saga.evaluation.scoring.comparison import HINDSIGHT, clustered_test
 
-from evaluation.contest import Contest, ContestOptions
-from evaluation.scoring.comparison import HINDSIGHT, clustered_test
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.files.tables import read_provenance

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from saga.evaluation.baselines import CarryForward
+from saga.evaluation.baselines.trees.gbt import BoostedTrees
+from saga.evaluation.contest import Contest, ContestOptions
+from saga.evaluation.scoring.evaluation_settings import Setting
 
-from evaluation.baselines import CarryForward
-from evaluation.baselines.trees.gbt import BoostedTrees
-from evaluation.contest import Contest, ContestOptions
-from evaluation.scoring.evaluation_settings import Setting
 from saga.data.groups import last_record_origins
 from saga.data.origins import Origins, draw_origins, eligible_origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta

@@ -11,6 +11,9 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from saga.training.fit import train
+from saga.training.harness import RunOptions
+from saga.training.module import ForecastModule
 
 import studies.trained_bundle
 from saga.bundle import Bundle
@@ -18,9 +21,6 @@ from saga.data.panel import Panel, PanelMeta
 from saga.data.split import persons_of
 from studies.trained_bundle import train_or_load
 from tests.toy_training import TOY
-from training.fit import train
-from training.harness import RunOptions
-from training.module import ForecastModule
 
 CONFIG = replace(TOY, max_steps=6, warmup_steps=1, validate_every=2)
 LAST, SEED = 2014, 3

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
+from saga.evaluation.contest import ContestOptions
+from saga.evaluation.fold_training import FoldTraining
+from saga.evaluation.scoring.comparison import BUNDLE_NAME
+from saga.evaluation.scoring.evaluation_settings import Sample
+from saga.training.fit import train
+from saga.training.harness import RunOptions
 
-from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
-from evaluation.contest import ContestOptions
-from evaluation.fold_training import FoldTraining
-from evaluation.scoring.comparison import BUNDLE_NAME
-from evaluation.scoring.evaluation_settings import Sample
 from saga.bundle import Bundle
 from saga.data.panel import Panel
 from studies.training_sizes import FOLDS, SCRATCH, draw_sizes, judge_size, size_table
 from tests.evaluation.conftest import TOY
-from training.fit import train
-from training.harness import RunOptions
 
 CONFIG = replace(TOY, max_steps=4, validate_every=2)
 

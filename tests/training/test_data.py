@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from saga.training.data import Batch, Batches
+from saga.training.masking import Masking
 
 from saga.features.calendar import Calendar
 from saga.features.sequences import Sequences
 from saga.macro.history import sweden
-from training.data import Batch, Batches
-from training.masking import Masking
 
 PERSONS, YEARS, HAZARD = 6_000, 30, 0.05
 CALENDAR = Calendar(sweden())

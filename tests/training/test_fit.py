@@ -14,6 +14,12 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from saga.training.data import Batches
+from saga.training.fit import prepare, train
+from saga.training.harness import RunOptions
+from saga.training.masking import Masking
+from saga.training.module import ForecastModule
+from saga.training.train_config import ABLATIONS, BUILT_IN, load_config
 
 from saga.bundle import Bundle
 from saga.data.origins import cut
@@ -27,12 +33,6 @@ from saga.macro.history import sweden
 from saga.macro.process import MacroProcess
 from saga.requests import ForecastRequest
 from tests.toy_training import TOY
-from training.data import Batches
-from training.fit import prepare, train
-from training.harness import RunOptions
-from training.masking import Masking
-from training.module import ForecastModule
-from training.train_config import ABLATIONS, BUILT_IN, load_config
 
 QUIET = RunOptions(progress=False)
 QUIET_RESUMED = RunOptions(progress=False, resume=True)

@@ -10,9 +10,12 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
+from saga.evaluation.contest import Contest, ContestOptions
+from saga.training.folds import train_folds
+from saga.training.harness import RunOptions
+from saga.training.train_config import load_config
 
-from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
-from evaluation.contest import Contest, ContestOptions
 from saga.bundle import Bundle
 from saga.data.panel import Panel, PanelMeta
 from saga.data.split import SPLIT_SHARES, assign_folds, assign_parts
@@ -21,9 +24,6 @@ from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest
 from studies.small_panels import covered_persons, read_wage_panel, summarise
 from tests.toy_training import TOY
-from training.folds import train_folds
-from training.harness import RunOptions
-from training.train_config import load_config
 
 QUIET = RunOptions(progress=False)
 FOLDS = 3

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from saga.training.masking import Masking, hide_inputs, make_targets, thin_years
 
 from saga.features.sequences import POSITIVE, UNKNOWN, ZERO, Sequences, Tokens
 from saga.features.transforms import Transforms
 from saga.schema import CATEGORICAL
 from tests.saga.features.token_panels import CALENDAR, fit_transforms, panel_of, person, tokens_of
-from training.masking import Masking, hide_inputs, make_targets, thin_years
 
 SEX, EDUCATION, COUNTY = (CATEGORICAL.index(name) for name in ("sex", "education_level", "county"))
 HAZARD = 0.1

@@ -9,6 +9,9 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from saga.training.fit import train
+from saga.training.harness import RunOptions
+from saga.training.masking import Masking, hide_inputs
 
 from saga.bundle import Bundle
 from saga.data.groups import Grouping, last_record_origins
@@ -25,9 +28,6 @@ from saga.schema import CATEGORICAL, FAMILY, extra_column
 from saga.simulation.rollout import future_codes, future_values
 from saga.trees.recent_years import Window
 from tests.toy_training import TOY
-from training.fit import train
-from training.harness import RunOptions
-from training.masking import Masking, hide_inputs
 
 EXTRA = (
     extra_column("race", "category", static=True),

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from saga.training.economies.economy_pools import Economies
+from saga.training.harness import RunOptions
+from saga.training.module import ForecastModule
+from saga.training.pretraining import main, pretrain
 
 from saga.bundle import Bundle
 from saga.errors import UsageError
 from saga.features.transforms import Transforms
 from tests.toy_training import TOY
-from training.economies.economy_pools import Economies
-from training.harness import RunOptions
-from training.module import ForecastModule
-from training.pretraining import main, pretrain
 
 ECONOMIES = Economies(seed=5, persons=40, pool_size=6)
 CONFIG = replace(

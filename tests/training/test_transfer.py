@@ -11,9 +11,17 @@ import polars as pl
 import polars.testing
 import pytest
 import torch
+from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
+from saga.training.auto_config import choose_config, choose_start
+from saga.training.fit import Preparation, prepare, settings_for, train
+from saga.training.folds import train_folds
+from saga.training.harness import RunOptions
+from saga.training.module import ForecastModule
+from saga.training.seeds import train_members
+from saga.training.train_config import load_config
+from saga.training.transfer import Source
 from torch import Tensor
 
-from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
 from saga.bundle import Bundle
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import UsageError
@@ -23,14 +31,6 @@ from saga.model import ModelConfig
 from saga.requests import Draws, ForecastRequest
 from saga.schema import extra_column
 from tests.toy_training import TOY
-from training.auto_config import choose_config, choose_start
-from training.fit import Preparation, prepare, settings_for, train
-from training.folds import train_folds
-from training.harness import RunOptions
-from training.module import ForecastModule
-from training.seeds import train_members
-from training.train_config import load_config
-from training.transfer import Source
 
 QUIET = RunOptions(progress=False)
 CONFIG = replace(TOY, model=replace(TOY.model, light=4), learning_rate=2e-2, scale_free=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from saga.training.economies.observation import Observation
+from saga.training.economies.random_draws import ParameterDraws, random_stream
+from saga.training.economies.register_economy import RegisterEconomy
+from saga.training.economies.textbook_economy import TextbookEconomy
+
 from saga.data.panel import SIMULATED_ID, Panel, PanelMeta
-from training.economies.observation import Observation
-from training.economies.random_draws import ParameterDraws, random_stream
-from training.economies.register_economy import RegisterEconomy
-from training.economies.textbook_economy import TextbookEconomy
 
 POOL_ECONOMIES = 96
 REGISTER_FACTOR = 4  # persons of a register, relative to those of another economy

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.training.economies.economy_panels import POOL_ECONOMIES, draw_panel
 
 from saga.data.panel import SIMULATED_ID, Panel
 from saga.errors import InputError
 from saga.features.calendar import Calendar
 from saga.features.sequences import Sequences, encode
 from saga.features.transforms import Transforms
-from training.economies.economy_panels import POOL_ECONOMIES, draw_panel
 
 NO_CALENDAR = Calendar(None)  # economies have no macro series
 _OF_PERSONS = ("person_id", "birth_year", "dead_year")  # fields of `Sequences`

@@ -7,9 +7,9 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.training.economies.random_draws import Floats, ParameterDraws
 
 from saga.schema import MAX_AGE, MIN_AGE
-from training.economies.random_draws import Floats, ParameterDraws
 
 Ints = NDArray[np.int64]
 _N_LEVELS = 4  # of education

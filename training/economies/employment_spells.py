@@ -12,9 +12,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.training.economies.random_draws import Floats, ParameterDraws
 from scipy.special import expit, logit
-
-from training.economies.random_draws import Floats, ParameterDraws
 
 _LONGEST_DURATION = 8  # years without work that change the odds of return
 _LONG_SCAR = 4.0  # years without work beyond which the loss grows no more

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from saga.training.economies.random_draws import Floats, ParameterDraws, draw_mixture
 
 from saga.register.textbook.gkos_process import Mixture
-from training.economies.random_draws import Floats, ParameterDraws, draw_mixture
 
 _LARGEST_RHO = 0.999  # of a person, if persons differ in persistence
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from saga.training.economies.random_draws import Floats, ParameterDraws, draw_mixture
 
 from saga.register.textbook.gkos_process import Mixture
-from training.economies.random_draws import Floats, ParameterDraws, draw_mixture
 
 _LARGEST_EXCURSION = 6.0  # of z, in units of `sd`
 

@@ -12,9 +12,9 @@ from typing import Self
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.training.economies.random_draws import Floats, ParameterDraws, draw_mixture
 
 from saga.register.textbook.gkos_process import Mixture
-from training.economies.random_draws import Floats, ParameterDraws, draw_mixture
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -7,13 +7,13 @@ from typing import Any, Self
 
 import numpy as np
 import polars as pl
+from saga.training.economies.observation import LAST_YEAR
+from saga.training.economies.random_draws import ParameterDraws
 
 from saga import schema
 from saga.register.simulation.cohort_simulation import RegisterSettings, simulate_chunk
 from saga.register.simulation.mechanisms import MECHANISMS, switch_off
 from saga.register.simulation.parameters import Parameters
-from training.economies.observation import LAST_YEAR
-from training.economies.random_draws import ParameterDraws
 
 _FIRST_YEAR = 1990  # the register has no earlier years
 _COHORT_PERSONS = 250  # few cohorts: each costs as much time as a hundred persons

@@ -12,16 +12,16 @@ from typing import Self
 
 import numpy as np
 import polars as pl
+from saga.training.economies.economy_population import Ints, Population, WageProfile
+from saga.training.economies.employment_spells import EmploymentSpells, Work
+from saga.training.economies.linear_process import LinearProcess
+from saga.training.economies.nonlinear_process import NonlinearProcess
+from saga.training.economies.observation import LAST_YEAR
+from saga.training.economies.random_draws import Floats, ParameterDraws
+from saga.training.economies.wage_adjustment import hold_wages
 
 from saga.register.textbook.gkos_process import GkosProcess
 from saga.schema import EDUCATION_LEVELS, MAX_AGE, MIN_AGE
-from training.economies.economy_population import Ints, Population, WageProfile
-from training.economies.employment_spells import EmploymentSpells, Work
-from training.economies.linear_process import LinearProcess
-from training.economies.nonlinear_process import NonlinearProcess
-from training.economies.observation import LAST_YEAR
-from training.economies.random_draws import Floats, ParameterDraws
-from training.economies.wage_adjustment import hold_wages
 
 WageProcess = LinearProcess | NonlinearProcess | GkosProcess
 _LARGEST_LOG = 8.0  # distance of log wages from their profile; heavy tails end there

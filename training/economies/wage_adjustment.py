@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-
-from training.economies.random_draws import Floats
+from saga.training.economies.random_draws import Floats
 
 
 def hold_wages(logs: Floats, rate: float, rng: np.random.Generator) -> Floats:

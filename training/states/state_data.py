@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.training.data import Batch, as_tensors
+from saga.training.masking import Masking, hide_inputs
 from torch.utils.data import Dataset
 
 from saga import schema
@@ -18,8 +20,6 @@ from saga.forecaster import Forecaster
 from saga.schema import MAX_AGE, MIN_AGE
 from saga.states.codes import CATEGORIES, INDUSTRY, OCCUPATION, Spells, code_numbers
 from saga.states.life_courses import ZeroRuns
-from training.data import Batch, as_tensors
-from training.masking import Masking, hide_inputs
 
 # The state of a year follows from six sums of money (`saga.states.codes.SOURCES`). This column
 # stands for them: if it is hidden, the state is hidden too.

@@ -14,6 +14,10 @@ from typing import Any
 import pytorch_lightning as lightning
 import torch
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint, Timer
+from saga.training.data import ResumableLoader
+from saga.training.harness import RunFolder, RunOptions, fit_module, progress_callbacks, seed_run
+from saga.training.states.state_data import StateBatches, StateRecords
+from saga.training.states.state_module import StateFitOptions, StateModule
 
 from saga.bundle import Bundle, replace_parts
 from saga.data.origins import cut
@@ -26,10 +30,6 @@ from saga.forecaster import Forecaster
 from saga.states.codes import code_sizes
 from saga.states.state_network import StateNetwork
 from saga.version import current_version
-from training.data import ResumableLoader
-from training.harness import RunFolder, RunOptions, fit_module, progress_callbacks, seed_run
-from training.states.state_data import StateBatches, StateRecords
-from training.states.state_module import StateFitOptions, StateModule
 
 _NO_EXIT = -1e4  # logit of an exit that no training person has; finite, so that it is stored
 _HEADING = "## Circumstances"  # heading of this part of the model card

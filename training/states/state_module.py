@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as lightning
 import torch
+from saga.training.data import Batch
+from saga.training.harness import half_cosine, schedule_rate
+from saga.training.states.state_data import StateRecords, make_state_batch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from saga.model import Saga
 from saga.states.codes import COLUMNS
 from saga.states.state_network import WIDTH, StateInputs, StateNetwork
-from training.data import Batch
-from training.harness import half_cosine, schedule_rate
-from training.states.state_data import StateRecords, make_state_batch
 
 _WARMUP_STEPS = 100
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from alembic import context
-
-from calibration.adaptive.ledger_tables import Base
+from saga.calibration.adaptive.ledger_tables import Base
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=Base.metadata)
 context.run_migrations()

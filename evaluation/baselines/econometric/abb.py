@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from evaluation.baselines.econometric.histories import UNKNOWN, WORK, Histories
-from evaluation.baselines.econometric.hurdle import Career
-from evaluation.baselines.econometric.hurdle_base import HurdleBaseline
-from evaluation.baselines.econometric.persistence import (
+from saga.evaluation.baselines.econometric.histories import UNKNOWN, WORK, Histories
+from saga.evaluation.baselines.econometric.hurdle import Career
+from saga.evaluation.baselines.econometric.hurdle_base import HurdleBaseline
+from saga.evaluation.baselines.econometric.persistence import (
     FEATURES,
     INTERVALS,
     Distributions,
@@ -19,7 +18,8 @@ from evaluation.baselines.econometric.persistence import (
     Tables,
     level_features,
 )
-from evaluation.baselines.econometric.quantile_functions import QuantileDistribution
+from saga.evaluation.baselines.econometric.quantile_functions import QuantileDistribution
+
 from saga.errors import InputError, Problem
 from saga.keyed_random import uniforms
 from saga.schema import MAX_AGE, MIN_AGE

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from evaluation.baselines.econometric.gmm import GmmEstimate, system_gmm
-from evaluation.baselines.econometric.histories import LOW, UNKNOWN, WORK, ZERO, Histories
-from evaluation.baselines.econometric.hurdle import (
+from saga.evaluation.baselines.econometric.gmm import GmmEstimate, system_gmm
+from saga.evaluation.baselines.econometric.histories import LOW, UNKNOWN, WORK, ZERO, Histories
+from saga.evaluation.baselines.econometric.hurdle import (
     Career,
     careers,
     quantile_position,
     repeat_on_paths,
 )
-from evaluation.baselines.econometric.hurdle_base import HurdleBaseline
-from evaluation.baselines.econometric.variance_components import Belief, Components
+from saga.evaluation.baselines.econometric.hurdle_base import HurdleBaseline
+from saga.evaluation.baselines.econometric.variance_components import Belief, Components
+
 from saga.errors import InputError
 from saga.features.transforms import record_rhythm
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.evaluation.baselines.econometric.profile import Profile
+from saga.evaluation.baselines.origin_states import states_at
 
-from evaluation.baselines.econometric.profile import Profile
-from evaluation.baselines.origin_states import states_at
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.trees.earnings_ranks import States, as_states, known_states

@@ -22,10 +22,10 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.evaluation.baselines.econometric.histories import LOW, UNKNOWN, WORK, ZERO, Histories
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
-from evaluation.baselines.econometric.histories import LOW, UNKNOWN, WORK, ZERO, Histories
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem
 from saga.keyed_random import uniforms

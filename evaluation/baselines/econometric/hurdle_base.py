@@ -8,8 +8,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-
-from evaluation.baselines.econometric.histories import (
+from saga.evaluation.baselines.econometric.histories import (
     LOW,
     WORK,
     Histories,
@@ -18,9 +17,10 @@ from evaluation.baselines.econometric.histories import (
     rows_of,
     status_of,
 )
-from evaluation.baselines.econometric.hurdle import Career, Hurdle, careers, deaths_next_year
-from evaluation.baselines.econometric.profile import Profile
-from evaluation.baselines.origin_states import identities, paths_of
+from saga.evaluation.baselines.econometric.hurdle import Career, Hurdle, careers, deaths_next_year
+from saga.evaluation.baselines.econometric.profile import Profile
+from saga.evaluation.baselines.origin_states import identities, paths_of
+
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.keyed_random import Identity, uniform_rows

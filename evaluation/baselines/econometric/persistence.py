@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from evaluation.baselines.econometric.quantile_functions import (
+from saga.evaluation.baselines.econometric.quantile_functions import (
     TAUS,
     QuantileDistribution,
     locate_quantile,
 )
+
 from saga.schema import MAX_AGE, MIN_AGE, N_AGES
 
 Array = NDArray[Any]

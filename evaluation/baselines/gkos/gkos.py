@@ -16,10 +16,9 @@ from typing import Self
 
 import numpy as np
 import polars as pl
-
-from evaluation.baselines.gkos.gkos_moments import AGES, FIRST, PaperMoments, RobustMoments
-from evaluation.baselines.gkos.gkos_profiles import Profiles, shift_to_mean, shock_probability
-from evaluation.baselines.gkos.gkos_records import (
+from saga.evaluation.baselines.gkos.gkos_moments import AGES, FIRST, PaperMoments, RobustMoments
+from saga.evaluation.baselines.gkos.gkos_profiles import Profiles, shift_to_mean, shock_probability
+from saga.evaluation.baselines.gkos.gkos_records import (
     EDUCATIONS,
     SEXES,
     Array,
@@ -30,7 +29,7 @@ from evaluation.baselines.gkos.gkos_records import (
     education_prospects,
     pool_small_groups,
 )
-from evaluation.baselines.gkos.gkos_smm import (
+from saga.evaluation.baselines.gkos.gkos_smm import (
     GROWTH,
     NONEMPLOYMENT,
     PUBLISHED,
@@ -44,7 +43,8 @@ from evaluation.baselines.gkos.gkos_smm import (
     process_values,
     search,
 )
-from evaluation.baselines.origin_states import identities, states_at
+from saga.evaluation.baselines.origin_states import identities, states_at
+
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.keyed_random import Identity, uniform_rows

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-
-from evaluation.baselines.gkos.gkos_moments import AGES
-from evaluation.baselines.gkos.gkos_records import Array, Floats, smoothed_ratio
-from evaluation.baselines.gkos.gkos_smm import (
+from saga.evaluation.baselines.gkos.gkos_moments import AGES
+from saga.evaluation.baselines.gkos.gkos_records import Array, Floats, smoothed_ratio
+from saga.evaluation.baselines.gkos.gkos_smm import (
     PUBLISHED,
     CareerDraws,
     ProfiledProcess,
     intercepts_for,
     process_of,
 )
+
 from saga.register.textbook.gkos_process import GkosProcess
 
 

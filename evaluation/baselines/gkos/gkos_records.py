@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.evaluation.baselines.gkos.gkos_moments import AGES, FIRST, quantiles_of
 
-from evaluation.baselines.gkos.gkos_moments import AGES, FIRST, quantiles_of
 from saga.data.panel import Panel
 from saga.keyed_random import sample_rows
 from saga.schema import MAX_AGE

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.evaluation.baselines.gkos.gkos_moments import AGES, FIRST, Moments
 from scipy.optimize import least_squares
 from scipy.special import expit
 from scipy.stats import qmc
 
-from evaluation.baselines.gkos.gkos_moments import AGES, FIRST, Moments
 from saga.register.textbook.gkos_process import GkosProcess, Mixture
 from saga.schema import MAX_AGE
 

@@ -10,9 +10,9 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.evaluation.baselines.naive.donors import DonorPool
+from saga.evaluation.baselines.origin_states import identities, paths_of, states_at
 
-from evaluation.baselines.naive.donors import DonorPool
-from evaluation.baselines.origin_states import identities, paths_of, states_at
 from saga.data.origins import Origins, realised_earnings
 from saga.data.panel import Panel
 from saga.keyed_random import Identity, uniform_rows, uniforms

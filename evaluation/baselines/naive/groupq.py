@@ -6,8 +6,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.evaluation.baselines.naive.donor_base import (
+    DonorBaseline,
+    age_band,
+    cross,
+    employment_codes,
+)
 
-from evaluation.baselines.naive.donor_base import DonorBaseline, age_band, cross, employment_codes
 from saga.trees.earnings_ranks import CODES, States
 
 

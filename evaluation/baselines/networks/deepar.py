@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
+from saga.evaluation.baselines.origin_states import identities, paths_of
 
-from evaluation.baselines.origin_states import identities, paths_of
 from saga.data.origins import Origins, last_year
 from saga.data.panel import Panel
 from saga.data.split import units_of

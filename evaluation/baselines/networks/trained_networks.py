@@ -16,8 +16,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import numpy as np
+from saga.evaluation.baselines.origin_states import identities
+from saga.training.fit import train
+from saga.training.harness import RunOptions
+from saga.training.train_config import TrainConfig, load_config
 
-from evaluation.baselines.origin_states import identities
 from saga.data.origins import Origins, history
 from saga.data.panel import Panel
 from saga.data.split import SPLIT_SHARES, units_of
@@ -28,9 +31,6 @@ from saga.keyed_random import uniform_each
 from saga.paths import Paths
 from saga.requests import Draws
 from saga.trees.earnings_ranks import no_history_error
-from training.fit import train
-from training.harness import RunOptions
-from training.train_config import TrainConfig, load_config
 
 
 class TrainedNetwork:

@@ -7,13 +7,13 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-
-from evaluation.baselines.origin_states import identities, paths_of
-from evaluation.baselines.trees.copula import (
+from saga.evaluation.baselines.origin_states import identities, paths_of
+from saga.evaluation.baselines.trees.copula import (
     estimate_correlations,
     extend_correlations,
     joint_uniforms,
 )
+
 from saga.data.origins import Origins, draw_origins, last_year, realised_earnings
 from saga.data.panel import Panel
 from saga.paths import Paths

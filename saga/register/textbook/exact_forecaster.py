@@ -2,7 +2,7 @@
 
 Their forecasts are the best that its records allow, because they use the true parameters. The
 hidden state is unknown to them, so a model can equal them, but not be better; it cannot equal the
-clairvoyant of the full register. Their methods are those of `evaluation.protocol.Baseline`.
+clairvoyant of the full register. Their methods are those of `saga.evaluation.protocol.Baseline`.
 """
 
 from __future__ import annotations

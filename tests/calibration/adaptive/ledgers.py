@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from saga.calibration.adaptive.issued_intervals import IssuedIntervals, pack_marginals
+from saga.calibration.adaptive.ledger import Ledger
+from saga.calibration.adaptive.marginal_moves import LEVELS
+from saga.calibration.adaptive.pseudonyms import PseudonymKey
 
-from calibration.adaptive.issued_intervals import IssuedIntervals, pack_marginals
-from calibration.adaptive.ledger import Ledger
-from calibration.adaptive.marginal_moves import LEVELS
-from calibration.adaptive.pseudonyms import PseudonymKey
 from saga.distributions import Marginals
 
 BUNDLE = "a" * 64

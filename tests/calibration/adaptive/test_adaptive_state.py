@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-
-from calibration.adaptive import adaptive_state
-from calibration.adaptive.adaptive_state import (
+from saga.calibration.adaptive import adaptive_state
+from saga.calibration.adaptive.adaptive_state import (
     MAX_DEVIATION,
     MAX_THRESHOLD,
     CellState,

@@ -11,13 +11,13 @@ from typing import Any
 
 import polars as pl
 import pytest
+from saga.calibration.adaptive.delivery import DeliveryReport, apply_delivery
+from saga.calibration.adaptive.issuance import AdaptedForecaster, forecast_and_record
+from saga.calibration.adaptive.issued_intervals import IssuedIntervals
+from saga.calibration.adaptive.ledger import Ledger, RecordCounts
+from saga.calibration.adaptive.pseudonyms import PseudonymKey
 from typer.testing import CliRunner
 
-from calibration.adaptive.delivery import DeliveryReport, apply_delivery
-from calibration.adaptive.issuance import AdaptedForecaster, forecast_and_record
-from calibration.adaptive.issued_intervals import IssuedIntervals
-from calibration.adaptive.ledger import Ledger, RecordCounts
-from calibration.adaptive.pseudonyms import PseudonymKey
 from saga.bundle import Bundle
 from saga.cli import app
 from saga.data.eligibility import find_ineligible

@@ -15,23 +15,23 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import func, select, text
-from sqlalchemy.exc import DBAPIError
-
-from calibration.adaptive.adaptive_state import AdaptiveState
-from calibration.adaptive.database import LedgerError, migration_config
-from calibration.adaptive.issued_intervals import IssuedIntervals
-from calibration.adaptive.ledger import Ledger, RecordCounts
-from calibration.adaptive.ledger_tables import Base, IssuedIntervalRow, SettlementRow
-from calibration.adaptive.outcome_entries import (
+from saga.calibration.adaptive.adaptive_state import AdaptiveState
+from saga.calibration.adaptive.database import LedgerError, migration_config
+from saga.calibration.adaptive.issued_intervals import IssuedIntervals
+from saga.calibration.adaptive.ledger import Ledger, RecordCounts
+from saga.calibration.adaptive.ledger_tables import Base, IssuedIntervalRow, SettlementRow
+from saga.calibration.adaptive.outcome_entries import (
     MAX_AMOUNT,
     MAX_CONFLICTS,
     ConflictLimitError,
     CorrectionReport,
     SettlementReport,
 )
-from calibration.adaptive.pseudonyms import PseudonymKey
-from calibration.adaptive.tenancy import Actor
+from saga.calibration.adaptive.pseudonyms import PseudonymKey
+from saga.calibration.adaptive.tenancy import Actor
+from sqlalchemy import func, select, text
+from sqlalchemy.exc import DBAPIError
+
 from saga.errors import InputError
 from tests.calibration.adaptive.ledgers import (
     BUNDLE,

@@ -9,17 +9,17 @@ from typing import Any
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
-
-from calibration.adaptive.issuance import (
+from saga.calibration.adaptive.issuance import (
     AdaptedForecaster,
     AdaptiveRecipe,
     check_recordable,
     forecast_and_record,
     lifetimes_and_issue,
 )
-from calibration.adaptive.issued_intervals import collect_intervals
-from calibration.adaptive.ledger import open_ledger
+from saga.calibration.adaptive.issued_intervals import collect_intervals
+from saga.calibration.adaptive.ledger import open_ledger
+from typer.testing import CliRunner
+
 from saga.batch.engine import score
 from saga.batch.partitions import Source
 from saga.batch.products import Recipe, paths_table

@@ -7,18 +7,18 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.stats import kstest
-
-from calibration.adaptive.adaptive_state import AdaptiveState, CellState
-from calibration.adaptive.issued_intervals import (
+from saga.calibration.adaptive.adaptive_state import AdaptiveState, CellState
+from saga.calibration.adaptive.issued_intervals import (
     collect_intervals,
     pack_marginals,
     ranks_of_outcomes,
     unmoved_ranks,
     unpack_marginals,
 )
-from calibration.adaptive.marginal_moves import LEVELS, adapt, move_of
-from calibration.fit.split_conformal import fit_calibration
+from saga.calibration.adaptive.marginal_moves import LEVELS, adapt, move_of
+from saga.calibration.fit.split_conformal import fit_calibration
+from scipy.stats import kstest
+
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.prediction_sets import probability_of_less
 from saga.distributions import Marginals

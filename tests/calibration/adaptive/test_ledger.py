@@ -20,17 +20,22 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from saga.calibration.adaptive.adaptive_state import AdaptiveState
+from saga.calibration.adaptive.database import LedgerError, create_ledger_engine, migration_config
+from saga.calibration.adaptive.ledger import Ledger, RecordCounts
+from saga.calibration.adaptive.ledger_tables import (
+    Base,
+    IssuedIntervalRow,
+    OutcomeRow,
+    SettlementRow,
+)
+from saga.calibration.adaptive.marginal_moves import LEVELS
+from saga.calibration.adaptive.outcome_entries import SettlementReport
+from saga.calibration.adaptive.pseudonyms import PseudonymKey
 from sqlalchemy import Connection, MetaData, create_engine, func, make_url, select, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateTable
 
-from calibration.adaptive.adaptive_state import AdaptiveState
-from calibration.adaptive.database import LedgerError, create_ledger_engine, migration_config
-from calibration.adaptive.ledger import Ledger, RecordCounts
-from calibration.adaptive.ledger_tables import Base, IssuedIntervalRow, OutcomeRow, SettlementRow
-from calibration.adaptive.marginal_moves import LEVELS
-from calibration.adaptive.outcome_entries import SettlementReport
-from calibration.adaptive.pseudonyms import PseudonymKey
 from saga.conformal.calibration_table import ALL
 from saga.errors import UsageError
 from tests.calibration.adaptive.ledgers import (

@@ -8,22 +8,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
-
-from calibration.adaptive.adaptive_state import (
+from saga.calibration.adaptive.adaptive_state import (
     AdaptiveState,
     CellState,
     ExcessCounts,
     compute_states,
 )
-from calibration.adaptive.marginal_moves import (
+from saga.calibration.adaptive.marginal_moves import (
     LEVELS,
     adapt,
     mean_levels,
     move_of,
     moved_levels,
 )
-from calibration.fit.split_conformal import fit_calibration
+from saga.calibration.fit.split_conformal import fit_calibration
+from scipy.special import ndtr, ndtri
+
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.recalibration import map_paths

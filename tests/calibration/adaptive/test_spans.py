@@ -18,27 +18,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 from alembic import command
-from sqlalchemy import text
-
-from calibration.adaptive.adaptive_state import (
+from saga.calibration.adaptive.adaptive_state import (
     BAND,
     PRESENT_VALUE,
     AdaptiveState,
     ExcessCounts,
     compute_states,
 )
-from calibration.adaptive.database import migration_config
-from calibration.adaptive.issuance import INITIAL_STATE
-from calibration.adaptive.issued_intervals import collect_intervals
-from calibration.adaptive.issued_spans import (
+from saga.calibration.adaptive.database import migration_config
+from saga.calibration.adaptive.issuance import INITIAL_STATE
+from saga.calibration.adaptive.issued_intervals import collect_intervals
+from saga.calibration.adaptive.issued_spans import (
     IssuedSpans,
     cells_of_text,
     collect_bands,
     collect_values,
 )
-from calibration.adaptive.ledger import Ledger, RecordCounts
-from calibration.adaptive.marginal_moves import LEVELS, adapt
-from calibration.adaptive.pseudonyms import PseudonymKey
+from saga.calibration.adaptive.ledger import Ledger, RecordCounts
+from saga.calibration.adaptive.marginal_moves import LEVELS, adapt
+from saga.calibration.adaptive.pseudonyms import PseudonymKey
+from sqlalchemy import text
+
 from saga.conformal.calibration_table import ALL, KindThresholds
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.path_bands import band_intervals, band_scores

@@ -9,14 +9,14 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.typing import NDArray
+from saga.calibration.diagnostics.diagnosis import Diagnostics, Findings, summarise
+from saga.calibration.diagnostics.person_results import SeveralYears, crps_thresholds, judge_persons
+from saga.calibration.diagnostics.seed_stability import SeedRanges
+from saga.calibration.diagnostics.simple_rules import KnownAtOrigin, SimpleRules
+from saga.calibration.fit.split_conformal import fit_calibration
+from saga.calibration.fit.thresholds import fit_thresholds
 from scipy import stats
 
-from calibration.diagnostics.diagnosis import Diagnostics, Findings, summarise
-from calibration.diagnostics.person_results import SeveralYears, crps_thresholds, judge_persons
-from calibration.diagnostics.seed_stability import SeedRanges
-from calibration.diagnostics.simple_rules import KnownAtOrigin, SimpleRules
-from calibration.fit.split_conformal import fit_calibration
-from calibration.fit.thresholds import fit_thresholds
 from saga.data.panel import FLOOR
 from saga.distributions import Marginals
 

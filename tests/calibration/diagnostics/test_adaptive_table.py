@@ -15,18 +15,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from pydantic import SecretStr
+from saga.api.settings import Settings
+from saga.calibration.adaptive.adaptive_state import AdaptiveState, ExcessCounts, compute_states
+from saga.calibration.adaptive.ledger import open_ledger
+from saga.calibration.diagnostics.adaptive_table import with_state
+from saga.calibration.diagnostics.diagnosis import Diagnostics, Findings, summarise
+from saga.calibration.diagnostics.person_results import SeveralYears, crps_thresholds, judge_persons
+from saga.calibration.diagnostics.report import render
+from saga.calibration.diagnostics.table_columns import TABLES
+from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
+from saga.calibration.fit.thresholds import fit_thresholds
 from typer.testing import CliRunner
 
-from api.settings import Settings
-from calibration.adaptive.adaptive_state import AdaptiveState, ExcessCounts, compute_states
-from calibration.adaptive.ledger import open_ledger
-from calibration.diagnostics.adaptive_table import with_state
-from calibration.diagnostics.diagnosis import Diagnostics, Findings, summarise
-from calibration.diagnostics.person_results import SeveralYears, crps_thresholds, judge_persons
-from calibration.diagnostics.report import render
-from calibration.diagnostics.table_columns import TABLES
-from calibration.fit.split_conformal import fit_calibration, in_map_fold
-from calibration.fit.thresholds import fit_thresholds
 from saga.bundle import Bundle
 from saga.cli import app
 from saga.conformal.calibrator import Calibrator

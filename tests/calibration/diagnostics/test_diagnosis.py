@@ -13,12 +13,10 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.typing import NDArray
-from scipy import stats
-
-from calibration.diagnostics.coverage import join_years
-from calibration.diagnostics.diagnosis import MIN_PERSONS, Diagnostics
-from calibration.diagnostics.person_results import PersonResults, judge_persons
-from calibration.diagnostics.reliability import (
+from saga.calibration.diagnostics.coverage import join_years
+from saga.calibration.diagnostics.diagnosis import MIN_PERSONS, Diagnostics
+from saga.calibration.diagnostics.person_results import PersonResults, judge_persons
+from saga.calibration.diagnostics.reliability import (
     decompose_brier,
     decompose_crps,
     decompose_pinball,
@@ -26,9 +24,9 @@ from calibration.diagnostics.reliability import (
     mincer_zarnowitz,
     pinball,
 )
-from calibration.diagnostics.sampling_bands import coverage_band, map_noise, simultaneous_band
-from calibration.diagnostics.table_columns import TABLES
-from calibration.diagnostics.verdicts import (
+from saga.calibration.diagnostics.sampling_bands import coverage_band, map_noise, simultaneous_band
+from saga.calibration.diagnostics.table_columns import TABLES
+from saga.calibration.diagnostics.verdicts import (
     QUESTIONS,
     Verdict,
     curve_status,
@@ -37,7 +35,9 @@ from calibration.diagnostics.verdicts import (
     typical_value,
     worst_verdict,
 )
-from calibration.fit.split_conformal import fit_calibration
+from saga.calibration.fit.split_conformal import fit_calibration
+from scipy import stats
+
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.intervals import Intervals
 from saga.data.panel import FLOOR

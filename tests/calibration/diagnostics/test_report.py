@@ -17,21 +17,21 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner
-
-from api.settings import Settings
-from calibration.diagnostics.diagnosis import SIMULATED, Diagnostics
-from calibration.diagnostics.example_persons import draw_example_persons, invent_persons
-from calibration.diagnostics.report import (
+from saga.api.settings import Settings
+from saga.calibration.diagnostics.diagnosis import SIMULATED, Diagnostics
+from saga.calibration.diagnostics.example_persons import draw_example_persons, invent_persons
+from saga.calibration.diagnostics.report import (
     SUFFIXES,
     percent,
     render,
     stored_diagnostics,
     write_report,
 )
-from calibration.diagnostics.report_pictures import draw_pictures
-from calibration.diagnostics.table_columns import TABLES
-from calibration.diagnostics.verdicts import STATUSES
+from saga.calibration.diagnostics.report_pictures import draw_pictures
+from saga.calibration.diagnostics.table_columns import TABLES
+from saga.calibration.diagnostics.verdicts import STATUSES
+from typer.testing import CliRunner
+
 from saga.bundle import Bundle, replace_parts
 from saga.cli import app
 from saga.data.panel import Panel

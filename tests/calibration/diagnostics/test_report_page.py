@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page
+from saga.calibration.diagnostics.diagnosis import Diagnostics
+from saga.calibration.diagnostics.report import write_report
 from typer.testing import CliRunner
 
-from calibration.diagnostics.diagnosis import Diagnostics
-from calibration.diagnostics.report import write_report
 from saga.cli import app
 from tests.chromium import NEEDS_CHROMIUM, start_chromium
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from saga.calibration.diagnostics.diagnosis import SIMULATED, Diagnostics
+from saga.calibration.diagnostics.report import render
+from saga.calibration.diagnostics.uses import decide_uses
 
-from calibration.diagnostics.diagnosis import SIMULATED, Diagnostics
-from calibration.diagnostics.report import render
-from calibration.diagnostics.uses import decide_uses
 from saga.distributions import Marginals
 
 

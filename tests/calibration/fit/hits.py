@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from saga.calibration.fit.person_scores import NEIGHBOURS, rank_needed
 from scipy import stats
-
-from calibration.fit.person_scores import NEIGHBOURS, rank_needed
 
 P = 1e-6  # probability that a test fails by chance
 

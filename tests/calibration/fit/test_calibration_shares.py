@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
 
-from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
 from saga.data.panel import Panel
 from saga.data.split import parse_shares, percents_of, persons_of
 from saga.errors import UsageError

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from saga.calibration.diagnostics.diagnosis import diagnose
+from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
+from saga.calibration.fit.cqr import fit_cqr
+from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
+from saga.calibration.fit.thresholds import fit_thresholds
 
-from calibration.diagnostics.diagnosis import diagnose
-from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
-from calibration.fit.cqr import fit_cqr
-from calibration.fit.split_conformal import fit_calibration, in_map_fold
-from calibration.fit.thresholds import fit_thresholds
 from saga.bundle import Bundle
 from saga.conformal.calibration_table import THRESHOLD_KINDS
 from saga.conformal.calibrator import Calibrator

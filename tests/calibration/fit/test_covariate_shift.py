@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from saga.calibration.fit.covariate_shift import REST, Target, join_strata, labels_of
+from saga.calibration.fit.person_scores import conformal_quantile, effective_persons, rank_needed
+from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
+from saga.calibration.fit.thresholds import fit_thresholds
 from scipy import stats
 from typer.testing import CliRunner
 
-from calibration.fit.covariate_shift import REST, Target, join_strata, labels_of
-from calibration.fit.person_scores import conformal_quantile, effective_persons, rank_needed
-from calibration.fit.split_conformal import fit_calibration, in_map_fold
-from calibration.fit.thresholds import fit_thresholds
 from saga.bundle import Bundle
 from saga.cli import app
 from saga.conformal.calibration_table import ALL

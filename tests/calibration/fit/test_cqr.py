@@ -13,14 +13,14 @@ import polars as pl
 import pytest
 from mapie.regression import ConformalizedQuantileRegressor
 from numpy.typing import NDArray
+from saga.calibration.adaptive.issuance import check_recordable
+from saga.calibration.diagnostics.diagnosis import diagnose
+from saga.calibration.diagnostics.report import render
+from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
+from saga.calibration.fit.cqr import _Column, cqr_threshold, fit_cqr
+from saga.calibration.fit.person_scores import conformal_quantile
 from typer.testing import CliRunner
 
-from calibration.adaptive.issuance import check_recordable
-from calibration.diagnostics.diagnosis import diagnose
-from calibration.diagnostics.report import render
-from calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
-from calibration.fit.cqr import _Column, cqr_threshold, fit_cqr
-from calibration.fit.person_scores import conformal_quantile
 from saga.bundle import Bundle
 from saga.cli import app
 from saga.conformal.calibrator import Calibrator
@@ -303,7 +303,7 @@ def test_options_of_nested_sets_are_refused(
 def test_only_fitting_by_cqr_imports_mapie(cqr_bundle: Path) -> None:
     code = """
 import sys
-import calibration.fit.bundle_calibration, calibration.diagnostics.report
+import saga.calibration.fit.bundle_calibration, saga.calibration.diagnostics.report
 from saga.forecaster import Forecaster
 assert Forecaster.load(sys.argv[1]).calibrator.method == "cqr"
 assert not {"mapie", "sklearn"} & set(sys.modules), "numpy alone serves intervals"

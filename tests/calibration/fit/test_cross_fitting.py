@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from saga.calibration.fit.cross_fitting import fit_cross_fitted, smooth_counts
 from scipy.stats import norm
 
-from calibration.fit.cross_fitting import fit_cross_fitted, smooth_counts
 from saga.conformal.calibration_table import calibration_method
 from saga.conformal.calibrator import CROSS_FITTED, Calibrator, reason
 from saga.conformal.one_sided import one_sided_limits

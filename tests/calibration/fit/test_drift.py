@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from saga.calibration.fit.drift import deviation, fit_drift
+from saga.calibration.fit.split_conformal import fit_calibration
 
-from calibration.fit.drift import deviation, fit_drift
-from calibration.fit.split_conformal import fit_calibration
 from saga.distributions import Marginals
 from tests.calibration.worlds import lognormal_marginals
 

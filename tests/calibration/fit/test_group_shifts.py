@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from mapie.conditional_conformal_prediction import ConditionalSplitConformalRegressor
 from numpy.typing import NDArray
+from saga.calibration.fit.bundle_calibration import with_profile
+from saga.calibration.fit.group_shifts import design, fit_shifts, group_quantile
+from saga.calibration.fit.split_conformal import fit_calibration
 from scipy import stats
 from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import QuantileRegressor
 
-from calibration.fit.bundle_calibration import with_profile
-from calibration.fit.group_shifts import design, fit_shifts, group_quantile
-from calibration.fit.split_conformal import fit_calibration
 from saga.conformal.calibrator import Calibrator
 from saga.data import groups as known_groups
 from saga.data.groups import Labels
@@ -178,7 +178,7 @@ def test_pairs_of_groups_that_differ_from_the_sum_of_both_are_covered_too(
         3 * np.sqrt(0.9 * 0.1 / (n / 10)) + 0.005
     )  # sampling error of a tenth of all, and the smoothing of the loss
     assert np.abs(share_below(scores, labels, fit_shifts(scores, labels, 0.9)) - 0.9).max() < bound
-    monkeypatch.setattr("calibration.fit.group_shifts.pair_groupings", lambda labels: labels)
+    monkeypatch.setattr("saga.calibration.fit.group_shifts.pair_groupings", lambda labels: labels)
     assert (
         np.abs(share_below(scores, labels, fit_shifts(scores, labels, 0.9)) - 0.9).max() > 2 * bound
     )

@@ -7,15 +7,14 @@ import math
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy import stats
-
-from calibration.fit.person_scores import (
+from saga.calibration.fit.person_scores import (
     NEIGHBOURS,
     PersonCounts,
     conformal_quantile,
     pooled_quantile,
     rank_needed,
 )
+from scipy import stats
 
 Array = NDArray[np.float64]
 COVERAGE, N_ORIGINS = 0.9, 8

@@ -12,12 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import saga.calibration.fit.bundle_calibration as bundle_calibration
 from numpy.typing import NDArray
+from saga.calibration.diagnostics.diagnosis import Findings, summarise
+from saga.calibration.diagnostics.person_results import (
+    PersonResults,
+    crps_thresholds,
+    judge_persons,
+)
+from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
 
-import calibration.fit.bundle_calibration as bundle_calibration
-from calibration.diagnostics.diagnosis import Findings, summarise
-from calibration.diagnostics.person_results import PersonResults, crps_thresholds, judge_persons
-from calibration.fit.split_conformal import fit_calibration, in_map_fold
 from saga.conformal.calibrator import Calibrator
 from saga.data.panel import Panel
 from saga.data.split import persons_of

@@ -17,18 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mapie.regression import SplitConformalRegressor
 from numpy.typing import NDArray
-from scipy import stats
-from sklearn.base import BaseEstimator, RegressorMixin
-
-from calibration.fit.person_scores import NEIGHBOURS, conformal_quantile, rank_needed
-from calibration.fit.split_conformal import (
+from saga.calibration.fit.person_scores import NEIGHBOURS, conformal_quantile, rank_needed
+from saga.calibration.fit.split_conformal import (
     empirical_map,
     fit_calibration,
     fit_map,
     in_map_fold,
     pit,
 )
-from calibration.fit.thresholds import fit_thresholds
+from saga.calibration.fit.thresholds import fit_thresholds
+from scipy import stats
+from sklearn.base import BaseEstimator, RegressorMixin
+
 from saga.conformal.calibration_table import SCHEMA
 from saga.conformal.calibrator import Calibrator, reason
 from saga.conformal.intervals import Intervals

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from saga.calibration.fit.person_scores import rank_needed
+from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
+from saga.calibration.fit.thresholds import fit_thresholds
 from scipy import stats
 
-from calibration.fit.person_scores import rank_needed
-from calibration.fit.split_conformal import fit_calibration, in_map_fold
-from calibration.fit.thresholds import fit_thresholds
 from saga.conformal.calibration_table import THRESHOLD_KINDS, KindThresholds
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.one_sided import limit_scores, one_sided_limits

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from calibration.yearly.drift_tests import (
+from saga.calibration.yearly.drift_tests import (
     ALPHA,
     NOMINAL,
     DriftScale,
@@ -14,7 +13,7 @@ from calibration.yearly.drift_tests import (
     compare_levels,
     sequential_test,
 )
-from calibration.yearly.recommendation import YearTests, recommend
+from saga.calibration.yearly.recommendation import YearTests, recommend
 
 GROUPS = [f"quintile={k}" for k in range(1, 6)]
 PERSONS, YEARS, RUNS = 400, 10, 400

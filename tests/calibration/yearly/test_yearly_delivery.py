@@ -12,12 +12,12 @@ from typing import Any
 
 import polars as pl
 import pytest
+from saga.calibration.adaptive.database import parse_database_url
+from saga.calibration.adaptive.ledger import open_ledger
+from saga.calibration.yearly import yearly_delivery
 from sqlalchemy import Engine, create_engine, text
 from typer.testing import CliRunner
 
-from calibration.adaptive.database import parse_database_url
-from calibration.adaptive.ledger import open_ledger
-from calibration.yearly import yearly_delivery
 from saga.bundle import Bundle
 from saga.cli import app
 from saga.data.origins import cut

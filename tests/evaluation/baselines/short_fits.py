@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from functools import partial
 
 import pytest
-
-from evaluation.baselines.econometric import abb
-from evaluation.baselines.gkos import gkos
-from evaluation.baselines.gkos.gkos_smm import Effort, search
+from saga.evaluation.baselines.econometric import abb
+from saga.evaluation.baselines.gkos import gkos
+from saga.evaluation.baselines.gkos.gkos_smm import Effort, search
 
 
 @contextmanager

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import polars as pl
 import pytest
+from saga.evaluation.baselines import BASELINES, LSTM, CarryForward, FeedForward, GroupQuantiles
+from saga.evaluation.baselines.naive.donors import DonorPool
+from saga.evaluation.baselines.trees.gbt import BoostedTrees
+from saga.evaluation.protocol import Baseline
+from saga.evaluation.scoring.year_forecasts import nominal_sets
+from saga.training.train_config import TrainConfig
 
-from evaluation.baselines import BASELINES, LSTM, CarryForward, FeedForward, GroupQuantiles
-from evaluation.baselines.naive.donors import DonorPool
-from evaluation.baselines.trees.gbt import BoostedTrees
-from evaluation.protocol import Baseline
-from evaluation.scoring.year_forecasts import nominal_sets
 from saga.data.origins import Origins, draw_origins, eligible_origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.distributions import Marginals
@@ -22,7 +23,6 @@ from saga.model import ModelConfig
 from saga.model.config import BackboneName
 from saga.scores import covered, crps_log
 from tests.evaluation.baselines.short_fits import short_fits
-from training.train_config import TrainConfig
 
 Make = Callable[..., Panel]
 HORIZONS = [1, 5, 10]

@@ -10,12 +10,12 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from saga.evaluation.explain import attribution as module
+from saga.evaluation.explain.attribution import FIGURES, attribute_forecast, features, scaled_parts
+from saga.evaluation.explain.changed_records import forecast_changes
+from saga.evaluation.explain.explanation_page import SUFFIXES, PersonExplanation, write_explanation
 from typer.testing import CliRunner
 
-from evaluation.explain import attribution as module
-from evaluation.explain.attribution import FIGURES, attribute_forecast, features, scaled_parts
-from evaluation.explain.changed_records import forecast_changes
-from evaluation.explain.explanation_page import SUFFIXES, PersonExplanation, write_explanation
 from saga.attention import attention_by_lag
 from saga.cli import app
 from saga.data.eligibility import find_ineligible

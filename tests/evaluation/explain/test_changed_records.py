@@ -6,8 +6,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from saga.evaluation.explain.changed_records import forecast_changes
 
-from evaluation.explain.changed_records import forecast_changes
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.forecaster import Forecaster

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from saga.evaluation.contest import Contest, ContestOptions
+from saga.evaluation.lifetime_scores import COLUMNS as LIFETIME_COLUMNS
+from saga.evaluation.report.evaluation_results import Results
+from saga.evaluation.report.pages import all_tables, write_pages
+from saga.evaluation.report.paper import paper_tables
+from saga.evaluation.report.result_tables import Table, published
 
-from evaluation.contest import Contest, ContestOptions
-from evaluation.lifetime_scores import COLUMNS as LIFETIME_COLUMNS
-from evaluation.report.evaluation_results import Results
-from evaluation.report.pages import all_tables, write_pages
-from evaluation.report.paper import paper_tables
-from evaluation.report.result_tables import Table, published
 from saga.data.panel import Panel
 
 Make = Callable[..., Panel]

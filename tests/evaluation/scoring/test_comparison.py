@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from scipy import stats
-
-from evaluation.scoring.comparison import (
+from saga.evaluation.scoring.comparison import (
     BOTH,
     COMPARED,
     FAMILY,
@@ -21,8 +19,9 @@ from evaluation.scoring.comparison import (
     two_way_test,
     verdict_lines,
 )
-from evaluation.scoring.gap import CLAIRVOYANT
-from evaluation.scoring.metrics import CLUSTER, METRICS, metrics_table
+from saga.evaluation.scoring.gap import CLAIRVOYANT
+from saga.evaluation.scoring.metrics import CLUSTER, METRICS, metrics_table
+from scipy import stats
 
 RUNS = 1500
 

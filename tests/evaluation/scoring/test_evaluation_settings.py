@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import polars as pl
 import pytest
+from saga.evaluation.scoring.evaluation_settings import COHORTS, Sample, paper_years
+from saga.evaluation.scoring.subgroups import assign_subgroups
 
-from evaluation.scoring.evaluation_settings import COHORTS, Sample, paper_years
-from evaluation.scoring.subgroups import assign_subgroups
 from saga.data.origins import Origins
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import InputError, UsageError

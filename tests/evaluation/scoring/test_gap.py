@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from saga.evaluation.report.result_tables import build_tables, to_markdown
+from saga.evaluation.scoring.gap import CLAIRVOYANT, measure_gap_closed
+from saga.evaluation.scoring.metrics import COLUMNS
+from saga.evaluation.selection import select_clairvoyant
 from scipy import stats
 
-from evaluation.report.result_tables import build_tables, to_markdown
-from evaluation.scoring.gap import CLAIRVOYANT, measure_gap_closed
-from evaluation.scoring.metrics import COLUMNS
-from evaluation.selection import select_clairvoyant
 from saga.errors import InputError, UsageError
 
 RUNS = 400

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from saga.calibration.diagnostics.sampling_bands import coverage_band
+from saga.evaluation.report.contest_summary import ContestSummary
+from saga.evaluation.report.evaluation_results import Results
+from saga.evaluation.report.pages import to_html
+from saga.evaluation.report.result_tables import build_tables, published, to_markdown
+from saga.evaluation.scoring.metrics import COLUMNS, METRICS, metrics_table
 from scipy import stats
-
-from calibration.diagnostics.sampling_bands import coverage_band
-from evaluation.report.contest_summary import ContestSummary
-from evaluation.report.evaluation_results import Results
-from evaluation.report.pages import to_html
-from evaluation.report.result_tables import build_tables, published, to_markdown
-from evaluation.scoring.metrics import COLUMNS, METRICS, metrics_table
 
 
 def _replicas(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-
-from evaluation.scoring.small_cells import MIN_PERSONS, hide_small_cells
+from saga.evaluation.scoring.small_cells import MIN_PERSONS, hide_small_cells
 
 
 def metrics(*rows: tuple[str, int], metric: str = "crps_log") -> pl.DataFrame:

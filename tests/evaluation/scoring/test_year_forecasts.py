@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from saga.evaluation.scoring.year_forecasts import YearForecasts, nominal_sets
 
-from evaluation.scoring.year_forecasts import YearForecasts, nominal_sets
 from saga.distribution_scores import marginal_scores
 from saga.distributions import Marginals
 from saga.scores import covered, sample_scores

@@ -74,7 +74,7 @@ def test_every_command_has_a_help_text(command: tuple[str, ...]) -> None:
 
 
 def test_the_command_line_loads_heavy_packages_only_when_a_command_runs() -> None:
-    modules = ("torch", "training", "calibration", "evaluation", "api", "fastapi")
+    modules = ("torch", "fastapi", "saga.training", "saga.calibration", "saga.api")
     code = f"import sys, saga.cli; print([m for m in {modules} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -201,6 +201,17 @@ def test_lifetime_gives_present_values_tax_and_the_population(
     assert table["to_age"].unique().to_list() == [50]
     assert ((table["tax_mean"] > 0) & (table["tax_mean"] < 0.5 * table["mean"])).all()
     assert {"mean", "gini"} <= {row["statistic"] for row in json.loads(result.stdout)["population"]}
+
+
+def test_lifetimes_of_ten_persons_are_shown_as_a_distribution_over_them(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    rows = [f"{p},{year},1980,200000" for p in range(10) for year in range(2015, 2020)]
+    (tmp_path / "ten.csv").write_text("\n".join(["person_id,year,birth_year,earnings", *rows]))
+    ten = f"lifetime {tmp_path / 'ten.csv'} --bundle {tiny_bundle} --paths 20 --to-age 45"
+    result = run(f"{ten} --out {tmp_path / 'l.csv'}")
+    assert result.exit_code == 0, result.stderr
+    assert "Distribution of present values over 10 persons" in result.stdout + result.stderr
 
 
 def test_score_resumes_and_refuses_options_of_another_product(
@@ -469,7 +480,7 @@ def test_the_error_of_a_missing_extra_names_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, people: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "pytorch_lightning", None)
-    for name in [name for name in sys.modules if name.split(".")[0] == "training"]:
+    for name in [name for name in sys.modules if name.startswith("saga.training")]:
         monkeypatch.delitem(sys.modules, name)
     result = run(f"train --panel {people} --out {tmp_path / 'b'}")
     assert result.exit_code == 2

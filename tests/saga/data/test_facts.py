@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from saga.training.fit import macro_of
 from typer.testing import CliRunner
 
 from saga.cli import app
@@ -14,7 +15,6 @@ from saga.data.fact_series import FACT_SERIES
 from saga.data.facts import ASSUMED_INFLATION, read_facts, shipped_facts
 from saga.data.reading import read_panel
 from saga.errors import InputError
-from training.fit import macro_of
 
 HEADER = "series,year,value,unit,mark,source\n"
 CPI_2026 = "consumer_price_index,2026,422.5,1980 = 100,V,statistics office\n"

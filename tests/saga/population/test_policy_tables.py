@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from saga.cli import app
 from saga.population import policy_tables
 from saga.population.policy_tables import TOTAL
+from saga.population.table_files import stata_file
 
 PERSONS, YEARS, PATHS = 300, 3, 4
 MINIMUM = 10
@@ -180,6 +181,12 @@ def test_all_formats_have_the_same_numbers_and_no_hidden_one(
     provenance = json.loads((out / "provenance.json").read_text())
     assert provenance["rules"]["minimum"] == MINIMUM
     assert len(provenance["scored"]) == 64
+
+
+def test_a_table_whose_column_has_no_value_is_written_for_stata_too(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"year": [2022], "value": [None], "suppressed": [False]})
+    (tmp_path / "table.dta").write_bytes(stata_file(frame))
+    assert read_readstat(str(tmp_path / "table.dta"))["value"].to_list() == [None]
 
 
 def test_transitions_are_shares_and_hide_small_classes(

@@ -15,12 +15,12 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.typing import NDArray
+from saga.evaluation.baselines import CarryForward, GroupQuantiles
+from saga.evaluation.contest import Contest, ContestOptions
+from saga.evaluation.contestants import BaselineContestant, Clairvoyant
+from saga.evaluation.scoring.gap import CLAIRVOYANT, GAP
 from scipy import stats
 
-from evaluation.baselines import CarryForward, GroupQuantiles
-from evaluation.contest import Contest, ContestOptions
-from evaluation.contestants import BaselineContestant, Clairvoyant
-from evaluation.scoring.gap import CLAIRVOYANT, GAP
 from saga.data.origins import Origins, origins_at, realised_earnings
 from saga.data.panel import FLOOR, Panel
 from saga.data.reading import read_panel

@@ -10,6 +10,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from saga.training.harness import RunOptions
+from saga.training.seeds import train_members
+from saga.training.train_config import TrainConfig
+from saga.training.tree_member import WeightedTrees, fit_tree_member
 
 from saga.bundle import Bundle
 from saga.data.origins import history, last_year, origins_at, realised_earnings
@@ -25,10 +29,6 @@ from saga.trees.atom_quantiles import AtomQuantiles
 from saga.trees.mixture import TreeMember, mixed
 from saga.trees.recent_years import Window
 from saga.trees.tree_forecast import TreeForecast, TreeOptions
-from training.harness import RunOptions
-from training.seeds import train_members
-from training.train_config import TrainConfig
-from training.tree_member import WeightedTrees, fit_tree_member
 
 YEARS = np.arange(2000, 2014)
 CONFIG = TrainConfig(
@@ -201,7 +201,7 @@ def test_trees_learn_from_validation_persons_but_from_no_later_part(
     bundle: Bundle, panel: Panel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Settings and numbers of trees come from training persons, weights from validation persons."""
-    monkeypatch.setattr("training.tree_member.TreeOptions", lambda threads: FEW)
+    monkeypatch.setattr("saga.training.tree_member.TreeOptions", lambda threads: FEW)
     fitted = tree_member(bundle, panel)
     unseen = tree_member(bundle, with_other_amounts(panel, "calibration", "test"))
     assert unseen.table.equals(fitted.table)

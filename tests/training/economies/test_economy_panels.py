@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+from saga.training.economies.economy_panels import draw_panel
+from saga.training.economies.economy_pools import VALIDATION, Economies, concatenate, take
+from saga.training.economies.random_draws import ParameterDraws, random_stream
+from saga.training.economies.register_economy import VARIED, RegisterEconomy
 
 from saga import schema
 from saga.data.panel import Panel
 from saga.features.sequences import POSITIVE, Sequences
 from saga.features.transforms import Transforms
-from training.economies.economy_panels import draw_panel
-from training.economies.economy_pools import VALIDATION, Economies, concatenate, take
-from training.economies.random_draws import ParameterDraws, random_stream
-from training.economies.register_economy import VARIED, RegisterEconomy
 
 N_PANELS, PERSONS = 40, 150
 ECONOMIES = Economies(seed=3, persons=60, pool_size=20)

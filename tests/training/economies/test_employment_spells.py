@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-from training.economies.employment_spells import EmploymentSpells, Work
-from training.economies.random_draws import random_stream
+from saga.training.economies.employment_spells import EmploymentSpells, Work
+from saga.training.economies.random_draws import random_stream
 
 N, AGES = 20_000, np.arange(20, 50)
 SPELLS = EmploymentSpells(

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from saga.training.economies.observation import LAST_YEAR, Observation
+from saga.training.economies.random_draws import ParameterDraws, random_stream
 
 from saga.register.textbook.gkos_process import Mixture
-from training.economies.observation import LAST_YEAR, Observation
-from training.economies.random_draws import ParameterDraws, random_stream
 
 PERSONS, FIRST = 3_000, 2003
 YEARS = range(FIRST, LAST_YEAR + 1)

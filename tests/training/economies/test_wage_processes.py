@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from saga.training.economies.linear_process import LinearProcess
+from saga.training.economies.nonlinear_process import NonlinearProcess
+from saga.training.economies.random_draws import ParameterDraws, draw_mixture, random_stream
+from saga.training.economies.textbook_economy import simulate_gkos
+from saga.training.economies.wage_adjustment import hold_wages
 
 from saga.register.textbook.gkos_process import GkosProcess, Mixture
-from training.economies.linear_process import LinearProcess
-from training.economies.nonlinear_process import NonlinearProcess
-from training.economies.random_draws import ParameterDraws, draw_mixture, random_stream
-from training.economies.textbook_economy import simulate_gkos
-from training.economies.wage_adjustment import hold_wages
 
 Floats = NDArray[np.float64]
 N, YEARS = 20_000, 25

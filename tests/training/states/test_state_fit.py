@@ -9,6 +9,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from saga.training.states.state_data import StateRecords, make_state_batch
+from saga.training.states.state_fit import fit_state_network
+from saga.training.states.state_module import StateFitOptions, StateModule
 
 from saga.bundle import Bundle
 from saga.data.panel import Panel
@@ -20,9 +23,6 @@ from saga.requests import Draws
 from saga.schema import MAX_AGE
 from saga.states.codes import SOURCES
 from saga.states.life_courses import ZeroRuns
-from training.states.state_data import StateRecords, make_state_batch
-from training.states.state_fit import fit_state_network
-from training.states.state_module import StateFitOptions, StateModule
 
 # Planted: yearly probabilities to move from county 01 to 03, and back.
 LEAVING, RETURNING = 0.30, 0.10

@@ -6,8 +6,7 @@ Tables and columns stay. Streams of the former kind are converted from their log
 from __future__ import annotations
 
 from alembic import op
-
-from calibration.adaptive.stream_conversion import convert_streams
+from saga.calibration.adaptive.stream_conversion import convert_streams
 
 revision = "0005"
 down_revision = "0004"

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.special import ndtri
-from scipy.stats import kstest
-from sklearn.linear_model import QuantileRegressor
-
-from evaluation.baselines import QuantileProcess
-from evaluation.baselines.econometric.histories import WORK, Histories
-from evaluation.baselines.econometric.hurdle import careers
-from evaluation.baselines.econometric.persistence import FEATURES, Distributions, Grid, Tables
-from evaluation.baselines.econometric.quantile_functions import (
+from saga.evaluation.baselines import QuantileProcess
+from saga.evaluation.baselines.econometric.histories import WORK, Histories
+from saga.evaluation.baselines.econometric.hurdle import careers
+from saga.evaluation.baselines.econometric.persistence import FEATURES, Distributions, Grid, Tables
+from saga.evaluation.baselines.econometric.quantile_functions import (
     TAUS,
     QuantileDistribution,
     quantile_regressions,
 )
-from evaluation.protocol import HasDistributions
+from saga.evaluation.protocol import HasDistributions
+from scipy.special import ndtri
+from scipy.stats import kstest
+from sklearn.linear_model import QuantileRegressor
+
 from saga.data.origins import draw_origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel

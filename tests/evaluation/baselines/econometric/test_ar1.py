@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from saga.evaluation.baselines import AutoRegression
+from saga.evaluation.baselines.econometric.ar1 import Surprises
+from saga.evaluation.baselines.econometric.gmm import system_gmm
+from saga.evaluation.baselines.econometric.variance_components import BANDS, Belief, Components
+from saga.evaluation.protocol import Baseline
 from scipy.stats import kstest
 
-from evaluation.baselines import AutoRegression
-from evaluation.baselines.econometric.ar1 import Surprises
-from evaluation.baselines.econometric.gmm import system_gmm
-from evaluation.baselines.econometric.variance_components import BANDS, Belief, Components
-from evaluation.protocol import Baseline
 from saga.data.origins import Origins, draw_origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel

@@ -8,10 +8,8 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from scipy.special import expit
-
-from evaluation.baselines import AutoRegression
-from evaluation.baselines.econometric.histories import (
+from saga.evaluation.baselines import AutoRegression
+from saga.evaluation.baselines.econometric.histories import (
     LOW,
     UNKNOWN,
     WORK,
@@ -19,7 +17,9 @@ from evaluation.baselines.econometric.histories import (
     Histories,
     status_of,
 )
-from evaluation.baselines.econometric.hurdle import Career, Chance, Hurdle, careers
+from saga.evaluation.baselines.econometric.hurdle import Career, Chance, Hurdle, careers
+from scipy.special import expit
+
 from saga.data.origins import draw_origins, history
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import InputError

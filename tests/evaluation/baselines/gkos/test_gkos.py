@@ -8,20 +8,17 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from scipy import stats
-from scipy.special import expit
-
-from evaluation.baselines.gkos.gkos import Gkos, GkosPaper
-from evaluation.baselines.gkos.gkos_moments import AGES, FIRST, PaperMoments, RobustMoments
-from evaluation.baselines.gkos.gkos_profiles import Profiles
-from evaluation.baselines.gkos.gkos_records import (
+from saga.evaluation.baselines.gkos.gkos import Gkos, GkosPaper
+from saga.evaluation.baselines.gkos.gkos_moments import AGES, FIRST, PaperMoments, RobustMoments
+from saga.evaluation.baselines.gkos.gkos_profiles import Profiles
+from saga.evaluation.baselines.gkos.gkos_records import (
     MIN_GROUP_SIZE,
     LowEarnings,
     death_hazard,
     education_prospects,
     pool_small_groups,
 )
-from evaluation.baselines.gkos.gkos_smm import (
+from saga.evaluation.baselines.gkos.gkos_smm import (
     SHOCKS,
     CareerDraws,
     Effort,
@@ -33,6 +30,9 @@ from evaluation.baselines.gkos.gkos_smm import (
     process_values,
     search,
 )
+from scipy import stats
+from scipy.special import expit
+
 from saga.data.origins import draw_origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel

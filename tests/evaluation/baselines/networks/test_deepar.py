@@ -9,8 +9,8 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 import pytest
+from saga.evaluation.baselines.networks.deepar import BINS, INSTALL, Bins, DeepAR
 
-from evaluation.baselines.networks.deepar import BINS, INSTALL, Bins, DeepAR
 from saga.data.origins import Origins, draw_origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 

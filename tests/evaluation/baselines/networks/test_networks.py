@@ -9,9 +9,10 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from saga.evaluation.baselines import BASELINES, LSTM, FeedForward
+from saga.evaluation.protocol import HasDistributions, HasSettings
+from saga.training.train_config import TrainConfig, load_config
 
-from evaluation.baselines import BASELINES, LSTM, FeedForward
-from evaluation.protocol import HasDistributions, HasSettings
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.errors import InputError
@@ -19,7 +20,6 @@ from saga.features.calendar import Calendar
 from saga.features.transforms import Transforms
 from saga.macro.history import sweden
 from saga.model import ModelConfig, Saga
-from training.train_config import TrainConfig, load_config
 
 MODEL = ModelConfig(backbone="feedforward", width=8, layers=1, bins=8, head_width=8)
 BRIEF = TrainConfig("brief", MODEL, batch_persons=64, max_steps=2, warmup_steps=1, validate_every=2)

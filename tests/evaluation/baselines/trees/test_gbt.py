@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from scipy.special import expit, ndtri
-from scipy.stats import kstest, lognorm, norm, spearmanr
-
-from evaluation.baselines.trees.copula import (
+from saga.evaluation.baselines.trees.copula import (
     estimate_correlations,
     extend_correlations,
     joint_uniforms,
 )
-from evaluation.baselines.trees.gbt import BoostedTrees
+from saga.evaluation.baselines.trees.gbt import BoostedTrees
+from scipy.special import expit, ndtri
+from scipy.stats import kstest, lognorm, norm, spearmanr
+
 from saga.data.origins import Origins, draw_origins, history, origins_at, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import InputError

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from saga.evaluation.scoring.futures import true_futures
 from typer.testing import CliRunner
 
-from evaluation.scoring.futures import true_futures
 from saga import schema
 from saga.cli import app
 from saga.data.origins import origins_at

@@ -13,12 +13,12 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.typing import NDArray
+from saga.evaluation.contest import Contest, ContestOptions
+from saga.evaluation.contestants import BaselineContestant
+from saga.evaluation.protocol import Baseline
 from scipy.special import expit
 from scipy.stats import kstest
 
-from evaluation.contest import Contest, ContestOptions
-from evaluation.contestants import BaselineContestant
-from evaluation.protocol import Baseline
 from saga import scores
 from saga.data.origins import Origins, realised_earnings
 from saga.data.panel import Panel, PanelMeta

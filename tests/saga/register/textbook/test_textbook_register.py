@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.typing import NDArray
+from saga.evaluation.scoring.futures import true_futures
 from typer.testing import CliRunner
 
-from evaluation.scoring.futures import true_futures
 from saga import schema
 from saga.cli import app
 from saga.data.origins import origins_at
