@@ -15,7 +15,6 @@ import argparse
 import hashlib
 import json
 import os
-import re
 import shutil
 import socket
 import subprocess
@@ -208,15 +207,17 @@ def service_digests() -> Iterator[tuple[str, str]]:
 
 def help_digests() -> Iterator[tuple[str, str]]:
     """Digests of the help of every command."""
+    import typer
 
-    def names(words: list[str]) -> list[str]:
-        text = re.sub(r"\x1b\[[0-9;]*m", "", saga(*words, "--help"))
-        part = text.partition("Commands")[2]
-        return re.findall(r"^\W{0,2}([a-z]+)\s{2,}", part, flags=re.MULTILINE)
+    from saga.cli import app
 
-    for name in names([]):
-        for words in [[name], *([name, inner] for inner in names([name]))]:
-            yield f"help: {' '.join(words)}", digest(saga(*words, "--help"))
+    def names(group: Any, *before: str) -> Iterator[tuple[str, ...]]:
+        for name, command in sorted(group.commands.items()):
+            inner = hasattr(command, "commands")
+            yield from names(command, *before, name) if inner else [(*before, name)]
+
+    for words in names(typer.main.get_command(app)):
+        yield f"help: {' '.join(words)}", digest(saga(*words, "--help"))
 
 
 def main() -> None:
