@@ -19,7 +19,6 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 WRITERS = (
     "docs/cli/write.py",
     "docs/columns/write.py",
-    "docs/pictures/architecture.py",
     "docs/python/write.py",
 )
 LONG_PAGES = ("docs/how-to/report.md",)  # whose blocks take half a minute

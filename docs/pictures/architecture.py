@@ -1,29 +1,24 @@
-"""Draws docs/pictures/architecture.svg and writes the lists of modules in docs/modules.md.
+"""Draws docs/pictures/architecture.svg.
 
 The picture shows the rooms of `saga` on the layers that the import contract in pyproject.toml
 declares; an arrow goes from a room to a room that it imports. Imports that a longer way implies are
-left out. The lists name every module with the beginning of its docstring. `--check` exits 1 if
-the picture or the lists are not what the code gives.
+left out. `--check` exits 1 if the picture is not what the code gives.
 
 Usage: python docs/pictures/architecture.py [--check]
 """
 
 from __future__ import annotations
 
-import ast
-import re
 import sys
 import tomllib
-from itertools import groupby
 from pathlib import Path
 from xml.sax.saxutils import escape
 
 import grimp
 
 ROOT = Path(__file__).resolve().parents[2]
-PICTURE, PAGE = ROOT / "docs/pictures/architecture.svg", ROOT / "docs/modules.md"
-BLOCK = re.compile(r"<!-- modules of (\w+) -->\n.*?<!-- end -->", re.DOTALL)
-CONTRACT = "Layers inside saga"
+PICTURE = ROOT / "docs/pictures/architecture.svg"
+CONTRACT = "Layers"
 WIDTH, ROW, HEIGHT = 900, 84, 42  # of the picture, of a layer, of a room; pixels
 MARGIN, GAP = 20, 130
 SWEEPS = 8  # times that the rooms of all rows are put in order
@@ -33,7 +28,7 @@ def layers() -> list[list[str]]:
     """Names of rooms, top layer first, as the contract declares them."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     for contract in contracts["tool"]["importlinter"]["contracts"]:
-        if contract["name"] == CONTRACT:
+        if contract["name"].startswith(CONTRACT):
             return [
                 [room.strip("() ") for room in layer.split("|")] for layer in contract["layers"]
             ]
@@ -150,45 +145,13 @@ def arrow(start: Box, end: Box, colour: str) -> str:
     )
 
 
-def short(sentence: str) -> str:
-    """The sentence without what follows a semicolon, or a colon after four words or more.
-
-    Fewer words before a colon repeat the name of the module and are left out.
-    """
-    head, _, rest = sentence.split("; ")[0].partition(": ")
-    text = rest if rest and len(head.split()) < 4 else head
-    return text if text.endswith("?") else text.rstrip(".") + "."
-
-
-def module_list(package: str) -> str:
-    """Every module of a package with the beginning of its docstring, by room."""
-    lines: list[str] = []
-    files = sorted((ROOT / package).rglob("*.py"), key=lambda file: (file.parent, file.name))
-    files = [file for file in files if file.name != "__init__.py" and "versions" not in file.parts]
-    for folder, modules in groupby(files, key=lambda file: file.parent):
-        lines += ["", f"`{'.'.join(folder.relative_to(ROOT).parts)}`", ""]
-        for file in modules:
-            text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-            lines.append(f"- `{file.stem}`: {short(text.splitlines()[0])}")
-    return "\n".join(lines[1:])
-
-
-def page() -> str:
-    """The page of modules with new lists."""
-
-    def table(block: re.Match[str]) -> str:
-        return f"<!-- modules of {block[1]} -->\n{module_list(block[1])}\n<!-- end -->"
-
-    return BLOCK.sub(table, PAGE.read_text(encoding="utf-8"))
-
-
 def main() -> None:
-    """Write the picture and the lists, or compare them."""
-    for file, text in ((PICTURE, draw()), (PAGE, page())):
-        if sys.argv[1:] != ["--check"]:
-            file.write_text(text, encoding="utf-8")
-        elif not file.is_file() or file.read_text(encoding="utf-8") != text:
-            sys.exit(f"{file.relative_to(ROOT)} is stale: run python docs/pictures/architecture.py")
+    """Write the picture, or compare it."""
+    text = draw()
+    if sys.argv[1:] != ["--check"]:
+        PICTURE.write_text(text, encoding="utf-8")
+    elif not PICTURE.is_file() or PICTURE.read_text(encoding="utf-8") != text:
+        sys.exit(f"{PICTURE.relative_to(ROOT)} is stale: run python docs/pictures/architecture.py")
 
 
 if __name__ == "__main__":
