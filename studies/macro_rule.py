@@ -19,7 +19,7 @@ from saga.macro.history import MacroHistory, log_wage_index, sweden
 from saga.macro.process import MacroProcess
 from saga.macro.scenarios import Scenario
 from saga.register.simulation.economy import build_economy
-from saga.register.simulation.parameters import EconomyParameters
+from saga.register.simulation.parameters import Parameters
 from saga.requests import MAX_HORIZON
 
 Array = NDArray[np.float64]
@@ -53,7 +53,7 @@ class RuleProcess(MacroProcess):
 @cache
 def rule_draws(seed: int, n_draws: int, to_year: int) -> Array:
     """Macro series (n_draws, n_year, 3) of the years after 2022, by the register's rule."""
-    first, parameters = sweden().last_year + 1, EconomyParameters()
+    first, parameters = sweden().last_year + 1, Parameters().economy
     economies = (
         build_economy(first - 1, to_year, parameters, seed=seed, draw=k) for k in range(n_draws)
     )

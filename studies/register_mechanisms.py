@@ -20,7 +20,7 @@ import polars as pl
 
 from saga.files.markdown import markdown_table
 from saga.register import RegisterSettings
-from saga.register.simulation.mechanisms import MECHANISMS
+from saga.register.simulation.parameters import MECHANISMS
 from saga.register.validation.register_check import count_verdicts, format_number
 from studies.register_targets import generate_and_check
 from studies.study_page import command_line, publish_page, say, study_parser

@@ -4,7 +4,8 @@
         [--ridge 1]
 
 Gauss-Newton steps for parameters with mark C. The study prints the proposed values; they are then
-rounded and written into the parameter modules of `saga/register/simulation/` by hand. The criterion
+rounded and written into
+`saga/register/simulation/tables/parameters.csv` by hand. The criterion
 is the distance to the targets of `saga register check` in units of their bands; targets that are
 not enforced, most of them from memory, have a lower weight (`UNENFORCED_WEIGHT`). No forecasting
 model is involved. All registers have the same random numbers (one seed), so differences are smooth.
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 from concurrent.futures import Executor, ProcessPoolExecutor
-from dataclasses import replace
 from multiprocessing import get_context
 from typing import Any
 
@@ -67,16 +67,17 @@ def read_parameter(parameters: Parameters, name: str) -> float:
 
 def with_values(parameters: Parameters, values: Values) -> Parameters:
     """The parameters with other values at these names."""
+    changed: dict[str, Any] = {}
     for name, number in values.items():
         section, field, *index = name.split(".")
-        part = getattr(parameters, section)
-        value: object = number
+        key = f"{section}.{field}"
         if index:
-            items = list(getattr(part, field))
+            items = list(changed.get(key, getattr(getattr(parameters, section), field)))
             items[int(index[0])] = number
-            value = tuple(items)
-        parameters = replace(parameters, **{section: replace(part, **{field: value})})
-    return parameters
+            changed[key] = tuple(items)
+        else:
+            changed[key] = number
+    return parameters.changed(changed)
 
 
 def residuals(values: Values, persons: int, seed: int) -> Values:

@@ -50,16 +50,6 @@ def test_every_table_can_be_written_as_a_page(tmp_path: Path) -> None:
         assert "<svg" in (tmp_path / panel / "tables.html").read_text(encoding="utf-8")
 
 
-def test_the_page_of_parameters_is_what_the_code_says() -> None:
-    done = subprocess.run(
-        [sys.executable, ROOT / "docs/parameters/write.py", "--check"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr or "run: python docs/parameters/write.py"
-
-
 class Workspace:
     """The program with committed tables in its own `folder`, and contests to take."""
 

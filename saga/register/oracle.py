@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import polars as pl
-from pydantic import TypeAdapter, ValidationError
 
 from saga.data.origins import Origins
 from saga.data.panel import Panel
@@ -97,10 +96,10 @@ class Oracle:
             )
         reason = "its parameters are not those of this code"
         try:
-            parameters = TypeAdapter(Parameters).validate_python(metadata["parameters"])
-        except ValidationError:
+            parameters = Parameters(metadata["parameters"])
+        except ValueError:
             raise _mismatch(metadata, reason) from None
-        if json.loads(json.dumps(asdict(parameters))) != metadata["parameters"]:
+        if json.loads(json.dumps(parameters.as_dict())) != metadata["parameters"]:
             raise _mismatch(metadata, reason)
         first_year, last_year = metadata["years"]
         settings = RegisterSettings(

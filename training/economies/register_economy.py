@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -12,8 +12,7 @@ from saga.training.economies.random_draws import ParameterDraws
 
 from saga import schema
 from saga.register.simulation.cohort_simulation import RegisterSettings, simulate_chunk
-from saga.register.simulation.mechanisms import MECHANISMS, switch_off
-from saga.register.simulation.parameters import Parameters
+from saga.register.simulation.parameters import MECHANISMS, Parameters, switch_off
 
 _FIRST_YEAR = 1990  # the register has no earlier years
 _COHORT_PERSONS = 250  # few cohorts: each costs as much time as a hundred persons
@@ -49,21 +48,20 @@ class RegisterEconomy:
         rng, standard = draws.rng, Parameters()
         factors = np.exp(_SPREAD * rng.standard_normal(len(VARIED) + 2))
         varied: dict[str, Any] = {
-            name: getattr(standard.careers, name) * float(multiplier)
+            f"careers.{name}": getattr(standard.careers, name) * float(multiplier)
             for name, multiplier in zip(VARIED, factors, strict=False)
         }
         men, women = standard.careers.ability_sd
         factor = float(factors[-2])
-        careers = replace(
-            standard.careers,
-            **varied,
-            ability_sd=(factor * men, factor * women),
-            persistence=1.0 - draws.log_uniform(0.005, 0.15),
-        )
-        losses = replace(standard.economy, loss_scale=standard.economy.loss_scale * factors[-1])
+        persistence = 1.0 - draws.log_uniform(0.005, 0.15)
+        varied |= {
+            "careers.ability_sd": (factor * men, factor * women),
+            "careers.persistence": persistence,
+            "economy.loss_scale": standard.economy.loss_scale * float(factors[-1]),
+        }
         share = draws.uniform(0.0, 0.4)
         without = [name for name in MECHANISMS if draws.happens(share)]
-        parameters = replace(standard, careers=careers, economy=losses)
+        parameters = standard.changed(varied)
         return cls(int(rng.integers(2**31)), switch_off(parameters, without))
 
     def simulate(self, n: int, first_year: int) -> pl.DataFrame:

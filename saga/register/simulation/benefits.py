@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from saga.register.simulation.cohort_year import CohortYear
-from saga.register.simulation.curves import by_sex, interpolate, step_value
 from saga.register.simulation.earnings import ROUND
 from saga.register.simulation.economy import LAST_HISTORY
 from saga.register.simulation.life_state import (
@@ -23,6 +22,7 @@ from saga.register.simulation.life_state import (
     Marital,
     Region,
 )
+from saga.register.simulation.parameters import by_sex, interpolate, step_value
 from saga.register.simulation.working_time import Activity
 
 DAYS_A_YEAR, WORKDAYS_A_YEAR, WORKDAYS_A_WEEK = 365.0, 260.0, 5.0
@@ -117,7 +117,7 @@ def _parental(life: LifeState, year: CohortYear, activity: Activity, usual: Floa
     worked = life.experience > p.parental_experience
     entitled = (before != Labour.OUTSIDE) & (before != Labour.STUDENT) & worked
     related = np.maximum(rate * np.minimum(usual, ceiling), flat)
-    return np.where(entitled, related, flat) * p.parental_drawn * activity.leave / WEEKS
+    return np.asarray(np.where(entitled, related, flat) * p.parental_drawn * activity.leave / WEEKS)
 
 
 def _unemployment(life: LifeState, year: CohortYear, activity: Activity, usual: Floats) -> Floats:
@@ -147,7 +147,7 @@ def _disability(life: LifeState, year: CohortYear, usual: Floats) -> Floats:
     floor = p.disability_guarantee * base_amount
     ceiling = p.disability_rate * p.disability_ceiling * base_amount
     related = np.clip(p.disability_rate * usual, floor, ceiling)
-    return degree * np.where(life.experience > p.disability_experience, related, floor)
+    return np.asarray(degree * np.where(life.experience > p.disability_experience, related, floor))
 
 
 def _pension(life: LifeState, year: CohortYear, usual: Floats, u: Floats) -> Floats:
@@ -231,4 +231,6 @@ def _capital(life: LifeState, year: CohortYear, earnings: Floats) -> Floats:
     life.mortgage = np.where(life.mortgage < p.mortgage_least, 0.0, life.mortgage)
     tail = np.minimum((1.0 - rng.random(len(life))) ** -p.gain_tail, p.gain_largest)
     gain = np.where(u[1] < p.gain_share, p.gain_size * life.wealth * tail, 0.0)
-    return macro.wages * (p.wealth_return * life.wealth + gain - macro.interest * life.mortgage)
+    return np.asarray(
+        macro.wages * (p.wealth_return * life.wealth + gain - macro.interest * life.mortgage)
+    )

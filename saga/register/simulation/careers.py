@@ -6,10 +6,10 @@ import numpy as np
 
 from saga.register.simulation import job_risks
 from saga.register.simulation.cohort_year import CohortYear
-from saga.register.simulation.curves import step_value
 from saga.register.simulation.family import Births
 from saga.register.simulation.job_changes import change_jobs, start_jobs
 from saga.register.simulation.life_state import WEEKS, Bools, Floats, Ints, Labour, LifeState
+from saga.register.simulation.parameters import step_value
 from saga.register.simulation.working_time import (
     Activity,
     add_casual_jobs,

@@ -6,11 +6,11 @@ import numpy as np
 
 from saga.register.simulation import labour_market
 from saga.register.simulation.cohort_year import CohortYear
-from saga.register.simulation.curves import by_sex, step_value
 from saga.register.simulation.economy import LAST_HISTORY
 from saga.register.simulation.education import UPPER_SECONDARY
 from saga.register.simulation.family import Births
 from saga.register.simulation.life_state import WEEKS, Floats, Labour, LifeState
+from saga.register.simulation.parameters import by_sex, step_value
 from saga.register.simulation.working_time import Activity
 from saga.schema import MIN_AGE
 
@@ -77,13 +77,13 @@ def _experience_profile(life: LifeState, year: CohortYear) -> Floats:
     p, x = year.parameters.careers, life.experience
     gain = np.asarray(p.experience_gain)[life.level]
     decline = p.late_decline * np.maximum(x - p.late_decline_from, 0.0)
-    return gain * (1.0 - np.exp(-x / p.experience_years)) - decline
+    return np.asarray(gain * (1.0 - np.exp(-x / p.experience_years)) - decline)
 
 
 def _gender_gap(life: LifeState, year: CohortYear) -> Floats:
     p = year.parameters.careers
     gap = p.women - p.women_trend * (p.women_reference_year - min(year.calendar_year, LAST_HISTORY))
-    return np.where(life.female, 0.5, -0.5) * gap
+    return np.asarray(np.where(life.female, 0.5, -0.5) * gap)
 
 
 def _origin_gap(life: LifeState, year: CohortYear) -> Floats:
@@ -91,7 +91,7 @@ def _origin_gap(life: LifeState, year: CohortYear) -> Floats:
     stay = np.maximum(year.calendar_year - life.entry, 0)
     entry_gap = 1.0 + p.region_entry_gap * np.exp(-stay / p.region_assimilation)
     factor = np.where(life.entry > life.birth_year + MIN_AGE, entry_gap, p.region_raised)
-    return np.asarray(p.region_gap)[life.region] * factor
+    return np.asarray(np.asarray(p.region_gap)[life.region] * factor)
 
 
 def _job_premium(life: LifeState, year: CohortYear) -> Floats:
@@ -101,7 +101,7 @@ def _job_premium(life: LifeState, year: CohortYear) -> Floats:
         + labour_market.INDUSTRY_PREMIUM[life.industry]
         + year.employers.effect[life.employer]
     )
-    return np.where(life.occupation >= 0, premium, p.pay_without_job)
+    return np.asarray(np.where(life.occupation >= 0, premium, p.pay_without_job))
 
 
 def _draw_shock(life: LifeState, year: CohortYear, activity: Activity) -> None:

@@ -14,7 +14,7 @@ import polars as pl
 
 from saga.data.facts import shipped_facts
 from saga.macro.history import LAST_REGISTER_YEAR, sweden_as_published, uncounted_jobless
-from saga.register.simulation.parameters import EconomyParameters
+from saga.register.simulation.parameters import Section
 
 FIRST_HISTORY, LAST_HISTORY = 1990, LAST_REGISTER_YEAR
 MACRO_TAG = 0x6D6163  # separates these random streams from others
@@ -88,7 +88,7 @@ class Economy:
 
 
 def build_economy(
-    first_year: int, last_year: int, p: EconomyParameters, *, seed: int = 0, draw: int | None = None
+    first_year: int, last_year: int, p: Section, *, seed: int = 0, draw: int | None = None
 ) -> Economy:
     """The economy from `first_year` to `last_year`.
 
@@ -129,7 +129,7 @@ def build_economy(
     return Economy(years)
 
 
-def labour_flows(before: float, after: float, p: EconomyParameters) -> tuple[float, float]:
+def labour_flows(before: float, after: float, p: Section) -> tuple[float, float]:
     """Yearly rates of job loss and finding that change unemployment from `before` to `after`.
 
     Finding falls with unemployment; loss solves the stock-flow identity u' = u (1 - f) + (1 - u) s
@@ -144,7 +144,7 @@ def labour_flows(before: float, after: float, p: EconomyParameters) -> tuple[flo
 
 
 def _rates(
-    first_year: int, last_year: int, p: EconomyParameters, seed: int, draw: int | None
+    first_year: int, last_year: int, p: Section, seed: int, draw: int | None
 ) -> dict[int, MacroRates]:
     past = (p.past_unemployment, p.past_growth, p.past_inflation)
     rates: dict[int, MacroRates] = dict.fromkeys(range(first_year - 1, FIRST_HISTORY), past)
@@ -174,7 +174,7 @@ def _price_and_wage_index(
 
 
 def _draw_future(
-    last_year: int, p: EconomyParameters, key: tuple[int, ...], history: dict[int, MacroRates]
+    last_year: int, p: Section, key: tuple[int, ...], history: dict[int, MacroRates]
 ) -> dict[int, MacroRates]:
     """Draw the years after the history from the Markov-switching process."""
     rates: dict[int, MacroRates] = {}

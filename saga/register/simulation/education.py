@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from saga.register.simulation.cohort_year import CohortYear
-from saga.register.simulation.curves import step_value
 from saga.register.simulation.labour_market import draw_index, field_cdf
 from saga.register.simulation.life_state import Bools, Floats, Ints, Labour, LifeState
-from saga.register.simulation.parameters import EducationParameters
+from saga.register.simulation.parameters import Section, step_value
 from saga.schema import MIN_AGE
 
 COMPULSORY, UPPER_SECONDARY, SHORT_TERTIARY, LONG_TERTIARY = range(4)
@@ -16,9 +15,7 @@ GENERAL = 0  # general field of education
 NORMAL_LOGIT = 1.702  # scale at which the logistic is close to the normal distribution
 
 
-def attainment_shares(
-    birth_year: int, female: bool, p: EducationParameters
-) -> tuple[float, float, float]:
+def attainment_shares(birth_year: int, female: bool, p: Section) -> tuple[float, float, float]:
     """Cumulative shares of final attainment in a cohort.
 
     Compulsory school, at most upper secondary school, at most short tertiary education.
@@ -37,7 +34,7 @@ def draw_plans(
     female: Bools,
     ability: Floats,
     rng: np.random.Generator,
-    p: EducationParameters,
+    p: Section,
 ) -> tuple[Ints, Ints, Ints]:
     """Final level, final field, and the age at which tertiary study starts (n,) each.
 
@@ -76,9 +73,7 @@ def simulate_education(life: LifeState, year: CohortYear) -> Bools:
     return np.asarray(done)
 
 
-def _enrol_upper_secondary(
-    life: LifeState, resident: Bools, u: Floats, p: EducationParameters
-) -> None:
+def _enrol_upper_secondary(life: LifeState, resident: Bools, u: Floats, p: Section) -> None:
     years = p.upper_secondary_years
     _begin(life, resident & (life.plan_level >= UPPER_SECONDARY), UPPER_SECONDARY, years)
     # Most persons who never finish upper secondary school start it and leave.

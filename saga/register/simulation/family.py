@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from saga.register.simulation.cohort_year import CohortYear
-from saga.register.simulation.curves import by_sex, interpolate, step_value, step_values
 from saga.register.simulation.education import UPPER_SECONDARY
 from saga.register.simulation.life_state import (
     MAX_BIRTHS,
@@ -19,6 +18,7 @@ from saga.register.simulation.life_state import (
     Presence,
     Region,
 )
+from saga.register.simulation.parameters import by_sex, interpolate, step_value, step_values
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,9 @@ def _union_rate(life: LifeState, year: CohortYear) -> Floats:
     )
     later = p.repartnering * np.exp(-p.repartnering_fall * max(age - p.repartnering_age, 0))
     rate = np.where(life.marital == Marital.SINGLE, first, later)
-    return rate * np.exp(p.union_ability * life.ability + p.union_attachment * life.attachment)
+    return np.asarray(
+        rate * np.exp(p.union_ability * life.ability + p.union_attachment * life.attachment)
+    )
 
 
 def _draw_partners(life: LifeState, year: CohortYear, forms: Bools) -> None:
@@ -116,7 +118,9 @@ def birth_rate(life: LifeState, year: CohortYear) -> Floats:
     limit = np.clip(remaining, 0.0, 1.0)
     rate = np.where(parity == 0, first, second * scale) * limit * life.wants_children
     union = np.where(life.partnered, p.birth_in_union[1], p.birth_in_union[0])
-    return rate * union * np.where(life.region > Region.EUROPE_OTHER, p.birth_foreign, 1.0)
+    return np.asarray(
+        rate * union * np.where(life.region > Region.EUROPE_OTHER, p.birth_foreign, 1.0)
+    )
 
 
 def _give_birth(life: LifeState, year: CohortYear, alive: Bools, u: Floats) -> Births:

@@ -28,7 +28,7 @@ from saga.register.simulation.cohort_simulation import (
 )
 from saga.register.simulation.economy import FIRST_HISTORY, LAST_HISTORY
 from saga.register.simulation.life_state import Bools, LifeState, Presence
-from saga.register.simulation.mechanisms import switch_off
+from saga.register.simulation.parameters import switch_off
 from saga.register.simulation.population import cohort_sizes
 from saga.register.textbook.textbook_register import (
     Cohort,
@@ -253,7 +253,7 @@ def _describe(settings: RegisterSettings, rows: int) -> dict[str, object]:
         **({"future_records": True} if settings.future_records else {}),
         "without": list(settings.without),
         "versions": {"numpy": np.__version__, "polars": pl.__version__},
-        "parameters": asdict(settings.parameters if process is None else process),
+        "parameters": settings.parameters.as_dict() if process is None else asdict(process),
     }
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from saga.register.simulation.cohort_year import CohortYear
-from saga.register.simulation.curves import by_sex, interpolate, step_value
 from saga.register.simulation.labour_market import COUNTY_UNEMPLOYMENT, INDUSTRY_CYCLE
 from saga.register.simulation.life_state import Floats, Ints, LifeState, Region
+from saga.register.simulation.parameters import by_sex, interpolate, step_value
 
 
 def loss_rate(life: LifeState, year: CohortYear, rows: Ints) -> Floats:
@@ -114,7 +114,7 @@ def retirement_rate(year: CohortYear) -> float:
     if year.age < p.retirement_first_age:
         return 0.0
     period = interpolate(p.retirement_by_year, year.calendar_year)
-    return p.retirement[year.age - p.retirement_first_age] * period
+    return float(p.retirement[year.age - p.retirement_first_age] * period)
 
 
 def quit_rate(life: LifeState, year: CohortYear, rows: Ints) -> Floats:

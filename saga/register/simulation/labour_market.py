@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saga import schema
-from saga.register.simulation.parameters import LabourMarketParameters
-from saga.register.simulation.reference_tables import read_columns, to_numbers
+from saga.register.simulation.parameters import Section, read_columns, to_numbers
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -76,7 +75,7 @@ def field_cdf() -> Floats:
 
 
 @cache
-def occupation_cdf(p: LabourMarketParameters) -> Floats:
+def occupation_cdf(p: Section) -> Floats:
     """Cumulative shares of occupations in a new job (level 4, field 10, sex 2, occupation)."""
     weights = np.zeros((N_LEVELS, len(EDUCATION_FIELDS), 2, len(OCCUPATION_CODES)))
     columns = ("weight", "education_level", "share_women", "education_fields")
@@ -96,7 +95,7 @@ def occupation_cdf(p: LabourMarketParameters) -> Floats:
 
 
 @cache
-def industry_cdf(year: int, p: LabourMarketParameters) -> Floats:
+def industry_cdf(year: int, p: Section) -> Floats:
     """Cumulative shares of industries by occupation in `year` (occupation, industry).
 
     The industries that the table names for an occupation have weights 1, 1/2, 1/3, ... in its
@@ -130,10 +129,10 @@ class Employers:
     effect: Floats
     colleague_pay: Floats
     hiring_cdf: Floats
-    parameters: LabourMarketParameters
+    parameters: Section
 
     @classmethod
-    def draw(cls, seed: int, p: LabourMarketParameters) -> Employers:
+    def draw(cls, seed: int, p: Section) -> Employers:
         """The pool of `seed`.
 
         Sizes are lognormal within an industry. Effects have the spread found by AKM decompositions

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from saga import schema
 from saga.register.simulation.cohort_year import CohortYear
-from saga.register.simulation.curves import by_sex, step_value, step_values
 from saga.register.simulation.education import COMPULSORY, SHORT_TERTIARY, draw_plans
 from saga.register.simulation.labour_market import (
     COUNTY_PULL_ON_IMMIGRANTS,
@@ -30,9 +29,15 @@ from saga.register.simulation.life_state import (
     Presence,
     Region,
 )
-from saga.register.simulation.parameters import Parameters
-from saga.register.simulation.population_parameters import PopulationParameters
-from saga.register.simulation.reference_tables import read_columns, to_numbers
+from saga.register.simulation.parameters import (
+    Parameters,
+    Section,
+    by_sex,
+    read_columns,
+    step_value,
+    step_values,
+    to_numbers,
+)
 from saga.schema import MAX_AGE, MIN_AGE
 
 ARRAY_TYPES = {"Bools": np.bool_, "Floats": np.float64, "Ints": np.int64}  # of a `LifeState`
@@ -43,7 +48,7 @@ REGION_SHARES = np.stack(
 )  # (period, region)
 
 
-def entry_weights(birth_year: int, last_year: int, p: PopulationParameters) -> tuple[Ints, Floats]:
+def entry_weights(birth_year: int, last_year: int, p: Section) -> tuple[Ints, Floats]:
     """Entry years of a cohort and their weights, relative to the natives.
 
     The first entry is the natives: year 0, weight 1. Later entry years are those of immigrants who
@@ -62,9 +67,7 @@ def entry_weights(birth_year: int, last_year: int, p: PopulationParameters) -> t
     return np.concatenate([[0], years]), np.concatenate([[1.0], p.immigration * flow * density])
 
 
-def cohort_sizes(
-    persons: int, first_year: int, last_year: int, p: PopulationParameters
-) -> dict[int, int]:
+def cohort_sizes(persons: int, first_year: int, last_year: int, p: Section) -> dict[int, int]:
     """Persons of each birth cohort with a row in the panel; they sum to `persons`.
 
     All native cohorts have the same size; their immigrants are added.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from saga import schema
 from saga.register.simulation.benefits import Benefits
-from saga.register.simulation.curves import step_values
 from saga.register.simulation.earnings import ROUND
 from saga.register.simulation.economy import MacroYear
 from saga.register.simulation.education import COMPULSORY, LONG_TERTIARY, SHORT_TERTIARY
@@ -33,7 +32,7 @@ from saga.register.simulation.life_state import (
     Region,
     person_ids,
 )
-from saga.register.simulation.parameters import Parameters
+from saga.register.simulation.parameters import Parameters, step_values
 from saga.register.simulation.working_time import Activity
 
 CHILDREN = ("0", "1", "2", "3")  # 3 stands for 3 or more
@@ -90,6 +89,7 @@ class PanelRecords:
         self.first_year = years.start
         self.rng = rng
         self.p = p.records
+        self.late = self.p.late_last_year
         self.base_pay = p.careers.base
         self.employers = employers
         shape = (len(life), len(years))
@@ -234,7 +234,7 @@ class PanelRecords:
         """Remove cells that were not delivered, or are late in the last year of the panel."""
         p, number, code = self.p, self.numbers, self.codes
         u = self.rng.random((5, len(self.present)))
-        late = p.late_last_year if year == self.years[-1] else 0.0
+        late = self.late if year == self.years[-1] else 0.0
         number["earnings"][u[0] < p.earnings_missing, t] = np.nan
         workplace = u[1] < p.workplace_missing + late
         number["employer_size"][workplace, t] = np.nan
@@ -312,7 +312,7 @@ class FutureRecords(PanelRecords):
                 that is unknown in the panel stays unknown.
         """
         super().__init__(life, years, rng, p, employers)
-        self.p = replace(p.records, late_last_year=0.0)
+        self.late = 0.0
         self.first_year = first_year
         self.school_unknown = school_unknown
 

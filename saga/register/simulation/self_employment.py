@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from saga.register.simulation.cohort_year import CohortYear
-from saga.register.simulation.curves import by_sex, step_value
 from saga.register.simulation.labour_market import INDUSTRY_OWN_FIRMS
 from saga.register.simulation.life_state import Floats, Labour, LifeState
+from saga.register.simulation.parameters import by_sex, step_value
 from saga.register.simulation.working_time import Activity
 
 

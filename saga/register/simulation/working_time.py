@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from saga.register.simulation.cohort_year import CohortYear
-from saga.register.simulation.curves import by_sex, interpolate, step_value
 from saga.register.simulation.family import Births
 from saga.register.simulation.labour_market import OCCUPATION_PART_TIME
 from saga.register.simulation.life_state import WEEKS, Bools, Floats, Ints, Labour, LifeState
+from saga.register.simulation.parameters import by_sex, interpolate, step_value
 
 
 @dataclass

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
 
 from saga.register.simulation.cohort_simulation import RegisterSettings, simulate_chunk
 from saga.register.simulation.life_state import LifeState
@@ -39,8 +38,8 @@ def childlessness(register: RegisterArrays) -> KeyedEstimates:
     """
     metadata, first_year = register.metadata, register.years.start
     try:
-        parameters = TypeAdapter(Parameters).validate_python(metadata["parameters"])
-    except ValidationError:
+        parameters = Parameters(metadata["parameters"])
+    except ValueError:
         return
     for group, cohorts in CHILDLESS_COHORTS.items():
         for born, age in cohorts.items():

@@ -32,8 +32,7 @@ from saga.register.oracle import Oracle, is_full
 from saga.register.simulation import cohort_simulation
 from saga.register.simulation.cohort_simulation import World, simulate_chunk, simulate_future
 from saga.register.simulation.life_state import LifeState
-from saga.register.simulation.mechanisms import switch_off
-from saga.register.simulation.parameters import Parameters
+from saga.register.simulation.parameters import Parameters, switch_off
 from saga.register.simulation.population import cohort_sizes
 from saga.scores import pit, pit_uniforms
 from tests.saga.register.register_files import read_state
@@ -118,8 +117,8 @@ def test_without_a_mechanism_the_pit_is_not_uniform(
 @pytest.fixture(scope="module")
 def with_many_emigrants() -> OraclePanel:
     """A register that half of the young leave, for a time or for good."""
-    population = replace(Parameters().population, emigration_native=0.08, emigration_young=0.08)
-    return clairvoyant_of(replace(Parameters(), population=population))
+    rates = {"population.emigration_native": 0.08, "population.emigration_young": 0.08}
+    return clairvoyant_of(Parameters().changed(rates))
 
 
 def test_forecasts_are_those_of_residents_if_many_emigrate(
@@ -203,7 +202,7 @@ def test_forward_the_pit_is_uniform_over_macro_futures(
 def test_forward_the_pit_is_not_uniform_if_the_macro_process_is_wrong(
     standard: OraclePanel, futures: Futures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wrong = replace(Parameters(), economy=replace(Parameters().economy, growth_mean=0.04))
+    wrong = Parameters().changed({"economy.growth_mean": 0.04})
     drawn_worlds = oracle.drawn_worlds
     monkeypatch.setattr(
         oracle,
@@ -216,7 +215,7 @@ def test_forward_the_pit_is_not_uniform_if_the_macro_process_is_wrong(
 def test_path_k_of_all_persons_has_the_same_macro_future(standard: OraclePanel) -> None:
     """If wage growth varies strongly after 2022, the paths of two cohorts vary together."""
     clairvoyant, panel = standard
-    volatile = replace(Parameters(), economy=replace(Parameters().economy, growth_sd=0.3))
+    volatile = Parameters().changed({"economy.growth_sd": 0.3})
     clairvoyant = replace(clairvoyant, settings=replace(clairvoyant.settings, parameters=volatile))
     origins = origins_at(panel, 2022)
     born = np.array([int(person[:4]) for person in origins.person_id])

@@ -8,9 +8,9 @@ import pytest
 from saga.data.facts import shipped_facts
 from saga.macro.history import sweden, sweden_as_published, uncounted_jobless
 from saga.register.simulation.economy import build_economy, labour_flows
-from saga.register.simulation.parameters import EconomyParameters
+from saga.register.simulation.parameters import Parameters
 
-P = EconomyParameters()
+P = Parameters().economy
 
 
 def test_history_is_the_published_one_for_every_seed() -> None:

@@ -46,9 +46,12 @@ def registers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(scope="module")
 def mobile() -> Simulated:
     """Panel and future of cohorts of which many persons die or leave, for a time or for good."""
-    population = replace(Parameters().population, emigration_native=0.02, emigration_young=0.03)
-    population = replace(population, death_level=(-6.5, -7.0))
-    return simulate_cohorts(replace(Parameters(), population=population))
+    rates = {
+        "population.emigration_native": 0.02,
+        "population.emigration_young": 0.03,
+        "population.death_level": (-6.5, -7.0),
+    }
+    return simulate_cohorts(Parameters().changed(rates))
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,6 @@ from saga.register import RegisterSettings, generate_register
 from saga.register.simulation.cohort_simulation import simulate_future
 from saga.register.simulation.parameters import Parameters
 from saga.register.simulation.population import cohort_sizes
-from saga.register.simulation.population_parameters import PopulationParameters
 from saga.register.textbook.gaussian_ar1 import GaussianProcess
 from tests.saga.register.register_files import digests, read_state
 
@@ -93,14 +92,14 @@ def test_future_can_be_simulated_from_the_hidden_state_alone(register: Path) -> 
 
 
 def test_cohorts_differ_only_by_immigrants_and_add_up() -> None:
-    sizes = cohort_sizes(100_000, 1990, 2022, PopulationParameters())
+    sizes = cohort_sizes(100_000, 1990, 2022, Parameters().population)
     assert sum(sizes.values()) == 100_000
     assert (min(sizes), max(sizes)) == (1926, 2006)
     assert max(sizes.values()) < 2 * min(sizes.values())
 
 
 def test_a_parameter_changes_the_panel(register: Path, tmp_path: Path) -> None:
-    other = replace(Parameters(), careers=replace(Parameters().careers, ability_sd=(0.3, 0.3)))
+    other = Parameters().changed({"careers.ability_sd": (0.3, 0.3)})
     generate_register(tmp_path / "other", replace(SETTINGS, parameters=other))
     assert digests(tmp_path / "other" / "panel") != digests(register / "panel")
 

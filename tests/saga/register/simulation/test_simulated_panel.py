@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import polars as pl
 import pytest
@@ -221,8 +219,8 @@ def test_unemployment_leaves_a_scar_that_is_smaller_without_the_mechanism(
 ) -> None:
     assert scar(panel, 5) < 0.92
     assert scar(panel, 5) > scar(panel, 1)
-    careers = replace(Parameters().careers, scar_loss=0.0, scar_per_year=0.0)
-    without = simulate(replace(Parameters(), careers=careers), cohorts=range(1951, 1984, 4))
+    no_scars = {"careers.scar_loss": 0.0, "careers.scar_per_year": 0.0}
+    without = simulate(Parameters().changed(no_scars), cohorts=range(1951, 1984, 4))
     assert scar(without, 5) > scar(panel, 5)
 
 
