@@ -32,8 +32,8 @@ from saga.evaluation.scoring.evaluation_settings import Setting
 from saga.evaluation.scoring.futures import true_futures
 from saga.evaluation.scoring.year_forecasts import nominal_sets
 
-from saga.conformal.present_value import value_intervals
-from saga.conformal.value_distribution import SimulatedValues
+from saga.conformal.families.present_value import SimulatedValues
+from saga.conformal.published_sets import value_intervals
 from saga.data.origins import Origins
 from saga.lifetime import STATISTICS, Ranked, gini, realised_value
 from saga.paths import Paths

@@ -14,11 +14,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga.conformal.calibrator import Calibrator
+from saga.conformal.families.present_value import SimulatedValues
 from saga.conformal.intervals import Intervals
-from saga.conformal.one_sided import Limits, one_sided_limits
-from saga.conformal.path_bands import band_intervals
-from saga.conformal.present_value import ValueIntervals, value_intervals
-from saga.conformal.value_distribution import SimulatedValues
+from saga.conformal.published_sets import (
+    Limits,
+    ValueIntervals,
+    band_intervals,
+    one_sided_limits,
+    value_intervals,
+)
 from saga.data.panel import Panel
 from saga.distributions import Marginals
 from saga.lifetime import observed_past, present_value
@@ -51,9 +55,9 @@ def forecast_table(
     upper_, includes_zero_ and guarantee_ for each coverage (three nulls and "none" if there is no
     set); and cell, the group of persons whose outcomes decide the intervals ("all": everybody).
     With `limits` also at_least_, at_most_, guarantee_limits_, positive_lower_, positive_upper_,
-    guarantee_positive_ (see `saga.conformal.one_sided`). With `bands` = K also band_lower_,
+    guarantee_positive_ (see `saga.conformal.published_sets`). With `bands` = K also band_lower_,
     band_upper_, band_includes_zero_, guarantee_band_: no set after year K (see
-    `saga.conformal.path_bands`).
+    `saga.conformal.families.path_band`).
     """
     columns = np.asarray(request.horizons) - 1
     marginals = marginals.first(request.n_years)
@@ -218,7 +222,7 @@ def _value_intervals(
 ) -> ValueIntervals:
     """Intervals of present values of the future, discounted to `from_age`."""
     age, from_age = paths.origin_year - paths.birth_year, request.from_age
-    if not calibrator.has_sets and calibrator.method != "cv+":
+    if not calibrator.has_sets and not calibrator.fold_counts:
         return ValueIntervals.none(len(paths), len(request.coverage))
     begins_later = from_age is not None and (age < from_age).any()
     if begins_later or not calibrator.has_present_values:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from saga.conformal.prediction_sets import SMALLEST_AMOUNT
+from saga.conformal.families.set_family import SMALLEST_AMOUNT
 from saga.summaries import Summarised, Summary, count
 
 if TYPE_CHECKING:

@@ -43,10 +43,9 @@ from saga.evaluation.scoring.year_forecasts import nominal_sets
 
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.path_bands import band_intervals
-from saga.conformal.present_value import value_intervals
+from saga.conformal.families.present_value import SimulatedValues
+from saga.conformal.published_sets import band_intervals, value_intervals
 from saga.conformal.recalibration import map_paths
-from saga.conformal.value_distribution import SimulatedValues
 from saga.data.groups import UNKNOWN, Grouping
 from saga.data.origins import Origins, draw_origins, history, last_year, origins_at
 from saga.data.panel import Panel

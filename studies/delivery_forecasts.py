@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 from saga.evaluation.scoring.futures import macro_of_futures
 
-from saga.conformal.prediction_sets import probability_of_less
+from saga.conformal.families.set_family import probability_of_less
 from saga.conformal.recalibration import map_paths
 from saga.data.macro_rows import SERIES
 from saga.data.origins import Origins, history, origins_at

@@ -23,11 +23,11 @@ from saga.calibration.adaptive.issued_intervals import ranks_of_outcomes
 from saga.calibration.adaptive.issued_spans import SPANS, levels_of_span
 from saga.calibration.adaptive.marginal_moves import LEVELS, move_of, moved_levels
 
-from saga.conformal.calibration_table import ALL, ThresholdKind
+from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.path_bands import to_band_scale
-from saga.conformal.prediction_sets import probability_of_less, scores_of
-from saga.conformal.value_distribution import SimulatedValues
+from saga.conformal.families import FAMILIES, YEAR
+from saga.conformal.families.present_value import SimulatedValues
+from saga.conformal.families.set_family import probability_of_less
 from saga.requests import RATE
 from studies.delivery_forecasts import (
     FIRST_ORIGIN,
@@ -149,8 +149,8 @@ class Deliveries:
         return counts
 
     def _span_threshold(self, kind: str, years: int) -> float:
-        name: ThresholdKind = "band" if kind == BAND else "present_value"
-        thresholds = self.calibrator.nested_thresholds(name, years)[0]
+        family = FAMILIES["band" if kind == BAND else "present_value"]
+        thresholds = self.calibrator.nested_thresholds(family, years)[0]
         return float(thresholds[self.calibrator.coverage.index(0.9)])
 
     def span_covered(self, kind: str, method: str, origin: int) -> Array:
@@ -208,21 +208,19 @@ class Deliveries:
         `in_force` are the levels (n, 9) of each horizon; None for the bundle's bands.
         """
         part = self.parts[origin]
-        scores = []
-        for h in range(1, years + 1):
-            less, p_zero = part.less[:, h - 1], part.p_zero[:, h - 1]
-            if in_force is not None:
-                less, p_zero = (_moved(values, in_force[h]) for values in (less, p_zero))
-            zero = part.less[:, h - 1] == 0
-            score = np.where(zero, np.maximum(1 - 2 * p_zero, 0), np.abs(2 * less - 1))
-            scores.append(to_band_scale(self.calibrator, h, score + 0 * part.less[:, h - 1]))
-        return np.asarray(np.max(scores, axis=0))  # NaN stays NaN
+        less, p_zero = part.less[:, :years].copy(), part.p_zero[:, :years].copy()
+        zero = less == 0
+        for h, levels in (in_force or {}).items():
+            for values in (less, p_zero):
+                values[:, h - 1] = _moved(values[:, h - 1], levels)
+        scores = self.calibrator.band.rank_scores(np.where(zero, 0.0, less), p_zero, 0.9)
+        return np.asarray(np.max(scores, axis=1))  # NaN stays NaN
 
     def _value_scores(self, origin: int, years: int, in_force: dict[int, Array] | None) -> Array:
         """Score (n,) of the realised present value, NaN if it is unknown or without paths."""
         rows, less, p_zero = self._value_ranks(origin, years, in_force)
         scores = np.full(len(self.parts[origin].person_id), np.nan)
-        scores[rows] = scores_of(less, p_zero, 0.9)
+        scores[rows] = YEAR.rank_scores(less, p_zero, 0.9)
         return scores
 
     def _rescored_values(self, origin: int, years: int, in_force: dict[int, Array]) -> Array:
@@ -236,7 +234,7 @@ class Deliveries:
         mean = np.array([levels_of_span(PRESENT_VALUE, list(levels))[0] for levels in distinct])
         levels = mean[index.ravel()]
         scores = np.full(len(self.parts[origin].person_id), np.nan)
-        scores[rows] = scores_of(_moved(less, levels), _moved(p_zero, levels), 0.9)
+        scores[rows] = YEAR.rank_scores(_moved(less, levels), _moved(p_zero, levels), 0.9)
         return scores
 
     def _value_ranks(

@@ -34,7 +34,7 @@ from saga.evaluation.scoring.futures import true_futures
 from scipy.special import ndtri
 
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.path_bands import band_intervals
+from saga.conformal.published_sets import band_intervals
 from saga.data.origins import (
     Origins,
     draw_origins,

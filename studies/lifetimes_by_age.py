@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from saga.conformal.present_value import value_intervals
-from saga.conformal.value_distribution import SimulatedValues
+from saga.conformal.families.present_value import SimulatedValues
+from saga.conformal.published_sets import value_intervals
 from saga.data.origins import Origins, draw_origins, eligible_origins, history, realised_earnings
 from saga.data.panel import Panel
 from saga.data.reading import read_panel

@@ -26,7 +26,7 @@ from saga.evaluation.scoring.metrics import ZERO_EDGES
 
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.prediction_sets import set_ends
+from saga.conformal.families import YEAR
 from saga.conformal.recalibration import Cell
 from saga.data.origins import draw_origins, history, last_year, realised_earnings
 from saga.data.reading import read_panel
@@ -57,9 +57,9 @@ Family = Callable[[Marginals, float, float], Sets]
 
 
 def by_atom(marginals: Marginals, q: float, coverage: float) -> Sets:
-    """The published family: `saga.conformal.prediction_sets`."""
+    """The published family: `saga.conformal.families.year`."""
     shape = (*marginals.p_zero.shape, 1)
-    lower, upper, zero = set_ends(marginals, np.full(shape, q), [coverage])
+    lower, upper, zero = YEAR.ends(marginals, np.full(shape, q), [coverage])
     return Sets(lower[..., 0], upper[..., 0], zero[..., 0])
 
 
@@ -159,7 +159,7 @@ def recalibrated(raw: Marginals, outcomes: Array, rows: NDArray[np.bool_]) -> Ma
     return Calibrator(cells).recalibrate(raw)
 
 
-def scores_of(family: Family, marginals: Marginals, y: Array, coverage: float) -> Array:
+def family_scores(family: Family, marginals: Marginals, y: Array, coverage: float) -> Array:
     """Smallest q of _QS whose set contains the outcome, (n, H); 1 if none does."""
     scores = np.ones(y.shape)
     for q in _QS[::-1]:
@@ -186,7 +186,7 @@ def judge(marginals: Marginals, outcomes: Array, part: NDArray[np.int64], covera
     scores: list[list[str]] = []
     bins: list[list[str]] = []
     for name, family in FAMILIES.items():
-        fitted = scores_of(family, marginals.take(fit), outcomes[fit], coverage)
+        fitted = family_scores(family, marginals.take(fit), outcomes[fit], coverage)
         row, inside = [name], np.full(outcomes[test].shape, np.nan)
         excess = []
         for h in range(len(HORIZONS)):

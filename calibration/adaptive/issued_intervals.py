@@ -66,8 +66,8 @@ def _collect_horizon(
     marginals: Marginals, adapted: Calibrator, horizon: int, state: AdaptiveState
 ) -> IssuedIntervals:
     cell = np.full(len(marginals), "", dtype=object)
-    for groups, members in adapted.candidate_cells(marginals):
-        cell[members] = adapted.threshold_group(horizon, groups) or ""
+    for groups, members in adapted.fitted.candidate_cells(marginals):
+        cell[members] = adapted.fitted.threshold_group(horizon, groups) or ""
     rows = np.flatnonzero((cell != "") & marginals.exists[:, horizon - 1])
     in_force = moved_levels(state, horizon, followed_groups(adapted, horizon))
     group = cell[rows].astype(np.str_)

@@ -1,7 +1,7 @@
 """Path bands and present values that were issued, stored so that they can be judged.
 
 A *span* is a band or a present value over the K years after an origin. Its score is that of
-`saga.conformal.path_bands` or `saga.conformal.present_value` in the published forecast: the
+`saga.conformal.families.path_band` or `present_value` in the published forecast: the
 smallest threshold whose set contains the outcomes. The thresholds of all persons follow the scores;
 `AdaptiveState` has their cells under the kind in place of a group.
 """
@@ -25,9 +25,9 @@ from saga.calibration.adaptive.marginal_moves import (
 )
 
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.path_bands import band_scale
-from saga.conformal.prediction_sets import probability_of_less, scores_of
-from saga.conformal.value_distribution import SimulatedValues
+from saga.conformal.families import YEAR
+from saga.conformal.families.present_value import SimulatedValues
+from saga.conformal.families.set_family import probability_of_less
 from saga.distributions import Marginals
 from saga.lifetime import present_value, realised_value
 from saga.paths import Paths
@@ -87,7 +87,7 @@ def collect_bands(
     known = marginals.take(_reach(marginals, years))
     by_year = [pack_marginals(known.at_horizon(h)) for h in range(1, years + 1)]
     packed = tuple(b"".join(of_person) for of_person in zip(*by_year, strict=True))
-    scales = {h: band_scale(split, h) for h in range(1, years + 1)}
+    scales = {h: split.band.scale(h) for h in range(1, years + 1)}
     return _issue(BAND, years, known, split, state, packed, scales)
 
 
@@ -98,8 +98,8 @@ def _moves_of_years(
     text = np.full(len(forecasts), "", dtype=object)
     levels = np.empty((len(forecasts), years if kind == BAND else 1, len(LEVELS)))
     in_force = {h: moved_levels(state, h, followed_groups(split, h)) for h in range(1, years + 1)}
-    for groups, rows in split.candidate_cells(forecasts):
-        cells = [split.moved_cell(h, groups) for h in range(1, years + 1)]
+    for groups, rows in split.fitted.candidate_cells(forecasts):
+        cells = [split.fitted.moved_cell(h, groups) for h in range(1, years + 1)]
         text[rows] = json.dumps(cells)
         of_years = [None if cell is None else in_force[cell[0]][cell[1]] for cell in cells]
         levels[rows] = levels_of_span(kind, of_years)
@@ -226,4 +226,4 @@ def span_scores(kind: str, probability: Array, p_zero: Array) -> Array:
     """Scores (n, L) for each of COVERAGE, from what the log has of n spans."""
     if kind == BAND:
         return np.tile(probability[:, None], len(COVERAGE))
-    return np.stack([scores_of(probability, p_zero, share) for share in COVERAGE], axis=1)
+    return np.stack([YEAR.rank_scores(probability, p_zero, share) for share in COVERAGE], axis=1)

@@ -125,7 +125,7 @@ def followed_groups(calibrator: Calibrator, horizon: int) -> list[str]:
     return [
         group
         for h, group in calibrator.cells
-        if h == horizon and calibrator.threshold_group(h, [group]) is not None
+        if h == horizon and calibrator.fitted.threshold_group(h, [group]) is not None
     ]
 
 

@@ -36,7 +36,7 @@ from saga.calibration.adaptive.span_rescoring import span_states
 from sqlalchemy import Connection, Row, delete, func, insert, select, true, update
 
 from saga.conformal.calibration_table import ALL
-from saga.conformal.prediction_sets import probability_of_less
+from saga.conformal.families.set_family import probability_of_less
 from saga.requests import COVERAGE
 
 IssuedRow = Row[Any]  # a row of the table of issued intervals

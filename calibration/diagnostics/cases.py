@@ -86,7 +86,7 @@ class Cases:
 
     def mapped_on(self, horizon: int) -> int | None:
         """Persons behind the recalibration map of a horizon; None without a map."""
-        cell = self.calibrator.map_cell(horizon)
+        cell = self.calibrator.fitted.map_cell(horizon)
         return cell.n_map if cell else None
 
     def rng(self, *key: str | int) -> np.random.Generator:

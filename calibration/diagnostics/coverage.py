@@ -30,7 +30,7 @@ def tabulate_guarantees(cases: Cases) -> Rows:
     rows: Rows = []
     calibrator = cases.calibrator
     for h, results in cases.results.items():
-        cell, map_cell = calibrator.cells.get((h, ALL)), calibrator.map_cell(h)
+        cell, map_cell = calibrator.cells.get((h, ALL)), calibrator.fitted.map_cell(h)
         guarantees = results.frame["guarantee"].mode().sort().to_list()
         n = results.frame.height
         drift_term, _ = calibrator.drift.get((h, cases.headline), (None, 0))

@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 from saga.calibration.diagnostics.reliability import pinball
 from saga.calibration.fit.split_conformal import pit
 
-from saga.conformal.calibration_table import ThresholdKind
 from saga.conformal.calibrator import Calibrator
+from saga.conformal.families.present_value import SimulatedValues
 from saga.conformal.intervals import Intervals
-from saga.conformal.path_bands import band_scores
-from saga.conformal.present_value import value_intervals
-from saga.conformal.value_distribution import SimulatedValues
+from saga.conformal.published_sets import value_intervals
 from saga.distribution_scores import marginal_scores, mean_log
 from saga.distributions import Marginals
 from saga.forecast_tables import percent_label
@@ -83,7 +81,7 @@ class SeveralYears:
     NaN if an outcome is unknown or there is no guarantee.
     """
 
-    inside: Mapping[tuple[ThresholdKind, int], Array]
+    inside: Mapping[tuple[str, int], Array]
 
     @classmethod
     def of(
@@ -101,10 +99,12 @@ class SeveralYears:
         """
         if not calibrator.has_sets:
             return cls({})
-        inside: dict[tuple[ThresholdKind, int], Array] = {}
-        scores = band_scores(calibrator, marginals.first(outcomes.shape[1]), outcomes)
+        inside: dict[tuple[str, int], Array] = {}
+        band = calibrator.band
+        known = marginals.first(outcomes.shape[1])
+        scores = band.joined(band.scores(known, outcomes, 0.0))
         for k in years:
-            q, guarantees = calibrator.nested_thresholds("band", k)
+            q, guarantees = calibrator.nested_thresholds(band, k)
             q = np.where(np.array(guarantees) == "assumption", q, np.nan)
             score = scores[:, k - 1, None]
             inside["band", k] = np.where(np.isnan(score) | np.isnan(q), np.nan, score <= q)

@@ -31,9 +31,8 @@ from saga.calibration.diagnostics.uses import decide_uses
 from saga.calibration.diagnostics.verdicts import QUESTIONS
 
 from saga.bundle import Bundle
-from saga.conformal.calibration_table import ALL
+from saga.conformal.calibration_table import ALL, METHODS
 from saga.conformal.calibrator import MIN_CELL_PERSONS, REASONS
-from saga.conformal.quantile_intervals import METHODS
 from saga.errors import Problem, UsageError
 from saga.files.atomic import commit
 from saga.files.html import render_page

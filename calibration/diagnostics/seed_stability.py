@@ -17,9 +17,9 @@ from saga.calibration.diagnostics.cases import Rows
 from saga.calibration.diagnostics.person_results import value_of_years
 from saga.calibration.diagnostics.verdicts import typical_value
 
-from saga.conformal.prediction_sets import SMALLEST_AMOUNT
-from saga.conformal.present_value import value_intervals
-from saga.conformal.value_distribution import SimulatedValues
+from saga.conformal.families.present_value import SimulatedValues
+from saga.conformal.families.set_family import SMALLEST_AMOUNT
+from saga.conformal.published_sets import value_intervals
 from saga.data.panel import Panel
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons

@@ -6,7 +6,7 @@
   earnings, the same number of years after their origin.
 
 Both use only training persons' records up to the last year of the model's training. Their
-intervals are of the same family as SAGA's (`saga.conformal.prediction_sets`).
+intervals are of the same family as SAGA's (`saga.conformal.families.year`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from saga.conformal.prediction_sets import set_ends
+from saga.conformal.families import YEAR
 from saga.data.groups import Grouping
 from saga.data.origins import Origins, cut, draw_origins, history, realised_earnings
 from saga.data.panel import Panel
@@ -156,7 +156,7 @@ class SimpleRules:
                 samples[i] = next(amounts[name] for name in candidates if name in amounts)
         marginals = Marginals.from_samples(samples[:, None], recalibrated=True)
         q = np.full((len(rows), 1, 1), coverage)
-        lower, upper, zero = set_ends(marginals, q, (coverage,))
+        lower, upper, zero = YEAR.ends(marginals, q, (coverage,))
         return lower[:, 0, 0], upper[:, 0, 0], zero[:, 0, 0]
 
 

@@ -20,9 +20,9 @@ from saga.calibration.fit.person_scores import NEIGHBOURS
 from saga.calibration.fit.split_conformal import check_persons
 from sklearn.base import BaseEstimator, RegressorMixin
 
-from saga.conformal.calibration_table import ALL, KindThresholds, cqr_cell
+from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.quantile_intervals import central_probabilities
+from saga.conformal.families.quantile_intervals import QUANTILE_INTERVALS, central_probabilities
 from saga.conformal.recalibration import Cell
 from saga.distributions import Marginals
 from saga.requests import COVERAGE
@@ -55,8 +55,8 @@ def fit_cqr(
             thresholds[share] = q if math.isfinite(q) else None
             if thresholds[share] is None:
                 coverages_left.discard(share)
-        cells[h + 1, ALL] = cqr_cell(KindThresholds(thresholds, int(rows.sum())))
-    return Calibrator(cells, method="cqr")
+        cells[h + 1, ALL] = Cell(np.empty(0), np.empty(0), 0, thresholds, int(rows.sum()))
+    return Calibrator(cells, year=QUANTILE_INTERVALS)
 
 
 def cqr_threshold(

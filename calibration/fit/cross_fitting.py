@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 from saga.calibration.fit.person_scores import NEIGHBOURS
 from saga.calibration.fit.split_conformal import check_persons
 
-from saga.conformal.calibration_table import SET
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.cross_fitted import FoldCounts
-from saga.conformal.one_sided import limit_scores
-from saga.conformal.prediction_sets import central_scores, set_scores
+from saga.conformal.families import FAMILIES, YEAR
 from saga.distributions import Marginals
 from saga.errors import UsageError
 from saga.requests import COVERAGE
@@ -54,11 +52,17 @@ def fit_cross_fitted(
     for k, member in enumerate(marginals.members):
         rows = np.flatnonzero(folds == k)
         unseen = replace(member.take(rows), recalibrated=True)
-        for key, values in _scores(unseen, outcomes[rows], coverage).items():
-            scores.setdefault(key, np.full(outcomes.shape, np.nan))[rows] = values
+        uniforms = pit_uniforms(unseen)
+        for family in (YEAR, *FAMILIES.values()):
+            if family.of_paths:
+                continue
+            shares = coverage if family.by_coverage else (0.0,)
+            of_fold = family.scores_by_coverage(unseen, outcomes[rows], shares, uniforms)
+            for share, values in of_fold.items():
+                key = family.kind, share
+                scores.setdefault(key, np.full(outcomes.shape, np.nan))[rows] = values
     return Calibrator(
         {},
-        method="cv+",
         fold_counts={
             (kind, h + 1, share): smooth_counts(
                 [values[(folds == k) & known[:, h], h] for k in range(n_folds)]
@@ -68,19 +72,6 @@ def fit_cross_fitted(
             for h in np.flatnonzero(known.any(axis=0)).tolist()
         },
     )
-
-
-def _scores(
-    marginals: Marginals, outcomes: Array, coverage: Sequence[float]
-) -> dict[tuple[str, float], Array]:
-    """Scores (n, H) of each kind; coverage is 0 for kinds that do not depend on it."""
-    uniforms = pit_uniforms(marginals)
-    scores = {(SET, share): set_scores(marginals, outcomes, share, uniforms) for share in coverage}
-    for kind, values in limit_scores(marginals, outcomes, uniforms).items():
-        scores[kind, 0.0] = values
-    central = central_scores(marginals, outcomes)
-    scores["band", 0.0] = np.maximum.accumulate(central, axis=1)  # NaN stays NaN
-    return scores
 
 
 def smooth_counts(scores: Sequence[Array]) -> FoldCounts:

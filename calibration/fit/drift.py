@@ -14,7 +14,7 @@ from saga.calibration.fit.person_scores import NEIGHBOURS, conformal_quantile
 from saga.calibration.fit.split_conformal import in_map_fold
 
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.prediction_sets import set_scores
+from saga.conformal.families import YEAR
 from saga.distributions import Marginals
 
 Array = NDArray[np.float64]
@@ -82,7 +82,7 @@ def deviation(
 
 def _excess_scores(calibrator: Calibrator, mapped: Marginals, outcomes: Array) -> Array:
     """Score less the threshold in force, (n, H, L), of recalibrated marginals."""
-    coverage = calibrator.coverage
-    scores = np.stack([set_scores(mapped, outcomes, share) for share in coverage], axis=-1)
+    scores = YEAR.scores_by_coverage(mapped, outcomes, calibrator.coverage)
     horizons = range(1, mapped.n_horizons + 1)
-    return np.asarray(scores - calibrator.person_thresholds(mapped, horizons).q)
+    thresholds = calibrator.person_thresholds(mapped, horizons).q
+    return np.asarray(np.stack(list(scores.values()), axis=-1) - thresholds)

@@ -12,8 +12,8 @@ from saga.calibration.fit.person_scores import NEIGHBOURS, PersonCounts, Rows
 
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import MIN_CELL_PERSONS, Calibrator
+from saga.conformal.families import YEAR
 from saga.conformal.fitted_cells import MONDRIAN
-from saga.conformal.prediction_sets import set_scores
 from saga.conformal.recalibration import Cell
 from saga.conformal.shifted_thresholds import Members, is_shifted, members_of, sum_effects
 from saga.distributions import Marginals
@@ -168,8 +168,7 @@ def fit_calibration(
             )
             rows_of[h + 1, group] = group_rows
     mapped = Calibrator(cells).recalibrate(marginals)
-    uniforms = pit_uniforms(marginals)
-    scores = {share: set_scores(mapped, outcomes, share, uniforms) for share in coverage}
+    scores = YEAR.scores_by_coverage(mapped, outcomes, coverage, pit_uniforms(marginals))
     shifts: dict[tuple[int, float], dict[str, float]] = {}
     for h in {horizon - 1 for horizon, _ in cells}:
         map_rows = np.flatnonzero(has_outcome[:, h] & in_map)

@@ -8,12 +8,11 @@ the forecasts are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from saga.calibration.fit.person_scores import NEIGHBOURS, PersonCounts, Rows
+from saga.calibration.fit.person_scores import NEIGHBOURS, PersonCounts
 from saga.calibration.fit.split_conformal import (
     MIN_MAP_PERSONS,
     empirical_map,
@@ -21,12 +20,9 @@ from saga.calibration.fit.split_conformal import (
     origins_of,
 )
 
-from saga.conformal.calibration_table import KindThresholds, ThresholdKind
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.one_sided import limit_scores
-from saga.conformal.path_bands import band_scores
-from saga.conformal.prediction_sets import central_scores
-from saga.conformal.present_value import value_scores
+from saga.conformal.families import BAND, FAMILIES
+from saga.conformal.families.set_family import KindThresholds
 from saga.conformal.recalibration import map_paths
 from saga.distributions import Marginals
 from saga.paths import Paths
@@ -61,42 +57,35 @@ def fit_thresholds(
     counts = PersonCounts.of(marginals, n_origins, weights)
     in_map = in_map_fold(marginals.person_id, seed)
     mapped = calibrator.recalibrate(marginals)
-    band_scales = _fit_band_scales(central_scores(mapped.take(in_map), outcomes[in_map]), n_origins)
-    calibrator = replace(calibrator, band_scales=band_scales)
+    map_scores = BAND.scores(mapped.take(in_map), outcomes[in_map], 0.0)
+    calibrator = replace(calibrator, band_scales=_fit_band_scales(map_scores, n_origins))
     rows = np.flatnonzero(~in_map)
     mapped, y = mapped.take(rows), outcomes[rows]
-    scores: dict[ThresholdKind, Array] = {
-        **limit_scores(mapped, y, pit_uniforms(mapped)),
-        "band": band_scores(calibrator, mapped, y),
-    }
     # A horizon with outcomes that are too few has an entry, one without outcomes has none.
     horizons = np.flatnonzero(~np.isnan(outcomes).all(axis=0)).tolist()
-    thresholds: dict[tuple[str, int], KindThresholds] = {
-        (kind, h + 1): _kind_thresholds(dict.fromkeys(calibrator.coverage, values), h, rows, counts)
-        for kind, values in scores.items()
-        for h in horizons
-    }
-    if paths is not None:
-        row_of = {origin: i for i, origin in enumerate(origins_of(mapped))}
-        same = np.array([row_of[origin] for origin in origins_of(paths)], dtype=np.int64)
-        mapped_paths = map_paths(paths, mapped.take(same))
-        values = {
-            share: value_scores(mapped_paths, y[same], share) for share in calibrator.coverage
-        }
+    thresholds: dict[tuple[str, int], KindThresholds] = {}
+    uniforms = pit_uniforms(mapped)
+    for kind, family in {**FAMILIES, BAND.kind: calibrator.band}.items():
+        if not family.of_paths:
+            persons, n_paths = rows, None
+            scores = family.scores_by_coverage(mapped, y, calibrator.coverage, uniforms)
+        elif paths is not None:
+            row_of = {origin: i for i, origin in enumerate(origins_of(mapped))}
+            same = np.array([row_of[origin] for origin in origins_of(paths)], dtype=np.int64)
+            persons, n_paths = rows[same], paths.n_paths
+            mapped_paths = map_paths(paths, mapped.take(same))
+            scores = family.scores_by_coverage(mapped_paths, y[same], calibrator.coverage)
+        else:
+            continue
         for h in horizons:
-            fitted = _kind_thresholds(values, h, rows[same], counts)
-            thresholds["present_value", h + 1] = replace(fitted, n_paths=paths.n_paths)
+            has_score = ~np.isnan(next(iter(scores.values()))[:, h])
+            known = {share: values[has_score, h] for share, values in scores.items()}
+            thresholds[kind, h + 1] = KindThresholds(
+                counts.thresholds(known, persons[has_score], h),
+                counts.count(persons[has_score], h),
+                n_paths,
+            )
     return replace(calibrator, thresholds_of_kind=thresholds)
-
-
-def _kind_thresholds(
-    scores: Mapping[float, Array], h: int, rows: Rows, counts: PersonCounts
-) -> KindThresholds:
-    """Thresholds at horizon h + 1 from the scores (m, H) of the persons in `rows` (m,)."""
-    has_score = ~np.isnan(next(iter(scores.values()))[:, h])
-    known = {share: values[has_score, h] for share, values in scores.items()}
-    thresholds = counts.thresholds(known, rows[has_score], h)
-    return KindThresholds(thresholds, counts.count(rows[has_score], h))
 
 
 def _fit_band_scales(scores: Array, n_origins: int) -> dict[int, tuple[Array, Array]]:

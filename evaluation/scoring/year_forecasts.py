@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from saga.conformal.prediction_sets import set_ends
+from saga.conformal.families import YEAR
 from saga.distribution_scores import marginal_scores
 from saga.distributions import Marginals
 from saga.requests import COVERAGE
@@ -80,4 +80,4 @@ def nominal_sets(
     if n_samples is not None:
         q = np.minimum(q * (n_samples + 1) / n_samples, 1 - 1 / n_samples)
     q = np.where(marginals.exists[..., None], q, np.nan)
-    return set_ends(marginals, q, coverage)
+    return YEAR.ends(marginals, q, coverage)

@@ -7,7 +7,8 @@ Every figure is an average over persons. Each row is of one kind; unused columns
 - "threshold": `value` is q for coverage `level`; null if there were too few persons.
 - "shift": `value` is added to q for the persons of `group`, at coverage `level`.
 - "stretch": a score of `knot` at a horizon counts as `value` in path bands.
-- THRESHOLD_KINDS: as "threshold", for all persons; present values are those of `knot` paths.
+- the kinds of `saga.conformal.families.FAMILIES`: as "threshold", for all persons; present values
+  are those of `knot` paths.
 - "drift": `value` is the deviation of coverage `level` in `n` past origin years.
 - "cqr": as "threshold", in money; the only kind if the method is "cqr".
 - "fold": `value` scores of the fold `split` are at or above `knot`, for sets of coverage `level` or
@@ -22,26 +23,33 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Self, get_args
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from saga.conformal.cross_fitted import FoldCounts
+from saga.conformal.families import FAMILIES, YEAR
+from saga.conformal.families.quantile_intervals import QUANTILE_INTERVALS
+from saga.conformal.families.set_family import KindThresholds, SetFamily
 from saga.conformal.recalibration import Cell
 from saga.data.groups import Grouping
 from saga.errors import BundleError, Problem
 from saga.requests import CalibrationMethod
 
 Array = NDArray[np.float64]
-ThresholdKind = Literal["positive", "at_least", "at_most", "band", "present_value"]
-Thresholds = Mapping[float, float | None]  # coverage -> q
 _Row = tuple[str, int | None, str, float | None, float | None, float | None, int | None, str | None]
 
 ALL = "all"  # the group of all persons
-FOLD, SET = "fold", "set"  # the kind of rows with fold counts, and their group for sets of a year
-THRESHOLD_KINDS: tuple[ThresholdKind, ...] = get_args(ThresholdKind)
+FOLD = "fold"  # the kind of rows with fold counts
+# Family of the sets of a year -> the kind of the rows of its thresholds, and their fold.
+_CELL_ROWS = {YEAR: ("threshold", "B"), QUANTILE_INTERVALS: ("cqr", "AB")}
+METHODS: dict[CalibrationMethod, str] = {
+    "sets": "prediction sets from recalibrated forecasts, thresholds by group",
+    "cqr": "conformalised quantile regression, one threshold per horizon for everybody",
+    "cv+": "cross-fitted prediction sets, from members that have not seen the person",
+}
 SCHEMA: dict[str, pl.DataType] = {
     "kind": pl.String(),
     "horizon": pl.Int32(),
@@ -52,19 +60,6 @@ SCHEMA: dict[str, pl.DataType] = {
     "n": pl.Int64(),
     "split": pl.String(),
 }
-
-
-@dataclass(frozen=True)
-class KindThresholds:
-    """Thresholds of one kind at one horizon, fitted on `n` persons of the threshold fold.
-
-    A threshold is None if the persons are too few. `n_paths` is the number of paths of present
-    values, None for other kinds, which do not depend on paths.
-    """
-
-    thresholds: Thresholds
-    n: int
-    n_paths: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,11 +81,10 @@ class Calibration:
             "extrapolated". Not stored.
         drift: (horizon, coverage) -> root mean square deviation of coverage over past origin years,
             and the number of those years.
-        method: With "cqr" thresholds are amounts added to both quantiles
-            (`saga.conformal.quantile_intervals`), cells are those of all persons, and other fields
-            are empty. With "cv+" there are only fold counts.
-        fold_counts: (kind, horizon, coverage) -> counts of scores by fold. The kind is "set" or one
-            of THRESHOLD_KINDS, whose scores do not depend on the coverage, which is then 0.
+        year: Family of the sets of a year. If it is that of quantile intervals (method "cqr"),
+            cells are those of all persons and have no maps, and other fields are empty.
+        fold_counts: (kind, horizon, coverage) -> counts of scores by fold, of cross-fitting (method
+            "cv+"). The coverage is 0 if scores do not depend on it. Other fields are then empty.
     """
 
     cells: Mapping[tuple[int, str], Cell]
@@ -100,30 +94,25 @@ class Calibration:
     grouping: Grouping | None = None
     extrapolated: bool = False
     drift: Mapping[tuple[int, float], tuple[float, int]] = field(default_factory=dict)
-    method: CalibrationMethod = "sets"
+    year: SetFamily = YEAR
     fold_counts: Mapping[tuple[str, int, float], FoldCounts] = field(default_factory=dict)
     moves: Mapping[tuple[int, str], tuple[Array, Array]] = field(default_factory=dict)
 
+    @property
+    def method(self) -> CalibrationMethod:
+        """The method that fitted the calibration."""
+        if self.fold_counts:
+            return "cv+"
+        return "sets" if self.year is YEAR else "cqr"
+
     def to_table(self) -> pl.DataFrame:
         """The calibration table."""
-        cells = sorted(self.cells.items())
-        rows: list[_Row] = []
-        if self.method == "cqr":
-            for key, cell in cells:
-                fitted = KindThresholds(cell.thresholds, cell.n_threshold)
-                rows += _threshold_rows("cqr", key, fitted, "AB")
-            return pl.DataFrame(rows, schema=SCHEMA, orient="row")
-        if self.method == "cv+":
-            rows = [
-                row for key, c in sorted(self.fold_counts.items()) for row in _fold_rows(key, c)
-            ]
-            return pl.DataFrame(rows, schema=SCHEMA, orient="row")
-        if self.grouping is not None:
-            rows += self.grouping.rows()
-        for key, cell in cells:
+        rows: list[_Row] = [] if self.grouping is None else list(self.grouping.rows())
+        kind, fold = _CELL_ROWS[self.year]
+        for key, cell in sorted(self.cells.items()):
             rows += _map_rows("map", key, cell.knots, cell.values, cell.n_map)
             fitted = KindThresholds(cell.thresholds, cell.n_threshold)
-            rows += _threshold_rows("threshold", key, fitted, "B")
+            rows += _threshold_rows(kind, key, fitted, fold)
         for (horizon, coverage), effects in sorted(self.shifts.items()):
             rows += [
                 ("shift", horizon, group, coverage, None, value, None, "A")
@@ -137,58 +126,38 @@ class Calibration:
             ("drift", horizon, ALL, coverage, None, deviation, n_years, "B")
             for (horizon, coverage), (deviation, n_years) in sorted(self.drift.items())
         ]
+        for fold_key, counts in sorted(self.fold_counts.items()):
+            rows += _fold_rows(fold_key, counts)
         return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
     @classmethod
     def from_table(cls, table: pl.DataFrame) -> Self:
         """The calibration that `to_table` wrote.
 
-        Rows of unknown kinds are skipped. Raises BundleError if the table has other columns, lacks
-        a part, or has sets of samples, which earlier versions fitted.
+        Rows of unknown kinds are skipped. Raises BundleError if the table has other columns or
+        lacks a part.
         """
         if dict(table.schema) != SCHEMA:
             raise BundleError(
                 "the calibration table does not have its columns",
                 [Problem("calibration-form", f"expected {list(SCHEMA)}", "Calibrate again.")],
             )
-        of_samples = pl.col("kind").is_in(["threshold", "cqr"]) & pl.col("knot").is_not_null()
-        if table.filter(of_samples).height:
-            problem = Problem(
-                "calibration-form",
-                "its thresholds are those of an earlier version",
-                "Calibrate again.",
-            )
-            raise BundleError("the calibration table has sets of another kind", [problem])
-        if calibration_method(table) == "cqr":
-            by_cell = table.partition_by("horizon", "group", as_dict=True)
-            cells = {key: cqr_cell(_read_thresholds(part)) for key, part in by_cell.items()}
-            return cls(cells, method="cqr")
-        if calibration_method(table) == "cv+":
-            by_kind = table.with_columns(pl.col("level").fill_null(0.0)).partition_by(
-                "group", "horizon", "level", as_dict=True, maintain_order=True
-            )
-            counts = {
-                (kind, h, share): _read_fold_counts(part)
-                for (kind, h, share), part in by_kind.items()
-            }
-            return cls({}, method="cv+", fold_counts=counts)
         parts = table.partition_by("kind", "horizon", "group", as_dict=True)
-        cells = _read_cells(parts)
-        if not cells:
-            return cls({})
         shifts: dict[tuple[int, float], dict[str, float]] = {}
         for horizon, coverage, group, value in (
             _of_kind(table, "shift").select("horizon", "level", "group", "value").iter_rows()
         ):
             shifts.setdefault((horizon, coverage), {})[group] = value
         drift = _of_kind(table, "drift").select("horizon", "level", "value", "n")
+        folds = _of_kind(table, FOLD).with_columns(pl.col("level").fill_null(0.0))
+        by_fold_key = folds.partition_by("group", "horizon", "level", as_dict=True)
         return cls(
-            cells,
+            _read_cells(parts),
             shifts,
             {
                 (kind, horizon): _read_thresholds(part)
                 for (kind, horizon, _), part in parts.items()
-                if kind in THRESHOLD_KINDS
+                if kind in FAMILIES
             },
             {
                 horizon: (part["knot"].to_numpy(), part["value"].to_numpy())
@@ -197,6 +166,8 @@ class Calibration:
             },
             Grouping.from_rows(_of_kind(table, "cut")),
             drift={(h, coverage): (value, n) for h, coverage, value, n in drift.iter_rows()},
+            year=QUANTILE_INTERVALS if calibration_method(table) == "cqr" else YEAR,
+            fold_counts={key: _read_fold_counts(part) for key, part in by_fold_key.items()},
         )
 
     @cached_property
@@ -213,14 +184,9 @@ def calibration_method(table: pl.DataFrame | None) -> CalibrationMethod | None:
     """The method of a calibration table, None without a table."""
     if table is None:
         return None
-    methods: dict[str, CalibrationMethod] = {"cqr": "cqr", FOLD: "cv+"}
     kinds = set(table["kind"])
-    return methods.get(kinds.pop(), "sets") if len(kinds) == 1 else "sets"
-
-
-def cqr_cell(fitted: KindThresholds) -> Cell:
-    """A cell of method "cqr": thresholds, and no map."""
-    return Cell(np.empty(0), np.empty(0), 0, fitted.thresholds, fitted.n)
+    methods: dict[str, CalibrationMethod] = {"cqr": "cqr", FOLD: "cv+"}
+    return next((methods[kind] for kind in methods if kind in kinds), "sets")
 
 
 def _map_rows(
@@ -273,15 +239,17 @@ def _read_thresholds(rows: pl.DataFrame) -> KindThresholds:
 
 
 def _read_cells(parts: Mapping[tuple[Any, ...], pl.DataFrame]) -> dict[tuple[int, str], Cell]:
-    """The cells of a table of prediction sets, from its rows by kind, horizon and group."""
+    """The cells of a table, from its rows by kind, horizon and group."""
     cells: dict[tuple[int, str], Cell] = {}
-    for key in ((h, group) for kind, h, group in parts if kind in ("map", "threshold")):
-        if ("threshold", *key) not in parts:
+    kinds = [kind for kind, _ in _CELL_ROWS.values()]
+    for key in ((h, group) for kind, h, group in parts if kind in ("map", *kinds)):
+        rows = next((parts[kind, *key] for kind in kinds if (kind, *key) in parts), None)
+        if rows is None:
             problem = Problem(
                 "calibration-form", f"horizon {key[0]} lacks a part", "Calibrate again."
             )
             raise BundleError("the calibration table is incomplete", [problem])
-        fitted = _read_thresholds(parts["threshold", *key])
+        fitted = _read_thresholds(rows)
         knots = parts.get(("map", *key))
         cells[key] = Cell(
             np.empty(0) if knots is None else knots["knot"].to_numpy(),

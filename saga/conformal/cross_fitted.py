@@ -11,18 +11,22 @@ docs/method/cross-fitting.md (Vovk 2015; Barber, Candes, Ramdas and Tibshirani 2
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from saga.conformal.prediction_sets import SMALLEST_AMOUNT
+from saga.conformal.families.set_family import SMALLEST_AMOUNT, Ends, SetFamily
+from saga.conformal.families.year import YEAR
+from saga.conformal.intervals import Guarantee, Intervals, guarantee_of
 from saga.distributions import Marginals
 
 Array = NDArray[np.float64]
 # Scores (n, H, P) of amounts (n, H, P) under the distributions of a member.
 Scorer = Callable[[Marginals, Array], Array]
+CROSS_FITTED = "cross-fitted"  # the cell of sets that use the scores of all folds
 _SUBDIVISIONS = 16  # of the grid interval in which an end lies
 _BLOCK_PERSONS = 256  # persons whose grids are in memory at the same time
 
@@ -59,54 +63,104 @@ class FoldCounts:
         return (1 + above) / (self.n_persons + 1)
 
 
-def cross_fitted_sets(
-    marginals: Marginals,
-    scorers: Sequence[Scorer],
-    fold_counts: Sequence[Sequence[FoldCounts | None]],
-    coverage: Sequence[float],
-    *,
-    bounded: bool = True,
-) -> tuple[Array, Array, NDArray[np.bool_]]:
-    """Hulls (n, H, L) of the sets, in money, and whether zero belongs to them; nested.
+@dataclass(frozen=True, eq=False)
+class CrossFittedCounts:
+    """Counts of scores by fold, and the sets that follow from them.
 
-    Args:
-        marginals: Averaged marginals with those of the members.
-        scorers: Scores for each coverage.
-        fold_counts: Counts for each coverage and horizon; None: no set.
-        coverage: Coverages, ascending.
-        bounded: Whether a set without a finite upper end is no set.
+    The arguments are those of `saga.conformal.calibration_table.Calibration`.
     """
-    starts = range(0, max(1, len(marginals)), _BLOCK_PERSONS)
-    blocks = (marginals.take(slice(start, start + _BLOCK_PERSONS)) for start in starts)
-    ends = [_sets_of_block(block, scorers, fold_counts, coverage, bounded) for block in blocks]
-    lower, upper, zero = (np.concatenate(parts) for parts in zip(*ends, strict=True))
-    return lower, upper, zero.astype(np.bool_)
+
+    fold_counts: Mapping[tuple[str, int, float], FoldCounts]
+    extrapolated: bool = False
+
+    @cached_property
+    def coverage(self) -> tuple[float, ...]:
+        """The coverages for which scores were counted, ascending."""
+        return tuple(sorted({share for kind, _, share in self.fold_counts if kind == YEAR.kind}))
+
+    @cached_property
+    def horizons(self) -> list[int]:
+        """The horizons with counts for the sets of a year, ascending."""
+        return sorted({h for kind, h, _ in self.fold_counts if kind == YEAR.kind})
+
+    def guarantee_at(self, horizon: int, coverage: float) -> Guarantee:
+        """The guarantee of the sets of a year."""
+        return self.counts_at(YEAR, horizon, coverage)[1]
+
+    def counts_at(
+        self, family: SetFamily, horizon: int, coverage: float
+    ) -> tuple[FoldCounts | None, Guarantee]:
+        """The fold counts for a set at a horizon (or number of years), and its guarantee.
+
+        Beyond the horizons with outcomes, the counts of the last one are used. None if there are
+        too few at this horizon or a shorter one.
+        """
+        key = family.kind, coverage if family.by_coverage else 0.0
+        fitted = [
+            (h, counts)
+            for (kind, h, share), counts in sorted(self.fold_counts.items())
+            if (kind, share) == key and h <= horizon
+        ]
+        if not fitted or not all(counts.has_sets(coverage) for _, counts in fitted):
+            return None, "none"
+        h, counts = fitted[-1]
+        return counts, guarantee_of(h == horizon, self.extrapolated)
+
+    def sets(
+        self, family: SetFamily, marginals: Marginals, horizons: NDArray[np.int64]
+    ) -> Intervals:
+        """Hulls of the sets for all coverages, of recalibrated marginals with members; nested.
+
+        `horizons` (n, H) are those whose counts each person and column has; 0: no set. In a path
+        band, a year has the amounts that some path with p > 1 - coverage takes in it.
+        """
+        shape = (*horizons.shape, len(self.coverage))
+        lower, upper = np.full((2, *shape), np.nan)
+        zero, guarantee = np.zeros(shape, dtype=np.bool_), np.full(shape, "none", dtype="<U13")
+        for columns in np.unique(horizons, axis=0):
+            rows, used = np.flatnonzero((horizons == columns).all(axis=1)), np.flatnonzero(columns)
+            fitted = [
+                [self.counts_at(family, h, share) for h in columns[used].tolist()]
+                for share in self.coverage
+            ]
+            counts = [[known for known, _ in by_horizon] for by_horizon in fitted]
+            guarantees = [[word for _, word in by_horizon] for by_horizon in fitted]
+            at = np.ix_(rows, used)
+            for start in range(0, len(rows), _BLOCK_PERSONS):
+                part = np.ix_(rows[start : start + _BLOCK_PERSONS], used)
+                block = marginals.take(part[0][:, 0]).at_horizons((used + 1).tolist())
+                lower[part], upper[part], zero[part] = _sets_of_block(
+                    block, family, counts, self.coverage
+                )
+            guarantee[at] = np.array(guarantees, dtype="<U13").T
+        guarantee[np.isnan(lower)] = "none"
+        cell = np.where((guarantee != "none").any(axis=2), CROSS_FITTED, "").astype(np.str_)
+        return Intervals(self.coverage, lower, upper, zero, guarantee, cell)
 
 
 def _sets_of_block(
     marginals: Marginals,
-    scorers: Sequence[Scorer],
+    family: SetFamily,
     fold_counts: Sequence[Sequence[FoldCounts | None]],
     coverage: Sequence[float],
-    bounded: bool,
-) -> tuple[Array, Array, NDArray[np.bool_]]:
+) -> Ends:
     """Lower and upper ends of the sets (n, H, coverage), and whether zero is inside.
 
-    Ends are NaN without a set. Sets of higher coverage contain those of lower coverage.
+    `fold_counts` are those of each coverage and horizon. Ends are NaN without a set. Sets of higher
+    coverage contain those of lower coverage.
     """
     shape = (*marginals.p_zero.shape, len(coverage))
     lower, upper = np.full(shape, np.inf), np.full(shape, -np.inf)
     zero, missing = np.zeros(shape, dtype=np.bool_), np.ones(shape, dtype=np.bool_)
-    for j, (scorer, by_horizon, share) in enumerate(
-        zip(scorers, fold_counts, coverage, strict=True)
-    ):
+    for j, (by_horizon, share) in enumerate(zip(fold_counts, coverage, strict=True)):
         fitted = {h: counts for h, counts in enumerate(by_horizon) if counts is not None}
         if not fitted:
             continue
         horizons = list(fitted)
         at_horizons = marginals.at_horizons([h + 1 for h in horizons])
+        scorer = partial(family.scores, coverage=share)
         ends = _hulls(at_horizons, scorer, list(fitted.values()), 1 - share)
-        has_set = at_horizons.exists & (np.isfinite(ends[1]) | (not bounded))
+        has_set = at_horizons.exists & (np.isfinite(ends[1]) | (not family.bounded))
         lower[:, horizons, j] = np.where(has_set, ends[0], np.inf)
         upper[:, horizons, j] = np.where(has_set, ends[1], -np.inf)
         zero[:, horizons, j] = has_set & ends[2]
@@ -118,7 +172,7 @@ def _sets_of_block(
 
 def _hulls(
     marginals: Marginals, scorer: Scorer, fold_counts: Sequence[FoldCounts], alpha: float
-) -> tuple[Array, Array, NDArray[np.bool_]]:
+) -> Ends:
     """Ends (n, H) of {y: p(y) > alpha} and whether zero is inside; infinite if it is unbounded.
 
     p is computed on the grid of the marginals, and again on a finer grid around both ends. If no

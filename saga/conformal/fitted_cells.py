@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
-from saga.conformal.calibration_table import ALL, SET, Calibration, ThresholdKind
-from saga.conformal.cross_fitted import FoldCounts
-from saga.conformal.intervals import Guarantee
+from saga.conformal.calibration_table import ALL
+from saga.conformal.families.set_family import SetFamily
+from saga.conformal.families.year import YEAR
+from saga.conformal.intervals import Guarantee, guarantee_of
 from saga.conformal.recalibration import Cell
 from saga.conformal.shifted_thresholds import CellThresholds, is_shifted, number_labels
-from saga.errors import Problem, UsageError
 from saga.person_forecasts import PersonForecasts
 
 Array = NDArray[np.float64]
@@ -22,50 +22,32 @@ Array = NDArray[np.float64]
 MONDRIAN = ("profile", "quintile")
 
 
-def is_finite(q: float | None) -> TypeGuard[float]:
-    """Whether a threshold has a finite set."""
-    return q is not None and q < 1
+@dataclass(frozen=True, eq=False)
+class FittedCells:
+    """Cells by horizon and group, with the rules for horizons and groups that have none.
 
+    The arguments are those of `saga.conformal.calibration_table.Calibration`; `family` is that of
+    the sets of a year.
+    """
 
-class FittedCells(Calibration):
-    """A calibration with its rules for horizons and groups that have no cell of their own."""
+    cells: Mapping[tuple[int, str], Cell]
+    shifts: Mapping[tuple[int, float], Mapping[str, float]]
+    family: SetFamily = YEAR
+    extrapolated: bool = False
 
     @cached_property
     def coverage(self) -> tuple[float, ...]:
         """The coverages for which thresholds were fitted, ascending."""
-        fitted = {share for cell in self.cells.values() for share in cell.thresholds}
-        fitted |= {share for kind, _, share in self.fold_counts if kind == SET}
-        return tuple(sorted(fitted))
+        return tuple(sorted({share for cell in self.cells.values() for share in cell.thresholds}))
 
-    @property
-    def has_sets(self) -> bool:
-        """Whether there are thresholds of nested sets, as ledgers and path bands need."""
-        return self.method == "sets" and bool(self.coverage)
+    @cached_property
+    def horizons(self) -> list[int]:
+        """The horizons with cells of all persons, ascending."""
+        return sorted(h for h, group in self.cells if group == ALL)
 
-    @property
-    def has_present_values(self) -> bool:
-        """Whether there are thresholds of present values."""
-        return any(kind == "present_value" for kind, _ in self.thresholds_of_kind)
-
-    @property
-    def value_paths(self) -> int:
-        """Number of paths of the present values that thresholds were fitted on."""
-        kinds = self.thresholds_of_kind.items()
-        return max((k.n_paths or 0 for (kind, _), k in kinds if kind == "present_value"), default=0)
-
-    @property
-    def furthest_horizons(self) -> dict[float, int]:
-        """Coverage -> furthest horizon whose guarantee is "assumption"; 0 without one."""
-        furthest = dict.fromkeys(self.coverage, 0)
-        if self.method == "cv+":
-            for _, h, coverage in sorted(key for key in self.fold_counts if key[0] == SET):
-                if self.counts_at(SET, h, coverage)[1] == "assumption":
-                    furthest[coverage] = h
-        for h in sorted(h for h, group in self.cells if group == ALL):
-            for coverage in self.coverage:
-                if self.cell_threshold(h, coverage)[1] == "assumption":
-                    furthest[coverage] = h
-        return furthest
+    def guarantee_at(self, horizon: int, coverage: float) -> Guarantee:
+        """The guarantee of the sets of a year for all persons."""
+        return self.cell_threshold(horizon, coverage)[1]
 
     def map_cell(self, horizon: int, *groups: str) -> Cell | None:
         """The cell whose map applies at a horizon, or None.
@@ -92,12 +74,13 @@ class FittedCells(Calibration):
         """
         if horizon >= self._first_small_horizon.get(coverage, np.inf):
             return None, "none", None
-        for h in range(horizon, 0, -1):
+        shortest = 0 if self.family.extrapolates else horizon - 1
+        for h in range(horizon, shortest, -1):
             for group in groups:
                 cell = self.cells.get((h, group))
                 q = None if cell is None else cell.thresholds.get(coverage)
                 if q is not None:
-                    return q, self.guarantee(h == horizon), (h, group)
+                    return q, guarantee_of(h == horizon, self.extrapolated), (h, group)
         return None, "none", None
 
     @cached_property
@@ -108,72 +91,9 @@ class FittedCells(Calibration):
             for (h, group), cell in sorted(self.cells.items())
             if group == ALL
             for share, q in cell.thresholds.items()
-            if q is None or (self.method == "sets" and not is_finite(q))
+            if not self.family.is_finite(q)
         ]
         return {share: h for h, share in reversed(small)}
-
-    def guarantee(self, observed: bool) -> Guarantee:
-        """The guarantee of a threshold whose horizon has observed outcomes, or has not."""
-        return "assumption" if observed and not self.extrapolated else "extrapolated"
-
-    def counts_at(
-        self, kind: str, horizon: int, coverage: float
-    ) -> tuple[FoldCounts | None, Guarantee]:
-        """The fold counts for a set at a horizon (or number of years), and its guarantee.
-
-        The rules are those of `cell_threshold`.
-        """
-        share = coverage if kind == SET else 0.0
-        fitted = [
-            (h, counts)
-            for (fitted_kind, h, fitted_share), counts in sorted(self.fold_counts.items())
-            if (fitted_kind, fitted_share) == (kind, share) and h <= horizon
-        ]
-        if not fitted or not all(counts.has_sets(coverage) for _, counts in fitted):
-            return None, "none"
-        h, counts = fitted[-1]
-        return counts, self.guarantee(h == horizon)
-
-    def nested_thresholds(self, kind: ThresholdKind, horizon: int) -> tuple[Array, list[Guarantee]]:
-        """Thresholds (L,) of one kind for all coverages, not decreasing, and their guarantees.
-
-        `horizon` is a number of years for path bands and present values. Guarantees are those of
-        `cell_threshold`, but a present value with too few outcomes is extrapolated, because there
-        is no other interval for it.
-        """
-        q, guarantees = np.full(len(self.coverage), np.nan), list[Guarantee]()
-        fitted = [
-            (h, at_horizon.thresholds)
-            for (fitted_kind, h), at_horizon in sorted(self.thresholds_of_kind.items())
-            if fitted_kind == kind and h <= horizon
-        ]
-        highest = -np.inf
-        for j, coverage in enumerate(self.coverage):
-            by_horizon = [(h, thresholds.get(coverage)) for h, thresholds in fitted]
-            finite = [(h, threshold) for h, threshold in by_horizon if is_finite(threshold)]
-            has_all = len(finite) == len(by_horizon)
-            if finite and (has_all or kind == "present_value"):
-                last, threshold = finite[-1]
-                q[j] = highest = max(highest, threshold)
-                guarantees.append(self.guarantee(last == horizon and has_all))
-            else:
-                guarantees.append("none")
-        return q, guarantees
-
-    def coverage_columns(self, coverage: Sequence[float]) -> list[int]:
-        """Index of each of `coverage` among the fitted ones; empty without calibration.
-
-        Raises UsageError if no threshold was fitted for one of them.
-        """
-        unknown = [share for share in coverage if self.coverage and share not in self.coverage]
-        if unknown:
-            fix = "Use one of " + ", ".join(f"{share:g}" for share in self.coverage) + "."
-            problem = f"coverage {unknown[0]:g} was not calibrated"
-            raise UsageError(
-                "no threshold for this coverage",
-                [Problem("coverage-level", problem, fix, "coverage")],
-            )
-        return [self.coverage.index(share) for share in coverage if self.coverage]
 
     def threshold_group(self, horizon: int, groups: Sequence[str]) -> str | None:
         """The first of `groups` with a threshold at a horizon: outcomes move its cell."""
@@ -182,14 +102,6 @@ class FittedCells(Calibration):
             if cell is not None and any(q is not None for q in cell.thresholds.values()):
                 return group
         return None
-
-    def move(self, horizon: int, groups: Sequence[str]) -> tuple[Array, Array] | None:
-        """Knots and values of the map by which outcomes have moved the cell of `moved_cell`.
-
-        None if nothing has moved it.
-        """
-        cell = self.moved_cell(horizon, groups)
-        return None if cell is None else self.moves.get(cell)
 
     def moved_cell(self, horizon: int, groups: Sequence[str]) -> tuple[int, str] | None:
         """The horizon and group of the cell whose move applies at a horizon."""

@@ -16,6 +16,14 @@ Array = NDArray[np.float64]
 Guarantee = Literal["finite-sample", "assumption", "extrapolated", "none"]
 
 
+def guarantee_of(observed: bool, extrapolated: bool) -> Guarantee:
+    """The guarantee of a threshold whose horizon has observed outcomes, or has not.
+
+    `extrapolated`: forecasts are made differently from those of the calibration.
+    """
+    return "assumption" if observed and not extrapolated else "extrapolated"
+
+
 @dataclass(frozen=True, eq=False)
 class Intervals:
     """Prediction sets: [lower, upper] of positive amounts, and {0} if `includes_zero`.

@@ -15,9 +15,8 @@ from saga.calibration.fit.split_conformal import fit_calibration
 from saga.calibration.fit.thresholds import fit_thresholds
 
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.one_sided import limit_scores, one_sided_limits
-from saga.conformal.path_bands import band_intervals, band_scores
-from saga.conformal.present_value import value_scores
+from saga.conformal.families import BAND, POSITIVE, PRESENT_VALUE
+from saga.conformal.published_sets import band_intervals, one_sided_limits
 from saga.conformal.recalibration import map_paths
 from saga.data.panel import Panel, PanelMeta
 from saga.distributions import Marginals
@@ -65,8 +64,8 @@ def marginals(raw: Paths) -> Marginals:
         lambda m, _: IDENTITY.intervals(m, COVERAGE),
         lambda m, _: one_sided_limits(IDENTITY, m, COVERAGE),
         lambda m, _: band_intervals(IDENTITY, m, YEARS, COVERAGE),
-        lambda m, y: limit_scores(m.at_horizon(1), y[:, :1]),
-        lambda m, y: band_scores(IDENTITY, m, y),
+        lambda m, y: POSITIVE.scores(m.at_horizon(1), y[:, :1], 0.9),
+        lambda m, y: BAND.scores(m, y, 0.9),
         lambda m, _: forecast_table(m, IDENTITY, ForecastRequest(horizons=(1,))),
         lambda m, y: judge_persons(
             m,
@@ -90,7 +89,7 @@ def test_raw_marginals_are_refused_where_recalibrated_ones_are_needed(
 @pytest.mark.parametrize(
     "use",
     [
-        lambda paths, y: value_scores(paths, y, 0.9),
+        lambda paths, y: PRESENT_VALUE.scores(paths, y, 0.9),
         lambda paths, _: lifetime_table(paths, IDENTITY, PANEL, LifetimeRequest(to_age=43)),
     ],
 )

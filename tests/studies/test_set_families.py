@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from saga.distributions import Marginals
-from studies.set_families import FAMILIES, Sets, contains, judge, mass_of, scores_of, winkler
+from studies.set_families import FAMILIES, Sets, contains, family_scores, judge, mass_of, winkler
 
 N = 900
 
@@ -43,7 +43,7 @@ def test_the_score_of_nested_sets_is_the_smallest_q_whose_set_contains_the_outco
 ) -> None:
     marginals, outcomes = _sample(np.random.default_rng(1))
     family = FAMILIES[name]
-    scores = scores_of(family, marginals, outcomes, 0.8)
+    scores = family_scores(family, marginals, outcomes, 0.8)
     inside = contains(family(marginals, 0.805, 0.8), outcomes)
     assert (inside[scores < 0.8]).all()
     assert abs(inside.mean() - (scores <= 0.805).mean()) < 0.01

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page
 from saga.api.key_file import add_key, new_key
 from saga.api.settings import Settings
 
-from saga.conformal.prediction_sets import SMALLEST_AMOUNT
+from saga.conformal.families.set_family import SMALLEST_AMOUNT
 from saga.pictures.person_sentences import describe_year
 from tests.chromium import NEEDS_CHROMIUM, start_chromium
 

@@ -20,7 +20,7 @@ from saga.calibration.fit.split_conformal import fit_calibration
 from scipy.stats import kstest
 
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.prediction_sets import probability_of_less
+from saga.conformal.families.set_family import probability_of_less
 from saga.distributions import Marginals
 from saga.errors import UsageError
 

@@ -133,8 +133,8 @@ def test_a_horizon_beyond_the_outcomes_has_the_move_of_the_nearest_shorter_one(
     first = {key: cell for key, cell in calibrated.cells.items() if key[0] == 1}
     adapted = adapt(replace(calibrated, cells=first), uniform_state(calibrated, 0.05))
     assert {h for h, _ in adapted.moves} == {1}
-    assert adapted.move(2, (ALL,)) is adapted.move(1, (ALL,)) is not None
-    assert calibrated.move(2, (ALL,)) is None
+    assert adapted.fitted.moved_cell(2, (ALL,)) == (1, ALL)
+    assert calibrated.fitted.moved_cell(2, (ALL,)) == (2, ALL)
     moved = adapted.recalibrate(world(50, 14)[0])
     assert (moved.cdf >= 0).all()
 

@@ -39,13 +39,13 @@ from saga.calibration.adaptive.marginal_moves import LEVELS, adapt
 from saga.calibration.adaptive.pseudonyms import PseudonymKey
 from sqlalchemy import text
 
-from saga.conformal.calibration_table import ALL, KindThresholds
+from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.path_bands import band_intervals, band_scores
-from saga.conformal.prediction_sets import probability_of_less
-from saga.conformal.present_value import value_intervals, value_scores
+from saga.conformal.families import FAMILIES
+from saga.conformal.families.present_value import SimulatedValues
+from saga.conformal.families.set_family import KindThresholds, probability_of_less
+from saga.conformal.published_sets import band_intervals, value_intervals
 from saga.conformal.recalibration import Cell, map_paths
-from saga.conformal.value_distribution import SimulatedValues
 from saga.distributions import Marginals
 from saga.lifetime import present_value, realised_value
 from saga.paths import Paths
@@ -228,7 +228,8 @@ def test_experts_of_bands_see_scores_under_the_moves_in_force(url: str) -> None:
     base = np.tile([0.6, 0.85, 0.93, np.nan], (N, 1))
     expected = {}
     for name, calibrator in (("published", split), ("in force", adapt(split, state))):
-        scores = band_scores(calibrator, calibrator.recalibrate(raw), amounts)[:, K - 1]
+        band = calibrator.band
+        scores = band.joined(band.scores(calibrator.recalibrate(raw), amounts, 0.9))[:, K - 1]
         expected[name] = ExcessCounts.of(np.tile(scores[:, None], 4), base, base)
     counts = {name: {(K, ORIGIN + K): of_name} for name, of_name in expected.items()}
     known = compute_states(COVERAGE, counts["published"])
@@ -276,7 +277,9 @@ def test_experts_of_present_values_see_scores_under_the_moves_in_force(url: str)
     base = np.tile([0.6, 0.85, 0.93, np.nan], (N, 1))
     counts = {}
     for name, paths in (("published", published), ("in force", in_force)):
-        scores = [value_scores(paths, amounts, share)[:, K - 1] for share in COVERAGE]
+        scores = [
+            FAMILIES[PRESENT_VALUE].scores(paths, amounts, share)[:, K - 1] for share in COVERAGE
+        ]
         counts[name] = ExcessCounts.of(np.stack(scores, axis=1), base, base)
     missed = ExcessCounts(counts["in force"].counts, counts["published"].missed)
     known = compute_states(COVERAGE, {(K, ORIGIN + K): counts["published"]})

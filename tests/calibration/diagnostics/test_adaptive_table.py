@@ -30,10 +30,9 @@ from typer.testing import CliRunner
 from saga.bundle import Bundle
 from saga.cli import app
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.path_bands import band_intervals
-from saga.conformal.present_value import value_intervals
+from saga.conformal.families.present_value import SimulatedValues
+from saga.conformal.published_sets import band_intervals, value_intervals
 from saga.conformal.recalibration import map_paths
-from saga.conformal.value_distribution import SimulatedValues
 from saga.data.panel import FLOOR
 from saga.distributions import Marginals
 from saga.lifetime import present_value, realised_value

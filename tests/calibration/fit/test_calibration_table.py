@@ -15,8 +15,8 @@ from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
 from saga.calibration.fit.thresholds import fit_thresholds
 
 from saga.bundle import Bundle
-from saga.conformal.calibration_table import THRESHOLD_KINDS
 from saga.conformal.calibrator import Calibrator
+from saga.conformal.families import FAMILIES
 from saga.data.groups import Grouping
 from saga.data.panel import Panel
 from saga.data.split import persons_of
@@ -44,7 +44,7 @@ def everything(world: World, register_panel: Panel) -> Calibrator:
 def test_each_kind_of_row_changes_what_is_read(everything: Calibrator, world: World) -> None:
     table = everything.to_table()
     kinds = set(table["kind"])
-    assert kinds == {"cut", "map", "threshold", "shift", "stretch", "drift", *THRESHOLD_KINDS}
+    assert kinds == {"cut", "map", "threshold", "shift", "stretch", "drift", *FAMILIES}
     for kind in kinds - {"threshold"}:  # without these nothing loads
         without = Calibrator.from_table(table.filter(pl.col("kind") != kind))
         assert without.digest != everything.digest, f"nothing reads {kind}"

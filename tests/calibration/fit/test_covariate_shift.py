@@ -114,10 +114,9 @@ def test_weighted_sets_hold_in_the_target_and_unweighted_ones_do_not(
 def test_bands_and_sums_cover_in_the_target_too(
     shifted: Shifted,
 ) -> None:
-    from saga.conformal.path_bands import band_intervals
-    from saga.conformal.present_value import value_intervals
+    from saga.conformal.families.present_value import SimulatedValues
+    from saga.conformal.published_sets import band_intervals, value_intervals
     from saga.conformal.recalibration import map_paths
-    from saga.conformal.value_distribution import SimulatedValues
     from saga.lifetime import present_value, realised_value
     from saga.requests import RATE
 

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from saga.bundle import Bundle
 from saga.cli import app
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.quantile_intervals import central_probabilities, conformalised_intervals
+from saga.conformal.families.quantile_intervals import QUANTILE_INTERVALS, central_probabilities
 from saga.data.panel import Panel
 from saga.distributions import Marginals
 from saga.errors import UsageError
@@ -44,8 +44,7 @@ def central_quantiles(marginals: Marginals, coverage: float) -> tuple[Array, Arr
 
 
 def conformity_scores(marginals: Marginals, outcomes: Array, coverage: float) -> Array:
-    lower, upper = central_quantiles(marginals, coverage)
-    return np.maximum(lower - outcomes[:, 0], outcomes[:, 0] - upper)
+    return QUANTILE_INTERVALS.scores(marginals, outcomes, coverage)[:, 0]
 
 
 def continuous_world(n: int, seed: int) -> tuple[Marginals, Array]:
@@ -106,7 +105,7 @@ def test_intervals_are_those_of_mapie_with_the_same_threshold() -> None:
         model.conformalize(calibration, outcomes[:, 0])
         expected = model.predict_interval(new, symmetric_correction=True)[1][..., 0]
         q = conformal_quantile(conformity_scores(marginals, outcomes, coverage), coverage)
-        lower, upper = conformalised_intervals(
+        lower, upper, _ = QUANTILE_INTERVALS.ends(
             fresh.at_horizon(1), np.full((len(fresh), 1, 1), q), (coverage,)
         )
         np.testing.assert_allclose(lower[:, 0, 0], np.maximum(expected[:, 0], 0), rtol=1e-9)
@@ -121,7 +120,7 @@ def test_coverage_of_fresh_persons_follows_the_theory_and_raw_quantiles_do_not()
         calibrator.intervals(calibrator.recalibrate(fresh), COVERAGE).covered(outcomes).sum(axis=0)
     )
     zero = np.zeros((trials, 1, len(COVERAGE)))
-    lower, upper = conformalised_intervals(fresh.at_horizon(1), zero, COVERAGE)
+    lower, upper, _ = QUANTILE_INTERVALS.ends(fresh.at_horizon(1), zero, COVERAGE)
     inside = ((lower[:, 0] <= outcomes[:, :1]) & (outcomes[:, :1] <= upper[:, 0])).sum(axis=0)
     for j, coverage in enumerate(COVERAGE):
         tail = P / 16
@@ -145,7 +144,7 @@ def test_intervals_are_nested_and_never_cross() -> None:
     marginals, _ = continuous_world(50, 0)
     for q in ([5e4, -3e4, 2e4], [-1e6, -1e6, -1e6], [1e6, 0.0, -1e6]):
         shifts = np.broadcast_to(np.array(q), (50, 2, 3))
-        lower, upper = conformalised_intervals(marginals, shifts, (0.5, 0.8, 0.9))
+        lower, upper, _ = QUANTILE_INTERVALS.ends(marginals, shifts, (0.5, 0.8, 0.9))
         assert (lower <= upper).all()
         assert (np.diff(lower, axis=2) <= 0).all()
         assert (np.diff(upper, axis=2) >= 0).all()
@@ -199,8 +198,7 @@ def test_a_calibration_without_prediction_sets_says_so(world: World) -> None:
     calibrator = fit_cqr(marginals, outcomes)
     mapped = calibrator.recalibrate(marginals)
     assert np.array_equal(mapped.cdf, marginals.cdf)
-    with pytest.raises(UsageError, match="no prediction sets"):
-        calibrator.person_thresholds(mapped, [1])
+    assert not calibrator.has_sets
 
 
 # --- from the command line to the forecast ---

@@ -16,10 +16,10 @@ from saga.calibration.fit.cross_fitting import fit_cross_fitted, smooth_counts
 from scipy.stats import norm
 
 from saga.conformal.calibration_table import calibration_method
-from saga.conformal.calibrator import CROSS_FITTED, Calibrator, reason
-from saga.conformal.one_sided import one_sided_limits
-from saga.conformal.path_bands import band_intervals
-from saga.conformal.prediction_sets import set_scores
+from saga.conformal.calibrator import Calibrator, reason
+from saga.conformal.cross_fitted import CROSS_FITTED
+from saga.conformal.families import YEAR
+from saga.conformal.published_sets import band_intervals, one_sided_limits
 from saga.distributions import Marginals
 from saga.errors import UsageError
 
@@ -206,11 +206,11 @@ def test_the_ends_are_where_the_p_value_crosses() -> None:
     calibrator = fit_cross_fitted(marginals, persons.y, folds, (0.9,))
     forecast = calibrator.recalibrate(marginals)
     sets = calibrator.intervals(forecast, (0.9,))
-    counts, _ = calibrator.counts_at("set", 1, 0.9)
+    counts, _ = calibrator.cross_fitted.counts_at(YEAR, 1, 0.9)
     assert counts is not None
     for end in (sets.upper[:, 0], np.where(sets.lower[:, 0] > 1, sets.lower[:, 0], np.nan)):
         amounts = np.tile(end, (1, HORIZONS))
-        scores = np.stack([set_scores(m, amounts, 0.9)[:, 0] for m in forecast.members])
+        scores = np.stack([YEAR.scores(m, amounts, 0.9)[:, 0] for m in forecast.members])
         p = counts.p_values(scores)
         assert np.nanmax(np.abs(p - 0.1)) < 2e-3
 

@@ -31,10 +31,9 @@ from sklearn.base import BaseEstimator, RegressorMixin
 
 from saga.conformal.calibration_table import SCHEMA
 from saga.conformal.calibrator import Calibrator, reason
+from saga.conformal.families import BAND, YEAR
 from saga.conformal.intervals import Intervals
-from saga.conformal.one_sided import one_sided_limits
-from saga.conformal.path_bands import band_intervals
-from saga.conformal.prediction_sets import central_ends, set_scores
+from saga.conformal.published_sets import band_intervals, one_sided_limits
 from saga.conformal.recalibration import Cell, map_paths
 from saga.distribution_scores import marginal_scores
 from saga.distributions import Marginals
@@ -202,7 +201,7 @@ def test_broken_calibrators_fail_the_same_check(fitted: Calibrator, judged: Judg
         np.zeros_like(intervals.includes_zero),
     )
     # Central intervals: zero is inside too often.
-    closed = covered(outcomes[..., None], *central_ends(recalibrated, _stated(recalibrated)))
+    closed = covered(outcomes[..., None], *BAND.ends(recalibrated, _stated(recalibrated), COVERAGE))
     for broken in (no_calibration, half_open, closed):
         assert not hits_hold(broken, fitted, outcomes)
 
@@ -213,7 +212,7 @@ def test_a_threshold_outside_the_sample_is_not_published(world: World) -> None:
     for (horizon, _), cell in small.cells.items():
         assert cell.thresholds[0.95] is None
         assert cell.thresholds[0.5] is not None
-        assert small.cell_threshold(horizon, 0.95) == (None, "none", None)
+        assert small.fitted.cell_threshold(horizon, 0.95) == (None, "none", None)
     intervals = small.intervals(small.recalibrate(raw), COVERAGE)
     assert np.isnan(intervals.lower[..., -1]).all()
     assert np.isnan(intervals.upper[..., -1]).all()
@@ -256,7 +255,7 @@ def test_coverage_of_sets_but_not_of_central_ones_is_the_same_at_any_probability
     raw, outcomes = world(20_000, 19, horizons=1, wrong=False)
     mapped = fitted.recalibrate(raw)
     sets = fitted.intervals(mapped, COVERAGE).covered(outcomes)[:, 0]
-    central = covered(outcomes[..., None], *central_ends(mapped, _stated(mapped)))[:, 0]
+    central = covered(outcomes[..., None], *BAND.ends(mapped, _stated(mapped), COVERAGE))[:, 0]
 
     def largest_gap(inside: Array, j: int) -> float:
         bins = np.digitize(raw.p_zero[:, 0], [0.15, 0.25, 0.35])
@@ -285,7 +284,7 @@ def test_a_large_atom_does_not_make_the_sets_of_other_persons_too_small() -> Non
     mapped = fitted.recalibrate(fresh)
     others = fresh.p_zero[:, 0] < 0.45
     threshold_fold = ~in_map_fold(raw.person_id, 0)
-    scores = set_scores(fitted.recalibrate(raw), outcomes, 0.5)[threshold_fold, 0]
+    scores = YEAR.scores(fitted.recalibrate(raw), outcomes, 0.5)[threshold_fold, 0]
     too_small = conformal_quantile(scores, 0.5)  # without the random part of zero
     broken = Calibrator({(1, "all"): replace(fitted.cells[1, "all"], thresholds={0.5: too_small})})
     inside, broken_inside = (
@@ -485,7 +484,7 @@ def test_a_map_that_is_the_identity_is_not_replaced_by_that_of_a_shorter_horizon
     )
     assert np.array_equal(truth, outcomes)
     fitted = fit_calibration(mixed, outcomes, seed=0)
-    assert fitted.map_cell(2) is fitted.cells[2, "all"]
+    assert fitted.fitted.map_cell(2) is fitted.cells[2, "all"]
     grid = np.linspace(0, 1, 101)
     off = [np.abs(calibrate_probability(grid, fitted.cells[h, "all"]) - grid).max() for h in (1, 2)]
     assert off[0] > 0.1 > 0.04 > off[1]
@@ -636,8 +635,8 @@ def test_horizons_without_outcomes_are_extrapolated(world: World) -> None:
         ["extrapolated"],
         ["extrapolated"],
     ]
-    assert fitted.cell_threshold(4, 0.9)[0] == fitted.cells[2, "all"].thresholds[0.9]
-    assert fitted.map_cell(4) is fitted.cells[2, "all"]
+    assert fitted.fitted.cell_threshold(4, 0.9)[0] == fitted.cells[2, "all"].thresholds[0.9]
+    assert fitted.fitted.map_cell(4) is fitted.cells[2, "all"]
     assert set(fitted.furthest_horizons.values()) == {2}
 
 
@@ -653,7 +652,7 @@ def test_horizons_with_few_outcomes_and_longer_ones_have_no_interval(world: Worl
         ["none"],
         ["none"],
     ]
-    assert fitted.map_cell(4) is fitted.cells[2, "all"]
+    assert fitted.fitted.map_cell(4) is fitted.cells[2, "all"]
     assert fitted.furthest_horizons[0.9] == 2
     few = fit_calibration(
         raw.take(slice(0, 150)), outcomes[:150], seed=0
@@ -745,18 +744,6 @@ def test_a_table_of_another_form_is_refused(fitted: Calibrator) -> None:
     with pytest.raises(BundleError, match="incomplete"):
         Calibrator.from_table(fitted.to_table().filter(pl.col("kind") != "threshold"))
     assert dict(fitted.to_table().schema) == SCHEMA
-
-
-@pytest.mark.parametrize("kind", ["threshold", "cqr"])
-def test_a_table_that_an_earlier_version_fitted_on_samples_is_refused(
-    fitted: Calibrator, kind: str
-) -> None:
-    """Its thresholds were those of a number of paths, in `knot`."""
-    thresholds = fitted.to_table().filter(pl.col("kind") == "threshold")
-    old = thresholds.with_columns(kind=pl.lit(kind), knot=pl.lit(200.0))
-    with pytest.raises(BundleError, match="another kind") as refused:
-        Calibrator.from_table(old)
-    assert refused.value.problems[0].fix == "Calibrate again."
 
 
 def test_the_same_seed_gives_the_same_fit_in_any_order_of_persons(world: World) -> None:

@@ -15,13 +15,17 @@ from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
 from saga.calibration.fit.thresholds import fit_thresholds
 from scipy import stats
 
-from saga.conformal.calibration_table import THRESHOLD_KINDS, KindThresholds
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.one_sided import limit_scores, one_sided_limits
-from saga.conformal.path_bands import band_intervals, band_scores, from_band_scale, to_band_scale
-from saga.conformal.present_value import ValueIntervals, value_intervals, value_scores
+from saga.conformal.families import AT_LEAST, AT_MOST, FAMILIES, POSITIVE, PRESENT_VALUE
+from saga.conformal.families.present_value import SimulatedValues
+from saga.conformal.families.set_family import KindThresholds
+from saga.conformal.published_sets import (
+    ValueIntervals,
+    band_intervals,
+    one_sided_limits,
+    value_intervals,
+)
 from saga.conformal.recalibration import map_paths
-from saga.conformal.value_distribution import SimulatedValues
 from saga.distributions import Marginals
 from saga.lifetime import present_value, realised_value
 from saga.paths import Paths
@@ -91,7 +95,7 @@ def test_earnings_lie_above_and_below_their_limits_as_stated(
 ) -> None:
     marginals, _, outcomes = judged
     published = one_sided_limits(fitted, marginals, COVERAGE)
-    scores = limit_scores(marginals, outcomes, pit_uniforms(marginals))["at_least"]
+    scores = AT_LEAST.scores(marginals, outcomes, 0.9, pit_uniforms(marginals))
     for h in range(YEARS):
         y, at_least = outcomes[:, h], fitted.thresholds_of_kind["at_least", h + 1]
         n = fitted.thresholds_of_kind["at_most", h + 1].n
@@ -153,11 +157,11 @@ def test_an_outcome_is_in_the_band_exactly_if_its_score_is_at_most_the_threshold
 ) -> None:
     marginals, _, outcomes = judged
     few, y = marginals.take(slice(0, 500)), outcomes[:500]
-    scores = band_scores(fitted, few, y)
+    scores = fitted.band.joined(fitted.band.scores(few, y, 0.9))
     for years in (1, 3):
         covered = band_intervals(fitted, few, years, (0.9,)).covered(y[:, :years])
         inside = np.asarray(covered.all(axis=1))[:, 0]
-        q = fitted.nested_thresholds("band", years)[0][NINETY]
+        q = fitted.nested_thresholds(fitted.band, years)[0][NINETY]
         clear = np.abs(scores[:, years - 1] - q) > 1e-9
         assert np.array_equal(inside[clear] == 1, (scores[:, years - 1] <= q)[clear])
 
@@ -165,8 +169,9 @@ def test_an_outcome_is_in_the_band_exactly_if_its_score_is_at_most_the_threshold
 def test_the_common_scale_of_years_has_an_inverse(fitted: Calibrator) -> None:
     q = np.linspace(0, 1, 400)
     for h in range(1, YEARS + 2):
+        knots, values = fitted.band.scale(h)
         np.testing.assert_allclose(
-            to_band_scale(fitted, h, from_band_scale(fitted, h, q)), q, atol=1e-12
+            np.interp(np.interp(q, values, knots), knots, values), q, atol=1e-12
         )
 
 
@@ -218,7 +223,7 @@ def test_the_theorem_holds_for_any_number_of_paths() -> None:
         def scores_of(n: int, seed: int, count: int = count) -> Array:
             raw, outcomes = draw_careers(n, seed)
             mapped = map_paths(draw_paths(raw, count, seed), plain.recalibrate(raw))
-            scores = value_scores(mapped, outcomes, 0.5)[:, YEARS - 1]
+            scores = PRESENT_VALUE.scores(mapped, outcomes, 0.5)[:, YEARS - 1]
             return scores + 1e-9 * np.random.default_rng(seed).random(n)  # no ties
 
         scores, new = scores_of(3_000, 5), scores_of(4_000, 6)
@@ -246,14 +251,12 @@ def test_only_the_threshold_fold_decides_thresholds_of_limits() -> None:
     assert {
         cuts.n for (kind, _), cuts in fitted.thresholds_of_kind.items() if kind != "positive"
     } == {n}
-    assert {kind for kind, _ in fitted.thresholds_of_kind} == set(THRESHOLD_KINDS)
+    assert {kind for kind, _ in fitted.thresholds_of_kind} == set(FAMILIES)
     again = Calibrator.from_table(fitted.to_table())
     assert again.digest == fitted.digest
     assert again.thresholds_of_kind == fitted.thresholds_of_kind
     # Limits are order statistics of the threshold fold's scores, averaged over ten.
-    scores = limit_scores(fitted.recalibrate(raw), outcomes, pit_uniforms(raw))["at_most"][
-        ~in_map, 0
-    ]
+    scores = AT_MOST.scores(fitted.recalibrate(raw), outcomes, 0.9, pit_uniforms(raw))[~in_map, 0]
     k = rank_needed(n, 0.9)
     expected = np.sort(scores)[k - 1 : k + 9].mean()
     at_most = fitted.thresholds_of_kind["at_most", 1].thresholds[0.9]
@@ -264,7 +267,10 @@ def test_missing_years_are_left_out_of_bands_and_sums(fitted: Calibrator, judged
     marginals, paths, outcomes = judged
     few, few_paths, y = marginals.take(slice(0, 6)), paths.take(slice(0, 6)), outcomes[:6].copy()
     y[2, 1] = np.nan
-    for scores in (band_scores(fitted, few, y), value_scores(few_paths, y, 0.9)):
+    for scores in (
+        fitted.band.joined(fitted.band.scores(few, y, 0.9)),
+        PRESENT_VALUE.scores(few_paths, y, 0.9),
+    ):
         assert np.isnan(scores[2]).tolist() == [False, True, True]
         assert not np.isnan(np.delete(scores, 2, axis=0)).any()
     old = without_year(few, 3, 3)
@@ -282,11 +288,11 @@ def test_the_threshold_of_a_horizon_is_its_own_and_not_the_largest_of_shorter_on
     kinds["at_most", 1] = KindThresholds(dict.fromkeys(COVERAGE, 0.99), 2_000)
     other = replace(fitted, thresholds_of_kind=kinds)
     for h in (2, YEARS):
-        expected = fitted.nested_thresholds("at_most", h)
-        assert other.nested_thresholds("at_most", h)[0].tolist() == expected[0].tolist()
+        expected = fitted.nested_thresholds(AT_MOST, h)
+        assert other.nested_thresholds(AT_MOST, h)[0].tolist() == expected[0].tolist()
     # Beyond the horizons with outcomes, the last one serves.
-    q, guarantees = fitted.nested_thresholds("at_most", YEARS + 5)
-    assert q.tolist() == fitted.nested_thresholds("at_most", YEARS)[0].tolist()
+    q, guarantees = fitted.nested_thresholds(AT_MOST, YEARS + 5)
+    assert q.tolist() == fitted.nested_thresholds(AT_MOST, YEARS)[0].tolist()
     assert guarantees == ["extrapolated"] * len(COVERAGE)
 
 
@@ -294,8 +300,8 @@ def test_a_kind_with_few_outcomes_has_no_limits_from_there_on_but_present_values
     raw, outcomes = draw_careers(600, 8)
     outcomes[40:, 1:] = np.nan
     fitted = fit_everything(raw, outcomes)
-    for kind in THRESHOLD_KINDS:
-        guarantees = [fitted.nested_thresholds(kind, h)[1][NINETY] for h in range(1, 7)]
+    for kind, family in FAMILIES.items():
+        guarantees = [fitted.nested_thresholds(family, h)[1][NINETY] for h in range(1, 7)]
         beyond = "extrapolated" if kind == "present_value" else "none"
         assert guarantees == ["assumption", *[beyond] * 5]
     limits = one_sided_limits(fitted, fitted.recalibrate(raw), (0.9,))
@@ -317,16 +323,16 @@ def test_limits_agree_with_their_scores(seed: int, q: float) -> None:
         (kind, 1): KindThresholds({0.5: q}, 100) for kind in ("at_least", "at_most", "positive")
     }
     limits = one_sided_limits(replace(fitted, thresholds_of_kind=kinds), marginals, (0.5,))
-    scores = limit_scores(marginals, y)
+    scores = {f.kind: f.scores(marginals, y, 0.5) for f in (AT_LEAST, AT_MOST, POSITIVE)}
     inside = {
         "at_least": y >= limits.at_least[..., 0],
         "at_most": y <= limits.at_most[..., 0],
         "positive": (limits.positive_lower[..., 0] <= y) & (y <= limits.positive_upper[..., 0]),
     }
     for kind, is_inside in inside.items():
-        decided = np.abs(scores[kind] - q) > 1e-6  # type: ignore[index]
-        decided &= ~np.isnan(scores[kind])  # type: ignore[index]
-        assert np.array_equal(is_inside[decided], (scores[kind] <= q)[decided])  # type: ignore[index]
+        decided = np.abs(scores[kind] - q) > 1e-6
+        decided &= ~np.isnan(scores[kind])
+        assert np.array_equal(is_inside[decided], (scores[kind] <= q)[decided])
 
 
 def test_a_limit_in_the_atom_is_zero_to_the_last_bit() -> None:

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from saga.bundle import Bundle
 from saga.cli import app, console
-from saga.conformal.prediction_sets import SMALLEST_AMOUNT
+from saga.conformal.families.set_family import SMALLEST_AMOUNT
 from saga.files.tables import read_provenance
 from saga.states.codes import COLUMNS
 

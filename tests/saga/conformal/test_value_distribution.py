@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from saga.conformal.value_distribution import SimulatedValues
+from saga.conformal.families.present_value import SimulatedValues
 from saga.lifetime import present_value
 from saga.paths import Paths
 

@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from saga.conformal.prediction_sets import (
-    central_ends,
-    central_scores,
-    set_ends,
-    set_scores,
-)
+from saga.conformal.families import BAND, YEAR
 from saga.distributions import Marginals
 from saga.requests import COVERAGE
 
@@ -45,10 +40,10 @@ def mass(m: Marginals, lower: Array, upper: Array, zero: NDArray[np.bool_]) -> A
 def test_an_outcome_is_in_the_set_exactly_if_its_score_is_at_most_q(coverage: float) -> None:
     m, rng = marginals(), np.random.default_rng(1)
     y = m.quantiles(rng.random((len(m), 1, 1)))[..., 0]
-    scores = set_scores(m, y, coverage)
+    scores = YEAR.scores(m, y, coverage)
     for q in np.linspace(0.02, 0.995, 25):
         decided = np.abs(scores - q) > 1e-6
-        lower, upper, zero = set_ends(m, np.full((len(m), 1, 1), q), [coverage])
+        lower, upper, zero = YEAR.ends(m, np.full((len(m), 1, 1), q), [coverage])
         inside = contains(lower[..., 0], upper[..., 0], zero[..., 0], y)
         np.testing.assert_array_equal(inside[decided], (scores <= q)[decided])
 
@@ -58,7 +53,7 @@ def test_a_set_holds_its_coverage_of_the_persons_own_distribution_unless_the_ato
     coverage: float,
 ) -> None:
     m = marginals(2)
-    lower, upper, zero = set_ends(m, np.full((len(m), 1, 1), coverage), [coverage])
+    lower, upper, zero = YEAR.ends(m, np.full((len(m), 1, 1), coverage), [coverage])
     expected = np.maximum(coverage, m.p_zero)
     np.testing.assert_allclose(mass(m, lower, upper, zero)[:, :1], expected, atol=1e-6)
 
@@ -66,7 +61,7 @@ def test_a_set_holds_its_coverage_of_the_persons_own_distribution_unless_the_ato
 def test_zero_is_included_exactly_if_the_lower_quantile_is_zero() -> None:
     m = marginals(3)
     q = np.broadcast_to(np.array(COVERAGE), (len(m), 1, len(COVERAGE)))
-    lower, _, zero = set_ends(m, q, COVERAGE)
+    lower, _, zero = YEAR.ends(m, q, COVERAGE)
     for j, coverage in enumerate(COVERAGE):
         lowest = m.quantiles([(1 - coverage) / 2])[:, 0, 0]
         np.testing.assert_array_equal(zero[:, 0, j], lowest == 0)
@@ -75,7 +70,7 @@ def test_zero_is_included_exactly_if_the_lower_quantile_is_zero() -> None:
 
 def test_the_ends_of_sets_without_zero_are_published_quantiles() -> None:
     m = marginals(4)
-    lower, upper, zero = set_ends(m, np.full((len(m), 1, 1), 0.9), [0.9])
+    lower, upper, zero = YEAR.ends(m, np.full((len(m), 1, 1), 0.9), [0.9])
     two_sided = ~zero[:, 0, 0]
     expected = m.quantiles([0.05, 0.95])[two_sided, 0]
     np.testing.assert_allclose(lower[two_sided, 0, 0], np.maximum(expected[:, 0], 1), rtol=1e-5)
@@ -84,7 +79,7 @@ def test_the_ends_of_sets_without_zero_are_published_quantiles() -> None:
 
 def test_a_person_with_mostly_zeros_gets_zero_alone() -> None:
     m = marginals(5)
-    lower, upper, zero = set_ends(m, np.full((len(m), 1, 1), 0.5), [0.5])
+    lower, upper, zero = YEAR.ends(m, np.full((len(m), 1, 1), 0.5), [0.5])
     alone = m.p_zero[:, 0] > 0.5 + 1e-6
     assert alone.any()
     assert (upper[alone] == 0).all()
@@ -96,7 +91,7 @@ def test_a_person_with_mostly_zeros_gets_zero_alone() -> None:
 def test_sets_are_nested_whatever_the_thresholds(shift: float) -> None:
     m = marginals(6)
     q = np.broadcast_to(np.clip(np.array(COVERAGE) + shift, 0, 0.999), (len(m), 1, 4))
-    lower, upper, zero = set_ends(m, q, COVERAGE)
+    lower, upper, zero = YEAR.ends(m, q, COVERAGE)
     for a, b in pairwise(range(4)):
         assert (lower[..., b] <= lower[..., a]).all()
         assert (upper[..., b] >= upper[..., a]).all()
@@ -106,7 +101,7 @@ def test_sets_are_nested_whatever_the_thresholds(shift: float) -> None:
 def test_a_threshold_of_one_has_no_finite_set() -> None:
     m = marginals(7)
     for q in (1.0, np.nan):
-        lower, upper, zero = set_ends(m, np.full((len(m), 1, 1), q), [0.9])
+        lower, upper, zero = YEAR.ends(m, np.full((len(m), 1, 1), q), [0.9])
         assert np.isnan(lower).all()
         assert np.isnan(upper).all()
         assert not zero.any()
@@ -114,16 +109,16 @@ def test_a_threshold_of_one_has_no_finite_set() -> None:
 
 def test_a_zero_outside_the_set_scores_one_and_inside_nothing() -> None:
     m = marginals(8)
-    scores = set_scores(m, np.zeros((len(m), 1)), 0.9)
+    scores = YEAR.scores(m, np.zeros((len(m), 1)), 0.9)
     np.testing.assert_array_equal(scores, np.where(m.p_zero >= 0.05, 0.0, 1.0))
 
 
 def test_central_sets_are_nested_for_all_q_and_agree_with_their_scores() -> None:
     m, rng = marginals(9), np.random.default_rng(10)
     y = m.quantiles(rng.random((len(m), 1, 1)))[..., 0]
-    scores = central_scores(m, y)
+    scores = BAND.scores(m, y, 0.9)
     q = np.broadcast_to(np.linspace(0.02, 0.99, 40), (len(m), 1, 40))
-    lower, upper, zero = central_ends(m, q)
+    lower, upper, zero = BAND.ends(m, q, [])
     assert (np.diff(lower) <= 1e-6).all()
     assert (np.diff(upper) >= -1e-6).all()
     inside = contains(lower, upper, zero, y[..., None])
@@ -134,6 +129,6 @@ def test_central_sets_are_nested_for_all_q_and_agree_with_their_scores() -> None
 def test_a_persons_sets_do_not_depend_on_the_batch() -> None:
     m = marginals(11)
     q = np.broadcast_to(np.array(COVERAGE), (len(m), 1, 4))
-    together, alone = set_ends(m, q, COVERAGE), set_ends(m.take(slice(7, 8)), q[7:8], COVERAGE)
+    together, alone = YEAR.ends(m, q, COVERAGE), YEAR.ends(m.take(slice(7, 8)), q[7:8], COVERAGE)
     for single, batch in zip(alone, together, strict=True):
         np.testing.assert_array_equal(single[0], batch[7])

@@ -1,4 +1,7 @@
-"""The distribution of a present value, from simulated paths.
+"""Conformal sets of a present value over K years; see docs/method/lifetime-guarantee.md.
+
+They are the sets of a year (`saga.conformal.families.year`), of the distribution of a person's
+present value, which simulated paths give.
 
 The distribution of each year is exact in recalibrated paths; only the dependence between years is
 simulated. Quantiles of simulated sums are noisy nevertheless, in the tails above all. The noise is
@@ -21,8 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from saga.conformal.families.set_family import Floats, probability_of_less
+from saga.conformal.families.year import YearSets
 from saga.distributions import Marginals, interpolate_rows
 from saga.paths import Paths
+from saga.requests import RATE
 
 Array = NDArray[np.float64]
 _DEGREE = 2  # of the polynomial that is fitted
@@ -80,3 +86,37 @@ class SimulatedValues:
         values = np.where(is_positive & (values > 0), values, ordered[rows])
         ordered[rows] = np.maximum.accumulate(values, axis=1)
         return ordered
+
+
+class PresentValueSets(YearSets):
+    """Sets of present values; column K - 1 is the value of the first K years."""
+
+    kind = "present_value"
+    randomised = False
+    of_paths = True
+    always_given = True  # there is no other interval of a present value
+
+    def ranks(self, forecasts: Paths, outcomes: Array) -> tuple[Array, Floats]:
+        """Probabilities (n, H) of less than the realised value of the first K years, and of zero.
+
+        NaN if one of the K outcomes is missing.
+        """
+        forecasts.require_recalibrated()
+        less, p_zero = np.full((2, *outcomes.shape), np.nan)
+        simulated = np.zeros((2, len(forecasts), forecasts.n_paths))
+        earnings = np.stack([forecasts.earnings, forecasts.comonotone().earnings])
+        realised = np.zeros(len(forecasts))
+        for h in range(outcomes.shape[1]):
+            discount = (1 + RATE) ** -(h + 1.0)
+            simulated += earnings[:, :, h].astype(np.float64) * discount
+            realised += outcomes[:, h] * discount
+            rows = np.flatnonzero(~np.isnan(realised) & ~np.isnan(simulated[0]).any(axis=1))
+            if not len(rows):
+                break
+            distribution = SimulatedValues(*simulated[:, rows]).distribution
+            less[rows, h] = probability_of_less(distribution, realised[rows, None])[:, 0]
+            p_zero[rows, h] = distribution.p_zero[:, 0]
+        return less, p_zero
+
+
+PRESENT_VALUE = PresentValueSets()

@@ -1,0 +1,157 @@
+"""What a family of nested sets is: the score of an outcome, and the ends of the set of a threshold.
+
+The score is the smallest threshold q whose set contains the outcome. It depends on the outcome by
+its rank alone: the forecast probability of less, and that of zero.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saga.distributions import Marginals
+
+Array = NDArray[np.float64]
+Floats = NDArray[np.floating]
+Ends = tuple[Array, Array, NDArray[np.bool_]]  # lower and upper ends (n, H, L), zero inside or not
+ROUNDING = 1e-9  # probability by which ends are rounded outward
+SMALLEST_AMOUNT = 1.0  # unit of the currency; the lower end of a set without zero
+
+
+@dataclass(frozen=True)
+class KindThresholds:
+    """Thresholds of one family at one horizon, fitted on `n` persons of the threshold fold.
+
+    A threshold is None if the persons are too few. `n_paths` is the number of paths of present
+    values, None for other families, which do not depend on paths.
+    """
+
+    thresholds: Mapping[float, float | None]
+    n: int
+    n_paths: int | None = None
+
+
+class SetFamily(ABC):
+    """A family of nested sets.
+
+    Attributes:
+        kind: Its name, in the calibration table and elsewhere.
+        by_coverage: Whether the form of a set, and so the scores, depend on the coverage.
+        bounded: Whether a set without a finite upper end is no set.
+        randomised: Whether a zero in a set counts as a random part of its probability (`scores`).
+        of_paths: Whether outcomes are scored on paths; otherwise on marginals.
+        always_given: Whether there are sets, "extrapolated" ones, where outcomes are too few.
+        extrapolates: Whether horizons without outcomes have the threshold of a shorter one.
+    """
+
+    kind: ClassVar[str]
+    by_coverage: ClassVar[bool] = False
+    bounded: ClassVar[bool] = True
+    randomised: ClassVar[bool] = True
+    of_paths: ClassVar[bool] = False
+    always_given: ClassVar[bool] = False
+    extrapolates: ClassVar[bool] = True
+
+    @abstractmethod
+    def rank_scores(self, less: Array, p_zero: Floats, coverage: float) -> Array:
+        """Scores from the probability of less (0 for zero) and that of zero; shapes broadcast."""
+
+    @abstractmethod
+    def ends(self, marginals: Marginals, q: Array, coverage: Sequence[float]) -> Ends:
+        """Ends (n, H, L) in money of the sets of thresholds `q` (n, H, L), one L per coverage.
+
+        The last array says whether zero belongs to the set. NaN if there is no set: if `q` is NaN,
+        or 1 or above, which no finite set reaches.
+        """
+
+    def ranks(self, forecasts: Any, outcomes: Array) -> tuple[Array, Floats]:
+        """Probability of less than each outcome, and that of zero, of recalibrated forecasts."""
+        forecasts.require_recalibrated()
+        return probability_of_less(forecasts, outcomes), forecasts.p_zero_like(outcomes)
+
+    def scores(
+        self, forecasts: Any, outcomes: Array, coverage: float, uniforms: Array | None = None
+    ) -> Array:
+        """Score of each outcome (n, H) or amount (n, H, K); NaN if it is unknown.
+
+        With `uniforms` (n, H), zero in a set that contains it is a random part of its probability
+        if the family is `randomised`. Under the forecast the score of every person is then uniform.
+        Thresholds are fitted on such scores: otherwise persons who certainly lie in their set,
+        because of the atom, would make the sets of all others too small. No score gets smaller, so
+        coverage is kept.
+
+        Args:
+            forecasts: Recalibrated marginals, or paths if the family is `of_paths`.
+            outcomes: Realised earnings, NaN if unknown.
+            coverage: Coverage of the sets.
+            uniforms: Random numbers between 0 and 1, or None.
+        """
+        ranks = self.ranks(forecasts, outcomes)
+        return self._randomised_scores(ranks, outcomes, coverage, uniforms)
+
+    def scores_by_coverage(
+        self,
+        forecasts: Any,
+        outcomes: Array,
+        coverage: Sequence[float],
+        uniforms: Array | None = None,
+    ) -> dict[float, Array]:
+        """Coverage -> joined scores (n, H), on which thresholds are fitted."""
+        ranks = self.ranks(forecasts, outcomes)
+        return {
+            share: self.joined(self._randomised_scores(ranks, outcomes, share, uniforms))
+            for share in coverage
+        }
+
+    def _randomised_scores(
+        self,
+        ranks: tuple[Array, Floats],
+        outcomes: Array,
+        coverage: float,
+        uniforms: Array | None,
+    ) -> Array:
+        less, p_zero = ranks
+        if uniforms is not None and self.randomised:
+            is_inside = (outcomes == 0) & self.contains_zero(p_zero, coverage)
+            less = np.where(is_inside, uniforms * p_zero, less)
+        return self.rank_scores(less, p_zero, coverage)
+
+    def joined(self, scores: Array) -> Array:
+        """Scores (n, H) of what a set at horizon H contains; here the outcome of this year."""
+        return scores
+
+    def contains_zero(self, p_zero: Floats, coverage: float) -> NDArray[np.bool_] | bool:
+        """Whether the set of this coverage can contain zero."""
+        return True
+
+    def nested(self, q: Array) -> Array:
+        """The thresholds (..., L) that make sets of higher coverage contain those of lower one."""
+        return np.maximum.accumulate(q, axis=-1)
+
+    def is_unbounded(self, q: Array | float) -> Any:
+        """Whether only the set of all amounts has a threshold."""
+        return np.asarray(q) >= 1
+
+    def is_finite(self, q: float | None) -> bool:
+        """Whether a fitted threshold has a finite set."""
+        return q is not None and not self.is_unbounded(q)
+
+
+def probability_of_less(marginals: Marginals, outcomes: Array) -> Array:
+    """Forecast probability of less earnings than each outcome (n, H): 0 for zero; NaN if unknown.
+
+    With `p_zero` it gives the score of the outcome in every family.
+    """
+    up_to = marginals.probability(outcomes)
+    return np.where((outcomes == 0) & ~np.isnan(up_to), 0.0, up_to)
+
+
+def quantiles_at(marginals: Marginals, p: Array) -> Array:
+    """Quantiles (n, H, L) at probabilities that broadcast to this shape; NaN where they are."""
+    p = np.broadcast_to(p, (*marginals.p_zero.shape, p.shape[-1]))
+    return np.asarray(np.where(np.isnan(p), np.nan, marginals.quantiles(np.nan_to_num(p))))

@@ -1,0 +1,127 @@
+"""Sets that tables publish beside those of a year: limits, path bands, and of present values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saga.conformal.calibrator import Calibrator
+from saga.conformal.families import AT_LEAST, AT_MOST, POSITIVE, PRESENT_VALUE
+from saga.conformal.families.present_value import SimulatedValues
+from saga.conformal.families.quantile_intervals import central_probabilities
+from saga.conformal.intervals import Intervals
+from saga.distributions import Marginals
+from saga.requests import RATE
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """Limits in real money of the panel, arrays (n, H, L), one L per coverage.
+
+    With a probability equal to the coverage, earnings are at least `at_least`; likewise, they are
+    at most `at_most`, and, if positive, in [`positive_lower`, `positive_upper`]. A limit is NaN if
+    its guarantee is "none".
+    """
+
+    at_least: Array
+    at_most: Array
+    positive_lower: Array
+    positive_upper: Array
+    guarantee: NDArray[np.str_]
+    positive_guarantee: NDArray[np.str_]
+
+
+def one_sided_limits(
+    calibrator: Calibrator, marginals: Marginals, coverage: Sequence[float]
+) -> Limits:
+    """Limits of recalibrated marginals for each of `coverage`, both of a year or neither.
+
+    Raises UsageError if no threshold was fitted for one of them.
+    """
+    least, most, positive = (
+        calibrator.sets(family, marginals, coverage) for family in (AT_LEAST, AT_MOST, POSITIVE)
+    )
+    missing = (least.guarantee == "none") | (most.guarantee == "none")
+    return Limits(
+        np.where(missing, np.nan, least.lower),
+        np.where(missing, np.nan, most.upper),
+        positive.lower,
+        positive.upper,
+        np.where(missing, "none", least.guarantee),
+        positive.guarantee,
+    )
+
+
+def band_intervals(
+    calibrator: Calibrator, marginals: Marginals, years: int, coverage: Sequence[float]
+) -> Intervals:
+    """Sets (n, K, L) of recalibrated marginals for the next K = `years` outcomes together.
+
+    For a person who reaches age 64 earlier, K is the number of years until then, and so are the
+    threshold and the guarantee. Raises UsageError if no threshold was fitted for one of `coverage`.
+    """
+    marginals = marginals.first(min(years, marginals.n_horizons))
+    years_left = marginals.exists.sum(axis=1)[:, None]
+    horizons = np.where(np.arange(marginals.n_horizons) < years_left, years_left, 0)
+    return calibrator.sets(calibrator.band, marginals, coverage, horizons)
+
+
+@dataclass(frozen=True, eq=False)
+class ValueIntervals:
+    """Intervals of present values.
+
+    `lower` and `upper` (n, L) are in real money of the panel, NaN if `guarantee` (n, L) is "none".
+    """
+
+    lower: Array
+    upper: Array
+    guarantee: NDArray[np.str_]
+
+    @classmethod
+    def none(cls, n_persons: int, n_coverage: int) -> ValueIntervals:
+        """No intervals."""
+        missing = np.full((n_persons, n_coverage), np.nan)
+        return cls(missing, missing, np.full((n_persons, n_coverage), "none"))
+
+    @classmethod
+    def central(cls, values: SimulatedValues, coverage: Sequence[float]) -> ValueIntervals:
+        """Central intervals of simulated values; their guarantee is "extrapolated"."""
+        lower, upper = (values.quantiles(p) for p in central_probabilities(coverage))
+        return cls(lower, upper, np.full(lower.shape, "extrapolated"))
+
+    def moved(self, by: Array) -> ValueIntervals:
+        """The intervals after `by` (n, 1), the observed past, is added to the values."""
+        return ValueIntervals(self.lower + by, self.upper + by, self.guarantee)
+
+
+def value_intervals(
+    calibrator: Calibrator,
+    values: SimulatedValues,
+    years: NDArray[np.int64],
+    coverage: Sequence[float],
+    rate: float,
+) -> ValueIntervals:
+    """Intervals of simulated present values.
+
+    The guarantee is "assumption" if outcomes over so many years were observed, `rate` is the rate
+    of the calibration, and there are at least as many paths as in the calibration; otherwise it is
+    "extrapolated". If fewer years were observed, the threshold of the largest observed number is
+    used. Raises UsageError if no threshold was fitted for one of `coverage`.
+
+    Args:
+        calibrator: The calibrator.
+        values: Simulated present values.
+        years: Number of years of each value (n,).
+        coverage: Coverage of the intervals.
+        rate: Discount rate of the values.
+    """
+    sets = calibrator.sets(PRESENT_VALUE, values.distribution, coverage, years[:, None])
+    guarantee = sets.guarantee[:, 0].astype("<U13")
+    if rate != RATE or values.n_paths < calibrator.value_paths:
+        guarantee[guarantee == "assumption"] = "extrapolated"
+    return ValueIntervals(sets.lower[:, 0], sets.upper[:, 0], guarantee)
