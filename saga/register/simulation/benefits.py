@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from saga.register.simulation.cohort_year import CohortYear
-from saga.register.simulation.earnings import ROUND
+from saga.register.simulation.earnings import ROUND, Activity
 from saga.register.simulation.economy import LAST_HISTORY
 from saga.register.simulation.life_state import (
     WEEKS,
     Bools,
+    CohortYear,
     Floats,
     Labour,
     LifeState,
@@ -23,7 +23,6 @@ from saga.register.simulation.life_state import (
     Region,
 )
 from saga.register.simulation.parameters import by_sex, interpolate, step_value
-from saga.register.simulation.working_time import Activity
 
 DAYS_A_YEAR, WORKDAYS_A_YEAR, WORKDAYS_A_WEEK = 365.0, 260.0, 5.0
 ALLOWANCE_CHILDREN = 3  # children that count for the housing supplement

@@ -15,17 +15,23 @@ import polars as pl
 
 from saga.register.simulation.benefits import compute_benefits
 from saga.register.simulation.careers import simulate_work
-from saga.register.simulation.cohort_year import CohortYear
-from saga.register.simulation.earnings import ROUND, compute_earnings
-from saga.register.simulation.economy import FIRST_HISTORY, LAST_HISTORY, Economy, build_economy
-from saga.register.simulation.education import simulate_education
+from saga.register.simulation.earnings import ROUND, compute_earnings, simulate_firms
+from saga.register.simulation.economy import (
+    FIRST_HISTORY,
+    LAST_HISTORY,
+    Economy,
+    Employers,
+    build_economy,
+)
 from saga.register.simulation.family import partner_earnings, simulate_family
-from saga.register.simulation.labour_market import Employers
-from saga.register.simulation.life_state import Bools, LifeState
+from saga.register.simulation.life_state import Bools, CohortYear, LifeState
 from saga.register.simulation.parameters import Parameters
-from saga.register.simulation.population import create_cohort, simulate_population
+from saga.register.simulation.population import (
+    create_cohort,
+    simulate_education,
+    simulate_population,
+)
 from saga.register.simulation.records import FutureEarnings, FutureRecords, PanelRecords, YearResult
-from saga.register.simulation.self_employment import simulate_firms
 from saga.register.textbook.textbook_register import Process
 from saga.schema import MAX_AGE, MIN_AGE
 

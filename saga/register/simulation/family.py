@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from saga.register.simulation.cohort_year import CohortYear
-from saga.register.simulation.education import UPPER_SECONDARY
 from saga.register.simulation.life_state import (
     MAX_BIRTHS,
     WEEKS,
     Bools,
+    CohortYear,
     Floats,
     LifeState,
     Marital,
@@ -19,6 +18,7 @@ from saga.register.simulation.life_state import (
     Region,
 )
 from saga.register.simulation.parameters import by_sex, interpolate, step_value, step_values
+from saga.register.simulation.population import UPPER_SECONDARY
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The state of the persons of a cohort at the end of a year.
+"""The state of the persons of a cohort at the end of a year, and what a year brings to all of them.
 
 The next year depends on the past only through this state. It is written to `latent/`, one column
 per field, and the simulation can continue from there.
@@ -12,6 +12,9 @@ from enum import IntEnum
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+
+from saga.register.simulation.economy import Employers, MacroYear
+from saga.register.simulation.parameters import Parameters
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -192,3 +195,31 @@ class LifeState:
 def person_ids(life: LifeState) -> pl.Series:
     """Register numbers as text, from the birth year and the running number."""
     return pl.Series("person_id", life.birth_year * COHORT_IDS + life.person).cast(pl.String)
+
+
+@dataclass(frozen=True)
+class CohortYear:
+    """One calendar year of one birth cohort.
+
+    Attributes:
+        age: Age of the cohort at the end of the year.
+        first_year: First year of the panel; deaths and emigration start in the year after it.
+        macro: The economy of the year.
+        employers: All employers.
+        closing: Flags of employers that shed most of their jobs this year (employer,).
+        rng: Random numbers of the part of the cohort that is simulated together.
+        parameters: All parameters of the register.
+    """
+
+    age: int
+    first_year: int
+    macro: MacroYear
+    employers: Employers
+    closing: Bools
+    rng: np.random.Generator
+    parameters: Parameters
+
+    @property
+    def calendar_year(self) -> int:
+        """The calendar year."""
+        return self.macro.year

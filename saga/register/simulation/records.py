@@ -9,15 +9,14 @@ import polars as pl
 
 from saga import schema
 from saga.register.simulation.benefits import Benefits
-from saga.register.simulation.earnings import ROUND
-from saga.register.simulation.economy import MacroYear
-from saga.register.simulation.education import COMPULSORY, LONG_TERTIARY, SHORT_TERTIARY
-from saga.register.simulation.labour_market import (
+from saga.register.simulation.earnings import ROUND, Activity
+from saga.register.simulation.economy import (
     EDUCATION_FIELDS,
     INDUSTRY_CODES,
     INDUSTRY_PREMIUM,
     OCCUPATION_CODES,
     Employers,
+    MacroYear,
 )
 from saga.register.simulation.life_state import (
     WEEKS,
@@ -33,7 +32,7 @@ from saga.register.simulation.life_state import (
     person_ids,
 )
 from saga.register.simulation.parameters import Parameters, step_values
-from saga.register.simulation.working_time import Activity
+from saga.register.simulation.population import COMPULSORY, LONG_TERTIARY, SHORT_TERTIARY
 
 CHILDREN = ("0", "1", "2", "3")  # 3 stands for 3 or more
 YOUNGEST_CHILD_AGES = ((0, 1.0), (1, 2.0), (7, 3.0), (13, 4.0))  # from age, code of the group

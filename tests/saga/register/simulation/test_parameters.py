@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from saga import schema
-from saga.register.simulation import labour_market
+from saga.register.simulation.economy import COUNTY_SHARE, field_cdf
 from saga.register.simulation.parameters import (
     Parameters,
     by_sex,
@@ -91,9 +91,9 @@ def test_every_row_of_a_table_has_a_mark_and_a_source(table: Path) -> None:
 
 def test_tables_fit_the_codes_of_the_panel() -> None:
     assert tuple(read_columns("counties")["county"]) == schema.COUNTIES
-    assert labour_market.COUNTY_SHARE.sum() == pytest.approx(1.0)
-    assert labour_market.field_cdf().shape == (4, 2, 10)
-    np.testing.assert_allclose(labour_market.field_cdf()[:, :, -1], 1.0)
+    assert COUNTY_SHARE.sum() == pytest.approx(1.0)
+    assert field_cdf().shape == (4, 2, 10)
+    np.testing.assert_allclose(field_cdf()[:, :, -1], 1.0)
     assert REGION_SHARES.shape[1] == len(schema.BIRTH_REGIONS)
     np.testing.assert_allclose(REGION_SHARES.sum(axis=1), 1.0, atol=0.02)
 
