@@ -1,18 +1,17 @@
 """Typed requests: the tables that a user can request, checked once when the object is made.
 
-The command line, the HTTP service and the batch engine make these objects and pass them to the
-forecaster unchanged. This module defines the defaults and the allowed values of every option.
+Every field says in its `Option` what a user reads about it and which values it may have. The
+options of the command line, the models of the service and the checks of Python are made from this,
+so name, type, default, bounds and description of an option are written once, here.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import Field, dataclass, fields
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 
-from saga.errors import UsageError
+from saga.errors import Problem, UsageError
 from saga.schema import MAX_AGE, MIN_AGE
 
 if TYPE_CHECKING:
@@ -37,6 +36,65 @@ TAX_PATTERN = r"none|paper|se-(?P<year>20\d\d)"
 
 
 @dataclass(frozen=True)
+class Option:
+    """What a user reads about a field of a request, and which numbers it may be.
+
+    Args:
+        help: What the field means, for help pages, the API's description and docs/cli.md.
+        name: What users call it; None: as the field.
+        least: Smallest allowed number.
+        most: Largest allowed number.
+        above: Bound that is not allowed itself.
+        below: Bound that is not allowed itself.
+        hint: What to use instead, for errors.
+    """
+
+    help: str
+    name: str | None = None
+    least: int | None = None
+    most: int | None = None
+    above: float | None = None
+    below: float | None = None
+    hint: str = ""
+
+    @property
+    def range(self) -> str:
+        """The allowed numbers in words."""
+        if self.least is not None and self.most is not None:
+            return f"from {self.least:,} to {self.most:,}"
+        return f"strictly between {self.above:g} and {self.below:g}"
+
+    def allows(self, number: float) -> bool:
+        """Whether a number is allowed; NaN never is."""
+        return bool(
+            (self.least is None or self.least <= number)
+            and (self.most is None or number <= self.most)
+            and (self.above is None or self.above < number)
+            and (self.below is None or number < self.below)
+        )
+
+
+def options_of(request: "type[Draws] | type[Request]") -> dict[str, tuple[Field[object], Option]]:
+    """Field -> the field and its option, in the order of the request."""
+    return {field.name: (field, get_args(field.type)[1]) for field in fields(request)}
+
+
+Seed = Annotated[int, Option("The same seed gives the same numbers.", least=0, most=2**63 - 1)]
+_Coverage = Annotated[
+    Sequence[float],
+    Option("Coverage of the intervals.", above=0, below=1, hint="Use for example 0.9."),
+]
+_Quantiles = Annotated[
+    Sequence[float],
+    Option("Quantiles of the forecast.", above=0, below=1, hint="Use for example 0.05, 0.5, 0.95."),
+]
+_ToAge = Annotated[int, Option("Last age that counts.", least=MIN_AGE + 1, most=MAX_AGE)]
+_Unrounded = Annotated[
+    bool, Option("Amounts with all digits, instead of whole units of the currency.")
+]
+
+
+@dataclass(frozen=True)
 class Draws:
     """How futures are drawn: the number of paths per person, the seed and the scenario.
 
@@ -46,18 +104,24 @@ class Draws:
         UsageError: If `n_paths` is not 2 to 10,000, or `seed` not 0 to 2^63 - 1.
     """
 
-    n_paths: int = PATHS
-    seed: int = 0
-    scenario: ScenarioSource = None
+    n_paths: Annotated[
+        int,
+        Option(
+            "Simulated futures per person.",
+            name="paths",
+            least=2,
+            most=MAX_PATHS,
+            hint=f"{PATHS} is a good start.",
+        ),
+    ] = PATHS
+    seed: Seed = 0
+    scenario: Annotated[
+        "ScenarioSource",
+        Option("Macro futures: baseline, recession-1990s, high-growth, or values of years."),
+    ] = None
 
     def __post_init__(self) -> None:
-        _check_whole("n_paths", self.n_paths)
-        if not 2 <= self.n_paths <= MAX_PATHS:
-            raise UsageError(
-                f"The number of paths is between 2 and {MAX_PATHS:,}, not {self.n_paths:,}. "
-                f"{PATHS} is a good start."
-            )
-        check_seed(self.seed)
+        _check(self)
 
 
 @dataclass(frozen=True)
@@ -78,20 +142,28 @@ class ForecastRequest:
 
     product: ClassVar[Product] = "forecasts"
 
-    horizons: Sequence[int] = HORIZONS
-    coverage: Sequence[float] = COVERAGE
-    quantiles: Sequence[float] = QUANTILES
-    limits: bool = False
-    bands: int | None = None
-    unrounded: bool = False
+    horizons: Annotated[
+        Sequence[int],
+        Option(
+            "Years after the origin.",
+            least=1,
+            most=MAX_HORIZON,
+            hint="Later years are part of a lifetime, not of a forecast.",
+        ),
+    ] = HORIZONS
+    coverage: _Coverage = COVERAGE
+    quantiles: _Quantiles = QUANTILES
+    limits: Annotated[
+        bool, Option("Also one-sided limits, and intervals given positive earnings.")
+    ] = False
+    bands: Annotated[
+        int | None,
+        Option("K: also bands for all of the next K years together.", least=1, most=MAX_HORIZON),
+    ] = None
+    unrounded: _Unrounded = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "horizons", check_horizons(self.horizons))
-        _store_fractions(self)
-        if self.bands is not None:
-            _check_whole("bands", self.bands)
-        if self.bands is not None and not 1 <= self.bands <= MAX_HORIZON:
-            raise UsageError(f"Bands cover the first 1 to {MAX_HORIZON} years, not {self.bands}.")
+        _check(self)
 
     @property
     def n_years(self) -> int:
@@ -160,28 +232,41 @@ class LifetimeRequest:
 
     product: ClassVar[Product] = "lifetimes"
 
-    rate: float = RATE
-    to_age: int = MAX_AGE
-    from_age: int | None = None
-    tax: TaxSource = "none"
-    coverage: Sequence[float] = LIFETIME_COVERAGE
-    quantiles: Sequence[float] = QUANTILES
-    unrounded: bool = False
+    rate: Annotated[
+        float,
+        Option(
+            "Real discount rate a year, as a fraction.",
+            above=-0.5,
+            below=1,
+            hint="0.02 is 2 %.",
+        ),
+    ] = RATE
+    to_age: _ToAge = MAX_AGE
+    from_age: Annotated[
+        int | None,
+        Option(
+            "Add the observed past from this age, and discount to it.",
+            least=MIN_AGE,
+            most=MAX_AGE - 1,
+            hint="A lifetime starts before it ends.",
+        ),
+    ] = None
+    tax: Annotated[
+        TaxSource,
+        Option("Tax on each year's earnings: none, paper, that of a year (se-2026), or a reform."),
+    ] = "none"
+    coverage: _Coverage = LIFETIME_COVERAGE
+    quantiles: _Quantiles = QUANTILES
+    unrounded: _Unrounded = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.rate, Real) or not -0.5 < self.rate < 1.0:  # also refuses NaN
-            raise UsageError("The discount rate is a fraction a year, for example 0.02 for 2 %.")
-        _check_to_age(self.to_age)
-        if self.from_age is not None:
-            _check_whole("from_age", self.from_age)
-        if self.from_age is not None and not MIN_AGE <= self.from_age < self.to_age:
+        _check(self)
+        if self.from_age is not None and self.from_age >= self.to_age:
             raise UsageError(
-                f"A lifetime starts at an age from {MIN_AGE} to below its end ({self.to_age}), "
-                f"not {self.from_age}."
+                f"A lifetime starts before its end at age {self.to_age}, not at {self.from_age}."
             )
         if not isinstance(self.tax, TaxReform) and self.tax not in ("none", "paper"):
             law_year_of(str(self.tax))
-        _store_fractions(self)
 
 
 @dataclass(frozen=True)
@@ -196,69 +281,88 @@ class PathsRequest:
 
     product: ClassVar[Product] = "paths"
 
-    to_age: int = MAX_AGE
-    states: bool = False
-    unrounded: bool = False
+    to_age: _ToAge = MAX_AGE
+    states: Annotated[
+        bool,
+        Option(
+            "Also state, industry, occupation, county and family of each year.",
+            name="circumstances",
+        ),
+    ] = False
+    unrounded: _Unrounded = False
 
     def __post_init__(self) -> None:
-        _check_to_age(self.to_age)
+        _check(self)
 
 
 Request = ForecastRequest | LifetimeRequest | PathsRequest
 
 
+REQUESTS: dict[Product, type[Request]] = {
+    kind.product: kind for kind in (ForecastRequest, LifetimeRequest, PathsRequest)
+}
+
+
+def request_of(product: Product, values: Mapping[str, object]) -> Request:
+    """The request for a product from the values that a user gave, by the names users know.
+
+    Raises:
+        UsageError: If a value is not allowed, or belongs to another product.
+    """
+    names = {
+        option.name or name: name for name, (_, option) in options_of(REQUESTS[product]).items()
+    }
+    if foreign := sorted(values.keys() - names.keys()):
+        raise UsageError(
+            f"The product {product} has no option {foreign[0]}. Leave it out.",
+            [
+                Problem("product", f"Not an option of {product}", "Leave it out", name)
+                for name in foreign
+            ],
+        )
+    by_field = {names[name]: value for name, value in values.items()}
+    return REQUESTS[product](**by_field)  # type: ignore[arg-type]
+
+
 def check_horizons(horizons: Sequence[int]) -> tuple[int, ...]:
     """Ascending distinct horizons; UsageError unless each is 1 to 30 years."""
-    values = _distinct("horizons", horizons, Integral)
-    if not values or values[0] < 1 or values[-1] > MAX_HORIZON:
-        raise UsageError(
-            f"Horizons are whole years from 1 to {MAX_HORIZON}, at least one. Later years are part "
-            "of a lifetime, not of a forecast."
-        )
-    return tuple(int(value) for value in values)
+    return tuple(ForecastRequest(horizons=horizons).horizons)
 
 
 def check_seed(seed: int) -> int:
     """The seed; UsageError unless it is 0 to 2^63 - 1."""
-    if not isinstance(seed, Integral) or not 0 <= seed < 2**63:
-        raise UsageError("The seed is a whole number from 0 to 2^63 - 1.")
+    _check_number("seed", seed, Integral, get_args(Seed)[1])
     return seed
 
 
-def _distinct(name: str, values: object, kind: type) -> list[float]:
-    """The values, ascending and distinct. UsageError unless they are a sequence of numbers."""
+def _check(request: "Draws | Request") -> None:
+    """Check the numbers of a frozen request; lists are stored ascending and distinct."""
+    for name, (field, option) in options_of(type(request)).items():
+        kind, value = get_args(field.type)[0], getattr(request, name)
+        if kind in (Sequence[int], Sequence[float]):
+            number = Integral if kind == Sequence[int] else Real
+            object.__setattr__(request, name, _distinct(name, value, number, option))
+        elif kind in (int, float) or (kind == int | None and value is not None):
+            _check_number(name, value, Real if kind is float else Integral, option)
+
+
+def _check_number(name: str, value: float, kind: type, option: Option) -> None:
+    whole = "whole " if kind is Integral else ""
+    if not isinstance(value, kind):
+        raise UsageError(f"{name} is a {whole}number, not a {type(value).__name__}.")
+    if not option.allows(value):
+        message = f"{name} is a {whole}number {option.range}, not {value}. {option.hint}"
+        raise UsageError(message.strip())
+
+
+def _distinct(name: str, values: object, kind: type, option: Option) -> tuple[float, ...]:
+    """The values, ascending and distinct. UsageError unless they are allowed numbers, and some."""
     numbers = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else None
+    whole, example = ("whole ", "(1, 5, 10)") if kind is Integral else ("", "(0.5, 0.9)")
     if numbers is None or not all(isinstance(value, kind) for value in numbers):
-        example = "(1, 5, 10)" if kind is Integral else "(0.5, 0.9)"
-        whole = "whole " if kind is Integral else ""
         raise UsageError(f"{name} is a sequence of {whole}numbers, such as {example}.")
-    return sorted(set(numbers))
-
-
-def _check_whole(name: str, value: object) -> None:
-    if not isinstance(value, Integral):
-        raise UsageError(f"{name} is a whole number, not a {type(value).__name__}.")
-
-
-def _check_to_age(to_age: int) -> None:
-    _check_whole("to_age", to_age)
-    if not MIN_AGE < to_age <= MAX_AGE:
+    if not numbers or not all(map(option.allows, numbers)):
         raise UsageError(
-            f"A lifetime ends at an age from {MIN_AGE + 1} to {MAX_AGE}, not {to_age}."
+            f"{name} is at least one {whole}number, each {option.range}. {option.hint}"
         )
-
-
-def _store_fractions(request: ForecastRequest | LifetimeRequest) -> None:
-    """Check `coverage` and `quantiles` of a frozen request, and store them ascending."""
-    hints = {
-        "coverage": "An interval with coverage 0 or 1 is useless; use for example 0.9.",
-        "quantiles": "Use for example 0.05, 0.5 and 0.95.",
-    }
-    for name, hint in hints.items():
-        values = _distinct(name, getattr(request, name), Real)
-        if not values or not all(0.0 < value < 1.0 for value in values):  # refuses NaN, too
-            raise UsageError(
-                f"{name.capitalize()} must lie strictly between 0 and 1, and at least one value is "
-                f"needed. {hint}"
-            )
-        object.__setattr__(request, name, tuple(values))
+    return tuple(sorted({int(value) if kind is Integral else value for value in numbers}))
