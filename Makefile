@@ -65,7 +65,7 @@ docs: build/docs-tools
 	build/docs-tools/bin/mkdocs build --quiet
 
 build/docs-tools:
-	$(PYTHON) -m venv $@ && $@/bin/pip install --quiet mkdocs-material==9.8.1
+	$(PYTHON) -m venv $@ && $@/bin/pip install --quiet mkdocs-material==9.8.1 latex2mathml==3.81.1
 
 # Wheels of SAGA and all it needs for rooms without internet, with checksums and a bill of materials.
 wheelhouse: setup build/sbom-tools/bin/cyclonedx-py

@@ -1,15 +1,53 @@
-"""MkDocs hooks: the site fetches nothing from other hosts.
+"""MkDocs hooks: lists and formulas as GitHub shows them, and nothing fetched from other hosts.
 
+Formulas become MathML when the site is built (latex2mathml); browsers draw it without a script.
 The offline search of the theme loads a small script (iframe-worker 1.0.4, MIT) from a public host;
 the copy in this folder takes its place.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any
+
+from latex2mathml.converter import convert
 
 _REMOTE = "https://unpkg.com/iframe-worker/shim"
 _LOCAL = "site/iframe-worker.js"
+_ITEM = re.compile(r"\s*([-*]|\d+\.) ")
+_FORMULA = re.compile(
+    r'<(?P<tag>div|span) class="arithmatex">\\[(\[](?P<tex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
+)
+_ENTITIES = {"&lt;": "<", "&gt;": ">", "&amp;": "&"}
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """The page with an empty line before each list, which Python-Markdown needs."""
+    return "\n".join(_with_breaks(markdown.split("\n")))
+
+
+def _with_breaks(lines: list[str]) -> Iterator[str]:
+    in_code, before = False, ""
+    for line in lines:
+        in_code ^= line.startswith("```")
+        begins = _ITEM.match(line) and before.strip() and not before.startswith((" ", "|"))
+        if begins and not in_code and not _ITEM.match(before):
+            yield ""
+        yield line
+        before = line
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """The page with formulas as MathML."""
+    return _FORMULA.sub(_mathml, html)
+
+
+def _mathml(formula: re.Match[str]) -> str:
+    tex = formula["tex"]
+    for entity, character in _ENTITIES.items():
+        tex = tex.replace(entity, character)
+    return convert(tex.strip(), display="block" if formula["tag"] == "div" else "inline")
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:
