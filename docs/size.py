@@ -150,10 +150,11 @@ def call(path: str, body: dict[str, object], database: Path | None = None) -> Ca
 
     def run() -> object:
         from fastapi.testclient import TestClient
+        from pydantic import SecretStr
         from saga.api.app import create_app
         from saga.api.settings import Settings
 
-        url = f"sqlite:///{database}" if database else None
+        url = SecretStr(f"sqlite:///{database}") if database else None
         settings = Settings(bundle=ROOT / "bundles/small", threads=1, database=url)
         with TestClient(create_app(settings, log=io.StringIO())) as client:
             while client.get("/readyz").status_code != 200:

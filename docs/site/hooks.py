@@ -47,7 +47,7 @@ def _mathml(formula: re.Match[str]) -> str:
     tex = formula["tex"]
     for entity, character in _ENTITIES.items():
         tex = tex.replace(entity, character)
-    return convert(tex.strip(), display="block" if formula["tag"] == "div" else "inline")
+    return str(convert(tex.strip(), display="block" if formula["tag"] == "div" else "inline"))
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:
