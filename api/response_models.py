@@ -64,7 +64,8 @@ class AdaptiveVersion(BaseModel):
 class OutcomesResponse(BaseModel):
     """How the outcomes were used.
 
-    `promises` is the number of issued intervals that were settled by the `new` outcomes.
+    `settled_intervals` are the issued intervals, and `settled_spans` the path bands and present
+    values, that the `new` outcomes settled.
     `conflicting` outcomes contradict a known outcome and change nothing; `problems` lists the first
     50 of them. For `unmatched` outcomes no interval was recorded, and they are not stored.
     """
@@ -73,7 +74,8 @@ class OutcomesResponse(BaseModel):
     duplicate: int
     conflicting: int
     unmatched: int
-    promises: int
+    settled_intervals: int
+    settled_spans: int
     problems: list[dict[str, Any]]
     adaptive: AdaptiveVersion
 
@@ -83,8 +85,7 @@ class CorrectionsResponse(BaseModel):
 
     `corrected` outcomes have the amount that was sent, whether or not it differs from the earlier
     one. `withdrawn` ones are unknown again. For `unmatched` ones no outcome was known. `rejudged`
-    intervals were judged by the new amount; `reopened` ones wait for an outcome again; `dropped`
-    ones count no more, because an earlier version deleted their distributions.
+    intervals were judged by the new amount; `reopened` ones wait for an outcome again.
     """
 
     corrected: int
@@ -92,7 +93,6 @@ class CorrectionsResponse(BaseModel):
     unmatched: int
     rejudged: int
     reopened: int
-    dropped: int
     adaptive: AdaptiveVersion
 
 

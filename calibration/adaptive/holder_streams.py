@@ -17,8 +17,6 @@ from saga.calibration.adaptive.ledger_tables import (
 from saga.calibration.adaptive.tenancy import COMMON
 from sqlalchemy import Connection, Row, insert, literal, select
 
-from saga.errors import Problem, UsageError
-
 
 def holder_id(connection: Connection, name: str) -> int:
     """The row of a holder, which is made if it is missing."""
@@ -45,9 +43,6 @@ def open_stream(connection: Connection, holder: int, bundle: str, coverage: Sequ
     query = select(Stream.__table__).where(Stream.bundle == bundle)
     streams = {stream.holder_id: stream for stream in connection.execute(query)}
     common = streams.get(COMMON_ID)
-    for stream in (streams.get(holder), common):
-        if stream is not None:
-            require_open(stream.closed)
     if holder in streams:
         return int(streams[holder].id)
     version = 0 if common is None else common.version
@@ -62,16 +57,6 @@ def open_stream(connection: Connection, holder: int, bundle: str, coverage: Sequ
             names = ["stream_id", *(column.name for column in columns)]
             connection.execute(insert(rows).from_select(names, of_common))
     return stream_id
-
-
-def require_open(closed: str | None) -> None:
-    """Raise UsageError with the reason why a stream is closed."""
-    if closed is not None:
-        fix = "Use the present bundle; its intervals have a state of their own."
-        raise UsageError(
-            "The ledger's entries for this bundle are closed",
-            [Problem("ledger-closed", closed, fix)],
-        )
 
 
 def state_of(version: int, cells: Mapping[tuple[str, int, float], CellState]) -> AdaptiveState:

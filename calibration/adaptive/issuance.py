@@ -210,16 +210,16 @@ def forecast_and_record(
     return pl.concat(tables), recorded
 
 
-def recording_warnings(recorded: RecordCounts, n_promised: int) -> tuple[ForecastWarning, ...]:
+def recording_warnings(recorded: RecordCounts, n_forecasts: int) -> tuple[ForecastWarning, ...]:
     """Why a call that was to record entered nothing.
 
-    `n_promised` are the rows of its table, and with bands its persons too.
+    `n_forecasts` are the rows of its table, and with bands its persons too.
     """
     if recorded.new:
         return ()
-    n_without = n_promised - recorded.repeated - recorded.late
+    n_without = n_forecasts - recorded.repeated - recorded.late
     message = (
-        f"Nothing was entered in the ledger. Of {n_promised} forecasts {recorded.repeated} were"
+        f"Nothing was entered in the ledger. Of {n_forecasts} forecasts {recorded.repeated} were"
         f" entered before, {recorded.late} are about a year whose outcome is known, and {n_without}"
         " have no interval that an outcome can judge: too few calibration persons were observed so"
         " far ahead."
@@ -231,7 +231,7 @@ def recording_warnings(recorded: RecordCounts, n_promised: int) -> tuple[Forecas
 class AdaptiveRecipe:
     """The batch recipe of a product under one state of a ledger.
 
-    With `record` what each part of forecasts or present values promises is entered in the ledger
+    With `record` what each part of forecasts or present values issues is entered in the ledger
     at `url` before its rows are committed. If a process is killed in between, a new one enters them
     again. This changes nothing, because the ledger keeps the first intervals and the state is the
     same.

@@ -132,8 +132,7 @@ class Ledger:
     def record(self, bundle: str, issued: IssuedIntervals) -> RecordCounts:
         """Enter the intervals issued with the bundle of this digest.
 
-        Only the first intervals for a person, origin year and horizon are entered. Raises
-        UsageError if the entries of this bundle are closed.
+        Only the first intervals for a person, origin year and horizon are entered.
         """
         total = RecordCounts()
         for start in range(0, len(issued), _ROWS_PER_TRANSACTION):
@@ -169,7 +168,7 @@ class Ledger:
                     "group": str(issued.group[row]),
                     "base": pack_thresholds(issued.base[row]),
                     "issued": pack_thresholds(issued.issued[row]),
-                    "family": issued.marginals[row],
+                    "distribution": issued.marginals[row],
                 }
         if new:
             connection.execute(insert(IssuedIntervalRow), list(new.values()))
@@ -273,8 +272,7 @@ class Ledger:
     def replay(self, bundle: str, version: int | None = None) -> AdaptiveState | None:
         """The state computed from the log alone: equal to `state`, bit for bit.
 
-        With `version` it is the state of that earlier version. Raises UsageError if the entries of
-        this bundle are closed.
+        With `version` it is the state of that earlier version.
         """
         with self._storage.reading() as connection:
             stream = find_stream(connection, self._actor.holder, bundle)
@@ -283,10 +281,7 @@ class Ledger:
             return replay_state(connection, stream, version)
 
     def settled(self, bundle: str, horizons: Sequence[int]) -> SettledOutcomes:
-        """The outcomes that this holder's forecasts with the bundle have had.
-
-        Raises UsageError if the entries of this bundle are closed.
-        """
+        """The outcomes that this holder's forecasts with the bundle have had."""
         with self._storage.reading() as connection:
             return read_settled(connection, bundle, self._actor.holder, horizons)
 
@@ -294,14 +289,14 @@ class Ledger:
         """The last origin year that deliveries finished with this bundle; None if there is none."""
         with self._storage.reading() as connection:
             return connection.scalar(
-                select(Stream.promised_until)
+                select(Stream.delivered_until)
                 .join(Holder)
                 .where(Stream.bundle == bundle, Holder.name == self._actor.holder)
             )
 
     def mark_delivered(self, bundle: str, year: int) -> None:
         """Note that a delivery has recorded all its intervals from origin year `year`."""
-        is_later = func.coalesce(Stream.promised_until, year) <= year
+        is_later = func.coalesce(Stream.delivered_until, year) <= year
         with self._storage.writing() as connection:
             connection.execute(
                 update(Stream)
@@ -310,7 +305,7 @@ class Ledger:
                     Stream.holder_id == holder_id(connection, self._actor.holder),
                     is_later,
                 )
-                .values(promised_until=year)
+                .values(delivered_until=year)
             )
 
     def first_outcome_year(self) -> int | None:
@@ -338,10 +333,7 @@ class Ledger:
         ]
 
     def counts(self, bundle: str) -> dict[str, int]:
-        """How many intervals of this bundle are settled, and how many wait for their outcome.
-
-        Those that a migration closed before their outcome are neither.
-        """
+        """How many intervals of this bundle are settled, and how many wait for their outcome."""
         settled = (
             select(func.coalesce(func.sum(SettlementRow.sign), 0))
             .join(IssuedIntervalRow)
@@ -350,7 +342,7 @@ class Ledger:
             .where(Stream.bundle == bundle, Holder.name == self._actor.holder)
         )
         waiting = (
-            select(func.count(IssuedIntervalRow.family))
+            select(func.count(IssuedIntervalRow.distribution))
             .join(Stream)
             .join(Holder)
             .where(Stream.bundle == bundle, Holder.name == self._actor.holder)
@@ -366,7 +358,7 @@ class Ledger:
 
     @property
     def _holder_parts(self) -> tuple[str, ...]:
-        """What pseudonyms depend on besides the id; ledgers of earlier versions had no holders."""
+        """What pseudonyms depend on besides the id: nothing for the common holder."""
         return () if self._actor.holder == COMMON else (self._actor.holder,)
 
     def _pseudonym(self, person_id: str) -> bytes:

@@ -4,8 +4,8 @@ The tables are: holders; issued intervals, bands and present values; outcomes, a
 for years in a band or present value, the encrypted amount; contradicting amounts, as keyed hashes;
 the append-only log of settled intervals, bands and present values with the forecast probabilities
 of their outcomes; the counts of the log; the state, a pure function of the counts; and the
-append-only audit trail of the calls that changed the ledger. Names of tables and columns can change
-by a migration only, because existing ledgers have them.
+append-only audit trail of the calls that changed the ledger. Names of tables and columns change by
+a migration only, because existing ledgers have them.
 """
 
 from __future__ import annotations
@@ -48,20 +48,18 @@ class Stream(Base):
     """A holder's issued intervals of one bundle.
 
     Columns: `bundle` is its digest; `levels` are its coverages; `version` counts the transactions
-    that changed its state; `promised_until` is the last origin year for which a delivery
-    (`saga calibrate --append`) has entered all its intervals; `closed` is the reason why intervals
-    cannot be entered or settled any more, null if they can.
+    that changed its state; `delivered_until` is the last origin year for which a delivery
+    (`saga calibrate --append`) has entered all its intervals.
     """
 
     __tablename__ = "stream"
-    __table_args__ = (sa.UniqueConstraint("holder_id", "bundle", name="uq_stream_holder_id"),)
+    __table_args__ = (sa.UniqueConstraint("holder_id", "bundle"),)
     id: Mapped[int] = mapped_column(primary_key=True)
-    holder_id: Mapped[int] = mapped_column(sa.ForeignKey("holder.id", name="fk_stream_holder_id"))
+    holder_id: Mapped[int] = mapped_column(sa.ForeignKey("holder.id"))
     bundle: Mapped[str] = mapped_column(sa.String(64))
     levels: Mapped[list[float]] = mapped_column(sa.JSON)
     version: Mapped[int]
-    promised_until: Mapped[int | None]
-    closed: Mapped[str | None] = mapped_column(sa.String(200))
+    delivered_until: Mapped[int | None]
 
 
 class IssuedIntervalRow(Base):
@@ -69,11 +67,11 @@ class IssuedIntervalRow(Base):
 
     Columns: `person` is a pseudonym, which depends on the holder; `group` is the group of the cell
     that was used; `base` are the split thresholds by coverage; `issued` are the thresholds in
-    force, base + offset, by coverage; `family` is the packed distribution until the outcome
+    force, base + offset, by coverage; `distribution` is the packed distribution until the outcome
     arrives; `sealed` is the same from then on, encrypted with the ledger's key.
     """
 
-    __tablename__ = "promise"
+    __tablename__ = "issued_interval"
     __table_args__ = (sa.UniqueConstraint("person", "origin_year", "horizon", "stream_id"),)
     id: Mapped[int] = mapped_column(_BIG_ID, primary_key=True)
     stream_id: Mapped[int] = mapped_column(sa.ForeignKey("stream.id"))
@@ -83,23 +81,23 @@ class IssuedIntervalRow(Base):
     group: Mapped[str] = mapped_column(sa.String(64))
     base: Mapped[bytes] = mapped_column(sa.LargeBinary)
     issued: Mapped[bytes] = mapped_column(sa.LargeBinary)
-    family: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
+    distribution: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
     sealed: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
 
 
 class OutcomeRow(Base):
     """A known outcome of a person (a pseudonym) in a year.
 
-    Column `seal` is a keyed hash of the amount. It shows whether a later delivery repeats or
-    contradicts the amount. `sealed` is the amount encrypted with the ledger's key, for the bands
-    and present values that need it with those of other years; null if there is none.
+    Column `amount_hash` is a keyed hash of the amount. It shows whether a later delivery repeats or
+    contradicts the amount. `sealed_amount` is the amount encrypted with the ledger's key, for the
+    bands and present values that need it with those of other years; null if there is none.
     """
 
     __tablename__ = "outcome"
     person: Mapped[bytes] = mapped_column(sa.LargeBinary, primary_key=True)
     year: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    seal: Mapped[bytes] = mapped_column(sa.LargeBinary)
-    sealed: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
+    amount_hash: Mapped[bytes] = mapped_column(sa.LargeBinary)
+    sealed_amount: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
 
 
 class ConflictRow(Base):
@@ -108,7 +106,7 @@ class ConflictRow(Base):
     __tablename__ = "conflict"
     person: Mapped[bytes] = mapped_column(sa.LargeBinary, primary_key=True)
     year: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    seal: Mapped[bytes] = mapped_column(sa.LargeBinary, primary_key=True)
+    amount_hash: Mapped[bytes] = mapped_column(sa.LargeBinary, primary_key=True)
 
 
 class AuditRow(Base):
@@ -130,25 +128,22 @@ class AuditRow(Base):
 
 
 class SettlementRow(Base):
-    """One entry of the log: the issued intervals `promise_id` were settled, or it was taken back.
+    """One entry of the log: the issued intervals `interval_id` were settled, or it was taken back.
 
     Columns: `sign` is 1, or -1 for the entry that takes an earlier one back; `probability` is the
     forecast probability of less earnings than the outcome, and `p_zero` that of zero; together they
-    give the conformity score for each coverage. If `p_zero` is null, the stream is closed and
-    `probability` is the score in the nested sets of that time. `version` is that of the stream
+    give the conformity score for each coverage. `version` is that of the stream
     after the transaction, and `audit_id` the transaction. The database forbids changes.
     """
 
-    __tablename__ = "event"
+    __tablename__ = "settlement"
     id: Mapped[int] = mapped_column(_BIG_ID, primary_key=True)
-    promise_id: Mapped[int] = mapped_column(sa.ForeignKey("promise.id"), index=True)
+    interval_id: Mapped[int] = mapped_column(sa.ForeignKey("issued_interval.id"), index=True)
     version: Mapped[int]
     probability: Mapped[float] = mapped_column(sa.Double)
-    p_zero: Mapped[float | None] = mapped_column(sa.Double)
+    p_zero: Mapped[float] = mapped_column(sa.Double)
     sign: Mapped[int]
-    audit_id: Mapped[int | None] = mapped_column(
-        sa.ForeignKey("audit.id", name="fk_event_audit_id")
-    )
+    audit_id: Mapped[int] = mapped_column(sa.ForeignKey("audit.id"))
 
 
 class StateVersion(Base):
@@ -160,18 +155,18 @@ class StateVersion(Base):
     __tablename__ = "state_version"
     stream_id: Mapped[int] = mapped_column(sa.ForeignKey("stream.id"), primary_key=True)
     version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    last_event: Mapped[int] = mapped_column(_BIG_ID)
-    last_span: Mapped[int] = mapped_column(_BIG_ID, server_default="0")
+    last_settlement: Mapped[int] = mapped_column(_BIG_ID)
+    last_span_settlement: Mapped[int] = mapped_column(_BIG_ID)
 
 
 class SpanRow(Base):
     """A path band or a present value issued for one person, origin year and number of years.
 
     Columns: `kind` is band or present_value; `base` are the split thresholds by coverage and
-    `issued` those in force; `family` are the packed distributions, of each year or of the present
-    value, until all outcomes are known; `sealed` is the same from then on, encrypted. `cells`
-    names the cells whose moves the years have, and `levels` are the probabilities in force: of each
-    year of a band, or of a present value as a whole; null in spans of earlier versions.
+    `issued` those in force; `distribution` are the packed distributions, of each year or of the
+    present value, until all outcomes are known; `sealed` is the same from then on, encrypted.
+    `cells` names the cells whose moves the years have, `levels` are the probabilities in force: of each
+    year of a band, or of a present value as a whole.
     """
 
     __tablename__ = "span"
@@ -184,29 +179,29 @@ class SpanRow(Base):
     years: Mapped[int]
     base: Mapped[bytes] = mapped_column(sa.LargeBinary)
     issued: Mapped[bytes] = mapped_column(sa.LargeBinary)
-    family: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
+    distribution: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
     sealed: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
-    cells: Mapped[str | None] = mapped_column(sa.Text)
-    levels: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
+    cells: Mapped[str] = mapped_column(sa.Text)
+    levels: Mapped[bytes] = mapped_column(sa.LargeBinary)
 
 
-class SpanEventRow(Base):
+class SpanSettlementRow(Base):
     """One entry of the log of bands and present values, as `SettlementRow`.
 
     For a band `probability` is the largest score of the years, and `p_zero` is 0. `ranks` are the
     forecast probabilities of less earnings and of zero before the moves, in each year of a band or
-    of the present value. They are null for a span of an earlier version. The database forbids
+    of the present value. The database forbids
     changes.
     """
 
-    __tablename__ = "span_event"
+    __tablename__ = "span_settlement"
     id: Mapped[int] = mapped_column(_BIG_ID, primary_key=True)
     span_id: Mapped[int] = mapped_column(sa.ForeignKey("span.id"), index=True)
     probability: Mapped[float] = mapped_column(sa.Double)
     p_zero: Mapped[float] = mapped_column(sa.Double)
     sign: Mapped[int]
-    audit_id: Mapped[int | None] = mapped_column(sa.ForeignKey("audit.id"))
-    ranks: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
+    audit_id: Mapped[int] = mapped_column(sa.ForeignKey("audit.id"))
+    ranks: Mapped[bytes] = mapped_column(sa.LargeBinary)
 
 
 class BandScaleRow(Base):
@@ -226,7 +221,7 @@ class ExcessCountsRow(Base):
     intervals without the outcome, by coverage.
     """
 
-    __tablename__ = "tally"
+    __tablename__ = "excess_counts"
     stream_id: Mapped[int] = mapped_column(sa.ForeignKey("stream.id"), primary_key=True)
     group: Mapped[str] = mapped_column(sa.String(64), primary_key=True)
     horizon: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)

@@ -10,13 +10,13 @@ from saga.calibration.adaptive.adaptive_state import (
     ExcessCounts,
     compute_states,
 )
-from saga.calibration.adaptive.holder_streams import require_open, state_of
+from saga.calibration.adaptive.holder_streams import state_of
 from saga.calibration.adaptive.ledger_tables import (
     COMMON_ID,
     IssuedIntervalRow,
     SettlementRow,
-    SpanEventRow,
     SpanRow,
+    SpanSettlementRow,
     StateVersion,
     Stream,
 )
@@ -37,11 +37,7 @@ _ROWS_IN_MEMORY = 5_000
 def replay_state(
     connection: Connection, stream: Row[Any], version: int | None = None
 ) -> AdaptiveState:
-    """The state of a stream, computed from the log: today's or that of an earlier `version`.
-
-    Raises UsageError if the entries of the stream are closed.
-    """
-    require_open(stream.closed)
+    """The state of a stream, computed from the log: today's or that of an earlier `version`."""
     versions = select(StateVersion.__table__).where(StateVersion.stream_id == stream.id)
     if version is not None:
         versions = versions.where(StateVersion.version <= version)
@@ -58,10 +54,10 @@ def replay_state(
             SettlementRow.p_zero,
             SettlementRow.sign,
         )
-        .join(SettlementRow, SettlementRow.promise_id == IssuedIntervalRow.id)
+        .join(SettlementRow, SettlementRow.interval_id == IssuedIntervalRow.id)
         .where(
             IssuedIntervalRow.stream_id.in_(streams_followed),
-            SettlementRow.id <= last.last_event,
+            SettlementRow.id <= last.last_settlement,
         )
         .order_by(SettlementRow.id)
     )
@@ -73,15 +69,24 @@ def replay_state(
             for key, new in counts.items():
                 add_counts(total.setdefault(group, {}), key, new)
     span_log = (
-        select(SpanRow.__table__, SpanEventRow.probability, SpanEventRow.p_zero, SpanEventRow.sign)
-        .join(SpanEventRow, SpanEventRow.span_id == SpanRow.id)
-        .where(SpanRow.stream_id.in_(streams_followed), SpanEventRow.id <= last.last_span)
-        .order_by(SpanEventRow.id)
+        select(
+            SpanRow.__table__,
+            SpanSettlementRow.probability,
+            SpanSettlementRow.p_zero,
+            SpanSettlementRow.sign,
+            SpanSettlementRow.ranks,
+        )
+        .join(SpanSettlementRow, SpanSettlementRow.span_id == SpanRow.id)
+        .where(
+            SpanRow.stream_id.in_(streams_followed),
+            SpanSettlementRow.id <= last.last_span_settlement,
+        )
+        .order_by(SpanSettlementRow.id)
     )
     spans = connection.execution_options(yield_per=_ROWS_IN_MEMORY).execute(span_log)
     for part in spans.partitions():
         of_part = count_spans(
-            [SpanEntry(row, row.probability, row.p_zero, row.sign) for row in part]
+            [SpanEntry(row, row.probability, row.p_zero, row.sign, row.ranks) for row in part]
         )
         for kind, counts in of_part.items():
             for key, new in counts.items():
@@ -98,7 +103,9 @@ def replay_state(
     }
     ids = connection.scalars(streams_followed).all()
     spans_by_kind = {
-        kind: span_states(connection, kind, ids, cells, known.get(kind, {}), last.last_span)
+        kind: span_states(
+            connection, kind, ids, cells, known.get(kind, {}), last.last_span_settlement
+        )
         for kind in SPAN_KINDS
     }
     of_spans = {

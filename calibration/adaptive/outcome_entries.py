@@ -19,7 +19,6 @@ from saga.calibration.adaptive.ledger_tables import (
     IssuedIntervalRow,
     OutcomeRow,
     SettlementRow,
-    Stream,
 )
 from saga.calibration.adaptive.pseudonyms import PseudonymKey
 from saga.calibration.adaptive.settlement_counts import IssuedRow, LogEntry, judge, write_log
@@ -79,7 +78,8 @@ class SettlementReport:
             "duplicate": self.duplicate,
             "conflicting": self.conflicting,
             "unmatched": self.unmatched,
-            "promises": self.settled_intervals,
+            "settled_intervals": self.settled_intervals,
+            "settled_spans": self.settled_spans,
         }
 
 
@@ -89,8 +89,7 @@ class CorrectionReport:
 
     `corrected` outcomes have the new amount, whether or not it differs. `withdrawn` ones are
     unknown again, and their intervals wait for an outcome. `unmatched` ones had no known outcome.
-    `rejudged` intervals were judged anew, and `reopened` ones wait again. `dropped` intervals count
-    no more, because an earlier version deleted their distributions.
+    `rejudged` intervals were judged anew, and `reopened` ones wait again.
     """
 
     corrected: int = 0
@@ -98,7 +97,6 @@ class CorrectionReport:
     unmatched: int = 0
     rejudged: int = 0
     reopened: int = 0
-    dropped: int = 0
 
     def __add__(self, other: CorrectionReport) -> CorrectionReport:
         return CorrectionReport(*map(add, vars(self).values(), vars(other).values()))
@@ -187,13 +185,17 @@ def enter_outcomes(
         _store_outcomes(connection, key, incoming, in_span)
         span_entries = settle_spans(connection, key, spans)
         changed = write_span_log(connection, span_entries, audit_id)
-        judged = judge([(row, row.family, amount) for row, amount in settled])
+        judged = judge([(row, row.distribution, amount) for row, amount in settled])
         write_log(connection, judged, audit_id, changed)
     if settled:
         connection.execute(
             _set_distributions(),
             [
-                {"row": row.id, "family": None, "sealed": key.seal(row.family, row.person)}
+                {
+                    "row": row.id,
+                    "distribution": None,
+                    "sealed": key.seal(row.distribution, row.person),
+                }
                 for row, _ in settled
             ],
         )
@@ -268,8 +270,10 @@ def _store_outcomes(
             {
                 "person": person,
                 "year": year,
-                "seal": incoming.hashes[person, year],
-                "sealed": seal_amount(key, amount, person) if (person, year) in in_span else None,
+                "amount_hash": incoming.hashes[person, year],
+                "sealed_amount": seal_amount(key, amount, person)
+                if (person, year) in in_span
+                else None,
             }
             for (person, year), amount in incoming.new.items()
         ],
@@ -292,18 +296,15 @@ def correct_outcomes(
     settled = _settled(connection, list(known.values()))
     taken_back, to_judge = [], []
     distributions: list[dict[str, object]] = []
-    dropped = 0
     for entry in settled:
         row = entry.row
         correction = known[row.person, row.origin_year + row.horizon]
         taken_back.append(LogEntry(row, entry.probability, entry.p_zero, -1))
-        if row.sealed is None:
-            dropped += 1
-        elif correction.amount is not None:
+        if correction.amount is not None:
             to_judge.append((row, key.unseal(row.sealed, row.person), correction.amount))
         else:
-            family = key.unseal(row.sealed, row.person)
-            distributions.append({"row": row.id, "family": family, "sealed": None})
+            distribution = key.unseal(row.sealed, row.person)
+            distributions.append({"row": row.id, "distribution": distribution, "sealed": None})
     if distributions:
         connection.execute(_set_distributions(), distributions)
     in_span = span_years(
@@ -318,9 +319,9 @@ def correct_outcomes(
         if correction.amount is None:
             connection.execute(delete(OutcomeRow).where(*is_outcome))
         else:
-            values: dict[str, object] = {"seal": correction.amount_hash}
+            values: dict[str, object] = {"amount_hash": correction.amount_hash}
             if correction.key in in_span:
-                values["sealed"] = seal_amount(key, correction.amount, correction.person)
+                values["sealed_amount"] = seal_amount(key, correction.amount, correction.person)
             connection.execute(update(OutcomeRow).where(*is_outcome).values(**values))
     reopened = reopen_spans(connection, key, spans_about(connection, known, waiting=False))
     rejudged = settle_spans(connection, key, spans_about(connection, known, waiting=True))
@@ -333,7 +334,6 @@ def correct_outcomes(
         len(corrections) - len(known),
         len(to_judge),
         len(distributions),
-        dropped,
     )
 
 
@@ -357,14 +357,14 @@ def _known_and_waiting(
     waiting: dict[PersonYear, list[IssuedRow]] = {}
     years = {outcome.year for outcome in outcomes}
     for batch in key_batches([outcome.person for outcome in outcomes]):
-        of_persons = select(OutcomeRow.person, OutcomeRow.year, OutcomeRow.seal).where(
+        of_persons = select(OutcomeRow.person, OutcomeRow.year, OutcomeRow.amount_hash).where(
             OutcomeRow.person.in_(batch)
         )
         hashes |= {(p, year): seal for p, year, seal in connection.execute(of_persons)}
         unsettled = select(IssuedIntervalRow.__table__).where(
             IssuedIntervalRow.person.in_(batch),
             _OUTCOME_YEAR.in_(years),
-            IssuedIntervalRow.family.is_not(None),
+            IssuedIntervalRow.distribution.is_not(None),
         )
         for row in connection.execute(unsettled):
             waiting.setdefault((row.person, row.origin_year + row.horizon), []).append(row)
@@ -383,9 +383,8 @@ def _settled(connection: Connection, outcomes: Sequence[Pseudonymised]) -> list[
                 SettlementRow.p_zero,
                 SettlementRow.sign,
             )
-            .join(SettlementRow, SettlementRow.promise_id == IssuedIntervalRow.id)
-            .join(Stream, Stream.id == IssuedIntervalRow.stream_id)
-            .where(IssuedIntervalRow.person.in_(batch), Stream.closed.is_(None))
+            .join(SettlementRow, SettlementRow.interval_id == IssuedIntervalRow.id)
+            .where(IssuedIntervalRow.person.in_(batch))
             .order_by(SettlementRow.id)
         )
         for row in connection.execute(entries):
@@ -400,7 +399,7 @@ def _conflicts(
     """Hashes of the amounts that contradicted the known outcomes of these persons."""
     amounts: dict[PersonYear, set[bytes]] = {}
     for batch in key_batches([outcome.person for outcome in outcomes]):
-        rows = select(ConflictRow.person, ConflictRow.year, ConflictRow.seal).where(
+        rows = select(ConflictRow.person, ConflictRow.year, ConflictRow.amount_hash).where(
             ConflictRow.person.in_(batch)
         )
         for person, year, seal in connection.execute(rows):
@@ -419,7 +418,7 @@ def _store_conflicts(
     if amounts:
         connection.execute(
             insert(ConflictRow),
-            [{"person": person, "year": year, "seal": seal} for seal in sorted(amounts)],
+            [{"person": person, "year": year, "amount_hash": amount} for amount in sorted(amounts)],
         )
 
 
@@ -427,7 +426,7 @@ def _set_distributions() -> Update:
     return (
         update(IssuedIntervalRow.__table__)  # type: ignore[arg-type]  # a table, not a subquery
         .where(IssuedIntervalRow.id == bindparam("row"))
-        .values(family=bindparam("family"), sealed=bindparam("sealed"))
+        .values(distribution=bindparam("distribution"), sealed=bindparam("sealed"))
     )
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from saga.calibration.adaptive.holder_streams import require_open
 from saga.calibration.adaptive.issued_intervals import ranks_of_outcomes, unmoved_ranks
 from saga.calibration.adaptive.ledger_tables import (
     Holder,
@@ -48,16 +47,15 @@ def read_settled(
 ) -> SettledOutcomes:
     """The settled outcomes of a holder's forecasts with the bundle of this digest.
 
-    What a correction has taken back is left out. Raises UsageError if the stream is closed.
+    What a correction has taken back is left out.
     """
     is_stream = (Stream.bundle == bundle, Holder.name == holder)
     stream = connection.execute(select(Stream.__table__).join(Holder).where(*is_stream)).first()
     if stream is None:
         return _settled([])
-    require_open(stream.closed)
     log = (
         select(
-            SettlementRow.promise_id,
+            SettlementRow.interval_id,
             SettlementRow.sign,
             SettlementRow.probability,
             SettlementRow.p_zero,
@@ -66,11 +64,11 @@ def read_settled(
             IssuedIntervalRow.group,
             IssuedIntervalRow.issued,
         )
-        .join(IssuedIntervalRow, SettlementRow.promise_id == IssuedIntervalRow.id)
+        .join(IssuedIntervalRow, SettlementRow.interval_id == IssuedIntervalRow.id)
         .where(IssuedIntervalRow.stream_id == stream.id, IssuedIntervalRow.horizon.in_(horizons))
         .order_by(SettlementRow.id)
     )
-    last = {row.promise_id: row for row in connection.execute(log)}
+    last = {row.interval_id: row for row in connection.execute(log)}
     return _settled([row for row in last.values() if row.sign == 1])
 
 

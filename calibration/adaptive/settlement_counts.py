@@ -26,7 +26,7 @@ from saga.calibration.adaptive.ledger_tables import (
     COMMON_ID,
     ExcessCountsRow,
     SettlementRow,
-    SpanEventRow,
+    SpanSettlementRow,
     StateRow,
     StateVersion,
     Stream,
@@ -60,7 +60,7 @@ def judge(settled: Sequence[tuple[IssuedRow, bytes, float]]) -> list[LogEntry]:
     """The log entries of issued intervals, given with their distribution and their outcome."""
     less, p_zero = np.empty(len(settled)), np.empty(len(settled))
     amounts = np.array([amount for _, _, amount in settled])
-    for index, marginals in unpack_marginals([family for _, family, _ in settled]):
+    for index, marginals in unpack_marginals([distribution for _, distribution, _ in settled]):
         less[index] = probability_of_less(marginals, amounts[index, None])[:, 0]
         p_zero[index] = marginals.p_zero[:, 0]
     return [
@@ -94,7 +94,7 @@ def write_log(
                 insert(SettlementRow),
                 [
                     {
-                        "promise_id": entry.row.id,
+                        "interval_id": entry.row.id,
                         "version": stream.version + 1,
                         "probability": entry.probability,
                         "p_zero": entry.p_zero,
@@ -212,8 +212,8 @@ def _update_states(connection: Connection, changed: Row[Any], groups: Sequence[s
     ).all()
     _compute_states(connection, changed.bundle, streams, groups)
     last = {
-        "last_event": connection.scalar(select(func.max(SettlementRow.id))) or 0,
-        "last_span": connection.scalar(select(func.max(SpanEventRow.id))) or 0,
+        "last_settlement": connection.scalar(select(func.max(SettlementRow.id))) or 0,
+        "last_span_settlement": connection.scalar(select(func.max(SpanSettlementRow.id))) or 0,
     }
     for stream in streams:
         version = stream.version + 1

@@ -28,8 +28,8 @@ from saga.calibration.adaptive.ledger_tables import (
     ExcessCountsRow,
     Holder,
     OutcomeRow,
-    SpanEventRow,
     SpanRow,
+    SpanSettlementRow,
     Stream,
     pack_thresholds,
     unpack_thresholds,
@@ -43,13 +43,13 @@ PersonYear = tuple[bytes, int]
 
 
 class SpanEntry(NamedTuple):
-    """An entry of the log of spans; see `SpanEventRow`."""
+    """An entry of the log of spans; see `SpanSettlementRow`."""
 
     row: Row[Any]
     probability: float
     p_zero: float
     sign: int
-    ranks: bytes | None = None
+    ranks: bytes
 
 
 def enter_spans(
@@ -90,9 +90,9 @@ def enter_spans(
                 "years": issued.years,
                 "base": pack_thresholds(issued.base),
                 "issued": pack_thresholds(issued.issued),
-                "family": packed,
-                "cells": cells or None,
-                "levels": pack_thresholds(issued.levels[i]) if cells else None,
+                "distribution": packed,
+                "cells": cells,
+                "levels": pack_thresholds(issued.levels[i]),
             }
         )
     if rows:
@@ -124,11 +124,10 @@ def spans_about(
     keys = set(person_years)
     spans = []
     for batch in key_batches([person for person, _ in keys]):
-        content = SpanRow.family if waiting else SpanRow.sealed
+        content = SpanRow.distribution if waiting else SpanRow.sealed
         of_persons = (
             select(SpanRow.__table__)
-            .join(Stream, Stream.id == SpanRow.stream_id)
-            .where(SpanRow.person.in_(batch), content.is_not(None), Stream.closed.is_(None))
+            .where(SpanRow.person.in_(batch), content.is_not(None))
             .order_by(SpanRow.id)
         )
         spans += [
@@ -167,7 +166,11 @@ def settle_spans(
         connection.execute(
             _set_content(),
             [
-                {"row": row.id, "family": None, "sealed": key.seal(row.family, row.person)}
+                {
+                    "row": row.id,
+                    "distribution": None,
+                    "sealed": key.seal(row.distribution, row.person),
+                }
                 for row, *_ in entries
             ],
         )
@@ -176,13 +179,11 @@ def settle_spans(
 
 def _judge(row: Row[Any], outcomes: NDArray[np.float64], scales: Scales) -> SpanEntry:
     if row.kind == PRESENT_VALUE:
-        ranks = judge_value(row.family, outcomes)
+        ranks = judge_value(row.distribution, outcomes)
         probability, p_zero = ranks[0].tolist()
     else:
-        ranks = judge_band(row.family, outcomes)
+        ranks = judge_band(row.distribution, outcomes)
         probability, p_zero = float(band_scores_of(ranks[None], scales)[0]), 0.0
-    if row.levels is None:
-        return SpanEntry(row, probability, p_zero, 1)
     levels = unpack_thresholds(row.levels).reshape(len(ranks), -1)
     return SpanEntry(row, probability, p_zero, 1, pack_thresholds(unmoved(ranks, levels)))
 
@@ -193,15 +194,15 @@ def reopen_spans(
     """Take settled spans back, so that they wait again; their log entries."""
     last: dict[int, Row[Any]] = {}
     for batch in key_batches([row.id for row in rows]):
-        log = select(SpanEventRow.__table__).where(SpanEventRow.span_id.in_(batch))
+        log = select(SpanSettlementRow.__table__).where(SpanSettlementRow.span_id.in_(batch))
         last |= {
-            event.span_id: event for event in connection.execute(log.order_by(SpanEventRow.id))
+            event.span_id: event for event in connection.execute(log.order_by(SpanSettlementRow.id))
         }
     if rows:
         connection.execute(
             _set_content(),
             [
-                {"row": row.id, "family": key.unseal(row.sealed, row.person), "sealed": None}
+                {"row": row.id, "distribution": key.unseal(row.sealed, row.person), "sealed": None}
                 for row in rows
             ],
         )
@@ -217,7 +218,7 @@ def _known_amounts(
 ) -> Mapping[PersonYear, float]:
     amounts: dict[PersonYear, float] = {}
     for batch in key_batches(sorted(persons)):
-        known = select(OutcomeRow.person, OutcomeRow.year, OutcomeRow.sealed).where(
+        known = select(OutcomeRow.person, OutcomeRow.year, OutcomeRow.sealed_amount).where(
             OutcomeRow.person.in_(batch)
         )
         for person, year, sealed in connection.execute(known):
@@ -244,7 +245,7 @@ def write_span_log(
     if not entries:
         return changed
     connection.execute(
-        insert(SpanEventRow),
+        insert(SpanSettlementRow),
         [
             {
                 "span_id": entry.row.id,
@@ -330,5 +331,5 @@ def _set_content() -> Any:
     return (
         update(SpanRow.__table__)  # type: ignore[arg-type]  # a table, not a subquery
         .where(SpanRow.id == bindparam("row"))
-        .values(family=bindparam("family"), sealed=bindparam("sealed"))
+        .values(distribution=bindparam("distribution"), sealed=bindparam("sealed"))
     )

@@ -31,8 +31,8 @@ from saga.calibration.adaptive.issued_spans import (
 )
 from saga.calibration.adaptive.ledger_tables import (
     BandScaleRow,
-    SpanEventRow,
     SpanRow,
+    SpanSettlementRow,
     unpack_thresholds,
 )
 from saga.calibration.adaptive.marginal_moves import moved_levels
@@ -91,36 +91,28 @@ def _rescored(
             SpanRow.origin_year,
             SpanRow.base,
             SpanRow.cells,
-            SpanEventRow.sign,
-            SpanEventRow.ranks,
-            SpanEventRow.probability,
-            SpanEventRow.p_zero,
+            SpanSettlementRow.sign,
+            SpanSettlementRow.ranks,
         )
-        .join(SpanEventRow, SpanEventRow.span_id == SpanRow.id)
+        .join(SpanSettlementRow, SpanSettlementRow.span_id == SpanRow.id)
         .where(SpanRow.stream_id.in_(streams), SpanRow.kind == kind)
     )
     if last_span is not None:
-        log = log.where(SpanEventRow.id <= last_span)
-    alike: dict[tuple[Any, ...], tuple[list[bytes], list[tuple[float, float]]]] = {}
-    for *cell, packed_ranks, less, of_zero in connection.execute(log):
-        is_earlier = packed_ranks is None
-        ranks_of_cell, published_of_cell = alike.setdefault((*cell, is_earlier), ([], []))
-        ranks_of_cell.append(packed_ranks or b"")
-        published_of_cell.append((less, of_zero))
+        log = log.where(SpanSettlementRow.id <= last_span)
+    alike: dict[tuple[Any, ...], list[bytes]] = {}
+    for *cell, packed_ranks in connection.execute(log):
+        alike.setdefault(tuple(cell), []).append(packed_ranks)
     levels = _LevelsInForce(cells)
     banded = {key[0] for key in alike} if kind == BAND else set()
     scales = {stream: read_scales(connection, stream) for stream in banded}
     total: dict[tuple[int, int], Counts] = {}
-    for key, (packed, published) in alike.items():
-        stream, years, origin, thresholds, text, sign, is_earlier = key
-        probability, p_zero = np.array(published).T
-        if not is_earlier:
-            ranks = np.frombuffer(b"".join(packed), dtype="<f8").reshape(len(packed), -1, 2)
-            in_force = levels_of_span(kind, [levels.of(cell) for cell in cells_of_text(text)])
-            ranks = moved(ranks, in_force)
-            probability, p_zero = ranks[:, 0, 0], ranks[:, 0, 1]
-            if kind == BAND:
-                probability = band_scores_of(ranks, scales[stream])
+    for (stream, years, origin, thresholds, text, sign), packed in alike.items():
+        ranks = np.frombuffer(b"".join(packed), dtype="<f8").reshape(len(packed), -1, 2)
+        in_force = levels_of_span(kind, [levels.of(cell) for cell in cells_of_text(text)])
+        ranks = moved(ranks, in_force)
+        probability, p_zero = ranks[:, 0, 0], ranks[:, 0, 1]
+        if kind == BAND:
+            probability = band_scores_of(ranks, scales[stream])
         scores = span_scores(kind, probability, p_zero)
         base = np.tile(unpack_thresholds(thresholds), (len(scores), 1))
         counts = ExcessCounts.of(scores, base, base).counts

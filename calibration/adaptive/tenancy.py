@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# The holder of what the commands enter, of a service without keys, and of ledgers of earlier
-# versions. Its outcomes move the thresholds of every holder.
+# The holder of what the commands and a service without keys enter. Its outcomes move the thresholds
+# of every holder.
 COMMON = "common"
 
 

@@ -64,8 +64,8 @@ def report_delivery(
         {
             **values,
             "origins": list(delivery.origins),
-            "promised": delivery.recorded.new,
-            "promised_spans": delivery.spans.new,
+            "recorded": delivery.recorded.new,
+            "recorded_spans": delivery.spans.new,
             "problems": [problem.as_dict() for problem in settled.problems],
         },
         as_json=as_json,

@@ -170,7 +170,7 @@ def test_the_command_reports_and_fails_if_the_delivery_contradicts_an_earlier_on
     first, second = delivery(register_panel, 2018).frame, delivery(register_panel, 2019).frame
     code, report = run("first.parquet", first)
     assert (code, report["origins"], report["through"]) == (0, [2018], None)
-    assert report["promised"]
+    assert report["recorded"]
     code, report = run("second.parquet", second)
     assert (code, report["through"]) == (0, 2019)
     changed = second.with_columns(

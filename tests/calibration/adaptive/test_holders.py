@@ -12,14 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from alembic import command
-from alembic.autogenerate import compare_metadata
-from alembic.runtime.migration import MigrationContext
 from saga.calibration.adaptive.adaptive_state import AdaptiveState
-from saga.calibration.adaptive.database import LedgerError, migration_config
+from saga.calibration.adaptive.database import LedgerError
 from saga.calibration.adaptive.issued_intervals import IssuedIntervals
 from saga.calibration.adaptive.ledger import Ledger, RecordCounts
-from saga.calibration.adaptive.ledger_tables import Base, IssuedIntervalRow, SettlementRow
+from saga.calibration.adaptive.ledger_tables import IssuedIntervalRow, SettlementRow
 from saga.calibration.adaptive.outcome_entries import (
     MAX_AMOUNT,
     MAX_CONFLICTS,
@@ -256,7 +253,10 @@ def test_the_audit_trail_names_key_call_and_reason_and_cannot_be_changed(ledger:
     assert [(entry.action, entry.key) for entry in ledger.audit()] == [("record", None)]
     with connect(ledger) as connection:
         settled = connection.execute(
-            text("SELECT COUNT(*) FROM event JOIN audit ON audit.id = audit_id WHERE action = :a"),
+            text(
+                "SELECT COUNT(*) FROM settlement JOIN audit ON audit.id = audit_id"
+                " WHERE action = :a"
+            ),
             {"a": "correct"},
         )
         assert settled.scalar_one() == 4, "two entries taken back, two new ones"
@@ -270,40 +270,12 @@ def test_a_distribution_is_unreadable_after_its_outcome_without_the_key(ledger: 
     ledger.record(BUNDLE, issued)
     ledger.settle(make_outcomes())
     with connect(ledger) as connection:
-        rows = connection.execute(select(IssuedIntervalRow.family, IssuedIntervalRow.sealed)).all()
+        rows = connection.execute(
+            select(IssuedIntervalRow.distribution, IssuedIntervalRow.sealed)
+        ).all()
     plain = {blob[:64] for blob in issued.marginals}
-    assert {row.family for row in rows} == {None}
+    assert {row.distribution for row in rows} == {None}
     assert len({row.sealed for row in rows}) == N
     assert not any(start in row.sealed for row in rows for start in plain)
     with pytest.raises(LedgerError):
         PseudonymKey(b"x" * 32).unseal(rows[0].sealed, b"")
-
-
-def test_a_ledger_of_the_version_before_holders_goes_on_as_the_common_part(
-    ledger: Ledger,
-) -> None:
-    """State, log and open intervals stay; only what was settled then cannot be judged anew."""
-    outcomes = make_outcomes()
-    ledger.record(BUNDLE, make_intervals())
-    for start in (0, N // 4):
-        ledger.settle(outcomes[start : start + N // 4])
-    before = current_state(ledger)
-    with connect(ledger) as connection:
-        command.downgrade(migration_config(connection), "0003")
-    with connect(ledger) as connection:
-        command.upgrade(migration_config(connection), "head")
-        assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
-    assert current_state(ledger) == ledger.replay(BUNDLE) == before
-    assert ledger.replay(BUNDLE, 1) is not None
-    assert part_of(ledger, "a").state(BUNDLE) == before, "holders start from it"
-    assert part_of(ledger, "a").settle(outcomes) == SettlementReport(unmatched=N)
-    with pytest.raises(DBAPIError, match="append-only"), connect(ledger) as connection:
-        connection.execute(text("DELETE FROM event"))
-    person, year, amount = outcomes[0]
-    report = ledger.correct([(person, year, amount + 9_000)], "revised")
-    assert report == CorrectionReport(corrected=1, dropped=1)
-    assert ledger.replay(BUNDLE) == current_state(ledger)
-    assert ledger.settle(outcomes[1:]) == SettlementReport(
-        new=N // 2, duplicate=N // 2 - 1, settled_intervals=N // 2
-    )
-    assert ledger.replay(BUNDLE) == current_state(ledger)

@@ -17,11 +17,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from saga.calibration.adaptive.adaptive_state import AdaptiveState
-from saga.calibration.adaptive.database import LedgerError, create_ledger_engine, migration_config
+from saga.calibration.adaptive.database import LedgerError, create_ledger_engine
 from saga.calibration.adaptive.ledger import Ledger, RecordCounts
 from saga.calibration.adaptive.ledger_tables import (
     Base,
@@ -119,57 +118,6 @@ def test_migrations_create_the_tables_of_the_models(ledger: Ledger) -> None:
         assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
 
 
-def test_a_ledger_of_the_first_revision_is_migrated(
-    ledger: Ledger, url: str, pseudonym_key: PseudonymKey
-) -> None:
-    """Its delivered year becomes the last origin year of its intervals.
-
-    What was settled can be read; what waits is closed, and a new bundle starts a new state.
-    """
-    outcomes, settled = make_outcomes(), PERSONS + 5
-    ledger.record(BUNDLE, make_intervals())
-    ledger.settle(outcomes[:settled])
-    before = current_state(ledger)
-    with connect(ledger) as connection:
-        command.downgrade(migration_config(connection), "0001")
-        connection.execute(
-            text(
-                "UPDATE promise SET family = :sets WHERE id NOT IN (SELECT promise_id FROM event)"
-            ),
-            {"sets": b"nested sets"},
-        )
-    reopened = Ledger(url, pseudonym_key)
-    assert reopened.delivered_until(BUNDLE) == ORIGIN
-    assert current_state(reopened) == before
-    assert reopened.counts(BUNDLE) == {"settled": settled, "waiting": 0}
-    with connect(reopened) as connection:
-        logged = connection.execute(select(SettlementRow.probability, SettlementRow.p_zero)).all()
-        families = connection.scalars(select(IssuedIntervalRow.family).distinct()).all()
-        assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
-    assert (len(logged), {row.p_zero for row in logged}) == (settled, {None})
-    assert families == [None]
-    with pytest.raises(DBAPIError, match="append-only"), connect(reopened) as connection:
-        connection.execute(text("DELETE FROM event"))
-    for refused in (
-        lambda: reopened.replay(BUNDLE),
-        lambda: reopened.record(BUNDLE, make_intervals(origin=ORIGIN + 1)),
-    ):
-        with pytest.raises(UsageError, match="earlier version"):
-            refused()
-    person_id, year, amount = outcomes[0]
-    assert reopened.settle([(person_id, year, amount + 4_321)]).conflicting == 1
-    assert reopened.settle(outcomes) == SettlementReport(
-        duplicate=settled, unmatched=len(outcomes) - settled
-    )
-    for bundle in ("b" * 64, "c" * 64):
-        reopened.record(bundle, make_intervals(origin=ORIGIN + 10))
-        assert reopened.delivered_until(bundle) is None
-    again = reopened.settle(make_outcomes(origin=ORIGIN + 10))
-    assert again.settled_intervals == 2 * PERSONS * HORIZONS
-    assert reopened.replay("b" * 64) == reopened.state("b" * 64)
-    reopened.close()
-
-
 def test_a_ledger_of_a_newer_version_is_refused_and_unchanged(
     ledger: Ledger, url: str, pseudonym_key: PseudonymKey
 ) -> None:
@@ -202,28 +150,6 @@ def all_rows(url: str) -> dict[str, list[tuple[object, ...]]]:
     if path is not None:
         rows["file"] = [(Path(path).read_bytes(),)]
     return rows
-
-
-def test_a_stream_that_followed_thresholds_of_sets_is_converted_from_its_log(
-    ledger: Ledger,
-) -> None:
-    """The log has the ranks of the outcomes, so the state is as if limits had been followed."""
-    issued = make_intervals()
-    ledger.record(BUNDLE, replace(issued, issued=issued.base))
-    ledger.settle(make_outcomes()[: 2 * PERSONS])
-    before = current_state(ledger)
-    thresholds = np.array([0.51, 0.81, 0.91, 0.96]).tobytes()
-    with connect(ledger) as connection:
-        command.downgrade(migration_config(connection), "0004")
-        connection.execute(text("UPDATE stream SET levels = '[0.5, 0.8, 0.9, 0.95]'"))
-        connection.execute(text("UPDATE promise SET base = :q, issued = :q"), {"q": thresholds})
-        for table in ("tally", "state"):
-            connection.execute(text(f"DELETE FROM {table}"))
-        command.upgrade(migration_config(connection), "head")
-    assert before.cells
-    assert current_state(ledger) == ledger.replay(BUNDLE) == before
-    ledger.settle(make_outcomes())
-    assert ledger.replay(BUNDLE) == current_state(ledger)
 
 
 def test_only_finished_deliveries_count_as_delivered(ledger: Ledger) -> None:
@@ -311,7 +237,7 @@ def test_order_and_parts_of_a_delivery_do_not_matter(
 def test_the_log_cannot_be_changed(ledger: Ledger) -> None:
     ledger.record(BUNDLE, make_intervals())
     ledger.settle(make_outcomes())
-    for statement in ("UPDATE event SET probability = 0", "DELETE FROM event"):
+    for statement in ("UPDATE settlement SET probability = 0", "DELETE FROM settlement"):
         with pytest.raises(DBAPIError, match="append-only"), connect(ledger) as connection:
             connection.execute(text(statement))
 
@@ -332,11 +258,11 @@ def test_no_name_amount_or_settled_distribution_is_stored(ledger: Ledger) -> Non
             connection.scalar(
                 select(func.count())
                 .select_from(IssuedIntervalRow)
-                .where(IssuedIntervalRow.family.is_not(None))
+                .where(IssuedIntervalRow.distribution.is_not(None))
             )
             == 0
         )
-        hashes = connection.scalars(select(OutcomeRow.seal)).all()
+        hashes = connection.scalars(select(OutcomeRow.amount_hash)).all()
     assert "SENTINEL" not in repr(rows)
     assert "271828" not in repr(rows)
     assert len(set(hashes)) == len(outcomes), "equal amounts of two persons have different hashes"

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from alembic import command
 from saga.calibration.adaptive.adaptive_state import (
     BAND,
     PRESENT_VALUE,
@@ -25,7 +24,6 @@ from saga.calibration.adaptive.adaptive_state import (
     ExcessCounts,
     compute_states,
 )
-from saga.calibration.adaptive.database import migration_config
 from saga.calibration.adaptive.issuance import INITIAL_STATE
 from saga.calibration.adaptive.issued_intervals import collect_intervals
 from saga.calibration.adaptive.issued_spans import (
@@ -50,7 +48,6 @@ from saga.distributions import Marginals
 from saga.lifetime import present_value, realised_value
 from saga.paths import Paths
 from saga.requests import COVERAGE
-from tests.calibration.adaptive.ledgers import make_intervals
 from tests.calibration.adaptive.test_ledger import connect, database_of
 
 BUNDLE, N, K, ORIGIN = "a" * 64, 400, 3, 2015
@@ -306,7 +303,7 @@ def test_present_values_after_moves_are_judged_by_the_ranks_before_them(url: str
     assert states(ledger)[0] == states(ledger)[1]
     with connect(ledger) as connection:
         query = text(
-            "SELECT span.person, levels, cells, ranks, probability FROM span_event "
+            "SELECT span.person, levels, cells, ranks, probability FROM span_settlement "
             "JOIN span ON span.id = span_id WHERE kind = 'present_value'"
         )
         events = connection.execute(query).all()
@@ -348,7 +345,7 @@ def test_bands_after_moves_are_judged_by_the_ranks_before_them(url: str) -> None
     assert states(ledger)[0] == states(ledger)[1]
     with connect(ledger) as connection:
         query = text(
-            "SELECT span.person, ranks FROM span_event JOIN span ON span.id = span_id "
+            "SELECT span.person, ranks FROM span_settlement JOIN span ON span.id = span_id "
             "WHERE origin_year > :year"
         )
         events = connection.execute(query, {"year": ORIGIN}).all()
@@ -361,58 +358,6 @@ def test_bands_after_moves_are_judged_by_the_ranks_before_them(url: str) -> None
         np.testing.assert_allclose(ranks[:, 0], expected[i], atol=0.01)
         np.testing.assert_allclose(ranks[:, 1], raw.p_zero[i], atol=0.01)
     correct_and_settle(ledger, of_years)
-    ledger.close()
-
-
-def test_spans_of_an_earlier_version_count_by_their_published_score(url: str) -> None:
-    """A ledger of revision 0006 goes on with the same state; its waiting spans are judged too."""
-    ledger = Ledger(url, PseudonymKey(b"k" * 32))
-    for spans in make_spans():
-        half = spans.rows(slice(0, N // 2))
-        ledger.record_spans(BUNDLE, replace(half, cells=("",) * len(half)))
-    _, outcomes = make_outcomes()
-    ledger.settle(outcomes[: 50 * K])
-    before, counts = ledger.state(BUNDLE), ledger.counts(BUNDLE)
-    with connect(ledger) as connection:
-        command.downgrade(migration_config(connection), "0006")
-    ledger.close()
-    ledger = Ledger(url, PseudonymKey(b"k" * 32))
-    assert states(ledger) == (before, before)
-    assert ledger.counts(BUNDLE) == counts
-    for spans in make_spans():
-        assert ledger.record_spans(BUNDLE, spans).new == N // 2
-    ledger.settle(outcomes)
-    state, replayed = states(ledger)
-    assert state is not None
-    assert state == replayed
-    assert {state.cells[kind, K, 0.9].persons for kind in (BAND, PRESENT_VALUE)} == {N}
-    with connect(ledger) as connection, pytest.raises(ValueError, match="another state"):
-        command.downgrade(migration_config(connection), "0006")
-    ledger.close()
-
-
-def test_a_ledger_of_single_years_goes_on_with_nothing_lost(url: str) -> None:
-    """A ledger of revision 0005: its state, log and waiting forecasts stay; spans come later."""
-    key = PseudonymKey(b"k" * 32)
-    ledger = Ledger(url, key)
-    ledger.record(BUNDLE, make_intervals())
-    _, outcomes = make_outcomes()
-    known = [row for row in outcomes if row[1] == ORIGIN + 1][:20]
-    ledger.settle(known)
-    before, counts = ledger.state(BUNDLE), ledger.counts(BUNDLE)
-    with connect(ledger) as connection:
-        command.downgrade(migration_config(connection), "0005")
-        names = connection.execute(text("SELECT * FROM promise")).keys()
-        assert "sealed" in names
-    ledger.close()
-    ledger = Ledger(url, key)
-    assert states(ledger) == (before, before)
-    assert ledger.counts(BUNDLE) == counts
-    bands, values = make_spans()
-    assert ledger.record_spans(BUNDLE, bands) == RecordCounts(new=N - 20, late=20)
-    assert ledger.record_spans(BUNDLE, values) == RecordCounts(new=N - 20, late=20)
-    assert ledger.settle(outcomes).settled_spans == 2 * (N - 20)
-    assert states(ledger)[0] == states(ledger)[1]
     ledger.close()
 
 

@@ -74,7 +74,7 @@ def test_deliveries_settle_diagnose_and_recommend_and_a_repetition_changes_nothi
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
 
     code, report = deliver(tiny_bundle, panels[2019], tmp_path)
-    assert (code, report["promised"], report["outcomes"]["new"]) == (0, 0, 0)
+    assert (code, report["recorded"], report["outcomes"]["new"]) == (0, 0, 0)
     assert written(tmp_path) == before
 
     with monkeypatch.context() as patch:  # the process ends after the ledger, before the page
@@ -101,7 +101,7 @@ def test_deliveries_settle_diagnose_and_recommend_and_a_repetition_changes_nothi
 @pytest.mark.parametrize(
     "kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)]
 )
-@pytest.mark.parametrize("table", ["event", "promise"])
+@pytest.mark.parametrize("table", ["settlement", "issued_interval"])
 def test_a_delivery_killed_while_it_writes_is_whole_after_it_is_repeated(
     tiny_bundle: Path, panels: dict[int, Path], tmp_path: Path, table: str, kind: str
 ) -> None:
