@@ -9,11 +9,11 @@ from typing import Literal
 import polars as pl
 
 from saga.data.casting import read_column
-from saga.data.eligibility import find_ineligible, keep_eligible
 from saga.data.facts import Facts
 from saga.data.mapping import ExtraColumn, SourceMapping
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
+from saga.data.rules import find_ineligible, keep_eligible
 from saga.errors import InputError, Problem, UsageError
 from saga.features.training_reference import ComparedRecords
 from saga.features.transforms import Transforms

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from saga.data.eligibility import find_ineligible, keep_eligible
 from saga.data.facts import Facts
 from saga.data.panel import Panel
+from saga.data.rules import find_ineligible, keep_eligible
 from saga.errors import InputError, Problem, UsageError
 from saga.features.transforms import Transforms
 from saga.macro.scenarios import Scenario

@@ -22,11 +22,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from saga.data.eligibility import find_ineligible, keep_eligible
 from saga.data.groups import reduce_to_profile
 from saga.data.origins import Origins, history, realised_earnings
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
+from saga.data.rules import find_ineligible, keep_eligible
 from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
 from saga.schema import MAX_AGE

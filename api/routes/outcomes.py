@@ -18,9 +18,9 @@ from saga.api.service import CurrentService, ledger_of
 from saga.api.table_reader import READER
 from saga.calibration.adaptive.outcome_entries import MAX_CONFLICTS, CorrectionReason, OutcomeInput
 
-from saga.data import validation
+from saga.data import rules
 from saga.data.casting import read_column
-from saga.data.prices import real_factors
+from saga.data.facts import real_factors
 from saga.errors import InputError, Problem
 from saga.forecaster import Forecaster
 from saga.schema import BY_NAME
@@ -172,7 +172,7 @@ def _with_person_ids(table: pl.DataFrame) -> pl.DataFrame:
     )
     broken = rows.select("row", rule=rule, column=pl.lit("person_id")).filter(person_ids.is_null())
     if broken.height:
-        raise InputError("Some rows are not outcomes", validation.describe_violations(broken, rows))
+        raise InputError("Some rows are not outcomes", rules.describe_violations(broken, rows))
     return rows.drop("row")
 
 

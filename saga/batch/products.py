@@ -13,9 +13,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga.bundle import Bundle
-from saga.data.eligibility import find_ineligible
 from saga.data.facts import open_facts
 from saga.data.panel import Panel
+from saga.data.rules import find_ineligible
 from saga.files.atomic import digest_file
 from saga.forecast_tables import round_amounts
 from saga.forecast_warnings import ForecastWarning

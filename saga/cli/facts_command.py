@@ -23,8 +23,7 @@ def show(
     """Show the series of dated facts: years, last value and marks, or one series in full."""
     import polars as pl
 
-    from saga.data.fact_series import FACT_SERIES
-    from saga.data.facts import open_facts
+    from saga.data.facts import FACT_SERIES, open_facts
     from saga.errors import UsageError
 
     in_force = open_facts(facts)

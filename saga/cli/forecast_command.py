@@ -149,7 +149,7 @@ def _preview(table: pl.DataFrame) -> pl.DataFrame:
 
 def _keep_within_age(panel: Panel, first_horizon: int) -> tuple[Panel, list[Problem]]:
     """The persons who are at most 64 at the first horizon, and the problems of the others."""
-    from saga.data.eligibility import find_ineligible, keep_eligible
+    from saga.data.rules import find_ineligible, keep_eligible
 
     too_old = find_ineligible(panel, ahead=first_horizon)
     panel = keep_eligible(panel, too_old)

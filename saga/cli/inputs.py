@@ -53,7 +53,7 @@ def read_persons(
     """
     from saga.data.origins import last_year
     from saga.data.reading import read_panel
-    from saga.data.validation import RULES
+    from saga.data.rules import RULES
 
     try:
         with _opened(source) as path:
@@ -203,7 +203,7 @@ def keep_forecastable(panel: Panel, to_age: int = MAX_AGE) -> tuple[Panel, list[
     Raises:
         InputError: If nobody can be forecast.
     """
-    from saga.data.eligibility import find_ineligible, keep_eligible
+    from saga.data.rules import find_ineligible, keep_eligible
 
     ineligible = find_ineligible(panel, to_age)
     problems = [*([panel.meta.lost] if panel.meta.lost else []), *ineligible.values()]

@@ -3,28 +3,267 @@
 The facts come with SAGA as CSV files, each value with its source and a mark of how sure it is. An
 office can give files of its own: their values replace those of the same series and year, and add
 years.
+
+A file has the columns `series`, `year`, `value`, `unit`, `mark` and `source`, one row per year; it
+may hold several series. Amounts of year t are multiplied by index[base] / index[t].
 """
 
 from __future__ import annotations
 
+import csv
 import difflib
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
+from importlib import resources
 from itertools import pairwise
 from pathlib import Path
 
-from saga.data.fact_series import FACT_SERIES, PRICES, FactSeries
-from saga.data.yearly_series import (
-    DatedValue,
-    YearlySeries,
-    join_values,
-    parse_values,
-    read_shipped_values,
-)
+import polars as pl
+
 from saga.errors import InputError, Problem
+
+PRICE_BASE = "price base amounts"
+INCOME_BASE = "income base amounts"
+
+
+@dataclass(frozen=True)
+class FactSeries:
+    """A series: values lie in [lowest, highest].
+
+    A `steady` series rises by less than half, and falls by less than a third, from one year to the
+    next.
+    """
+
+    title: str
+    unit: str
+    lowest: float
+    highest: float
+    steady: bool = False
+
+
+def _rate(title: str) -> FactSeries:
+    return FactSeries(title, "share", 0.0, 1.0)
+
+
+def _amount(title: str, *, steady: bool = False) -> FactSeries:
+    return FactSeries(title, "SEK", 0.0, 1e7, steady)
+
+
+def _in_base_amounts(title: str) -> FactSeries:
+    return FactSeries(title, PRICE_BASE, 0.0, 100.0)
+
+
+def _growth(title: str) -> FactSeries:
+    return FactSeries(title, "per cent", -50.0, 50.0)
+
+
+# Parameters of the income tax have the names of the fields of `saga.tax.swedish_tax.SwedishTax`.
+TAX_SERIES: dict[str, FactSeries] = {
+    "price_base_amount": FactSeries(
+        "Price base amount (prisbasbelopp)", "SEK", 1_000.0, 1e6, steady=True
+    ),
+    "income_base_amount": FactSeries(
+        "Income base amount (inkomstbasbelopp)", "SEK", 1_000.0, 1e6, steady=True
+    ),
+    "municipal_rate": FactSeries("Mean municipal and regional tax rate", "share", 0.1, 0.6),
+    "state_threshold": _amount("Taxable income from which state tax is due (skiktgrans)"),
+    "state_rate": _rate("State income tax"),
+    "allowance_limit_1": _in_base_amounts("Basic allowance (grundavdrag): end of band 1"),
+    "allowance_limit_2": _in_base_amounts("Basic allowance: end of band 2"),
+    "allowance_limit_3": _in_base_amounts("Basic allowance: end of band 3"),
+    "allowance_limit_4": _in_base_amounts("Basic allowance: end of band 4"),
+    "allowance_amount_1": _in_base_amounts("Basic allowance, band 1: amount"),
+    "allowance_amount_2": _in_base_amounts("Basic allowance, band 2: amount"),
+    "allowance_share_2": _rate("Basic allowance, band 2: share of income added"),
+    "allowance_amount_3": _in_base_amounts("Basic allowance, band 3: amount"),
+    "allowance_amount_4": _in_base_amounts("Basic allowance, band 4: amount"),
+    "allowance_share_4": _rate("Basic allowance, band 4: share of income subtracted"),
+    "allowance_amount_5": _in_base_amounts("Basic allowance, band 5: amount"),
+    "work_credit_limit_1": _in_base_amounts("Work credit (jobbskatteavdrag): end of band 1"),
+    "work_credit_limit_2": _in_base_amounts("Work credit: end of band 2"),
+    "work_credit_limit_3": _in_base_amounts("Work credit: end of band 3"),
+    "work_credit_share_2": _rate("Work credit, band 2: share of income above band 1"),
+    "work_credit_amount_3": _in_base_amounts("Work credit, band 3: amount"),
+    "work_credit_share_3": _rate("Work credit, band 3: share of income above band 2"),
+    "work_credit_amount_4": _in_base_amounts("Work credit, band 4: amount"),
+    "work_credit_fall_from": _in_base_amounts("Work credit: income from which it falls"),
+    "work_credit_fall_share": _rate("Work credit: share of income by which it falls"),
+    "pension_fee_rate": _rate("General pension fee (allman pensionsavgift)"),
+    "pension_fee_from": _in_base_amounts("Income from which the pension fee is due"),
+    "pension_fee_to": FactSeries("Income to which the pension fee is due", INCOME_BASE, 0.0, 100.0),
+    "income_credit_from": _amount("Credit for earned income: taxable income from which it rises"),
+    "income_credit_share": _rate("Credit for earned income: share of taxable income"),
+    "income_credit_most": _amount("Credit for earned income: maximum"),
+    "temporary_credit_from": _amount("Temporary work credit: income from which it rises"),
+    "temporary_credit_share": _rate("Temporary work credit: share of income"),
+    "temporary_credit_most": _amount("Temporary work credit: maximum"),
+    "temporary_credit_fall_from": _amount("Temporary work credit: income from which it falls"),
+    "temporary_credit_fall_share": _rate("Temporary work credit: share by which it falls"),
+    "temporary_credit_to": _amount("Temporary work credit: income at which it ends"),
+}
+MACRO_SERIES: dict[str, FactSeries] = {
+    "unemployment": FactSeries(
+        "Unemployment, by the definition of its year", "per cent", 0.5, 30.0
+    ),
+    "real_wage_growth": _growth("Growth of real wages"),
+    "inflation": _growth("Growth of the consumer price index"),
+}
+PRICES = "consumer_price_index"
+FACT_SERIES: dict[str, FactSeries] = {
+    PRICES: FactSeries("Consumer price index, annual mean", "1980 = 100", 1.0, 1e6, steady=True),
+    **MACRO_SERIES,
+    "nominal_wage_growth": _growth("Growth of nominal wages"),
+    **TAX_SERIES,
+}
+
+
+# How well a value is sourced (see the glossary).
+MARKS = {
+    "V": "read in a public source",
+    "D": "derived from values read in a public source",
+    "E": "estimate, or inferred from neighbouring years",
+    "M": "from memory of the literature, or derived from such values",
+    "C": "calibrated or assumed",
+}
+COLUMNS = ("series", "year", "value", "unit", "mark", "source")
+
+
+@dataclass(frozen=True)
+class DatedValue:
+    """One row of a file: the value of a series in a year, in `unit`, and its line in the file."""
+
+    series: str
+    year: int
+    value: float
+    unit: str
+    mark: str
+    source: str
+    file: str
+    line: int
+
+    def fault(self, why: str, fix: str, column: str) -> Problem:
+        """The problem of this row, with its file and line."""
+        message = f"{self.file}, line {self.line}, series {self.series}: {why}"
+        return Problem("facts", message, fix, column=column, year=self.year)
+
+
+@dataclass(frozen=True)
+class YearlySeries:
+    """One series: values in `unit`, marks (keys of MARKS) and sources by ascending year."""
+
+    unit: str
+    values: Mapping[int, float]
+    marks: Mapping[int, str]
+    sources: Mapping[int, str]
+
+
+def read_shipped_series(table: str, *, gaps: bool = False) -> dict[str, YearlySeries]:
+    """The series of a shipped table by name; with `gaps`, years without a row are allowed.
+
+    Raises InputError as `parse_values` and `join_values` do.
+    """
+    return join_values(read_shipped_values(table), gaps=gaps)
+
+
+def read_shipped_values(table: str) -> list[DatedValue]:
+    """The rows of a shipped table."""
+    text = resources.files("saga.data").joinpath("tables", f"{table}.csv").read_text("utf-8")
+    return parse_values(text, f"{table}.csv")
+
+
+def parse_values(text: str, file: str) -> list[DatedValue]:
+    """The rows of a CSV text; `file` names it in errors.
+
+    Raises InputError with the line and column of a missing column, a value that is not a number, an
+    unknown mark or an empty source.
+    """
+    reader = csv.DictReader(text.splitlines())
+    missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+    if missing:
+        fix = f"Give the columns {', '.join(COLUMNS)}."
+        absent = [Problem("facts", f"{file}, line 1: no column {n}", fix, n) for n in missing]
+        raise InputError("The facts cannot be used.", absent)
+    values: list[DatedValue] = []
+    problems: list[Problem] = []
+    for row in reader:
+        value = _dated_value(row, file, reader.line_num)
+        if isinstance(value, Problem):
+            problems.append(value)
+        else:
+            values.append(value)
+    if problems:
+        raise InputError("The facts cannot be used.", problems)
+    return values
+
+
+def _dated_value(row: Mapping[str, str | None], file: str, line: int) -> DatedValue | Problem:
+    """The dated value of a row, or what is wrong with the row."""
+    cells = {name: (row[name] or "").strip() for name in COLUMNS}
+    at_line = f"{file}, line {line}"
+    if not cells["year"].isdecimal():
+        fix = "Give a calendar year, such as 2024."
+        return Problem("facts", f"{at_line}: the year is not a whole number", fix, "year")
+    try:
+        amount = float(cells["value"])
+    except ValueError:
+        amount = math.nan
+    year = int(cells["year"])
+    value = DatedValue(
+        cells["series"],
+        year,
+        amount,
+        cells["unit"],
+        cells["mark"],
+        cells["source"],
+        file,
+        line,
+    )
+    if not math.isfinite(amount):
+        return value.fault("the value is not a number", "Give a number with a point.", "value")
+    if value.mark not in MARKS:
+        return value.fault("unknown mark", f"Give one of {', '.join(MARKS)}.", "mark")
+    if not value.source:
+        return value.fault("the source is empty", "Say where the value is from.", "source")
+    return value
+
+
+def join_values(values: Iterable[DatedValue], *, gaps: bool = False) -> dict[str, YearlySeries]:
+    """The series of rows in any order, by name; with `gaps`, years without a row are allowed.
+
+    Raises InputError for a year that occurs twice or is missing, and for a change of unit.
+    """
+    by_series: dict[str, list[DatedValue]] = {}
+    for value in sorted(values, key=lambda value: value.year):
+        by_series.setdefault(value.series, []).append(value)
+    problems: list[Problem] = []
+    for rows in by_series.values():
+        for before, value in pairwise(rows):
+            if value.year == before.year:
+                why = f"{value.year} is in {before.file}, line {before.line}, too"
+                problems.append(value.fault(why, "Give each year one row.", "year"))
+            elif value.year > before.year + 1 and not gaps:
+                why = f"no row for {before.year + 1}, after {before.file}, line {before.line}"
+                problems.append(value.fault(why, "Give each year one row.", "year"))
+            if value.unit != before.unit:
+                fix = f"Give the unit {before.unit!r}."
+                problems.append(value.fault("the unit changes", fix, "unit"))
+    if problems:
+        raise InputError("The facts cannot be used.", problems)
+    return {name: _series(rows) for name, rows in by_series.items()}
+
+
+def _series(rows: list[DatedValue]) -> YearlySeries:
+    return YearlySeries(
+        rows[0].unit,
+        {row.year: row.value for row in rows},
+        {row.year: row.mark for row in rows},
+        {row.year: row.source for row in rows},
+    )
+
 
 SHIPPED = "shipped"
 _TABLES = ("cpi_sweden", "macro_sweden", "base_amounts_sweden", "tax_sweden")
@@ -147,3 +386,64 @@ def _jumps(values: Iterable[DatedValue]) -> Iterator[Problem]:
         if not 1 / _LARGEST_RATIO < value.value / before.value < _LARGEST_RATIO:
             why = f"the value is not possible after that of {before.file}, line {before.line}"
             yield value.fault(why, "Check the digits and the unit of both.", "value")
+
+
+def read_index(path: Path) -> dict[int, float]:
+    """The price index of a CSV file: a column `year` and one column of positive values.
+
+    Raises `InputError` if the file has another form.
+    """
+
+    def refuse(why: str) -> InputError:
+        fix = (
+            "Give a CSV file with a header, a column `year` and one column of index values, "
+            "one row per year."
+        )
+        return InputError(
+            f"the price index {path} cannot be used", [Problem("price-index", why, fix)]
+        )
+
+    try:
+        table = pl.read_csv(path, infer_schema_length=None)
+    except (OSError, pl.exceptions.PolarsError):
+        raise refuse("the file cannot be read as CSV") from None
+    columns = [name for name in table.columns if name != "year"]
+    if len(columns) != 1 or table.width != 2:
+        raise refuse("the columns are not `year` and one index")
+    if table.is_empty():
+        raise refuse("there is no row")
+    index = table[columns[0]]
+    if (
+        not table["year"].dtype.is_integer()
+        or not index.dtype.is_numeric()
+        or table.null_count().sum_horizontal().item()
+    ):
+        raise refuse("a year is not a whole number, or an index value is not a number")
+    if table["year"].is_duplicated().any() or not (index.is_finite() & (index > 0)).all():
+        raise refuse("a year occurs twice, or an index value is not positive")
+    return dict(zip(table["year"].to_list(), index.cast(pl.Float64).to_list(), strict=True))
+
+
+def real_factors(
+    years: Iterable[int], index: Mapping[int, float], base_year: int
+) -> dict[int, float]:
+    """Factors from prices of each year to prices of `base_year`.
+
+    They are index[base_year] / index[year]. Raises `InputError` if the index lacks a year.
+    """
+    years = sorted(set(years))
+    missing = sorted({year for year in (base_year, *years) if year not in index})
+    if missing:
+        why = (
+            f"the price index covers {min(index)} to {max(index)} and lacks "
+            f"{', '.join(map(str, missing[:10]))}"
+        )
+        fix = (
+            f"Convert the amounts to prices of {base_year} and state it, or give an index with "
+            "these years. If a file is read, a mapping may give it as a deflator."
+        )
+        problem = Problem(
+            "no-price-index", why, fix, column="year", year=missing[0], count=len(missing)
+        )
+        raise InputError("some years cannot be deflated", [problem])
+    return {year: index[base_year] / index[year] for year in years}

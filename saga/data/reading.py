@@ -17,13 +17,12 @@ import polars as pl
 import pyarrow as pa
 
 from saga.data.casting import count_padded, read_column
-from saga.data.facts import Facts, shipped_facts
+from saga.data.facts import Facts, read_index, real_factors, shipped_facts
 from saga.data.files import locate_files, read_files, require_output_outside_input
 from saga.data.macro_rows import MacroRow, read_macro_file
 from saga.data.mapping import MacroFile, SourceMapping, load_mapping
 from saga.data.panel import UNNAMED_PANEL, Panel, PanelMeta, sort_rows
-from saga.data.prices import read_index, real_factors
-from saga.data.validation import RULES, describe_violations, find_violations, is_outside_ages
+from saga.data.rules import RULES, describe_violations, find_violations, is_outside_ages
 from saga.errors import InputError, Problem, UsageError
 from saga.files.folders import open_place
 from saga.requests import OnError

@@ -13,9 +13,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from saga.data.facts import Facts, shipped_facts
+from saga.data.facts import Facts, read_shipped_series, shipped_facts
 from saga.data.macro_rows import SERIES, MacroRow
-from saga.data.yearly_series import read_shipped_series
 
 Floats = NDArray[np.float64]
 # Last year of the history of the synthetic register. Later years of a register are drawn, so the

@@ -37,7 +37,7 @@ FIXED_AMOUNTS = (
 
 @dataclass(frozen=True)
 class SwedishTax:
-    """Parameters of a year's tax; `saga.data.fact_series.TAX_SERIES` has their titles and units.
+    """Parameters of a year's tax; `saga.data.facts.TAX_SERIES` has their titles and units.
 
     Raises:
         UsageError: If the limits of bands do not ascend.

@@ -9,7 +9,7 @@ from typing import get_args
 
 import yaml
 
-from saga.data.fact_series import TAX_SERIES
+from saga.data.facts import TAX_SERIES
 from saga.errors import Problem, UsageError
 from saga.requests import TaxReform, TaxSource, Uprating
 

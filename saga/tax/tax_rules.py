@@ -17,8 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from saga.data.fact_series import TAX_SERIES
-from saga.data.facts import ASSUMED_INFLATION, Facts, shipped_facts
+from saga.data.facts import ASSUMED_INFLATION, TAX_SERIES, Facts, shipped_facts
 from saga.errors import UsageError
 from saga.requests import TaxReform, TaxSource, Uprating, law_year_of
 from saga.schema import PRICE_YEAR

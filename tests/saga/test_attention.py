@@ -13,8 +13,8 @@ from saga.attention import (
     head_diversity,
     subspace_diversity,
 )
-from saga.data.eligibility import find_ineligible
 from saga.data.panel import Panel
+from saga.data.rules import find_ineligible
 from saga.errors import InputError
 from saga.features.calendar import macro_features
 from saga.features.sequences import encode

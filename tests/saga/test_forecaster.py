@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from saga.bundle import Bundle
 from saga.conformal.calibrator import Calibrator
-from saga.data.eligibility import find_ineligible
 from saga.data.facts import shipped_facts
 from saga.data.origins import history, origins_at
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
+from saga.data.rules import find_ineligible
 from saga.errors import InputError, UsageError
 from saga.forecast_checks import check_scenario, check_tax
 from saga.forecast_tables import percent_label

@@ -14,8 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga import schema
-from saga.data.facts import shipped_facts
-from saga.data.prices import real_factors
+from saga.data.facts import real_factors, shipped_facts
 from saga.register.textbook.gaussian_ar1 import GaussianProcess
 from saga.register.textbook.gkos_process import FEW_ZEROS, GkosProcess
 

@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 
 from saga.bundle import Bundle
 from saga.cli import app
-from saga.data.eligibility import find_ineligible
 from saga.data.origins import without_later_exits
 from saga.data.panel import Panel
+from saga.data.rules import find_ineligible
 from saga.errors import UsageError
 from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest

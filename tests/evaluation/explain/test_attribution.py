@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from saga.attention import attention_by_lag
 from saga.cli import app
-from saga.data.eligibility import find_ineligible
 from saga.data.panel import Panel
+from saga.data.rules import find_ineligible
 from saga.errors import InputError, UsageError
 from saga.features.sequences import Tokens, encode, pad
 from saga.files.html import check_page

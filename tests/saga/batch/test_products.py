@@ -24,9 +24,9 @@ from saga.batch.products import Recipe
 from saga.batch.run_folder import MANIFEST, REJECTED
 from saga.bundle import shipped_bundle
 from saga.cli import app
-from saga.data.eligibility import find_ineligible
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
+from saga.data.rules import find_ineligible
 from saga.errors import BundleError, InputError, UsageError
 from saga.files import atomic
 from saga.forecaster import Forecaster

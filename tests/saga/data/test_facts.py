@@ -11,8 +11,7 @@ from saga.training.fit import macro_of
 from typer.testing import CliRunner
 
 from saga.cli import app
-from saga.data.fact_series import FACT_SERIES
-from saga.data.facts import ASSUMED_INFLATION, read_facts, shipped_facts
+from saga.data.facts import ASSUMED_INFLATION, FACT_SERIES, read_facts, shipped_facts
 from saga.data.reading import read_panel
 from saga.errors import InputError
 

@@ -7,10 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from saga.data.facts import shipped_facts
-from saga.data.prices import read_index, real_factors
+from saga.data.facts import read_index, read_shipped_series, real_factors, shipped_facts
 from saga.data.reading import read_panel
-from saga.data.yearly_series import read_shipped_series
 from saga.errors import InputError
 
 CPI_SWEDEN = shipped_facts().published_prices

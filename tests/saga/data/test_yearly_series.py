@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from saga.data.yearly_series import MARKS, join_values, parse_values, read_shipped_series
+from saga.data.facts import MARKS, join_values, parse_values, read_shipped_series
 from saga.errors import InputError
 
 HEADER = "series,year,value,unit,mark,source\n"

@@ -1,1 +1,0 @@
-"""Shipped mappings of other registers."""

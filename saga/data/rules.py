@@ -1,0 +1,325 @@
+"""The panel's rules: which rows break them, who cannot be forecast, and the messages about it.
+
+A rule concerns a cell, a row or a person; if it concerns a person, all rows of the person break it.
+The rules are expressions made from the table of columns (`saga.schema`). A violation is a row of
+the source, a rule and a column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from saga.data.panel import Panel
+from saga.errors import InputError, Problem
+from saga.schema import BY_NAME, COLUMNS, MAX_AGE, MIN_AGE, Column
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What is wrong and how to fix it; `{column}` and `{allowed}` are placeholders.
+
+    `of_person` says whether the rule concerns a person.
+    """
+
+    message: str
+    fix: str
+    of_person: bool = False
+
+
+RULES: Mapping[str, Rule] = {
+    "not-a-number": Rule(
+        "{column} contains something that is not a number",
+        "Write numbers with a decimal point and no thousands separator, and leave unknown cells "
+        "empty. For a file, a mapping may say `decimal: ','` and `null_if`.",
+    ),
+    "not-a-year": Rule(
+        "{column} contains something that is not a whole year",
+        "Write years as whole numbers, such as 2015.",
+    ),
+    "not-text": Rule(
+        "{column} contains something that is neither plain text nor a whole number",
+        "Write it as text without control characters.",
+    ),
+    "missing-value": Rule("{column} is empty", "Fill it in, or leave the row out."),
+    "not-finite": Rule("{column} is infinite or not a number", "Leave unknown cells empty (null)."),
+    "negative": Rule(
+        "{column} is negative", "Correct the amount; 0 means none, empty means unknown."
+    ),
+    "out-of-range": Rule(
+        "{column} is outside {allowed}", "Correct the value or its unit, or leave the cell empty."
+    ),
+    "unknown-code": Rule(
+        "{column} has an unknown code",
+        "Use {allowed}. If a file is read, a mapping may recode it (`codes`). If the column has "
+        "another meaning, leave it out (`columns: {{{column}: []}}`).",
+    ),
+    "duplicate": Rule("a person has two rows for one year", "Keep one row per person and year."),
+    "born-after-record": Rule(
+        "the birth year is after the person's first record",
+        "Correct birth_year, or the years.",
+        of_person=True,
+    ),
+    "not-constant": Rule(
+        "{column} changes within a person", "Give a person one value in all rows.", of_person=True
+    ),
+    "record-before-entry": Rule(
+        "a person has a record before entry_year",
+        "entry_year is the first year with the person.",
+        of_person=True,
+    ),
+    "record-after-exit": Rule(
+        "a person has a record in or after exit_year",
+        "exit_year is the first year without the person; correct it, or the rows.",
+        of_person=True,
+    ),
+    "exit-without-year": Rule(
+        "exit_reason is given without exit_year", "Give both, or leave both empty.", of_person=True
+    ),
+}
+
+_NEVER_EMPTY = ("person_id", "year", "birth_year")
+_VIOLATION = {"row": pl.UInt32, "rule": pl.String, "column": pl.String}
+Key = tuple[str, str | None]
+"""A rule, and the column that it concerns; None if it concerns several."""
+
+
+def _cell_rules(column: Column) -> Mapping[Key, pl.Expr]:
+    """The rules of single cells: expressions that are false where a cell breaks the rule."""
+    cell, name = pl.col(column.name), column.name
+    rules: dict[Key, pl.Expr] = {}
+    if name in _NEVER_EMPTY:
+        rules["missing-value", name] = cell.is_not_null()
+    if column.dtype == pl.Float64():
+        rules["not-finite", name] = cell.is_finite()
+    low, high = column.minimum, column.maximum
+    if column.kind == "money":
+        if low is not None:
+            rules["negative", name] = cell.is_nan() | (cell >= low)
+    elif low is not None or high is not None:
+        bottom, top = -float("inf") if low is None else low, float("inf") if high is None else high
+        # For values that are not finite there is another rule.
+        in_range = cell.is_between(bottom, top) | ~cell.cast(pl.Float64).is_finite()
+        rules["out-of-range", name] = in_range
+    if column.codes:
+        rules["unknown-code", name] = cell.is_in(column.codes)
+    elif column.pattern:
+        rules["unknown-code", name] = cell.str.contains(column.pattern)
+    return rules
+
+
+def _allowed(column: Column) -> str:
+    if column.codes:
+        return ", ".join(column.codes)
+    if column.pattern:
+        digits = "".join(filter(str.isdigit, column.pattern))
+        return f"codes of {digits} digits, as text"
+    low, high = (
+        "" if bound is None else f"{bound:g}" for bound in (column.minimum, column.maximum)
+    )
+    return f"{low} to {high}" if high else f"{low} and more"
+
+
+def _same_throughout(column: Column) -> pl.Expr:
+    value = pl.col(column.name)
+    if column.codes:
+        value = value.cast(pl.Enum(column.codes), strict=False).to_physical()
+    return value.min().over("person") == value.max().over("person")
+
+
+def _row_rules(columns: tuple[Column, ...]) -> Mapping[Key, pl.Expr]:
+    """The rules over several cells or rows; rows are sorted by person and year."""
+    present = {column.name for column in columns}
+    year, person = pl.col("year"), pl.col("person")
+    first, last = year.min().over("person"), year.max().over("person")
+    same_as_before = (person == person.shift(1)) & (year == year.shift(1))
+    same_as_after = (person == person.shift(-1)) & (year == year.shift(-1))
+    rules: dict[Key, pl.Expr] = {
+        ("duplicate", None): ~(same_as_before | same_as_after) | pl.col("person_id").is_null(),
+        ("born-after-record", None): first >= pl.col("birth_year").max().over("person"),
+    }
+    for column in columns:
+        if column.static and column.name != "person_id":
+            rules["not-constant", column.name] = _same_throughout(column)
+    if "entry_year" in present:
+        entry = pl.col("entry_year").max().over("person")
+        rules["record-before-entry", "entry_year"] = first >= entry
+    if "exit_year" in present:
+        rules["record-after-exit", "exit_year"] = last < pl.col("exit_year").min().over("person")
+    if "exit_reason" in present:
+        has_year = pl.col("exit_year").is_not_null() if "exit_year" in present else pl.lit(False)
+        no_reason = pl.col("exit_reason").is_null()
+        rules["exit-without-year", "exit_reason"] = no_reason.all().over(
+            "person"
+        ) | has_year.any().over("person")
+    return rules
+
+
+@cache
+def _rules(columns: tuple[Column, ...]) -> Mapping[Key, pl.Expr]:
+    """All rules of a panel with these columns; where an expression is null, the row conforms."""
+    of_cells = [_cell_rules(column) for column in columns]
+    return {key: rule for rules in (*of_cells, _row_rules(columns)) for key, rule in rules.items()}
+
+
+def find_violations(
+    frame: pl.DataFrame, columns: tuple[Column, ...], unreadable: Mapping[str, pl.Series]
+) -> pl.DataFrame:
+    """Every broken rule: columns `row` (of the source), `rule` and `column`.
+
+    `column` is null if the rule concerns several. `frame` has the columns `row` and `columns` in
+    the panel's types, sorted by person and year. `unreadable` maps a column to the rows whose cell
+    could not be read.
+    """
+    person = frame["person_id"].rle_id().alias("person")
+    tagged = frame.select("row", *(column.name for column in columns)).with_columns(person)
+    rules = _rules(columns)
+    # Most panels conform, so the rows that break a rule are looked for only where there are some.
+    conform = tagged.select(rule.all().alias(str(i)) for i, rule in enumerate(rules.values()))
+    rows: dict[Key, pl.Series] = {
+        (_unreadable_rule(column), column.name): unreadable[column.name]
+        for column in columns
+        if column.name in unreadable
+    }
+    for ((rule, name), expression), conforms in zip(rules.items(), conform.row(0), strict=True):
+        if not conforms:
+            broken = tagged.filter(~expression)["row"]
+            if rule == "missing-value" and name is not None and name in unreadable:
+                broken = broken.filter(~broken.is_in(unreadable[name].implode()))
+            rows[rule, name] = broken
+    parts = [
+        of_rule.cast(pl.UInt32)
+        .alias("row")
+        .to_frame()
+        .with_columns(rule=pl.lit(rule), column=pl.lit(column, dtype=pl.String))
+        for (rule, column), of_rule in rows.items()
+    ]
+    return pl.concat([pl.DataFrame(schema=_VIOLATION), *parts])
+
+
+def _unreadable_rule(column: Column) -> str:
+    if column.dtype == pl.String():
+        return "not-text"
+    return "not-a-year" if column.dtype == pl.Int32() else "not-a-number"
+
+
+def describe_violations(
+    broken: pl.DataFrame, frame: pl.DataFrame, columns: Sequence[Column] = COLUMNS
+) -> list[Problem]:
+    """One problem for each broken rule and column, in the order of `RULES`.
+
+    It counts persons if the rule is about persons, else rows, and names the first of them.
+    """
+    placed = broken.join(frame.select("row", "person_id", "year"), on="row", how="left")
+    groups = placed.group_by("rule", "column").agg(
+        pl.len().alias("rows"),
+        pl.col("person_id").n_unique().alias("persons"),
+        pl.col("person_id", "year").sort_by("row").first(),
+    )
+    by_name = {**BY_NAME, **{column.name: column for column in columns}}
+    rules, names = list(RULES), [None, *by_name]
+    ordered = sorted(
+        groups.iter_rows(named=True),
+        key=lambda group: (rules.index(group["rule"]), names.index(group["column"])),
+    )
+    return [_problem(group, by_name) for group in ordered]
+
+
+def _problem(group: Mapping[str, Any], by_name: Mapping[str, Column]) -> Problem:
+    rule, name = RULES[group["rule"]], group["column"]
+    words = {"column": name, "allowed": _allowed(by_name[name]) if name else ""}
+    year = None if rule.of_person else group["year"]
+    count = group["persons"] if rule.of_person else group["rows"]
+    return Problem(
+        group["rule"],
+        rule.message.format(**words),
+        rule.fix.format(**words),
+        name,
+        group["person_id"],
+        year,
+        count,
+    )
+
+
+def is_outside_ages(frame: pl.DataFrame) -> pl.Series:
+    """Whether the age of each row is not covered by a panel (null if it is unknown).
+
+    A negative age breaks a rule instead.
+    """
+    age = frame["year"] - frame["birth_year"]
+    return ((age >= 0) & (age < MIN_AGE)) | (age > MAX_AGE)
+
+
+def find_ineligible(panel: Panel, to_age: int = MAX_AGE, ahead: int = 1) -> dict[str, Problem]:
+    """Person -> reason why the person cannot be forecast.
+
+    One reason is an age above `to_age` in the first forecast year, `ahead` years after the last
+    record.
+    """
+    if not len(panel):
+        return {}
+    frame = panel.frame
+    last = panel.last_rows
+    first = np.append(0, last[:-1] + 1)
+    age = (frame["year"].to_numpy() - frame["birth_year"].to_numpy())[last]
+    known = np.logical_or.reduceat(~np.isnan(_numbers(panel, "earnings")), first)
+    give, leave_out = (
+        "Give at least one year with earnings (0 is a value).",
+        "Leave the person out.",
+    )
+    too_young = f"The last record is below age {MIN_AGE}"
+    exited = "The record ends in death or emigration"
+    rules = (
+        ("no-earnings", ~known, "No year with known earnings", give),
+        ("too-old", age > to_age - ahead, *_too_old(to_age, ahead)),
+        ("too-young", age < MIN_AGE, too_young, leave_out),
+        ("has-left", ~np.isnan(_numbers(panel, "exit_year")[first]), exited, leave_out),
+    )
+    reasons: dict[str, Problem] = {}
+    for rule, concerned, message, fix in rules:
+        if not concerned.any():
+            continue
+        rows = last[concerned]
+        for person_id, last_year in frame[rows].select("person_id", "year").iter_rows():
+            problem = Problem(rule, message, fix, person_id=person_id, year=last_year)
+            reasons.setdefault(person_id, problem)
+    return reasons
+
+
+def _numbers(panel: Panel, name: str) -> NDArray[np.float64]:
+    """A column as numbers, NaN where it is unknown."""
+    return panel.frame[name].to_numpy().astype(np.float64)
+
+
+def keep_eligible(panel: Panel, ineligible: dict[str, Problem]) -> Panel:
+    """The panel without the `ineligible` persons.
+
+    Raises:
+        InputError: If nobody remains.
+    """
+    if not ineligible:
+        return panel
+    persons = [person for person in panel.persons() if person not in ineligible]
+    if not persons:
+        problems = [*([panel.meta.lost] if panel.meta.lost else []), *ineligible.values()]
+        raise InputError("Nobody in the input can be forecast.", problems[:20])
+    return panel.only(persons)
+
+
+def _too_old(to_age: int, ahead: int) -> tuple[str, str]:
+    """What is wrong with a person who is too old, and what to do."""
+    if ahead == 1:
+        return (
+            f"The last record is at age {to_age} or above",
+            "Leave the person out: no year remains.",
+        )
+    return (
+        f"The first forecast year, {ahead} years on, lies above age {to_age}",
+        "Choose an earlier one, or leave the person out.",
+    )
