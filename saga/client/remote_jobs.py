@@ -6,15 +6,13 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic
+from typing import Any, Generic
 
 import httpx
 
 from saga.client.frames import Answer, FrameT, read_answer
+from saga.client.service_connection import ServiceConnection
 from saga.client.service_errors import JobError, document_error
-
-if TYPE_CHECKING:
-    from saga.client.service_client import Client
 
 _LOST_SECONDS = 60.0  # after so long without an event the connection counts as lost
 _CHUNK_BYTES = 2**20  # of a result that are received at a time
@@ -51,45 +49,47 @@ class JobState:
 class RemoteJob(Generic[FrameT]):
     """A job, made by `Client.submit` and `Client.job`; its result is a frame like `example`."""
 
-    def __init__(self, client: Client, identifier: str, example: FrameT) -> None:
+    def __init__(self, connection: ServiceConnection, identifier: str, example: FrameT) -> None:
         self.id = identifier
-        self._client, self._example, self._address = client, example, f"/v1/jobs/{identifier}"
+        self._connection, self._example = connection, example
+        self._address = f"/v1/jobs/{identifier}"
 
     def state(self) -> JobState:
         """How far the job is now."""
-        return job_state(self._client.call("GET", self._address).json())
+        return job_state(self._connection.call("GET", self._address).json())
 
     def wait(self, progress: Callable[[JobState], None] = lambda _: None) -> JobState:
         """Wait until the job has succeeded; `progress` is called whenever its state changes.
 
         A broken connection is made again. Raises JobError if the job fails or is cancelled.
         """
-        last: JobState | None = None
-        while last is None or not last.has_ended:
-            last = self.state()
-            progress(last)
-            if last.has_ended:
-                break
+        last, pauses = self.state(), 0
+        progress(last)
+        while not last.has_ended:
             try:
                 for state in self._events():
                     if state != last:
-                        last = state
+                        last, pauses = state, 0
                         progress(state)
-            except httpx.TransportError:  # the next call waits until the service answers again
-                continue
+            except httpx.TransportError:
+                pass
+            if not last.has_ended:  # the process drains, or the connection broke
+                self._connection.retries.pause(pauses)
+                last, pauses = self.state(), pauses + 1
+                progress(last)
         if last.state != "succeeded":
             document = last.problem or {"title": f"The job is {last.state}"}
             raise document_error(JobError, document)
         return last
 
     def _events(self) -> Iterator[JobState]:
-        with self._client.stream(f"{self._address}/events", seconds=_LOST_SECONDS) as response:
+        with self._connection.stream(f"{self._address}/events", seconds=_LOST_SECONDS) as response:
             for data in event_data(response.iter_lines()):
                 yield job_state(json.loads(data))
 
     def result(self) -> Answer[FrameT]:
         """The result of a job that has succeeded, in the kind of frame that was sent."""
-        response = self._client.call("GET", f"{self._address}/result")
+        response = self._connection.call("GET", f"{self._address}/result")
         return read_answer(response.content, self._example)
 
     def save(self, path: str | Path) -> Path:
@@ -97,7 +97,7 @@ class RemoteJob(Generic[FrameT]):
         target = Path(path)
         partial = target.with_name(f"{target.name}.part")
         with (
-            self._client.stream(f"{self._address}/result", seconds=_LOST_SECONDS) as response,
+            self._connection.stream(f"{self._address}/result", seconds=_LOST_SECONDS) as response,
             partial.open("wb") as file,
         ):
             for chunk in response.iter_bytes(_CHUNK_BYTES):
@@ -107,7 +107,7 @@ class RemoteJob(Generic[FrameT]):
 
     def cancel(self) -> None:
         """Cancel a job that waits or runs, or delete one that has ended."""
-        self._client.call("DELETE", self._address)
+        self._connection.call("DELETE", self._address)
 
 
 def job_state(view: Mapping[str, Any]) -> JobState:

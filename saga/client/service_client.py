@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import ssl
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import httpx
 import pyarrow as pa
 
 from saga.client.frames import Answer, FrameT, read_answer, to_parquet
 from saga.client.remote_jobs import JobState, RemoteJob
-from saga.client.retries import Retries
-from saga.client.service_errors import UnreachableError, service_error
+from saga.client.service_connection import ServiceConnection
 from saga.errors import UsageError
 from saga.requests import Draws, ForecastRequest, LifetimeRequest, OnError, PathsRequest, Request
-from saga.version import current_version
 
 Prices = Literal["nominal"] | int
 _PARQUET = "application/vnd.apache.parquet"
@@ -45,51 +41,8 @@ class Sending:
     key: str | None = None
 
 
-class Client:
-    """Calls a service of SAGA; safe for several threads.
-
-    Args:
-        url: Address of the service, such as `https://saga.example.org`.
-        key: Bearer key; None for a service without keys.
-        retries: How long a call is repeated while the service is busy or away.
-        seconds: Longest wait for an answer, before the call counts as lost and is repeated.
-        tls: Certificate authorities to trust, of `ssl.create_default_context(cafile=...)`.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        key: str | None = None,
-        *,
-        retries: Retries = Retries(),  # frozen
-        seconds: float = 120.0,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        headers = {"User-Agent": f"saga-client/{current_version()}"}
-        if key is not None:
-            headers["Authorization"] = f"Bearer {key}"
-        self._retries = retries
-        self._http = httpx.Client(
-            base_url=url,
-            headers=headers,
-            timeout=httpx.Timeout(seconds, connect=10.0),
-            verify=True if tls is None else tls,
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
+class Client(ServiceConnection):
+    """Calls a service of SAGA; safe for several threads."""
 
     def forecast(
         self,
@@ -127,16 +80,9 @@ class Client:
         sending: Sending = Sending(),
     ) -> RemoteJob[FrameT]:
         """Send persons of any number as a job. Raises ServiceError."""
-        content = to_parquet(persons)
-        headers = {"Content-Type": _PARQUET, "Idempotency-Key": sending.key or uuid.uuid4().hex}
-        job = self.call(
-            "POST",
-            "/v1/jobs",
-            content=content,
-            params=query(request, draws, _job_options(request, sending)),
-            headers=headers,
-        )
-        return RemoteJob(self, job.json()["id"], persons)
+        parameters = query(request, draws, _job_options(request, sending))
+        identifier = self._post_job(to_parquet(persons), _PARQUET, parameters, sending.key)
+        return RemoteJob(self, identifier, persons)
 
     def submit_file(
         self,
@@ -149,16 +95,7 @@ class Client:
         if path.suffix not in _FILE_TYPES:
             raise UsageError("A file of persons is .parquet or .csv.")
         parameters = query(request, draws, _job_options(request, sending))
-        headers = {
-            "Content-Type": _FILE_TYPES[path.suffix],
-            "Idempotency-Key": sending.key or uuid.uuid4().hex,
-        }
-
-        def post() -> httpx.Response:
-            with path.open("rb") as file:
-                return self._http.post("/v1/jobs", content=file, params=parameters, headers=headers)
-
-        return self.job(self._checked(post).json()["id"])
+        return self.job(self._post_job(path, _FILE_TYPES[path.suffix], parameters, sending.key))
 
     def score(
         self,
@@ -193,38 +130,6 @@ class Client:
         answer: dict[str, Any] = self.call("GET", "/v1/model").json()
         return answer
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        *,
-        content: bytes | None = None,
-        params: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> httpx.Response:
-        """Any call, repeated as `retries` says. Raises ServiceError unless it succeeds."""
-        return self._checked(
-            lambda: self._http.request(
-                method, path, content=content, params=params, headers=headers
-            )
-        )
-
-    @contextmanager
-    def stream(self, path: str, *, seconds: float) -> Iterator[httpx.Response]:
-        """The answer of a GET while it arrives; `seconds` is the longest pause.
-
-        Raises:
-            ServiceError: The call fails.
-            httpx.TransportError: The connection breaks later.
-        """
-        timeout = httpx.Timeout(seconds, connect=10.0)
-        request = self._http.build_request("GET", path, timeout=timeout)
-        response = self._checked(lambda: self._http.send(request, stream=True))
-        try:
-            yield response
-        finally:
-            response.close()
-
     def _compute(self, path: str, persons: FrameT, parameters: Mapping[str, str]) -> Answer[FrameT]:
         headers = {"Content-Type": _PARQUET, "Accept": _PARQUET}
         response = self.call(
@@ -232,16 +137,17 @@ class Client:
         )
         return read_answer(response.content, persons)
 
-    def _checked(self, attempt: Callable[[], httpx.Response]) -> httpx.Response:
-        try:
-            response = self._retries.send(attempt)
-        except httpx.TransportError as error:
-            message = f"No answer from {self._http.base_url} ({type(error).__name__})"
-            raise UnreachableError(message) from error
-        if response.is_success:
-            return response
-        response.read()
-        raise service_error(response)
+    def _post_job(
+        self, persons: bytes | Path, kind: str, parameters: Mapping[str, str], key: str | None
+    ) -> str:
+        """Send a table as a job; returns the identifier. A repeated call is the same job."""
+        headers = {"Content-Type": kind, "Idempotency-Key": key or uuid.uuid4().hex}
+
+        def post() -> httpx.Response:
+            with persons.open("rb") if isinstance(persons, Path) else nullcontext(persons) as body:
+                return self.http.post("/v1/jobs", content=body, params=parameters, headers=headers)
+
+        return str(self.checked(post).json()["id"])
 
 
 def query(

@@ -271,6 +271,35 @@ def test_a_refusal_is_not_repeated_and_a_date_is_understood() -> None:
     assert 40 < clock.slept[0] <= 50
 
 
+def test_a_refusal_for_good_is_not_repeated(persons: pl.DataFrame) -> None:
+    """Outcomes contradicted too often get 429 without `Retry-After`: only a correction helps."""
+    clock = Clock()
+    document = {"type": "urn:saga:problem:conflict-limit", "title": "Too often", "status": 429}
+    with (
+        _script((429, {}, json.dumps(document).encode())) as script,
+        Client(script.url, retries=clock.retries()) as client,
+        pytest.raises(BusyError, match="Too often") as caught,
+    ):
+        client.send_outcomes(persons)
+    assert (caught.value.kind, clock.slept) == ("conflict-limit", [])
+
+
+def test_waiting_for_a_job_pauses_while_the_events_of_a_draining_process_end_at_once() -> None:
+    clock = Clock()
+    view = {"id": "a" * 32, "persons": 5, "persons_done": 1, "totals": None, "problem": None}
+    view |= {"state": "running", "links": {"result": None}}
+    end = {**view, "state": "succeeded"}
+    running, ended = json.dumps(view).encode(), json.dumps(end).encode()
+    events = {"Content-Type": "text/event-stream"}
+    drains = [(200, {}, running), (200, events, b"data: " + running + b"\n\n")] * 4
+    with (
+        _script(*drains, (200, {}, ended)) as script,
+        Client(script.url, retries=clock.retries()) as client,
+    ):
+        assert client.job("a" * 32).wait().state == "succeeded"
+    assert clock.slept == [0.5, 1, 2, 4]
+
+
 def test_events_may_have_several_lines_and_comments() -> None:
     lines = ["event: progress", 'data: {"a":', "data: 1}", "", ": ping", "", "data: x", ""]
     assert list(event_data(lines)) == ['{"a":\n1}', "x"]
