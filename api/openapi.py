@@ -48,7 +48,7 @@ _HEADERS: dict[int, tuple[str, ...]] = {
 _HEADER_TEXTS = {
     "X-Request-ID": "Names this call in the logs of the service",
     "WWW-Authenticate": "How to send a key, and what is wrong with the one that was sent",
-    "Retry-After": "Seconds until the call can succeed",
+    "Retry-After": "Seconds until the call can succeed; absent if repeating it cannot help",
     "RateLimit-Policy": "The quota of the key: calls `q` in `w` seconds",
     "RateLimit": "What remains of it: calls `r`, full again in `t` seconds",
 }

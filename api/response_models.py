@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
-from saga.api.jobs.job_view import State
+from saga.api.jobs.job_folders import State
 
 from saga.requests import CalibrationMethod, Product
 

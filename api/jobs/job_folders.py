@@ -12,13 +12,16 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, TypeVar
 
 from saga.files.atomic import commit_json, digest_json, read_json, sync_folder
 
 JOB_ID = r"^[0-9a-f]{32}$"
 RESULT = "result.parquet"
+State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+EntryT = TypeVar("EntryT", "JobOrder", "Progress", "Outcome")
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ class JobOrder:
     trace: str | None = None
 
 
-class Progress(NamedTuple):
+@dataclass(frozen=True)
+class Progress:
     """Persons done and persons in all."""
 
     done: int
@@ -61,40 +65,27 @@ class Outcome:
     problem: Mapping[str, Any] | None
 
 
+_ENTRIES: dict[type, str] = {
+    JobOrder: "order.json",
+    Progress: "progress.json",
+    Outcome: "outcome.json",
+}
+
+
 class JobFolder:
     """The files of one job."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.out, self.result = path, path / "out", path / RESULT
-        self._order, self._progress = path / "order.json", path / "progress.json"
-        self._outcome = path / "outcome.json"
 
-    def order(self) -> JobOrder | None:
-        """The order; None if the folder is gone."""
-        content = read_json(self._order)
-        return None if content is None else JobOrder(**content)
+    def read(self, kind: type[EntryT]) -> EntryT | None:
+        """The order, progress or outcome; None before it is there, or if the folder is gone."""
+        content = read_json(self.path / _ENTRIES[kind])
+        return None if content is None else kind(**content)
 
-    def write_order(self, order: JobOrder) -> None:
-        """Store the order."""
-        commit_json(self._order, asdict(order))
-
-    def progress(self) -> Progress | None:
-        """How far the job is; None before its persons are counted."""
-        content = read_json(self._progress)
-        return None if content is None else Progress(**content)
-
-    def write_progress(self, done: int, persons: int) -> None:
-        """Store how far the job is."""
-        commit_json(self._progress, Progress(done, persons)._asdict())
-
-    def outcome(self) -> Outcome | None:
-        """The outcome; None before the end."""
-        content = read_json(self._outcome)
-        return None if content is None else Outcome(**content)
-
-    def write_outcome(self, outcome: Outcome) -> None:
-        """Store the outcome."""
-        commit_json(self._outcome, asdict(outcome))
+    def write(self, entry: JobOrder | Progress | Outcome) -> None:
+        """Store the order, progress or outcome."""
+        commit_json(self.path / _ENTRIES[type(entry)], asdict(entry))
 
     def result_files(self) -> dict[str, Path]:
         """The files of the scoring run that a client may read, by name."""
@@ -130,7 +121,7 @@ class JobFolders:
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
-        self.workers = self.root / "workers"
+        self.workers, self.queue_lock = self.root / "workers", self.root / "queue.lock"
         self._jobs, self._unfinished = self.root / "jobs", self.root / "unfinished"
 
     def create(self) -> None:
@@ -159,7 +150,7 @@ class JobFolders:
 
     def place(self, upload: JobFolder, order: JobOrder) -> bool:
         """Give a complete upload its name; False if there is a job of this name."""
-        upload.write_order(order)
+        upload.write(order)
         try:
             upload.path.rename(self._jobs / order.id)
         except OSError:
@@ -182,3 +173,71 @@ class JobFolders:
 def job_id(holder: str, key: str | None) -> str:
     """The identifier of a job: the same for the same holder and Idempotency-Key, else new."""
     return uuid.uuid4().hex if key is None else digest_json([holder, key])[:32]
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """Where a job stands; times are Unix seconds."""
+
+    state: State
+    started: float | None = None
+    finished: float | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job and where it stands."""
+
+    folder: JobFolder
+    order: JobOrder
+    status: JobStatus
+
+
+def describe_job(job: Job, keep_hours: float) -> Mapping[str, Any]:
+    """A job as JSON, for its page and its events."""
+    order, status, outcome = job.order, job.status, job.folder.read(Outcome)
+    progress = job.folder.read(Progress)
+    address = f"/v1/jobs/{order.id}"
+    problem = None
+    if status.state == "failed":
+        document = None if outcome is None else outcome.problem
+        problem = {**(document or _KILLED), "instance": f"urn:saga:job:{order.id}"}
+    totals = outcome.totals if status.state == "succeeded" and outcome is not None else None
+    finished = status.finished
+    return {
+        "id": order.id,
+        "state": status.state,
+        "product": order.options.get("product", "forecasts"),
+        "created": order.created,
+        "started": _time(status.started),
+        "finished": _time(finished),
+        "expires": None if finished is None else _time(finished + keep_hours * 3600),
+        "persons": None if progress is None else progress.persons,
+        "persons_done": 0 if progress is None else progress.done,
+        "totals": totals,
+        "problem": problem,
+        "links": {
+            "self": address,
+            "events": f"{address}/events",
+            "result": f"{address}/result" if totals and totals["rows"] else None,
+            "files": sorted(f"{address}/result/{name}" for name in job.folder.result_files())
+            if totals
+            else [],
+        },
+    }
+
+
+_KILLED: Mapping[str, Any] = {
+    "type": "urn:saga:problem:killed",
+    "title": "The process of the job was killed",
+    "status": 500,
+    "detail": "The process ended three times without a result, perhaps for lack of memory. Send "
+    "fewer persons or paths, or ask the operator.",
+    "problems": [],
+}
+
+
+def _time(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from saga.api.jobs.child_process import START_AGAIN, receive_settings
-from saga.api.jobs.job_folders import JobFolder, JobOrder, Outcome
+from saga.api.jobs.job_folders import JobFolder, JobOrder, Outcome, Progress
 from saga.api.jobs.job_input import check_table
 from saga.api.logs import error_location, make_logger
 from saga.api.problems import error_document, internal_document
@@ -44,23 +44,23 @@ _PREDECESSOR_SECONDS = 60.0  # longest wait for a process that computed the job 
 
 def run_job(folder: JobFolder, settings: Settings) -> int:
     """Compute a job and write its outcome; returns the exit code."""
-    order = folder.order()
-    if order is None or folder.outcome() is not None:
+    order = folder.read(JobOrder)
+    if order is None or folder.read(Outcome) is not None:
         return 0
     log = make_logger(sys.stderr).bind(job=order.id, holder=order.holder)
     tracing = open_tracing("saga-jobs")
     try:
         with tracing.span("job", {"saga.job": order.id}, order.trace):
-            folder.write_outcome(Outcome(_compute(folder, order, settings, tracing), None))
+            folder.write(Outcome(_compute(folder, order, settings, tracing), None))
         log.info("job_computed")
     except BatchInterruptedError:
         log.warning("job_interrupted")
         return START_AGAIN
     except SagaError as error:
-        folder.write_outcome(Outcome(None, _without_path(error_document(error), folder)))
+        folder.write(Outcome(None, _without_path(error_document(error), folder)))
         log.info("job_refused", title=error.title)
     except Exception as error:
-        folder.write_outcome(Outcome(None, internal_document()))
+        folder.write(Outcome(None, internal_document()))
         log.error("job_failed", **error_location(error))
     finally:
         tracing.close()
@@ -80,7 +80,7 @@ def _compute(
     with tracing.span("score", {"saga.product": options.product}) as span:
 
         def note(done: int, persons: int) -> None:
-            folder.write_progress(done, persons)
+            folder.write(Progress(done, persons))
             if span is not None:
                 span.add_event("progress", {"done": done, "persons": persons})
 

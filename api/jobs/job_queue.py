@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 import sqlalchemy as sa
 from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, WorkflowStatus, error
 from saga.api.jobs import QueueError
-from saga.api.jobs.job_folders import JobOrder
-from saga.api.jobs.job_view import JobStatus, State
+from saga.api.jobs.job_folders import JobOrder, JobStatus, State
 from saga.api.service_metrics import QueueLoad
 
 # Names in the database; another name would leave waiting jobs behind.

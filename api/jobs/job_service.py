@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import hashlib
 import json
-import shutil
 import uuid
 from asyncio.subprocess import Process
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
 import anyio
 import anyio.to_thread
-from fastapi import Request
 from saga.api.jobs import QueueError
 from saga.api.jobs.child_process import end_child, start_child
-from saga.api.jobs.job_files import copy_file, find_file
-from saga.api.jobs.job_folders import JobFolder, JobFolders, JobOrder, job_id
+from saga.api.jobs.job_folders import (
+    Job,
+    JobFolders,
+    JobOrder,
+    JobStatus,
+    Outcome,
+    Progress,
+    job_id,
+)
 from saga.api.jobs.job_queue import UNAVAILABLE, JobQueue
-from saga.api.jobs.job_view import Job, JobStatus
-from saga.api.jobs.worker_check import count_workers
-from saga.api.problems import ProblemError, client_gone
+from saga.api.jobs.job_uploads import Upload, Uploads
+from saga.api.jobs.worker_locks import count_workers
+from saga.api.problems import ProblemError
 from saga.api.request_models import JobOptions
 from saga.api.service_metrics import JobMetrics
 from saga.api.settings import Settings
 from saga.api.tracing import Tracing
-from starlette.requests import ClientDisconnect
 from structlog.typing import FilteringBoundLogger
 
 from saga.errors import Problem, UsageError
@@ -77,10 +78,9 @@ class JobService:
             fix = "Give a folder that the service can write to"
             problem = Problem("jobs", f"The system reports: {error.strerror}", fix, "jobs")
             raise UsageError("The folder of jobs cannot be used", [problem]) from None
+        self.uploads = Uploads(settings, self.folders)
         self._queue: JobQueue | None = None
         self._threads = anyio.CapacityLimiter(4)  # connections of the queue
-        self._copies = anyio.CapacityLimiter(2)  # files that are copied at a time
-        self._uploading = 0
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -121,8 +121,8 @@ class JobService:
         """Persons of unfinished jobs that are not computed, and workers."""
         pending = 0
         for folder in self.folders:
-            progress = folder.progress()
-            if progress is not None and folder.outcome() is None:
+            progress = folder.read(Progress)
+            if progress is not None and folder.read(Outcome) is None:
                 pending += progress.persons - progress.done
         return pending, count_workers(self.folders.workers)
 
@@ -163,84 +163,6 @@ class JobService:
             message = "The database of the jobs does not answer. Try again in a minute."
             raise QueueError(message) from None
 
-    def new_upload(self, suffix: str) -> Upload:
-        """An upload whose file of persons is still to be written."""
-        return Upload(self.folders.new_upload(), f"persons{suffix}")
-
-    async def receive(self, request: Request, suffix: str) -> Upload:
-        """Stream the body of a call to disk.
-
-        Raises:
-            ProblemError: Status 413 if the body is too large, 408 if it stops arriving, 503 if many
-                bodies arrive, 507 if the disk is full, 499 if the client leaves.
-        """
-        if self._uploading >= _MAX_UPLOADS:
-            problem = Problem("uploads", f"{_MAX_UPLOADS} tables are arriving", "Try again soon")
-            headers = {"Connection": "close", "Retry-After": "5"}
-            raise ProblemError(503, "busy", "The service is busy", [problem], headers=headers)
-        self._check_size(int(request.headers.get("content-length") or 0))
-        self._uploading += 1
-        upload = self.new_upload(suffix)
-        try:
-            with upload.discarded_on_error():
-                await self._write_body(request, upload)
-            return upload
-        except ClientDisconnect:
-            raise client_gone() from None
-        finally:
-            self._uploading -= 1
-
-    async def copy(self, name: str, holder: str | None) -> Upload:
-        """Copy the file that a job names; see `find_file`, whose errors it raises.
-
-        Raises ProblemError as `receive`.
-        """
-        path = await anyio.to_thread.run_sync(
-            find_file, self._settings.job_files, holder, name, limiter=self._copies
-        )
-        self._check_size(path.stat().st_size)
-        upload = self.new_upload(path.suffix)
-        with upload.discarded_on_error():
-            digest = await anyio.to_thread.run_sync(
-                copy_file, path, upload.path, limiter=self._copies
-            )
-        upload.digest.update(digest.encode())
-        return upload
-
-    async def _write_body(self, request: Request, upload: Upload) -> None:
-        n_bytes, chunks = 0, request.stream().__aiter__()
-        async with await anyio.open_file(upload.path, "wb") as file:
-            while True:
-                try:
-                    async with asyncio.timeout(self._settings.body_seconds):
-                        chunk = await anext(chunks, None)
-                except TimeoutError:
-                    fix = "Send it again"
-                    problem = Problem("body-seconds", "The table stopped arriving", fix)
-                    title = "The request body did not arrive in time"
-                    headers = {"Connection": "close"}
-                    raise ProblemError(
-                        408, "body-slow", title, [problem], headers=headers
-                    ) from None
-                if chunk is None:
-                    return
-                n_bytes += len(chunk)
-                self._check_size(n_bytes)
-                upload.digest.update(chunk)
-                await file.write(chunk)
-
-    def _check_size(self, n_bytes: int) -> None:
-        limit = self._settings.max_job_bytes
-        if n_bytes > limit:
-            fix = "Send Parquet, or divide the persons into several jobs"
-            problem = Problem("max-job-bytes", f"A table may have {limit} bytes", fix)
-            headers = {"Connection": "close"}
-            raise ProblemError(
-                413, "body-size", "The request body is too large", [problem], headers=headers
-            )
-        if _FREE_SPACE * n_bytes > shutil.disk_usage(self.folders.root).free:
-            raise _no_space()
-
     async def submit(
         self, upload: Upload, options: JobOptions, holder: str, key: str | None
     ) -> tuple[Job, bool]:
@@ -262,12 +184,14 @@ class JobService:
             options=stated,
             trace=self._tracing.traceparent(),
         )
-        earlier = self.folders.folder(order.id).order()
+        earlier = self.folders.folder(order.id).read(JobOrder)
         if earlier is None:
             await self._check_count(holder)
             if await anyio.to_thread.run_sync(self.folders.place, upload.folder, order):
                 return await self._enqueue(order), True
-            earlier = self.folders.folder(order.id).order()  # placed by a call at the same time
+            earlier = self.folders.folder(order.id).read(
+                JobOrder
+            )  # placed by a call at the same time
         upload.discard()
         if earlier is None or earlier.digest != order.digest:
             message = "Another request had this Idempotency-Key"
@@ -293,7 +217,7 @@ class JobService:
     async def find(self, identifier: str, holder: str) -> Job:
         """A job of this holder. Raises ProblemError 404 if there is none."""
         folder = self.folders.folder(identifier)
-        order = folder.order()
+        order = folder.read(JobOrder)
         if order is None or order.holder != holder:
             fix = "POST /v1/jobs answers with the address of a job; results expire"
             problem = Problem("job", "You have no job of this name", fix)
@@ -303,41 +227,15 @@ class JobService:
     async def cancel_or_remove(self, job: Job) -> None:
         """Cancel a job that waits or runs; remove one that has ended, with its result."""
         order, folder = job.order, job.folder
-        if job.status.state == "running":
-            await self._ask(lambda queue: queue.cancel(order))  # its worker deletes the data
-        elif job.status.state == "queued":
-            await self._ask(lambda queue: queue.cancel(order))
-            await anyio.to_thread.run_sync(folder.discard_data)
+
+        def cancel(queue: JobQueue) -> None:
+            with file_lock(self.folders.queue_lock, wait=True):  # see `adopt_jobs`
+                queue.cancel(order)
+
+        if job.status.state in ("queued", "running"):
+            await self._ask(cancel)  # the worker of a running job deletes the data
+            if job.status.state == "queued":
+                await anyio.to_thread.run_sync(folder.discard_data)
         else:
             await anyio.to_thread.run_sync(self.folders.remove, folder)
             await self._ask(lambda queue: queue.forget(order))
-
-
-class Upload:
-    """Persons of a job on their way to disk; `digest` is the sha256 of what has arrived."""
-
-    def __init__(self, folder: JobFolder, name: str) -> None:
-        self.folder, self.path = folder, folder.path / name
-        self.digest = hashlib.sha256()
-
-    def discard(self) -> None:
-        """Delete what has arrived."""
-        shutil.rmtree(self.folder.path, ignore_errors=True)
-
-    @contextmanager
-    def discarded_on_error(self) -> Iterator[None]:
-        """Delete what has arrived if an error ends the block; status 507 if the disk is full."""
-        try:
-            yield
-        except BaseException as error:
-            self.discard()
-            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                raise _no_space() from None
-            raise
-
-
-def _no_space() -> ProblemError:
-    problem = Problem("disk", "There is no space for the table", "Ask the operator for space")
-    headers = {"Connection": "close"}
-    title = "The service has no space for this job"
-    return ProblemError(507, "no-space", title, [problem], headers=headers)

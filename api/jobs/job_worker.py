@@ -8,24 +8,22 @@ and only one process can write to the folder of a job.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 from dbos import DBOS
 from saga.api.jobs.child_process import receive_settings, start_child
-from saga.api.jobs.job_folders import JobFolder, JobFolders
+from saga.api.jobs.job_folders import JobFolder, JobFolders, JobOrder, Outcome
 from saga.api.jobs.job_queue import APPLICATION, QUEUE, SERIALIZER, WORKFLOW, job_status
-from saga.api.jobs.worker_check import worker_name
+from saga.api.jobs.worker_locks import hold_worker_lock, is_worker_alive
 from saga.api.logs import error_location, make_logger
 from saga.api.settings import Settings
 from structlog.typing import FilteringBoundLogger
+
+from saga.files.atomic import file_lock
 
 # Version of the workflow, not of SAGA: a job that was queued by one version of SAGA can be computed
 # by the next one.
@@ -58,7 +56,7 @@ async def compute_job(job_id: str) -> None:
     """One job, from the persons to the result."""
     await run_process(job_id)
     folder = _WorkerContext.folders.folder(job_id)
-    outcome = folder.outcome()
+    outcome = folder.read(Outcome)
     folder.discard_persons()
     if outcome is None or outcome.problem is not None:
         folder.discard_data()
@@ -102,24 +100,23 @@ def work_until_stopped(settings: Settings) -> None:
     folders = JobFolders(settings.jobs)
     folders.create()
     _WorkerContext.settings, _WorkerContext.folders = settings, folders
-    name = worker_name()
-    with _hold_lock(folders.workers, name):
-        _launch(settings.job_queue_url, name, log)
-        log.info("job_worker_ready", worker=name)
+    with hold_worker_lock(folders.workers) as path:
+        _launch(settings.job_queue_url, path.name, log)
+        log.info("job_worker_ready", worker=path.name)
         stop = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
         next_sweep = 0.0
         while not stop.wait(_ADOPT_SECONDS):
             try:
-                adopt_jobs(folders.workers)
-                (folders.workers / name).touch()  # a sign of life for `worker_check`
+                adopt_jobs(folders)
+                path.touch()  # a sign of life for `count_workers`
                 if time.monotonic() >= next_sweep:
                     next_sweep = time.monotonic() + _SWEEP_SECONDS
                     sweep_jobs(folders, settings.job_hours * 3600)
             except Exception as error:  # the database may be away for a while
                 log.error("job_queue_unavailable", **error_location(error))
-        log.info("job_worker_stops", worker=name)
+        log.info("job_worker_stops", worker=path.name)
 
 
 def _launch(url: str, name: str, log: FilteringBoundLogger) -> None:
@@ -159,43 +156,23 @@ class _LogHandler(logging.Handler):
         self._log.warning("job_queue", module=record.module, line=record.lineno, **details)
 
 
-@contextmanager
-def _hold_lock(workers: Path, name: str) -> Iterator[None]:
-    """Hold the lock of this worker; other workers test it to know whether this one still runs."""
-    unfinished, path = workers / f".{name}", workers / name
-    with unfinished.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        unfinished.rename(path)
-        try:
-            yield
-        finally:
+def adopt_jobs(folders: JobFolders) -> None:
+    """Return the jobs of workers that have ended to the queue.
+
+    The lock keeps other workers from adopting and clients from cancelling at the same time: a job
+    that is resumed twice, or after it was cancelled, would be computed again.
+    """
+    with file_lock(folders.queue_lock, wait=True):
+        pending = DBOS.list_workflows(
+            name=WORKFLOW, status="PENDING", load_input=False, load_output=False
+        )
+        names = {entry.executor_id for entry in pending}
+        ended = {name for name in names if name and not is_worker_alive(folders.workers / name)}
+        if runs := [entry.workflow_id for entry in pending if entry.executor_id in ended]:
+            DBOS.resume_workflows(runs, queue_name=QUEUE)
+    for path in folders.workers.iterdir():
+        if not path.name.startswith(".") and path.name not in names and not is_worker_alive(path):
             path.unlink(missing_ok=True)
-
-
-def adopt_jobs(workers: Path) -> None:
-    """Return the jobs of workers that have ended to the queue."""
-    pending = DBOS.list_workflows(
-        name=WORKFLOW, status="PENDING", load_input=False, load_output=False
-    )
-    names = {entry.executor_id for entry in pending if entry.executor_id}
-    if ended := [name for name in names if not _runs(workers / name)]:
-        # A job that another worker has adopted or a client has cancelled meanwhile stays as it is.
-        DBOS._recover_pending_workflows(ended)
-    for path in workers.iterdir():
-        if not path.name.startswith(".") and path.name not in names and not _runs(path):
-            path.unlink(missing_ok=True)
-
-
-def _runs(path: Path) -> bool:
-    """Whether a worker holds this lock, so that it still runs."""
-    try:
-        with path.open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
 
 
 def sweep_jobs(folders: JobFolders, keep_seconds: float) -> None:
@@ -204,7 +181,7 @@ def sweep_jobs(folders: JobFolders, keep_seconds: float) -> None:
     statuses = {entry.workflow_id: job_status(entry) for entry in entries}
     now = time.time()
     for folder in folders:
-        order = folder.order()
+        order = folder.read(JobOrder)
         if order is None:
             continue
         status = statuses.pop(order.run, None)

@@ -24,7 +24,7 @@ from saga.api.codecs import (
     read_query,
     validate,
 )
-from saga.api.jobs.job_view import Job, describe_job
+from saga.api.jobs.job_folders import Job, describe_job
 from saga.api.negotiation import check_body_type, json_response
 from saga.api.openapi import problem_responses, request_body
 from saga.api.problems import ProblemError, no_jobs_problem, no_ledger_problem
@@ -37,7 +37,8 @@ from saga.api.service import CurrentService, Service
 from saga.errors import Problem
 
 if TYPE_CHECKING:
-    from saga.api.jobs.job_service import JobService, Upload
+    from saga.api.jobs.job_service import JobService
+    from saga.api.jobs.job_uploads import Upload
 
 router = APIRouter(
     prefix="/v1/jobs", tags=["jobs"], dependencies=[Depends(require_scope("forecast"))]
@@ -101,7 +102,7 @@ async def post_job(
         options = validate(JobOptions, read_query(query))
         _check(options, service, caller)
         service.take_quota(request, caller)
-        upload = await jobs.receive(request, _SUFFIXES[kind])
+        upload = await jobs.uploads.receive(request, _SUFFIXES[kind])
     try:
         _check(options, service, caller)
         check_prices(forecaster.transforms, options.prices, forecaster.facts.price_index)
@@ -127,7 +128,7 @@ async def _receive_json(
         if isinstance(content, dict) and "file" in content:
             return None, validate(JobFileBody, content)
         call = parse_persons(content, JobBody, _MAX_PERSONS)
-        upload = jobs.new_upload(".parquet")
+        upload = jobs.uploads.new(".parquet")
         call.frame.write_parquet(upload.path)
         upload.digest.update(body)
         return upload, call.options
@@ -136,7 +137,9 @@ async def _receive_json(
         upload, options = await service.parse(request, ticket, store)
     if isinstance(options, JobFileBody):
         _check(options, service, caller)
-        upload = await jobs.copy(options.file, None if caller == OPERATOR else caller.holder)
+        upload = await jobs.uploads.copy(
+            options.file, None if caller == OPERATOR else caller.holder
+        )
     if upload is None:
         raise RuntimeError("neither persons nor a file")
     return upload, options

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from saga.api.jobs.job_files import copy_file, find_file
+from saga.api.jobs.job_uploads import find_file
 from saga.api.problems import ProblemError
 
 
@@ -78,11 +78,3 @@ def test_a_service_without_a_folder_reads_no_files() -> None:
     with pytest.raises(ProblemError) as caught:
         find_file(None, None, "panel.csv")
     assert caught.value.status == 404
-
-
-def test_the_copy_has_the_digest_of_what_was_copied(root: Path, tmp_path: Path) -> None:
-    digests = [copy_file(root / "one" / "panel.csv", tmp_path / f"{i}.csv") for i in range(2)]
-    assert len(set(digests)) == 1
-    assert (tmp_path / "0.csv").read_bytes() == b"one/panel.csv"
-    (root / "one" / "panel.csv").write_bytes(b"changed")
-    assert copy_file(root / "one" / "panel.csv", tmp_path / "2.csv") not in digests

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import httpx
 import polars as pl
 import pytest
-from saga.api.jobs.job_view import State
+from saga.api.jobs.job_folders import State
 from saga.api.key_file import add_key, new_key
 from saga.api.settings import Settings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from saga.api.jobs.worker_check import count_workers
+from saga.api.jobs.worker_locks import count_workers
 
 
 def test_workers_of_other_machines_and_silent_ones_do_not_count(tmp_path: Path) -> None:
