@@ -2,7 +2,7 @@
 
 Two baselines. `gkos-paper`: one process, from the paper's 87 moments. `gkos`: processes from robust
 moments, by sex, with mean earnings and non-employment by age and education. Both have deaths and
-small earnings. Method: docs/method/baselines-gkos.md. The process and its parameters (alpha, beta,
+small earnings. Method: docs/method/baselines.md. The process and its parameters (alpha, beta,
 z; a, b, c, d and lambda of non-employment) are those of `saga.register.textbook.gkos_process`.
 """
 

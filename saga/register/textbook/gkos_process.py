@@ -1,7 +1,7 @@
 """The GKOS process of earnings: the benchmark of Guvenen, Karahan, Ozkan and Song (2021).
 
 The parameters are those of column 6 of the authors' table of estimates, unchanged
-(docs/method/known-truth.md).
+(docs/method/checks.md).
 
 Potential earnings y follow log y = g(t) + alpha + beta t + z + eps, with t = (age - 24) / 10,
 g(t) = a0 + a1 t + a2 t^2 and z = rho z(-1) + eta.
