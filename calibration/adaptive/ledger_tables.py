@@ -165,8 +165,8 @@ class SpanRow(Base):
     Columns: `kind` is band or present_value; `base` are the split thresholds by coverage and
     `issued` those in force; `distribution` are the packed distributions, of each year or of the
     present value, until all outcomes are known; `sealed` is the same from then on, encrypted.
-    `cells` names the cells whose moves the years have, `levels` are the probabilities in force: of each
-    year of a band, or of a present value as a whole.
+    `cells` names the cells whose moves the years have, `levels` are the probabilities in force: of
+    each year of a band, or of a present value as a whole.
     """
 
     __tablename__ = "span"

@@ -39,7 +39,7 @@ ROOT = HERE.parents[1]
 SHIPPED = ROOT / "bundles/small"
 RESULTS, README = ROOT / "docs/results.md", ROOT / "README.md"
 START, END = "<!-- results: written by docs/results/write.py -->", "<!-- end of results -->"
-README_HORIZONS = (1, 10, 20)
+README_HORIZONS = (1, 10)
 NO_INTERVAL = "none"  # too few calibration outcomes that far ahead
 # Further tables of the page: pattern of the columns shown, first words of the rows shown (None:
 # all).
