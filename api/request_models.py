@@ -28,7 +28,7 @@ from saga.calibration.adaptive.outcome_entries import MAX_AMOUNT, CorrectionReas
 from saga import requests
 from saga.errors import Problem, UsageError
 from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest
-from saga.schema import COLUMNS, MAX_AGE, MAX_CONTEXT_YEARS, MIN_AGE, Column
+from saga.schema import COLUMNS, MAX_CONTEXT_YEARS, Column
 from saga.tax.tax_reform import reform_from
 
 MAX_OUTCOMES = 100_000  # of one call
@@ -56,6 +56,17 @@ def _read_flag(value: object) -> object:
     return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
 
 
+def _description(request: type[Draws] | type[requests.Request], name: str) -> str:
+    """What the typed request says of one of its fields, without its full stop."""
+    return requests.options_of(request)[name][1].help.rstrip(".")
+
+
+def _bounds(request: type[Draws] | type[requests.Request], name: str) -> Any:
+    """The bounds of the numbers of a field of the typed request."""
+    option = requests.options_of(request)[name][1]
+    return Field(ge=option.least, le=option.most, gt=option.above, lt=option.below)
+
+
 # It is the last entry of a whole number's type: before the bounds, the schema would lose them.
 _WHOLE = BeforeValidator(_read_whole)
 Real = Annotated[float, Strict()]
@@ -71,9 +82,10 @@ Code = Annotated[
 ]
 _MAX_OWN = 64  # own columns of a panel
 _OwnName = Annotated[str, Strict(), Field(min_length=1, max_length=64)]
-Horizon = Annotated[int, Strict(), Field(ge=1, le=requests.MAX_HORIZON), _WHOLE]
+Horizon = Annotated[int, Strict(), _bounds(ForecastRequest, "horizons"), _WHOLE]
 Flag = Annotated[bool, BeforeValidator(_read_flag), Strict()]
-Fractions = list[Annotated[Real, Field(gt=0, lt=1)]]
+Fractions = list[Annotated[Real, _bounds(ForecastRequest, "quantiles")]]
+ToAge = Annotated[int, Strict(), _bounds(LifetimeRequest, "to_age"), _WHOLE]
 
 
 def _check_coverage(value: float) -> float:
@@ -215,18 +227,12 @@ class DrawOptions(BaseModel):
     """Options that forecasts and lifetimes share."""
 
     model_config = _STRICT
-    paths: Annotated[
-        int,
-        Strict(),
-        Field(ge=2, le=requests.MAX_PATHS, description="Number of simulated paths per person"),
-        _WHOLE,
-    ] = requests.PATHS
-    seed: Annotated[
-        int,
-        Strict(),
-        Field(ge=0, le=2**63 - 1, description="The same seed gives the same numbers"),
-        _WHOLE,
-    ] = 0
+    paths: Annotated[int, Strict(), _bounds(Draws, "n_paths"), _WHOLE] = Field(
+        Draws.n_paths, description=_description(Draws, "n_paths")
+    )
+    seed: Annotated[int, Strict(), _bounds(Draws, "seed"), _WHOLE] = Field(
+        Draws.seed, description=_description(Draws, "seed")
+    )
     scenario: Scenario | None = Field(
         None, description="Macro values: a name, or rows; years without a row are simulated"
     )
@@ -234,9 +240,7 @@ class DrawOptions(BaseModel):
     origin: Year | None = Field(
         None, description="For backtests: records and exits after this year are not read"
     )
-    unrounded: Flag = Field(
-        False, description="Amounts with all digits, instead of whole units of the currency"
-    )
+    unrounded: Flag = Field(False, description=_description(ForecastRequest, "unrounded"))
 
     def draws(self) -> Draws:
         """Options of the simulation, in the form that the forecaster needs."""
@@ -252,20 +256,21 @@ class ForecastOptions(DrawOptions):
         list(requests.HORIZONS),
         min_length=1,
         max_length=requests.MAX_HORIZON,
-        description="Years after the origin",
+        description=_description(ForecastRequest, "horizons"),
     )
     coverage: Coverages = Field(
-        list(requests.COVERAGE), min_length=1, max_length=20, description="Coverage of intervals"
+        list(requests.COVERAGE),
+        min_length=1,
+        max_length=20,
+        description=_description(ForecastRequest, "coverage"),
     )
     quantiles: Fractions = Field(
         list(requests.QUANTILES),
         min_length=1,
         max_length=99,
-        description="Quantiles of the forecast",
+        description=_description(ForecastRequest, "quantiles"),
     )
-    bands: Horizon | None = Field(
-        None, description="K: also give path bands, which contain the outcomes of all next K years"
-    )
+    bands: Horizon | None = Field(None, description=_description(ForecastRequest, "bands"))
     record: Flag = Field(
         False, description="Enter the intervals in the ledger, to be compared with outcomes later"
     )
@@ -284,17 +289,14 @@ class ForecastOptions(DrawOptions):
 class LifetimeOptions(DrawOptions):
     """Options of `POST /v1/lifetimes`; query parameters if the body is Parquet or Arrow."""
 
-    rate: Annotated[Real, Field(gt=-0.5, lt=1, description="Real discount rate per year")] = (
-        requests.RATE
+    rate: Annotated[Real, _bounds(LifetimeRequest, "rate")] = Field(
+        LifetimeRequest.rate, description=_description(LifetimeRequest, "rate")
     )
-    to_age: Annotated[
-        int,
-        Strict(),
-        Field(ge=MIN_AGE + 1, le=MAX_AGE, description="Last age whose earnings count"),
-        _WHOLE,
-    ] = MAX_AGE
-    from_age: Annotated[int, Strict(), Field(ge=MIN_AGE, le=MAX_AGE - 1), _WHOLE] | None = Field(
-        None, description="Add the observed past from this age and discount to it"
+    to_age: ToAge = Field(
+        LifetimeRequest.to_age, description=_description(LifetimeRequest, "to_age")
+    )
+    from_age: Annotated[int, Strict(), _bounds(LifetimeRequest, "from_age"), _WHOLE] | None = Field(
+        None, description=_description(LifetimeRequest, "from_age")
     )
     record: Flag = Field(
         False,
@@ -303,14 +305,13 @@ class LifetimeOptions(DrawOptions):
     )
     tax: Tax = Field(
         "none",
-        description="Tax on each year's earnings: none, paper, the rules of a year (se-2026), or a "
-        "reform",
+        description=_description(LifetimeRequest, "tax"),
     )
     coverage: Coverages = Field(
         list(requests.LIFETIME_COVERAGE),
         min_length=1,
         max_length=20,
-        description="Coverage of intervals",
+        description=_description(LifetimeRequest, "coverage"),
     )
 
     def to_request(self) -> LifetimeRequest:
@@ -328,15 +329,8 @@ class LifetimeOptions(DrawOptions):
 class PathsOptions(DrawOptions):
     """Options of a job with the product `paths`."""
 
-    to_age: Annotated[
-        int,
-        Strict(),
-        Field(ge=MIN_AGE + 1, le=MAX_AGE, description="Last age of the paths"),
-        _WHOLE,
-    ] = MAX_AGE
-    circumstances: Flag = Field(
-        False, description="Also state, industry, occupation, county and family of each year"
-    )
+    to_age: ToAge = Field(PathsRequest.to_age, description=_description(PathsRequest, "to_age"))
+    circumstances: Flag = Field(False, description=_description(PathsRequest, "states"))
 
     def to_request(self) -> PathsRequest:
         """The typed request."""

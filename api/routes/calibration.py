@@ -18,6 +18,7 @@ from saga.api.service import CurrentService, Service
 from saga.calibration.adaptive.adaptive_state import EXPERTS
 from saga.calibration.adaptive.database import LedgerError
 from saga.calibration.diagnostics.adaptive_table import with_state
+from saga.calibration.diagnostics.diagnosis import MIN_PERSONS
 from saga.calibration.diagnostics.report import stored_diagnostics
 
 from saga.errors import UsageError
@@ -25,7 +26,6 @@ from saga.errors import UsageError
 router = APIRouter(prefix="/v1", tags=["calibration"])
 
 _READERS = [Depends(require_scope("forecast", "outcomes"))]
-_MIN_PERSONS = 10  # cells with fewer intervals compared with outcomes are hidden
 
 
 @router.get(
@@ -119,7 +119,7 @@ def _adaptive_json(
             "experts": dict(zip(EXPERTS, cell.experts, strict=True)),
         }
         for (group, h, coverage), cell in sorted(adapted.state.cells.items())
-        if cell.persons >= _MIN_PERSONS
+        if cell.persons >= MIN_PERSONS
     ]
     return ledger_access.identity(caller.holder) | asdict(counts) | {"cells": cells}
 
