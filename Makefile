@@ -33,8 +33,12 @@ run: setup
 
 # A file's tests share fixtures, so a file goes to one process; each process has one core. Slow files come first.
 # A process that a hanging test ended is replaced once.
-test: setup
+test: setup build/store-tools
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL)
+
+# A server of S3 for tests. Its libraries do not go with the pins, so it has an environment of its own.
+build/store-tools:
+	$(PYTHON) -m venv $@ && $@/bin/pip install --quiet "moto[s3,server]==5.2.5" || { rm -rf $@; exit 1; }
 
 # Trainings, evaluations and known truths that take long; the fixtures are made again.
 test-thorough: setup

@@ -28,8 +28,7 @@ from saga.api.settings import Settings
 from saga.api.tracing import Tracing, open_tracing
 from saga.calibration.adaptive.issuance import AdaptiveRecipe
 
-from saga.batch.engine import BatchInterruptedError, score
-from saga.batch.partition_writer import BatchRecipe
+from saga.batch.engine import BatchInterruptedError, BatchRecipe, score
 from saga.batch.partitions import Source
 from saga.batch.products import Recipe
 from saga.batch.run_folder import RUN, merge_parts

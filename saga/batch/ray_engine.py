@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from saga.batch.partition_writer import BatchRun, PartitionWriter, WorkersLostError
+from saga.batch.engine import BatchRun, PartitionWriter, WorkersLostError
 from saga.batch.partitions import Partitions
 from saga.batch.run_folder import RUN
 from saga.errors import UsageError

@@ -33,7 +33,7 @@ from saga.requests import (
 from saga.schema import MAX_AGE
 
 if TYPE_CHECKING:
-    from saga.batch.partition_writer import BatchRecipe
+    from saga.batch.engine import BatchRecipe
     from saga.batch.run_folder import ScoreReport
 
 _REQUESTS: tuple[type[Request], ...] = (ForecastRequest, LifetimeRequest, PathsRequest)
@@ -195,8 +195,8 @@ def score(
         return
     if source is None or out_dir is None:
         raise UsageError("Name the INPUT and the OUT_DIR, or --merge and the directory.")
+    from saga.batch.engine import compute_locally
     from saga.batch.engine import score as run_score
-    from saga.batch.local_engine import compute_locally
     from saga.batch.partitions import Source
     from saga.batch.products import Recipe
     from saga.batch.ray_engine import RayEngine

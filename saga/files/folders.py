@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from saga.errors import SagaError, UsageError
@@ -23,53 +23,6 @@ from saga.files.atomic import (
     whole_folder,
 )
 from saga.files.object_store import ObjectFile, ObjectFolder, is_url
-
-
-class Folder(Protocol):
-    """Files by their names relative to the folder; each is complete or absent."""
-
-    @property
-    def has_locks(self) -> bool:
-        """Whether `lock` keeps out other processes."""
-        ...
-
-    def location(self, name: str) -> str | Path:
-        """Where a file is, as polars reads it."""
-        ...
-
-    def put(self, name: str, content: bytes) -> None:
-        """Write a file in one step."""
-        ...
-
-    def create(self, name: str, content: bytes) -> None:
-        """Write a file unless there is one."""
-        ...
-
-    def read(self, name: str) -> bytes | None:
-        """The content of a file; None if there is none."""
-        ...
-
-    def digest(self, name: str) -> str | None:
-        """sha256 of a file; None if there is none."""
-        ...
-
-    def names(self, folder: str = "") -> set[str]:
-        """The names directly in a folder."""
-        ...
-
-    def remove(self, folder: str) -> None:
-        """Delete a folder with all its files."""
-        ...
-
-    def sweep(self, folder: str = "") -> None:
-        """Remove what interrupted writes left in a folder."""
-        ...
-
-    def lock(
-        self, name: str, *, shared: bool = False, wait: bool = False
-    ) -> AbstractContextManager[None]:
-        """Hold the lock of a file, as `file_lock`, where there are locks."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -131,6 +84,10 @@ class LocalFolder:
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return file_lock(path, shared=shared, wait=wait)
+
+
+Folder = LocalFolder | ObjectFolder
+"""Files by their names relative to the folder; each is complete or absent."""
 
 
 def open_place(place: str | Path) -> Path | str:
