@@ -19,12 +19,12 @@ SETUP := .venv/.setup-done
 setup: $(SETUP)
 
 # torch first and pinned, so that pip settles which build (CPU or CUDA) before anything else asks for it.
-$(SETUP): pyproject.toml requirements.lock
+$(SETUP): pyproject.toml evaluation/pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "SAGA needs Python 3.11 or later: make setup PYTHON=python3.11")'
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv || { echo "venv failed: on Debian or Ubuntu, apt install python3-venv"; exit 1; }
 	@echo "Installing into .venv: 1 GB or more to download, some minutes without a message."
 	@$(BIN)/pip install --quiet "$$(grep '^torch==' requirements.lock)" -c requirements.lock
-	@$(BIN)/pip install --quiet -e ".[train,serve,jobs,otel,ray,dev]" -c requirements.lock
+	@$(BIN)/pip install --quiet -e ".[train,serve,jobs,otel,ray,dev]" -e ./evaluation -c requirements.lock
 	@touch $@
 
 run: setup
@@ -48,8 +48,9 @@ test-thorough: setup
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@rm -rf build/names && mkdir -p build/names/saga
-	@ln -s $(CURDIR)/saga/* $(addprefix $(CURDIR)/,api training calibration evaluation) build/names/saga
+	@rm -rf build/names && mkdir -p build/names/saga/register
+	@ln -s $(filter-out %/register,$(wildcard $(CURDIR)/saga/*)) $(addprefix $(CURDIR)/,api training calibration evaluation) build/names/saga
+	@ln -s $(CURDIR)/saga/register/* $(CURDIR)/evaluation/oracle build/names/saga/register
 	@ln -s $(addprefix $(CURDIR)/,studies benchmarks distribution docs tests) build/names
 	cd build/names && $(CURDIR)/$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache
 	cd build/names && $(CURDIR)/$(BIN)/lint-imports --config ../../pyproject.toml
@@ -73,7 +74,7 @@ build/docs-tools:
 
 # Wheels of SAGA and all it needs for rooms without internet, with checksums and a bill of materials.
 wheelhouse: setup build/sbom-tools/bin/cyclonedx-py
-	rm -rf build/wheel && $(BIN)/pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	rm -rf build/wheel && $(BIN)/pip wheel --quiet --no-deps --wheel-dir build/wheel . ./evaluation
 	$(BIN)/python distribution/wheelhouse.py --torch-index "$(TORCH_INDEX)" build/wheelhouse build/wheel/*.whl $(SYSTEMS)
 	@set -e; for system in $(SYSTEMS); do build/sbom-tools/bin/cyclonedx-py requirements build/wheelhouse/$$system/requirements.txt \
 	  --output-format JSON --output-file build/wheelhouse/$$system/sbom.cdx.json; done
@@ -97,7 +98,7 @@ bundle: setup
 
 # The start for training on any panel: a network trained on simulated economies, under an hour on one core.
 prior: setup
-	$(BIN)/python -m saga.training.pretraining --out build/prior --seed $(SEED)
+	$(BIN)/python -m saga.evaluation.pretraining --out build/prior --seed $(SEED)
 	$(BIN)/saga bundle verify build/prior
 	rm -rf bundles/prior && mv build/prior bundles/prior
 
@@ -105,5 +106,5 @@ prior: setup
 lock:
 	rm -rf build/lock && $(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet "$$(grep '^torch==' requirements.lock)"
-	build/lock/bin/pip install --quiet -e ".[train,serve,jobs,otel,ray,dev]"
+	build/lock/bin/pip install --quiet -e ".[train,serve,jobs,otel,ray,dev]" -e ./evaluation
 	build/lock/bin/pip freeze --exclude-editable | sed -E 's/\+[A-Za-z0-9.]+$$//' > requirements.lock

@@ -6,7 +6,7 @@ needs follows from the metadata of the installed ones, read for that system. tor
 an index of its own; no other package is looked for there. `make wheelhouse` adds the bill of
 materials.
 
-Usage: python distribution/wheelhouse.py DIR WHEEL_OF_SAGA [--torch-index URL] [SYSTEM ...]
+Usage: python distribution/wheelhouse.py DIR WHEEL_OF_SAGA ... [--torch-index URL] [SYSTEM ...]
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = "3.11"
-PROJECT = "saga-forecast"
+PROJECT, EVIDENCE = "saga-forecast", "saga-forecast-evidence"
 # Needed on Windows alone, so not in the lock, which is resolved on Linux.
 WINDOWS_PINS = {"colorama": "0.4.6", "tzdata": "2025.3", "win32-setctime": "1.2.0"}
 
@@ -134,20 +134,21 @@ def write_checksums(folder: Path) -> None:
 
 
 def project_requirements(system: System) -> list[Requirement]:
-    """What SAGA itself needs on a system, with the extras that work there."""
-    lines = metadata.requires(PROJECT) or []
+    """What SAGA itself and its evidence need on a system, with the extras that work there."""
     extras = frozenset(system.extras)
+    lines = [*(metadata.requires(PROJECT) or []), *(metadata.requires(EVIDENCE) or [])]
     return [
         requirement
         for requirement in map(Requirement, lines)
-        if _applies(requirement, extras | {""}, system)
+        if canonicalize_name(requirement.name) not in (PROJECT, EVIDENCE)
+        and _applies(requirement, extras | {""}, system)
     ]
 
 
 def collect(
-    systems: Sequence[System], wheel: Path, out: Path, torch_index: str | None = None
+    systems: Sequence[System], own: Sequence[Path], out: Path, torch_index: str | None = None
 ) -> None:
-    """Write the wheelhouse of each system."""
+    """Write the wheelhouse of each system; `own` are the wheels of SAGA."""
     pins = read_pins(ROOT / "requirements.lock")
     for system in systems:
         direct = project_requirements(system)
@@ -159,7 +160,8 @@ def collect(
         names = required(system, direct)
         download(system, pinned(system, names & {"torch"}, pins), folder, torch_index)
         download(system, pinned(system, names - {"torch"}, pins), folder)
-        shutil.copy2(wheel, folder)
+        for wheel in own:
+            shutil.copy2(wheel, folder)
         write_checksums(folder)
         wheels = list(folder.glob("*.whl"))
         megabytes = sum(path.stat().st_size for path in wheels) / 1e6
@@ -170,15 +172,16 @@ def main() -> None:
     """Write the wheelhouses of the systems on the command line, or of all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
-    parser.add_argument("wheel", type=Path)
-    parser.add_argument("systems", nargs="*", metavar="SYSTEM", help=", ".join(SYSTEMS))
+    parser.add_argument("words", nargs="*", metavar="WHEEL_OR_SYSTEM", help=", ".join(SYSTEMS))
     parser.add_argument("--torch-index", metavar="URL", help="where else pip looks for torch")
     arguments = parser.parse_intermixed_args()
-    unknown = sorted(set(arguments.systems) - set(SYSTEMS))
+    own = [Path(word) for word in arguments.words if word.endswith(".whl")]
+    names = [word for word in arguments.words if not word.endswith(".whl")]
+    unknown = sorted(set(names) - set(SYSTEMS))
     if unknown:
         parser.error(f"no system {', '.join(unknown)}: choose from {', '.join(SYSTEMS)}")
-    systems = [SYSTEMS[name] for name in arguments.systems or SYSTEMS]
-    collect(systems, arguments.wheel, arguments.out, arguments.torch_index)
+    systems = [SYSTEMS[name] for name in names or SYSTEMS]
+    collect(systems, own, arguments.out, arguments.torch_index)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import torch
 from saga.evaluation.protocol import Baseline, HasDistributions
 from saga.evaluation.scoring.gap import CLAIRVOYANT
 from saga.evaluation.scoring.year_forecasts import YearForecasts
+from saga.register.oracle import Oracle
 
 from saga.data.origins import Origins
 from saga.data.panel import Panel
@@ -24,7 +25,6 @@ from saga.files.atomic import commit, digest_json
 from saga.forecaster import Forecaster
 from saga.macro.scenarios import Scenario
 from saga.paths import Paths
-from saga.register.oracle import Oracle
 from saga.requests import COVERAGE, Draws
 
 BLOCK = 256  # persons whose paths are in memory at once

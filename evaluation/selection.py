@@ -9,10 +9,10 @@ from saga.evaluation.baselines import BASELINES
 from saga.evaluation.contestants import Clairvoyant, LazyContestant
 from saga.evaluation.protocol import Baseline
 from saga.evaluation.scoring.gap import CLAIRVOYANT
+from saga.register.oracle import Oracle, is_full
 
 from saga.errors import Problem, UsageError
 from saga.files.atomic import digest_json
-from saga.register.oracle import Oracle, is_full
 
 TABLES = ("lifetimes", "placebos", "hindsight", "calibration-size")  # each needs further paths
 Notice = Callable[[str], None]

@@ -5,7 +5,7 @@ r"""What does each part of the network add?
     saga evaluate bundles/small --panel build/register \
         --variants build/ablations/variants.yaml --out build/evaluation
 
-Trains the networks of `training/configs/ablations.yaml`, all with the same small budget. Bundles
+Trains the networks of `evaluation/configs/ablations.yaml`, all with the same small budget. Bundles
 stay under --out, so a repeated command trains only those that are missing. `variants.yaml` lists
 the trained bundles and their cost; the contest then has a row for each.
 """
@@ -63,7 +63,7 @@ def main() -> int:
 
 def listed_ablations() -> list[dict[str, str]]:
     """The ablations: `name` and `label`."""
-    file = files("training") / "configs" / "ablations.yaml"
+    file = files("saga.evaluation") / "ablation_labels.yaml"
     rows: list[dict[str, str]] = yaml.safe_load(file.read_text(encoding="utf-8"))
     return rows
 

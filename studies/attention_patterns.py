@@ -12,8 +12,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import polars as pl
+from saga.evaluation.explain.attention import attention_by_lag
+from saga.training.head_subspaces import head_diversity
 
-from saga.attention import attention_by_lag, head_diversity
 from saga.data.reading import read_panel
 from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster

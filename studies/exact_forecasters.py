@@ -15,16 +15,17 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from saga.evaluation.textbook import Process
+from saga.evaluation.textbook.exact_forecaster import ExactForecaster, earnings_by_age
+from saga.evaluation.textbook.gaussian_ar1 import GaussianProcess
+from saga.evaluation.textbook.gkos_process import FEW_ZEROS, GkosProcess
+from saga.evaluation.textbook.kalman_filter import KalmanFilter
+from saga.evaluation.textbook.particle_filter import GkosFilter
+from saga.evaluation.textbook.textbook_register import Cohort
 from scipy.stats import kstest
 
 from saga.data.origins import Origins, realised_earnings
 from saga.data.panel import Panel, PanelMeta
-from saga.register.textbook.exact_forecaster import ExactForecaster, earnings_by_age
-from saga.register.textbook.gaussian_ar1 import GaussianProcess
-from saga.register.textbook.gkos_process import FEW_ZEROS, GkosProcess
-from saga.register.textbook.kalman_filter import KalmanFilter
-from saga.register.textbook.particle_filter import GkosFilter
-from saga.register.textbook.textbook_register import Cohort, Process
 from saga.scores import crps_log, pit, pit_uniforms
 from studies.study_page import study_parser
 

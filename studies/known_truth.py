@@ -36,6 +36,9 @@ from saga.calibration.fit.split_conformal import pit as marginal_pit
 from saga.evaluation.cache import file_name
 from saga.evaluation.contestants import BundleContestant
 from saga.evaluation.scoring.evaluation_settings import Setting
+from saga.evaluation.textbook import PROCESSES, Process
+from saga.evaluation.textbook.exact_forecaster import ExactForecaster
+from saga.evaluation.textbook.textbook_register import Cohort
 from saga.training.train_config import TrainConfig, load_config
 
 from saga.bundle import Bundle
@@ -52,8 +55,6 @@ from saga.paths import Paths
 from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.economy import LAST_HISTORY
 from saga.register.simulation.generation import generate_register
-from saga.register.textbook.exact_forecaster import ExactForecaster
-from saga.register.textbook.textbook_register import PROCESSES, Cohort, Process
 from saga.schema import MAX_AGE
 from saga.scores import crps_log, log_earnings, pit, pit_uniforms
 from studies.study_page import bundle_parser, command_line, page_head, publish_page, say

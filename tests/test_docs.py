@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from saga.evaluation.textbook import PROCESSES
 
 from saga.register import RegisterSettings, generate_register
-from saga.register.textbook.textbook_register import PROCESSES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

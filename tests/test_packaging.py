@@ -8,12 +8,16 @@ import sys
 import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EVIDENCE = tomllib.loads((ROOT / "evaluation" / "pyproject.toml").read_text())
 PACKAGES = ("saga", "api", "training", "calibration", "evaluation")
 # Installed with fastapi and pydantic, as part of their interface.
 INDIRECT = {"anyio", "pydantic-core", "starlette"}
+# Of the build.
+BUILD = {"setuptools"}
 # Several distributions have parts of this package.
 NAMESPACES = {"opentelemetry": "opentelemetry-sdk"}
 # Used as commands, as plug-ins, or by another library.
@@ -35,8 +39,8 @@ def _name(requirement: str) -> str:
     return re.split(r"[<>=!~\[ ;]", requirement, maxsplit=1)[0].lower().replace("_", "-")
 
 
-def _declared(*extras: str) -> set[str]:
-    project = PROJECT["project"]
+def _declared(*extras: str, of: dict[str, Any] = PROJECT) -> set[str]:
+    project = of["project"]
     lists = [
         project["dependencies"],
         *(project["optional-dependencies"][extra] for extra in extras),
@@ -74,22 +78,32 @@ def test_the_code_imports_only_declared_dependencies() -> None:
     assert _imported("saga") - {"pandas"} <= _declared("train", "serve", "ray", "client"), (
         "the command line imports what its commands need, when they run"
     )
-    assert _imported("training", "calibration", "evaluation") <= _declared("train", "deepar")
+    assert _imported("training", "calibration") <= _declared("train")
+    assert _imported("evaluation") - BUILD <= _declared("deepar", of=EVIDENCE)
     assert _imported("api") <= _declared("serve", "jobs", "otel")
     assert _imported("tests", "benchmarks", "studies", "docs") <= _declared(
         "train", "serve", "otel", "dev"
-    )
+    ) | _declared(of=EVIDENCE)
+
+
+def test_both_distributions_have_one_version_and_the_extra_installs_the_other() -> None:
+    name, version = EVIDENCE["project"]["name"], PROJECT["project"]["version"]
+    assert EVIDENCE["project"]["version"] == version
+    assert PROJECT["project"]["optional-dependencies"]["evidence"] == [f"{name}=={version}"]
+    assert f"saga-forecast[train]=={version}" in EVIDENCE["project"]["dependencies"]
 
 
 def test_every_declared_dependency_is_used() -> None:
     used = _imported(*PACKAGES, "tests", "benchmarks", "studies", "docs") | NOT_IMPORTED
     assert _declared("train", "serve", "dev") - used == set()
+    assert _declared(of=EVIDENCE) - used == {"saga-forecast"}
 
 
 def test_the_lock_pins_every_declared_dependency_exactly() -> None:
     lines = (ROOT / "requirements.lock").read_text().split()
     pins = dict(line.split("==") for line in lines)
-    assert _declared("train", "serve", "ray", "otel", "dev") <= {_name(name) for name in pins}
+    needed = _declared("train", "serve", "ray", "otel", "dev") | _declared(of=EVIDENCE)
+    assert needed - {"saga-forecast"} <= {_name(name) for name in pins}
     assert not any("+" in version for version in pins.values()), (
         "a local version ties the lock to one build of torch"
     )

@@ -9,8 +9,9 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.typing import NDArray
-from saga.training.economies.linear_process import LinearProcess
-from saga.training.economies.random_draws import random_stream
+from saga.evaluation.economies.linear_process import LinearProcess
+from saga.evaluation.economies.random_draws import random_stream
+from saga.evaluation.textbook.gkos_process import Mixture
 from saga.training.fit import train
 from saga.training.harness import RunOptions
 from saga.training.train_config import load_config
@@ -24,7 +25,6 @@ from saga.distribution_scores import marginal_scores
 from saga.distributions import Marginals
 from saga.features.transforms import Transforms
 from saga.forecaster import Forecaster
-from saga.register.textbook.gkos_process import Mixture
 
 Normal = tuple[NDArray[np.float64], float]
 PRIOR = Path(__file__).resolve().parents[1] / "bundles/prior"

@@ -64,14 +64,16 @@ def test_only_torch_is_looked_for_at_the_index_of_torch(
     wheel = tmp_path / "saga_forecast-0.1.0-py3-none-any.whl"
     wheel.write_bytes(b"wheel")
     wheelhouse.collect(
-        [wheelhouse.SYSTEMS["linux"]], wheel, tmp_path / "out", "https://torch.example/cpu"
+        [wheelhouse.SYSTEMS["linux"]], [wheel], tmp_path / "out", "https://torch.example/cpu"
     )
     at_index = [call for call in calls if "--extra-index-url" in call]
     others = [call for call in calls if "--extra-index-url" not in call]
     assert [[word.split("==")[0] for word in call if "==" in word] for call in at_index] == [
         ["torch"]
     ]
-    assert {"polars", "typer"} <= {word.split("==")[0] for call in others for word in call}
+    assert {"captum", "polars", "typer"} <= {
+        word.split("==")[0] for call in others for word in call
+    }
     assert "torch" not in {word.split("==")[0] for call in others for word in call}
 
 

@@ -28,12 +28,12 @@ from pytorch_lightning.utilities import rank_zero_only
 from saga.training.auto_config import AUTO, choose_config
 from saga.training.data import PanelData
 from saga.training.harness import RunFolder, RunOptions, fit_module, progress_callbacks, seed_run
+from saga.training.head_subspaces import head_diversity
 from saga.training.module import ForecastModule
 from saga.training.train_config import TrainConfig, check_shape, load_config
 from saga.training.transfer import Source
 from torch import Tensor
 
-from saga.attention import head_diversity
 from saga.bundle import Bundle, BundleContents, write_bundle
 from saga.data.origins import cut, last_year
 from saga.data.panel import Panel

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -17,15 +18,8 @@ from saga.features.transforms import HIDEABLE
 from saga.model import ModelConfig
 from saga.model.config import CheckedOptions, Count
 
-_FOLDER = Path(__file__).with_name("configs")
-BUILT_IN = ("tiny", "small", "base", "lstm", "feedforward", "prior", "zero-shot")
-ABLATIONS = tuple(
-    sorted(
-        f"ablations/{file.name[:-5]}"
-        for file in (_FOLDER / "ablations").iterdir()
-        if file.name.endswith(".yaml")
-    )
-)
+# Distributions with further configurations: a package of each has a folder `configs`.
+_GROUP = "saga.configs"
 # Not strict: YAML reads 3e-4 as text.
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -85,7 +79,7 @@ def load_config(source: str | Path, shape: ModelConfig | None = None) -> TrainCo
 
     Raises UsageError if the file cannot be used, or names another shape.
     """
-    name = str(source) if _is_built_in(source) else Path(source).stem
+    name = str(source) if str(source) in built_in_configs() else Path(source).stem
     # An option without a value in the file has its default.
     options = {key: value for key, value in _parsed(source).items() if value is not None}
     if shape is not None:
@@ -142,16 +136,25 @@ def _merged(part: str, inherited: Mapping[str, Any], parsed: Mapping[str, Any]) 
 
 
 def _text(source: str | Path) -> str:
-    if _is_built_in(source):
-        return (_FOLDER / f"{source}.yaml").read_text(encoding="utf-8")
+    built_in = built_in_configs()
+    if str(source) in built_in:
+        return built_in[str(source)].read_text(encoding="utf-8")
     path = Path(source)
     if not path.is_file():
         raise UsageError(
-            f"Configuration '{source}' is neither a file nor one of "
-            f"{', '.join((*BUILT_IN, *ABLATIONS))}."
+            f"Configuration '{source}' is neither a file nor one of {', '.join(built_in)}. "
+            "Those of comparisons (ablations/full, lstm, ...) come with "
+            "pip install 'saga-forecast[evidence]'."
         )
     return path.read_text(encoding="utf-8")
 
 
-def _is_built_in(source: str | Path) -> bool:
-    return str(source) in (*BUILT_IN, *ABLATIONS)
+def built_in_configs() -> dict[str, Path]:
+    """Files of the configurations that are called by name, such as `small` or `ablations/lstm`."""
+    packages = [entry.load() for entry in entry_points(group=_GROUP)]
+    folders = [Path(folder) for package in packages for folder in package.__path__]
+    return {
+        file.relative_to(configs).with_suffix("").as_posix(): file
+        for configs in (folder / "configs" for folder in (Path(__file__).parent, *folders))
+        for file in sorted(configs.rglob("*.yaml"))
+    }

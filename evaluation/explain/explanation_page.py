@@ -30,7 +30,7 @@ class PersonExplanation:
 
     Args:
         attributions: What each entry of the record adds to the model's figure, before calibration.
-        attention: The table of `saga.attention.attention_by_lag`.
+        attention: The table of `saga.evaluation.explain.attention.attention_by_lag`.
         picture: Record and published forecast.
         changes: Published forecasts of the same year from records with one entry hidden or changed.
         provenance: Bundle, panel and options that gave these figures.

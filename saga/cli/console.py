@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 INTERRUPTED, INTERNAL = 3, 70
 _OWN_PACKAGES = ("saga", "api", "calibration", "evaluation", "training", "studies")
+_EVIDENCE = ("saga.evaluation", "saga.register.oracle")  # of another distribution
 _MIN_SECONDS, _LINE_SECONDS = 5.0, 60.0  # before the first estimate; between lines of a log file
 EXTRAS = {
     "train": (
         "pytorch_lightning",
-        "captum",
         "mapie",
         "sklearn",
         "tensorboard",
@@ -65,6 +65,7 @@ EXTRAS = {
     ),
     "serve,jobs": ("dbos",),
     "trees": ("lightgbm",),
+    "evidence": ("captum",),
 }
 _FILE_ERRORS = (
     errno.ENOENT,
@@ -248,6 +249,11 @@ def _as_saga_error(error: BaseException) -> SagaError | None:
                     f"This command needs {error.name}, which is not installed. Run: "
                     f"pip install 'saga-forecast[{extra}]'"
                 )
+        if error.name.startswith(_EVIDENCE):
+            return UsageError(
+                "This command needs the evidence, which is not installed. Run: "
+                "pip install 'saga-forecast[evidence]'"
+            )
         if package not in _OWN_PACKAGES:
             return UsageError(
                 f"The package {package} is missing, which comes with SAGA. Run: "

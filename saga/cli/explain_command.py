@@ -33,9 +33,9 @@ def explain(
     as_json: options.Json = False,
 ) -> None:
     """Explain one person's forecast: what moved it, in money, and what would have changed it."""
-    from saga.attention import attention_by_lag
     from saga.bundle import default_bundle
     from saga.data.files import require_output_outside_input
+    from saga.evaluation.explain.attention import attention_by_lag
     from saga.evaluation.explain.attribution import attribute_forecast
     from saga.evaluation.explain.changed_records import forecast_changes
     from saga.evaluation.explain.explanation_page import (

@@ -61,8 +61,12 @@ def generate(
     """Simulate a register of working lives: the same seed gives the same bytes."""
     from saga.register.simulation.cohort_simulation import RegisterSettings
     from saga.register.simulation.generation import generate_register
-    from saga.register.textbook.textbook_register import PROCESSES
 
+    simulated = None
+    if process != "full":
+        from saga.evaluation.textbook import PROCESSES
+
+        simulated = PROCESSES[process]
     first, last = options.parse_years(years)
     with console.progress("Simulating", quiet=as_json) as progress:
         metadata = generate_register(
@@ -75,7 +79,7 @@ def generate(
                 future_to=future_to,
                 future_draws=future_draws or int(future_to is not None),
                 latent_years=options.parse_latent_years(latent_years),
-                process=PROCESSES.get(process),
+                process=simulated,
                 without=tuple(without or ()),
                 future_records=future_records,
             ),

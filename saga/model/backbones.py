@@ -7,12 +7,13 @@ which `saga.simulation.steppers` continues with later years of the same persons.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from torch import Tensor, nn
 
 from saga.model.config import ModelConfig
 from saga.model.decoder import Block, causal_mask, rotation
-from saga.model.variants.feedforward import FeedForwardBackbone
-from saga.model.variants.lstm import LSTMBackbone
+from saga.model.variants import load_variant
 
 Cache = list[tuple[Tensor, ...]]
 
@@ -74,15 +75,29 @@ class Decoder(nn.ModuleList):
         ]
 
 
-Backbone = Decoder | LSTMBackbone | FeedForwardBackbone
+class RecurrentBackbone(nn.Module, ABC):
+    """A backbone whose cache is a state, which `step` advances by one token."""
+
+    @abstractmethod
+    def forward(self, token: Tensor, _age: Tensor) -> tuple[Tensor, Cache]:
+        """Residual stream (n, t, d), and the state after the last token of unpadded records."""
+
+    @abstractmethod
+    def step(self, token: Tensor, state: Cache) -> tuple[Tensor, Cache]:
+        """One more token (..., d): residual stream and new state."""
+
+    @abstractmethod
+    def residual_outputs(self) -> list[nn.Linear]:
+        """The linear maps that end residual branches."""
+
+    @abstractmethod
+    def inner_matrices(self) -> list[Tensor]:
+        """Weights of the linear maps between hidden states."""
 
 
-def build_backbone(config: ModelConfig, span: int) -> Backbone:
+def build_backbone(config: ModelConfig, span: int) -> Decoder | RecurrentBackbone:
     """The backbone that `config` names, for records of up to `span` years from first to last."""
     if config.backbone == "decoder":
         return Decoder(config, span)
-    kinds: dict[str, type[LSTMBackbone | FeedForwardBackbone]] = {
-        "lstm": LSTMBackbone,
-        "feedforward": FeedForwardBackbone,
-    }
-    return kinds[config.backbone](config)
+    backbone: RecurrentBackbone = load_variant(config.backbone)(config)
+    return backbone

@@ -20,8 +20,7 @@ from saga.model.fast_cell import FastCell
 from saga.model.heads.binned import BinnedHead
 from saga.model.heads.head import YEARLY, Head, HeadInputs, Predictive
 from saga.model.tokens import TokenEmbedding
-from saga.model.variants.mixture_head import MixtureHead
-from saga.model.variants.quantile_head import QuantileHead
+from saga.model.variants import load_variant
 from saga.requests import MAX_HORIZON
 
 _DIRECT_WIDTH_RATIO = 2  # hidden units of the direct head per hidden unit of the yearly one
@@ -188,9 +187,6 @@ def build_head(
     config: ModelConfig, transforms: Transforms, inputs: HeadInputs = YEARLY
 ) -> Head[Any]:
     """A head of the kind that `config` names."""
-    kinds: dict[str, type[Head[Any]]] = {
-        "binned": BinnedHead,
-        "mixture": MixtureHead,
-        "quantiles": QuantileHead,
-    }
-    return kinds[config.head](config, transforms, inputs)
+    kind = BinnedHead if config.head == "binned" else load_variant(config.head)
+    head: Head[Any] = kind(config, transforms, inputs)
+    return head

@@ -14,7 +14,7 @@ import pytest
 from saga.evaluation.bundle_variants import read_variants
 from saga.training.fit import train
 from saga.training.harness import RunOptions
-from saga.training.train_config import ABLATIONS, TrainConfig, load_config
+from saga.training.train_config import TrainConfig, built_in_configs, load_config
 
 from saga.bundle import Bundle
 from saga.data.origins import last_year
@@ -25,6 +25,8 @@ from saga.forecaster import Forecaster
 from saga.requests import Draws
 from saga.schema import CATEGORICAL
 from studies import ablations
+
+ABLATIONS = [name for name in built_in_configs() if name.startswith("ablations/")]
 
 ROOT = Path(__file__).resolve().parents[2]
 YEARS = 3

@@ -10,6 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.typing import NDArray
+from saga.evaluation.textbook import PROCESSES
+from saga.evaluation.textbook.exact_forecaster import ExactForecaster
 from scipy.stats import spearmanr
 
 from saga.data.reading import read_panel
@@ -18,8 +20,6 @@ from saga.macro.history import log_wage_index, sweden
 from saga.macro.process import MacroProcess
 from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.generation import generate_register
-from saga.register.textbook.exact_forecaster import ExactForecaster
-from saga.register.textbook.textbook_register import PROCESSES
 from studies.cross_section import (
     EVERYBODY,
     MOBILITY,

@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from saga.evaluation.textbook.exact_forecaster import ExactForecaster
+from saga.evaluation.textbook.gaussian_ar1 import GaussianProcess
+from saga.evaluation.textbook.kalman_filter import KalmanFilter
 
 import studies.trained_bundle
 from saga.bundle import Bundle
@@ -18,9 +21,6 @@ from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.distributions import Marginals
 from saga.paths import Paths
-from saga.register.textbook.exact_forecaster import ExactForecaster
-from saga.register.textbook.gaussian_ar1 import GaussianProcess
-from saga.register.textbook.kalman_filter import KalmanFilter
 from studies import known_truth
 from studies.known_truth import (
     HISTORIES,

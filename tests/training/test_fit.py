@@ -19,7 +19,7 @@ from saga.training.fit import prepare, train
 from saga.training.harness import RunOptions
 from saga.training.masking import Masking
 from saga.training.module import ForecastModule
-from saga.training.train_config import ABLATIONS, BUILT_IN, load_config
+from saga.training.train_config import built_in_configs, load_config
 
 from saga.bundle import Bundle
 from saga.data.origins import cut
@@ -291,7 +291,7 @@ def test_an_epoch_contains_every_person_once(panel: Panel) -> None:
 
 
 def test_invalid_configurations_are_refused(tmp_path: Path) -> None:
-    for name in (*BUILT_IN, *ABLATIONS):
+    for name in built_in_configs():
         assert load_config(name).name == name
     refused = {
         "learning_rat: 0.1": "learning_rat",

@@ -3,7 +3,7 @@
 Two baselines. `gkos-paper`: one process, from the paper's 87 moments. `gkos`: processes from robust
 moments, by sex, with mean earnings and non-employment by age and education. Both have deaths and
 small earnings. Method: docs/method/baselines.md. The process and its parameters (alpha, beta,
-z; a, b, c, d and lambda of non-employment) are those of `saga.register.textbook.gkos_process`.
+z; a, b, c, d and lambda of non-employment) are those of `saga.evaluation.textbook.gkos_process`.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from saga.evaluation.baselines.gkos.gkos_smm import (
     search,
 )
 from saga.evaluation.baselines.origin_states import identities, states_at
+from saga.evaluation.textbook.exact_forecaster import ExactForecaster
+from saga.evaluation.textbook.gaussian_ar1 import THOUSAND_DOLLARS
+from saga.evaluation.textbook.gkos_process import FEW_ZEROS, GkosProcess
+from saga.evaluation.textbook.particle_filter import GkosFilter
 
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.keyed_random import Identity, uniform_rows
 from saga.paths import Paths
-from saga.register.textbook.exact_forecaster import ExactForecaster
-from saga.register.textbook.gaussian_ar1 import THOUSAND_DOLLARS
-from saga.register.textbook.gkos_process import FEW_ZEROS, GkosProcess
-from saga.register.textbook.particle_filter import GkosFilter
 from saga.schema import MAX_AGE
 from saga.trees.earnings_ranks import CODES, Reference, States, as_states, known_states
 

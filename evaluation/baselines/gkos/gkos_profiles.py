@@ -14,8 +14,7 @@ from saga.evaluation.baselines.gkos.gkos_smm import (
     intercepts_for,
     process_of,
 )
-
-from saga.register.textbook.gkos_process import GkosProcess
+from saga.evaluation.textbook.gkos_process import GkosProcess
 
 
 @dataclass(frozen=True, eq=False)

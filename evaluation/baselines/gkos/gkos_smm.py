@@ -1,6 +1,6 @@
 """Simulated method of moments for GKOS: parameters, simulated careers, weights, search.
 
-Careers are simulated by `saga.register.textbook.gkos_process`, under common random numbers, for
+Careers are simulated by `saga.evaluation.textbook.gkos_process`, under common random numbers, for
 persons of the panel and with the gaps of their records.
 """
 
@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from saga.evaluation.baselines.gkos.gkos_moments import AGES, FIRST, Moments
+from saga.evaluation.textbook.gkos_process import GkosProcess, Mixture
 from scipy.optimize import least_squares
 from scipy.special import expit
 from scipy.stats import qmc
 
-from saga.register.textbook.gkos_process import GkosProcess, Mixture
 from saga.schema import MAX_AGE
 
 Floats = NDArray[np.float64]

@@ -2,8 +2,7 @@
 
 They have the same tokens, head, training, masking and rollout, and as many parameters as the
 shipped model without its fast cell. Only the part that combines the years differs
-(`saga.model.variants.lstm`, `saga.model.variants.feedforward`), so their rows in the contest's
-results show what attention contributes.
+(`saga.evaluation.variants`), so their rows in the contest show what attention contributes.
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@ therefore does not depend on the number of workers, and memory is bounded by the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import polars as pl
@@ -32,11 +33,31 @@ from saga.register.simulation.population import (
     simulate_population,
 )
 from saga.register.simulation.records import FutureEarnings, FutureRecords, PanelRecords, YearResult
-from saga.register.textbook.textbook_register import Process
 from saga.schema import MAX_AGE, MIN_AGE
 
 CHUNK = 10_000  # persons simulated at once: about 100 MB
 STREAM_TAG = 0x6C6966  # separates the streams of persons from those of the economy and employers
+
+
+class Process(Protocol):
+    """A textbook process (a frozen dataclass), which replaces the full simulation."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def name(self) -> str:
+        """Its name in `register.json`."""
+        ...
+
+    def cohort_sizes(self, persons: int, first_year: int, last_year: int) -> dict[int, int]:
+        """Persons of each birth cohort; they sum to `persons`."""
+        ...
+
+    def simulate_chunk(
+        self, settings: RegisterSettings, birth_year: int, chunk: int, persons: int
+    ) -> Iterator[tuple[str, pl.DataFrame]]:
+        """Names and rows of the register's folders for one chunk; the panel's is `panel`."""
+        ...
 
 
 @dataclass(frozen=True)

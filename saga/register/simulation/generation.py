@@ -22,7 +22,6 @@ from saga.progress import Progress
 from saga.register.simulation.cohort_simulation import (
     CHUNK,
     RegisterSettings,
-    random_stream,
     simulate_chunk,
     simulate_future,
 )
@@ -30,13 +29,6 @@ from saga.register.simulation.economy import FIRST_HISTORY, LAST_HISTORY
 from saga.register.simulation.life_state import Bools, LifeState, Presence
 from saga.register.simulation.parameters import switch_off
 from saga.register.simulation.population import cohort_sizes
-from saga.register.textbook.textbook_register import (
-    Cohort,
-    Process,
-    equal_cohort_sizes,
-    future_rows,
-    panel_rows,
-)
 from saga.schema import MAX_AGE, MIN_AGE, PRICE_YEAR
 
 FORMAT_VERSION = 1
@@ -110,7 +102,7 @@ def _tasks(settings: RegisterSettings) -> Iterator[Task]:
     if settings.process is None:
         sizes = cohort_sizes(settings.persons, first, last, settings.parameters.population)
     else:
-        sizes = equal_cohort_sizes(settings.process, settings.persons, first, last)
+        sizes = settings.process.cohort_sizes(settings.persons, first, last)
     for birth_year, size in sizes.items():
         for chunk, start in enumerate(range(0, size, CHUNK)):
             yield birth_year, chunk, min(CHUNK, size - start)
@@ -159,9 +151,13 @@ def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 def _write_chunk(settings: RegisterSettings, task: Task, folder: Path) -> tuple[int, int]:
     """Simulate a chunk and write its files; returns the numbers of persons and panel rows."""
-    if settings.process is not None:
-        return _write_textbook_chunk(settings, settings.process, task, folder)
     birth_year, chunk, persons = task
+    if settings.process is not None:
+        rows = 0
+        for name, table in settings.process.simulate_chunk(settings, birth_year, chunk, persons):
+            _write(table, folder / name, birth_year, chunk)
+            rows += table.height if name == "panel" else 0
+        return persons, rows
 
     def save(year: int, life: LifeState) -> None:
         if year in settings.latent_years and (remains := _can_have_rows_after(year, life)).any():
@@ -176,32 +172,6 @@ def _write_chunk(settings: RegisterSettings, task: Task, folder: Path) -> tuple[
             future = simulate_future(settings, life, chunk, draw)
             _write(future, folder / "future" / f"draw={draw}", birth_year, chunk)
     return persons, frame.height
-
-
-def _write_textbook_chunk(
-    settings: RegisterSettings, process: Process, task: Task, folder: Path
-) -> tuple[int, int]:
-    """Simulate and write one chunk of persons; the numbers of persons and rows."""
-    birth_year, chunk, persons = task
-    seed, last_year = settings.seed, settings.last_year
-    rng = random_stream(seed, 0, birth_year, chunk)
-    serials = np.arange(chunk * CHUNK, chunk * CHUNK + persons)
-    cohort = Cohort.at_start(process, birth_year, serials, rng)
-    last_age_year = birth_year + process.last_age
-    yearly_rows = []
-    for year in range(cohort.year + 1, min(last_year, last_age_year) + 1):
-        yearly_rows.append(cohort.simulate(year, rng))
-        if year in settings.latent_years and year < last_age_year:
-            _write(cohort.latent(), folder / "latent" / f"year={year}", birth_year, chunk)
-    rows = pl.concat(yearly_rows).filter(pl.col("year") >= settings.first_year)
-    rows = rows.sort("person_id", "year")
-    _write(panel_rows(rows), folder / "panel", birth_year, chunk)
-    if last_year < last_age_year:
-        for draw in range(settings.future_draws):
-            future_rng = random_stream(seed, 2 + draw, birth_year, chunk)
-            later_rows = cohort.copy().simulate(settings.future_end, future_rng)
-            _write(future_rows(later_rows), folder / "future" / f"draw={draw}", birth_year, chunk)
-    return persons, rows.height
 
 
 def _can_have_rows_after(year: int, life: LifeState) -> Bools:

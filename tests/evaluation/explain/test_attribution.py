@@ -11,12 +11,12 @@ import polars as pl
 import pytest
 import torch
 from saga.evaluation.explain import attribution as module
+from saga.evaluation.explain.attention import attention_by_lag
 from saga.evaluation.explain.attribution import FIGURES, attribute_forecast, features, scaled_parts
 from saga.evaluation.explain.changed_records import forecast_changes
 from saga.evaluation.explain.explanation_page import SUFFIXES, PersonExplanation, write_explanation
 from typer.testing import CliRunner
 
-from saga.attention import attention_by_lag
 from saga.cli import app
 from saga.data.panel import Panel
 from saga.data.rules import find_ineligible

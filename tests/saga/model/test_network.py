@@ -8,6 +8,9 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
+from saga.evaluation.variants.feedforward import RECORDS
+from saga.evaluation.variants.mixture_head import MixtureHead
+from saga.evaluation.variants.quantile_head import HEAD_QUANTILES, QuantileHead
 from scipy import stats
 from torch import Tensor
 
@@ -19,9 +22,6 @@ from saga.model.config import BackboneName, HeadName
 from saga.model.heads.binned import BinnedDistribution, BinnedHead
 from saga.model.heads.head import MIN_TAIL_RATE
 from saga.model.network import build_head
-from saga.model.variants.feedforward import RECORDS
-from saga.model.variants.mixture_head import MixtureHead
-from saga.model.variants.quantile_head import HEAD_QUANTILES, QuantileHead
 from saga.schema import CATEGORICAL
 
 CONFIG = ModelConfig(width=32, layers=2, heads=2, bins=24, head_width=32)

@@ -18,6 +18,9 @@ from saga.evaluation.baselines.econometric.quantile_functions import (
     quantile_regressions,
 )
 from saga.evaluation.protocol import HasDistributions
+from saga.evaluation.textbook.exact_forecaster import ExactForecaster
+from saga.evaluation.textbook.gaussian_ar1 import GaussianProcess
+from saga.evaluation.textbook.kalman_filter import KalmanFilter
 from scipy.special import ndtri
 from scipy.stats import kstest
 from sklearn.linear_model import QuantileRegressor
@@ -27,9 +30,6 @@ from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.errors import InputError
 from saga.register import RegisterSettings, generate_register
-from saga.register.textbook.exact_forecaster import ExactForecaster
-from saga.register.textbook.gaussian_ar1 import GaussianProcess
-from saga.register.textbook.kalman_filter import KalmanFilter
 from saga.scores import crps_log
 
 Make = Callable[..., Panel]

@@ -13,6 +13,9 @@ from saga.evaluation.baselines.econometric.ar1 import Surprises
 from saga.evaluation.baselines.econometric.gmm import system_gmm
 from saga.evaluation.baselines.econometric.variance_components import BANDS, Belief, Components
 from saga.evaluation.protocol import Baseline
+from saga.evaluation.textbook.exact_forecaster import ExactForecaster
+from saga.evaluation.textbook.gaussian_ar1 import GaussianProcess
+from saga.evaluation.textbook.kalman_filter import KalmanFilter
 from scipy.stats import kstest
 
 from saga.data.origins import Origins, draw_origins, history, realised_earnings
@@ -20,9 +23,6 @@ from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.errors import InputError
 from saga.register import RegisterSettings, generate_register
-from saga.register.textbook.exact_forecaster import ExactForecaster
-from saga.register.textbook.gaussian_ar1 import GaussianProcess
-from saga.register.textbook.kalman_filter import KalmanFilter
 from saga.scores import crps_log
 
 Make = Callable[..., Panel]

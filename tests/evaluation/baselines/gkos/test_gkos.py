@@ -30,6 +30,9 @@ from saga.evaluation.baselines.gkos.gkos_smm import (
     process_values,
     search,
 )
+from saga.evaluation.textbook.exact_forecaster import ExactForecaster
+from saga.evaluation.textbook.gkos_process import FEW_ZEROS, GkosProcess
+from saga.evaluation.textbook.particle_filter import GkosFilter
 from scipy import stats
 from scipy.special import expit
 
@@ -38,9 +41,6 @@ from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.data.split import persons_of
 from saga.register import RegisterSettings, generate_register
-from saga.register.textbook.exact_forecaster import ExactForecaster
-from saga.register.textbook.gkos_process import FEW_ZEROS, GkosProcess
-from saga.register.textbook.particle_filter import GkosFilter
 from saga.scores import crps_log, pit, pit_uniforms
 from saga.trees.earnings_ranks import CODES, known_states
 from tests.evaluation.baselines.short_fits import short_fits

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from saga.evaluation.textbook.gaussian_ar1 import GaussianProcess
 
 from saga.data.reading import read_panel
 from saga.errors import UsageError
@@ -16,7 +17,6 @@ from saga.register import RegisterSettings, generate_register
 from saga.register.simulation.cohort_simulation import simulate_future
 from saga.register.simulation.parameters import Parameters
 from saga.register.simulation.population import cohort_sizes
-from saga.register.textbook.gaussian_ar1 import GaussianProcess
 from tests.saga.register.register_files import digests, read_state
 
 PERSONS, SEED = 12, 5

@@ -8,13 +8,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from saga.evaluation.textbook.gaussian_ar1 import GaussianProcess
 from typer.testing import CliRunner
 
 from saga.cli import app
 from saga.errors import UsageError
 from saga.register import RegisterSettings, generate_register
 from saga.register.simulation.parameters import MECHANISMS, Parameters, switch_off
-from saga.register.textbook.gaussian_ar1 import GaussianProcess
 from saga.register.validation.register_check import check_register
 from tests.saga.register.register_files import digests
 

@@ -1,1 +1,0 @@
-"""Textbook processes of earnings and their exact forecasters."""
