@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from saga.register.validation.estimators import Estimate, Sample, combine, mean_of
 from saga.register.validation.register_arrays import FULL_PERIOD, Bools, RegisterArrays
-from saga.schema import EDUCATION_LEVELS
 
 KeyedEstimates = Iterator[tuple[str, Estimate]]
 
@@ -117,14 +116,6 @@ def employment(register: RegisterArrays) -> KeyedEstimates:
             yield key, register.sample(employed, mask).mean()
 
 
-def zeros(register: RegisterArrays) -> KeyedEstimates:
-    """Share of person-years at 20-64 without labour earnings."""
-    sample = register.pool(
-        (register.earned(year), register.aged(year, *ADULT_AGES)) for year in register.years
-    )
-    yield "zeros.20-64", sample.share(sample.values == 0)
-
-
 def pay(register: RegisterArrays, year: int, mask: Bools, *, log: bool = False) -> Sample:
     """Pay of the full-time full-year jobs of persons of 20-64 at `mask`, nominal SEK."""
     earnings = register.earned(year)
@@ -174,34 +165,6 @@ def gap_at_44(register: RegisterArrays) -> KeyedEstimates:
         register.sample(total, mask).mean() for mask in (register.female, ~register.female)
     )
     yield "gap44", combine(lambda v: float(1.0 - v[0] / v[1]), women, men)
-
-
-def education(register: RegisterArrays) -> KeyedEstimates:
-    """Shares of the levels of education among persons whose level is known."""
-    everybody = register.group("all")
-    tertiary = ("short_tertiary", "long_tertiary")
-    rows: list[tuple[str, int, tuple[int, int], Bools, tuple[str, ...]]] = [
-        (f"2019.{group}.{name}", 2019, ADULT_AGES, register.group(group), (name,))
-        for group in ("women", "men")
-        for name in EDUCATION_LEVELS
-    ]
-    rows += [
-        ("1990.long", 1990, EDUCATED_AGES, everybody, ("long_tertiary",)),
-        ("2017.long", 2017, EDUCATED_AGES, everybody, ("long_tertiary",)),
-        ("2017.compulsory", 2017, EDUCATED_AGES, everybody, ("compulsory",)),
-        ("2022.tertiary", 2022, EDUCATED_AGES, everybody, tertiary),
-        ("2000.young_tertiary", 2000, YOUNG_AGES, everybody, tertiary),
-        ("2021.young_tertiary", 2021, YOUNG_AGES, everybody, tertiary),
-        ("2021.young_compulsory", 2021, YOUNG_AGES, everybody, ("compulsory",)),
-    ]
-    for key, year, ages, mask, names in rows:
-        if year in register.years:
-            education = register.education[:, register.column(year)]
-            sample = register.sample(
-                education.astype(np.float32), register.aged(year, *ages) & mask & (education >= 0)
-            )
-            codes = [EDUCATION_LEVELS.index(name) for name in names]
-            yield f"education.{key}", sample.share(np.isin(sample.values, codes))
 
 
 def premia(register: RegisterArrays) -> KeyedEstimates:

@@ -16,7 +16,6 @@ from saga.register.validation import (
     earnings_dynamics,
     fertility,
     level_statistics,
-    linear_benchmark,
     social_statistics,
 )
 from saga.register.validation.descriptive_statistics import describe
@@ -36,11 +35,11 @@ MEASURES: dict[str, Callable[[RegisterArrays], KeyedEstimates]] = {
     "bins": level_statistics.income_classes,
     "assessed2019": level_statistics.income_classes,
     "employment": level_statistics.employment,
-    "zeros": level_statistics.zeros,
+    "zeros": social_statistics.all_social_statistics,
     "wage_ratio": level_statistics.wages,
     "growth": level_statistics.wages,
     "gap44": level_statistics.gap_at_44,
-    "education": level_statistics.education,
+    "education": social_statistics.all_social_statistics,
     "premium": level_statistics.premia,
     "sign": earnings_dynamics.signs,
     "grid": earnings_dynamics.recalled_moments,
@@ -49,7 +48,7 @@ MEASURES: dict[str, Callable[[RegisterArrays], KeyedEstimates]] = {
     "child_penalty": fertility.child_penalty,
     "lifetime": level_statistics.lifetime_dispersion,
     "circumstance": social_statistics.all_social_statistics,
-    "ar1": linear_benchmark.compare_with_linear,
+    "ar1": earnings_dynamics.compare_with_linear,
     "paper": level_statistics.paper_sample,
 }
 SCHEMA = {

@@ -1,12 +1,14 @@
-"""Couples, migration, origin, schooling, illness, leave, firms, jobs and joblessness.
+"""Education, years without earnings, couples, origin, illness, leave, firms and joblessness.
 
 Each figure changes if one mechanism of the simulation is absent. It is computed from the columns of
-the panel, and only if the register covers its years.
+the panel, and only if the register covers its years. Most are shares: `SHARES` says who is counted
+among whom.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,68 +21,231 @@ from saga.register.validation.level_statistics import (
     ADULT_AGES,
     EDUCATED_AGES,
     LIFETIME_AGES,
+    YOUNG_AGES,
     KeyedEstimates,
     lifetime_earnings,
     pay,
 )
 from saga.register.validation.register_arrays import CHILD_AGE_CODES, Bools, RegisterArrays
+from saga.schema import EDUCATION_LEVELS
 
-# Ages
+Mask = Callable[[RegisterArrays, int], Bools]  # persons (n,) in a year
+
 COUPLE_AGES = (35, 55)
 CORE_AGES = (25, 54)
 ESTABLISHED_AGES = (30, 54)
-DISABILITY_AGES = (50, 64)
-EARLY_PENSION_AGES = (60, 64)
-LATE_CAREER_AGES, EARLY_CAREER_AGES = (45, 54), (25, 34)
-ENTRY_AGES = (25, 29)
+LATE_CAREER_AGES, ENTRY_AGES = (45, 54), (25, 29)
 LATE_PAY_AGES, EARLY_PAY_AGES = (50, 54), (30, 34)
-ABROAD_AGES = (25, 34)  # first and last age between which a stay abroad is looked for
-DEGREE_AGES = (30, 40)  # between which a late degree is taken
-SECOND_CHANCE_AGES = (25, 35)
 SLOPE_AGES = range(45, 50)  # at which earnings are compared with those of a lifetime
-
-# Years and cohorts
 COUPLE_YEARS = range(2011, 2023)
 YEARS_2010S = range(2010, 2020)
-PENSION_YEARS = range(1995, 2006)
-DISABILITY_YEARS = (2005, 2020)
-ABROAD_COHORTS = range(1965, 1989)
-DEGREE_COHORTS = range(1970, 1983)
-SECOND_CHANCE_COHORTS = (1975, 1987)
 LABOUR_YEAR = 2015  # of workplaces, jobs, managers and the employment of immigrants
 SOCIAL_YEAR = 2019  # of sickness, pay by age and unknown education
-FOREIGN_YEAR = 2022
-
 SETTLED_YEARS = 10  # in the country
 SCAR_YEARS = 5  # over which pay is compared around a loss of work
-LEAVER_YEARS = 2  # after which persons without any income have left work
 GOODS = range(5, 44)  # divisions of SNI 2007: mining, manufacturing, energy and construction
 PUBLIC = range(84, 89)  # public administration, education, health and social care
+TERTIARY = ("short_tertiary", "long_tertiary")
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of persons, of several years together.
+
+    Attributes:
+        part: Who is counted.
+        whole: Among whom.
+        years: The years, all of which must be in the panel; None for each year of the panel.
+        needs: Further years that the masks read, relative to the year.
+    """
+
+    part: Mask
+    whole: Mask
+    years: Sequence[int] | None = None
+    needs: tuple[int, ...] = ()
+
+    def estimate(self, register: RegisterArrays) -> Estimate | None:
+        """The share; None if the register does not cover the years."""
+        years = register.years if self.years is None else self.years
+        covered = [
+            year for year in years if register.covers([year, *(year + k for k in self.needs)])
+        ]
+        if not covered or (self.years is not None and len(covered) < len(years)):
+            return None
+        return register.pool(
+            (self.part(register, year).astype(np.float32), self.whole(register, year))
+            for year in covered
+        ).mean()
+
+
+def _aged(ages: tuple[int, int], *flags: str) -> Mask:
+    """Persons of these ages with these flags."""
+
+    def mask(r: RegisterArrays, year: int) -> Bools:
+        return np.asarray(np.all([r.aged(year, *ages), *(r.has(f, year) for f in flags)], axis=0))
+
+    return mask
+
+
+def _flag(name: str) -> Mask:
+    return lambda r, year: r.has(name, year)
+
+
+def _level(r: RegisterArrays, year: int) -> NDArray[np.int8]:
+    """Level of education (n,), -1 unknown."""
+    return r.education[:, r.column(year)]
+
+
+def _educated(names: Sequence[str], ages: tuple[int, int], year: int, group: str = "all") -> Share:
+    """Share with one of these levels among persons whose level is known."""
+    codes = [EDUCATION_LEVELS.index(name) for name in names]
+    return Share(
+        lambda r, y: np.isin(_level(r, y), codes),
+        lambda r, y: r.aged(y, *ages) & r.group(group) & (_level(r, y) >= 0),
+        (year,),
+    )
+
+
+def _working(group: str) -> Mask:
+    return lambda r, y: r.aged(y, *ADULT_AGES) & (r.earned(y) > 0) & r.group(group)
+
+
+def _loss(ends: Sequence[int], divisions: range) -> Share:
+    """Unemployment benefit in the year after one of work without it."""
+    return Share(
+        _flag("unemployment"),
+        lambda r, y: (
+            r.attached(y - 1)
+            & ~r.has("unemployment", y - 1)
+            & np.isin(r.industry[:, r.column(y - 1)], divisions)
+            & r.present[:, r.column(y)]
+            & r.aged(y - 1, *CORE_AGES)
+        ),
+        ends,
+        needs=(-1,),
+    )
+
+
+def _years_present(r: RegisterArrays, first: int, last: int) -> Bools:
+    return r.present[:, r.column(first) : r.column(last)]
+
+
+def _known_industries(r: RegisterArrays, y: int) -> Bools:
+    """Persons at work in this year and the one before, with known industries."""
+    at_work = r.aged(y - 1, *CORE_AGES) & r.attached(y - 1) & r.attached(y)
+    return np.asarray(at_work & (r.industry[:, r.column(y) - 1 : r.column(y) + 1] >= 0).all(axis=1))
+
+
+def _zero_before(n_years: int) -> Mask:
+    """Persons of 25-54 whose earnings are known and were 0 in the last `n_years` years."""
+
+    def mask(r: RegisterArrays, y: int) -> Bools:
+        zeros = (r.earnings[:, r.column(y - n_years) : r.column(y)] == 0).all(axis=1)
+        return np.asarray(r.aged(y, *CORE_AGES) & np.isfinite(r.earned(y)) & zeros)
+
+    return mask
+
+
+def _no_earnings(r: RegisterArrays, y: int) -> Bools:
+    return np.asarray(r.earned(y) == 0)
+
+
+SHARES: dict[str, Share] = {
+    **{
+        f"education.2019.{group}.{name}": _educated((name,), ADULT_AGES, 2019, group)
+        for group in ("women", "men")
+        for name in EDUCATION_LEVELS
+    },
+    "education.1990.long": _educated(("long_tertiary",), EDUCATED_AGES, 1990),
+    "education.2017.long": _educated(("long_tertiary",), EDUCATED_AGES, 2017),
+    "education.2017.compulsory": _educated(("compulsory",), EDUCATED_AGES, 2017),
+    "education.2022.tertiary": _educated(TERTIARY, EDUCATED_AGES, 2022),
+    "education.2000.young_tertiary": _educated(TERTIARY, YOUNG_AGES, 2000),
+    "education.2021.young_tertiary": _educated(TERTIARY, YOUNG_AGES, 2021),
+    "education.2021.young_compulsory": _educated(("compulsory",), YOUNG_AGES, 2021),
+    "zeros.20-64": Share(
+        _no_earnings, lambda r, y: r.aged(y, *ADULT_AGES) & np.isfinite(r.earned(y))
+    ),
+    "circumstance.abroad": Share(
+        lambda r, y: ~_years_present(r, y - 9, y).all(axis=1),
+        lambda r, y: (r.birth_year == y - 34) & _years_present(r, y - 9, y + 1)[:, [0, -1]].all(1),
+        years=range(1999, 2023),  # born 1965-88, between 25 and 34
+        needs=(-9,),
+    ),
+    "circumstance.foreign": Share(lambda r, _: r.foreign, _aged(ADULT_AGES), (2022,)),
+    "circumstance.late_degree": Share(
+        lambda r, y: _level(r, y) > _level(r, y - 10),
+        lambda r, y: (r.birth_year == y - 40) & (_level(r, y - 10) >= 0) & (_level(r, y) >= 0),
+        years=range(2010, 2023),  # born 1970-82, between 30 and 40
+        needs=(-10,),
+    ),
+    "circumstance.second_chance": Share(
+        lambda r, y: _level(r, y) > 0,
+        lambda r, y: (
+            (r.birth_year == y - 35)
+            & (r.birth_year >= 1975)
+            & (r.birth_year <= 1987)
+            & (_level(r, y - 10) == 0)
+            & (_level(r, y) >= 0)
+        ),
+        needs=(-10,),
+    ),
+    "circumstance.level_unknown": Share(
+        lambda r, y: _level(r, y) < 0, _aged(ADULT_AGES), (SOCIAL_YEAR,)
+    ),
+    "circumstance.disability.2005": Share(_flag("disability"), _aged((50, 64)), (2005,)),
+    "circumstance.disability.2020": Share(_flag("disability"), _aged((50, 64)), (2020,)),
+    "circumstance.pensioners": Share(
+        lambda r, y: r.has("pension", y) & _no_earnings(r, y), _aged((60, 64)), range(1995, 2006)
+    ),
+    "circumstance.mothers": Share(
+        _flag("parental"),
+        lambda r, y: r.female & (r.youngest_child[:, r.column(y)] == CHILD_AGE_CODES["infant"]),
+    ),
+    "circumstance.sickness.women": Share(_flag("sickness"), _working("women"), (SOCIAL_YEAR,)),
+    "circumstance.sickness.men": Share(_flag("sickness"), _working("men"), (SOCIAL_YEAR,)),
+    "circumstance.own_firm": Share(
+        _flag("one_person_firm"), _aged(ADULT_AGES, "workplace"), (LABOUR_YEAR,)
+    ),
+    "circumstance.jobs": Share(_flag("several_employers"), _working("all"), (LABOUR_YEAR,)),
+    "circumstance.industry_change": Share(
+        lambda r, y: r.industry[:, r.column(y)] != r.industry[:, r.column(y - 1)],
+        _known_industries,
+        YEARS_2010S,
+        needs=(-1,),
+    ),
+    # Without any income two years later: persons who leave work, without benefit or pension.
+    "circumstance.leavers": Share(
+        lambda r, y: r.taxable[:, r.column(y + 2)] == 0,
+        lambda r, y: (
+            r.aged(y, *ESTABLISHED_AGES)
+            & r.attached(y)
+            & np.isfinite(r.taxable[:, r.column(y + 2)])
+        ),
+        needs=(2,),
+    ),
+    "circumstance.zero_again": Share(
+        _no_earnings,
+        lambda r, y: _zero_before(1)(r, y) & (r.earned(y - 2) > 0),
+        needs=(-2,),
+    ),
+    "circumstance.zero_after_three": Share(
+        _no_earnings,
+        lambda r, y: _zero_before(3)(r, y) & ~r.has("disability", y - 1),
+        needs=(-3,),
+    ),
+}
 
 
 def all_social_statistics(register: RegisterArrays) -> KeyedEstimates:
     """All statistics of this module."""
-    for measure in (
-        _couples,
-        _stays_abroad,
-        _origin,
-        _schooling,
-        _out_of_work,
-        _absences,
-        _jobs,
-        _growth,
-        _leavers,
-        _zero_years,
-        _scar,
-        _job_loss,
-    ):
+    for key, share in SHARES.items():
+        estimate = share.estimate(register)
+        if estimate is not None:
+            yield key, estimate
+    for measure in (_couples, _origin, _managers, _growth, _scar, _job_loss):
         for key, estimate in measure(register):
             yield f"circumstance.{key}", estimate
-
-
-def _share(register: RegisterArrays, parts: Iterable[tuple[Bools, Bools]]) -> Estimate:
-    """Share of the first of each pair of masks (n,) within the second, all pairs together."""
-    return register.pool((part.astype(np.float32), whole) for part, whole in parts).mean()
 
 
 def _couples(register: RegisterArrays) -> KeyedEstimates:
@@ -97,25 +262,8 @@ def _couples(register: RegisterArrays) -> KeyedEstimates:
     yield "spouses", register.pool(parts).mean()
 
 
-def _stays_abroad(register: RegisterArrays) -> KeyedEstimates:
-    first_age, last_age = ABROAD_AGES
-    if not register.covers((ABROAD_COHORTS[0] + first_age, ABROAD_COHORTS[-1] + last_age)):
-        return
-    at_both_ages, with_gap = np.zeros(len(register), bool), np.zeros(len(register), bool)
-    for born in ABROAD_COHORTS:
-        first, last = register.column(born + first_age), register.column(born + last_age)
-        present = register.present
-        cohort = (register.birth_year == born) & present[:, first] & present[:, last]
-        at_both_ages |= cohort
-        with_gap |= cohort & ~present[:, first:last].all(axis=1)
-    yield "abroad", _share(register, [(with_gap, at_both_ages)])
-
-
 def _origin(register: RegisterArrays) -> KeyedEstimates:
     foreign, native = register.foreign, ~register.foreign
-    if FOREIGN_YEAR in register.years:
-        adult = register.aged(FOREIGN_YEAR, *ADULT_AGES)
-        yield "foreign", _share(register, [(foreign, adult)])
     if register.covers(YEARS_2010S):
         foreign_pay, native_pay = (
             _log_pay(register, EDUCATED_AGES, group).mean() for group in (foreign, native)
@@ -143,88 +291,14 @@ def _log_pay(register: RegisterArrays, ages: tuple[int, int], group: Bools) -> S
     return Sample(np.concatenate(values), person, len(register))
 
 
-def _schooling(register: RegisterArrays) -> KeyedEstimates:
-    def at_ages(born: int, ages: tuple[int, int]) -> list[NDArray[np.int8]]:
-        return [register.education[:, register.column(born + age)] for age in ages]
-
-    if register.covers(born + age for born in DEGREE_COHORTS for age in DEGREE_AGES):
-        parts = []
-        for born in DEGREE_COHORTS:
-            before, after = at_ages(born, DEGREE_AGES)
-            cohort = register.birth_year == born
-            parts.append((after > before, cohort & (before >= 0) & (after >= 0)))
-        yield "late_degree", _share(register, parts)
-    parts = []
-    for born in range(SECOND_CHANCE_COHORTS[0], SECOND_CHANCE_COHORTS[1] + 1):
-        if register.covers(born + age for age in SECOND_CHANCE_AGES):
-            before, after = at_ages(born, SECOND_CHANCE_AGES)
-            cohort = register.birth_year == born
-            parts.append((after > 0, cohort & (before == 0) & (after >= 0)))
-    if parts:
-        yield "second_chance", _share(register, parts)
-    if SOCIAL_YEAR in register.years:
-        unknown = register.education[:, register.column(SOCIAL_YEAR)] < 0
-        adult = register.aged(SOCIAL_YEAR, *ADULT_AGES)
-        yield "level_unknown", _share(register, [(unknown, adult)])
-
-
-def _out_of_work(register: RegisterArrays) -> KeyedEstimates:
-    for year in DISABILITY_YEARS:
-        if year in register.years:
-            pensioner = register.has("disability", year)
-            aged = register.aged(year, *DISABILITY_AGES)
-            yield f"disability.{year}", _share(register, [(pensioner, aged)])
-    if register.covers(PENSION_YEARS):
-        parts = [
-            (
-                register.has("pension", year) & (register.earned(year) == 0),
-                register.aged(year, *EARLY_PENSION_AGES),
-            )
-            for year in PENSION_YEARS
-        ]
-        yield "pensioners", _share(register, parts)
-
-
-def _absences(register: RegisterArrays) -> KeyedEstimates:
-    infant = register.youngest_child == CHILD_AGE_CODES["infant"]
-    births = [
-        (register.has("parental", year), register.female & infant[:, register.column(year)])
-        for year in register.years
-    ]
-    yield "mothers", _share(register, births)
-    if SOCIAL_YEAR in register.years:
-        working = register.aged(SOCIAL_YEAR, *ADULT_AGES) & (register.earned(SOCIAL_YEAR) > 0)
-        sick = register.has("sickness", SOCIAL_YEAR)
-        for group in ("women", "men"):
-            estimate = _share(register, [(sick, working & register.group(group))])
-            yield f"sickness.{group}", estimate
-
-
-def _jobs(register: RegisterArrays) -> KeyedEstimates:
-    if register.covers((YEARS_2010S.start - 1, *YEARS_2010S)):
-        parts = []
-        for year in YEARS_2010S:
-            before, after = (register.industry[:, register.column(y)] for y in (year - 1, year))
-            at_work = register.attached(year - 1) & register.attached(year)
-            known_industries = (after >= 0) & (before >= 0)
-            mask = register.aged(year - 1, *CORE_AGES) & at_work & known_industries
-            parts.append((after != before, mask))
-        yield "industry_change", _share(register, parts)
-    year = LABOUR_YEAR
-    if year not in register.years:
-        return
-    adult = register.aged(year, *ADULT_AGES)
-    one_person_firm, with_workplace, several, manager, with_occupation = (
-        register.has(fact, year)
-        for fact in ("one_person_firm", "workplace", "several_employers", "manager", "occupation")
-    )
-    yield "own_firm", _share(register, [(one_person_firm, adult & with_workplace)])
-    yield "jobs", _share(register, [(several, adult & (register.earned(year) > 0))])
+def _managers(register: RegisterArrays) -> KeyedEstimates:
+    """Share of managers late in the career, less that early in it."""
     late, early = (
-        _share(register, [(manager, with_occupation & register.aged(year, *ages))])
-        for ages in (LATE_CAREER_AGES, EARLY_CAREER_AGES)
+        Share(_flag("manager"), _aged(ages, "occupation"), (LABOUR_YEAR,)).estimate(register)
+        for ages in (LATE_CAREER_AGES, YOUNG_AGES)
     )
-    yield "managers", late - early
+    if late is not None and early is not None:
+        yield "managers", late - early
 
 
 def _growth(register: RegisterArrays) -> KeyedEstimates:
@@ -258,39 +332,6 @@ def _growth(register: RegisterArrays) -> KeyedEstimates:
     yield "lifetime_slope", estimate
 
 
-def _leavers(register: RegisterArrays) -> KeyedEstimates:
-    """Persons who leave work and have neither benefit nor pension."""
-    parts = []
-    for year in register.years[:-LEAVER_YEARS]:
-        later = register.taxable[:, register.column(year + LEAVER_YEARS)]
-        worked = register.aged(year, *ESTABLISHED_AGES) & register.attached(year)
-        parts.append((later == 0, worked & np.isfinite(later)))
-    if parts:
-        yield "leavers", _share(register, parts)
-
-
-def _zero_years(register: RegisterArrays) -> KeyedEstimates:
-    """Share of years without earnings that follow such a year."""
-
-    def one_zero(year: int) -> Bools:
-        return np.asarray((register.earned(year - 2) > 0) & (register.earned(year - 1) == 0))
-
-    def three_zeros(year: int) -> Bools:
-        zero = register.earnings[:, register.column(year - 3) : register.column(year)] == 0
-        return np.asarray(zero.all(axis=1) & ~register.has("disability", year - 1))
-
-    for key, n_before, condition in (
-        ("zero_again", 2, one_zero),
-        ("zero_after_three", 3, three_zeros),
-    ):
-        parts = []
-        for year in register.years[n_before:]:
-            earned = register.earned(year)
-            mask = register.aged(year, *CORE_AGES) & np.isfinite(earned) & condition(year)
-            parts.append((earned == 0, mask))
-        yield key, _share(register, parts)
-
-
 def _scar(register: RegisterArrays) -> KeyedEstimates:
     """Loss of pay after unemployment, for persons who are in full-time work again."""
     lost: list[tuple[NDArray[np.floating], Bools]] = []
@@ -316,27 +357,12 @@ def _scar(register: RegisterArrays) -> KeyedEstimates:
 
 def _job_loss(register: RegisterArrays) -> KeyedEstimates:
     """Job loss in the crisis of the 1990s by industry, and relative to upturns."""
-    if not register.covers(year for end in (*BUST_YEARS, *UPTURN_YEARS) for year in (end - 1, end)):
-        return
-
-    def risk(years: Iterable[int], divisions: range) -> Estimate:
-        parts = []
-        for year in years:
-            industry = register.industry[:, register.column(year - 1)]
-            worked = (
-                register.attached(year - 1)
-                & ~register.has("unemployment", year - 1)
-                & np.isin(industry, divisions)
-                & register.present[:, register.column(year)]
-                & register.aged(year - 1, *CORE_AGES)
-            )
-            parts.append((register.has("unemployment", year), worked))
-        return _share(register, parts)
-
     risks = [
-        risk(years, divisions)
+        risk
         for years in (BUST_YEARS, UPTURN_YEARS)
         for divisions in (GOODS, PUBLIC)
+        if (risk := _loss(years, divisions).estimate(register)) is not None
     ]
-    yield "loss_by_trade", risks[0] / risks[1]
-    yield "loss_cycle", combine(lambda v: float(np.log(v[0] * v[3] / (v[1] * v[2]))), *risks)
+    if len(risks) == 2 * 2:
+        yield "loss_by_trade", risks[0] / risks[1]
+        yield "loss_cycle", combine(lambda v: float(np.log(v[0] * v[3] / (v[1] * v[2]))), *risks)

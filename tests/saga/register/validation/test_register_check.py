@@ -18,11 +18,10 @@ from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.economy import CPI
 from saga.register.simulation.generation import generate_register
 from saga.register.validation import register_arrays
-from saga.register.validation.earnings_dynamics import changes
+from saga.register.validation.earnings_dynamics import FixedEffectsAR1, changes, compare_with_linear
 from saga.register.validation.estimators import Estimate
 from saga.register.validation.fertility import EVENT_YEARS, event_study, first_births
 from saga.register.validation.level_statistics import income_2020, paper_sample
-from saga.register.validation.linear_benchmark import FixedEffectsAR1, compare_with_linear
 from saga.register.validation.register_arrays import RegisterArrays, read_register
 from saga.register.validation.register_check import (
     IS_TARGET,
@@ -173,6 +172,8 @@ def test_a_broken_register_is_detected(register: Path, tmp_path: Path, table: pl
             pl.read_parquet(file, hive_partitioning=False).with_columns(change).write_parquet(file)
     doubled = check_register(tmp_path / "doubled", only=("level.all.mean",))
     assert doubled["verdict"].to_list() == ["outside"]
+    command = ["register", "check", str(tmp_path / "doubled"), "--only", "level.all.mean"]
+    assert CliRunner().invoke(app, command).exit_code == 1
     swapped = check_register(tmp_path / "swapped", only=("wage_ratio", "level.ratio"))
     intact = table.filter(pl.col("key").is_in(swapped["key"].implode()))
     product = (swapped["value"] * intact["value"]).to_list()

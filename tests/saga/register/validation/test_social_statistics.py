@@ -38,6 +38,7 @@ def statistics(*persons: list[Row], years: tuple[int, int] = (1990, 2022)) -> di
     return {
         key.removeprefix("circumstance."): estimate.value
         for key, estimate in all_social_statistics(arrays)
+        if key.startswith("circumstance.")
     }
 
 
