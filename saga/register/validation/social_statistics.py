@@ -167,7 +167,7 @@ SHARES: dict[str, Share] = {
         _no_earnings, lambda r, y: r.aged(y, *ADULT_AGES) & np.isfinite(r.earned(y))
     ),
     "circumstance.abroad": Share(
-        lambda r, y: ~_years_present(r, y - 9, y).all(axis=1),
+        lambda r, y: np.asarray(~_years_present(r, y - 9, y).all(axis=1)),
         lambda r, y: (r.birth_year == y - 34) & _years_present(r, y - 9, y + 1)[:, [0, -1]].all(1),
         years=range(1999, 2023),  # born 1965-88, between 25 and 34
         needs=(-9,),

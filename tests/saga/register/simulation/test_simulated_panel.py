@@ -11,8 +11,9 @@ from saga.register.simulation.economy import CPI
 from saga.register.simulation.parameters import Parameters
 from saga.register.validation.descriptive_statistics import by_age
 from saga.register.validation.earnings_dynamics import recalled_moments
-from saga.register.validation.level_statistics import income_2020, zeros
+from saga.register.validation.level_statistics import income_2020
 from saga.register.validation.register_arrays import arrays_of_panel
+from saga.register.validation.social_statistics import all_social_statistics
 from tests.saga.register.panels import Simulate
 
 Moments = dict[str, float]
@@ -36,7 +37,7 @@ def moments(panel: pl.DataFrame) -> Moments:
     people = arrays_of_panel(panel.sort("person_id", "year").lazy(), {"years": (1990, 2022)})
     measured = {
         key: estimate.value
-        for measure in (income_2020, zeros, recalled_moments)
+        for measure in (income_2020, all_social_statistics, recalled_moments)
         for key, estimate in measure(people)
     }
     return measured | {row.key: estimate.value for row, estimate in by_age(people)}
