@@ -22,6 +22,7 @@ from saga.calibration.diagnostics.diagnosis import MIN_PERSONS
 from saga.calibration.diagnostics.report import stored_diagnostics
 
 from saga.errors import UsageError
+from saga.small_groups import MIN_PERSONS
 
 router = APIRouter(prefix="/v1", tags=["calibration"])
 

@@ -23,9 +23,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from saga.calibration.fit.person_scores import NEIGHBOURS, rank_needed
+from saga.calibration.fit.person_scores import rank_needed
 
 from saga.requests import MAX_HORIZON
+from saga.small_groups import MIN_PERSONS
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -313,9 +314,9 @@ def _offset_needed(counts: Counts, coverage: float) -> float:
     NaN if there are too few persons.
     """
     rank, cumulative = rank_needed(int(counts.sum()), coverage), np.cumsum(counts)
-    if rank + NEIGHBOURS - 1 > cumulative[-1]:
+    if rank + MIN_PERSONS - 1 > cumulative[-1]:
         return math.nan
-    ranks = np.arange(rank, rank + NEIGHBOURS)
+    ranks = np.arange(rank, rank + MIN_PERSONS)
     return float(BIN_EDGES[np.searchsorted(cumulative, ranks)].mean())
 
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import polars as pl
 from saga.calibration.adaptive.adaptive_state import AdaptiveState
-from saga.calibration.diagnostics.diagnosis import MIN_PERSONS, Diagnostics
+from saga.calibration.diagnostics.diagnosis import Diagnostics
 from saga.calibration.diagnostics.table_columns import TABLES
+
+from saga.small_groups import MIN_PERSONS
 
 
 def with_state(

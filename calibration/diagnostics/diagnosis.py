@@ -51,10 +51,10 @@ from saga.keyed_random import sample_persons
 from saga.macro.scenarios import Scenario
 from saga.progress import Progress
 from saga.requests import COVERAGE, MAX_HORIZON, Draws
+from saga.small_groups import MIN_PERSONS
 
 HORIZONS = (1, 5, 10, 20, 30)
 N_PATHS = 200
-MIN_PERSONS = 10  # persons that a published figure needs
 SIMULATED = "Simulated people, not real"
 LOW_PAY_SHARE = 0.6  # of the median of positive earnings
 

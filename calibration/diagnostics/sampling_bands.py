@@ -9,8 +9,10 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from saga.calibration.fit.person_scores import NEIGHBOURS, rank_needed
+from saga.calibration.fit.person_scores import rank_needed
 from scipy import stats
+
+from saga.small_groups import MIN_PERSONS
 
 Array = NDArray[np.float64]
 
@@ -38,7 +40,7 @@ def coverage_band(
         k = rank_needed(calibrated_on, coverage)
         if k > calibrated_on:
             return 1.0, 1.0
-        outer = np.minimum(np.array([k, k + NEIGHBOURS - 1]), calibrated_on)
+        outer = np.minimum(np.array([k, k + MIN_PERSONS - 1]), calibrated_on)
         # The quantiles of scipy's betabinom, which sums the distribution in each step of a search.
         cdfs = (
             stats.betabinom.pmf(np.arange(n + 1), n, k, calibrated_on + 1 - k).cumsum()

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from saga.calibration.fit.person_scores import NEIGHBOURS
+
+from saga.small_groups import MIN_PERSONS, neighbour_mean
 
 # Question -> the largest deviation that is small in practice, as a share unless stated. "level"
 # judges the mean error, in log earnings, and the slope of the regression of outcomes on forecasts,
@@ -159,6 +160,6 @@ def rounded(value: float, digits: int = 3) -> float:
 def typical_value(values: NDArray[Any], quantile: float = 0.5) -> float:
     """The average of the ten values around a quantile, to three digits: not one person's value."""
     ordered = np.sort(values)
-    start = int(len(ordered) * quantile) - NEIGHBOURS // 2
-    start = max(0, min(start, len(ordered) - NEIGHBOURS))
-    return rounded(float(ordered[start : start + NEIGHBOURS].mean()))
+    start = int(len(ordered) * quantile) - MIN_PERSONS // 2
+    start = max(0, min(start, len(ordered) - MIN_PERSONS))
+    return rounded(neighbour_mean(ordered, start))

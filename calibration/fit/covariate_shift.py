@@ -16,13 +16,13 @@ from typing import Self
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from saga.calibration.fit.person_scores import NEIGHBOURS
 
 from saga.data.groups import Grouping, Labels, groupings, last_record_origins
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem, UsageError
 from saga.schema import MAX_AGE
+from saga.small_groups import MIN_PERSONS
 
 Array = NDArray[np.float64]
 Strata = NDArray[np.object_]  # (n,) the name of each person's stratum
@@ -120,7 +120,7 @@ class Target:
             supported = {
                 stratum: n
                 for stratum, n in persons.items()
-                if n >= MIN_STRATUM_PERSONS and target_persons.get(stratum, 0) >= NEIGHBOURS
+                if n >= MIN_STRATUM_PERSONS and target_persons.get(stratum, 0) >= MIN_PERSONS
             }
             ratio = {
                 stratum: (target_persons[stratum] / len(target_strata)) / (n / int(fold.sum()))
@@ -165,7 +165,7 @@ def join_strata(
             small = np.array(
                 [
                     persons.get(name, 0) < MIN_STRATUM_PERSONS
-                    or 0 < target_persons.get(name, 0) < NEIGHBOURS
+                    or 0 < target_persons.get(name, 0) < MIN_PERSONS
                     for name in names
                 ],
                 dtype=np.bool_,

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 import numpy as np
 from mapie.regression import ConformalizedQuantileRegressor
 from numpy.typing import NDArray
-from saga.calibration.fit.person_scores import NEIGHBOURS
 from saga.calibration.fit.split_conformal import check_persons
 from sklearn.base import BaseEstimator, RegressorMixin
 
@@ -26,6 +25,7 @@ from saga.conformal.families.quantile_intervals import QUANTILE_INTERVALS, centr
 from saga.conformal.recalibration import Cell
 from saga.distributions import Marginals
 from saga.requests import COVERAGE
+from saga.small_groups import MIN_PERSONS, neighbour_mean
 
 Array = NDArray[np.float64]
 
@@ -60,7 +60,7 @@ def fit_cqr(
 
 
 def cqr_threshold(
-    lower: Array, upper: Array, outcomes: Array, coverage: float, *, neighbours: int = NEIGHBOURS
+    lower: Array, upper: Array, outcomes: Array, coverage: float, *, neighbours: int = MIN_PERSONS
 ) -> float:
     """The threshold q, an amount, from quantiles `lower`, `upper` (n,) and outcomes (n,).
 
@@ -81,8 +81,7 @@ def cqr_threshold(
     wide = 2.0 * np.abs(ordered).max() + 1.0
     _, interval = model.predict_interval(np.array([[-wide, wide, 0.0]]), symmetric_correction=True)
     rank = int(np.abs(ordered - (interval[0, 1, 0] - wide)).argmin())
-    window = ordered[rank : rank + neighbours]
-    return float(window.mean()) if len(window) == neighbours else math.inf
+    return neighbour_mean(ordered, rank, neighbours)
 
 
 class _Column(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types

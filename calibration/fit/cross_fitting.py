@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from saga.calibration.fit.person_scores import NEIGHBOURS
 from saga.calibration.fit.split_conformal import check_persons
 
 from saga.conformal.calibrator import Calibrator
@@ -22,6 +21,7 @@ from saga.distributions import Marginals
 from saga.errors import UsageError
 from saga.requests import COVERAGE
 from saga.scores import pit_uniforms
+from saga.small_groups import MIN_PERSONS
 
 Array = NDArray[np.float64]
 
@@ -83,11 +83,11 @@ def smooth_counts(scores: Sequence[Array]) -> FoldCounts:
     """
     n = tuple(len(of_fold) for of_fold in scores)
     inner = [np.sort(of_fold[(of_fold > 0) & (of_fold < 1)]) for of_fold in scores]
-    if min(map(len, inner), default=0) < NEIGHBOURS:
+    if min(map(len, inner), default=0) < MIN_PERSONS:
         return FoldCounts((), (), n)
     knots, counts = [], []
     for of_fold, ordered in zip(scores, inner, strict=True):
-        blocks = np.array_split(ordered, len(ordered) // NEIGHBOURS)
+        blocks = np.array_split(ordered, len(ordered) // MIN_PERSONS)
         sizes = np.array([len(block) for block in blocks])
         ones = int((of_fold >= 1).sum())
         above = ones + sizes[::-1].cumsum()[::-1] - sizes / 2

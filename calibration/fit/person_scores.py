@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from saga.distributions import Marginals
 from saga.errors import UsageError
+from saga.small_groups import MIN_PERSONS, neighbour_mean
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
-NEIGHBOURS = 10  # persons over whose scores is averaged, so that no single score is stored
 
 
 def rank_needed(n: int, coverage: float, n_origins: int = 1) -> int:
@@ -63,9 +63,7 @@ def conformal_quantile(
         k = int(np.searchsorted(cumulated, needed)) + 1
         n = int(effective_persons(weights) + 1e-9)
         is_enough = n > 0 and rank_needed(n, coverage) + neighbours - 1 <= n
-    if k + neighbours - 1 > len(ordered) or not is_enough:
-        return math.inf
-    return float(ordered[k - 1 : k - 1 + neighbours].mean())
+    return neighbour_mean(ordered, k - 1, neighbours) if is_enough else math.inf
 
 
 def pooled_quantile(
@@ -74,7 +72,7 @@ def pooled_quantile(
     coverage: float,
     n_origins: int,
     *,
-    neighbours: int = NEIGHBOURS,
+    neighbours: int = MIN_PERSONS,
 ) -> float:
     """The k-th smallest of N scores, k = ceil((N + n_origins) coverage); +inf if N is too small.
 
@@ -159,11 +157,11 @@ class PersonCounts:
         if self.n_origins > 1:
             q = pooled_quantile(scores, self.persons[rows], coverage, self.n_origins)
         elif self.weights is None:
-            q = conformal_quantile(scores, coverage, neighbours=NEIGHBOURS)
+            q = conformal_quantile(scores, coverage, neighbours=MIN_PERSONS)
         else:
             w = self.weights[:, h]
             q = conformal_quantile(
-                scores, coverage, neighbours=NEIGHBOURS, weights=w[rows], heaviest=float(w.max())
+                scores, coverage, neighbours=MIN_PERSONS, weights=w[rows], heaviest=float(w.max())
             )
         return q if math.isfinite(q) else None
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 from saga.calibration.fit.group_shifts import fit_shifts
-from saga.calibration.fit.person_scores import NEIGHBOURS, PersonCounts, Rows
+from saga.calibration.fit.person_scores import PersonCounts, Rows
 
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import MIN_CELL_PERSONS, Calibrator
@@ -22,6 +22,7 @@ from saga.keyed_random import uniform_each, uniforms
 from saga.paths import Paths
 from saga.requests import COVERAGE
 from saga.scores import pit_uniforms
+from saga.small_groups import MIN_PERSONS
 
 Array = NDArray[np.float64]
 MAX_BLOCKS = 198  # of a map
@@ -43,12 +44,12 @@ def fit_map(
     The order of `u` does not matter. `counts` says whose values they are, if a person has several.
     """
     order = np.argsort(u, kind="stable")
-    n_persons, smallest, unit = len(u), NEIGHBOURS, np.arange(len(u))
+    n_persons, smallest, unit = len(u), MIN_PERSONS, np.arange(len(u))
     if counts is not None and counts.n_origins > 1:
         # Folds of persons; otherwise of ranks, so that the order of u does not matter.
         persons, unit = np.unique(counts.persons[order], return_inverse=True)
-        n_persons, smallest = len(persons), NEIGHBOURS * counts.n_origins
-    if n_persons < max(map_persons, NEIGHBOURS) or len(u) < 2 * smallest:
+        n_persons, smallest = len(persons), MIN_PERSONS * counts.n_origins
+    if n_persons < max(map_persons, MIN_PERSONS) or len(u) < 2 * smallest:
         return np.empty(0), np.empty(0)
     fold = (np.argsort(uniforms(n_persons, "map-folds")) % _MAP_FOLDS)[unit]
     blocks, weight = _choose_map(u[order], fold, smallest)
@@ -75,7 +76,7 @@ def _choose_map(ordered: Array, fold: NDArray[np.int64], smallest: int) -> tuple
 
 
 def empirical_map(
-    u: Array, blocks: int = MAX_BLOCKS, smallest: int = NEIGHBOURS
+    u: Array, blocks: int = MAX_BLOCKS, smallest: int = MIN_PERSONS
 ) -> tuple[Array, Array]:
     """The smoothed empirical distribution of `u` (n,), as knots (K,) and values (K,).
 

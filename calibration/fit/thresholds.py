@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from saga.calibration.fit.person_scores import NEIGHBOURS, PersonCounts
+from saga.calibration.fit.person_scores import PersonCounts
 from saga.calibration.fit.split_conformal import (
     MIN_MAP_PERSONS,
     empirical_map,
@@ -27,6 +27,7 @@ from saga.conformal.recalibration import map_paths
 from saga.distributions import Marginals
 from saga.paths import Paths
 from saga.scores import pit_uniforms
+from saga.small_groups import MIN_PERSONS
 
 Array = NDArray[np.float64]
 TIE_TOLERANCE = 1e-9  # scores closer than this count as tied: averages of equal scores may differ
@@ -97,7 +98,7 @@ def _fit_band_scales(scores: Array, n_origins: int) -> dict[int, tuple[Array, Ar
     for h in range(scores.shape[1]):
         known = scores[~np.isnan(scores[:, h]), h]
         if len(known) >= MIN_MAP_PERSONS * n_origins:
-            fitted = empirical_map(known, smallest=NEIGHBOURS * n_origins)
+            fitted = empirical_map(known, smallest=MIN_PERSONS * n_origins)
             band_scales[h + 1] = _increasing(*fitted)
     return band_scales
 

@@ -7,10 +7,10 @@ import polars as pl
 from saga.calibration.adaptive.settled_outcomes import SettledOutcomes
 
 from saga.conformal.calibration_table import ALL
+from saga.small_groups import MIN_PERSONS
 
 HORIZONS = (1, 2, 5, 10, 20)
 COVERAGE = 0.9
-MIN_PERSONS = 10  # figures of fewer persons are not shown
 
 
 def diagnose_years(settled: SettledOutcomes) -> pl.DataFrame:

@@ -30,7 +30,6 @@ from saga.calibration.yearly.recommendation import Recommendation, YearTests, re
 from saga.calibration.yearly.year_diagnosis import (
     COVERAGE,
     HORIZONS,
-    MIN_PERSONS,
     diagnose_years,
     outside_share,
 )
@@ -41,6 +40,7 @@ from saga.conformal.calibrator import Calibrator
 from saga.errors import UsageError
 from saga.files.atomic import commit, commit_json, sweep
 from saga.requests import COVERAGE as COVERAGES
+from saga.small_groups import MIN_PERSONS
 
 PAGE, TABLE, REPORT = "delivery.html", "years.parquet", "delivery.json"
 TESTED_HORIZON = 1  # outcomes of longer horizons overlap, so their years are not independent

@@ -20,6 +20,7 @@ from saga.cli.inputs import (
 )
 from saga.requests import PATHS, RATE, Draws, LifetimeRequest
 from saga.schema import MAX_AGE
+from saga.small_groups import MIN_PERSONS
 
 if TYPE_CHECKING:
     from saga.data.panel import Panel
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from saga.forecaster import Forecaster
     from saga.progress import Progress
 
-_MIN_PERSONS = 10  # a distribution over fewer persons says little, and much about one of them
 _PREVIEW = {
     "person_id": "person",
     "mean": "mean",
@@ -159,7 +159,7 @@ def _compute(
 def _show(lifetimes: Lifetimes, unit: str) -> None:
     """Print the present values of a few persons, or the distribution over many."""
     table = lifetimes.table
-    if table.height < _MIN_PERSONS:
+    if table.height < MIN_PERSONS:
         columns = [name for name in _PREVIEW if name in table.columns]
         console.table(table.select(columns), f"Present values, {unit}", _PREVIEW)
     else:

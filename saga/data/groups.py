@@ -19,6 +19,7 @@ from saga.data.origins import Origins, eligible_origins
 from saga.data.panel import Panel
 from saga.keyed_random import uniform_each
 from saga.schema import EXIT, REQUIRED
+from saga.small_groups import MIN_PERSONS
 
 GROUPINGS = (
     "quintile",
@@ -37,8 +38,7 @@ _RECENT_YEARS = 5  # calendar years up to the origin; quintiles are of mean earn
 _AGE_GROUP = 10  # ages in a group of the grouping "age"
 _BAND, _PERIOD = 5, 5  # ages and calendar years for which one set of cut-offs is fitted
 _CUTS = {"cut0": 0.2, "cut1": 0.4, "cut2": 0.6, "cut3": 0.8}  # share of persons below each
-_NEIGHBOURS = 10  # persons whose mean is a cut-off; one person's value is never shown
-_MIN_PERSONS = 5 * _NEIGHBOURS  # persons that the cut-offs of an age band and period need
+_MIN_CUT_PERSONS = 5 * MIN_PERSONS  # persons that the cut-offs of an age band and period need
 
 EUROPE = ("nordic", "eu", "europe_other")
 METROPOLITAN = ("01", "12", "14")  # Stockholm, Skane, Vastra Gotaland
@@ -108,7 +108,9 @@ class Grouping:
             *(_around(ordered, share).alias(name) for name, share in _CUTS.items()),
             pl.len().cast(pl.Int64).alias("n"),
         ]
-        cuts = recent.group_by("band", "period").agg(columns).filter(pl.col("n") >= _MIN_PERSONS)
+        cuts = (
+            recent.group_by("band", "period").agg(columns).filter(pl.col("n") >= _MIN_CUT_PERSONS)
+        )
         last_period = (
             recent.sort("person_id", "period")
             .group_by("person_id", "band", maintain_order=True)
@@ -117,7 +119,7 @@ class Grouping:
         pooled = (
             last_period.group_by("band")
             .agg(pl.col("period").median().cast(pl.Int32), *columns)
-            .filter(pl.col("n") >= _MIN_PERSONS)
+            .filter(pl.col("n") >= _MIN_CUT_PERSONS)
         )
         pooled = pooled.join(cuts, on="band", how="anti")
         return cls(pl.concat([cuts, pooled]).sort("band", "period"))
@@ -397,5 +399,5 @@ def _period() -> pl.Expr:
 
 
 def _around(ordered: pl.Expr, share: float) -> pl.Expr:
-    start = (pl.len() * share).cast(pl.Int64) - _NEIGHBOURS // 2
-    return ordered.slice(start, _NEIGHBOURS).mean()
+    start = (pl.len() * share).cast(pl.Int64) - MIN_PERSONS // 2
+    return ordered.slice(start, MIN_PERSONS).mean()

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from saga.data.panel import Panel
 from saga.schema import MONEY
+from saga.small_groups import MIN_PERSONS, neighbour_mean
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-NEIGHBOURS = 10  # persons over whom a stored value is averaged
 PROPERTIES = ("amount", "zero_share", "volatility", "n_years")
 # Quantiles of the distributions that a bundle stores.
 LEVELS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.25, 0.5, 0.75, 0.95, 0.98, 0.99, 0.995, 0.999)
@@ -169,8 +169,7 @@ def _quantiles(values: Floats) -> tuple[float | None, ...]:
     ordered = np.sort(values[np.isfinite(values)])
     quantiles: list[float | None] = []
     for level in LEVELS:
-        first = round(level * len(ordered) - NEIGHBOURS / 2)
-        last = first + NEIGHBOURS
-        inside = 0 <= first and last <= len(ordered)
-        quantiles.append(float(ordered[first:last].mean()) if inside else None)
+        first = round(level * len(ordered) - MIN_PERSONS / 2)
+        inside = 0 <= first <= len(ordered) - MIN_PERSONS
+        quantiles.append(neighbour_mean(ordered, first) if inside else None)
     return tuple(quantiles)

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 from saga.calibration.diagnostics.coverage import join_years
-from saga.calibration.diagnostics.diagnosis import MIN_PERSONS, Diagnostics
+from saga.calibration.diagnostics.diagnosis import Diagnostics
 from saga.calibration.diagnostics.person_results import PersonResults, judge_persons
 from saga.calibration.diagnostics.reliability import (
     decompose_brier,
@@ -44,6 +44,7 @@ from saga.data.panel import FLOOR
 from saga.distributions import Marginals
 from saga.errors import BundleError
 from saga.scores import crps
+from saga.small_groups import MIN_PERSONS
 
 Diagnosed = Callable[..., Diagnostics]
 Fault = Callable[[Marginals], Marginals]

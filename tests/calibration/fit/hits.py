@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from saga.calibration.fit.person_scores import NEIGHBOURS, rank_needed
+from saga.calibration.fit.person_scores import rank_needed
 from scipy import stats
+
+from saga.small_groups import MIN_PERSONS
 
 P = 1e-6  # probability that a test fails by chance
 
@@ -14,5 +16,5 @@ def is_plausible(hits: int, trials: int, n: int, coverage: float, tail: float) -
     Numbers of hits are implausible if so few, or so many, have a probability below `tail`.
     """
     k = rank_needed(n, coverage)
-    low, high = (stats.betabinom(trials, r, n + 1 - r) for r in (k, k + NEIGHBOURS - 1))
+    low, high = (stats.betabinom(trials, r, n + 1 - r) for r in (k, k + MIN_PERSONS - 1))
     return bool(low.ppf(tail) <= hits <= high.isf(tail))

@@ -32,7 +32,7 @@ from saga.files.tables import read_provenance
 from saga.forecaster import Forecaster
 from saga.requests import COVERAGE, Draws, ForecastRequest, LifetimeRequest
 from tests.calibration.fit.hits import P, is_plausible
-from tests.calibration.worlds import World, lognormal_marginals, without_year
+from tests.calibration.worlds import World, lognormal_marginals
 
 Array = NDArray[np.float64]
 
@@ -161,19 +161,6 @@ def test_small_horizons_give_no_interval_and_neither_do_longer_ones(world: World
     assert calibrator.furthest_horizons == {0.5: 3, 0.9: 1}
 
 
-def test_nobody_above_64_has_an_interval(world: World) -> None:
-    marginals, outcomes = world(300, 34)
-    calibrator = fit_cqr(marginals, outcomes)
-    old = without_year(marginals, 1, 2)
-    intervals = calibrator.intervals(calibrator.recalibrate(old), (0.9,))
-    assert intervals.guarantee[:3, :, 0].tolist() == [
-        ["assumption", "assumption"],
-        ["assumption", "none"],
-        ["assumption", "assumption"],
-    ]
-    assert intervals.cell[1].tolist() == ["all", ""]
-
-
 # --- the table ---
 
 
@@ -191,14 +178,6 @@ def test_the_table_gives_back_the_same_calibrator(tmp_path: Path) -> None:
     )
     scores = conformity_scores(marginals, outcomes, 0.9)
     assert not np.isin(table["value"].to_numpy(), scores).any(), "no person's score is published"
-
-
-def test_a_calibration_without_prediction_sets_says_so(world: World) -> None:
-    marginals, outcomes = world(300, 35)
-    calibrator = fit_cqr(marginals, outcomes)
-    mapped = calibrator.recalibrate(marginals)
-    assert np.array_equal(mapped.cdf, marginals.cdf)
-    assert not calibrator.has_sets
 
 
 # --- from the command line to the forecast ---

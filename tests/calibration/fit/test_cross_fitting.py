@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from saga.calibration.fit.cross_fitting import fit_cross_fitted, smooth_counts
 from scipy.stats import norm
 
-from saga.conformal.calibration_table import calibration_method
 from saga.conformal.calibrator import Calibrator, reason
 from saga.conformal.cross_fitted import CROSS_FITTED
 from saga.conformal.families import YEAR
@@ -184,20 +183,6 @@ def test_sets_are_nested_over_coverage_and_zero_decides_the_lower_end(
     assert "1 - 2a" in reason("assumption", CROSS_FITTED)
 
 
-def test_a_person_has_the_same_sets_in_any_batch_and_order(
-    calibrated: tuple[Calibrator, Marginals],
-) -> None:
-    calibrator, forecast = calibrated
-    whole = calibrator.intervals(forecast, COVERAGE)
-    order = np.arange(len(forecast))[::-1]
-    for rows in (order, order[:3], order[7:8]):
-        part = calibrator.intervals(forecast.take(rows), COVERAGE)
-        for name in ("lower", "upper"):
-            expected = getattr(whole, name)[rows]
-            np.testing.assert_allclose(getattr(part, name), expected, rtol=1e-9)
-        assert np.array_equal(part.includes_zero, whole.includes_zero[rows])
-
-
 def test_the_ends_are_where_the_p_value_crosses() -> None:
     """With one coverage, so that no set of lower coverage widens the set."""
     rng = np.random.default_rng(5)
@@ -235,20 +220,6 @@ def test_a_longer_horizon_never_has_more_guarantee(
     beyond = calibrated[1].at_horizons([1, 2, 2])
     sets = known.intervals(beyond, COVERAGE)
     assert set(sets.guarantee[:, 2].ravel()) == {"extrapolated"}
-
-
-def test_the_table_restores_the_calibration(calibrated: tuple[Calibrator, Marginals]) -> None:
-    calibrator, forecast = calibrated
-    table = calibrator.to_table()
-    restored = Calibrator.from_table(table)
-    assert calibration_method(table) == restored.method == "cv+"
-    assert restored.digest == calibrator.digest
-    assert restored.to_table().equals(table)
-    for name in ("lower", "upper", "includes_zero", "guarantee"):
-        np.testing.assert_array_equal(
-            getattr(restored.intervals(forecast, COVERAGE), name),
-            getattr(calibrator.intervals(forecast, COVERAGE), name),
-        )
 
 
 def test_counts_are_conservative_averages_over_ten_persons() -> None:

@@ -297,16 +297,6 @@ def test_sets_are_nested_over_coverages_although_effects_differ(
         assert (np.diff(q, axis=2) >= 0).all()
 
 
-def test_the_table_keeps_groups(grouped: Calibrator, fresh: tuple[Marginals, Array]) -> None:
-    marginals, _ = fresh
-    again = Calibrator.from_table(grouped.to_table())
-    assert again.digest == grouped.digest
-    assert again.shifts == grouped.shifts
-    assert np.array_equal(
-        again.person_thresholds(marginals, [1]).q, grouped.person_thresholds(marginals, [1]).q
-    )
-
-
 def test_poorer_records_have_cells_of_their_own(
     grouped: Calibrator, fresh: tuple[Marginals, Array]
 ) -> None:

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from saga.calibration.fit.person_scores import (
-    NEIGHBOURS,
     PersonCounts,
     conformal_quantile,
     pooled_quantile,
     rank_needed,
 )
 from scipy import stats
+
+from saga.small_groups import MIN_PERSONS
 
 Array = NDArray[np.float64]
 COVERAGE, N_ORIGINS = 0.9, 8
@@ -83,7 +84,7 @@ def test_more_origins_make_coverage_of_one_sample_vary_less_and_less_above_the_s
     by_origins = {}
     for n_origins in (1, N_ORIGINS):
         of_samples = [
-            pooled(scores[:, :n_origins], n_origins, neighbours=NEIGHBOURS) for scores in samples
+            pooled(scores[:, :n_origins], n_origins, neighbours=MIN_PERSONS) for scores in samples
         ]
         by_origins[n_origins] = np.searchsorted(population, of_samples) / len(population)
     one, several = by_origins[1], by_origins[N_ORIGINS]
@@ -95,7 +96,7 @@ def test_more_origins_make_coverage_of_one_sample_vary_less_and_less_above_the_s
 def test_one_origin_is_split_conformal_prediction() -> None:
     scores = np.random.default_rng(4).random(357)
     for coverage in (0.5, 0.8, 0.9, 0.95, 0.99):
-        expected = conformal_quantile(scores, coverage, neighbours=NEIGHBOURS)
+        expected = conformal_quantile(scores, coverage, neighbours=MIN_PERSONS)
         assert pooled_quantile(scores, np.arange(357), coverage, 1) == expected
 
 
@@ -119,14 +120,14 @@ def test_sets_that_contain_those_of_lower_coverage_cover_no_more_than_stated() -
         central = np.abs(2 * u - 1)
         scores = {0.8: central, 0.9: np.where(from_zero, u, central)}
         nested_thresholds = counts.thresholds(scores, np.arange(n), 0)
-        by_itself = [conformal_quantile(scores[c], c, neighbours=NEIGHBOURS) for c in (0.8, 0.9)]
+        by_itself = [conformal_quantile(scores[c], c, neighbours=MIN_PERSONS) for c in (0.8, 0.9)]
         together = [nested_thresholds[c] or math.inf for c in (0.8, 0.9)]
         for name, (low, high) in {"nested": together, "each by itself": by_itself}.items():
             upper = np.array([max((1 + low) / 2, high), (1 + high) / 2]) ** (1 / power)
             lower = ((1 - high) / 2) ** (1 / power)
             coverage[name].append((upper.sum() - lower) / 2)
     # A sample covers (k + 9) / (n + 1) at most, and leaves out one rank.
-    bound = 0.9 + (NEIGHBOURS + 1) / n
+    bound = 0.9 + (MIN_PERSONS + 1) / n
     nested = np.array(coverage["nested"])
     error = nested.std() / math.sqrt(len(nested))
     assert 0.9 - 4 * error < nested.mean() < bound + 4 * error
@@ -158,17 +159,3 @@ def test_outcomes_count_as_inside_whatever_the_scores_of_the_new_person(n_origin
             marked = counts._surely_inside(of_rows, np.arange(n), 0, share, level)
             assert not (marked & ~truth[:n]).any()
             assert marked.sum() >= ranks[share] - level * n_origins
-
-
-def test_weights_of_one_mark_the_same_outcomes_as_no_weights() -> None:
-    rng, n = np.random.default_rng(8), 500
-    scores = {share: rng.random(n) for share in (0.5, 0.8, 0.9)}
-    unweighted = PersonCounts(np.arange(n)).thresholds(scores, np.arange(n), 0)
-    weights = PersonCounts(np.arange(n), weights=np.ones((n, 1)))
-    assert weights.thresholds(scores, np.arange(n), 0) == pytest.approx(unweighted)
-
-
-def test_persons_are_counted_once() -> None:
-    counts = PersonCounts(np.repeat(np.arange(50), 4), 4)
-    assert counts.count(np.arange(200), 0) == 50
-    assert counts.take(np.arange(8)).count(np.arange(8), 0) == 2

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mapie.regression import SplitConformalRegressor
 from numpy.typing import NDArray
-from saga.calibration.fit.person_scores import NEIGHBOURS, conformal_quantile, rank_needed
+from saga.calibration.fit.person_scores import conformal_quantile, rank_needed
 from saga.calibration.fit.split_conformal import (
     empirical_map,
     fit_calibration,
@@ -30,7 +29,7 @@ from scipy import stats
 from sklearn.base import BaseEstimator, RegressorMixin
 
 from saga.conformal.calibration_table import SCHEMA
-from saga.conformal.calibrator import Calibrator, reason
+from saga.conformal.calibrator import Calibrator
 from saga.conformal.families import BAND, YEAR
 from saga.conformal.intervals import Intervals
 from saga.conformal.published_sets import band_intervals, one_sided_limits
@@ -40,13 +39,13 @@ from saga.distributions import Marginals
 from saga.errors import BundleError, UsageError
 from saga.requests import COVERAGE
 from saga.scores import covered, pit_uniforms
+from saga.small_groups import MIN_PERSONS
 from tests.calibration.fit.hits import P, is_plausible
 from tests.calibration.worlds import (
     World,
     draw_paths,
     draw_world,
     lognormal_marginals,
-    without_year,
 )
 
 Array = NDArray[np.float64]
@@ -142,7 +141,7 @@ def test_mean_coverage_lies_between_the_level_and_one_over_n_plus_1_above_plus_r
     n, repeats = 299, 4_000
     scores = np.random.default_rng(4).random((repeats, n))
     for coverage in COVERAGE[:3]:
-        for neighbours in (1, NEIGHBOURS):
+        for neighbours in (1, MIN_PERSONS):
             shares = np.array(
                 [conformal_quantile(row, coverage, neighbours=neighbours) for row in scores]
             )
@@ -237,15 +236,6 @@ def test_a_horizon_that_no_finite_set_covers_and_longer_ones_have_no_interval(
     assert (sets.guarantee[..., 0] == "assumption").all()
     assert np.isnan(sets.upper[:, 1:, 1]).all()
     assert (fitted.furthest_horizons[0.9], fitted.furthest_horizons[0.5]) == (1, 3)
-
-
-def test_sets_are_nested_over_levels(judged: Judged) -> None:
-    _, _, _, sets = judged
-    positive = sets.upper[..., :-1] > 0
-    assert (sets.lower[..., 1:] <= sets.lower[..., :-1])[positive].all()
-    assert (sets.upper[..., 1:] >= sets.upper[..., :-1]).all()
-    assert (sets.includes_zero[..., 1:] >= sets.includes_zero[..., :-1]).all()
-    assert (sets.lower[~sets.includes_zero] > 0).all()
 
 
 def test_coverage_of_sets_but_not_of_central_ones_is_the_same_at_any_probability_of_zero(
@@ -377,9 +367,9 @@ def test_no_single_persons_value_is_in_the_table(world: World) -> None:
     for n in (100, 119, 137, 1000):
         _, values = empirical_map(np.random.default_rng(n).random(n))
         # Values are average ranks of blocks of at least 10: inner knots are 10 ranks apart.
-        assert (np.diff(values[1:-1]) * (n + 1) >= NEIGHBOURS - 1e-9).all()
+        assert (np.diff(values[1:-1]) * (n + 1) >= MIN_PERSONS - 1e-9).all()
         knots, shrunken = fit_map(np.random.default_rng(n).random(n))
-        assert len(knots) <= 2 + n // NEIGHBOURS
+        assert len(knots) <= 2 + n // MIN_PERSONS
         assert (np.diff(shrunken) > 0).all()
 
 
@@ -640,26 +630,6 @@ def test_horizons_without_outcomes_are_extrapolated(world: World) -> None:
     assert set(fitted.furthest_horizons.values()) == {2}
 
 
-def test_horizons_with_few_outcomes_and_longer_ones_have_no_interval(world: World) -> None:
-    raw, outcomes = world(1_200, 12, horizons=4)
-    outcomes[:, 3] = np.nan
-    outcomes[30:, 2] = np.nan
-    fitted = fit_calibration(raw, outcomes, seed=0)
-    sets = fitted.intervals(fitted.recalibrate(raw), (0.9,))
-    assert [np.unique(sets.guarantee[:, h]).tolist() for h in range(4)] == [
-        ["assumption"],
-        ["assumption"],
-        ["none"],
-        ["none"],
-    ]
-    assert fitted.fitted.map_cell(4) is fitted.cells[2, "all"]
-    assert fitted.furthest_horizons[0.9] == 2
-    few = fit_calibration(
-        raw.take(slice(0, 150)), outcomes[:150], seed=0
-    )  # some 75 in the threshold fold: enough for 80 %, not for 90 %
-    assert (few.furthest_horizons[0.8], few.furthest_horizons[0.9]) == (2, 0)
-
-
 @settings(max_examples=12, deadline=None)
 @given(st.lists(st.integers(1, 300), min_size=2, max_size=6), st.integers(0, 2))
 def test_a_longer_horizon_never_has_more_guarantee_than_a_shorter_one(
@@ -695,47 +665,7 @@ def test_without_calibration_every_interval_is_none(world: World) -> None:
     assert np.isnan(sets.lower).all()
 
 
-def test_beyond_age_64_there_is_no_interval(fitted: Calibrator, world: World) -> None:
-    raw, _ = world(3, 14)
-    mapped = fitted.recalibrate(without_year(raw, 1, 2))
-    sets = fitted.intervals(mapped, (0.9,))
-    assert np.isnan(mapped.mean[1, 1])
-    assert np.isnan(mapped.quantiles([0.5])[1, 1]).all()
-    assert sets.guarantee[1, 1, 0] == "none"
-    assert np.isnan(sets.lower[1, 1, 0])
-    assert np.array_equal(mapped.cdf[0], fitted.recalibrate(raw).cdf[0])
-
-
-def test_every_guarantee_has_its_sentence() -> None:
-    assert all(
-        reason(word).endswith(".")
-        for word in ("finite-sample", "assumption", "extrapolated", "none")
-    )
-
-
-def test_a_coverage_that_was_not_calibrated_is_refused_and_the_others_listed(
-    fitted: Calibrator, world: World
-) -> None:
-    with pytest.raises(UsageError, match=r"0\.5, 0\.8, 0\.9, 0\.95"):
-        fitted.intervals(fitted.recalibrate(world(2, 15)[0]), (0.85,))
-
-
 # --- form ---
-
-
-def test_the_table_gives_back_the_same_calibrator(
-    fitted: Calibrator, judged: Judged, tmp_path: Path
-) -> None:
-    table = fitted.to_table()
-    table.write_parquet(tmp_path / "calibration.parquet")
-    again = Calibrator.from_table(pl.read_parquet(tmp_path / "calibration.parquet"))
-    assert again.digest == fitted.digest
-    raw, recalibrated, _, intervals = judged
-    assert np.array_equal(again.recalibrate(raw).cdf, recalibrated.cdf)
-    assert np.array_equal(again.intervals(recalibrated, COVERAGE).upper, intervals.upper)
-    other = replace(fitted, drift={(1, 0.9): (0.01, 6)})
-    assert other.digest != fitted.digest
-    assert Calibrator.from_table(Calibrator.identity().to_table()).coverage == ()
 
 
 def test_a_table_of_another_form_is_refused(fitted: Calibrator) -> None:

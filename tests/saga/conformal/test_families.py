@@ -124,11 +124,3 @@ def test_central_sets_are_nested_for_all_q_and_agree_with_their_scores() -> None
     inside = contains(lower, upper, zero, y[..., None])
     decided = np.abs(scores[..., None] - q) > 1e-6
     np.testing.assert_array_equal(inside[decided], (scores[..., None] <= q)[decided])
-
-
-def test_a_persons_sets_do_not_depend_on_the_batch() -> None:
-    m = marginals(11)
-    q = np.broadcast_to(np.array(COVERAGE), (len(m), 1, 4))
-    together, alone = YEAR.ends(m, q, COVERAGE), YEAR.ends(m.take(slice(7, 8)), q[7:8], COVERAGE)
-    for single, batch in zip(alone, together, strict=True):
-        np.testing.assert_array_equal(single[0], batch[7])

@@ -11,10 +11,10 @@ import pytest
 from saga.data.panel import Panel, PanelMeta
 from saga.features.training_reference import (
     LEVELS,
-    NEIGHBOURS,
     PROPERTIES,
     TrainingReference,
 )
+from saga.small_groups import MIN_PERSONS
 
 
 def panel_of(persons: dict[str, list[float | None]], *, birth_year: int = 1980) -> Panel:
@@ -73,7 +73,7 @@ def test_no_stored_number_is_the_value_of_one_person(many: Panel) -> None:
     for name in ("amount", "volatility"):
         stored = [x for x in reference.quantiles[name] if x is not None]
         assert np.abs(np.subtract.outer(stored, properties[name])).min() > 1e-9
-    few = TrainingReference.fit(many.only(many.persons()[: NEIGHBOURS - 1]))
+    few = TrainingReference.fit(many.only(many.persons()[: MIN_PERSONS - 1]))
     assert few.typical == (None,) * 7
     assert few.columns == {}
     assert set(few.quantiles["n_years"]) == {None}
