@@ -18,7 +18,6 @@ from saga.api.service import CurrentService, Service
 from saga.calibration.adaptive.adaptive_state import EXPERTS
 from saga.calibration.adaptive.database import LedgerError
 from saga.calibration.diagnostics.adaptive_table import with_state
-from saga.calibration.diagnostics.diagnosis import MIN_PERSONS
 from saga.calibration.diagnostics.report import stored_diagnostics
 
 from saga.errors import UsageError
