@@ -23,8 +23,7 @@ from saga.data.panel import Panel
 from saga.errors import SagaError
 from saga.features.training_reference import ComparedRecords
 from saga.features.transforms import Transforms
-from saga.forecaster import Forecaster
-from saga.requests import Draws, ForecastRequest
+from saga.forecaster import PieceOutput, Plan
 from saga.schema import MAX_AGE, MIN_AGE
 
 MAX_TOGETHER = 64  # persons of one piece of work: some tenths of a second
@@ -178,54 +177,39 @@ def split_rows(frame: pl.DataFrame, n: int) -> list[pl.DataFrame]:
 
 @dataclass(frozen=True)
 class ForecastPart:
-    """Persons of one call, at most `MAX_TOGETHER`, and what is forecast for them."""
+    """Persons of one call, at most `MAX_TOGETHER`, and the plan of the call."""
 
+    plan: Plan
     panel: Panel
-    request: ForecastRequest
-    draws: Draws
-    forecaster: Forecaster
-
     n_persons: int
 
     @property
     def batch_key(self) -> Hashable:
-        """Parts with the same key can be forecast together.
+        """Parts with the same key can be forecast together; None: only alone.
 
         The numbers do not depend on the paths and the seed. The calibrator is compared because the
-        thresholds follow the outcomes.
+        thresholds follow the outcomes. What is to be recorded is that of one call.
         """
+        plan = self.plan
+        if plan.record:
+            return None
         meta = replace(self.panel.meta, excluded={}, lost=None, facts=None)
-        scenario = repr(self.draws.scenario)
-        facts = id(self.panel.meta.facts)
-        return repr(meta), facts, self.request, scenario, id(self.forecaster.calibrator)
+        scenario, facts = repr(plan.draws.scenario), id(self.panel.meta.facts)
+        return repr(meta), facts, plan.request, scenario, id(plan.forecaster.calibrator)
 
 
-def parts_of(
-    panel: Panel, request: ForecastRequest, draws: Draws, forecaster: Forecaster
-) -> list[ForecastPart]:
+def parts_of(plan: Plan) -> list[ForecastPart]:
     """The persons of a call in parts that can be computed one after the other."""
-    return [
-        ForecastPart(part, request, draws, forecaster, part.n_persons)
-        for part in split_persons(panel, MAX_TOGETHER)
-    ]
+    return [ForecastPart(plan, part, part.n_persons) for part in plan.pieces(MAX_TOGETHER)]
 
 
-def split_persons(panel: Panel, n_persons: int) -> list[Panel]:
-    """The panel in parts of at most `n_persons` persons, in their order."""
-    if panel.n_persons <= n_persons:
-        return [panel]
-    persons = panel.persons()
-    starts = range(0, len(persons), n_persons)
-    return [panel.only(persons[start : start + n_persons]) for start in starts]
-
-
-def forecast_parts(parts: list[ForecastPart]) -> list[pl.DataFrame]:
-    """The forecast table of each part; parts of several calls are forecast as one panel."""
-    first = parts[0]
-    panel = first.panel if len(parts) == 1 else join_panels([part.panel for part in parts])
-    blocks = first.forecaster.forecast_blocks(panel, first.request, first.draws)
-    table = pl.concat([table for _, table in blocks])
-    return [table] if len(parts) == 1 else split_rows(table, len(parts))
+def forecast_parts(parts: list[ForecastPart]) -> list[PieceOutput]:
+    """What is computed for each part; parts of several calls are forecast as one panel."""
+    plan = parts[0].plan
+    if len(parts) == 1:
+        return [plan.compute(parts[0].panel)]
+    table = plan.compute(join_panels([part.panel for part in parts])).table
+    return [PieceOutput(rows) for rows in split_rows(table, len(parts))]
 
 
 class Batcher(Generic[Item, Output]):

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
@@ -40,10 +41,12 @@ from saga.calibration.diagnostics.report import render
 
 from saga.bundle import describe_schema
 from saga.data.facts import open_facts
+from saga.data.panel import Panel
 from saga.errors import Problem, SagaError
 from saga.features.transforms import TYPICAL_SEK
-from saga.forecaster import Forecaster
-from saga.requests import Draws, ForecastRequest
+from saga.forecast_results import Result
+from saga.forecaster import Forecaster, Plan
+from saga.requests import Draws, ForecastRequest, LifetimeRequest
 
 if TYPE_CHECKING:
     from saga.api.jobs.job_service import JobService
@@ -144,6 +147,29 @@ class Service:
             up = self.metrics.ledger_gauge()
             self.ledger_access = LedgerAccess(ledger, forecaster, self.log, up)
         return forecaster
+
+    def plan(
+        self,
+        request: ForecastRequest | LifetimeRequest,
+        panel: Panel,
+        draws: Draws,
+        caller: Caller,
+        record: bool,
+    ) -> Plan:
+        """The plan of a call, under the thresholds of the caller's part of the ledger."""
+        access = self.ledger_access
+        in_force = None if access is None else access.current(caller.holder)
+        plan = self.forecaster.plan(request, panel, draws, in_force, record=record)
+        plan.check_scenario()
+        return plan
+
+    def with_ledger_notes(self, result: Result, caller: Caller) -> Result:
+        """The result; if the ledger cannot be read, it says that the state is the last known."""
+        if (access := self.ledger_access) is None:
+            return result
+        provenance = {**result.provenance, "adaptive": access.identity(caller.holder)}
+        warnings = (*result.warnings, *access.warnings())
+        return replace(result, provenance=provenance, warnings=warnings)
 
     @asynccontextmanager
     async def admit(self, request: Request, caller: Caller) -> AsyncIterator[Ticket]:

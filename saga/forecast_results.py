@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Forecasts(TableResult):
-    """The forecast of a panel.
+class Result(TableResult):
+    """What a request gives, whatever the door: `saga.forecaster.Forecaster.run`.
 
-    `table` is that of `forecast_table`, `warnings` are those of `saga.forecast_warnings`.
-    `left_out` are the persons who cannot be forecast, `panel` the others.
+    `table` is that of the product, `warnings` are those of `saga.forecast_warnings`, `provenance`
+    says what made it. `left_out` are the persons who cannot be forecast, `panel` the others.
+    `issued` is what a ledger is to enter, if the request is to be recorded.
     """
 
     table: pl.DataFrame
@@ -32,6 +33,12 @@ class Forecasts(TableResult):
     panel: Panel
     provenance: Mapping[str, object]
     left_out: tuple[Problem, ...] = ()
+    issued: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Forecasts(Result):
+    """The forecast of a panel; `table` is that of `forecast_table`."""
 
     def plot(self, person_id: str | None = None) -> ForecastPicture:
         """The picture of one person, which a notebook shows and `save` writes.
@@ -46,18 +53,14 @@ class Forecasts(TableResult):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Lifetimes(TableResult):
+class Lifetimes(Result):
     """Present values of a panel.
 
     `table` is that of `lifetime_table`, `values` (n_person, n_path) are the present values of all
-    paths, and `population` is the table of `saga.lifetime.population`. `warnings` are those of
-    `saga.forecast_warnings`. With a tax rule, `taxes` (n_person, n_path) are the present values of
-    the tax on all paths. `left_out` are the persons who cannot be forecast.
+    paths, and `population` is the table of `saga.lifetime.population`. With a tax rule, `taxes`
+    (n_person, n_path) are the present values of the tax on all paths.
     """
 
-    table: pl.DataFrame
-    values: NDArray[np.float64]
-    population: pl.DataFrame
-    warnings: tuple[ForecastWarning, ...] = ()
-    taxes: NDArray[np.float64] | None = None
-    left_out: tuple[Problem, ...] = ()
+    values: NDArray[np.float64] = field(kw_only=True)
+    population: pl.DataFrame = field(kw_only=True)
+    taxes: NDArray[np.float64] | None = field(default=None, kw_only=True)

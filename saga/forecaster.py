@@ -1,18 +1,32 @@
 """The forecaster: a bundle and a panel in, paths and tables out.
 
-The command line, the HTTP service and the batch engine all forecast through it.
+Every door goes the same way from a request to its result:
+
+    result = forecaster.run(request, panel, draws, in_force, record=False)
+
+Eligibility is asked, money, scenario and tax are checked, and provenance, warnings, guarantees and
+rounding are made there and nowhere else. A door that must answer others in between takes the same
+way in pieces, in any order and on any thread; no number depends on how persons are divided:
+
+    plan = forecaster.plan(request, panel, draws, in_force, record=False)
+    outputs = [plan.compute(piece) for piece in plan.pieces(64)]
+    result = plan.result(outputs)
+
+With a ledger, `in_force` is what `saga.calibration.adaptive.issuance` makes of its state. With
+`record`, `result.issued` is what the ledger is to enter.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from saga.bundle import Bundle, default_bundle
 from saga.bundle_model import BundleModel, PersonBlock
@@ -23,13 +37,26 @@ from saga.data.facts import Facts, shipped_facts
 from saga.data.groups import last_record_origins
 from saga.data.panel import Panel
 from saga.distributions import Marginals
+from saga.errors import Problem
 from saga.features.calendar import Calendar
 from saga.features.sequences import encode
 from saga.features.training_reference import ComparedRecords
 from saga.features.transforms import Transforms
-from saga.forecast_checks import check_panel, check_request, check_tax, leave_out_ineligible
-from saga.forecast_results import Forecasts, Lifetimes
-from saga.forecast_tables import forecast_table, lifetime_table, lower_guarantees, round_population
+from saga.forecast_checks import (
+    check_panel,
+    check_request,
+    check_scenario,
+    check_tax,
+    leave_out_ineligible,
+)
+from saga.forecast_results import Forecasts, Lifetimes, Result
+from saga.forecast_tables import (
+    forecast_table,
+    lifetime_table,
+    lower_guarantees,
+    round_amounts,
+    round_population,
+)
 from saga.forecast_warnings import (
     ForecastWarning,
     TrainingRecords,
@@ -47,16 +74,18 @@ from saga.requests import (
     Draws,
     ForecastRequest,
     LifetimeRequest,
+    PathsRequest,
     Precision,
     Request,
     RolloutName,
 )
 from saga.schema import MAX_AGE
 from saga.states.codes import code_labels, code_numbers, code_sizes
-from saga.states.life_courses import LifeCourses, LifeCourseSimulator
+from saga.states.life_courses import LifeCourses, LifeCourseSimulator, paths_table
 from saga.states.state_network import StateNetwork
 from saga.summaries import Summarised, Summary
 
+Array = NDArray[np.float64]
 _BLOCK_PERSONS = 256  # persons whose paths are in memory at the same time
 
 
@@ -414,11 +443,56 @@ class Forecaster(Summarised):
             InputError: If nobody can be forecast.
         """
         check_request(request, ForecastRequest)
-        panel, left_out = leave_out_ineligible(panel, ahead=min(request.horizons))
-        blocks = self.forecast_blocks(panel, request, draws, progress=progress)
-        table = pl.concat([table for _, table in blocks])
-        warnings = self.warnings(panel, request, draws)
-        return Forecasts(table, warnings, panel, self.provenance(draws), left_out)
+        result = self.run(request, panel, draws, progress=progress)
+        assert isinstance(result, Forecasts)
+        return result
+
+    def run(
+        self,
+        request: Request,
+        panel: Panel,
+        draws: Draws = Draws(),
+        in_force: InForce | None = None,
+        *,
+        record: bool = False,
+        progress: Progress | None = None,
+    ) -> Result:
+        """The result of a request: `Forecasts`, `Lifetimes`, or a `Result` with the paths.
+
+        Args:
+            request: What to compute; its type is the product.
+            panel: Persons' records; the origin of each is the last year of the record.
+            draws: Number of paths, seed and scenario.
+            in_force: Thresholds that follow the outcomes of a ledger; None: those of the bundle.
+            record: Whether the result has what is to be entered in the ledger.
+            progress: Called with the persons done and the persons in all.
+
+        Raises:
+            InputError: If nobody can be forecast.
+            UsageError: If the bundle or the panel does not fit the request.
+        """
+        plan = self.plan(request, panel, draws, in_force, record=record)
+        return plan.result([plan.compute(plan.panel, progress)])
+
+    def plan(
+        self,
+        request: Request,
+        panel: Panel,
+        draws: Draws = Draws(),
+        in_force: InForce | None = None,
+        *,
+        record: bool = False,
+    ) -> Plan:
+        """A request that is checked and can be computed in pieces; arguments as in `run`."""
+        forecaster = self if in_force is None else in_force.forecaster
+        if record and in_force is not None:
+            in_force.check_recordable(request, draws)
+        if isinstance(request, LifetimeRequest):
+            check_tax(request.tax, self.transforms, self.facts)
+        if isinstance(request, PathsRequest) and request.states:
+            self.bundle.state_weights()
+        panel, left_out = leave_out_ineligible(panel, *eligible_ages(request))
+        return Plan(forecaster, request, panel, draws, left_out, in_force, record)
 
     def forecast_blocks(
         self,
@@ -444,48 +518,219 @@ class Forecaster(Summarised):
         draws: Draws = Draws(),
         *,
         progress: Progress | None = None,
-        observe: Callable[[Paths], object] | None = None,
     ) -> Lifetimes:
         """Present values of the years after the origin until `to_age`, and of all persons together.
 
         Table columns as in `lifetime_table`. The intervals are conformal (see
-        `saga.conformal.published_sets`): "assumption" at the rate of 2 % for as many years as have
+        `saga.conformal.present_value`): "assumption" at the rate of 2 % for as many years as have
         been observed, else "extrapolated". If the calibration has no present values, or `from_age`
         lies ahead, the central interval of the recalibrated paths is given as "extrapolated". An
         uncalibrated bundle gives no interval. Persons who cannot be forecast have no row;
-        `left_out` lists them with the reason. `observe` is called with each block of the
-        recalibrated paths.
+        `left_out` lists them with the reason.
 
         Raises:
             InputError: If nobody can be forecast.
         """
         check_request(request, LifetimeRequest)
-        panel, left_out = leave_out_ineligible(panel, request.to_age)
-        tax = check_tax(request.tax, self.transforms, self.facts)
-        blocks = self.blocks(
-            panel, draws, to_horizon=None, to_age=request.to_age, progress=progress
-        )
+        result = self.run(request, panel, draws, progress=progress)
+        assert isinstance(result, Lifetimes)
+        return result
+
+    def lifetime_blocks(
+        self,
+        panel: Panel,
+        request: LifetimeRequest,
+        draws: Draws,
+        *,
+        progress: Progress | None = None,
+    ) -> Iterator[tuple[Paths, pl.DataFrame, Array, Array | None]]:
+        """Recalibrated paths up to `to_age`, and their lifetime table, present values and taxes."""
+        rule = None
+        if request.tax != "none":
+            rule = check_tax(request.tax, self.transforms, self.facts)
         decimals = self.decimals(request)
-        results = []
-        for block in blocks:
-            calibrator = self._calibrator_for(block)
-            rule = None if request.tax == "none" else tax
-            results.append(lifetime_table(block, calibrator, panel, request, decimals, tax=rule))
-            if observe is not None:
-                observe(block)
-        values = np.concatenate([values for _, values, _ in results])
-        taxes = [tax_values for _, _, tax_values in results if tax_values is not None]
-        return Lifetimes(
-            lower_guarantees(pl.concat([table for table, _, _ in results]), self.last_outcome_year),
-            values,
-            round_population(population(values), decimals),
-            self.warnings(panel, request, draws),
-            np.concatenate(taxes) if taxes else None,
-            left_out,
-        )
+        for block in self.blocks(
+            panel, draws, to_horizon=None, to_age=request.to_age, progress=progress
+        ):
+            table, values, taxes = lifetime_table(
+                block, self._calibrator_for(block), panel, request, decimals, tax=rule
+            )
+            yield block, lower_guarantees(table, self.last_outcome_year), values, taxes
+
+    def path_tables(
+        self,
+        panel: Panel,
+        request: PathsRequest,
+        draws: Draws,
+        *,
+        progress: Progress | None = None,
+    ) -> Iterator[pl.DataFrame]:
+        """Tables of recalibrated paths up to `to_age`, with states if the request has them."""
+        if request.states:
+            courses = self.life_courses(panel, draws, to_age=request.to_age, progress=progress)
+            tables = (paths_table(block.paths, block) for block in courses)
+        else:
+            blocks = self.blocks(
+                panel, draws, to_horizon=None, to_age=request.to_age, progress=progress
+            )
+            tables = (paths_table(block) for block in blocks)
+        for table in tables:
+            yield round_amounts(table, self.decimals(request))
 
     def _calibrator_for(self, forecast: Paths | Marginals) -> Calibrator:
         """The calibrator, without guarantees for a scenario or paths of another rollout."""
         other_paths = isinstance(forecast, Paths) and not self._calibrated_paths
         extrapolated = forecast.conditioned or other_paths
         return replace(self.calibrator, extrapolated=True) if extrapolated else self.calibrator
+
+
+def eligible_ages(request: Request) -> tuple[int, int]:
+    """The last age that counts, and how many years after the origin the first row is."""
+    if isinstance(request, ForecastRequest):
+        return MAX_AGE, min(request.horizons)
+    return request.to_age, 1
+
+
+class InForce(Protocol):
+    """Thresholds in force that follow the outcomes of a ledger, for one bundle."""
+
+    @property
+    def forecaster(self) -> Forecaster:
+        """The bundle's forecaster with these thresholds."""
+        ...
+
+    def identity(self) -> dict[str, object]:
+        """The state, for provenance."""
+        ...
+
+    def reason(self, guarantee: str, cell: str) -> str:
+        """What stands behind an interval, in a sentence."""
+        ...
+
+    def check_recordable(self, request: Request, draws: Draws) -> None:
+        """Raise UsageError if outcomes cannot judge what is requested."""
+        ...
+
+    def issue(self, block: Marginals | Paths, request: Request) -> Sequence[object]:
+        """What the ledger is to enter of a block of the recalibrated forecast."""
+        ...
+
+
+@dataclass(frozen=True)
+class PieceOutput:
+    """What is computed for one piece of a plan; only lifetimes have values and taxes."""
+
+    table: pl.DataFrame
+    issued: tuple[object, ...] = ()
+    values: Array | None = None
+    taxes: Array | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked request for the persons of `panel`, all of whom can be forecast.
+
+    `left_out` are the reasons why others cannot.
+    """
+
+    forecaster: Forecaster
+    request: Request
+    panel: Panel
+    draws: Draws
+    left_out: tuple[Problem, ...] = ()
+    in_force: InForce | None = None
+    record: bool = False
+
+    def check_scenario(self) -> None:
+        """Raise UsageError if the scenario covers no year of any person's forecast."""
+        scenario, request = self.forecaster.scenario(self.draws.scenario), self.request
+        if isinstance(request, ForecastRequest):
+            check_scenario(scenario, self.panel, years=max(request.horizons))
+        else:
+            check_scenario(scenario, self.panel, to_age=request.to_age)
+
+    def pieces(self, n_persons: int) -> list[Panel]:
+        """The persons in pieces of at most `n_persons`, in their order."""
+        if self.panel.n_persons <= n_persons:
+            return [self.panel]
+        persons = self.panel.persons()
+        starts = range(0, len(persons), n_persons)
+        return [self.panel.only(persons[start : start + n_persons]) for start in starts]
+
+    def compute(self, piece: Panel, progress: Progress | None = None) -> PieceOutput:
+        """The rows of a piece, and what is to be recorded of it."""
+        forecaster, request, draws = self.forecaster, self.request, self.draws
+        issued: list[object] = []
+        tables, values, taxes = list[pl.DataFrame](), list[Array](), list[Array]()
+        if isinstance(request, ForecastRequest):
+            for block, table in forecaster.forecast_blocks(
+                piece, request, draws, progress=progress
+            ):
+                tables.append(table)
+                issued += self._issue(block)
+        elif isinstance(request, LifetimeRequest):
+            for paths, table, present_values, tax_values in forecaster.lifetime_blocks(
+                piece, request, draws, progress=progress
+            ):
+                tables.append(table)
+                values.append(present_values)
+                taxes += [] if tax_values is None else [tax_values]
+                issued += self._issue(paths)
+        else:
+            tables += forecaster.path_tables(piece, request, draws, progress=progress)
+        return PieceOutput(
+            pl.concat(tables),
+            tuple(issued),
+            np.concatenate(values) if values else None,
+            np.concatenate(taxes) if taxes else None,
+        )
+
+    def _issue(self, block: Marginals | Paths) -> Sequence[object]:
+        if not self.record or self.in_force is None:
+            return ()
+        return self.in_force.issue(block, self.request)
+
+    def provenance(self) -> dict[str, object]:
+        """What made the result: bundle, draws, product, tax rule and adaptive state."""
+        request = self.request
+        provenance = {**self.forecaster.provenance(self.draws), "product": request.product}
+        if isinstance(request, LifetimeRequest):
+            provenance |= {
+                "rate": request.rate,
+                "to_age": request.to_age,
+                "from_age": request.from_age,
+                "tax": request.tax if isinstance(request.tax, str) else request.tax.name,
+                **self.forecaster.tax_provenance(request),
+            }
+        if self.in_force is not None:
+            provenance["adaptive"] = self.in_force.identity()
+        return provenance
+
+    def result(
+        self, outputs: Sequence[PieceOutput], compared: ComparedRecords | None = None
+    ) -> Result:
+        """The result of all pieces, in their order.
+
+        `compared` are the panel's records beside those of training, if they are compared already.
+        """
+        request = self.request
+        result = Result(
+            pl.concat([output.table for output in outputs]),
+            self.forecaster.warnings(self.panel, request, self.draws, compared=compared),
+            self.panel,
+            self.provenance(),
+            self.left_out,
+            tuple(part for output in outputs for part in output.issued),
+        )
+        if isinstance(request, ForecastRequest):
+            return Forecasts(**vars(result))
+        if not isinstance(request, LifetimeRequest):
+            return result
+        values = np.concatenate([output.values for output in outputs if output.values is not None])
+        taxes = [output.taxes for output in outputs if output.taxes is not None]
+        return Lifetimes(
+            **vars(result),
+            values=values,
+            population=round_population(population(values), self.forecaster.decimals(request)),
+            taxes=np.concatenate(taxes) if taxes else None,
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 
@@ -27,17 +26,11 @@ from saga.api.request_panel import RequestPanel
 from saga.api.response_models import ForecastResponse
 from saga.api.security import ForecastCaller
 from saga.api.service import CurrentService, Service, check_recording, record_issued
-from saga.calibration.adaptive.issuance import (
-    AdaptedForecaster,
-    forecast_and_issue,
-    recording_warnings,
-)
-from saga.calibration.adaptive.ledger import Issued, RecordCounts
+from saga.calibration.adaptive.issuance import issued_of, recording_warnings
+from saga.calibration.adaptive.ledger import RecordCounts
 
 from saga.conformal.calibrator import reason
-from saga.data.panel import Panel
-from saga.forecast_checks import check_scenario
-from saga.forecast_warnings import ForecastWarning
+from saga.forecast_results import Result
 from saga.requests import MAX_HORIZON, ForecastRequest
 from saga.simulation.marginals import N_NODES
 
@@ -77,25 +70,24 @@ async def post_forecasts(
         if not call.options.record:
             return await _answer(request, call, computed)
     # The ledger is written after the call has left the queue, so that no other call waits for it.
-    recorded = await record_issued(service, caller, computed.issued)
+    recorded = await record_issued(service, caller, issued_of(computed.result))
     n_bands = 0 if call.request.bands is None else call.n_persons
     return await _answer(request, call, computed.with_recorded(recorded, n_bands))
 
 
 @dataclass(frozen=True)
 class _Computed:
-    """What a call has computed, with what a reader must know; `issued` is for the ledger."""
+    """What a call has computed, and what stands behind its intervals, in words."""
 
-    table: pl.DataFrame
-    issued: tuple[Issued, ...]
+    result: Result
     explain: Explain
-    provenance: Mapping[str, object]
-    warnings: tuple[ForecastWarning, ...]
 
     def with_recorded(self, recorded: RecordCounts, n_bands: int) -> _Computed:
-        provenance = {**self.provenance, "recorded": asdict(recorded)}
-        warnings = self.warnings + recording_warnings(recorded, self.table.height + n_bands)
-        return replace(self, provenance=provenance, warnings=warnings)
+        result = self.result
+        provenance = {**result.provenance, "recorded": asdict(recorded)}
+        notes = recording_warnings(recorded, result.table.height + n_bands)
+        warnings = (*result.warnings, *notes)
+        return replace(self, result=replace(result, provenance=provenance, warnings=warnings))
 
 
 async def _compute(
@@ -105,62 +97,36 @@ async def _compute(
     caller: Caller,
     call: ComputeCall[ForecastOptions, ForecastRequest],
 ) -> _Computed:
-    forecaster, panel = service.forecaster, call.people.panel
     # The work is estimated for all horizons, each with a fixed number of macro futures.
     n_futures, n_years = N_NODES, MAX_HORIZON
     size = budget.check_work(call.n_persons, n_futures, n_years, service.settings.max_work)
-    check_scenario(forecaster.scenario(call.draws.scenario), panel, years=call.request.horizons[-1])
-    provenance = forecaster.provenance(call.draws) | call.people.provenance()
-    adapted, explain = AdaptedForecaster.of(forecaster, None), reason
-    warnings: tuple[ForecastWarning, ...] = ()
-    if (access := service.ledger_access) is not None:
-        adapted, warnings = access.current(caller.holder), access.warnings()
-        forecaster, explain = adapted.forecaster, adapted.reason
-        provenance["adaptive"] = access.identity(caller.holder)
-    issued: tuple[Issued, ...] = ()
-    if call.options.record:
-
-        def issue(panels: list[Panel]) -> list[list[tuple[pl.DataFrame, list[Issued]]]]:
-            return [
-                list(forecast_and_issue(adapted, panel, call.request, call.draws))
-                for panel in panels
-            ]
-
-        (blocks,) = await service.queue.run(request, ticket, Work([panel], issue, size))
-        tables, issued = (
-            [table for table, _ in blocks],
-            tuple(part for _, parts in blocks for part in parts),
-        )
-    else:
-        parts = parts_of(panel, call.request, call.draws, forecaster)
-        tables = await service.queue.run(
-            request,
-            ticket,
-            Work(
-                parts,
-                forecast_parts,
-                size,
-                parts[0].batch_key,
-                MAX_TOGETHER,
-                attrgetter("n_persons"),
-            ),
-        )
+    plan = service.plan(call.request, call.people.panel, call.draws, caller, call.options.record)
+    parts = parts_of(plan)
+    work = Work(
+        parts,
+        forecast_parts,
+        size,
+        parts[0].batch_key,
+        MAX_TOGETHER,
+        attrgetter("n_persons"),
+    )
+    outputs = await service.queue.run(request, ticket, work)
     service.count_computed("forecasts", call.n_persons, n_futures, n_years)
-    about = forecaster.warnings(panel, call.request, call.draws, compared=call.people.compared)
-    warnings = (*about, *warnings)
-    return _Computed(pl.concat(tables), issued, explain, provenance, warnings)
+    result = plan.result(outputs, call.people.compared)
+    explain = reason if plan.in_force is None else plan.in_force.reason
+    return _Computed(service.with_ledger_notes(result, caller), explain)
 
 
 async def _answer(
     request: Request, call: ComputeCall[ForecastOptions, ForecastRequest], computed: _Computed
 ) -> Response:
-    table, explain = computed.table, computed.explain
+    result, explain = computed.result, computed.explain
     return await respond(
         request,
-        table,
-        computed.provenance,
-        Notes(computed.warnings, call.people.left_out),
-        lambda: {"forecasts": _forecasts_json(table, call.people, call.request, explain)},
+        result.table,
+        {**result.provenance, **call.people.provenance()},
+        Notes(result.warnings, call.people.left_out),
+        lambda: {"forecasts": _forecasts_json(result.table, call.people, call.request, explain)},
     )
 
 

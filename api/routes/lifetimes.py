@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 import polars as pl
@@ -22,25 +22,17 @@ from saga.api.negotiation import (
     respond,
 )
 from saga.api.openapi import compute_responses, request_body
-from saga.api.panel_batches import split_persons
 from saga.api.request_models import LifetimeBody, LifetimeOptions
 from saga.api.response_models import LifetimeResponse
 from saga.api.security import ForecastCaller
 from saga.api.service import CurrentService, Service, check_recording, record_issued
-from saga.calibration.adaptive.issuance import (
-    AdaptedForecaster,
-    lifetimes_and_issue,
-    recording_warnings,
-)
-from saga.calibration.adaptive.ledger import Issued
+from saga.calibration.adaptive.issuance import issued_of, recording_warnings
+from saga.calibration.adaptive.ledger import RecordCounts
 
 from saga.conformal.calibrator import REASONS
 from saga.data.panel import Panel
-from saga.forecast_checks import check_scenario
 from saga.forecast_results import Lifetimes
-from saga.forecast_tables import round_population
-from saga.forecast_warnings import ForecastWarning
-from saga.lifetime import population
+from saga.forecaster import PieceOutput
 from saga.requests import LifetimeRequest
 
 router = APIRouter(prefix="/v1", tags=["lifetimes"])
@@ -81,24 +73,12 @@ async def post_lifetimes(
         )
         if call.options.record:
             check_recording(service, caller)
-        computed = await _compute(request, service, ticket, caller, call)
+        lifetimes = await _compute(request, service, ticket, caller, call)
         if not call.options.record:
-            return await _answer(request, call, computed)
+            return await _answer(request, service, call, lifetimes)
     # The ledger is written after the call has left the queue, so that no other call waits for it.
-    recorded = await record_issued(service, caller, computed.issued)
-    computed.provenance["recorded"] = asdict(recorded)
-    warnings = recording_warnings(recorded, call.n_persons)
-    return await _answer(request, call, computed, warnings)
-
-
-@dataclass(frozen=True)
-class _Computed:
-    """What a call has computed; `issued` is for the ledger."""
-
-    lifetimes: Lifetimes
-    issued: tuple[Issued, ...]
-    decimals: int | None
-    provenance: dict[str, object]
+    recorded = await record_issued(service, caller, issued_of(lifetimes))
+    return await _answer(request, service, call, lifetimes, recorded)
 
 
 async def _compute(
@@ -107,65 +87,41 @@ async def _compute(
     ticket: Ticket,
     caller: Caller,
     call: ComputeCall[LifetimeOptions, LifetimeRequest],
-) -> _Computed:
+) -> Lifetimes:
     panel = call.people.panel
-    adapted, known = AdaptedForecaster.of(service.forecaster, None), tuple[ForecastWarning, ...]()
-    adaptive = dict[str, object]()
-    if (access := service.ledger_access) is not None:
-        adapted, known = access.current(caller.holder), access.warnings()
-        adaptive = {"adaptive": access.identity(caller.holder)}
-    forecaster = adapted.forecaster
     n_paths, n_years = call.draws.n_paths, _years_ahead(panel, call.request.to_age)
     size = budget.check_work(call.n_persons, n_paths, n_years, service.settings.max_work)
-    check_scenario(forecaster.scenario(call.draws.scenario), panel, to_age=call.request.to_age)
+    plan = service.plan(call.request, panel, call.draws, caller, call.options.record)
 
-    def compute(panels: list[Panel]) -> list[tuple[Lifetimes, list[Issued]]]:
-        if call.options.record:
-            return [lifetimes_and_issue(adapted, part, call.request, call.draws) for part in panels]
-        return [(forecaster.lifetime(part, call.request, call.draws), []) for part in panels]
+    def compute(pieces: list[Panel]) -> list[PieceOutput]:
+        return [plan.compute(piece) for piece in pieces]
 
-    parts = split_persons(panel, max(1, _PART_SIZE // (n_paths * n_years)))
-    results = await service.queue.run(request, ticket, Work(parts, compute, size))
-    lifetimes = _joined(
-        [part for part, _ in results],
-        forecaster.decimals(call.request),
-        (*forecaster.warnings(panel, call.request, call.draws), *known),
-    )
+    pieces = plan.pieces(max(1, _PART_SIZE // (n_paths * n_years)))
+    outputs = await service.queue.run(request, ticket, Work(pieces, compute, size))
     service.count_computed("lifetimes", call.n_persons, n_paths, n_years)
-    provenance = forecaster.provenance(call.draws) | call.people.provenance()
-    provenance |= forecaster.tax_provenance(call.request) | adaptive
-    issued = tuple(part for _, parts_issued in results for part in parts_issued)
-    return _Computed(lifetimes, issued, forecaster.decimals(call.request), provenance)
+    lifetimes = service.with_ledger_notes(plan.result(outputs), caller)
+    assert isinstance(lifetimes, Lifetimes)
+    return lifetimes
 
 
 async def _answer(
     request: Request,
+    service: Service,
     call: ComputeCall[LifetimeOptions, LifetimeRequest],
-    computed: _Computed,
-    warnings: tuple[ForecastWarning, ...] = (),
+    lifetimes: Lifetimes,
+    recorded: RecordCounts | None = None,
 ) -> Response:
-    lifetimes, decimals = computed.lifetimes, computed.decimals
+    provenance, warnings = dict(lifetimes.provenance), lifetimes.warnings
+    if recorded is not None:
+        provenance["recorded"] = asdict(recorded)
+        warnings += recording_warnings(recorded, call.n_persons)
+    decimals = service.forecaster.decimals(call.request)
     return await respond(
         request,
         lifetimes.table,
-        computed.provenance,
-        Notes((*lifetimes.warnings, *warnings), call.people.left_out),
+        {**provenance, **call.people.provenance()},
+        Notes(warnings, call.people.left_out),
         lambda: _lifetimes_json(lifetimes, call.people.person_ids, call.request, decimals),
-    )
-
-
-def _joined(
-    parts: Sequence[Lifetimes], decimals: int | None, warnings: tuple[ForecastWarning, ...]
-) -> Lifetimes:
-    """The lifetimes of all parts, whose numbers do not depend on how persons are divided."""
-    values = np.concatenate([part.values for part in parts])
-    taxes = [part.taxes for part in parts if part.taxes is not None]
-    return Lifetimes(
-        pl.concat([part.table for part in parts]),
-        values,
-        round_population(population(values), decimals),
-        warnings,
-        np.concatenate(taxes) if taxes else None,
     )
 
 

@@ -7,12 +7,11 @@ meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
-import polars as pl
 from saga.calibration.adaptive.adaptive_state import AdaptiveState
 from saga.calibration.adaptive.issued_intervals import collect_intervals
 from saga.calibration.adaptive.issued_spans import collect_bands, collect_lifetimes
@@ -26,15 +25,16 @@ from saga.bundle import Bundle
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import reason
 from saga.data.panel import Panel
+from saga.distributions import Marginals
 from saga.errors import Problem, UsageError
 from saga.files.folders import open_folder, read_json_of
-from saga.forecast_results import Lifetimes
+from saga.forecast_results import Result
 from saga.forecast_warnings import ForecastWarning
 from saga.forecaster import Forecaster
 from saga.macro.scenarios import ScenarioSource
 from saga.paths import Paths
 from saga.progress import Progress
-from saga.requests import RATE, Draws, ForecastRequest, LifetimeRequest
+from saga.requests import RATE, Draws, ForecastRequest, LifetimeRequest, Request
 
 INITIAL_STATE = AdaptiveState(0, None, {})
 
@@ -63,6 +63,34 @@ class AdaptedForecaster:
         return (
             f"{sentence} Follows outcomes up to {state.through} (adaptive state {state.version})."
         )
+
+    def identity(self) -> dict[str, object]:
+        """The state, for provenance."""
+        return self.state.identity()
+
+    def check_recordable(self, request: Request, draws: Draws) -> None:
+        """Raise UsageError if outcomes cannot judge what is requested."""
+        if isinstance(request, LifetimeRequest):
+            check_recordable_values(self.unadapted, request, draws)
+        else:
+            check_recordable(self.unadapted, draws.scenario)
+
+    def issue(self, block: Marginals | Paths, request: Request) -> list[Issued]:
+        """What the ledger is to enter of a block of a recalibrated forecast.
+
+        These are the intervals of single years and, with `bands` = K, the bands of the persons who
+        are at most 64 in all K years, or the present values.
+        """
+        split, state = self.unadapted.calibrator, self.state
+        if isinstance(block, Paths):
+            assert isinstance(request, LifetimeRequest)
+            return list(collect_lifetimes(block, split, state, request.to_age))
+        assert isinstance(request, ForecastRequest)
+        in_force = self.forecaster.calibrator
+        issued: list[Issued] = [collect_intervals(block, in_force, request.horizons, state)]
+        if request.bands is not None:
+            issued.append(collect_bands(block, split, state, request.bands))
+        return issued
 
 
 def check_recordable(forecaster: Forecaster, scenario: ScenarioSource) -> None:
@@ -110,104 +138,26 @@ def check_recordable_values(forecaster: Forecaster, request: LifetimeRequest, dr
         raise UsageError("These present values cannot be recorded", problems)
 
 
-def lifetimes_and_issue(
+def run_and_record(
     adapted: AdaptedForecaster,
+    request: Request,
     panel: Panel,
-    request: LifetimeRequest,
     draws: Draws,
-    *,
-    progress: Progress | None = None,
-) -> tuple[Lifetimes, list[Issued]]:
-    """Present values, and those that are to be entered in the ledger, one per person.
-
-    Raises UsageError as `check_recordable_values`.
-    """
-    check_recordable_values(adapted.unadapted, request, draws)
-    split, issued = adapted.unadapted.calibrator, list[Issued]()
-
-    def collect(paths: Paths) -> None:
-        issued.extend(collect_lifetimes(paths, split, adapted.state, request.to_age))
-
-    lifetimes = adapted.forecaster.lifetime(
-        panel, request, draws, progress=progress, observe=collect
-    )
-    return lifetimes, issued
-
-
-def lifetimes_and_record(
-    adapted: AdaptedForecaster,
-    panel: Panel,
     ledger: Ledger,
-    request: LifetimeRequest,
-    draws: Draws,
     *,
     progress: Progress | None = None,
-) -> tuple[Lifetimes, RecordCounts]:
-    """Compute present values and enter them in the ledger; see `forecast_and_record`.
-
-    Raises UsageError as `check_recordable_values`.
-    """
-    lifetimes, issued = lifetimes_and_issue(adapted, panel, request, draws, progress=progress)
-    return lifetimes, ledger.record_issued(adapted.unadapted.bundle.digest, issued)
-
-
-def forecast_and_issue(
-    adapted: AdaptedForecaster,
-    panel: Panel,
-    request: ForecastRequest,
-    draws: Draws,
-    *,
-    progress: Progress | None = None,
-) -> Iterator[tuple[pl.DataFrame, list[Issued]]]:
-    """Forecast tables of blocks of persons, with what is to be entered in the ledger.
-
-    These are the intervals of single years and, with `bands` = K, the bands of the persons who are
-    at most 64 in all K years. Raises UsageError as `check_recordable`.
-
-    Args:
-        adapted: The forecaster under the thresholds in force.
-        panel: Persons' records; the origin of each is the last year of the record.
-        request: The forecast table to make.
-        draws: Number of paths, seed and scenario.
-        progress: Called with the persons done and the persons in all.
-    """
-    check_recordable(adapted.unadapted, draws.scenario)
-    in_force = adapted.forecaster.calibrator
-    blocks = adapted.forecaster.forecast_blocks(panel, request, draws, progress=progress)
-    for block, table in blocks:
-        issued: list[Issued] = [collect_intervals(block, in_force, request.horizons, adapted.state)]
-        if request.bands is not None:
-            split = adapted.unadapted.calibrator
-            issued.append(collect_bands(block, split, adapted.state, request.bands))
-        yield table, issued
-
-
-def forecast_and_record(
-    adapted: AdaptedForecaster,
-    panel: Panel,
-    ledger: Ledger,
-    request: ForecastRequest,
-    draws: Draws,
-    *,
-    progress: Progress | None = None,
-) -> tuple[pl.DataFrame, RecordCounts]:
-    """Make the forecast table and enter its intervals in the ledger.
+) -> tuple[Result, RecordCounts]:
+    """The result of a request under the thresholds in force, entered in the ledger.
 
     A repetition of the same forecast enters nothing. Raises UsageError as `check_recordable`.
-
-    Args:
-        adapted: The forecaster under the thresholds in force.
-        panel: Persons' records; the origin of each is the last year of the record.
-        ledger: The ledger to write to.
-        request: The forecast table to make.
-        draws: Number of paths, seed and scenario.
-        progress: Called with the persons done and the persons in all.
     """
-    tables, recorded = [], RecordCounts()
-    for table, issued in forecast_and_issue(adapted, panel, request, draws, progress=progress):
-        tables.append(table)
-        recorded += ledger.record_issued(adapted.unadapted.bundle.digest, issued)
-    return pl.concat(tables), recorded
+    result = adapted.unadapted.run(request, panel, draws, adapted, record=True, progress=progress)
+    return result, ledger.record_issued(adapted.unadapted.bundle.digest, issued_of(result))
+
+
+def issued_of(result: Result) -> list[Issued]:
+    """What the ledger is to enter of a result."""
+    return cast(list[Issued], list(result.issued))
 
 
 def recording_warnings(recorded: RecordCounts, n_forecasts: int) -> tuple[ForecastWarning, ...]:
@@ -296,28 +246,11 @@ class AdaptiveRecipe:
         recipe, forecaster = self.recipe, self.recipe.forecaster()
         adapted = AdaptedForecaster.of(forecaster, self.state)
         if not self.record:
-            return _AdaptiveProduct(recipe, adapted, None)
-        if isinstance(recipe.request, LifetimeRequest):
-            check_recordable_values(forecaster, recipe.request, recipe.draws)
-        else:
-            check_recordable(forecaster, recipe.draws.scenario)
-        return _AdaptiveProduct(
-            recipe, adapted, open_ledger(self.url, self.key, Actor(self.holder))
-        )
+            return ProductComputation(recipe, forecaster, adapted)
+        adapted.check_recordable(recipe.request, recipe.draws)
+        ledger = open_ledger(self.url, self.key, Actor(self.holder))
 
+        def enter(issued: Sequence[object]) -> None:
+            ledger.record_issued(forecaster.bundle.digest, cast(Sequence[Issued], issued))
 
-class _AdaptiveProduct(ProductComputation):
-    """The product of a part under one state; forecasts are entered in the ledger, if any."""
-
-    def __init__(self, recipe: Recipe, adapted: AdaptedForecaster, ledger: Ledger | None) -> None:
-        super().__init__(recipe, adapted.forecaster)
-        self.adapted, self.ledger = adapted, ledger
-        self.provenance |= {"adaptive": adapted.state.identity()}
-
-    def compute(self, panel: Panel) -> pl.DataFrame:
-        request, draws = self.recipe.request, self.recipe.draws
-        if self.ledger is not None and isinstance(request, ForecastRequest):
-            return forecast_and_record(self.adapted, panel, self.ledger, request, draws)[0]
-        if self.ledger is not None and isinstance(request, LifetimeRequest):
-            return lifetimes_and_record(self.adapted, panel, self.ledger, request, draws)[0].table
-        return super().compute(panel)
+        return ProductComputation(recipe, forecaster, adapted, enter)

@@ -45,7 +45,8 @@ from saga.errors import InputError, Problem, SagaError, UsageError
 from saga.files.atomic import LOCK, digest_json
 from saga.files.folders import Folder, open_folder, open_place, put_json, read_json_of
 from saga.files.tables import KEY
-from saga.forecast_warnings import ForecastWarning, warning_dicts
+from saga.forecast_results import Result
+from saga.forecast_warnings import warning_dicts
 from saga.progress import Progress
 from saga.simulation.worker_process import follow_parent
 
@@ -56,21 +57,12 @@ _FEW_PERSONS = 500  # fewer are not worth a part of their own
 class Computation(Protocol):
     """Computes the rows of one partition."""
 
-    @property
-    def provenance(self) -> Mapping[str, Any]:
-        """Bundle, seed and other origins of the rows, for the metadata of a part."""
-        ...
-
     def ineligible(self, panel: Panel) -> Mapping[str, str]:
         """The persons that cannot be forecast -> the rule that excludes them."""
         ...
 
-    def compute(self, panel: Panel) -> pl.DataFrame:
-        """The rows of a panel of eligible persons, sorted by person."""
-        ...
-
-    def warnings(self, panel: Panel) -> Sequence[ForecastWarning]:
-        """The warnings about a panel of eligible persons."""
+    def compute(self, panel: Panel) -> Result:
+        """The result of a panel of eligible persons; its rows are sorted by person."""
         ...
 
 
@@ -189,14 +181,15 @@ class PartitionWriter:
         return panel
 
     def _commit_rows(self, index: int, panel: Panel, persons: list[str]) -> dict[str, Any]:
-        frame = self.computation.compute(panel).rechunk()
+        result = self.computation.compute(panel)
+        frame = result.table.rechunk()
         if frame["person_id"].unique(maintain_order=True).to_list() != persons:
             raise RuntimeError(
                 f"the rows of partition {index} are not those of its persons, in order"
             )
-        warnings = warning_dicts(self.computation.warnings(panel), max_persons=0)
+        warnings = warning_dicts(result.warnings, max_persons=0)
         provenance = json.dumps(
-            {**self.computation.provenance, "warnings": warnings},
+            {**result.provenance, "warnings": warnings},
             sort_keys=True,
             ensure_ascii=False,
             default=str,

@@ -5,33 +5,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-
-import numpy as np
-import polars as pl
-from numpy.typing import NDArray
 
 from saga.bundle import Bundle
 from saga.data.facts import open_facts
 from saga.data.panel import Panel
 from saga.data.rules import find_ineligible
 from saga.files.atomic import digest_file
-from saga.forecast_tables import round_amounts
-from saga.forecast_warnings import ForecastWarning
-from saga.forecaster import Forecaster
-from saga.paths import Paths
+from saga.forecast_results import Result
+from saga.forecaster import Forecaster, InForce, eligible_ages
 from saga.requests import (
     Draws,
     ForecastRequest,
-    LifetimeRequest,
     PathsRequest,
     Precision,
     Request,
     RolloutName,
 )
-from saga.schema import MAX_AGE, MIN_AGE
-from saga.states.life_courses import LifeCourses
+from saga.schema import MIN_AGE
 from saga.version import current_version
 
 _ROWS, _PERSONS = 5_000_000, 2_000  # of one partition, at most
@@ -101,70 +94,33 @@ class Recipe:
 
 
 class ProductComputation:
-    """Computes the rows of a recipe with a forecaster, partition by partition."""
+    """Computes the rows of a recipe with a forecaster, partition by partition.
 
-    def __init__(self, recipe: Recipe, forecaster: Forecaster) -> None:
+    With `in_force` the thresholds follow a ledger, to which `enter` adds what is issued, if the
+    rows are to be recorded.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        forecaster: Forecaster,
+        in_force: InForce | None = None,
+        enter: Callable[[Sequence[object]], object] | None = None,
+    ) -> None:
         self.recipe, self.forecaster = recipe, forecaster
-        request = recipe.request
-        self.provenance = {**forecaster.provenance(recipe.draws), "product": request.product}
-        if isinstance(request, LifetimeRequest):
-            self.provenance |= forecaster.tax_provenance(request)
+        self.in_force, self.enter = in_force, enter
 
     def ineligible(self, panel: Panel) -> dict[str, str]:
         """The persons that cannot be forecast -> the rule that excludes them."""
-        request = self.recipe.request
-        if isinstance(request, ForecastRequest):
-            problems = find_ineligible(panel, MAX_AGE, request.horizons[0])
-        else:
-            problems = find_ineligible(panel, request.to_age)
-        return {person: problem.rule for person, problem in problems.items()}
+        ages = eligible_ages(self.recipe.request)
+        return {person: problem.rule for person, problem in find_ineligible(panel, *ages).items()}
 
-    def compute(self, panel: Panel) -> pl.DataFrame:
-        """The rows of a panel of eligible persons, person by person in sorted order."""
-        forecaster, request, draws = self.forecaster, self.recipe.request, self.recipe.draws
-        if isinstance(request, ForecastRequest):
-            return forecaster.forecast(panel, request, draws).table
-        if isinstance(request, LifetimeRequest):
-            return forecaster.lifetime(panel, request, draws).table
-        if request.states:
-            blocks = forecaster.life_courses(panel, draws, to_age=request.to_age)
-            tables = [paths_table(block.paths, block) for block in blocks]
-        else:
-            path_blocks = forecaster.blocks(panel, draws, to_horizon=None, to_age=request.to_age)
-            tables = [paths_table(block) for block in path_blocks]
-        return round_amounts(pl.concat(tables), forecaster.decimals(request))
-
-    def warnings(self, panel: Panel) -> tuple[ForecastWarning, ...]:
-        """The warnings about a panel of eligible persons."""
-        return self.forecaster.warnings(panel, self.recipe.request, self.recipe.draws)
-
-
-def paths_table(paths: Paths, life_courses: LifeCourses | None = None) -> pl.DataFrame:
-    """Paths as a long table `person_id, path, year, earnings`, sorted in this order of columns.
-
-    Paths are numbered from 0; earnings are real money of the panel a year. A path ends with its
-    last simulated year, at age 64 or earlier. With `life_courses`, whose paths are `paths`, the
-    table also has the columns of `saga.states.codes`; a person without a code has null.
-    """
-    person, path, column = np.nonzero(np.isfinite(paths.earnings.transpose(0, 2, 1)))
-    table = pl.DataFrame(
-        {
-            "person_id": paths.person_id[person],
-            "path": path.astype(np.int32),
-            "year": paths.years[person, column].astype(np.int32),
-            "earnings": paths.earnings[person, column, path],
-        }
-    )
-    if life_courses is None:
-        return table
-    return table.with_columns(
-        _code_column(life_courses, name, person, column, path).alias(name)
-        for name in life_courses.numbers
-    )
-
-
-def _code_column(life_courses: LifeCourses, name: str, *index: NDArray[np.int64]) -> pl.Series:
-    """The codes of a column of life courses; number 0 is a missing code."""
-    codes = life_courses.labels(name)
-    number = life_courses.numbers[name][index].astype(np.int64)
-    return pl.Series([None, *codes], dtype=pl.Enum(codes)).gather(number)
+    def compute(self, panel: Panel) -> Result:
+        """The result of a panel of eligible persons, person by person in sorted order."""
+        recipe, record = self.recipe, self.enter is not None
+        result = self.forecaster.run(
+            recipe.request, panel, recipe.draws, self.in_force, record=record
+        )
+        if self.enter is not None:
+            self.enter(result.issued)
+        return result

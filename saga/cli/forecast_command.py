@@ -11,24 +11,19 @@ from saga.cli.inputs import (
     STANDARD,
     LedgerOptions,
     check_output,
-    keep_forecastable,
+    enter_issued,
+    note_left_out,
     open_forecaster,
     read_persons,
     reading_report,
     report_table,
-    show_recorded,
     show_warnings,
     write_output,
 )
-from saga.errors import Problem
 from saga.requests import MAX_HORIZON, PATHS, Draws, ForecastRequest
-from saga.schema import MAX_AGE
-from saga.summaries import count
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from saga.data.panel import Panel
 
 _PREVIEW = {
     "person_id": "person",
@@ -79,8 +74,6 @@ def forecast(
     as_json: options.Json = False,
 ) -> None:
     """Forecast each person's earnings 1 to 30 years ahead, with intervals."""
-    from saga.forecast_checks import check_scenario
-
     request = ForecastRequest(
         horizons=options.parse_horizons(horizons),
         coverage=options.parse_coverage(coverage),
@@ -103,33 +96,24 @@ def forecast(
         facts=forecaster.facts,
         origin=origin,
     )
-    panel, problems = keep_forecastable(panel)
-    panel, too_old = _keep_within_age(panel, request.horizons[0])
-    check_scenario(forecaster.scenario(scenario), panel, years=request.horizons[-1])
-    details = reading_report(panel, [*problems, *too_old])
-    provenance = {**forecaster.provenance(draws), "product": "forecasts"}
-    provenance["panel"] = panel.meta.panel_id
+    ledger = ledger_options.open()
+    in_force = None if ledger is None else ledger_options.in_force(forecaster, ledger)
+    plan = forecaster.plan(request, panel, draws, in_force, record=record)
+    plan.check_scenario()
+    note_left_out(plan.left_out)
     with console.progress("Forecasting", quiet=as_json) as progress:
-        ledger_forecaster = ledger_options.open_adapted(forecaster)
-        if ledger_forecaster is None:
-            forecasts = forecaster.forecast(panel, request, draws, progress=progress)
-            table, warnings = forecasts.table, forecasts.warnings
-        else:
-            from saga.calibration.adaptive.issuance import forecast_and_record
-
-            adapted, ledger = ledger_forecaster
-            provenance["adaptive"] = adapted.state.identity()
-            warnings = adapted.forecaster.warnings(panel, request, draws)
-            if record:
-                table, counts = forecast_and_record(
-                    adapted, panel, ledger, request, draws, progress=progress
-                )
-                details["recorded"] = show_recorded(counts, "intervals")
-            else:
-                table = adapted.forecaster.forecast(panel, request, draws, progress=progress).table
+        result = plan.result([plan.compute(plan.panel, progress)])
+    table = result.table
+    details = reading_report(plan.panel, plan.left_out)
+    if record and ledger is not None:
+        details |= enter_issued(ledger, forecaster, result, "intervals")
     _note_missing_intervals(table)
-    details["warnings"] = show_warnings(warnings)
-    provenance["warnings"] = details["warnings"]
+    details["warnings"] = show_warnings(result.warnings)
+    provenance = {
+        **result.provenance,
+        "panel": plan.panel.meta.panel_id,
+        "warnings": details["warnings"],
+    }
     write_output(table, out, provenance)
     if not as_json and out != STANDARD:
         unit = f"{provenance['currency']} of {provenance['price_year']}"
@@ -145,19 +129,6 @@ def _preview(table: pl.DataFrame) -> pl.DataFrame:
     preview_rows = table.filter(pl.col("horizon").is_in(_PREVIEW_HORIZONS))
     columns = [name for name in _PREVIEW if name in table.columns]
     return (preview_rows if len(preview_rows) else table).select(columns).head(_PREVIEW_ROWS)
-
-
-def _keep_within_age(panel: Panel, first_horizon: int) -> tuple[Panel, list[Problem]]:
-    """The persons who are at most 64 at the first horizon, and the problems of the others."""
-    from saga.data.rules import find_ineligible, keep_eligible
-
-    too_old = find_ineligible(panel, ahead=first_horizon)
-    panel = keep_eligible(panel, too_old)
-    if too_old:
-        console.note(
-            f"Left out, above {MAX_AGE} at every horizon: {count(len(too_old), 'person')}."
-        )
-    return panel, list(too_old.values())
 
 
 def _note_missing_intervals(table: pl.DataFrame) -> None:

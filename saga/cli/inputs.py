@@ -18,7 +18,6 @@ import typer
 from saga.cli import console, options
 from saga.errors import InputError, Problem, UsageError
 from saga.requests import OnError, Precision, RolloutName
-from saga.schema import MAX_AGE
 from saga.summaries import count
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from saga.calibration.adaptive.ledger import Ledger, RecordCounts
     from saga.data.facts import Facts
     from saga.data.panel import Panel
+    from saga.forecast_results import Result
     from saga.forecast_warnings import ForecastWarning
     from saga.forecaster import Forecaster
 
@@ -197,25 +197,15 @@ def note_precision(precision: Precision | None) -> None:
         )
 
 
-def keep_forecastable(panel: Panel, to_age: int = MAX_AGE) -> tuple[Panel, list[Problem]]:
-    """The persons who can be forecast, and the problems of the others, with a note of them.
-
-    Raises:
-        InputError: If nobody can be forecast.
-    """
-    from saga.data.rules import find_ineligible, keep_eligible
-
-    ineligible = find_ineligible(panel, to_age)
-    problems = [*([panel.meta.lost] if panel.meta.lost else []), *ineligible.values()]
+def note_left_out(problems: Sequence[Problem]) -> None:
+    """Print how many persons are not forecast, and why."""
     if not problems:
-        return panel, []
-    n_persons = sum(problem.count for problem in problems)
-    panel = keep_eligible(panel, ineligible)
+        return
     rules: Counter[str] = Counter()
     for problem in problems:
         rules[problem.rule] += problem.count
-    console.note(f"Left out, not forecast: {count(n_persons, 'person')} ({format_counts(rules)}).")
-    return panel, problems
+    n_persons = count(rules.total(), "person")
+    console.note(f"Left out, not forecast: {n_persons} ({format_counts(rules)}).")
 
 
 def check_record(record: bool, database: str | None) -> None:
@@ -246,16 +236,31 @@ class LedgerOptions:
     def __post_init__(self) -> None:
         check_record(self.record, self.database)
 
-    def open_adapted(self, forecaster: Forecaster) -> tuple[AdaptedForecaster, Ledger] | None:
-        """The forecaster under the present state of the ledger, and the ledger, if there is one."""
-        from saga.calibration.adaptive.issuance import AdaptedForecaster
+    def open(self) -> Ledger | None:
+        """The ledger, if there is one."""
         from saga.calibration.adaptive.ledger import open_ledger
         from saga.calibration.adaptive.tenancy import Actor
 
         if self.database is None:
             return None
-        ledger = open_ledger(self.database, self.key, Actor(self.holder))
-        return AdaptedForecaster.of(forecaster, ledger.state(forecaster.bundle.digest)), ledger
+        return open_ledger(self.database, self.key, Actor(self.holder))
+
+    @staticmethod
+    def in_force(forecaster: Forecaster, ledger: Ledger) -> AdaptedForecaster:
+        """The forecaster under the present state of the ledger."""
+        from saga.calibration.adaptive.issuance import AdaptedForecaster
+
+        return AdaptedForecaster.of(forecaster, ledger.state(forecaster.bundle.digest))
+
+
+def enter_issued(
+    ledger: Ledger, forecaster: Forecaster, result: Result, what: str
+) -> dict[str, object]:
+    """Enter what a result has issued in the ledger; returns the numbers for `--json`."""
+    from saga.calibration.adaptive.issuance import issued_of
+
+    counts = ledger.record_issued(forecaster.bundle.digest, issued_of(result))
+    return {"recorded": show_recorded(counts, what)}
 
 
 def show_recorded(counts: RecordCounts, what: str) -> dict[str, int]:

@@ -9,12 +9,12 @@ from saga.cli.inputs import (
     STANDARD,
     LedgerOptions,
     check_output,
-    keep_forecastable,
+    enter_issued,
+    note_left_out,
     open_forecaster,
     read_persons,
     reading_report,
     report_table,
-    show_recorded,
     show_warnings,
     write_output,
 )
@@ -23,10 +23,7 @@ from saga.schema import MAX_AGE
 from saga.small_groups import MIN_PERSONS
 
 if TYPE_CHECKING:
-    from saga.data.panel import Panel
     from saga.forecast_results import Lifetimes
-    from saga.forecaster import Forecaster
-    from saga.progress import Progress
 
 _PREVIEW = {
     "person_id": "person",
@@ -73,7 +70,7 @@ def lifetime(
     as_json: options.Json = False,
 ) -> None:
     """Present value of each person's remaining (or whole) working life, and its distribution."""
-    from saga.forecast_checks import check_scenario
+    from saga.forecast_results import Lifetimes
     from saga.tax.tax_reform import tax_source
 
     request = LifetimeRequest(
@@ -89,7 +86,7 @@ def lifetime(
     check_output(source, out, as_json=as_json)
     ledger_options = LedgerOptions(database, database_key, holder, record)
     forecaster = open_forecaster(bundle, threads, rollout, precision, facts)
-    tax_rule = forecaster.tax_provenance(request)  # before any work
+    forecaster.tax_provenance(request)  # fails before any work
     panel = read_persons(
         source,
         mapping,
@@ -99,61 +96,34 @@ def lifetime(
         facts=forecaster.facts,
         origin=origin,
     )
-    panel, problems = keep_forecastable(panel, to_age)
-    check_scenario(forecaster.scenario(scenario), panel, to_age=to_age)
+    ledger = ledger_options.open()
+    in_force = None if ledger is None else ledger_options.in_force(forecaster, ledger)
+    plan = forecaster.plan(request, panel, draws, in_force, record=record)
+    plan.check_scenario()
+    note_left_out(plan.left_out)
     with console.progress("Simulating lives", quiet=as_json) as progress:
-        lifetimes, adaptive, recorded = _compute(
-            forecaster, panel, request, draws, ledger_options, progress
-        )
+        lifetimes = plan.result([plan.compute(plan.panel, progress)])
+    assert isinstance(lifetimes, Lifetimes)
     table = lifetimes.table
+    recorded: dict[str, object] = {}
+    if record and ledger is not None:
+        recorded = enter_issued(ledger, forecaster, lifetimes, "present values")
     provenance = {
-        **forecaster.provenance(draws),
-        "product": "lifetimes",
-        "panel": panel.meta.panel_id,
-        "rate": request.rate,
-        "to_age": request.to_age,
-        "from_age": request.from_age,
-        "tax": request.tax if isinstance(request.tax, str) else request.tax.name,
-        **tax_rule,
-        **adaptive,
+        **lifetimes.provenance,
+        "panel": plan.panel.meta.panel_id,
         "warnings": show_warnings(lifetimes.warnings),
     }
     write_output(table, out, provenance)
     if not as_json and out != STANDARD:
         _show(lifetimes, f"{provenance['currency']} of {provenance['price_year']}")
     details = {
-        **reading_report(panel, problems),
+        **reading_report(plan.panel, plan.left_out),
         **recorded,
         "population": lifetimes.population.to_dicts(),
         "warnings": provenance["warnings"],
     }
     size = {"rows": table.height, "persons": table.height}
     report_table(out, size, provenance, details, as_json=as_json)
-
-
-def _compute(
-    forecaster: Forecaster,
-    panel: Panel,
-    request: LifetimeRequest,
-    draws: Draws,
-    ledger_options: LedgerOptions,
-    progress: Progress | None,
-) -> tuple[Lifetimes, dict[str, object], dict[str, object]]:
-    """The present values, and what provenance and report say about the ledger."""
-    ledger_forecaster = ledger_options.open_adapted(forecaster)
-    if ledger_forecaster is None:
-        return forecaster.lifetime(panel, request, draws, progress=progress), {}, {}
-    from saga.calibration.adaptive.issuance import lifetimes_and_record
-
-    adapted, ledger = ledger_forecaster
-    adaptive: dict[str, object] = {"adaptive": adapted.state.identity()}
-    if not ledger_options.record:
-        lifetimes = adapted.forecaster.lifetime(panel, request, draws, progress=progress)
-        return lifetimes, adaptive, {}
-    lifetimes, counts = lifetimes_and_record(
-        adapted, panel, ledger, request, draws, progress=progress
-    )
-    return lifetimes, adaptive, {"recorded": show_recorded(counts, "present values")}
 
 
 def _show(lifetimes: Lifetimes, unit: str) -> None:

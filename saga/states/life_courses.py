@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -324,3 +325,34 @@ class LifeCourseSimulator:
             return number
 
         return choose
+
+
+def paths_table(paths: Paths, life_courses: LifeCourses | None = None) -> pl.DataFrame:
+    """Paths as a long table `person_id, path, year, earnings`, sorted in this order of columns.
+
+    Paths are numbered from 0; earnings are real money of the panel a year. A path ends with its
+    last simulated year, at age 64 or earlier. With `life_courses`, whose paths are `paths`, the
+    table also has the columns of `saga.states.codes`; a person without a code has null.
+    """
+    person, path, column = np.nonzero(np.isfinite(paths.earnings.transpose(0, 2, 1)))
+    table = pl.DataFrame(
+        {
+            "person_id": paths.person_id[person],
+            "path": path.astype(np.int32),
+            "year": paths.years[person, column].astype(np.int32),
+            "earnings": paths.earnings[person, column, path],
+        }
+    )
+    if life_courses is None:
+        return table
+    return table.with_columns(
+        _code_column(life_courses, name, person, column, path).alias(name)
+        for name in life_courses.numbers
+    )
+
+
+def _code_column(life_courses: LifeCourses, name: str, *index: NDArray[np.int64]) -> pl.Series:
+    """The codes of a column of life courses; number 0 is a missing code."""
+    codes = life_courses.labels(name)
+    number = life_courses.numbers[name][index].astype(np.int64)
+    return pl.Series([None, *codes], dtype=pl.Enum(codes)).gather(number)

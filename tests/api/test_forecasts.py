@@ -268,7 +268,8 @@ def test_provenance_names_bundle_calibration_seed_scenario_and_money(
     provenance = service.forecast(body).json()["provenance"]
     assert provenance["trained_on"] == "simulated people"
     assert provenance == library.provenance(requests.Draws(20, 9, "recession-1990s")) | {
-        "rows_excluded": {"age-range": 1}
+        "product": "forecasts",
+        "rows_excluded": {"age-range": 1},
     }
     assert provenance["bundle"] == service.client.get("/readyz").json()["bundle"]
 

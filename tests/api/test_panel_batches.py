@@ -20,6 +20,7 @@ from saga.api.panel_batches import (
 )
 from saga.api.request_models import ForecastBody
 from saga.api.request_panel import RequestPanel
+from saga.calibration.adaptive.issuance import AdaptedForecaster, issued_of
 
 from saga.errors import InputError
 from saga.forecaster import Forecaster
@@ -124,7 +125,7 @@ def test_calls_read_together_have_the_warnings_of_calls_read_alone(
 def parts(forecaster: Forecaster, *persons: dict[str, Any]) -> list[ForecastPart]:
     (people,) = read_panels(forecaster.transforms, forecaster.facts, [sent(*persons)])
     assert isinstance(people, RequestPanel)
-    return parts_of(people.panel, REQUEST, Draws(), forecaster)
+    return parts_of(forecaster.plan(REQUEST, people.panel))
 
 
 def test_forecasts_computed_together_have_the_bits_of_those_computed_alone(
@@ -135,8 +136,8 @@ def test_forecasts_computed_together_have_the_bits_of_those_computed_alone(
         for n in (1, 5, 2, 1, 9)
     ]
     assert len({call.batch_key for call in calls}) == 1
-    for call, table in zip(calls, forecast_parts(calls), strict=True):
-        assert table.equals(forecast_parts([call])[0])
+    for call, output in zip(calls, forecast_parts(calls), strict=True):
+        assert output.table.equals(forecast_parts([call])[0].table)
 
 
 def test_the_parts_of_a_large_call_have_the_bits_of_the_whole(
@@ -148,20 +149,39 @@ def test_the_parts_of_a_large_call_have_the_bits_of_the_whole(
     (people,) = read_panels(forecaster.transforms, forecaster.facts, [sent(*persons)])
     assert isinstance(people, RequestPanel)
     whole = forecaster.forecast(people.panel, REQUEST).table
-    assert pl.concat([forecast_parts([part])[0] for part in divided]).equals(whole)
+    assert pl.concat([forecast_parts([part])[0].table for part in divided]).equals(whole)
+
+
+def test_a_call_that_is_recorded_is_computed_in_parts_like_any_other(
+    forecaster: Forecaster, person: Person
+) -> None:
+    """In one piece it would hold up all other calls for seconds."""
+    persons = [person(f"P{i}", birth_year=1965 + i % 30) for i in range(MAX_TOGETHER + 7)]
+    (people,) = read_panels(forecaster.transforms, forecaster.facts, [sent(*persons)])
+    assert isinstance(people, RequestPanel)
+    in_force = AdaptedForecaster.of(forecaster, None)
+    plan = forecaster.plan(REQUEST, people.panel, Draws(), in_force, record=True)
+    divided = parts_of(plan)
+    assert [part.n_persons for part in divided] == [MAX_TOGETHER, 7]
+    assert [part.batch_key for part in divided] == [None, None]
+    result = plan.result([forecast_parts([part])[0] for part in divided])
+    whole = forecaster.run(REQUEST, people.panel, Draws(), in_force, record=True)
+    assert result.table.equals(whole.table)
+    n_intervals = [sum(map(len, issued_of(each))) for each in (result, whole)]
+    assert n_intervals[0] == n_intervals[1] > MAX_TOGETHER
 
 
 def test_calls_with_other_options_are_not_alike(forecaster: Forecaster, person: Person) -> None:
     (people,) = read_panels(forecaster.transforms, forecaster.facts, [sent(person())])
     assert isinstance(people, RequestPanel)
     variants = [
-        parts_of(people.panel, request, draws, forecaster)[0].batch_key
+        parts_of(forecaster.plan(request, people.panel, draws))[0].batch_key
         for request, draws in (
             (REQUEST, Draws()),
             (ForecastRequest(horizons=[1]), Draws()),
             (REQUEST, Draws(scenario="high-growth")),
         )
     ]
-    same = parts_of(people.panel, REQUEST, Draws(seed=7, n_paths=9), forecaster)[0].batch_key
+    same = parts_of(forecaster.plan(REQUEST, people.panel, Draws(seed=7, n_paths=9)))[0].batch_key
     assert len(set(variants)) == 3
     assert same == variants[0]

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 from saga.calibration.adaptive.delivery import DeliveryReport, apply_delivery
-from saga.calibration.adaptive.issuance import AdaptedForecaster, forecast_and_record
+from saga.calibration.adaptive.issuance import AdaptedForecaster, run_and_record
 from saga.calibration.adaptive.issued_intervals import IssuedIntervals
 from saga.calibration.adaptive.ledger import Ledger, RecordCounts
 from saga.calibration.adaptive.pseudonyms import PseudonymKey
@@ -150,7 +150,7 @@ def test_recorded_forecasts_do_not_count_as_a_delivery(
     adapted = AdaptedForecaster.of(Forecaster.load(tiny_bundle), None)
     person = [p for p in first.persons() if p not in find_ineligible(first)][:1]
     request = ForecastRequest((1, 2), coverage=(0.5,), quantiles=(0.5,))
-    _, recorded = forecast_and_record(adapted, first.only(person), ledger, request, DRAWS)
+    _, recorded = run_and_record(adapted, request, first.only(person), DRAWS, ledger)
     assert recorded.new
     report = apply_delivery(tiny_bundle, first, ledger, n_persons=N_PERSONS)
     assert report.origins == (2018,)

@@ -13,8 +13,8 @@ from saga.calibration.adaptive.issuance import (
     AdaptedForecaster,
     AdaptiveRecipe,
     check_recordable,
-    forecast_and_record,
-    lifetimes_and_issue,
+    issued_of,
+    run_and_record,
 )
 from saga.calibration.adaptive.issued_intervals import collect_intervals
 from saga.calibration.adaptive.ledger import open_ledger
@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from saga.batch.engine import score
 from saga.batch.partitions import Source
-from saga.batch.products import Recipe, paths_table
+from saga.batch.products import Recipe
 from saga.bundle import Bundle
 from saga.cli import app
 from saga.conformal.calibrator import Calibrator
@@ -34,6 +34,7 @@ from saga.errors import UsageError
 from saga.forecast_tables import round_amounts
 from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest, LifetimeRequest
+from saga.states.life_courses import paths_table
 
 HORIZONS = (1, 2, 3)
 REQUEST = ForecastRequest(HORIZONS, coverage=(0.5, 0.8), quantiles=(0.5,))
@@ -62,7 +63,7 @@ def url(forecaster: Forecaster, people: Path, tmp_path: Path) -> str:
     database_url = f"sqlite:///{tmp_path / 'ledger.sqlite'}"
     ledger = open_ledger(database_url)
     panel = read_panel(people, prices=2022)
-    forecast_and_record(AdaptedForecaster.of(forecaster, None), panel, ledger, REQUEST, DRAWS)
+    run_and_record(AdaptedForecaster.of(forecaster, None), REQUEST, panel, DRAWS, ledger)
     ledger.settle((person, 2020, 9e7) for person in panel.persons())
     ledger.close()
     return database_url
@@ -212,7 +213,8 @@ def test_lifetime_and_a_batch_record_the_same_present_values_once(
 ) -> None:
     panel, request, draws = read_panel(people, prices=2022), LifetimeRequest(), Draws(50, seed=4)
     adapted = AdaptedForecaster.of(forecaster, open_ledger(url).state(forecaster.bundle.digest))
-    lifetimes, issued = lifetimes_and_issue(adapted, panel, request, draws)
+    lifetimes = forecaster.run(request, panel, draws, adapted, record=True)
+    issued = issued_of(lifetimes)
     expected = sum(map(len, issued))
     options = ("--bundle", tiny_bundle, "--database", url, "--record", "--paths", "50")
     out = tmp_path / "pv.parquet"
@@ -263,7 +265,8 @@ def test_a_batch_that_follows_a_ledger_uses_the_facts_of_the_office(
         adaptive = AdaptiveRecipe.of(recipe, tmp_path / "out", url=url, key=None, record=record)
         computation = adaptive.open()
         digest = recipe.describe()["facts"]
-        assert computation.provenance["facts"] == {"digest": digest, "source": own.name}
+        source = {"digest": digest, "source": own.name}
+        assert computation.forecaster.provenance()["facts"] == source
         assert computation.forecaster.facts.digest == digest
 
 

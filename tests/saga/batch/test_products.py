@@ -77,7 +77,7 @@ def truth(source: Path) -> pl.DataFrame:
 def _computed_at_once(panel: Panel) -> pl.DataFrame:
     """The product of the whole panel, without the engine."""
     product = Carry().open()
-    return product.compute(_without(panel, product.ineligible(panel)))
+    return product.compute(_without(panel, product.ineligible(panel))).table
 
 
 def _without(panel: Panel, persons: Container[str]) -> Panel:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +14,7 @@ import polars as pl
 
 from saga.data.panel import Panel
 from saga.errors import BundleError
+from saga.forecast_results import Result
 from saga.forecast_warnings import ForecastWarning
 from saga.keyed_random import uniform_each
 
@@ -46,16 +46,12 @@ class Carry:
 class CarryComputation:
     def __init__(self, recipe: Carry) -> None:
         self.recipe = recipe
-        self.provenance: Mapping[str, Any] = {"seed": recipe.seed}
 
     def ineligible(self, panel: Panel) -> dict[str, str]:
         last = panel.frame.group_by("person_id").agg(pl.col("earnings").is_not_null().any())
         return dict.fromkeys(last.filter(~pl.col("earnings"))["person_id"], "no-earnings")
 
-    def warnings(self, panel: Panel) -> list[ForecastWarning]:
-        return [ForecastWarning("unit", "The amounts are small.", count=len(panel.persons()))]
-
-    def compute(self, panel: Panel) -> pl.DataFrame:
+    def compute(self, panel: Panel) -> Result:
         time.sleep(self.recipe.seconds)
         if self.recipe.fault == "die":
             os._exit(1)
@@ -65,8 +61,10 @@ class CarryComputation:
         last = last.filter(pl.col("person_id") != self.recipe.fault)
         noise = pl.Series("noise", uniform_each(last["person_id"], "carry", self.recipe.seed))
         table = last.with_columns(noise, horizon=pl.lit([1, 2])).explode("horizon")
-        return table.select(
+        rows = table.select(
             "person_id",
             "horizon",
             mean=pl.col("earnings") * (1 + pl.col("noise")) / pl.col("horizon"),
         )
+        warning = ForecastWarning("unit", "The amounts are small.", count=len(panel.persons()))
+        return Result(rows, (warning,), panel, {"seed": self.recipe.seed})
