@@ -33,7 +33,7 @@ Counts = NDArray[np.int64]
 
 # Path bands and present values over K years have cells with these names in place of a group, and K
 # in place of the horizon.
-BAND, PRESENT_VALUE = "band", "present_value"
+YEAR, BAND, PRESENT_VALUE = "year", "band", "present_value"  # families of intervals
 SPAN_KINDS = (BAND, PRESENT_VALUE)
 MAX_THRESHOLD = 1.0  # a threshold that reaches this contains all outcomes
 N_BINS = 4096

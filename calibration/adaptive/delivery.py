@@ -112,7 +112,7 @@ def apply_delivery(
             recorded += ledger.record(digest, issued)
             for years in spans:
                 bands = collect_bands(block, split.calibrator, adapted.state, years)
-                in_spans += ledger.record_spans(digest, bands)
+                in_spans += ledger.record(digest, bands)
         in_spans += _record_values(adapted, records, ledger, spans)
         ledger.mark_delivered(digest, year)
     settled += _settle(ledger, panel, end)
@@ -131,7 +131,7 @@ def _record_values(
     for paths in adapted.forecaster.blocks(records, draws, to_horizon=max(spans)):
         for years in spans:
             issued = collect_values(paths, split, adapted.state, years)
-            recorded += ledger.record_spans(adapted.unadapted.bundle.digest, issued)
+            recorded += ledger.record(adapted.unadapted.bundle.digest, issued)
     return recorded
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -38,7 +38,7 @@ def find_stream(connection: Connection, holder: str, bundle: str) -> Row[Any] | 
     return connection.execute(query).first()
 
 
-def open_stream(connection: Connection, holder: int, bundle: str, coverage: Sequence[float]) -> int:
+def open_stream(connection: Connection, holder: int, bundle: str) -> int:
     """The holder's stream of a bundle; a new one begins with the state of the common one."""
     query = select(Stream.__table__).where(Stream.bundle == bundle)
     streams = {stream.holder_id: stream for stream in connection.execute(query)}
@@ -46,9 +46,7 @@ def open_stream(connection: Connection, holder: int, bundle: str, coverage: Sequ
     if holder in streams:
         return int(streams[holder].id)
     version = 0 if common is None else common.version
-    new = insert(Stream).values(
-        holder_id=holder, bundle=bundle, levels=list(coverage), version=version
-    )
+    new = insert(Stream).values(holder_id=holder, bundle=bundle, version=version)
     stream_id = connection.execute(new.returning(Stream.id)).scalar_one()
     if common is not None:
         for rows in (StateRow, StateVersion):
@@ -78,5 +76,5 @@ def read_state(connection: Connection, stream_id: int) -> AdaptiveState:
         if row.group is not None:
             values = {field.name: getattr(row, field.name) for field in fields(CellState)}
             values["experts"] = tuple(row.experts)
-            cells[row.group, row.horizon, row.level] = CellState(**values)
+            cells[row.group, row.horizon, row.coverage] = CellState(**values)
     return state_of(rows[0].version, cells)

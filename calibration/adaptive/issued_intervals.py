@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from saga.calibration.adaptive.adaptive_state import AdaptiveState
+from saga.calibration.adaptive.adaptive_state import YEAR, AdaptiveState
+from saga.calibration.adaptive.ledger_tables import pack_thresholds
 from saga.calibration.adaptive.marginal_moves import LEVELS, followed_groups, move_of, moved_levels
 
 from saga.conformal.calibrator import Calibrator
@@ -43,6 +45,23 @@ class IssuedIntervals:
 
     def __len__(self) -> int:
         return len(self.person_id)
+
+    def entries(self, rows: range) -> list[dict[str, Any]]:
+        """Columns of the table of issued intervals, for some of the rows."""
+        return [
+            {
+                "origin_year": int(self.origin_year[row]),
+                "family": YEAR,
+                "horizon": int(self.horizon[row]),
+                "group": str(self.group[row]),
+                "base": pack_thresholds(self.base[row]),
+                "issued": pack_thresholds(self.issued[row]),
+                "distribution": self.marginals[row],
+                "cells": None,
+                "levels": None,
+            }
+            for row in rows
+        ]
 
 
 def collect_intervals(

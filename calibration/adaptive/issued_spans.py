@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from saga.calibration.adaptive.adaptive_state import BAND, PRESENT_VALUE, AdaptiveState
 from saga.calibration.adaptive.issued_intervals import pack_marginals, unpack_marginals
+from saga.calibration.adaptive.ledger_tables import pack_thresholds
 from saga.calibration.adaptive.marginal_moves import (
     LEVELS,
     followed_groups,
@@ -64,16 +66,23 @@ class IssuedSpans:
     def __len__(self) -> int:
         return len(self.person_id)
 
-    def rows(self, part: slice) -> IssuedSpans:
-        """The spans of some of the persons."""
-        return replace(
-            self,
-            person_id=self.person_id[part],
-            origin_year=self.origin_year[part],
-            forecasts=self.forecasts[part],
-            cells=self.cells[part],
-            levels=self.levels[part],
-        )
+    def entries(self, rows: range) -> list[dict[str, Any]]:
+        """Columns of the table of issued intervals, for some of the persons."""
+        base, issued = pack_thresholds(self.base), pack_thresholds(self.issued)
+        return [
+            {
+                "origin_year": int(self.origin_year[row]),
+                "family": self.kind,
+                "horizon": self.years,
+                "group": self.kind,
+                "base": base,
+                "issued": issued,
+                "distribution": self.forecasts[row],
+                "cells": self.cells[row],
+                "levels": pack_thresholds(self.levels[row]),
+            }
+            for row in rows
+        ]
 
 
 def collect_bands(
@@ -208,10 +217,10 @@ def band_scores_of(ranks: Array, scales: Mapping[int, tuple[Array, Array]]) -> A
 
 
 def unmoved(ranks: Array, levels: Array) -> Array:
-    """The `ranks` (K, 2) of a span before the moves that `levels` (K, 9) describe."""
+    """The `ranks` (n, K, 2) of spans before the moves that `levels` (K, 9) describe."""
     maps = [move_of(in_force) for in_force in levels]
     return np.stack(
-        [np.interp(row, values, knots) for row, (knots, values) in zip(ranks, maps, strict=True)]
+        [np.interp(ranks[:, k], values, knots) for k, (knots, values) in enumerate(maps)], axis=1
     )
 
 

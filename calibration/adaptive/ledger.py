@@ -15,7 +15,7 @@ from operator import add
 from pathlib import Path
 from typing import Any
 
-from saga.calibration.adaptive.adaptive_state import AdaptiveState
+from saga.calibration.adaptive.adaptive_state import YEAR, AdaptiveState
 from saga.calibration.adaptive.audit_trail import AuditEntry, add_to_audit, read_audit
 from saga.calibration.adaptive.database import WAIT_SECONDS, key_batches, parse_database_url
 from saga.calibration.adaptive.holder_streams import find_stream, holder_id, open_stream, read_state
@@ -23,6 +23,7 @@ from saga.calibration.adaptive.issued_intervals import IssuedIntervals
 from saga.calibration.adaptive.issued_spans import IssuedSpans
 from saga.calibration.adaptive.ledger_storage import LedgerStorage
 from saga.calibration.adaptive.ledger_tables import (
+    BandScaleRow,
     Holder,
     IssuedIntervalRow,
     OutcomeRow,
@@ -30,8 +31,6 @@ from saga.calibration.adaptive.ledger_tables import (
     Stream,
     pack_thresholds,
 )
-from saga.calibration.adaptive.log_replay import replay_state
-from saga.calibration.adaptive.marginal_moves import LEVELS
 from saga.calibration.adaptive.outcome_entries import (
     ConflictLimitError,
     CorrectionReason,
@@ -44,16 +43,23 @@ from saga.calibration.adaptive.outcome_entries import (
     check_corrections,
     correct_outcomes,
     enter_outcomes,
+    outcome_years,
 )
 from saga.calibration.adaptive.pseudonyms import PseudonymKey
-from saga.calibration.adaptive.settled_outcomes import SettledOutcomes, read_settled
-from saga.calibration.adaptive.span_entries import SpanCoverage, enter_spans, read_span_coverage
+from saga.calibration.adaptive.settled_outcomes import (
+    SettledOutcomes,
+    SpanCoverage,
+    read_settled,
+    read_span_coverage,
+)
+from saga.calibration.adaptive.settlement_counts import read_scales, replay_state
 from saga.calibration.adaptive.tenancy import COMMON, Actor
 from sqlalchemy import Connection, func, insert, select, update
 
 from saga.errors import Problem, UsageError
 
 Issued = IssuedIntervals | IssuedSpans
+Key = tuple[bytes, int, str, int]  # pseudonym, origin year, family, horizon
 
 _ROWS_PER_TRANSACTION = 5_000
 
@@ -129,77 +135,49 @@ class Ledger:
         with self._storage.reading() as connection:
             return read_audit(connection, self._actor.holder)
 
-    def record(self, bundle: str, issued: IssuedIntervals) -> RecordCounts:
-        """Enter the intervals issued with the bundle of this digest.
+    def record(self, bundle: str, issued: Issued) -> RecordCounts:
+        """Enter the intervals, bands or present values issued with the bundle of this digest.
 
-        Only the first intervals for a person, origin year and horizon are entered.
+        Only the first ones for a person, origin year and horizon, or number of years, are entered.
         """
         total = RecordCounts()
         for start in range(0, len(issued), _ROWS_PER_TRANSACTION):
             rows = range(start, min(start + _ROWS_PER_TRANSACTION, len(issued)))
             with self._storage.writing() as connection:
                 counts = self._record(connection, bundle, issued, rows)
-                add_to_audit(connection, self._actor, "record", vars(counts))
+                details = vars(counts)
+                if isinstance(issued, IssuedSpans):
+                    details = details | {"kind": issued.kind}
+                add_to_audit(connection, self._actor, "record", details)
                 total += counts
         return total
 
     def _record(
-        self, connection: Connection, bundle: str, issued: IssuedIntervals, rows: range
+        self, connection: Connection, bundle: str, issued: Issued, rows: range
     ) -> RecordCounts:
         holder = holder_id(connection, self._actor.holder)
-        stream_id = open_stream(connection, holder, bundle, issued.coverage)
-        pseudonyms = [self._pseudonym(str(issued.person_id[row])) for row in rows]
-        recorded, settled_years = _recorded_and_settled(connection, stream_id, pseudonyms)
-        new: dict[tuple[bytes, int, int], dict[str, Any]] = {}
+        stream_id = open_stream(connection, holder, bundle)
+        persons = [self._pseudonym(str(issued.person_id[row])) for row in rows]
+        recorded, known_years = _recorded_and_known(connection, stream_id, persons)
+        new: dict[Key, dict[str, Any]] = {}
         repeated = late = 0
-        for person, row in zip(pseudonyms, rows, strict=True):
-            origin, horizon = int(issued.origin_year[row]), int(issued.horizon[row])
-            key = person, origin, horizon
+        for person, entry in zip(persons, issued.entries(rows), strict=True):
+            key = person, entry["origin_year"], entry["family"], entry["horizon"]
             if key in recorded or key in new:
                 repeated += 1
-            elif (person, origin + horizon) in settled_years:
+            elif any((person, year) in known_years for year in outcome_years(*key[1:])):
                 late += 1
             else:
-                new[key] = {
-                    "stream_id": stream_id,
-                    "person": person,
-                    "origin_year": origin,
-                    "horizon": horizon,
-                    "group": str(issued.group[row]),
-                    "base": pack_thresholds(issued.base[row]),
-                    "issued": pack_thresholds(issued.issued[row]),
-                    "distribution": issued.marginals[row],
-                }
+                new[key] = {"stream_id": stream_id, "person": person, **entry}
         if new:
+            if isinstance(issued, IssuedSpans):
+                _store_scales(connection, stream_id, issued)
             connection.execute(insert(IssuedIntervalRow), list(new.values()))
         return RecordCounts(len(new), repeated, late)
 
     def record_issued(self, bundle: str, issued: Iterable[Issued]) -> RecordCounts:
-        """Enter intervals, bands and present values by `record` and `record_spans`."""
-        total = RecordCounts()
-        for part in issued:
-            if isinstance(part, IssuedSpans):
-                total += self.record_spans(bundle, part)
-            else:
-                total += self.record(bundle, part)
-        return total
-
-    def record_spans(self, bundle: str, issued: IssuedSpans) -> RecordCounts:
-        """Enter the bands or present values issued with the bundle of this digest.
-
-        The rules are those of `record`; a span is late if the outcome of one of its years is known.
-        """
-        total = RecordCounts()
-        for start in range(0, len(issued), _ROWS_PER_TRANSACTION):
-            part = issued.rows(slice(start, start + _ROWS_PER_TRANSACTION))
-            persons = [self._pseudonym(person) for person in part.person_id.tolist()]
-            with self._storage.writing() as connection:
-                holder = holder_id(connection, self._actor.holder)
-                stream_id = open_stream(connection, holder, bundle, LEVELS)
-                counts = RecordCounts(*enter_spans(connection, stream_id, persons, part))
-                add_to_audit(connection, self._actor, "record", vars(counts) | {"kind": part.kind})
-                total += counts
-        return total
+        """Enter all of them by `record`."""
+        return sum((self.record(bundle, part) for part in issued), RecordCounts())
 
     def span_coverage(self, bundle: str) -> list[SpanCoverage]:
         """How often settled bands and present values contained the outcomes, by outcome year."""
@@ -315,7 +293,7 @@ class Ledger:
                 select(func.min(IssuedIntervalRow.origin_year + IssuedIntervalRow.horizon))
                 .join(Stream, Stream.id == IssuedIntervalRow.stream_id)
                 .join(Holder)
-                .where(Holder.name == self._actor.holder)
+                .where(Holder.name == self._actor.holder, IssuedIntervalRow.family == YEAR)
             )
 
     def with_issued_intervals(self, person_ids: Sequence[str]) -> list[str]:
@@ -333,19 +311,21 @@ class Ledger:
         ]
 
     def counts(self, bundle: str) -> dict[str, int]:
-        """How many intervals of this bundle are settled, and how many wait for their outcome."""
+        """How many intervals of single years are settled, and how many wait for their outcome."""
+        is_year = IssuedIntervalRow.family == YEAR
+        of_holder = (Stream.bundle == bundle, Holder.name == self._actor.holder, is_year)
         settled = (
             select(func.coalesce(func.sum(SettlementRow.sign), 0))
             .join(IssuedIntervalRow)
             .join(Stream)
             .join(Holder)
-            .where(Stream.bundle == bundle, Holder.name == self._actor.holder)
+            .where(*of_holder)
         )
         waiting = (
             select(func.count(IssuedIntervalRow.distribution))
             .join(Stream)
             .join(Holder)
-            .where(Stream.bundle == bundle, Holder.name == self._actor.holder)
+            .where(*of_holder)
         )
         with self._storage.reading() as connection:
             return {
@@ -393,17 +373,36 @@ def open_ledger(
     return Ledger(url, PseudonymKey.read(key_file, create=True), actor, wait_seconds=wait_seconds)
 
 
-def _recorded_and_settled(
+def _recorded_and_known(
     connection: Connection, stream_id: int, pseudonyms: Sequence[bytes]
-) -> tuple[set[tuple[bytes, int, int]], set[PersonYear]]:
-    """What is recorded for these persons (person, origin, horizon), and their known outcomes."""
-    recorded: set[tuple[bytes, int, int]] = set()
-    settled_years: set[PersonYear] = set()
+) -> tuple[set[Key], set[PersonYear]]:
+    """What is recorded for these persons, and the years of their known outcomes."""
+    recorded: set[Key] = set()
+    known_years: set[PersonYear] = set()
+    interval = IssuedIntervalRow
     for batch in key_batches(pseudonyms):
         intervals = select(
-            IssuedIntervalRow.person, IssuedIntervalRow.origin_year, IssuedIntervalRow.horizon
-        ).where(IssuedIntervalRow.stream_id == stream_id, IssuedIntervalRow.person.in_(batch))
-        recorded |= {(p, origin, h) for p, origin, h in connection.execute(intervals)}
+            interval.person, interval.origin_year, interval.family, interval.horizon
+        ).where(interval.stream_id == stream_id, interval.person.in_(batch))
+        recorded |= {
+            (p, origin, family, h) for p, origin, family, h in connection.execute(intervals)
+        }
         years = select(OutcomeRow.person, OutcomeRow.year).where(OutcomeRow.person.in_(batch))
-        settled_years |= {(p, year) for p, year in connection.execute(years)}
-    return recorded, settled_years
+        known_years |= {(p, year) for p, year in connection.execute(years)}
+    return recorded, known_years
+
+
+def _store_scales(connection: Connection, stream_id: int, issued: IssuedSpans) -> None:
+    known = read_scales(connection, [stream_id]).get(stream_id, {})
+    missing = [
+        {
+            "stream_id": stream_id,
+            "horizon": horizon,
+            "knots": pack_thresholds(knots),
+            "values": pack_thresholds(values),
+        }
+        for horizon, (knots, values) in issued.scales.items()
+        if horizon not in known
+    ]
+    if missing:
+        connection.execute(insert(BandScaleRow), missing)

@@ -47,9 +47,9 @@ class Holder(Base):
 class Stream(Base):
     """A holder's issued intervals of one bundle.
 
-    Columns: `bundle` is its digest; `levels` are its coverages; `version` counts the transactions
-    that changed its state; `delivered_until` is the last origin year for which a delivery
-    (`saga calibrate --append`) has entered all its intervals.
+    Columns: `bundle` is its digest; `version` counts the transactions that changed its state;
+    `delivered_until` is the last origin year for which a delivery (`saga calibrate --append`) has
+    entered all its intervals.
     """
 
     __tablename__ = "stream"
@@ -57,7 +57,6 @@ class Stream(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     holder_id: Mapped[int] = mapped_column(sa.ForeignKey("holder.id"))
     bundle: Mapped[str] = mapped_column(sa.String(64))
-    levels: Mapped[list[float]] = mapped_column(sa.JSON)
     version: Mapped[int]
     delivered_until: Mapped[int | None]
 
@@ -65,24 +64,33 @@ class Stream(Base):
 class IssuedIntervalRow(Base):
     """The intervals of all coverages issued for one person, origin year and horizon.
 
-    Columns: `person` is a pseudonym, which depends on the holder; `group` is the group of the cell
-    that was used; `base` are the split thresholds by coverage; `issued` are the thresholds in
-    force, base + offset, by coverage; `distribution` is the packed distribution until the outcome
-    arrives; `sealed` is the same from then on, encrypted with the ledger's key.
+    Columns: `person` is a pseudonym, which depends on the holder; `family` is year, band or
+    present_value, and `horizon` of the last two is their number of years; `group` is the group of
+    the cell that was used, for bands and present values the family; `base` are the split thresholds
+    by coverage; `issued` are the thresholds in force, base + offset, by coverage; `distribution` is
+    the packed distribution, for bands those of all years, until all outcomes are known; `sealed` is
+    the same from then on, encrypted with the ledger's key. For bands and present values `cells`
+    names the cells whose moves the years have, and `levels` are the probabilities in force: of each
+    year of a band, or of a present value as a whole.
     """
 
     __tablename__ = "issued_interval"
-    __table_args__ = (sa.UniqueConstraint("person", "origin_year", "horizon", "stream_id"),)
+    __table_args__ = (
+        sa.UniqueConstraint("person", "origin_year", "family", "horizon", "stream_id"),
+    )
     id: Mapped[int] = mapped_column(_BIG_ID, primary_key=True)
     stream_id: Mapped[int] = mapped_column(sa.ForeignKey("stream.id"))
     person: Mapped[bytes] = mapped_column(sa.LargeBinary)
     origin_year: Mapped[int]
+    family: Mapped[str] = mapped_column(sa.String(16))
     horizon: Mapped[int]
     group: Mapped[str] = mapped_column(sa.String(64))
     base: Mapped[bytes] = mapped_column(sa.LargeBinary)
     issued: Mapped[bytes] = mapped_column(sa.LargeBinary)
     distribution: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
     sealed: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
+    cells: Mapped[str | None] = mapped_column(sa.Text)
+    levels: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
 
 
 class OutcomeRow(Base):
@@ -130,18 +138,16 @@ class AuditRow(Base):
 class SettlementRow(Base):
     """One entry of the log: the issued intervals `interval_id` were settled, or it was taken back.
 
-    Columns: `sign` is 1, or -1 for the entry that takes an earlier one back; `probability` is the
-    forecast probability of less earnings than the outcome, and `p_zero` that of zero; together they
-    give the conformity score for each coverage. `version` is that of the stream
-    after the transaction, and `audit_id` the transaction. The database forbids changes.
+    Columns: `sign` is 1, or -1 for the entry that takes an earlier one back; `ranks` are the
+    published forecast probabilities of less than the outcome and of zero, of each year of a band;
+    together they give the conformity score for each coverage. `audit_id` is the transaction. The
+    database forbids changes.
     """
 
     __tablename__ = "settlement"
     id: Mapped[int] = mapped_column(_BIG_ID, primary_key=True)
     interval_id: Mapped[int] = mapped_column(sa.ForeignKey("issued_interval.id"), index=True)
-    version: Mapped[int]
-    probability: Mapped[float] = mapped_column(sa.Double)
-    p_zero: Mapped[float] = mapped_column(sa.Double)
+    ranks: Mapped[bytes] = mapped_column(sa.LargeBinary)
     sign: Mapped[int]
     audit_id: Mapped[int] = mapped_column(sa.ForeignKey("audit.id"))
 
@@ -156,52 +162,6 @@ class StateVersion(Base):
     stream_id: Mapped[int] = mapped_column(sa.ForeignKey("stream.id"), primary_key=True)
     version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     last_settlement: Mapped[int] = mapped_column(_BIG_ID)
-    last_span_settlement: Mapped[int] = mapped_column(_BIG_ID)
-
-
-class SpanRow(Base):
-    """A path band or a present value issued for one person, origin year and number of years.
-
-    Columns: `kind` is band or present_value; `base` are the split thresholds by coverage and
-    `issued` those in force; `distribution` are the packed distributions, of each year or of the
-    present value, until all outcomes are known; `sealed` is the same from then on, encrypted.
-    `cells` names the cells whose moves the years have, `levels` are the probabilities in force: of
-    each year of a band, or of a present value as a whole.
-    """
-
-    __tablename__ = "span"
-    __table_args__ = (sa.UniqueConstraint("person", "origin_year", "kind", "years", "stream_id"),)
-    id: Mapped[int] = mapped_column(_BIG_ID, primary_key=True)
-    stream_id: Mapped[int] = mapped_column(sa.ForeignKey("stream.id"))
-    person: Mapped[bytes] = mapped_column(sa.LargeBinary)
-    origin_year: Mapped[int]
-    kind: Mapped[str] = mapped_column(sa.String(16))
-    years: Mapped[int]
-    base: Mapped[bytes] = mapped_column(sa.LargeBinary)
-    issued: Mapped[bytes] = mapped_column(sa.LargeBinary)
-    distribution: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
-    sealed: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
-    cells: Mapped[str] = mapped_column(sa.Text)
-    levels: Mapped[bytes] = mapped_column(sa.LargeBinary)
-
-
-class SpanSettlementRow(Base):
-    """One entry of the log of bands and present values, as `SettlementRow`.
-
-    For a band `probability` is the largest score of the years, and `p_zero` is 0. `ranks` are the
-    forecast probabilities of less earnings and of zero before the moves, in each year of a band or
-    of the present value. The database forbids
-    changes.
-    """
-
-    __tablename__ = "span_settlement"
-    id: Mapped[int] = mapped_column(_BIG_ID, primary_key=True)
-    span_id: Mapped[int] = mapped_column(sa.ForeignKey("span.id"), index=True)
-    probability: Mapped[float] = mapped_column(sa.Double)
-    p_zero: Mapped[float] = mapped_column(sa.Double)
-    sign: Mapped[int]
-    audit_id: Mapped[int] = mapped_column(sa.ForeignKey("audit.id"))
-    ranks: Mapped[bytes] = mapped_column(sa.LargeBinary)
 
 
 class BandScaleRow(Base):
@@ -233,7 +193,7 @@ class ExcessCountsRow(Base):
 class StateRow(Base):
     """The `CellState` of one cell and coverage.
 
-    Columns: `level` is the coverage. `offset` is added to the split threshold; `integral` is the
+    Columns: `offset` is added to the split threshold; `integral` is the
     weighted sum over years of (share missed - nominal share); `weight` is the sum of the years'
     weights; `persons` and `missed` are numbers of settled intervals; `last_year` is the last year
     with an outcome; `experts` are the weights of the rules that propose offsets.
@@ -243,7 +203,7 @@ class StateRow(Base):
     stream_id: Mapped[int] = mapped_column(sa.ForeignKey("stream.id"), primary_key=True)
     group: Mapped[str] = mapped_column(sa.String(64), primary_key=True)
     horizon: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    level: Mapped[float] = mapped_column(sa.Double, primary_key=True)
+    coverage: Mapped[float] = mapped_column(sa.Double, primary_key=True)
     offset: Mapped[float] = mapped_column(sa.Double)
     integral: Mapped[float] = mapped_column(sa.Double)
     weight: Mapped[float] = mapped_column(sa.Double)

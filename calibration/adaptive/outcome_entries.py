@@ -8,11 +8,14 @@ find out amounts by trying them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import add
 from typing import Literal, Self
 
+import numpy as np
+from saga.calibration.adaptive.adaptive_state import YEAR
 from saga.calibration.adaptive.database import key_batches
 from saga.calibration.adaptive.ledger_tables import (
     ConflictRow,
@@ -22,22 +25,12 @@ from saga.calibration.adaptive.ledger_tables import (
 )
 from saga.calibration.adaptive.pseudonyms import PseudonymKey
 from saga.calibration.adaptive.settlement_counts import IssuedRow, LogEntry, judge, write_log
-from saga.calibration.adaptive.span_entries import (
-    reopen_spans,
-    seal_amount,
-    settle_spans,
-    span_years,
-    spans_about,
-    write_span_log,
-)
-from sqlalchemy import Connection, Update, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Update, bindparam, delete, insert, or_, select, update
 
 from saga.errors import InputError, Problem, SagaError
 
 MAX_AMOUNT = 1e12  # in the bundle's money; more is a mistake in any currency
 MAX_CONFLICTS = 5  # contradicting amounts of one person and year that are answered
-
-_OUTCOME_YEAR = IssuedIntervalRow.origin_year + IssuedIntervalRow.horizon
 
 PersonYear = tuple[bytes, int]  # (pseudonym, year)
 OutcomeInput = tuple[str, int, float | None]  # person id, year, amount in the bundle's money
@@ -160,11 +153,11 @@ def enter_outcomes(
     is returned, to be raised after the transaction, which then stores these amounts alone. From
     then on even the known amount gives the error: otherwise it would stand out.
     """
-    hashes, waiting = _known_and_waiting(connection, outcomes)
-    spans = spans_about(connection, [outcome.key for outcome in outcomes], waiting=True)
-    in_span = span_years(spans)
+    hashes = _known_hashes(connection, outcomes)
+    waiting = _intervals_about(connection, {outcome.key for outcome in outcomes}, waiting=True)
+    awaited, in_span = _years_of_all(waiting), _years_of_all(_spans(waiting))
     before = _conflicts(connection, outcomes) if max_conflicts is not None else {}
-    incoming = _IncomingOutcomes({*waiting, *in_span}, before, max_conflicts, dict(hashes))
+    incoming = _IncomingOutcomes(awaited, before, max_conflicts, dict(hashes))
     for outcome in outcomes:
         incoming.add(outcome)
     if max_conflicts is not None:
@@ -175,39 +168,48 @@ def enter_outcomes(
             "Outcomes contradict a known one too often; their block and later ones do not count"
         )
         return ConflictLimitError(message, tuple(incoming.over.values()))
-    settled = [
-        (row, amount)
-        for person_year, amount in incoming.new.items()
-        for row in waiting.get(person_year, ())
-    ]
-    span_entries = []
+    entries = []
     if incoming.new:
         _store_outcomes(connection, key, incoming, in_span)
-        span_entries = settle_spans(connection, key, spans)
-        changed = write_span_log(connection, span_entries, audit_id)
-        judged = judge([(row, row.distribution, amount) for row, amount in settled])
-        write_log(connection, judged, audit_id, changed)
-    if settled:
-        connection.execute(
-            _set_distributions(),
-            [
-                {
-                    "row": row.id,
-                    "distribution": None,
-                    "sealed": key.seal(row.distribution, row.person),
-                }
-                for row, _ in settled
-            ],
-        )
+        entries = _settle(connection, key, waiting, incoming.new)
+        write_log(connection, entries, audit_id)
+    settled_spans = len(_spans(entry.row for entry in entries))
     return SettlementReport(
         len(incoming.new),
         incoming.duplicate,
         len(incoming.problems),
         incoming.unmatched,
-        len(settled),
+        len(entries) - settled_spans,
         tuple(incoming.problems),
-        len(span_entries),
+        settled_spans,
     )
+
+
+def _settle(
+    connection: Connection,
+    key: PseudonymKey,
+    rows: Sequence[IssuedRow],
+    amounts: Mapping[PersonYear, float],
+) -> list[LogEntry]:
+    """Judge those waiting intervals whose outcomes are all known; their log entries.
+
+    `amounts` are new outcomes; those of earlier years of bands and present values are stored.
+    """
+    known = {**_stored_amounts(connection, key, {row.person for row in _spans(rows)}), **amounts}
+    ready, of_ready = [], []
+    for row in rows:
+        of_row = [known.get(person_year) for person_year in _person_years(row)]
+        if None not in of_row:
+            ready.append(row)
+            of_ready.append(np.array(of_row, dtype=np.float64))
+    entries = judge(ready, of_ready)
+    seals = [
+        {"row": row.id, "distribution": None, "sealed": key.seal(row.distribution, row.person)}
+        for row in ready
+    ]
+    if seals:
+        connection.execute(_set_distributions(), seals)
+    return entries
 
 
 class _IncomingOutcomes:
@@ -271,7 +273,7 @@ def _store_outcomes(
                 "person": person,
                 "year": year,
                 "amount_hash": incoming.hashes[person, year],
-                "sealed_amount": seal_amount(key, amount, person)
+                "sealed_amount": _seal_amount(key, amount, person)
                 if (person, year) in in_span
                 else None,
             }
@@ -291,25 +293,11 @@ def correct_outcomes(
     The same amount takes the same steps as another one, so the answer and the version of the state
     do not tell whether it was the known one.
     """
-    hashes, _ = _known_and_waiting(connection, corrections)
+    hashes = _known_hashes(connection, corrections)
     known = {c.key: c for c in corrections if c.key in hashes}
-    settled = _settled(connection, list(known.values()))
-    taken_back, to_judge = [], []
-    distributions: list[dict[str, object]] = []
-    for entry in settled:
-        row = entry.row
-        correction = known[row.person, row.origin_year + row.horizon]
-        taken_back.append(LogEntry(row, entry.probability, entry.p_zero, -1))
-        if correction.amount is not None:
-            to_judge.append((row, key.unseal(row.sealed, row.person), correction.amount))
-        else:
-            distribution = key.unseal(row.sealed, row.person)
-            distributions.append({"row": row.id, "distribution": distribution, "sealed": None})
-    if distributions:
-        connection.execute(_set_distributions(), distributions)
-    in_span = span_years(
-        row for waiting in (True, False) for row in spans_about(connection, known, waiting=waiting)
-    )
+    settled = _intervals_about(connection, set(known), waiting=False)
+    waiting = _intervals_about(connection, set(known), waiting=True)
+    in_span = _years_of_all(_spans([*settled, *waiting]))
     withdrawn = [c for c in known.values() if c.amount is None]
     corrected = [c for c in known.values() if c.amount is not None]
     for correction in known.values():
@@ -321,20 +309,41 @@ def correct_outcomes(
         else:
             values: dict[str, object] = {"amount_hash": correction.amount_hash}
             if correction.key in in_span:
-                values["sealed_amount"] = seal_amount(key, correction.amount, correction.person)
+                values["sealed_amount"] = _seal_amount(key, correction.amount, correction.person)
             connection.execute(update(OutcomeRow).where(*is_outcome).values(**values))
-    reopened = reopen_spans(connection, key, spans_about(connection, known, waiting=False))
-    rejudged = settle_spans(connection, key, spans_about(connection, known, waiting=True))
-    changed = write_span_log(connection, [*reopened, *rejudged], audit_id)
-    if taken_back or changed:
-        write_log(connection, [*taken_back, *judge(to_judge)], audit_id, changed)
+    taken_back = _reopen(connection, key, settled)
+    waiting = _intervals_about(connection, set(known), waiting=True)
+    amounts = {c.key: c.amount for c in corrected if c.amount is not None}
+    judged = _settle(connection, key, waiting, amounts)
+    if taken_back:
+        write_log(connection, [*taken_back, *judged], audit_id)
+    n_reopened = len(settled) - len(_spans(settled))
+    n_rejudged = len(judged) - len(_spans(entry.row for entry in judged))
     return CorrectionReport(
         len(corrected),
         len(withdrawn),
         len(corrections) - len(known),
-        len(to_judge),
-        len(distributions),
+        n_rejudged,
+        n_reopened - n_rejudged,
     )
+
+
+def _reopen(connection: Connection, key: PseudonymKey, rows: Sequence[IssuedRow]) -> list[LogEntry]:
+    """Take settled intervals back, so that they wait again; their log entries."""
+    last: dict[int, bytes] = {}
+    for batch in key_batches([row.id for row in rows]):
+        log = select(SettlementRow.interval_id, SettlementRow.ranks).where(
+            SettlementRow.interval_id.in_(batch)
+        )
+        for interval, ranks in connection.execute(log.order_by(SettlementRow.id)):
+            last[interval] = ranks
+    contents = [
+        {"row": row.id, "distribution": key.unseal(row.sealed, row.person), "sealed": None}
+        for row in rows
+    ]
+    if contents:
+        connection.execute(_set_distributions(), contents)
+    return [LogEntry(row, last[row.id], -1) for row in rows]
 
 
 def check_corrections(corrections: Sequence[OutcomeInput]) -> None:
@@ -349,48 +358,77 @@ def check_corrections(corrections: Sequence[OutcomeInput]) -> None:
         seen.add((person_id, year))
 
 
-def _known_and_waiting(
+def _known_hashes(
     connection: Connection, outcomes: Sequence[Pseudonymised]
-) -> tuple[dict[PersonYear, bytes], dict[PersonYear, list[IssuedRow]]]:
-    """Hashes of the known outcomes of these persons, and the intervals that wait for the years."""
+) -> dict[PersonYear, bytes]:
+    """Hashes of the known outcomes of these persons."""
     hashes: dict[PersonYear, bytes] = {}
-    waiting: dict[PersonYear, list[IssuedRow]] = {}
-    years = {outcome.year for outcome in outcomes}
     for batch in key_batches([outcome.person for outcome in outcomes]):
         of_persons = select(OutcomeRow.person, OutcomeRow.year, OutcomeRow.amount_hash).where(
             OutcomeRow.person.in_(batch)
         )
-        hashes |= {(p, year): seal for p, year, seal in connection.execute(of_persons)}
-        unsettled = select(IssuedIntervalRow.__table__).where(
-            IssuedIntervalRow.person.in_(batch),
-            _OUTCOME_YEAR.in_(years),
-            IssuedIntervalRow.distribution.is_not(None),
-        )
-        for row in connection.execute(unsettled):
-            waiting.setdefault((row.person, row.origin_year + row.horizon), []).append(row)
-    return hashes, waiting
+        hashes |= {(p, year): known for p, year, known in connection.execute(of_persons)}
+    return hashes
 
 
-def _settled(connection: Connection, outcomes: Sequence[Pseudonymised]) -> list[LogEntry]:
-    """The last log entries of the intervals that these outcomes have settled."""
-    wanted_years = {outcome.key for outcome in outcomes}
-    last: dict[int, LogEntry] = {}
-    for batch in key_batches([outcome.person for outcome in outcomes]):
-        entries = (
-            select(
-                IssuedIntervalRow.__table__,
-                SettlementRow.probability,
-                SettlementRow.p_zero,
-                SettlementRow.sign,
-            )
-            .join(SettlementRow, SettlementRow.interval_id == IssuedIntervalRow.id)
-            .where(IssuedIntervalRow.person.in_(batch))
-            .order_by(SettlementRow.id)
+def _intervals_about(
+    connection: Connection, keys: set[PersonYear], *, waiting: bool
+) -> list[IssuedRow]:
+    """The intervals that are about one of these persons and years, waiting or settled."""
+    interval = IssuedIntervalRow
+    content = interval.distribution if waiting else interval.sealed
+    last_year = interval.origin_year + interval.horizon
+    is_near = or_(interval.family != YEAR, last_year.in_({year for _, year in keys}))
+    rows: list[IssuedRow] = []
+    for batch in key_batches(sorted(person for person, _ in keys)):
+        of_persons = select(interval.__table__).where(
+            interval.person.in_(batch), content.is_not(None), is_near
         )
-        for row in connection.execute(entries):
-            if (row.person, row.origin_year + row.horizon) in wanted_years:
-                last[row.id] = LogEntry(row, row.probability, row.p_zero, row.sign)
-    return [entry for entry in last.values() if entry.sign == 1]
+        rows += [
+            row
+            for row in connection.execute(of_persons.order_by(interval.id))
+            if not keys.isdisjoint(_person_years(row))
+        ]
+    return rows
+
+
+def outcome_years(origin_year: int, family: str, horizon: int) -> range:
+    """The years whose outcomes judge an interval: the last one, or all after the origin."""
+    first = horizon if family == YEAR else 1
+    return range(origin_year + first, origin_year + horizon + 1)
+
+
+def _person_years(row: IssuedRow) -> list[PersonYear]:
+    years = outcome_years(row.origin_year, row.family, row.horizon)
+    return [(row.person, year) for year in years]
+
+
+def _years_of_all(rows: Iterable[IssuedRow]) -> set[PersonYear]:
+    return {person_year for row in rows for person_year in _person_years(row)}
+
+
+def _spans(rows: Iterable[IssuedRow]) -> list[IssuedRow]:
+    """Bands and present values, which need the outcomes of several years."""
+    return [row for row in rows if row.family != YEAR]
+
+
+def _stored_amounts(
+    connection: Connection, key: PseudonymKey, persons: set[bytes]
+) -> dict[PersonYear, float]:
+    amounts: dict[PersonYear, float] = {}
+    for batch in key_batches(sorted(persons)):
+        known = select(OutcomeRow.person, OutcomeRow.year, OutcomeRow.sealed_amount).where(
+            OutcomeRow.person.in_(batch)
+        )
+        for person, year, sealed in connection.execute(known):
+            if sealed is not None:
+                amounts[person, year] = struct.unpack("<d", key.unseal(sealed, person))[0]
+    return amounts
+
+
+def _seal_amount(key: PseudonymKey, amount: float, person: bytes) -> bytes:
+    """An amount encrypted with the ledger's key; it stays until the outcome is withdrawn."""
+    return key.seal(struct.pack("<d", amount), person)
 
 
 def _conflicts(

@@ -8,14 +8,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.calibration.adaptive.adaptive_state import SPAN_KINDS, YEAR
 from saga.calibration.adaptive.issued_intervals import ranks_of_outcomes, unmoved_ranks
 from saga.calibration.adaptive.ledger_tables import (
+    ExcessCountsRow,
     Holder,
     IssuedIntervalRow,
     SettlementRow,
     Stream,
     unpack_thresholds,
 )
+from saga.calibration.adaptive.settlement_counts import unpack_counts
 from sqlalchemy import Connection, select
 
 Array = NDArray[np.float64]
@@ -57,15 +60,18 @@ def read_settled(
         select(
             SettlementRow.interval_id,
             SettlementRow.sign,
-            SettlementRow.probability,
-            SettlementRow.p_zero,
+            SettlementRow.ranks,
             IssuedIntervalRow.origin_year,
             IssuedIntervalRow.horizon,
             IssuedIntervalRow.group,
             IssuedIntervalRow.issued,
         )
         .join(IssuedIntervalRow, SettlementRow.interval_id == IssuedIntervalRow.id)
-        .where(IssuedIntervalRow.stream_id == stream.id, IssuedIntervalRow.horizon.in_(horizons))
+        .where(
+            IssuedIntervalRow.stream_id == stream.id,
+            IssuedIntervalRow.family == YEAR,
+            IssuedIntervalRow.horizon.in_(horizons),
+        )
         .order_by(SettlementRow.id)
     )
     last = {row.interval_id: row for row in connection.execute(log)}
@@ -73,8 +79,7 @@ def read_settled(
 
 
 def _settled(rows: Sequence[Any]) -> SettledOutcomes:
-    probability = np.array([row.probability for row in rows], dtype=np.float64)
-    p_zero = np.array([row.p_zero for row in rows], dtype=np.float64)
+    probability, p_zero = np.array([unpack_thresholds(row.ranks) for row in rows]).reshape(-1, 2).T
     horizon = np.array([row.horizon for row in rows], dtype=np.int64)
     rank = ranks_of_outcomes(probability, p_zero)
     issued = [unpack_thresholds(row.issued) for row in rows]
@@ -87,3 +92,40 @@ def _settled(rows: Sequence[Any]) -> SettledOutcomes:
         p_zero,
         probability == 0,
     )
+
+
+@dataclass(frozen=True)
+class SpanCoverage:
+    """Settled bands or present values of one outcome year: persons, and share inside by coverage.
+
+    Shares are None for coverages without thresholds.
+    """
+
+    kind: str
+    years: int
+    year: int
+    persons: int
+    inside: tuple[float | None, ...]
+
+
+def read_span_coverage(connection: Connection, bundle: str, holder: str) -> list[SpanCoverage]:
+    """The coverage of a holder's settled bands and present values, from their counts."""
+    rows = connection.execute(
+        select(ExcessCountsRow.__table__)
+        .join(Stream, Stream.id == ExcessCountsRow.stream_id)
+        .join(Holder)
+        .where(
+            Stream.bundle == bundle, Holder.name == holder, ExcessCountsRow.group.in_(SPAN_KINDS)
+        )
+        .order_by(ExcessCountsRow.group, ExcessCountsRow.horizon, ExcessCountsRow.year)
+    )
+    table = []
+    for row in rows:
+        counts = unpack_counts(row.counts, row.missed)
+        persons = counts.persons
+        inside = tuple(
+            1 - missed / n if n else None
+            for missed, n in zip(counts.missed.tolist(), persons.tolist(), strict=True)
+        )
+        table.append(SpanCoverage(row.group, row.horizon, row.year, int(persons.max()), inside))
+    return table

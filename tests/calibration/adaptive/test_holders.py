@@ -38,7 +38,8 @@ from tests.calibration.adaptive.ledgers import (
     make_intervals,
     make_outcomes,
 )
-from tests.calibration.adaptive.test_ledger import connect, current_state, database_of
+from tests.calibration.adaptive.test_ledger import connect, current_state
+from tests.postgresql_server import database_of
 
 KEY = PseudonymKey(b"k" * 32)
 N = PERSONS * HORIZONS

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -31,7 +29,7 @@ from saga.calibration.adaptive.ledger_tables import (
 from saga.calibration.adaptive.marginal_moves import LEVELS
 from saga.calibration.adaptive.outcome_entries import SettlementReport
 from saga.calibration.adaptive.pseudonyms import PseudonymKey
-from sqlalchemy import Connection, MetaData, create_engine, func, make_url, select, text
+from sqlalchemy import Connection, MetaData, func, make_url, select, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateTable
 
@@ -45,30 +43,9 @@ from tests.calibration.adaptive.ledgers import (
     make_intervals,
     make_outcomes,
 )
+from tests.postgresql_server import database_of
 
 ROOT = Path(__file__).parents[3]
-SERVER = os.environ.get("SAGA_TEST_POSTGRESQL")
-
-
-@contextmanager
-def database_of(kind: str, folder: Path) -> Iterator[str]:
-    """The URL of an empty database: a file, or a new one on the server of the tests."""
-    if kind == "sqlite":
-        yield f"sqlite:///{folder / 'ledger.sqlite'}"
-        return
-    if not SERVER:
-        pytest.skip("SAGA_TEST_POSTGRESQL names no server")
-    server = make_url(SERVER).set(drivername="postgresql+psycopg")
-    name = f"saga_{uuid.uuid4().hex}"
-    engine = create_engine(server, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
-    try:
-        yield make_url(SERVER).set(database=name).render_as_string(hide_password=False)
-    finally:
-        with engine.connect() as connection:
-            connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
-        engine.dispose()
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
@@ -237,7 +214,7 @@ def test_order_and_parts_of_a_delivery_do_not_matter(
 def test_the_log_cannot_be_changed(ledger: Ledger) -> None:
     ledger.record(BUNDLE, make_intervals())
     ledger.settle(make_outcomes())
-    for statement in ("UPDATE settlement SET probability = 0", "DELETE FROM settlement"):
+    for statement in ("UPDATE settlement SET sign = 0", "DELETE FROM settlement"):
         with pytest.raises(DBAPIError, match="append-only"), connect(ledger) as connection:
             connection.execute(text(statement))
 

@@ -31,6 +31,7 @@ from saga.calibration.adaptive.issued_spans import (
     cells_of_text,
     collect_bands,
     collect_values,
+    unmoved,
 )
 from saga.calibration.adaptive.ledger import Ledger, RecordCounts
 from saga.calibration.adaptive.marginal_moves import LEVELS, adapt
@@ -48,7 +49,8 @@ from saga.distributions import Marginals
 from saga.lifetime import present_value, realised_value
 from saga.paths import Paths
 from saga.requests import COVERAGE
-from tests.calibration.adaptive.test_ledger import connect, database_of
+from tests.calibration.adaptive.test_ledger import connect
+from tests.postgresql_server import database_of
 
 BUNDLE, N, K, ORIGIN = "a" * 64, 400, 3, 2015
 Outcomes = list[tuple[str, int, float]]
@@ -105,7 +107,7 @@ def make_spans() -> tuple[IssuedSpans, IssuedSpans]:
 
 def issue(ledger: Ledger) -> None:
     for spans in make_spans():
-        assert ledger.record_spans(BUNDLE, spans) == RecordCounts(new=N)
+        assert ledger.record(BUNDLE, spans) == RecordCounts(new=N)
 
 
 def states(ledger: Ledger) -> tuple[AdaptiveState | None, AdaptiveState | None]:
@@ -171,9 +173,9 @@ def test_order_parts_and_corrections_give_the_same_state(url: str, tmp_path: Pat
     assert middle is not None
     assert middle.version == state.version - 1
     late = make_spans()[0]
-    assert ledger.record_spans(BUNDLE, late) == RecordCounts(repeated=N)
+    assert ledger.record(BUNDLE, late) == RecordCounts(repeated=N)
     later = replace(late, origin_year=late.origin_year + 1)
-    assert ledger.record_spans(BUNDLE, later) == RecordCounts(late=N), "two of three years known"
+    assert ledger.record(BUNDLE, later) == RecordCounts(late=N), "two of three years known"
     for opened in (once, ledger):
         opened.close()
 
@@ -182,7 +184,7 @@ def record_years_and_bands(ledger: Ledger) -> None:
     """Single years of K years and bands of all of them, under the bundle's calibrator."""
     marginals, split = make_marginals(make_paths()), make_calibrator()
     ledger.record(BUNDLE, collect_intervals(marginals, split, range(1, K + 1), INITIAL_STATE))
-    ledger.record_spans(BUNDLE, collect_bands(marginals, split, INITIAL_STATE, K))
+    ledger.record(BUNDLE, collect_bands(marginals, split, INITIAL_STATE, K))
 
 
 def moved_ledger(url: str) -> tuple[Ledger, AdaptiveState, np.ndarray, Outcomes]:
@@ -260,7 +262,7 @@ def test_experts_of_present_values_see_scores_under_the_moves_in_force(url: str)
     raw, split = comonotone_paths(), make_calibrator()
     marginals, published = make_marginals(raw), replace(raw, recalibrated=True)
     ledger.record(BUNDLE, collect_intervals(marginals, split, range(1, K + 1), INITIAL_STATE))
-    ledger.record_spans(BUNDLE, collect_values(published, split, INITIAL_STATE, K))
+    ledger.record(BUNDLE, collect_values(published, split, INITIAL_STATE, K))
     rng = np.random.default_rng(1)
     person_effect = rng.normal(0.3, 0.4, (N, 1))  # the same in all years, as in the paths
     amounts = np.exp(12.0 + person_effect + rng.normal(0, 0.02, (N, K)))
@@ -297,14 +299,14 @@ def test_present_values_after_moves_are_judged_by_the_ranks_before_them(url: str
     split, later = make_calibrator(), years_later(comonotone_paths(seed=5))
     raw = replace(make_marginals(later), recalibrated=False)
     moved = map_paths(later, adapt(split, state).recalibrate(raw))
-    ledger.record_spans(BUNDLE, collect_values(moved, split, state, K))
+    ledger.record(BUNDLE, collect_values(moved, split, state, K))
     of_years = [(person, year + K, amount) for person, year, amount in outcomes]
     ledger.settle(of_years[::-1])
     assert states(ledger)[0] == states(ledger)[1]
     with connect(ledger) as connection:
         query = text(
-            "SELECT span.person, levels, cells, ranks, probability FROM span_settlement "
-            "JOIN span ON span.id = span_id WHERE kind = 'present_value'"
+            "SELECT person, levels, cells, ranks FROM settlement "
+            "JOIN issued_interval i ON i.id = interval_id WHERE family = 'present_value'"
         )
         events = connection.execute(query).all()
     assert len(events) == N
@@ -313,13 +315,11 @@ def test_present_values_after_moves_are_judged_by_the_ranks_before_them(url: str
     assert np.abs(levels - LEVELS).max() > 0.05, "the drift has moved the forecasts"
     assert cells_of_text(events[0].cells) == [(h, ALL) for h in range(1, K + 1)]
     realised = realised_value(amounts)[:, None]
-    unmoved = values_of(map_paths(later, split.recalibrate(raw))).distribution
-    expected = probability_of_less(unmoved, realised)[:, 0]
-    found = {bytes(row.person): (bytes(row.ranks), row.probability) for row in events}
-    ranks, published = (
-        np.array([of_person(*found[ledger._pseudonym(f"P{i}")]) for i in range(N)])
-        for of_person in (lambda packed, _: np.frombuffer(packed)[0], lambda _, p: p)
-    )
+    of_bundle = values_of(map_paths(later, split.recalibrate(raw))).distribution
+    expected = probability_of_less(of_bundle, realised)[:, 0]
+    found = {bytes(row.person): np.frombuffer(bytes(row.ranks)) for row in events}
+    in_log = np.stack([found[ledger._pseudonym(f"P{i}")] for i in range(N)])
+    published, ranks = in_log[:, 0], unmoved(in_log[:, None], levels[None])[:, 0, 0]
     # Ranks of 60 paths are steps of 1/60, and knots of a move lie between them.
     assert np.abs(ranks - expected).mean() < 0.01
     assert np.abs(published - expected).mean() > 0.05, "far beyond the steps"
@@ -333,9 +333,9 @@ def test_bands_after_moves_are_judged_by_the_ranks_before_them(url: str) -> None
     split, later = make_calibrator(), years_later(make_paths(seed=5))
     raw = replace(make_marginals(later), recalibrated=False)
     moved = adapt(split, state).recalibrate(raw)
-    ledger.record_spans(BUNDLE, collect_bands(moved, split, state, K))
+    ledger.record(BUNDLE, collect_bands(moved, split, state, K))
     with connect(ledger) as connection:
-        query = text("SELECT levels, cells FROM span WHERE origin_year > :year")
+        query = text("SELECT levels, cells FROM issued_interval WHERE origin_year > :year")
         rows = connection.execute(query, {"year": ORIGIN}).all()
     levels = np.frombuffer(bytes(rows[0].levels)).reshape(K, len(LEVELS))
     assert cells_of_text(rows[0].cells) == [(h, ALL) for h in range(1, K + 1)]
@@ -345,15 +345,16 @@ def test_bands_after_moves_are_judged_by_the_ranks_before_them(url: str) -> None
     assert states(ledger)[0] == states(ledger)[1]
     with connect(ledger) as connection:
         query = text(
-            "SELECT span.person, ranks FROM span_settlement JOIN span ON span.id = span_id "
-            "WHERE origin_year > :year"
+            "SELECT person, ranks FROM settlement "
+            "JOIN issued_interval i ON i.id = interval_id WHERE origin_year > :year"
         )
         events = connection.execute(query, {"year": ORIGIN}).all()
     expected = probability_of_less(split.recalibrate(raw), amounts)
     by_person = {bytes(row.person): np.frombuffer(bytes(row.ranks)) for row in events}
     assert len(by_person) == N
     for i in range(N):
-        ranks = by_person[ledger._pseudonym(f"P{i}")].reshape(K, 2)
+        published = by_person[ledger._pseudonym(f"P{i}")].reshape(1, K, 2)
+        ranks = unmoved(published, levels)[0]
         # A knot of a move may lie between two of 60 points of a grid; moves here reach 0.1.
         np.testing.assert_allclose(ranks[:, 0], expected[i], atol=0.01)
         np.testing.assert_allclose(ranks[:, 1], raw.p_zero[i], atol=0.01)

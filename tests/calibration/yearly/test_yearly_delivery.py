@@ -22,7 +22,7 @@ from saga.bundle import Bundle
 from saga.cli import app
 from saga.data.origins import cut
 from saga.data.panel import Panel
-from tests.calibration.adaptive.test_ledger import database_of
+from tests.postgresql_server import database_of
 
 FILES = ("delivery.html", "years.parquet", "delivery.json")
 

@@ -12,7 +12,7 @@ down_revision = None
 
 # SQLite increments INTEGER keys only.
 _NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-_APPEND_ONLY = ("settlement", "span_settlement", "audit")
+_APPEND_ONLY = ("settlement", "audit")
 
 
 def upgrade() -> None:
@@ -27,7 +27,6 @@ def upgrade() -> None:
         _id(sa.Integer),
         _reference("holder_id", "holder.id", sa.Integer),
         sa.Column("bundle", sa.String(64), nullable=False),
-        sa.Column("levels", sa.JSON, nullable=False),
         _count("version"),
         sa.Column("delivered_until", sa.Integer),
         sa.UniqueConstraint("holder_id", "bundle"),
@@ -38,13 +37,16 @@ def upgrade() -> None:
         _reference("stream_id", "stream.id", sa.Integer),
         _blob("person"),
         _count("origin_year"),
+        sa.Column("family", sa.String(16), nullable=False),
         _count("horizon"),
         sa.Column("group", sa.String(64), nullable=False),
         _blob("base"),
         _blob("issued"),
         sa.Column("distribution", sa.LargeBinary),
         sa.Column("sealed", sa.LargeBinary),
-        sa.UniqueConstraint("person", "origin_year", "horizon", "stream_id"),
+        sa.Column("cells", sa.Text),
+        sa.Column("levels", sa.LargeBinary),
+        sa.UniqueConstraint("person", "origin_year", "family", "horizon", "stream_id"),
     )
     op.create_table(
         "outcome",
@@ -71,9 +73,7 @@ def upgrade() -> None:
         "settlement",
         _id(_NUMBER),
         _reference("interval_id", "issued_interval.id", _NUMBER, index=True),
-        _count("version"),
-        sa.Column("probability", sa.Double, nullable=False),
-        sa.Column("p_zero", sa.Double, nullable=False),
+        _blob("ranks"),
         _count("sign"),
         _reference("audit_id", "audit.id", _NUMBER),
     )
@@ -82,33 +82,6 @@ def upgrade() -> None:
         _key("stream_id", sa.ForeignKey("stream.id")),
         _key("version"),
         sa.Column("last_settlement", _NUMBER, nullable=False),
-        sa.Column("last_span_settlement", _NUMBER, nullable=False),
-    )
-    op.create_table(
-        "span",
-        _id(_NUMBER),
-        _reference("stream_id", "stream.id", sa.Integer),
-        _blob("person"),
-        _count("origin_year"),
-        sa.Column("kind", sa.String(16), nullable=False),
-        _count("years"),
-        _blob("base"),
-        _blob("issued"),
-        sa.Column("distribution", sa.LargeBinary),
-        sa.Column("sealed", sa.LargeBinary),
-        sa.Column("cells", sa.Text, nullable=False),
-        _blob("levels"),
-        sa.UniqueConstraint("person", "origin_year", "kind", "years", "stream_id"),
-    )
-    op.create_table(
-        "span_settlement",
-        _id(_NUMBER),
-        _reference("span_id", "span.id", _NUMBER, index=True),
-        sa.Column("probability", sa.Double, nullable=False),
-        sa.Column("p_zero", sa.Double, nullable=False),
-        _count("sign"),
-        _reference("audit_id", "audit.id", _NUMBER),
-        _blob("ranks"),
     )
     op.create_table(
         "band_scale",
@@ -127,7 +100,7 @@ def upgrade() -> None:
     op.create_table(
         "state",
         *_cell_key(),
-        sa.Column("level", sa.Double, primary_key=True),
+        sa.Column("coverage", sa.Double, primary_key=True),
         *(sa.Column(name, sa.Double, nullable=False) for name in ("offset", "integral", "weight")),
         _count("persons"),
         _count("missed"),
