@@ -279,8 +279,12 @@ def _compute_states(
     common_counts = totals.get(common, {})
     common_states = compute_states(LEVELS, common_counts)
     for stream in streams:
-        own = totals.get(stream, {}) if stream != common else {}
-        states = compute_states(LEVELS, _pooled(common_counts, own)) if own else common_states
+        of_holder = totals.get(stream, {}) if stream != common else {}
+        states = (
+            compute_states(LEVELS, _pooled(common_counts, of_holder))
+            if of_holder
+            else common_states
+        )
         _store_states(connection, stream, group, states)
 
 
@@ -296,8 +300,8 @@ def _compute_span_states(
         is_own = stream in with_counts and stream != common
         states = states_of_common
         if is_own or states is None:
-            own = totals.get(stream, {}) if is_own else {}
-            total = _pooled(totals.get(common, {}), own)
+            of_holder = totals.get(stream, {}) if is_own else {}
+            total = _pooled(totals.get(common, {}), of_holder)
             cells = read_state(connection, stream).cells if total else {}
             followed = {stream} if common is None else {stream, common}
             states = _span_states(connection, family, followed, cells, total)
@@ -306,10 +310,10 @@ def _compute_span_states(
 
 
 def _pooled(
-    common: Mapping[HorizonYear, ExcessCounts], own: Mapping[HorizonYear, ExcessCounts]
+    common: Mapping[HorizonYear, ExcessCounts], of_holder: Mapping[HorizonYear, ExcessCounts]
 ) -> dict[HorizonYear, ExcessCounts]:
     total = dict(common)
-    for key, counts in own.items():
+    for key, counts in of_holder.items():
         _add_counts(total, key, counts)
     return total
 
