@@ -29,7 +29,7 @@ from saga.batch.shards import Shard, merge_shards
 from saga.cli import app
 from saga.errors import InputError, UsageError
 from saga.files import object_store
-from saga.files.object_store import StoreLostError
+from saga.files.object_store import ObjectFolder, StoreLostError
 from tests.saga.batch.run_files import files_of, write_years
 
 ROOT = Path(__file__).parents[3]
@@ -163,6 +163,14 @@ def test_shards_and_a_merge_on_a_store_name_what_is_missing_or_changed(
     assert _objects(out) == local_files
     with pytest.raises(UsageError, match="would be read as input next time"):
         score(given, f"{given}/out", Carry())
+
+
+def test_two_runs_that_begin_at_once_are_one(server: ObjectServer) -> None:
+    """Each of them asks for the run of the folder and finds none; the second one must not win."""
+    folder = ObjectFolder.open(server.url("begun"))
+    for content in (b"first", b"second"):
+        folder.create("_run.json", content)
+    assert folder.read("_run.json") == b"first"
 
 
 def test_one_object_csv_and_a_register_are_read_as_from_a_folder(
