@@ -2,8 +2,8 @@
 
 A file's name contains a digest of its inputs (panel, options, bundle) and of declared versions.
 Every contestant and every step of scoring declares a `version`. **Rule: raise a version when the
-same inputs may give other numbers, or when a stored fit can no longer be unpickled.** Other changes
-of the code do not change names of files.
+same inputs may give other numbers.** Other changes of the code do not change names of files.
+Only tables are stored, so that reading a folder of somebody else runs no code.
 
 Files of scores have a row per person: store them only where the panel may be stored.
 """

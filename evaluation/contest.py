@@ -65,8 +65,8 @@ class ContestOptions:
         split: "person", or "cohort" (see `Sample.of`).
         n_persons: Largest number of test persons, reproducibly at random; None: all.
         until: Last year that fitting may use; None: the panel's last.
-        cache: Directory of stored scores (a row per person) and fits; None: `scores` in the
-            output directory, without fits.
+        cache: Directory of stored scores (a row per person); None: `scores` in the output
+            directory.
 
     Raises:
         UsageError: If a horizon, the number of paths or the seed is out of range.
@@ -148,8 +148,7 @@ class Contest:
             self._report(f"fit {name}", 0, 1)
             return BaselineContestant(unfitted.fit(panel, seed=self.seed))
 
-        cache = self.options.cache
-        return LazyContestant(name, key, fit, cache / f"fits-{self.seed}" if cache else None)
+        return LazyContestant(name, key, fit)
 
     def placebos(self, forecaster: Forecaster) -> list[LazyContestant]:
         """The bundle with reduced records (`saga.evaluation.placebos`)."""
@@ -334,7 +333,7 @@ class Contest:
         return LifetimeTask(futures, settings[-1], self.options.n_paths, self.seed)
 
     def _estimates(self, lazy: LazyContestant, folder: Path) -> list[pl.DataFrame]:
-        """The parameters of a baseline, from this fit or a stored one; empty if it has none."""
+        """The parameters of a baseline, of this fit or a stored table; empty if it has none."""
         path = folder / file_name(lazy.name, "estimates", {"key": lazy.key, "seed": self.seed})
         fitted = lazy.opened
         if isinstance(fitted, BaselineContestant) and isinstance(fitted.baseline, HasEstimates):

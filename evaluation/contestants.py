@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
-import polars as pl
-import torch
 from saga.evaluation.protocol import Baseline, HasDistributions
 from saga.evaluation.scoring.gap import CLAIRVOYANT
 from saga.evaluation.scoring.year_forecasts import YearForecasts
@@ -21,7 +16,6 @@ from saga.register.oracle import Oracle
 
 from saga.data.origins import Origins
 from saga.data.panel import Panel
-from saga.files.atomic import commit, digest_json
 from saga.forecaster import Forecaster
 from saga.macro.scenarios import Scenario
 from saga.paths import Paths
@@ -183,7 +177,6 @@ class LazyContestant:
         key: Digest of all inputs of its forecasts except the setting; None: unknown, so its scores
             are not reused.
         build: Loads or fits the contestant.
-        fits: Directory where the built contestant is pickled; None: it is not stored.
         only_setting: The only setting it takes part in; None: all.
         seconds: Time of `build`, 0 before it.
     """
@@ -191,7 +184,6 @@ class LazyContestant:
     name: str
     key: str | None
     build: Callable[[], Contestant]
-    fits: Path | None = None
     only_setting: str | None = None
     seconds: float = 0.0
     _contestant: Contestant | None = field(default=None, repr=False)
@@ -206,28 +198,10 @@ class LazyContestant:
     def open(self) -> Contestant:
         """The contestant itself."""
         if self._contestant is None:
-            self._contestant, self.seconds = self._load() if self.fits else self._timed_build()
+            start = time.perf_counter()
+            self._contestant = self.build()
+            self.seconds = time.perf_counter() - start
         return self._contestant
-
-    def _timed_build(self) -> tuple[Contestant, float]:
-        start = time.perf_counter()
-        return self.build(), time.perf_counter() - start
-
-    def _load(self) -> tuple[Contestant, float]:
-        """The contestant, and the seconds that its fit took; fitted if no fit is stored."""
-        assert self.fits is not None
-        inputs = {
-            "key": self.key,
-            "python": sys.version_info[:2],
-            "libraries": [f"{m.__name__} {m.__version__}" for m in (np, pl, torch)],
-        }
-        file = self.fits / f"{self.name}-{digest_json(inputs)[:20]}.pickle"
-        if not file.is_file():
-            built = self._timed_build()
-            self.fits.mkdir(parents=True, exist_ok=True)
-            commit(file, lambda part: part.write_bytes(pickle.dumps(built)))
-        stored: tuple[Contestant, float] = pickle.loads(file.read_bytes())
-        return stored
 
     @property
     def opened(self) -> Contestant | None:

@@ -77,21 +77,23 @@ def test_another_contestant_costs_its_own_run_only(
     assert set(table["model"]) == {"saga", "new"}
 
 
-def test_a_fitted_baseline_is_stored_and_reused_with_other_options(
+def test_a_cache_holds_tables_only_and_its_scores_serve_another_run(
     random_walk: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    panel, fits = random_walk(600), _count_fits(monkeypatch)
+    panel, fits, cache = random_walk(600), _count_fits(monkeypatch), tmp_path / "cache"
 
-    def run(n_paths: int, cache: Path | None) -> pl.DataFrame:
+    def run(n_paths: int, out: str) -> pl.DataFrame:
         contest = Contest(panel, ContestOptions(horizons=(1, 5), n_paths=n_paths, cache=cache))
-        out = tmp_path / f"{n_paths}-{cache is None}"
-        return contest.run([contest.baseline(CarryForward())], out)
+        return contest.run([contest.baseline(CarryForward())], tmp_path / out)
 
-    tables = [run(n_paths, tmp_path / "cache") for n_paths in (10, 12)]
+    first = run(10, "first")
+    assert {path.suffix for path in cache.rglob("*") if path.is_file()} == {".parquet"}
+    assert run(10, "second").equals(first)
     assert fits == ["fit"]
-    assert tables[1].equals(run(12, None))  # a stored fit forecasts as a new one does
-    cost = pl.read_parquet(tmp_path / "12-False" / "cost.parquet")["fit_seconds"]
-    assert (cost > 0).all()  # the seconds of the fit are stored with it
+    run(12, "other paths")
+    assert fits == ["fit", "fit"]
+    cost = pl.read_parquet(tmp_path / "second" / "cost.parquet")["fit_seconds"]
+    assert (cost > 0).all()  # the seconds of the fit are stored with the scores
 
 
 def test_an_interrupted_run_continues_to_the_same_tables(
@@ -153,10 +155,9 @@ def test_a_raised_version_or_another_panel_is_computed_anew_and_nothing_else(
     assert run(seed=1) == 3
 
 
-def test_a_raised_version_of_the_scores_scores_anew_with_the_stored_fit(
+def test_a_raised_version_of_the_scores_scores_anew(
     random_walk: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fits = _count_fits(monkeypatch)
     options = ContestOptions(horizons=(1,), n_paths=10, cache=tmp_path)
 
     def score() -> str:
@@ -168,7 +169,6 @@ def test_a_raised_version_of_the_scores_scores_anew_with_the_stored_fit(
     assert score() == first
     monkeypatch.setattr("saga.evaluation.contest.SCORES_VERSION", SCORES_VERSION + 1)
     assert score() != first
-    assert fits == ["fit"]
 
 
 def test_every_baseline_declares_a_version() -> None:

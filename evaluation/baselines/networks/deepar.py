@@ -158,18 +158,6 @@ class DeepAR:
         earnings = self.bins.amounts(targets, level[..., None]).astype(np.float32)
         return paths_of(origins, windows.born, earnings)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """The weights instead of the model, whose output class cannot be pickled."""
-        if "model" not in self.__dict__:
-            return self.__dict__
-        return {**self.__dict__, "model": self.model.state_dict()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if "model" in state:
-            self.model = self._network(seed=0).eval()
-            self.model.load_state_dict(state["model"])
-
     def _level(self, year: Array) -> Array:
         """The trend of log median earnings, same shape."""
         return np.asarray(self.start + self.growth * year)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from saga.evaluation.baselines.origin_states import identities
@@ -84,10 +84,6 @@ class TrainedNetwork:
     def forecaster(self) -> Forecaster:
         """The forecaster of the trained bundle."""
         return Forecaster(self.bundle)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the forecaster, so that a stored fit is small."""
-        return {name: value for name, value in vars(self).items() if name != "forecaster"}
 
     def distributions(self, history: Panel, origins: Origins) -> Marginals:
         """Distributions (n, 30) by the direct forecast, in the order of `origins`.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import pickle
 from collections.abc import Callable
 
 import numpy as np
@@ -125,19 +124,6 @@ def test_nothing_after_the_origin_is_used(fitted: DeepAR) -> None:
     assert np.array_equal(paths(changed(pl.col("origin") + 1)), unchanged)
     # Negative control: the origin's own year does count.
     assert not np.array_equal(paths(changed(pl.col("origin"))), unchanged)
-
-
-@needs_gluonts
-def test_a_stored_fit_gives_the_same_forecasts(fitted: DeepAR) -> None:
-    panel = chain(5, 6)
-    origins = draw_origins(panel, max_horizon=3, seed=0)
-    request = {"to_horizon": 3, "n_paths": 5, "seed": 0}
-    again = pickle.loads(pickle.dumps(fitted))
-    assert np.array_equal(
-        again.simulate(panel, origins, **request).earnings,
-        fitted.simulate(panel, origins, **request).earnings,
-        equal_nan=True,
-    )
 
 
 @needs_gluonts
