@@ -36,16 +36,16 @@ from saga.api.settings import Settings
 from saga.api.table_reader import READER
 from saga.api.tracing import open_tracing
 from saga.calibration.adaptive.ledger import Issued, RecordCounts, open_ledger
-from saga.calibration.diagnostics.diagnosis import Diagnostics
-from saga.calibration.diagnostics.report import render
 
 from saga.bundle import describe_schema
 from saga.data.facts import open_facts
 from saga.data.panel import Panel
+from saga.diagnostics_tables import Diagnostics
 from saga.errors import Problem, SagaError
 from saga.features.transforms import TYPICAL_SEK
 from saga.forecast_results import Result
 from saga.forecaster import Forecaster, Plan
+from saga.pages.report import render_report
 from saga.requests import Draws, ForecastRequest, LifetimeRequest
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ class Service:
         key = bundle, str((state, sorted(diagnostics.provenance.items())))
         with self._report_lock:
             if key != self._report_key:
-                self._report, self._report_key = render(diagnostics, bundle=bundle), key
+                self._report, self._report_key = render_report(diagnostics, bundle=bundle), key
             return self._report
 
     def variables(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from saga.forecast_warnings import ForecastWarning
 from saga.table_results import TableResult
 
 if TYPE_CHECKING:
-    from saga.pictures.forecast_picture import ForecastPicture
+    from saga.pages.person import ForecastPicture
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -47,7 +47,7 @@ class Forecasts(Result):
             UsageError: If no person is named and there are several, or the table has no median.
             InputError: If the person is not in the table.
         """
-        from saga.pictures.forecast_picture import ForecastPicture  # takes a second to import
+        from saga.pages.person import ForecastPicture  # takes a second to import
 
         return ForecastPicture.of(person_id, self.panel, self.table, self.provenance, self.warnings)
 

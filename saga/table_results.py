@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from html import escape
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from saga.conformal.families.set_family import SMALLEST_AMOUNT
+from saga.pages.format import figure, set_start
 from saga.summaries import Summarised, Summary, count
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ _SET_STARTS = ("lower_", "band_lower_", "positive_lower_")
 def show_value(name: str, value: object) -> str:
     """A cell of the column `name` for readers: `31.4%`, `1,250,000`, `2030`, `-` for unknown.
 
-    The lower end of a set is `above 0` as in sentences (`set_start`).
+    The lower end of a set is `above 0` as in sentences (`saga.pages.format.set_start`).
     """
     if value is None:
         return "-"
@@ -39,21 +38,8 @@ def show_value(name: str, value: object) -> str:
     if isinstance(value, float):
         if name == "p_zero":
             return f"{value:.1%}"
-        return set_start(value, _number) if name.startswith(_SET_STARTS) else _number(value)
+        return set_start(value, figure) if name.startswith(_SET_STARTS) else figure(value)
     return str(value)
-
-
-def set_start(lower: float, show: Callable[[float], str]) -> str:
-    """Where a set begins, for readers: `show(lower)`, or `above 0`.
-
-    A set without zero that has all amounts above it begins at the smallest amount, 1 unit.
-    """
-    return "above 0" if 0 < lower <= SMALLEST_AMOUNT else show(lower)
-
-
-def _number(value: float) -> str:
-    digits = 0 if abs(value) >= 1_000 or value == int(value) else 2 if abs(value) >= 1 else 4
-    return f"{value:,.{digits}f}"
 
 
 class TableResult(Summarised):

@@ -16,8 +16,8 @@ from saga.evaluation.explain.attention import attention_by_lag
 from saga.training.head_subspaces import head_diversity
 
 from saga.data.reading import read_panel
-from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
+from saga.pages.format import markdown_table
 from studies.cross_section import follow_persons
 from studies.study_page import bundle_parser, page_head, publish_page
 

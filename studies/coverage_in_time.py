@@ -52,10 +52,10 @@ from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.distributions import Marginals
 from saga.errors import UsageError
-from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
 from saga.lifetime import present_value, realised_value
 from saga.macro.scenarios import Scenario
+from saga.pages.format import markdown_table
 from saga.paths import Paths
 from saga.register import RegisterSettings, generate_register
 from saga.requests import COVERAGE, MAX_HORIZON, RATE, Draws

@@ -14,7 +14,7 @@ from saga.evaluation.scoring.metrics import ZERO_EDGES
 
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
-from saga.files.markdown import markdown_table
+from saga.pages.format import markdown_table
 from saga.requests import COVERAGE
 from studies.coverage_forecasts import YEARS, Persons
 

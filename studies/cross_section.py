@@ -23,8 +23,8 @@ from saga.data.origins import Origins, history, last_year, origins_at
 from saga.data.panel import FLOOR, Panel
 from saga.data.split import unseen_persons
 from saga.errors import InputError, Problem
-from saga.files.markdown import markdown_table
 from saga.keyed_random import sample_rows
+from saga.pages.format import markdown_table
 from saga.schema import MAX_AGE
 
 Array = NDArray[np.float64]

@@ -12,8 +12,8 @@ import altair as alt
 import polars as pl
 
 from saga.files.atomic import commit
-from saga.files.html import render_page
-from saga.files.plot_theme import draw_svg
+from saga.pages.layout import render_page
+from saga.pages.theme import draw_svg
 from studies.cross_section import BY_NAME
 
 _MODEL, _TRUTH, _COLUMNS = "#0b5cad", "#1c2430", 3
@@ -33,7 +33,7 @@ def write_page(
         "rows": table.to_dicts(),
         "meaning": BY_NAME,
     }
-    page = render_page("studies", "cross_section.html", {**values, "provenance": provenance})
+    page = render_page("cross_section.html", {**values, "provenance": provenance}, "studies")
     commit(out, partial(Path.write_text, data=page, encoding="utf-8"))
 
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from saga.calibration.adaptive.adaptive_state import SPAN_KINDS
 
 from saga.conformal.calibration_table import ALL
-from saga.files.markdown import markdown_table
-from saga.files.plot_theme import draw_svg
+from saga.pages.format import markdown_table
+from saga.pages.theme import draw_svg
 from studies.delivery_forecasts import BREAK_YEAR, BREAKS, FIRST_ORIGIN, N_HORIZONS
 from studies.delivery_methods import JUDGED, METHODS, ONLINE, PRODUCTS, SPAN_METHODS
 

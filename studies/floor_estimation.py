@@ -16,7 +16,7 @@ from saga.evaluation.scoring.gap import CLAIRVOYANT
 
 from saga.bundle import Bundle
 from saga.errors import Problem, UsageError
-from saga.files.markdown import markdown_table
+from saga.pages.format import markdown_table
 
 Array = NDArray[np.float64]
 GAP_START = "gkos"  # the model at the upper end of the gap

@@ -46,9 +46,9 @@ from saga.data.origins import (
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.distributions import Marginals
-from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
 from saga.macro.scenarios import Scenario
+from saga.pages.format import markdown_table
 from saga.paths import Paths
 from saga.requests import MAX_HORIZON, Draws
 from studies.coverage_forecasts import YEARS, unseen_and_training

@@ -20,8 +20,8 @@ from saga.conformal.calibrator import Calibrator
 from saga.data.origins import history, last_year, origins_at
 from saga.data.reading import read_panel
 from saga.distributions import Marginals
-from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
+from saga.pages.format import markdown_table
 from saga.requests import Draws
 from studies.coverage_forecasts import YEARS
 from studies.coverage_in_time import value_covered

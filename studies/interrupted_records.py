@@ -27,8 +27,8 @@ from saga.data.origins import Origins, history, realised_earnings
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.data.rules import find_ineligible, keep_eligible
-from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
+from saga.pages.format import markdown_table
 from saga.schema import MAX_AGE
 from studies.study_page import page_head, publish_page, study_parser
 

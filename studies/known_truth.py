@@ -49,8 +49,8 @@ from saga.distribution_scores import marginal_scores
 from saga.distributions import Marginals
 from saga.files.atomic import commit
 from saga.files.bundle_folder import MANIFEST
-from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
+from saga.pages.format import markdown_table
 from saga.paths import Paths
 from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.economy import LAST_HISTORY

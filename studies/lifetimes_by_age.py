@@ -25,10 +25,10 @@ from saga.data.origins import Origins, draw_origins, eligible_origins, history, 
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.data.split import unseen_persons
-from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons
 from saga.lifetime import present_value, realised_value
+from saga.pages.format import markdown_table
 from saga.requests import MAX_HORIZON, RATE, Draws
 from saga.schema import MAX_AGE
 from studies.study_page import bundle_parser, page_head, publish_page

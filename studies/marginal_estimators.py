@@ -35,9 +35,9 @@ from saga.data.split import persons_of
 from saga.distribution_scores import marginal_scores
 from saga.distributions import Marginals
 from saga.features.sequences import encode
-from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons
+from saga.pages.format import markdown_table
 from saga.requests import MAX_HORIZON, Draws
 from saga.scores import crps_log, log_earnings
 from saga.simulation.marginals import marginal_grid

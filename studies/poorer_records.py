@@ -36,9 +36,9 @@ from saga.evaluation.scoring.metrics import metrics_table
 from saga.evaluation.selection import select_baselines
 
 from saga.data.reading import read_panel
-from saga.files.markdown import markdown_table
 from saga.files.tables import write_table
 from saga.forecaster import Forecaster
+from saga.pages.format import markdown_table
 from saga.requests import Draws
 from studies.record_reductions import REDUCTIONS, WHOLE, Reduction
 from studies.study_page import StepLog, bundle_parser, code_commit, page_head, publish_page, say

@@ -18,7 +18,7 @@ from typing import Any
 
 import polars as pl
 
-from saga.files.markdown import markdown_table
+from saga.pages.format import markdown_table
 from saga.register import RegisterSettings
 from saga.register.simulation.parameters import MECHANISMS
 from saga.register.validation.register_check import count_verdicts, format_number

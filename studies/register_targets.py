@@ -14,7 +14,7 @@ from pathlib import Path
 
 import polars as pl
 
-from saga.files.markdown import markdown_table
+from saga.pages.format import markdown_table
 from saga.register import RegisterSettings, check_register, generate_register
 from saga.register.validation.register_check import format_number, targets
 from studies.study_page import command_line, publish_page, study_parser

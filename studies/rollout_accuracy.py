@@ -28,10 +28,10 @@ from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.data.split import persons_of
 from saga.features.sequences import encode, pad
-from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons
 from saga.lifetime import present_value, realised_value
+from saga.pages.format import markdown_table
 from saga.requests import RATE, Draws, Precision, RolloutName
 from saga.scores import crps_log
 from studies.study_page import bundle_parser, page_head, publish_page

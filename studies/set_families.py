@@ -32,9 +32,9 @@ from saga.data.origins import draw_origins, history, last_year, realised_earning
 from saga.data.reading import read_panel
 from saga.data.split import persons_of
 from saga.distributions import Marginals
-from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons
+from saga.pages.format import markdown_table
 from saga.requests import COVERAGE, MAX_HORIZON
 from saga.scores import pit_uniforms
 from studies.study_page import bundle_parser, page_head, publish_page

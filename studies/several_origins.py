@@ -24,8 +24,8 @@ from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.distribution_scores import marginal_scores
 from saga.distributions import Marginals
-from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
+from saga.pages.format import markdown_table
 from saga.requests import MAX_HORIZON
 from saga.scores import covered
 from studies.study_page import page_head, publish_page, say, study_parser

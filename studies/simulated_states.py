@@ -27,8 +27,8 @@ from saga.data.origins import cut, last_year
 from saga.data.reading import read_panel
 from saga.errors import InputError, Problem
 from saga.features.transforms import Transforms
-from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
+from saga.pages.format import markdown_table
 from saga.progress import Progress
 from saga.requests import Draws
 from saga.schema import MAX_AGE, NAMES

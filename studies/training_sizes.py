@@ -27,9 +27,9 @@ from saga.training.auto_config import AUTO
 
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
-from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons
+from saga.pages.format import markdown_table
 from studies.study_page import command_line, page_head, publish_page, say, study_parser
 
 FOLDS = 5

@@ -18,8 +18,8 @@ from saga.evaluation.scoring.futures import macro_of_futures
 from scipy.stats import linregress
 
 from saga.data.macro_rows import SERIES
-from saga.files.markdown import markdown_table
 from saga.macro.scenarios import Scenario
+from saga.pages.format import markdown_table
 from studies.cross_section import BY_NAME, EVERYBODY, FollowedPersons, simulated_sections
 
 Array = NDArray[np.float64]

@@ -24,8 +24,8 @@ from saga.evaluation.scoring.evaluation_settings import Sample, Setting
 from saga.cli.options import parse_horizons
 from saga.data.origins import history
 from saga.data.reading import read_panel
-from saga.files.markdown import markdown_table
 from saga.forecaster import Forecaster
+from saga.pages.format import markdown_table
 from saga.requests import check_horizons
 from studies.study_page import bundle_parser, page_head, publish_page
 

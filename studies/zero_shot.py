@@ -23,7 +23,7 @@ from saga.training.harness import RunOptions
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.data.split import persons_of
-from saga.files.markdown import markdown_table
+from saga.pages.format import markdown_table
 from studies.study_page import StepLog, command_line, page_head, publish_page, study_parser
 
 METRICS = {"crps_log": "CRPS of logs", "brier_zero": "Brier score of zero"}

@@ -18,8 +18,8 @@ from saga.api.service import CurrentService, Service
 from saga.calibration.adaptive.adaptive_state import EXPERTS
 from saga.calibration.adaptive.database import LedgerError
 from saga.calibration.diagnostics.adaptive_table import with_state
-from saga.calibration.diagnostics.report import stored_diagnostics
 
+from saga.diagnostics_tables import Diagnostics
 from saga.errors import UsageError
 from saga.small_groups import MIN_PERSONS
 
@@ -127,7 +127,7 @@ def _adaptive_json(
 def _report_page(service: Service, caller: Caller, counts: LedgerCounts) -> str:
     bundle, ledger_access = service.forecaster.bundle, service.ledger_access
     try:
-        diagnostics = stored_diagnostics(bundle)
+        diagnostics = Diagnostics.of_bundle(bundle)
     except UsageError as error:
         raise ProblemError(404, "no-diagnostics", error.args[0], error.problems) from None
     if ledger_access is None:

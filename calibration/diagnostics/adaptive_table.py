@@ -7,9 +7,8 @@ from typing import Any
 
 import polars as pl
 from saga.calibration.adaptive.adaptive_state import AdaptiveState
-from saga.calibration.diagnostics.diagnosis import Diagnostics
-from saga.calibration.diagnostics.table_columns import TABLES
 
+from saga.diagnostics_tables import TABLES, Diagnostics
 from saga.small_groups import MIN_PERSONS
 
 

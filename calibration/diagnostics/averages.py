@@ -17,7 +17,6 @@ from saga.calibration.diagnostics.reliability import (
     mincer_zarnowitz,
 )
 from saga.calibration.diagnostics.verdicts import (
-    QUESTIONS,
     Verdict,
     rounded,
     severity,
@@ -26,6 +25,7 @@ from saga.calibration.diagnostics.verdicts import (
 )
 from scipy import stats
 
+from saga.diagnostics_tables import QUESTIONS
 from saga.forecast_tables import percent_label
 
 Array = NDArray[Any]

@@ -10,10 +10,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from saga.calibration.diagnostics.person_results import PersonResults, headline_coverage
-from saga.calibration.diagnostics.verdicts import QUESTIONS, publishable
+from saga.calibration.diagnostics.verdicts import publishable
 
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
+from saga.diagnostics_tables import QUESTIONS
 from saga.keyed_random import uniform_each
 from saga.requests import COVERAGE
 

@@ -10,7 +10,6 @@ from saga.calibration.diagnostics.cases import QUESTION_ALPHA, Cases, Rows
 from saga.calibration.diagnostics.person_results import SeveralYears
 from saga.calibration.diagnostics.sampling_bands import coverage_band
 from saga.calibration.diagnostics.verdicts import (
-    QUESTIONS,
     Verdict,
     publishable,
     status,
@@ -19,6 +18,7 @@ from saga.calibration.diagnostics.verdicts import (
 from saga.calibration.fit.person_scores import rank_needed
 
 from saga.conformal.calibration_table import ALL
+from saga.diagnostics_tables import QUESTIONS
 from saga.forecast_tables import percent_label
 
 ZERO_BINS = 10  # equal parts of the scale of the probability of zero

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -37,15 +37,15 @@ from saga.calibration.diagnostics.seed_stability import (
     tabulate_seed_ranges,
 )
 from saga.calibration.diagnostics.simple_rules import KnownAtOrigin, SimpleRules
-from saga.calibration.diagnostics.table_columns import TABLES
-from saga.calibration.diagnostics.verdicts import QUESTIONS, Verdict, rounded
+from saga.calibration.diagnostics.verdicts import Verdict, rounded
 
 from saga.conformal.calibrator import Calibrator
 from saga.data.groups import Grouping
 from saga.data.origins import Origins, draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
 from saga.data.split import persons_of
-from saga.errors import BundleError, InputError, Problem
+from saga.diagnostics_tables import QUESTIONS, SIMULATED, TABLES, Diagnostics
+from saga.errors import InputError, Problem
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons
 from saga.macro.scenarios import Scenario
@@ -55,65 +55,7 @@ from saga.small_groups import MIN_PERSONS
 
 HORIZONS = (1, 5, 10, 20, 30)
 N_PATHS = 200
-SIMULATED = "Simulated people, not real"
 LOW_PAY_SHARE = 0.6  # of the median of positive earnings
-
-
-@dataclass(frozen=True, eq=False)
-class Diagnostics:
-    """Tables by name, with the columns of TABLES.
-
-    Figures of fewer than `min_persons` persons are null, and so is their number.
-    """
-
-    tables: Mapping[str, pl.DataFrame]
-
-    def __getitem__(self, name: str) -> pl.DataFrame:
-        return self.tables[name]
-
-    @property
-    def provenance(self) -> dict[str, str]:
-        """How these tables were made, by name of the fact."""
-        return dict(self.tables["provenance"].iter_rows())
-
-    def to_table(self) -> pl.DataFrame:
-        """All tables as one with a column `table`: the `diagnostics.parquet` of the bundle."""
-        named = [
-            table.select(pl.lit(name).alias("table"), pl.all())
-            for name, table in self.tables.items()
-        ]
-        return pl.concat(named, how="diagonal")
-
-    @classmethod
-    def from_table(cls, stored: pl.DataFrame) -> Self:
-        """The tables that `to_table` wrote.
-
-        A column that is not required may be absent and is then null. Raises BundleError if a
-        required column is missing.
-        """
-        columns = {
-            name: column for table in TABLES.values() for name, column in table.columns.items()
-        }
-        absent = [name for name in columns if name not in stored.columns]
-        missing = [name for name in absent if columns[name].required]
-        if missing or "table" not in stored.columns:
-            problem = Problem(
-                "diagnostics-form",
-                f"columns missing: {sorted(missing)}",
-                "Run `saga report --panel DIR --store` again.",
-            )
-            raise BundleError("the diagnostics table does not have its columns", [problem])
-        stored = stored.with_columns(
-            pl.lit(None, columns[name].dtype).alias(name) for name in absent
-        )
-        return cls(
-            {
-                name: stored.filter(pl.col("table") == name).select(
-                    pl.col(c).cast(dtype) for c, dtype in table.schema.items()
-                )
-                for name, table in TABLES.items()
-            }
-        )
 
 
 def diagnose(
@@ -371,7 +313,7 @@ def summarise(
         tables[name] = rows
         verdicts += verdicts_of_table
     order = {question: i for i, question in enumerate(QUESTIONS)}
-    tables["lights"] = [
+    tables["verdicts"] = [
         verdict.row() for verdict in sorted(verdicts, key=lambda v: (order[v.question], v.horizon))
     ]
     record = {

@@ -11,13 +11,13 @@ from saga.calibration.diagnostics.cases import QUESTION_ALPHA, Cases, Rows
 from saga.calibration.diagnostics.simple_rules import RULES
 from saga.calibration.diagnostics.verdicts import (
     MIN_VERDICT_PERSONS,
-    QUESTIONS,
     Verdict,
     rounded,
     severity,
 )
 from scipy import stats
 
+from saga.diagnostics_tables import QUESTIONS
 from saga.forecast_tables import percent_label
 
 SAGA = "saga"

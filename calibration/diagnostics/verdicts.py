@@ -9,27 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.diagnostics_tables import QUESTIONS, STATUSES
 from saga.small_groups import MIN_PERSONS, neighbour_mean
 
-# Question -> the largest deviation that is small in practice, as a share unless stated. "level"
-# judges the mean error, in log earnings, and the slope of the regression of outcomes on forecasts,
-# whose tolerance is twice as large.
-QUESTIONS: dict[str, float] = {
-    "coverage": 0.02,
-    "groups": 0.02,
-    "together": 0.02,  # coverage of bands and present values of several years
-    "shape": 0.02,
-    "level": 0.05,
-    "zero": 0.02,  # probability of no earnings
-    "low_pay": 0.02,  # probability of low pay
-    "drift": 0.02,  # coverage by period
-    "zero_bins": 0.02,  # coverage by the probability of no earnings
-    "efficiency": 0.02,  # relative difference of mean interval scores
-}
 # Questions for which covering too much is better than too little.
 COVERING = ("coverage", "groups", "together", "drift", "zero_bins")
-# From good to bad; reports say "cannot tell" for "unclear".
-STATUSES = ("holds", "unclear", "watch", "fails")
 # A figure inside its band "holds" only within these limits; otherwise it is "unclear".
 MIN_VERDICT_PERSONS = 100
 MAX_REACH = 5  # half the width of the band, in tolerances
@@ -64,7 +48,7 @@ class Verdict:
         object.__setattr__(self, "tolerance", self.tolerance or QUESTIONS[self.question])
 
     def row(self) -> dict[str, Any]:
-        """A row of the report's table "lights", where the coverage is in the column `level`."""
+        """A row of the report's table "verdicts", where the coverage is in the column `level`."""
         return {"level" if name == "coverage" else name: x for name, x in vars(self).items()}
 
 

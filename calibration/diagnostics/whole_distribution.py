@@ -12,7 +12,9 @@ from saga.calibration.diagnostics.cases import QUESTION_ALPHA, Cases, Rows
 from saga.calibration.diagnostics.person_results import EVENTS
 from saga.calibration.diagnostics.reliability import reliability_curve
 from saga.calibration.diagnostics.sampling_bands import map_noise, simultaneous_band
-from saga.calibration.diagnostics.verdicts import QUESTIONS, Verdict, curve_status
+from saga.calibration.diagnostics.verdicts import Verdict, curve_status
+
+from saga.diagnostics_tables import QUESTIONS
 
 PIT_BINS = (20, 10, 5)  # the first number with enough persons in each bin is taken
 

@@ -18,7 +18,6 @@ from saga.calibration.adaptive.adaptive_state import AdaptiveState
 from saga.calibration.adaptive.issuance import INITIAL_STATE
 from saga.calibration.adaptive.ledger import Ledger
 from saga.calibration.adaptive.settled_outcomes import SpanCoverage
-from saga.calibration.yearly.delivery_page import render_delivery
 from saga.calibration.yearly.drift_tests import (
     ALPHA,
     DriftScale,
@@ -39,6 +38,7 @@ from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.errors import UsageError
 from saga.files.atomic import commit, commit_json, sweep
+from saga.pages.delivery_page import render_delivery
 from saga.requests import COVERAGE as COVERAGES
 from saga.small_groups import MIN_PERSONS
 
@@ -112,7 +112,7 @@ def write_delivery(report: YearlyReport, bundle: Bundle, out: Path) -> dict[str,
     sweep(out)
     values = delivery_values(report, bundle)
     commit(out / TABLE, lambda path: report.years.write_parquet(path))
-    page = render_delivery(report, values)
+    page = render_delivery(report.years, values)
     commit(out / PAGE, partial(Path.write_text, data=page, encoding="utf-8"))
     commit_json(out / REPORT, values)
     return values

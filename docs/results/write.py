@@ -31,8 +31,8 @@ from saga.evaluation.scoring.metrics import METRICS
 
 from saga.bundle import Bundle
 from saga.errors import UsageError
-from saga.files.markdown import markdown_table
 from saga.files.tables import read_provenance, write_table
+from saga.pages.format import markdown_table
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

@@ -13,10 +13,10 @@ from saga.evaluation.explain.attribution import FIGURES, Explanation
 from saga.evaluation.explain.changed_records import ChangedForecast
 
 from saga.files.atomic import commit, commit_json
-from saga.files.html import render_page
-from saga.files.plot_theme import draw_svg
-from saga.pictures.forecast_picture import SIMULATED, ForecastPicture
-from saga.pictures.person_sentences import about, describe_year, share
+from saga.pages.format import about, chance
+from saga.pages.layout import render_page
+from saga.pages.person import SIMULATED, ForecastPicture, describe_year
+from saga.pages.theme import draw_svg
 from saga.schema import MAX_AGE
 
 SUFFIXES = (".html", ".json")
@@ -89,13 +89,8 @@ def _describe_effect(change: ChangedForecast) -> str:
     side = "higher" if change.mean_effect > 0 else "lower"
     return (
         f"{about(abs(change.mean_effect))} {side} and the chance of no earnings "
-        f"{share(change.p_zero)}"
+        f"{chance(change.p_zero)}"
     )
-
-
-def _signed(amount: float) -> str:
-    """A difference in money: 35712.0 -> "+35,700"."""
-    return f"{'-' if amount < 0 else '+'}{about(abs(amount))}"
 
 
 def _page(explanation: PersonExplanation) -> str:
@@ -124,8 +119,7 @@ def _page(explanation: PersonExplanation) -> str:
             for name, value in explanation.provenance.items()
         },
     }
-    filters = {"about": about, "share": share, "signed": _signed}
-    return render_page("saga.evaluation.explain", "explain.html", values, filters)
+    return render_page("explain.html", values, "saga.evaluation.explain")
 
 
 def _by_lag(attention: pl.DataFrame) -> list[dict[str, Any]]:

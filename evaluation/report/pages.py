@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from saga.evaluation.report.charts import Picture, draw_charts
+from saga.evaluation.report.contest_charts import Picture, draw_charts
 from saga.evaluation.report.contest_summary import ContestSummary
 from saga.evaluation.report.evaluation_results import Results
 from saga.evaluation.report.paper import paper_tables
@@ -21,7 +21,7 @@ from saga.evaluation.report.result_tables import (
 
 from saga.data.panel import is_simulated
 from saga.files.atomic import commit
-from saga.files.html import render_page
+from saga.pages.layout import render_page
 
 LISA = "lisa"  # id of a panel that the shipped mapping of this name has read
 
@@ -58,7 +58,7 @@ def to_html(
         "provenance": provenance,
         "source": sources_of(tables),
     }
-    return render_page("saga.evaluation.report", "tables.html", values)
+    return render_page("tables.html", values, "saga.evaluation.report")
 
 
 def _is_like_the_papers(provenance: Mapping[str, Any]) -> bool:

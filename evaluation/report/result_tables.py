@@ -16,9 +16,9 @@ import polars as pl
 from saga.evaluation.scoring.comparison import BUNDLE_NAME, VARIANT
 from saga.evaluation.scoring.gap import CLAIRVOYANT, GAP, select_reference
 from saga.evaluation.scoring.metrics import SCORES, ZERO, percent_names
-from saga.evaluation.scoring.small_cells import MIN_PERSONS
 
-from saga.files.markdown import markdown_table
+from saga.pages.format import markdown_table
+from saga.small_groups import MIN_PERSONS
 
 MONEY = ("crps_sek", *percent_names("interval"), *percent_names("width"))
 METRIC_LABELS = {

@@ -10,7 +10,8 @@ from __future__ import annotations
 import polars as pl
 from saga.calibration.diagnostics.verdicts import publishable
 
-MIN_PERSONS = 10
+from saga.small_groups import MIN_PERSONS
+
 EVERYBODY = "all"
 _KEYS = ("model", "setting", "test", "metric", "statistic", "rate", "size", "horizon", "years")
 

@@ -43,8 +43,8 @@ def explain(
         PersonExplanation,
         write_explanation,
     )
-    from saga.files.html import check_page
     from saga.forecaster import Forecaster
+    from saga.pages.layout import check_page
 
     check_seed(seed)
     require_output_outside_input(source, out, "--out")

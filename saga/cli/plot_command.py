@@ -31,8 +31,8 @@ def plot(
 ) -> None:
     """Draw one person's record and forecast: published sets, median, chance of no earnings."""
     from saga.data.files import require_output_outside_input
-    from saga.files.html import check_page
-    from saga.pictures.forecast_picture import SUFFIXES, choose_person
+    from saga.pages.layout import check_page
+    from saga.pages.person import SUFFIXES, choose_person
 
     request = ForecastRequest(
         horizons=options.parse_horizons(horizons),

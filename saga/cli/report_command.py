@@ -68,8 +68,9 @@ def report(
     from saga.bundle import Bundle, default_bundle, replace_parts
     from saga.calibration.diagnostics.adaptive_table import with_state
     from saga.calibration.diagnostics.diagnosis import diagnose
-    from saga.calibration.diagnostics.report import SUFFIXES, stored_diagnostics, write_report
-    from saga.files.html import check_page
+    from saga.diagnostics_tables import Diagnostics
+    from saga.pages.layout import check_page
+    from saga.pages.report import SUFFIXES, write_report
 
     path = bundle or default_bundle()
     check_page(out, "report", SUFFIXES)
@@ -80,7 +81,7 @@ def report(
                 "--store out."
             )
         opened = Bundle.load(path)
-        diagnostics, digest = stored_diagnostics(opened), opened.digest
+        diagnostics, digest = Diagnostics.of_bundle(opened), opened.digest
     else:
         years_ahead, draws = check_horizons(options.parse_horizons(horizons)), Draws(paths, seed)
         test_panel = read_persons(
@@ -109,12 +110,12 @@ def report(
         ledger = open_ledger(database, database_key, Actor(holder))
         diagnostics = with_state(diagnostics, ledger.state(digest), ledger.counts(digest))
     write_report(diagnostics, out, bundle=opened.digest)
-    verdicts = Counter(diagnostics["lights"]["status"].to_list())
+    verdicts = Counter(diagnostics["verdicts"]["status"].to_list())
     report_facts = {
         "out": out,
         "bundle": opened.digest,
         "stored": store,
-        "lights": dict(verdicts),
+        "verdicts": dict(verdicts),
         "provenance": diagnostics.provenance,
     }
     console.result(

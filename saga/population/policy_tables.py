@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.pages.group import TOTAL
 from saga.population.cell_statistics import (
     STATISTICS,
     Estimates,
@@ -28,7 +29,6 @@ from saga.population.disclosure import DisclosureRules, suppress
 from saga.population.scored_paths import Persons, ScoredPaths, YearPaths, person_levels
 from saga.progress import Progress
 
-TOTAL = "total"  # level of a margin
 CLASSES = ("zero", "fifth 1", "fifth 2", "fifth 3", "fifth 4", "fifth 5")
 _JACKKNIFE = 20  # random groups of persons
 Flags = NDArray[np.bool_]

@@ -19,7 +19,7 @@ from saga import schema
 from saga.data.split import SPLIT_SHARES, assign_parts
 from saga.errors import UsageError
 from saga.files.atomic import digest_file, whole_folder
-from saga.files.markdown import markdown_table
+from saga.pages.format import markdown_table
 from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.generation import generate_register
 from saga.register.validation.register_check import (

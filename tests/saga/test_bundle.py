@@ -223,7 +223,7 @@ def test_a_part_that_cannot_be_stored_is_refused_before_any_file_is_written(tmp_
 
 
 def test_diagnostics_stay_in_the_bundle_until_it_is_calibrated_again(tmp_path: Path) -> None:
-    diagnostics = pl.DataFrame({"table": ["lights"], "horizon": [1]})
+    diagnostics = pl.DataFrame({"table": ["verdicts"], "horizon": [1]})
     plain = write(tmp_path / "b")
     evaluated = replace_parts(
         plain, tmp_path / "b", command="saga report --store", diagnostics=diagnostics

@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from saga.errors import InputError, Problem, UsageError
-from saga.files.markdown import markdown_table
+from saga.pages.format import markdown_table
 from saga.register.validation import (
     earnings_dynamics,
     fertility,

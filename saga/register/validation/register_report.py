@@ -15,8 +15,8 @@ import altair as alt
 import polars as pl
 import vl_convert
 
-from saga.files.html import render_page
 from saga.macro.history import sweden_as_published
+from saga.pages.layout import render_page
 from saga.register.validation.level_statistics import (
     CLASS_NAMES,
     EMPLOYMENT_AGES,
@@ -101,7 +101,6 @@ def write_report(table: pl.DataFrame, out: Path, provenance: Mapping[str, Any]) 
     missed = enforced.filter(pl.col("verdict") != "inside")
     figures = list(_figures(table))
     page = render_page(
-        "saga.register.validation",
         "register_report.html",
         {
             "register": provenance["register"],
@@ -116,6 +115,7 @@ def write_report(table: pl.DataFrame, out: Path, provenance: Mapping[str, Any]) 
             "words": WORDS,
             "provenance": provenance,
         },
+        "saga.register.validation",
     )
     out.write_text(page, encoding="utf-8")
 

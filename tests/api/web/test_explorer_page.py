@@ -16,7 +16,7 @@ from saga.api.key_file import add_key, new_key
 from saga.api.settings import Settings
 
 from saga.conformal.families.set_family import SMALLEST_AMOUNT
-from saga.pictures.person_sentences import describe_year
+from saga.pages.person import describe_year
 from tests.chromium import NEEDS_CHROMIUM, start_chromium
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.typing import NDArray
-from saga.calibration.diagnostics.diagnosis import Diagnostics, Findings, summarise
+from saga.calibration.diagnostics.diagnosis import Findings, summarise
 from saga.calibration.diagnostics.person_results import SeveralYears, crps_thresholds, judge_persons
 from saga.calibration.diagnostics.seed_stability import SeedRanges
 from saga.calibration.diagnostics.simple_rules import KnownAtOrigin, SimpleRules
@@ -18,6 +18,7 @@ from saga.calibration.fit.thresholds import fit_thresholds
 from scipy import stats
 
 from saga.data.panel import FLOOR
+from saga.diagnostics_tables import Diagnostics
 from saga.distributions import Marginals
 
 Array = NDArray[np.float64]

@@ -19,23 +19,22 @@ from saga.api.settings import Settings
 from saga.calibration.adaptive.adaptive_state import AdaptiveState, ExcessCounts, compute_states
 from saga.calibration.adaptive.ledger import open_ledger
 from saga.calibration.diagnostics.adaptive_table import with_state
-from saga.calibration.diagnostics.diagnosis import Diagnostics, Findings, summarise
+from saga.calibration.diagnostics.diagnosis import Findings, summarise
 from saga.calibration.diagnostics.person_results import SeveralYears, crps_thresholds, judge_persons
-from saga.calibration.diagnostics.report import render
-from saga.calibration.diagnostics.table_columns import TABLES
 from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
 from saga.calibration.fit.thresholds import fit_thresholds
 from typer.testing import CliRunner
 
-from saga.bundle import Bundle
 from saga.cli import app
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.families.present_value import SimulatedValues
 from saga.conformal.published_sets import band_intervals, value_intervals
 from saga.conformal.recalibration import map_paths
 from saga.data.panel import FLOOR
+from saga.diagnostics_tables import Diagnostics
 from saga.distributions import Marginals
 from saga.lifetime import present_value, realised_value
+from saga.pages.report import render_report
 from saga.paths import Paths
 from saga.requests import COVERAGE, RATE
 
@@ -106,15 +105,17 @@ def test_several_years_are_green_if_covered_as_stated_and_red_if_not(judged: Jud
     )
     assert set(good["together"]["question"]) == {"band", "present_value"}
     assert set(good["together"]["horizon"]) == {2}
-    assert not good["lights"].filter(question="together")["status"].is_in(["watch", "fails"]).any()
+    assert (
+        not good["verdicts"].filter(question="together")["status"].is_in(["watch", "fails"]).any()
+    )
     too_low = (
         replace(marginals, grid=marginals.grid + np.log(0.4)),
         paths.with_earnings((0.4 * paths.earnings).astype("float32")),
     )
     bad = diagnosed(calibrator, SeveralYears.of(calibrator, *too_low, outcomes, [2]), judged)
     assert set(bad["together"].filter(level=0.9)["status"]) == {"fails"}
-    assert bad["lights"].filter(question="together")["status"].to_list() == ["fails"]
-    page = render(bad)
+    assert bad["verdicts"].filter(question="together")["status"].to_list() == ["fails"]
+    page = render_report(bad)
     assert "Several years together" in page
     assert "Do they cover as stated for several years together?" in page
     assert "next years inside the path band" in page.split("Where to be careful")[1]
@@ -125,20 +126,6 @@ def test_present_values_of_fewer_paths_than_calibrated_are_not_judged(judged: Ju
     few = paths.with_earnings(paths.earnings[..., :30])
     inside = SeveralYears.of(calibrator, marginals, few, outcomes, [2]).inside
     assert np.isnan(inside["present_value", 2]).all()
-
-
-def test_a_bundle_from_before_these_tables_is_still_read(faultless: Diagnostics) -> None:
-    import polars as pl
-
-    old = (
-        faultless.to_table()
-        .filter(~pl.col("table").is_in(["together", "adaptive", "stability", "people"]))
-        .drop("economy")
-    )
-    assert "Can these forecasts be trusted?" in render(Diagnostics.from_table(old))
-    shipped = Bundle.load(Path("bundles/small"))
-    assert shipped.diagnostics is not None
-    assert set(Diagnostics.from_table(shipped.diagnostics).tables) == set(TABLES)
 
 
 def state_after_misses(persons: int, score: float) -> AdaptiveState:
@@ -158,7 +145,7 @@ def test_the_report_shows_the_adaptive_state_and_no_figure_of_few_persons(
     row = shown["adaptive"].filter(horizon=1, level=0.9).row(0, named=True)
     assert (row["n"], row["inside"], row["last_year"]) == (400, 0.0, 2023)
     assert row["size"] > 0
-    page = render(shown)
+    page = render_report(shown)
     assert (
         "It has outcomes up to 2023 (state 3); 400 issued intervals were compared with their"
         " outcome, 7 have no outcome yet" in page
@@ -166,10 +153,10 @@ def test_the_report_shows_the_adaptive_state_and_no_figure_of_few_persons(
     assert "higher" in page.split("Change of the 90 % upper limits by later outcomes")[1]
     few = with_state(faultless, state_after_misses(4, 0.99), {"settled": 4, "waiting": 0})
     assert few["adaptive"].filter(horizon=1, level=0.9)["n"].to_list() == [None]
-    assert "fewer than 10" in render(few).split("Change of the 90 % upper limits")[1]
-    empty = render(with_state(faultless, None, {"settled": 0, "waiting": 0}))
+    assert "fewer than 10" in render_report(few).split("Change of the 90 % upper limits")[1]
+    empty = render_report(with_state(faultless, None, {"settled": 0, "waiting": 0}))
     assert "It has no outcome yet" in empty
-    assert "What later outcomes have changed" not in render(faultless)
+    assert "What later outcomes have changed" not in render_report(faultless)
     assert (
         with_state(shown, state_after_misses(400, 0.99), {"settled": 400, "waiting": 7}).provenance
         == shown.provenance

@@ -14,7 +14,6 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 from saga.calibration.diagnostics.coverage import join_years
-from saga.calibration.diagnostics.diagnosis import Diagnostics
 from saga.calibration.diagnostics.person_results import PersonResults, judge_persons
 from saga.calibration.diagnostics.reliability import (
     decompose_brier,
@@ -25,9 +24,7 @@ from saga.calibration.diagnostics.reliability import (
     pinball,
 )
 from saga.calibration.diagnostics.sampling_bands import coverage_band, map_noise, simultaneous_band
-from saga.calibration.diagnostics.table_columns import TABLES
 from saga.calibration.diagnostics.verdicts import (
-    QUESTIONS,
     Verdict,
     curve_status,
     publishable,
@@ -41,6 +38,7 @@ from scipy import stats
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.intervals import Intervals
 from saga.data.panel import FLOOR
+from saga.diagnostics_tables import QUESTIONS, TABLES, Diagnostics
 from saga.distributions import Marginals
 from saga.errors import BundleError
 from saga.scores import crps
@@ -53,11 +51,11 @@ Array = NDArray[np.float64]
 
 
 def statuses(diagnostics: Diagnostics, question: str) -> set[str]:
-    return set(diagnostics["lights"].filter(question=question)["status"].to_list())
+    return set(diagnostics["verdicts"].filter(question=question)["status"].to_list())
 
 
 def alarmed(diagnostics: Diagnostics) -> bool:
-    return bool(diagnostics["lights"]["status"].is_in(["watch", "fails"]).any())
+    return bool(diagnostics["verdicts"]["status"].is_in(["watch", "fails"]).any())
 
 
 def test_a_forecaster_without_fault_is_green(diagnosed: Diagnosed, faultless: Diagnostics) -> None:
@@ -284,7 +282,7 @@ def test_no_figure_rests_on_fewer_persons_than_the_minimum(faultless: Diagnostic
 
 def test_few_persons_give_no_figures_and_no_good_verdict(diagnosed: Diagnosed) -> None:
     few = diagnosed(n=9)
-    assert set(few["lights"]["status"]) == {"unclear"}
+    assert set(few["verdicts"]["status"]) == {"unclear"}
     assert all(few[name].is_empty() for name in ("pit", "reliability", "scores", "level", "drift"))
     assert few["coverage"]["n"].is_null().all()
 

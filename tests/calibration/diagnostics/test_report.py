@@ -18,26 +18,19 @@ import numpy as np
 import polars as pl
 import pytest
 from saga.api.settings import Settings
-from saga.calibration.diagnostics.diagnosis import SIMULATED, Diagnostics
 from saga.calibration.diagnostics.example_persons import draw_example_persons, invent_persons
-from saga.calibration.diagnostics.report import (
-    SUFFIXES,
-    percent,
-    render,
-    stored_diagnostics,
-    write_report,
-)
-from saga.calibration.diagnostics.report_pictures import draw_pictures
-from saga.calibration.diagnostics.table_columns import TABLES
-from saga.calibration.diagnostics.verdicts import STATUSES
 from typer.testing import CliRunner
 
 from saga.bundle import Bundle, replace_parts
 from saga.cli import app
 from saga.data.panel import Panel
+from saga.diagnostics_tables import SIMULATED, STATUSES, TABLES, Diagnostics
 from saga.distributions import Marginals
 from saga.errors import BundleError, UsageError
-from saga.files.html import check_page
+from saga.pages.charts import draw_charts
+from saga.pages.format import percent
+from saga.pages.layout import check_page
+from saga.pages.report import RULE_LABELS, SUFFIXES, render_report, write_report
 
 
 class Page(HTMLParser):
@@ -90,7 +83,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def text(faultless: Diagnostics) -> str:
-    return render(faultless, bundle="holder")
+    return render_report(faultless, bundle="holder")
 
 
 @pytest.fixture(scope="module")
@@ -156,12 +149,12 @@ def test_numbers_on_the_page_are_those_of_the_tables(faultless: Diagnostics, pag
     assert set(words) == set(STATUSES)
     # Several years together are not judged one year ahead.
     flat = [cell for row in lights[1:] for cell in row[1:] if cell != "-"]
-    assert flat == [words[status] for status in faultless["lights"]["status"]]
+    assert flat == [words[status] for status in faultless["verdicts"]["status"]]
 
 
 def test_coverage_over_time_is_drawn_beside_the_stated_coverage(faultless: Diagnostics) -> None:
     def picture(coverage: float) -> str:
-        return draw_pictures(faultless.tables, coverage, {}, "SEK")["drift"]
+        return draw_charts(faultless.tables, coverage, {}, RULE_LABELS, "SEK")["drift"]
 
     assert picture(0.8) == picture(0.8)
     assert picture(0.8) != picture(0.9)
@@ -184,7 +177,9 @@ def test_a_hidden_group_shows_no_number(page: Page) -> None:
 def test_intervals_from_few_persons_are_named(faultless: Diagnostics) -> None:
     def page(*persons: int) -> str:
         promise = faultless["promise"].with_columns(pl.Series("persons_threshold", persons))
-        return " ".join(render(Diagnostics({**faultless.tables, "promise": promise})).split())
+        return " ".join(
+            render_report(Diagnostics({**faultless.tables, "promise": promise})).split()
+        )
 
     assert "Fewer than 1,000 persons stand behind the intervals 2 years ahead." in page(1_000, 999)
     assert "Fewer than 1,000 persons stand behind the intervals 1 and 2 years ahead." in page(
@@ -198,14 +193,14 @@ def test_red_verdicts_are_described_in_words(diagnosed: Callable[..., Diagnostic
     def too_low(marginals: Marginals) -> Marginals:
         return replace(marginals, grid=marginals.grid + np.log(0.4))
 
-    text = render(diagnosed(fault=too_low))
+    text = render_report(diagnosed(fault=too_low))
     assert "do not rely on them there" in text
     assert "Where to be careful" in text
     assert "true earnings were higher than forecast" in text
 
 
 def test_a_report_of_few_persons_is_drawn_too(diagnosed: Callable[..., Diagnostics]) -> None:
-    text = render(diagnosed(n=9))
+    text = render_report(diagnosed(n=9))
     assert "Too few persons could be followed" in text
     assert not Page(text).labels
 
@@ -263,8 +258,8 @@ def test_from_panel_to_bundle_to_page_and_service(
         page.split()
     )
     assert "With the realised unemployment and wages these forecasts are" in page
-    assert stored_diagnostics(stored)["level"]["economy"].abs().max() > 0  # type: ignore[operator]
-    persons = stored_diagnostics(stored)["promise"]["n"].to_list()
+    assert Diagnostics.of_bundle(stored)["level"]["economy"].abs().max() > 0  # type: ignore[operator]
+    persons = Diagnostics.of_bundle(stored)["promise"]["n"].to_list()
     assert persons[0] > 100
 
     with start(Settings(bundle=bundle, threads=1)) as service:
@@ -288,14 +283,14 @@ def test_diagnostics_of_another_version_are_refused(
         plain, tmp_path / "old", command="x", diagnostics=faultless.to_table().drop("slope")
     )
     with pytest.raises(BundleError, match="columns"):
-        stored_diagnostics(old)
+        Diagnostics.of_bundle(old)
 
 
 def test_the_first_line_says_that_people_are_simulated(faultless: Diagnostics) -> None:
-    assert "Simulated people, not real" not in render(faultless)
+    assert "Simulated people, not real" not in render_report(faultless)
     fact = pl.DataFrame({"name": ["people"], "text": [SIMULATED]})
     provenance = pl.concat([faultless["provenance"], fact])
-    text = render(Diagnostics({**faultless.tables, "provenance": provenance}))
+    text = render_report(Diagnostics({**faultless.tables, "provenance": provenance}))
     assert "Simulated people, not real" in text.split("<h1>")[0]
 
 

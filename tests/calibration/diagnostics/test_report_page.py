@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page
-from saga.calibration.diagnostics.diagnosis import Diagnostics
-from saga.calibration.diagnostics.report import write_report
 from typer.testing import CliRunner
 
 from saga.cli import app
+from saga.diagnostics_tables import Diagnostics
+from saga.pages.report import write_report
 from tests.chromium import NEEDS_CHROMIUM, start_chromium
 
 pytestmark = NEEDS_CHROMIUM

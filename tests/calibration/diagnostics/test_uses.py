@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from saga.calibration.diagnostics.diagnosis import SIMULATED, Diagnostics
-from saga.calibration.diagnostics.report import render
-from saga.calibration.diagnostics.uses import decide_uses
 
+from saga.diagnostics_tables import SIMULATED, Diagnostics
 from saga.distributions import Marginals
+from saga.pages.report import render_report
+from saga.pages.uses import decide_uses
 
 
 def answers(diagnostics: Diagnostics, *, simulated: bool = False) -> list[str]:
@@ -25,7 +25,7 @@ def with_status(diagnostics: Diagnostics, question: str, status: str) -> Diagnos
     of_question = pl.col("question") == question
     changed = pl.when(of_question).then(pl.lit(status)).otherwise("status").alias("status")
     return Diagnostics(
-        {**diagnostics.tables, "lights": diagnostics["lights"].with_columns(changed)}
+        {**diagnostics.tables, "verdicts": diagnostics["verdicts"].with_columns(changed)}
     )
 
 
@@ -62,7 +62,7 @@ def test_few_persons_answer_nothing(diagnosed: Callable[..., Diagnostics]) -> No
 
 
 def test_the_page_begins_with_the_answers_and_says_who_was_judged(faultless: Diagnostics) -> None:
-    text = render(faultless)
+    text = render_report(faultless)
     top = " ".join(text[text.index("<body>") : text.index("The answer in short")].split())
     assert "May I use these forecasts?" in top
     assert "A decision on one person" in top
@@ -70,7 +70,7 @@ def test_the_page_begins_with_the_answers_and_says_who_was_judged(faultless: Dia
     assert "simulated" not in top
     fact = pl.DataFrame({"name": ["people"], "text": [SIMULATED]})
     provenance = pl.concat([faultless["provenance"], fact])
-    simulated = render(Diagnostics({**faultless.tables, "provenance": provenance}))
+    simulated = render_report(Diagnostics({**faultless.tables, "provenance": provenance}))
     assert "Not yet for real people" in simulated
     assert "Yes</p>" not in simulated[: simulated.index("A decision on one person")]
     words = {"CRPS", "quantile", "conformal", "marginal"}

@@ -15,7 +15,6 @@ from mapie.regression import ConformalizedQuantileRegressor
 from numpy.typing import NDArray
 from saga.calibration.adaptive.issuance import check_recordable
 from saga.calibration.diagnostics.diagnosis import diagnose
-from saga.calibration.diagnostics.report import render
 from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
 from saga.calibration.fit.cqr import _Column, cqr_threshold, fit_cqr
 from saga.calibration.fit.person_scores import conformal_quantile
@@ -30,6 +29,7 @@ from saga.distributions import Marginals
 from saga.errors import UsageError
 from saga.files.tables import read_provenance
 from saga.forecaster import Forecaster
+from saga.pages.report import render_report
 from saga.requests import COVERAGE, Draws, ForecastRequest, LifetimeRequest
 from tests.calibration.fit.hits import P, is_plausible
 from tests.calibration.worlds import World, lognormal_marginals
@@ -263,7 +263,7 @@ def test_the_report_compares_the_method_on_test_persons(
     assert diagnostics["widths"].filter(grouping="all", level=0.9)["width"].is_not_null().all()
     assert diagnostics["promise"]["persons_threshold"].min() > 100  # type: ignore[operator]
     assert diagnostics["together"].is_empty()
-    assert "conformalised quantile regression" in render(diagnostics)
+    assert "conformalised quantile regression" in render_report(diagnostics)
 
 
 def test_options_of_nested_sets_are_refused(
@@ -280,7 +280,7 @@ def test_options_of_nested_sets_are_refused(
 def test_only_fitting_by_cqr_imports_mapie(cqr_bundle: Path) -> None:
     code = """
 import sys
-import saga.calibration.fit.bundle_calibration, saga.calibration.diagnostics.report
+import saga.calibration.fit.bundle_calibration, saga.pages.report
 from saga.forecaster import Forecaster
 assert Forecaster.load(sys.argv[1]).calibrator.method == "cqr"
 assert not {"mapie", "sklearn"} & set(sys.modules), "numpy alone serves intervals"

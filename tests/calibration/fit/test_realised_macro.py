@@ -114,7 +114,7 @@ def test_the_report_separates_the_economy_from_the_model() -> None:
     ) -> tuple[dict[str, str], dict[str, Any]]:
         findings = Findings(of_free, conditioned=of_conditioned)
         tables = summarise(findings, None, calibrator, provenance={"bundle": "b"}, seed=0)
-        statuses = dict(tables["lights"].select("question", "status").iter_rows())
+        statuses = dict(tables["verdicts"].select("question", "status").iter_rows())
         return statuses, tables["level"].row(0, named=True)
 
     statuses, mean_bias = verdicts(results(free), results(conditioned))

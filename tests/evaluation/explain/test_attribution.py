@@ -22,9 +22,9 @@ from saga.data.panel import Panel
 from saga.data.rules import find_ineligible
 from saga.errors import InputError, UsageError
 from saga.features.sequences import Tokens, encode, pad
-from saga.files.html import check_page
 from saga.forecaster import Forecaster
 from saga.model import Saga
+from saga.pages.layout import check_page
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from saga.evaluation.scoring.small_cells import MIN_PERSONS, hide_small_cells
+from saga.evaluation.scoring.small_cells import hide_small_cells
+
+from saga.small_groups import MIN_PERSONS
 
 
 def metrics(*rows: tuple[str, int], metric: str = "crps_log") -> pl.DataFrame:

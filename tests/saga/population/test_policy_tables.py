@@ -14,8 +14,8 @@ from scored_folder import path_rows, write_scored
 from typer.testing import CliRunner
 
 from saga.cli import app
+from saga.pages.group import TOTAL
 from saga.population import policy_tables
-from saga.population.policy_tables import TOTAL
 from saga.population.table_files import stata_file
 
 PERSONS, YEARS, PATHS = 300, 3, 4

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 import polars as pl
 
 from saga.conformal.calibration_table import ALL
-from saga.files.html import render_page
-from saga.files.plot_theme import BAND, GREY, LINE, draw_svg
 from saga.forecast_warnings import SIMULATED
-from saga.requests import COVERAGE
+from saga.pages.layout import render_page
+from saga.pages.theme import BAND, GREY, LINE, draw_svg
 from saga.summaries import count
-
-if TYPE_CHECKING:
-    from saga.calibration.yearly.yearly_delivery import YearlyReport
 
 _NOMINAL = 0.9
 _HEADINGS = {
@@ -28,37 +23,27 @@ _HEADINGS = {
 }
 
 
-def render_delivery(report: YearlyReport, values: Mapping[str, Any]) -> str:
+def render_delivery(years: pl.DataFrame, values: Mapping[str, Any]) -> str:
     """The page as HTML without external resources.
 
-    `values` are those of `delivery_values`, which the file `delivery.json` has too.
+    Args:
+        years: The table `years.parquet` of the delivery.
+        values: The content of its `delivery.json`.
     """
-    everybody = report.years.filter((pl.col("group") == ALL) & pl.col("covered").is_not_null())
-    newest = report.tests[-1] if report.tests else None
-    of_newest = report.years.filter(
-        pl.col("covered").is_not_null()
-        & (pl.col("horizon") == 1)
-        & (pl.col("year") == (newest.year if newest else -1))
-    )
+    shown = years.filter(pl.col("covered").is_not_null())
+    everybody = shown.filter(group=ALL)
+    newest = values["tests"][-1] if values["tests"] else None
+    of_newest = shown.filter(horizon=1, year=newest["year"] if newest else -1)
     return render_page(
-        "saga.calibration.yearly",
         "delivery.html",
         {
+            **values,
             "simulated": SIMULATED if values["trained_on"] == "simulated people" else "",
-            "settled": values["settled"],
-            "waiting": values["waiting"],
-            "heading": _HEADINGS[report.recommendation.action],
-            "recommendation": report.recommendation,
+            "heading": _HEADINGS[values["recommendation"]],
             "years": everybody.to_dicts(),
             "groups": of_newest.to_dicts(),
-            "tests": report.tests,
             "newest": newest,
-            "spans": [
-                {**asdict(row), "inside": dict(zip(COVERAGE, row.inside, strict=True))[_NOMINAL]}
-                for row in report.spans
-            ],
-            "alpha": values["false_alarm_rate"],
-            "scale": report.scale,
+            "headline": values["coverage"].index(_NOMINAL),
             "picture": draw_coverage(everybody) if everybody.height else "",
             "provenance": {
                 "bundle": values["bundle"],
@@ -67,7 +52,6 @@ def render_delivery(report: YearlyReport, values: Mapping[str, Any]) -> str:
                 "forecasts without outcome": values["waiting"],
             },
         },
-        {"pct": lambda share: "-" if share is None else f"{100 * share:.1f} %"},
     )
 
 

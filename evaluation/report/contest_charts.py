@@ -14,7 +14,7 @@ from saga.evaluation.report.result_tables import order_models
 from saga.evaluation.scoring.comparison import BUNDLE_NAME, VARIANT, YEAR
 from saga.evaluation.scoring.gap import CLAIRVOYANT
 
-from saga.files.plot_theme import BAND, INK, LINE, draw_svg
+from saga.pages.theme import BAND, INK, LINE, draw_svg
 from saga.requests import RATE
 
 _GREY = "#8a94a3"

@@ -5,13 +5,15 @@ No statistic is computed here. A status has a colour and a shape. Grey bands are
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import altair as alt
 import polars as pl
 
-from saga.files.plot_theme import BAND, GREY, INK, LINE
+from saga.conformal.calibration_table import ALL
+from saga.pages.theme import BAND, GREY, INK, LINE, draw_svg
 
 STATUS = {
     "holds": ("#1a7f37", "circle"),
@@ -21,18 +23,116 @@ STATUS = {
 }
 PERCENT = "%"
 _WIDTH = 640  # of all panels of a chart together, pixels
+_NUMBERS = "The numbers of this picture are in the table that follows it or among the downloads."
 
 
-def coverage_chart(table: pl.DataFrame, coverages: Sequence[float]) -> Any:
+def draw_charts(
+    tables: Mapping[str, pl.DataFrame],
+    headline: float,
+    group_labels: Mapping[tuple[str, str], str],
+    rule_labels: Mapping[str, str],
+    unit: str,
+) -> dict[str, str]:
+    """Name -> inline SVG of each chart of the report; a chart without data is left out.
+
+    Args:
+        tables: The tables of the diagnostics.
+        headline: The coverage of charts that show only one.
+        group_labels: (Grouping, group) -> its label, in the order of the chart.
+        rule_labels: Rule -> its name, in the order of the chart.
+        unit: Unit of money.
+    """
+    everybody = pl.col("grouping") == ALL
+    of_all = tables["coverage"].filter(everybody).drop_nulls("inside")
+    at_headline = tables["coverage"].filter(pl.col("level") == headline)
+    groups = _labelled(group_labels).join(
+        at_headline.filter(~everybody), on=["grouping", "group"], maintain_order="left"
+    )
+    events = {event: tables["reliability"].filter(event=event) for event in ("zero", "low_pay")}
+    charts: dict[str, tuple[pl.DataFrame, Callable[[pl.DataFrame], Any], str]] = {
+        "coverage": (
+            of_all,
+            coverage_chart,
+            "Share of outcomes inside the intervals, by years ahead and stated coverage.",
+        ),
+        "misses": (
+            _missed_shares(at_headline.filter(everybody)),
+            misses_chart,
+            "Shares of outcomes below and above the interval.",
+        ),
+        "groups": (
+            groups.drop_nulls("inside"),
+            groups_chart,
+            "Share inside the intervals by group.",
+        ),
+        "drift": (
+            _with_periods(tables["drift"]),
+            partial(periods_chart, coverage=headline),
+            "Share inside the intervals by year of the outcome.",
+        ),
+        "zero_bins": (
+            tables["zero_bins"],
+            zero_bins_chart,
+            "Share inside the intervals by stated probability of no earnings.",
+        ),
+        "pit_histogram": (
+            tables["pit"],
+            pit_histogram_chart,
+            "Ranks of outcomes within their forecasts, as bars.",
+        ),
+        "pit_curve": (
+            tables["pit"],
+            pit_curve_chart,
+            "Ranks of outcomes, as difference from evenly spread ranks.",
+        ),
+        "zero": (
+            events["zero"],
+            reliability_chart,
+            "Stated probability of no earnings against the share without earnings.",
+        ),
+        "low_pay": (
+            events["low_pay"],
+            reliability_chart,
+            "Stated probability of low pay against the share with low pay.",
+        ),
+        "level": (
+            tables["level"],
+            mean_error_chart,
+            "Mean error and slope of outcomes on forecasts, by years ahead.",
+        ),
+        "scores": (
+            _crps_parts(tables["scores"]),
+            scores_chart,
+            "Error without a forecast, with this one, and if it were perfectly calibrated.",
+        ),
+        "widths": (
+            tables["widths"].filter(everybody).drop_nulls("width"),
+            partial(widths_chart, unit=unit),
+            "Typical width by years ahead.",
+        ),
+        "efficiency": (
+            tables["efficiency"],
+            partial(efficiency_chart, names_of_rules=rule_labels, unit=unit),
+            "Mean interval score of SAGA and of two simple rules, by years ahead.",
+        ),
+    }
+    return {
+        name: draw_svg(chart(rows), f"{text} {_NUMBERS}")
+        for name, (rows, chart, text) in charts.items()
+        if rows.height
+    }
+
+
+def coverage_chart(table: pl.DataFrame) -> Any:
     """Coverage by years ahead, one panel per stated coverage: the table's rows of all persons."""
     rows = table.with_columns(_panel(pl.col("level"), "{} % intervals", 100))
     base = alt.Chart(rows).encode(x=_horizon())
     target = _rule(rows, "mean(level):Q")
     layers = [_band(base, 16), target, _points(base).encode(y="inside:Q")]
-    return _panels(layers, rows, columns=len(coverages), height=170, independent=True)
+    return _panels(layers, rows, height=170, independent=True)
 
 
-def groups_chart(table: pl.DataFrame, horizons: Sequence[int]) -> Any:
+def groups_chart(table: pl.DataFrame) -> Any:
     """Coverage by group, one panel per horizon.
 
     `table`: rows of one stated coverage, with a text column `label`.
@@ -51,7 +151,7 @@ def groups_chart(table: pl.DataFrame, horizons: Sequence[int]) -> Any:
         .encode(x="mean(level):Q", y=alt.value(0), y2=alt.value("height"))
     )
     points = _points(base, size=45).encode(x="inside:Q")
-    width = (_WIDTH - 130) // max(1, len(horizons))
+    width = (_WIDTH - 130) // rows["panel"].n_unique()
     return (
         alt.layer(band, target, points)
         .properties(width=width, height=14 * len(labels))
@@ -80,7 +180,7 @@ def pit_histogram_chart(table: pl.DataFrame) -> Any:
         base.mark_tick(color=INK, thickness=1.5).encode(y=f"{end}:Q")
         for end in ("share_lower", "share_upper")
     )
-    return _panels([bars, lower, upper], rows, columns=table["horizon"].n_unique(), height=130)
+    return _panels([bars, lower, upper], rows, height=130)
 
 
 def pit_curve_chart(table: pl.DataFrame) -> Any:
@@ -95,12 +195,7 @@ def pit_curve_chart(table: pl.DataFrame) -> Any:
     )
     zero = _rule(rows, alt.datum(0))
     line = base.mark_line(color=LINE, strokeWidth=2).encode(y="ecdf:Q")
-    return _panels(
-        [band, zero, line, _outside(base, "ecdf")],
-        rows,
-        columns=table["horizon"].n_unique(),
-        height=130,
-    )
+    return _panels([band, zero, line, _outside(base, "ecdf")], rows, height=130)
 
 
 def reliability_chart(table: pl.DataFrame) -> Any:
@@ -118,12 +213,7 @@ def reliability_chart(table: pl.DataFrame) -> Any:
     line = base.mark_line(
         color=LINE, strokeWidth=2, point=alt.OverlayMarkDef(color=LINE, size=22)
     ).encode(y="observed:Q")
-    return _panels(
-        [band, diagonal, line, _outside(base, "observed")],
-        rows,
-        columns=table["horizon"].n_unique(),
-        height=130,
-    )
+    return _panels([band, diagonal, line, _outside(base, "observed")], rows, height=130)
 
 
 def widths_chart(table: pl.DataFrame, unit: str) -> Any:
@@ -240,7 +330,7 @@ def zero_bins_chart(table: pl.DataFrame) -> Any:
     )
     target = base.mark_tick(color=INK, thickness=1.5).encode(y="forced:Q")
     layers = [_band(base, 6), target, _points(base).encode(y="inside:Q")]
-    return _panels(layers, rows, columns=table["horizon"].n_unique(), height=150)
+    return _panels(layers, rows, height=150)
 
 
 def _by_horizon(table: pl.DataFrame) -> pl.DataFrame:
@@ -268,12 +358,11 @@ def _panels(
     layers: Sequence[Any],
     table: pl.DataFrame,
     *,
-    columns: int,
     height: int,
     independent: bool = False,
 ) -> Any:
     """The layers in one panel per heading; `independent`: each has its own y axis."""
-    width = (_WIDTH - 60) // max(1, columns) - (38 if independent else 10)
+    width = (_WIDTH - 60) // table["panel"].n_unique() - (38 if independent else 10)
     chart = (
         alt.layer(*layers)
         .properties(width=width, height=height)
@@ -349,3 +438,47 @@ def _outside(base: Any, field: str) -> Any:
     return marked.mark_point(
         shape="cross", size=55, filled=True, color=STATUS["fails"][0], opacity=1
     ).encode(y=f"{field}:Q")
+
+
+def _labelled(labels: Mapping[tuple[str, str], str]) -> pl.DataFrame:
+    """Columns `grouping`, `group` and `label`."""
+    rows = [(grouping, group, label) for (grouping, group), label in labels.items()]
+    columns = dict.fromkeys(("grouping", "group", "label"), pl.String)
+    return pl.DataFrame(rows, schema=columns, orient="row")
+
+
+def _missed_shares(coverage: pl.DataFrame) -> pl.DataFrame:
+    """Columns `horizon`, `side` (in words) and `share` of outcomes outside the interval."""
+    sides = {"under": "below the interval", "over": "above the interval"}
+    shares = coverage.unpivot(
+        list(sides), index="horizon", variable_name="side", value_name="share"
+    )
+    return shares.with_columns(pl.col("side").replace(sides)).drop_nulls()
+
+
+def _crps_parts(scores: pl.DataFrame) -> pl.DataFrame:
+    """Columns `horizon`, `part` (in words) and `value`, the CRPS of log earnings."""
+    crps = scores.filter(score="crps_log")
+    parts = {
+        "without a forecast": pl.col("uncertainty"),
+        "with this forecast": pl.col("value"),
+        "if it were perfectly calibrated": pl.col("recalibrated"),
+    }
+    return pl.concat(
+        crps.select("horizon", pl.lit(name).alias("part"), value.alias("value"))
+        for name, value in parts.items()
+    )
+
+
+def _with_periods(drift: pl.DataFrame) -> pl.DataFrame:
+    """The table with the column `period`: "2016", or "2016-18" for several years."""
+    several_years = pl.format(
+        "{}-{}", "first_year", pl.col("last_year").cast(pl.String).str.slice(2)
+    )
+    one_year = pl.col("first_year") == pl.col("last_year")
+    return drift.with_columns(
+        pl.when(one_year)
+        .then(pl.col("first_year").cast(pl.String))
+        .otherwise(several_years)
+        .alias("period")
+    )

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
-from saga.calibration.diagnostics.verdicts import STATUSES
 
 from saga.conformal.calibration_table import ALL
+from saga.diagnostics_tables import STATUSES
+from saga.pages.format import money, short_percent
 
 TOO_FEW = "Too few persons were judged to tell."
 YEARS = 5  # the questions are about forecasts so many years ahead
@@ -47,15 +48,15 @@ def decide_uses(
         coverage: The coverage of the intervals that are named.
         simulated: Whether the persons judged are simulated.
     """
-    lights = tables["lights"]
-    h = min(lights["horizon"].unique().to_list(), key=lambda each: (abs(each - YEARS), each))
+    verdicts = tables["verdicts"]
+    h = min(verdicts["horizon"].unique().to_list(), key=lambda each: (abs(each - YEARS), each))
     everybody = {"grouping": ALL, "level": coverage}
     figures = _Figures(
         _first(tables["level"].filter(horizon=h)),
         _first(tables["coverage"].filter(horizon=h, **everybody)),
         _first(tables["widths"].filter(horizon=h, **everybody)),
         _first(tables["efficiency"].filter(horizon=h, rule="last_year")),
-        dict(lights.filter(horizon=h).select("question", "status").iter_rows()),
+        dict(verdicts.filter(horizon=h).select("question", "status").iter_rows()),
     )
     return h, [
         _budget(figures, h, simulated),
@@ -73,11 +74,11 @@ def _budget(figures: _Figures, h: int, simulated: bool) -> Use:
     if figures.totals is not None and figures.totals["mean_outcome"]:
         error = figures.totals["mean_forecast"] / figures.totals["mean_outcome"] - 1
         side = "above" if error > 0 else "below"
-        measured.append(f"the forecast total was {_percent(error)} {side} the true total")
+        measured.append(f"the forecast total was {short_percent(error)} {side} the true total")
     if figures.coverage is not None and figures.coverage["inside"] is not None:
         inside, stated = figures.coverage["inside"], figures.coverage["level"]
         measured.append(
-            f"{_percent(inside)} of persons were inside their {_percent(stated)} interval"
+            f"{short_percent(inside)} of persons were inside their {short_percent(stated)} interval"
         )
     reason = (
         f"In this test {' and '.join(measured) or 'too few persons could be followed'}. In a total "
@@ -107,7 +108,8 @@ def _one_person(figures: _Figures, coverage: float) -> Use:
     if figures.width is not None and figures.width["width"] is not None:
         width, typical = figures.width["width"], figures.width["typical"]
         reason += (
-            f" A typical interval is {width:,.0f} wide, for a typical forecast of {typical:,.0f}."
+            f" A typical interval is {money(width)} wide, for a typical forecast of "
+            f"{money(typical)}."
         )
     reason += " Intervals hold for many persons together, not for each of them."
     return Use("A decision on one person", "No", "fails", reason)
@@ -122,17 +124,12 @@ def _instead_of_last_year(figures: _Figures) -> Use:
     better = "better" if size < 0 else "worse"
     reason = (
         "The simplest alternative is an interval around last year's earnings. These intervals are "
-        f"{_percent(size)} {better}, by a score that counts their width and how far outcomes lie "
-        "outside."
+        f"{short_percent(size)} {better}, by a score that counts their width and how far outcomes "
+        "lie outside."
     )
     if status == "unclear":
         reason = f"{TOO_FEW} {reason}"
     return Use(question, ANSWERS[status], status, reason)
-
-
-def _percent(share: float) -> str:
-    """A share without its sign: 0.9 -> "90 %", -0.012 -> "1.2 %"."""
-    return f"{abs(100 * share):.1f}".removesuffix(".0") + " %"
 
 
 def _first(table: pl.DataFrame) -> Mapping[str, Any] | None:

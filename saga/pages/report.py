@@ -7,59 +7,118 @@ nothing from outside.
 from __future__ import annotations
 
 import base64
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-from saga.calibration.diagnostics.diagnosis import Diagnostics
-from saga.calibration.diagnostics.person_results import headline_coverage
-from saga.calibration.diagnostics.report_labels import (
-    FACT_LABELS,
-    QUESTION_TEXTS,
-    QUINTILE_LABELS,
-    RULE_LABELS,
-    SCORE_LABELS,
-    SEVERAL_YEARS_LABELS,
-    STATUS_WORDS,
-    label_groups,
-)
-from saga.calibration.diagnostics.report_pictures import draw_pictures
-from saga.calibration.diagnostics.table_columns import TABLES
-from saga.calibration.diagnostics.uses import decide_uses
-from saga.calibration.diagnostics.verdicts import QUESTIONS
 
-from saga.bundle import Bundle
 from saga.conformal.calibration_table import ALL, METHODS
 from saga.conformal.calibrator import MIN_CELL_PERSONS, REASONS
-from saga.errors import Problem, UsageError
+from saga.diagnostics_tables import QUESTIONS, TABLES, Diagnostics
 from saga.files.atomic import commit
-from saga.files.html import render_page
-from saga.files.plot_theme import draw_svg
-from saga.pictures.person_chart import SMALL, draw_person
-from saga.pictures.person_sentences import about, set_text
+from saga.pages.charts import draw_charts
+from saga.pages.layout import render_page
+from saga.pages.person import SMALL, draw_person
+from saga.pages.theme import draw_svg
+from saga.pages.uses import decide_uses
+from saga.schema import MAX_AGE
 from saga.version import current_version
 
 SUFFIXES = (".html", ".htm")
 PERSON_HORIZONS = (1, 5, 10, 20)  # read out beside the picture of a person
-NOT_SHOWN = "-"  # figures that are hidden or unknown
-
-
-def stored_diagnostics(bundle: Bundle) -> Diagnostics:
-    """The diagnostics inside a bundle.
-
-    Raises UsageError, with the command that computes them, if there are none.
-    """
-    if bundle.diagnostics is None:
-        fix = (
-            "Run `saga report BUNDLE --panel DIR --store --out FILE.html` on a panel with outcomes."
-        )
-        missing = Problem(
-            "no-diagnostics", "Its forecasts were not judged since it was calibrated", fix
-        )
-        raise UsageError("The bundle contains no diagnostics to report.", [missing])
-    return Diagnostics.from_table(bundle.diagnostics)
+STATUS_WORDS = {
+    "holds": ("✓", "holds"),
+    "unclear": ("?", "cannot tell"),
+    "watch": ("!", "watch"),
+    "fails": ("✗", "fails"),
+}
+QUESTION_TEXTS = {
+    "coverage": "Do the intervals cover as many persons as stated?",
+    "groups": "Do they cover as stated in every group?",
+    "together": "Do they cover as stated for several years together?",
+    "shape": "Is the whole distribution right?",
+    "level": "Is the forecast right on average?",
+    "zero": "Is the probability of no earnings right?",
+    "low_pay": "Is the probability of low pay right?",
+    "drift": "Did the intervals cover as stated in every period?",
+    "zero_bins": "Do they cover as stated whatever the probability of no earnings?",
+    "efficiency": "Do the intervals say more than simple rules?",
+}
+GROUPING_LABELS = {
+    "quintile": "Past earnings",
+    "sex": "Sex",
+    "education_level": "Education",
+    "age": "Age",
+    "birth_region": "Born in",
+    "county_type": "Lives in",
+    "origin": "Last earnings",
+    "profile": "Record",
+}
+REGION_LABELS = {
+    "sweden": "Sweden",
+    "europe": "Europe",
+    "elsewhere": "the rest of the world",
+    "metropolitan": "metropolitan counties",
+    "north": "the north",
+    "other": "other counties",
+}
+QUINTILE_LABELS = {
+    "1": "lowest fifth",
+    "2": "second fifth",
+    "3": "middle fifth",
+    "4": "fourth fifth",
+    "5": "highest fifth",
+}
+SCORE_LABELS = {
+    "crps_log": "Whole distribution (CRPS)",
+    "pinball_10_log": "10 % quantile (pinball)",
+    "pinball_50_log": "Median (pinball)",
+    "pinball_90_log": "90 % quantile (pinball)",
+    "brier_zero": "Probability of no earnings (Brier)",
+    "brier_low_pay": "Probability of low pay (Brier)",
+    "logscore": "Log score",
+}
+SEVERAL_YEARS_LABELS = {
+    "band": "All of the next years inside the path band",
+    "present_value": "The present value of the next years inside its interval",
+}
+RULE_LABELS = {
+    "saga": "SAGA",
+    "last_year": "Same as last year",
+    "group_quantiles": "Same age and quintile",
+}
+FACT_LABELS = {
+    "bundle": "Bundle that was judged (sha256)",
+    "calibration": "Its calibration (sha256)",
+    "calibration_method": "Method of its calibration",
+    "code_version": "Written by version",
+    "panel": "Panel",
+    "people": "Persons of the panel",
+    "trained_on": "Trained on panel",
+    "persons": "Persons judged",
+    "origins": "Forecast from years",
+    "last_year": "Outcomes up to",
+    "paths": "Simulated futures per person, for present values",
+    "seed": "Seed",
+    "scenario": "Macro futures",
+    "rollout": "How futures are drawn",
+    "precision": "Arithmetic of the futures",
+    "currency": "Money in",
+    "price_year": "Prices of",
+    "economy": "Realised macro series of the years",
+    "low_pay": "Low pay: below",
+    "floor": "In logs, amounts below this count as this",
+    "horizons": "Years ahead",
+    "min_cell": "Fewest persons per figure",
+    "alpha": "Probability of a false alarm",
+    "facts": "Dated facts",
+    "late_origins": "Warning",
+    "adaptive_version": "Version of the ledger's adaptive state",
+    "adaptive_through": "Outcomes in the ledger up to",
+    "adaptive_settled": "Issued intervals compared with their outcome",
+    "adaptive_waiting": "Issued intervals without outcome yet",
+}
 
 
 def write_report(diagnostics: Diagnostics, out: str | Path, *, bundle: str | None = None) -> Path:
@@ -67,26 +126,25 @@ def write_report(diagnostics: Diagnostics, out: str | Path, *, bundle: str | Non
 
     `bundle`: digest of the bundle that contains the diagnostics.
     """
-    out = Path(out)
-    commit(out, lambda part: part.write_text(render(diagnostics, bundle=bundle), encoding="utf-8"))
+    out, page = Path(out), render_report(diagnostics, bundle=bundle)
+    commit(out, lambda part: part.write_text(page, encoding="utf-8"))
     return out
 
 
-def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
+def render_report(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
     """The page as HTML. The same tables give the same bytes."""
     tables, record = diagnostics.tables, diagnostics.provenance
-    horizons = tables["lights"]["horizon"].unique().sort().to_list()
+    horizons = tables["verdicts"]["horizon"].unique().sort().to_list()
     coverages = tables["coverage"]["level"].unique().sort().to_list()
-    headline = headline_coverage(coverages)
+    headline = 0.9 if 0.9 in coverages else max(coverages)
     everybody = pl.col("grouping") == ALL
     verdicts = {
-        (row["question"], row["horizon"]): row for row in tables["lights"].iter_rows(named=True)
+        (row["question"], row["horizon"]): row for row in tables["verdicts"].iter_rows(named=True)
     }
     labels = label_groups(tables["coverage"].filter(~everybody))
     use_horizon, uses = decide_uses(tables, headline, simulated=bool(record.get("people")))
     unit = f"{record.get('currency', '')} a year, prices of {record.get('price_year', '')}".strip()
     return render_page(
-        "saga.calibration.diagnostics",
         "report.html",
         {
             "words": STATUS_WORDS,
@@ -117,7 +175,7 @@ def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
             "people": _describe_people(tables["people"]),
             "adaptive": _describe_adaptive_state(tables, headline),
             "columns": TABLES,
-            "pictures": draw_pictures(tables, headline, labels, unit),
+            "pictures": draw_charts(tables, headline, labels, RULE_LABELS, unit),
             "downloads": {name: _csv_link(table) for name, table in tables.items()},
             "record": record,
             "provenance": {
@@ -128,7 +186,6 @@ def render(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
             "version": current_version(),
             "unit": unit,
         },
-        _FILTERS,
     )
 
 
@@ -136,48 +193,6 @@ def _csv_link(table: pl.DataFrame) -> str:
     """A table as a CSV link that needs no server."""
     text = base64.b64encode(table.write_csv().encode()).decode()
     return f"data:text/csv;charset=utf-8;base64,{text}"
-
-
-def percent(value: float | None, digits: int = 1) -> str:
-    """0.898 -> "89.8 %"; a dash without a value."""
-    return NOT_SHOWN if value is None else f"{100 * value:.{digits}f} %"
-
-
-def gap(value: float | None, digits: int = 1) -> str:
-    """A difference of shares without its sign: 0.02 -> "2.0 percentage points"."""
-    return NOT_SHOWN if value is None else f"{abs(100 * value):.{digits}f} percentage points"
-
-
-def relative(value: float | None) -> str:
-    """A difference of logarithms as a share, without its sign: 0.1 -> "10.5 %"."""
-    return NOT_SHOWN if value is None else percent(abs(math.expm1(value)))
-
-
-def money(value: float | None) -> str:
-    """An amount with thousands separated."""
-    return NOT_SHOWN if value is None else f"{value:,.0f}"
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """A plain number."""
-    return NOT_SHOWN if value is None else f"{value:.{digits}f}"
-
-
-def count(value: int | None, min_persons: str | int = "") -> str:
-    """A number of persons; "fewer than 10" if it is not shown."""
-    return f"fewer than {min_persons}" if value is None else f"{value:,}"
-
-
-_FILTERS: dict[str, Callable[..., str]] = {  # of the template
-    "pct": percent,
-    "gap": gap,
-    "relative": relative,
-    "money": money,
-    "about": about,
-    "set_text": set_text,
-    "number": number,
-    "count": count,
-}
 
 
 def _by_group_and_horizon(table: pl.DataFrame, coverage: float) -> dict[Any, dict[str, Any]]:
@@ -253,3 +268,24 @@ def _describe_people(table: pl.DataFrame) -> list[dict[str, Any]]:
             }
         )
     return people
+
+
+def label_groups(coverage: pl.DataFrame) -> dict[tuple[str, str], str]:
+    """(Grouping, group) -> its label, in the order of the table."""
+    pairs = coverage.select("grouping", "group").unique(maintain_order=True).iter_rows()
+    order = {grouping: i for i, grouping in enumerate(GROUPING_LABELS)}
+    ordered = sorted(pairs, key=lambda pair: order.get(pair[0], len(order)))
+    return {
+        pair: f"{GROUPING_LABELS.get(pair[0], pair[0])}: {_group_text(*pair)}" for pair in ordered
+    }
+
+
+def _group_text(grouping: str, group: str) -> str:
+    if grouping == "quintile":
+        return QUINTILE_LABELS.get(group, group)
+    if grouping == "age" and "-" in group:
+        first, last = group.split("-")
+        return f"{first}-{min(int(last), MAX_AGE)}"
+    if grouping == "origin":
+        return {"zero": "none", "positive": "some"}.get(group, group)
+    return REGION_LABELS.get(group, group.replace("_", " "))

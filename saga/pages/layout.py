@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,26 +10,22 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from saga.errors import UsageError
 from saga.files.tables import check_path, check_writable
+from saga.pages.format import FILTERS
 
 
-def render_page(
-    package: str,
-    template: str,
-    values: Mapping[str, Any],
-    filters: Mapping[str, Callable[..., str]] | None = None,
-) -> str:
+def render_page(template: str, values: Mapping[str, Any], package: str = "saga.pages") -> str:
     """The page of a template of `package`, which extends `page.html`.
 
-    Text is escaped; a missing value is an error.
+    Text is escaped; a missing value is an error. The filters are `saga.pages.format.FILTERS`.
     """
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("saga.files", ".")]),
+        loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("saga.pages", ".")]),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.filters |= filters or {}
+    environment.filters |= FILTERS
     return environment.get_template(template).render(values)
 
 

@@ -18,8 +18,8 @@ from saga.data.reading import read_panel
 from saga.errors import InputError, UsageError
 from saga.forecast_results import Forecasts
 from saga.forecaster import Forecaster
-from saga.pictures.forecast_picture import SIMULATED, ForecastPicture
-from saga.pictures.person_sentences import describe_set, describe_year, share
+from saga.pages.format import chance
+from saga.pages.person import SIMULATED, ForecastPicture, describe_set, describe_year
 from saga.requests import ForecastRequest
 
 PEOPLE = """person_id,year,birth_year,earnings
@@ -156,7 +156,7 @@ def test_a_sentence_gives_the_median_and_the_chance_of_no_earnings() -> None:
         "7 %."
     )
     assert "more likely than having some" in describe_year(YEAR | {"median": 0.0}, "SEK of 2022")
-    shares = [share(p) for p in (0.0, 0.004, 0.5, 0.996, 1.0)]
+    shares = [chance(p) for p in (0.0, 0.004, 0.5, 0.996, 1.0)]
     assert shares == ["0 %", "below 1 %", "50 %", "above 99 %", "100 %"]
 
 

@@ -1,14 +1,39 @@
-"""The tables of the diagnostics, with the type and meaning of each column.
+"""The diagnostics of a bundle as tables, with the type and meaning of each column.
 
-The names are those of `diagnostics.parquet` and of the CSV files in the report: do not change them.
+`saga.calibration.diagnostics` computes them, the bundle stores them, `saga.pages.report` shows
+them. The names are those of `diagnostics.parquet` and of the CSV files in the report.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Self
 
 import polars as pl
+
+from saga.bundle import Bundle
+from saga.errors import BundleError, Problem, UsageError
+
+# Question -> the largest deviation that is small in practice, as a share unless stated. "level"
+# judges the mean error, in log earnings, and the slope of the regression of outcomes on forecasts,
+# whose tolerance is twice as large.
+QUESTIONS: dict[str, float] = {
+    "coverage": 0.02,
+    "groups": 0.02,
+    "together": 0.02,  # coverage of bands and present values of several years
+    "shape": 0.02,
+    "level": 0.05,
+    "zero": 0.02,  # probability of no earnings
+    "low_pay": 0.02,  # probability of low pay
+    "drift": 0.02,  # coverage by period
+    "zero_bins": 0.02,  # coverage by the probability of no earnings
+    "efficiency": 0.02,  # relative difference of mean interval scores
+}
+# From good to bad; reports say "cannot tell" for "unclear".
+STATUSES = ("holds", "unclear", "watch", "fails")
+SIMULATED = "Simulated people, not real"
 
 
 @dataclass(frozen=True)
@@ -17,7 +42,6 @@ class Column:
 
     dtype: pl.DataType
     meaning: str
-    required: bool = True  # False: added later; null in older files
 
 
 @dataclass(frozen=True)
@@ -57,7 +81,7 @@ TABLES: dict[str, Table] = {
         "A fact about how the tables were made.",
         {"name": _text("name of the fact"), "text": _text("the fact")},
     ),
-    "lights": Table(
+    "verdicts": Table(
         "The verdict on a question at a horizon.",
         {
             "question": _text("the question"),
@@ -79,8 +103,7 @@ TABLES: dict[str, Table] = {
             "guarantee": _text("most frequent guarantee: assumption, extrapolated or none"),
             "n": N,
             "drift_term": _number(
-                "typical difference, in past years, between calibrated and realised coverage",
-                required=False,
+                "typical difference, in past years, between calibrated and realised coverage"
             ),
         },
     ),
@@ -168,8 +191,7 @@ TABLES: dict[str, Table] = {
             "slope_lower": _number("lower end of the sampling band of `slope`"),
             "slope_upper": _number("upper end of the sampling band of `slope`"),
             "economy": _number(
-                "log difference of forecasts with and without the realised macro series",
-                required=False,
+                "log difference of forecasts with and without the realised macro series"
             ),
             "status": STATUS,
         },
@@ -276,3 +298,66 @@ TABLES: dict[str, Table] = {
         },
     ),
 }
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnostics:
+    """Tables by name, with the columns of TABLES.
+
+    Figures of fewer than `min_persons` persons are null, and so is their number.
+    """
+
+    tables: Mapping[str, pl.DataFrame]
+
+    def __getitem__(self, name: str) -> pl.DataFrame:
+        return self.tables[name]
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """How these tables were made, by name of the fact."""
+        return dict(self.tables["provenance"].iter_rows())
+
+    def to_table(self) -> pl.DataFrame:
+        """All tables as one with a column `table`: the `diagnostics.parquet` of the bundle."""
+        named = [
+            table.select(pl.lit(name).alias("table"), pl.all())
+            for name, table in self.tables.items()
+        ]
+        return pl.concat(named, how="diagonal")
+
+    @classmethod
+    def from_table(cls, stored: pl.DataFrame) -> Self:
+        """The tables that `to_table` wrote. Raises BundleError if a column is missing."""
+        names = {name for table in TABLES.values() for name in table.columns}
+        if missing := {"table", *names} - set(stored.columns):
+            problem = Problem(
+                "diagnostics-form",
+                f"columns missing: {sorted(missing)}",
+                "Run `saga report --panel DIR --store` again.",
+            )
+            raise BundleError("the diagnostics table does not have its columns", [problem])
+        return cls(
+            {
+                name: stored.filter(pl.col("table") == name).select(
+                    pl.col(c).cast(dtype) for c, dtype in table.schema.items()
+                )
+                for name, table in TABLES.items()
+            }
+        )
+
+    @classmethod
+    def of_bundle(cls, bundle: Bundle) -> Self:
+        """The diagnostics inside a bundle.
+
+        Raises UsageError, with the command that computes them, if there are none.
+        """
+        if bundle.diagnostics is None:
+            fix = (
+                "Run `saga report BUNDLE --panel DIR --store --out FILE.html` on a panel with "
+                "outcomes."
+            )
+            missing = Problem(
+                "no-diagnostics", "Its forecasts were not judged since it was calibrated", fix
+            )
+            raise UsageError("The bundle contains no diagnostics to report.", [missing])
+        return cls.from_table(bundle.diagnostics)

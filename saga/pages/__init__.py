@@ -1,0 +1,1 @@
+"""What is shown: pages, charts and the texts of numbers. No statistic is computed here."""

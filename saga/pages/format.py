@@ -1,0 +1,108 @@
+"""Numbers as texts for readers: the one place that says how an amount or a share is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from saga.conformal.families.set_family import SMALLEST_AMOUNT
+
+NOT_SHOWN = "-"  # figures that are hidden or unknown
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """0.898 -> "89.8 %"; a dash without a value."""
+    return NOT_SHOWN if value is None else f"{100 * value:.{digits}f} %"
+
+
+def short_percent(value: float) -> str:
+    """A share without its sign and without a final zero: 0.9 -> "90 %", -0.012 -> "1.2 %"."""
+    return percent(abs(value)).replace(".0 %", " %")
+
+
+def gap(value: float | None, digits: int = 1) -> str:
+    """A difference of shares without its sign: 0.02 -> "2.0 percentage points"."""
+    return NOT_SHOWN if value is None else f"{abs(100 * value):.{digits}f} percentage points"
+
+
+def relative(value: float | None) -> str:
+    """A difference of logarithms as a share, without its sign: 0.1 -> "10.5 %"."""
+    return NOT_SHOWN if value is None else percent(abs(math.expm1(value)))
+
+
+def money(value: float | None) -> str:
+    """An amount with thousands separated."""
+    return NOT_SHOWN if value is None else f"{value:,.0f}"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A plain number."""
+    return NOT_SHOWN if value is None else f"{value:.{digits}f}"
+
+
+def figure(value: float) -> str:
+    """A number of any size: whole from 1,000 on, with 2 decimals from 1 on, 4 below."""
+    digits = 0 if abs(value) >= 1_000 or value == int(value) else 2 if abs(value) >= 1 else 4
+    return f"{value:,.{digits}f}"
+
+
+def persons(value: int | None, min_persons: str | int = "") -> str:
+    """A number of persons; "fewer than 10" if it is not shown."""
+    return f"fewer than {min_persons}" if value is None else f"{value:,}"
+
+
+def about(amount: float) -> str:
+    """An amount with three significant digits: 412,345 -> "412,000"."""
+    return money(float(f"{amount:.3g}"))
+
+
+def signed(amount: float) -> str:
+    """A difference in money: 35712.0 -> "+35,700"."""
+    return f"{'-' if amount < 0 else '+'}{about(abs(amount))}"
+
+
+def chance(probability: float) -> str:
+    """A probability in per cent: 0.0712 -> "7 %"; never 0 or 100 % by rounding."""
+    if 0 < probability < 0.01:
+        return "below 1 %"
+    return "above 99 %" if 0.99 < probability < 1 else percent(probability, 0)
+
+
+def set_start(lower: float, show: Callable[[float], str]) -> str:
+    """Where a set begins: `show(lower)`, or `above 0`.
+
+    A set without zero that has all amounts above it begins at the smallest amount, 1 unit.
+    """
+    return "above 0" if 0 < lower <= SMALLEST_AMOUNT else show(lower)
+
+
+def set_text(row: Mapping[str, Any], label: str) -> str:
+    """The set of a year in words, from the columns of the forecast table with this `label`."""
+    lower, upper = row[f"lower_{label}"], row[f"upper_{label}"]
+    if lower is None:
+        return "none"
+    if upper == 0:
+        return "no earnings alone"
+    zero = "0 or " if row.get(f"includes_zero_{label}") and lower > 0 else ""
+    return f"{zero}{set_start(lower, about)} to {about(upper)}"
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table of these column headings and rows of text, without a final line break."""
+    head, *body = ["| " + " | ".join(cells) + " |" for cells in (header, *rows)]
+    return "\n".join([head, "|" + "---|" * len(header), *body])
+
+
+FILTERS: dict[str, Callable[..., str]] = {  # of the templates of all pages
+    "pct": percent,
+    "gap": gap,
+    "relative": relative,
+    "money": money,
+    "number": number,
+    "persons": persons,
+    "about": about,
+    "signed": signed,
+    "chance": chance,
+    "set_text": set_text,
+}

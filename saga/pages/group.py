@@ -1,0 +1,103 @@
+"""The page of policy tables: statistics of a population by groups and years."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from saga.forecast_warnings import SIMULATED
+from saga.pages.format import money, number, percent
+from saga.pages.layout import render_page
+
+TOTAL = "total"  # level of a margin
+LABELS = {
+    "persons": "Number of persons",
+    "total": "Sum of earnings",
+    "mean": "Mean earnings, zeros counted",
+    **{f"p{share}": f"{share} % of persons earn less than" for share in (10, 25, 50, 75, 90)},
+    "gini": "Gini coefficient, zeros counted",
+    "zero_share": "Share of persons without earnings",
+    "poverty_share": "Share of persons with less than 60 % of the median of all",
+}
+_WITHOUT_UNIT = ("persons", "gini", "zero_share", "poverty_share")
+_MAX_YEARS, _YEAR_STEP = 8, 5  # of more than 8 years the page shows every fifth and the last
+
+
+def render_group(statistics: pl.DataFrame, provenance: Mapping[str, Any]) -> str:
+    """The page: a table per statistic, with a row per group and a column per year.
+
+    `statistics` is the table of `saga.population.policy_tables.PolicyTables`.
+    """
+    groups = statistics.columns[1 : statistics.columns.index("statistic")]
+    years = statistics["year"].unique().sort().to_list()
+    step = 1 if len(years) <= _MAX_YEARS else _YEAR_STEP
+    shown_years = sorted({*years[::step], years[-1]})
+    persons = statistics.filter(pl.col("statistic") == "persons")
+    everybody = persons.filter(
+        pl.col("year") == years[0], *(pl.col(group) == TOTAL for group in groups)
+    )["value"]
+    unit = f"{provenance['currency']} of {provenance['price_year']}"
+    inhabited = persons.filter(pl.col("suppressed") | (pl.col("value") > 0))[groups].unique()
+    shown = statistics.filter(pl.col("year").is_in(shown_years))
+    if groups:  # a group without a person in any year, such as an impossible age, has no row
+        shown = shown.join(inhabited, on=groups, how="semi", maintain_order="left")
+    sections = []
+    for statistic, label in LABELS.items():
+        rows = shown.filter(statistic=statistic).with_columns(text=_cell_text(statistic))
+        cells = rows.partition_by(groups, maintain_order=True) if groups else [rows]
+        cells.sort(key=lambda cell: [_position(cell[group][0]) for group in groups])
+        sections.append(
+            {
+                "name": label if statistic in _WITHOUT_UNIT else f"{label}, {unit}",
+                "columns": [*(_words(group).capitalize() for group in groups), *shown_years],
+                "rows": [_page_row(cell, groups) for cell in cells],
+            }
+        )
+    by = [_words(group) for group in groups]
+    values = {
+        "title": "Earnings of a population" + (f" by {' and '.join(by)}" if by else ""),
+        "by": " and ".join(by),
+        "persons": "the persons"
+        if everybody.null_count()
+        else f"about {money(everybody[0])} persons",
+        "first_year": years[0],
+        "weighted": bool(provenance.get("weighted")),
+        "simulated": SIMULATED if provenance.get("trained_on") == "simulated people" else "",
+        "years_left_out": shown_years != years,
+        "sections": sections,
+        "provenance": {_words(name): str(value) for name, value in provenance.items()},
+    }
+    return render_page("group.html", values)
+
+
+def _position(level: str) -> tuple[bool, int, str]:
+    """Where a level stands in its column: numbers by size, then words; the total last."""
+    number = re.match(r"-?\d+", level)
+    return level == TOTAL, int(number[0]) if number else 0, level
+
+
+def _page_row(cell: pl.DataFrame, groups: Sequence[str]) -> dict[str, Any]:
+    """A row of the page: the groups of a cell and its values by year."""
+    levels = [cell[group][0] for group in groups]
+    return {
+        "groups": ["all" if level == TOTAL else _words(level) for level in levels],
+        "texts": cell["text"].to_list(),
+        "is_total": all(level == TOTAL for level in levels),
+    }
+
+
+def _cell_text(statistic: str) -> pl.Expr:
+    def text(value: float) -> str:
+        if statistic.endswith("share"):
+            return percent(value)
+        return number(value) if statistic == "gini" else money(value)
+
+    value = pl.col("value").map_elements(text, return_dtype=pl.String)
+    return pl.when("suppressed").then(pl.lit("x")).otherwise(value)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")

@@ -1,0 +1,297 @@
+"""One person's forecast: shown in a notebook, or written as page, SVG or PNG.
+
+The chart has the record, the published sets, the median, and the chance of no earnings by year. The
+sentences are about one year. All numbers are those of the forecast table.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from saga.data.panel import Panel
+from saga.errors import InputError, Problem, UsageError
+from saga.files.atomic import commit
+from saga.forecast_warnings import ForecastWarning
+from saga.pages.format import about, chance, set_text
+from saga.pages.layout import check_page, render_page
+from saga.pages.theme import INK, draw_svg, write_picture
+
+SUFFIXES = (".html", ".svg", ".png")
+SIMULATED = "Simulated people, not real: the bundle was trained on simulated people."
+MEDIAN = "#08306b"
+_SENTENCE_HORIZON = 5  # the year that the sentence is about
+_PREFERRED = ("80", "90", "50", "95")  # coverage of the set that a sentence names
+_WIDTH = 108  # characters of a line above the chart
+_ZERO = "#8a5a12"
+_SHADES = ("#7fabda", "#b4cfeb", "#dbe7f5", "#eef4fb")  # sets, from the narrowest to the widest
+_TIGHT = alt.Scale(zero=False, nice=False)
+
+
+@dataclass(frozen=True, eq=False)
+class ForecastPicture:
+    """One person's record and published forecast, as a chart, sentences and warnings.
+
+    A notebook shows it; `save` writes it. The numbers are those of the forecast table.
+
+    Args:
+        person_id: The person.
+        rows: One row per year: `earnings` of the record, or the columns of the forecast table with
+            `median` instead of q50.
+        provenance: What made the forecast, as `Forecaster.provenance`.
+        warnings: Warnings about the person and about the whole result.
+    """
+
+    person_id: str
+    rows: pl.DataFrame
+    provenance: Mapping[str, object]
+    warnings: tuple[ForecastWarning, ...]
+
+    @classmethod
+    def of(
+        cls,
+        person_id: str | None,
+        panel: Panel,
+        table: pl.DataFrame,
+        provenance: Mapping[str, object],
+        warnings: tuple[ForecastWarning, ...],
+    ) -> ForecastPicture:
+        """The picture of a person of a panel and its forecast table.
+
+        Raises:
+            UsageError: If no person is named and there are several, or the table has no median.
+            InputError: If the person is not in the table.
+        """
+        person_id = choose_person(table["person_id"], person_id)
+        forecast = table.filter(pl.col("person_id") == person_id)
+        if "q50" not in table.columns:
+            raise UsageError("A picture needs the median. Add 0.5 to the quantiles.")
+        record = panel.frame.filter(pl.col("person_id") == person_id).select("year", "earnings")
+        ahead = forecast.rename({"q50": "median"}).drop("person_id")
+        rows = pl.concat([record, ahead], how="diagonal").sort("year")
+        about_person = tuple(w for w in warnings if w.person_id in (None, person_id))
+        return cls(person_id, rows, provenance, about_person)
+
+    @property
+    def ahead(self) -> pl.DataFrame:
+        """The rows of the forecast."""
+        return self.rows.filter(pl.col("horizon").is_not_null())
+
+    @property
+    def unit(self) -> str:
+        """Currency and prices of the amounts."""
+        return f"{self.provenance['currency']} of {self.provenance['price_year']}"
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the bundle was trained on simulated people."""
+        return any(warning.code == "simulated-people" for warning in self.warnings)
+
+    @property
+    def sentence(self) -> str:
+        """The forecast of the fifth year, or of the last one before it, in plain words."""
+        ahead = self.ahead
+        near = ahead.filter(pl.col("horizon") <= _SENTENCE_HORIZON)
+        row = near.row(-1, named=True) if near.height else ahead.row(0, named=True)
+        return describe_year(row, self.unit)
+
+    @property
+    def cautions(self) -> list[str]:
+        """The warnings as text, without the one about simulated people."""
+        return [w.message for w in self.warnings if w.code != "simulated-people"]
+
+    @cached_property
+    def chart(self) -> Any:
+        """The Altair chart, without title."""
+        return draw_person(self.rows, f"Earnings a year, {self.unit}")
+
+    @cached_property
+    def page_svgs(self) -> tuple[str, str]:
+        """The chart for a page: for wide screens and print, and for phones."""
+        narrow = draw_person(self.rows, f"Earnings a year, {self.unit}", PHONE)
+        return draw_svg(self.chart, self.alt_text), draw_svg(narrow, self.alt_text)
+
+    @property
+    def alt_text(self) -> str:
+        """What a screen reader says instead of the picture."""
+        return f"Record, median, prediction sets and chance of no earnings by year. {self.sentence}"
+
+    def save(self, out: str | Path) -> Path:
+        """Write the picture to a file: a page (.html), .svg or .png.
+
+        Raises:
+            UsageError: If the name has another suffix, or the folder is not writable.
+        """
+        out = check_page(Path(out), "picture", SUFFIXES)
+        if out.suffix.lower() == ".html":
+            page = self._page()
+            commit(out, lambda part: part.write_text(page, encoding="utf-8"))
+        else:
+            write_picture(self._titled_chart(), out)
+        return out
+
+    def _repr_html_(self) -> str:
+        simulated = f"<p><strong>{SIMULATED}</strong></p>" if self.simulated else ""
+        return f"{simulated}{draw_svg(self.chart, self.alt_text)}<p>{self.sentence}</p>"
+
+    def _titled_chart(self) -> Any:
+        lines = [SIMULATED] if self.simulated else []
+        lines += [line for text in self.cautions for line in textwrap.wrap(text, _WIDTH)]
+        title = {"text": textwrap.wrap(self.sentence, _WIDTH), "subtitle": lines}
+        return self.chart.properties(
+            title={**title, "fontSize": 12, "fontWeight": "normal", "anchor": "start"}
+        )
+
+    def _page(self) -> str:
+        values = {
+            "picture": self,
+            "rows": self.ahead.to_dicts(),
+            "labels": coverage_labels(self.rows),
+            "simulated": SIMULATED,
+            "provenance": self.provenance,
+        }
+        return render_page("person.html", values)
+
+
+def choose_person(person_ids: pl.Series, person_id: str | None) -> str:
+    """The person to draw: the one that is named, or the only one.
+
+    Raises:
+        UsageError: If no person is named and there are several.
+        InputError: If the person is not among them.
+    """
+    persons = person_ids.unique()
+    if person_id is None:
+        if len(persons) != 1:
+            raise UsageError(
+                f"There are {len(persons):,} persons. Name the one to draw, by its person_id."
+            )
+        return str(persons[0])
+    if person_id not in persons:
+        fix = "Name a person of the input."
+        problem = Problem("no-person", "there is no such person", fix, person_id=person_id)
+        raise InputError("A person cannot be drawn", [problem])
+    return person_id
+
+
+def describe_year(row: Mapping[str, Any], unit: str) -> str:
+    """What the forecast of a year says: median, set, chance of no earnings.
+
+    `row`: horizon, year, median, p_zero, lower_.., upper_.. and includes_zero_.. of that year.
+    `unit`: currency and prices, such as "SEK of 2022".
+    """
+    ahead = "1 year" if row["horizon"] == 1 else f"{row['horizon']} years"
+    middle = (
+        f"In {row['year']}, {ahead} after the record ends, earnings are as likely to be above as "
+        f"below {about(row['median'])} {unit}"
+        if row["median"] > 0
+        else f"In {row['year']}, {ahead} after the record ends, having no earnings is more likely "
+        "than having some"
+    )
+    return (
+        f"{middle}; {describe_set(row)}, and the chance of no earnings is {chance(row['p_zero'])}."
+    )
+
+
+def describe_set(row: Mapping[str, Any]) -> str:
+    """The published set of a year at the first of the preferred coverages that the row has."""
+    labels = [name.removeprefix("lower_") for name in row if name.startswith("lower_")]
+    label = next((x for x in _PREFERRED if x in labels), labels[0] if labels else None)
+    if label is None or row[f"lower_{label}"] is None:
+        return "there is no set of stated coverage"
+    return f"the {label} % set is {set_text(row, label)}"
+
+
+@dataclass(frozen=True)
+class ChartSize:
+    """Width and heights of the two panels in pixels; a large chart has a legend and titles."""
+
+    width: int = 620
+    height: int = 280
+    zero_height: int = 70
+    is_large: bool = True
+    bar: int = 9  # width of the bars of the lower panel
+    legend_columns: int = 0  # 0: one row
+
+
+PHONE = ChartSize(width=250, height=220, zero_height=50, bar=4, legend_columns=3)
+SMALL = ChartSize(width=270, height=130, zero_height=38, is_large=False, bar=4)
+
+
+def coverage_labels(rows: pl.DataFrame) -> list[str]:
+    """Labels of the coverages whose sets `rows` has, such as "90", from narrow to wide."""
+    labels = [name.removeprefix("lower_") for name in rows.columns if name.startswith("lower_")]
+    return sorted((x for x in labels if not rows[f"lower_{x}"].is_null().all()), key=float)
+
+
+def draw_person(rows: pl.DataFrame, unit: str, size: ChartSize = ChartSize()) -> Any:
+    """Record and forecast on top, the chance of no earnings below, as an Altair chart.
+
+    `rows`: one row per year with `earnings` of the record, or `median`, `p_zero`, `lower_..` and
+    `upper_..` of the forecast. With `includes_zero_..`, a dot marks a set that contains zero.
+    """
+    forecast = rows.filter(pl.col("p_zero").is_not_null())
+    labels = coverage_labels(rows)
+    names = {"record": INK, "median": MEDIAN}
+    names |= {f"{x} % set": shade for x, shade in zip(labels, _SHADES, strict=False)}
+    scale = alt.Scale(domain=list(names), range=list(names.values()))
+    legend = (
+        alt.Legend(title=None, orient="top", symbolType="square", columns=size.legend_columns)
+        if size.is_large
+        else None
+    )
+
+    colour = alt.Color("layer:N", scale=scale, legend=legend)
+
+    def layer_of(data: Any, name: str) -> Any:
+        return data.transform_calculate(layer=f"'{name}'").encode(color=colour)
+
+    year = alt.X("year:Q", title=None, axis=alt.Axis(format="d", tickCount=6), scale=_TIGHT)
+    amount = alt.Axis(format=",.0f" if size.is_large else "~s", tickCount=5 if size.is_large else 4)
+    y_title = unit if size.is_large else None
+    base = alt.Chart(forecast).encode(x=year)
+    # Bars if years are missing: an area would suggest sets in the years between.
+    is_dense = forecast.height > 1 and bool((forecast["year"].diff().drop_nulls() == 1).all())
+    layers = []
+    for label in reversed(labels):
+        sets = base.transform_filter(f"isValid(datum.lower_{label})")
+        mark = sets.mark_area(opacity=1) if is_dense else sets.mark_bar(opacity=1, width=7)
+        ends = {"y": alt.Y(f"lower_{label}:Q", title=y_title, axis=amount), "y2": f"upper_{label}"}
+        layers.append(layer_of(mark.encode(**ends), f"{label} % set"))
+    for label in reversed(labels):
+        if f"includes_zero_{label}" in rows.columns:
+            has_zero = base.transform_filter(f"datum.includes_zero_{label}")
+            dots = has_zero.mark_point(filled=True, size=26, opacity=1, stroke=MEDIAN)
+            layers.append(layer_of(dots.encode(y=alt.datum(0)), f"{label} % set"))
+    median = base.mark_line(strokeWidth=2, point=not is_dense).encode(y="median:Q")
+    years = rows.select(pl.int_range(pl.col("year").min(), pl.col("year").max() + 1).alias("year"))
+    record = rows.filter(pl.col("earnings").is_not_null()).select("year", "earnings")
+    # A year without a row breaks the line: it must not look like a year with earnings in between.
+    past = alt.Chart(years.join(record, on="year", how="left")).encode(
+        x=year, y=alt.Y("earnings:Q", title=y_title, axis=amount)
+    )
+    line, points = past.mark_line(strokeWidth=1.5), past.mark_point(filled=True, size=16, opacity=1)
+    layers += [layer_of(median, "median"), layer_of(line, "record"), layer_of(points, "record")]
+    sets_panel = alt.layer(*layers).properties(width=size.width, height=size.height)
+    zero_panel = (
+        alt.Chart(rows)
+        .mark_bar(color=_ZERO, size=size.bar)
+        .encode(
+            x=alt.X("year:Q", title=None, axis=None, scale=_TIGHT),
+            y=alt.Y(
+                "p_zero:Q",
+                title=["Chance of", "no earnings"] if size.is_large else None,
+                scale=alt.Scale(domain=[0, 1]),
+                axis=alt.Axis(format="%", values=[0, 0.5, 1]),
+            ),
+        )
+        .properties(width=size.width, height=size.zero_height)
+    )
+    return alt.vconcat(sets_panel, zero_panel, spacing=8).resolve_scale(x="shared")
