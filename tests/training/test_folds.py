@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrat
 from saga.evaluation.contest import Contest, ContestOptions
 from saga.training.folds import train_folds
 from saga.training.harness import RunOptions
-from saga.training.train_config import load_config
 
 from saga.bundle import Bundle
 from saga.data.panel import Panel, PanelMeta
@@ -22,7 +20,6 @@ from saga.data.split import SPLIT_SHARES, assign_folds, assign_parts
 from saga.errors import UsageError
 from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest
-from studies.small_panels import covered_persons, read_wage_panel, summarise
 from tests.toy_training import TOY
 
 QUIET = RunOptions(progress=False)
@@ -175,25 +172,3 @@ def test_calibration_sizes_are_refused_if_nobody_was_kept(
     contest = Contest(panel, ContestOptions(horizons=(1,), n_paths=2))
     with pytest.raises(UsageError, match="Nobody was kept for calibration"):
         contest.calibration_size(Forecaster(bundle, threads=1), tmp_path)
-
-
-@pytest.mark.slow
-def test_a_panel_of_545_men_has_90_percent_intervals(tmp_path: Path) -> None:
-    """Wages of 545 men 1980-1987 (Vella and Verbeek 1998); a sixth are held out and judged.
-
-    `studies.small_panels` judges all of them, in a fold each.
-    """
-    if find_spec("linearmodels") is None:
-        pytest.skip("the data are in linearmodels, which is not installed")
-    men = read_wage_panel()
-    held_out = assign_folds("outer", men.persons(), 6) == 0
-    ids = np.array(men.persons())
-    others, people = (men.only(ids[rows].tolist()) for rows in (~held_out, held_out))
-    config = replace(load_config("tiny"), max_steps=100, validate_every=20, patience=3)
-    train_folds(others, tmp_path / "b", 4, config=config, seed=1, run=QUIET)
-    forecaster = Forecaster(calibrate_bundle(tmp_path / "b", others, CalibrationOptions(seed=1)))
-    assert forecaster.calibrator.furthest_horizons[0.9] >= 3
-    persons = covered_persons(forecaster, people, seed=1, end=1987)
-    table = summarise(persons).filter(pl.col("coverage") == 0.9)
-    assert table["horizon"].to_list() == [1, 2, 3]
-    assert (table["covered"] >= table["band_low"]).all()
