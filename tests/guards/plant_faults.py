@@ -4,13 +4,14 @@
 
 `tests/guards/faults/ROOM.toml` lists behaviours. Each names a file, a text that occurs once in it,
 the fault that replaces it, and the test that has to fail then. Prints the faults that survive, and
-exits with 1 if there are any. Files are restored, also after Ctrl-C.
+exits with 1 if there are any. Files are restored, also after Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -79,6 +80,7 @@ def main() -> None:
     parser.add_argument("--room", help="only behaviours of this file")
     parser.add_argument("--behaviour", default="", help="only behaviours with these words")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     survivors = []
     for behaviour in read_behaviours():
         if args.room in (None, behaviour.room) and args.behaviour in behaviour.behaviour:
