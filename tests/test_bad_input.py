@@ -128,7 +128,7 @@ OPTIONS: dict[str, tuple[tuple[str, str], dict[str, Any], str]] = {
         {"coverage": [0.93]},
         "0.5, 0.8, 0.9, 0.95",
     ),
-    "one path": (("--paths", "1"), {"paths": 1}, "between 2 and"),
+    "one path": (("--paths", "1"), {"paths": 1}, "from 2 to"),
     "a negative seed": (("--seed", "-1"), {"seed": -1}, "from 0"),
     "an unknown scenario": (("--scenario", "boom"), {"scenario": WORD}, "recession-1990s"),
 }

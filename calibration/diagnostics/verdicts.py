@@ -142,8 +142,12 @@ def rounded(value: float, digits: int = 3) -> float:
 
 
 def typical_value(values: NDArray[Any], quantile: float = 0.5) -> float:
-    """The average of the ten values around a quantile, to three digits: not one person's value."""
+    """The average of the ten values around a quantile, to three digits: not one person's value.
+
+    Fewer than ten values are averaged as a whole.
+    """
     ordered = np.sort(values)
+    count = min(MIN_PERSONS, len(ordered))
     start = int(len(ordered) * quantile) - MIN_PERSONS // 2
-    start = max(0, min(start, len(ordered) - MIN_PERSONS))
-    return rounded(neighbour_mean(ordered, start))
+    start = max(0, min(start, len(ordered) - count))
+    return rounded(neighbour_mean(ordered, start, count))

@@ -279,7 +279,7 @@ def test_codes_stored_as_numbers_are_refused_where_leading_zeros_matter() -> Non
 
 @pytest.fixture(scope="module")
 def nlsy79() -> Panel:
-    return read_panel(REAL, mapping="nlsy79")
+    return read_panel(REAL / "nlsy79_wages.parquet", mapping="nlsy79")
 
 
 @needs_nlsy79
