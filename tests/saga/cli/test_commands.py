@@ -18,6 +18,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+import saga.training
 import typer
 from typer.testing import CliRunner
 
@@ -480,6 +481,8 @@ def test_the_error_of_a_missing_extra_names_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, people: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "pytorch_lightning", None)
+    # The command imports the package anew; `saga.training` must be the old one again afterwards.
+    monkeypatch.setattr(saga, "training", saga.training)
     for name in [name for name in sys.modules if name.startswith("saga.training")]:
         monkeypatch.delitem(sys.modules, name)
     result = run(f"train --panel {people} --out {tmp_path / 'b'}")
