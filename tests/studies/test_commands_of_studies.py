@@ -18,19 +18,8 @@ STUDIES = sorted(
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 # Of the studies that no other test runs, and that can be short: arguments that make them so.
 SHORT = {
-    "attention_patterns": "--panel REGISTER --bundle BUNDLE --persons 5 --paths 2",
     "cross_section_drift": "--register REGISTER --bundle BUNDLE --persons 60 --paths 4 --out OUT",
-    "forward_coverage": "--register REGISTER --bundle BUNDLE --persons 40 --value-persons 20 "
-    "--calibration-persons 150 --paths 4 --histories 20",
-    "forward_value_coverage": "--register REGISTER --bundle BUNDLE --persons 30 --paths 4",
-    "interrupted_records": "REGISTER --bundle BUNDLE --origins 2012,2017",
-    "lifetimes_by_age": "REGISTER --bundle BUNDLE --persons 150 --paths 4 --years 1,3",
-    "marginal_estimators": "REGISTER --bundle BUNDLE --persons 8 --noise-persons 2 --paths 4",
     "rollout_accuracy": "REGISTER --bundle BUNDLE --persons 20 --paths 4 --workers 1",
-    "several_origins": "--bundle BUNDLE --panel REGISTER --persons 200 --calibrated-on 90 "
-    "--repeats 2",
-    "set_families": "REGISTER --bundle BUNDLE --persons 150",
-    "zero_reliability": "REGISTER --bundle BUNDLE --persons 100 --horizons 1,5",
 }
 
 
