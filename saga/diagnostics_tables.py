@@ -16,18 +16,18 @@ import polars as pl
 from saga.bundle import Bundle
 from saga.errors import BundleError, Problem, UsageError
 
-# Question -> the largest deviation that is small in practice, as a share unless stated. "level"
-# judges the mean error, in log earnings, and the slope of the regression of outcomes on forecasts,
-# whose tolerance is twice as large.
+# Question -> the largest deviation that is small in practice, as a share unless stated. The mean
+# error is in log earnings; its question also judges the slope of the regression of outcomes on
+# forecasts, whose tolerance is twice as large.
 QUESTIONS: dict[str, float] = {
     "coverage": 0.02,
     "groups": 0.02,
     "together": 0.02,  # coverage of bands and present values of several years
     "shape": 0.02,
-    "level": 0.05,
+    "mean_error": 0.05,
     "zero": 0.02,  # probability of no earnings
     "low_pay": 0.02,  # probability of low pay
-    "drift": 0.02,  # coverage by period
+    "periods": 0.02,  # coverage by year of the outcome
     "zero_bins": 0.02,  # coverage by the probability of no earnings
     "efficiency": 0.02,  # relative difference of mean interval scores
 }
@@ -90,11 +90,11 @@ TABLES: dict[str, Table] = {
             "n": N,
             "size": _number("deviation on which the verdict is based, in shares or log earnings"),
             "tolerance": _number("largest deviation that counts as negligible"),
-            "level": _number("stated coverage at which the deviation is largest"),
+            "coverage": _number("stated coverage at which the deviation is largest"),
             "group": _text("group, period or figure at which the deviation is largest"),
         },
     ),
-    "promise": Table(
+    "guarantees": Table(
         "What the intervals of a horizon rest on.",
         {
             "horizon": HORIZON,
@@ -113,7 +113,7 @@ TABLES: dict[str, Table] = {
             "horizon": HORIZON,
             "grouping": _text("how persons are grouped; all: everybody"),
             "group": _text("the group"),
-            "level": COVERAGE,
+            "coverage": COVERAGE,
             "n": N,
             "inside": INSIDE,
             "under": _number("share of these persons with an outcome below the interval"),
@@ -154,7 +154,7 @@ TABLES: dict[str, Table] = {
             "horizon": HORIZON,
             "grouping": _text("how persons are grouped; all: everybody"),
             "group": _text("the group"),
-            "level": COVERAGE,
+            "coverage": COVERAGE,
             "n": _count("persons with an interval; null if too few to be shown"),
             "width": _number("typical width of the positive part, real money a year"),
             "typical": _number("typical median forecast, real money a year"),
@@ -176,7 +176,7 @@ TABLES: dict[str, Table] = {
             "uncertainty": _number("score of the best forecast that is the same for everybody"),
         },
     ),
-    "level": Table(
+    "mean_error": Table(
         "Mean log error (outcome minus forecast) at a horizon, and the regression on forecasts.",
         {
             "horizon": HORIZON,
@@ -201,7 +201,7 @@ TABLES: dict[str, Table] = {
         {
             "question": _text("band: all years at once; present_value: their discounted sum"),
             "horizon": _integer("number of years"),
-            "level": COVERAGE,
+            "coverage": COVERAGE,
             "n": N,
             "inside": INSIDE,
             **SAMPLING_BAND,
@@ -212,7 +212,7 @@ TABLES: dict[str, Table] = {
         "Coverage of persons with a similar stated probability of no earnings.",
         {
             "horizon": HORIZON,
-            "level": COVERAGE,
+            "coverage": COVERAGE,
             "p_from": _number("lowest probability of no earnings in the bin"),
             "p_to": _number("highest probability of no earnings in the bin"),
             "n": N,
@@ -233,7 +233,7 @@ TABLES: dict[str, Table] = {
                 "saga; last_year: last earnings plus the changes that training persons had; "
                 "group_quantiles: earnings of training persons of the same age and quintile"
             ),
-            "level": COVERAGE,
+            "coverage": COVERAGE,
             "n": N,
             "inside": INSIDE,
             "width": _number("mean width, real money a year"),
@@ -248,7 +248,7 @@ TABLES: dict[str, Table] = {
         {
             "horizon": _integer("number of years"),
             "end": _text("lower or upper end"),
-            "level": COVERAGE,
+            "coverage": COVERAGE,
             "n": N,
             "middle": _number("range over the seeds, relative to the median value: middle person"),
             "high": _number("the same, of the person at 90 % of all persons"),
@@ -278,14 +278,14 @@ TABLES: dict[str, Table] = {
         {
             "horizon": HORIZON,
             "group": _text("the calibration group"),
-            "level": COVERAGE,
+            "coverage": COVERAGE,
             "n": _count("issued intervals compared with outcomes; null if too few"),
             "inside": _number("share of them that contained the outcome"),
             "size": _number("shift of the threshold, on the probability scale"),
             "last_year": _integer("last year with an outcome"),
         },
     ),
-    "drift": Table(
+    "periods": Table(
         "Coverage by year of the outcome; years are joined until there are enough persons.",
         {
             "horizon": HORIZON,

@@ -8,7 +8,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from saga.calibration.diagnostics.sampling_bands import coverage_band
+from saga.calibration.diagnostics.verdicts import coverage_band
 from saga.calibration.fit.split_conformal import in_map_fold
 from saga.evaluation.scoring.metrics import ZERO_EDGES
 

@@ -17,7 +17,7 @@ from saga.api.security import CurrentCaller, require_scope
 from saga.api.service import CurrentService, Service
 from saga.calibration.adaptive.adaptive_state import EXPERTS
 from saga.calibration.adaptive.database import LedgerError
-from saga.calibration.diagnostics.adaptive_table import with_state
+from saga.calibration.yearly.year_diagnosis import with_state
 
 from saga.diagnostics_tables import Diagnostics
 from saga.errors import UsageError

@@ -1,18 +1,20 @@
-"""Tables of coverage: by group, over several years together, and by period."""
+"""Tables of intervals: what they rest on, their coverage by group and by year, their widths."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import polars as pl
-from saga.calibration.diagnostics.cases import QUESTION_ALPHA, Cases, Rows
-from saga.calibration.diagnostics.person_results import SeveralYears
-from saga.calibration.diagnostics.sampling_bands import coverage_band
+from saga.calibration.diagnostics.person_results import QUESTION_ALPHA, Cases, Rows
+from saga.calibration.diagnostics.several_years import Inside
 from saga.calibration.diagnostics.verdicts import (
     Verdict,
+    coverage_band,
     publishable,
     status,
+    typical_value,
     worst_verdict,
 )
 from saga.calibration.fit.person_scores import rank_needed
@@ -28,28 +30,25 @@ MIN_PERIOD_PERSONS = 100  # years are joined until a period has so many persons
 def tabulate_guarantees(cases: Cases) -> Rows:
     """Calibration persons, guarantee, drift term and persons judged of each horizon."""
     rows: Rows = []
-    calibrator = cases.calibrator
+    calibrator, least = cases.calibrator, cases.min_persons
     for h, results in cases.results.items():
-        cell, map_cell = calibrator.cells.get((h, ALL)), calibrator.fitted.map_cell(h)
+        cell, n_map = calibrator.cells.get((h, ALL)), cases.mapped_on(h) or 0
+        n_threshold, n = cell.n_threshold if cell else 0, results.frame.height
         guarantees = results.frame["guarantee"].mode().sort().to_list()
-        n = results.frame.height
         drift_term, _ = calibrator.drift.get((h, cases.headline), (None, 0))
         rows.append(
             {
                 "horizon": h,
-                "persons_map": _shown(map_cell.n_map if map_cell else 0, cases.min_persons),
-                "persons_threshold": _shown(cell.n_threshold if cell else 0, cases.min_persons),
+                "persons_map": n_map if n_map == 0 or n_map >= least else None,
+                "persons_threshold": (
+                    n_threshold if n_threshold == 0 or n_threshold >= least else None
+                ),
                 "guarantee": guarantees[0] if guarantees else "none",
-                "n": n if n >= cases.min_persons else None,
+                "n": n if n >= least else None,
                 "drift_term": drift_term,
             }
         )
     return rows
-
-
-def _shown(n: int, least: int) -> int | None:
-    """The number, or None if it is that of a few persons."""
-    return n if n == 0 or n >= least else None
 
 
 def tabulate_coverage(cases: Cases) -> tuple[Rows, list[Verdict]]:
@@ -63,79 +62,77 @@ def tabulate_coverage(cases: Cases) -> tuple[Rows, list[Verdict]]:
     rows: Rows = []
     verdicts: list[Verdict] = []
     for h, results in cases.results.items():
-        of_everybody: list[Verdict] = []
-        of_groups: list[Verdict] = []
+        by_question: dict[str, list[Verdict]] = {"coverage": [], "groups": []}
         for (grouping, group), members in cases.members[h].items():
-            alarm = QUESTION_ALPHA / (n_everybody if grouping == ALL else max(1, n_groups))
-            part = None if members is None else results.frame[members]
+            is_everybody = grouping == ALL
+            question = "coverage" if is_everybody else "groups"
+            alarm = QUESTION_ALPHA / (n_everybody if is_everybody else max(1, n_groups))
+            part = results.frame.clear() if members is None else results.frame[members]
             for coverage in cases.coverage:
-                row, verdict = _judge_group(cases, part, h, coverage, alarm, (grouping, group))
-                rows.append(row)
-                (of_everybody if grouping == ALL else of_groups).append(verdict)
-        verdicts.append(worst_verdict(of_everybody))
-        if of_groups:
-            verdicts.append(worst_verdict(of_groups))
+                label = percent_label(coverage)
+                issued = part.drop_nulls(f"inside_{label}")
+                judged, verdict = _judge(
+                    cases,
+                    Verdict(
+                        question,
+                        h,
+                        coverage=coverage,
+                        group=None if is_everybody else f"{grouping}={group}",
+                    ),
+                    issued[f"inside_{label}"],
+                    coverage,
+                    calibrated_on=cases.calibrated_on(h, grouping, group),
+                    alarm=alarm,
+                )
+                row = {"horizon": h, "grouping": grouping, "group": group, "coverage": coverage}
+                if verdict.n is not None:
+                    row |= {kind: _mean(issued[f"{kind}_{label}"]) for kind in ("under", "over")}
+                rows.append(row | judged)
+                by_question[question].append(verdict)
+        verdicts += [worst_verdict(found) for found in by_question.values() if found]
     return rows, verdicts
 
 
-def _judge_group(
-    cases: Cases,
-    part: pl.DataFrame | None,
-    h: int,
-    coverage: float,
-    alarm: float,
-    group: tuple[str, str],
-) -> tuple[dict[str, Any], Verdict]:
-    """The row of a group (`grouping`, `group`) at a horizon and coverage, and its verdict."""
-    row: dict[str, Any] = {
-        "horizon": h,
-        "grouping": group[0],
-        "group": group[1],
-        "level": coverage,
-        "status": "unclear",
-    }
-    question, name = ("coverage", None) if group[0] == ALL else ("groups", "=".join(group))
-    label = percent_label(coverage)
-    issued = None if part is None else part.filter(pl.col(f"inside_{label}").is_not_null())
-    if issued is None or issued.height < cases.min_persons:
-        return row, Verdict(question, h, "unclear", coverage=coverage, group=name)
-    inside, under, over = (_mean(issued[f"{kind}_{label}"]) for kind in ("inside", "under", "over"))
-    calibrated_on = cases.calibrated_on(h, *group)
-    row |= _judge_share(question, inside, issued.height, coverage, calibrated_on, alarm)
-    verdict = Verdict(question, h, row["status"], issued.height, inside - coverage, coverage, name)
-    return row | {"under": under, "over": over}, verdict
+def tabulate_widths(cases: Cases) -> Rows:
+    """Typical widths of the intervals of each group, and typical forecasts."""
+    rows: Rows = []
+    for h, results in cases.results.items():
+        for (grouping, group), members in cases.members[h].items():
+            part = results.frame.clear() if members is None else results.frame[members]
+            for coverage in cases.coverage:
+                label = percent_label(coverage)
+                row: dict[str, Any] = {"horizon": h, "grouping": grouping, "group": group}
+                row["coverage"] = coverage
+                issued = part.drop_nulls(f"width_{label}")
+                if issued.height >= cases.min_persons:
+                    row |= {
+                        "n": issued.height,
+                        "width": typical_value(issued[f"width_{label}"].to_numpy()),
+                        "typical": typical_value(issued["median"].to_numpy()),
+                        "with_zero": issued[f"with_zero_{label}"].mean(),
+                        "without": 1 - issued.height / part.height,
+                    }
+                rows.append(row)
+    return rows
 
 
-def tabulate_several_years(
-    cases: Cases, several_years: SeveralYears | None
-) -> tuple[Rows, list[Verdict]]:
+def tabulate_several_years(cases: Cases, several_years: Inside) -> tuple[Rows, list[Verdict]]:
     """Coverage of path bands of K years, and of present values of K years."""
-    if several_years is None:
-        return [], []
-    figures = list(several_years.inside)
-    alarm = QUESTION_ALPHA / max(1, len(figures) * len(cases.coverage))
+    alarm = QUESTION_ALPHA / max(1, len(several_years) * len(cases.coverage))
     rows: Rows = []
     verdicts: dict[int, list[Verdict]] = {}
-    for kind, years in figures:
+    for (kind, years), inside in several_years.items():
         fitted = cases.calibrator.thresholds_of_kind.get((kind, years))
         for j, coverage in enumerate(cases.coverage):
-            column = several_years.inside[kind, years][:, j]
-            hits = column[~np.isnan(column)]
-            n = len(hits)
-            row: dict[str, Any] = {
-                "question": kind,
-                "horizon": years,
-                "level": coverage,
-                "status": "unclear",
-            }
-            verdict = Verdict("together", years, "unclear", coverage=coverage, group=kind)
-            if n >= cases.min_persons:
-                share, calibrated_on = float(hits.mean()), fitted.n if fitted else None
-                row |= _judge_share("together", share, n, coverage, calibrated_on, alarm)
-                verdict = Verdict(
-                    "together", years, row["status"], n, share - coverage, coverage, kind
-                )
-            rows.append(row)
+            judged, verdict = _judge(
+                cases,
+                Verdict("together", years, coverage=coverage, group=kind),
+                pl.Series(inside[~np.isnan(inside[:, j]), j]),
+                coverage,
+                calibrated_on=fitted.n if fitted else None,
+                alarm=alarm,
+            )
+            rows.append({"question": kind, "horizon": years, "coverage": coverage} | judged)
             verdicts.setdefault(years, []).append(verdict)
     return rows, [worst_verdict(of_years) for of_years in verdicts.values()]
 
@@ -159,21 +156,23 @@ def tabulate_zero_bins(cases: Cases) -> tuple[Rows, list[Verdict]]:
     rows: Rows = []
     verdicts: dict[int, list[Verdict]] = {h: [] for h in cases.results}
     for (h, i), part in parts.items():
-        n, share = part.height, _mean(part[inside_column])
+        p_from, p_to = i / ZERO_BINS, (i + 1) / ZERO_BINS
         target = float(np.maximum(part["p_zero"].to_numpy(), coverage).mean())
-        row: dict[str, Any] = {"horizon": h, "level": coverage, "forced": target}
-        row |= {"p_from": i / ZERO_BINS, "p_to": (i + 1) / ZERO_BINS}
         m = cases.calibrated_on(h)
-        # With so few calibration persons a threshold has no rank: the band is then binomial.
-        m = None if m is None or rank_needed(m, target) > m else m
-        row |= _judge_share("zero_bins", share, n, target, m, QUESTION_ALPHA / len(parts))
-        rows.append(row)
-        group = f"{i / ZERO_BINS:.1f}-{(i + 1) / ZERO_BINS:.1f}"
-        size = share - target
-        verdicts[h].append(Verdict("zero_bins", h, row["status"], n, size, coverage, group))
+        judged, verdict = _judge(
+            cases,
+            Verdict("zero_bins", h, coverage=coverage, group=f"{p_from:.1f}-{p_to:.1f}"),
+            part[inside_column],
+            target,
+            # With so few calibration persons a threshold has no rank: the band is then binomial.
+            calibrated_on=None if m is None or rank_needed(m, target) > m else m,
+            alarm=QUESTION_ALPHA / len(parts),
+        )
+        row: dict[str, Any] = {"horizon": h, "coverage": coverage, "forced": target}
+        rows.append(row | {"p_from": p_from, "p_to": p_to} | judged)
+        verdicts[h].append(verdict)
     return rows, [
-        worst_verdict(of_horizon or [Verdict("zero_bins", h, "unclear")])
-        for h, of_horizon in verdicts.items()
+        worst_verdict(of_horizon or [Verdict("zero_bins", h)]) for h, of_horizon in verdicts.items()
     ]
 
 
@@ -184,10 +183,7 @@ def tabulate_periods(cases: Cases) -> tuple[Rows, list[Verdict]]:
     """
     coverage = cases.headline
     inside_column = f"inside_{percent_label(coverage)}"
-    issued = {
-        h: results.frame.filter(pl.col(inside_column).is_not_null())
-        for h, results in cases.results.items()
-    }
+    issued = {h: results.frame.drop_nulls(inside_column) for h, results in cases.results.items()}
     fewest = max(MIN_PERIOD_PERSONS, cases.min_persons)
     periods = {h: join_years(frame["year"], fewest) for h, frame in issued.items()}
     alarm = QUESTION_ALPHA / max(1, sum(len(of_horizon) for of_horizon in periods.values()))
@@ -195,17 +191,19 @@ def tabulate_periods(cases: Cases) -> tuple[Rows, list[Verdict]]:
     verdicts: list[Verdict] = []
     for h, frame in issued.items():
         enough = frame.height >= cases.min_persons
-        of_horizon = [] if enough else [Verdict("drift", h, "unclear")]
+        of_horizon = [] if enough else [Verdict("periods", h)]
         for first, last in periods[h] if enough else []:
-            inside = frame.filter(pl.col("year").is_between(first, last))[inside_column]
-            n, share = len(inside), _mean(inside)
-            row: dict[str, Any] = {"horizon": h, "first_year": first, "last_year": last}
-            row |= _judge_share("drift", share, n, coverage, cases.calibrated_on(h), alarm)
-            rows.append(row)
             period = str(first) if first == last else f"{first}-{last}"
-            of_horizon.append(
-                Verdict("drift", h, row["status"], n, share - coverage, coverage, period)
+            judged, verdict = _judge(
+                cases,
+                Verdict("periods", h, coverage=coverage, group=period),
+                frame.filter(pl.col("year").is_between(first, last))[inside_column],
+                coverage,
+                calibrated_on=cases.calibrated_on(h),
+                alarm=alarm,
             )
+            rows.append({"horizon": h, "first_year": first, "last_year": last} | judged)
+            of_horizon.append(verdict)
         verdicts.append(worst_verdict(of_horizon))
     return rows, verdicts
 
@@ -214,15 +212,28 @@ def _mean(flags: pl.Series) -> float:
     return float(flags.cast(pl.Float64).mean())  # type: ignore[arg-type]
 
 
-def _judge_share(
-    question: str, share: float, n: int, coverage: float, calibrated_on: int | None, alarm: float
-) -> dict[str, Any]:
-    """Columns about a share inside; `alarm` is the probability of a false alarm."""
-    lower, upper = coverage_band(coverage, n, calibrated_on, probability=1 - alarm)
-    verdict = status(
-        share, lower, upper, n, target=coverage, tolerance=QUESTIONS[question], mild_above=True
-    )
-    return {"n": n, "inside": share, "band_lower": lower, "band_upper": upper, "status": verdict}
+def _judge(
+    cases: Cases,
+    unclear: Verdict,
+    inside: pl.Series,
+    target: float,
+    *,
+    calibrated_on: int | None,
+    alarm: float,
+) -> tuple[dict[str, Any], Verdict]:
+    """Columns about the share of `inside`, and the verdict on it, `unclear` with too few persons.
+
+    `target` is what the share should be, `alarm` the probability of a false alarm.
+    """
+    n = len(inside)
+    if n < cases.min_persons:
+        return {"status": unclear.status}, unclear
+    share = _mean(inside)
+    lower, upper = coverage_band(target, n, calibrated_on, probability=1 - alarm)
+    tolerance = QUESTIONS[unclear.question]
+    found = status(share, lower, upper, n, target=target, tolerance=tolerance, mild_above=True)
+    columns = {"n": n, "inside": share, "band_lower": lower, "band_upper": upper, "status": found}
+    return columns, replace(unclear, status=found, n=n, size=share - target)
 
 
 def join_years(years: pl.Series, min_persons: int) -> list[tuple[int, int]]:

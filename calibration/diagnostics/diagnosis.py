@@ -1,42 +1,48 @@
 """The diagnostics of a bundle: all tables that the calibration report shows.
 
 Test persons are forecast from one drawn origin each, by the rule that calibration uses, and judged
-by their outcomes in the panel's years. `coverage`, `distributions`, `averages` and `efficiency`
-compute the tables from the same `Cases`. Every figure is an average over at least `min_persons`
-persons, so the tables may be stored in the bundle. The table "people" shows single persons, who are
-simulated or invented.
+by their outcomes in the panel's years. `coverage`, `whole_distribution`, `several_years` and
+`simple_rules` compute the tables from the same `Cases`. Every figure is an average over at least
+`min_persons` persons, so the tables may be stored in the bundle. The table "people" shows single
+persons, who are simulated or invented.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 import polars as pl
-from saga.calibration.diagnostics import averages, coverage, whole_distribution
-from saga.calibration.diagnostics.cases import ALPHA, Cases, Rows
-from saga.calibration.diagnostics.efficiency import tabulate_efficiency
+from numpy.typing import NDArray
+from saga.calibration.diagnostics import coverage, whole_distribution
 from saga.calibration.diagnostics.example_persons import (
     draw_example_persons,
     invent_persons,
     tabulate_example_persons,
 )
 from saga.calibration.diagnostics.person_results import (
+    ALPHA,
+    Cases,
     PersonResults,
-    SeveralYears,
+    Rows,
     crps_thresholds,
     headline_coverage,
     judge_persons,
 )
-from saga.calibration.diagnostics.seed_stability import (
-    SeedRanges,
+from saga.calibration.diagnostics.several_years import (
+    Inside,
+    judge_several_years,
     measure_seed_ranges,
     tabulate_seed_ranges,
 )
-from saga.calibration.diagnostics.simple_rules import KnownAtOrigin, SimpleRules
+from saga.calibration.diagnostics.simple_rules import (
+    SimpleRules,
+    known_at_origin,
+    tabulate_efficiency,
+)
 from saga.calibration.diagnostics.verdicts import Verdict, rounded
 
 from saga.conformal.calibrator import Calibrator
@@ -108,7 +114,7 @@ def diagnose(
     rules = SimpleRules.fit(
         panel, grouping, horizons, seed=draws.seed, until=_last_training_year(forecaster, end)
     )
-    known = KnownAtOrigin.of(records, origins, grouping)
+    known = known_at_origin(records, origins, grouping)
     findings = Findings(
         results=judging.run(),
         several_years=judging.several_years(draws, years),
@@ -165,7 +171,7 @@ class Findings:
 
     Attributes:
         results: Results of persons by horizon, for forecasts as they are issued.
-        several_years: Results for several years together.
+        several_years: Whether intervals for several years together contain the outcomes.
         conditioned: Results of the same persons, for forecasts conditioned on the realised macro
             series; None: `results` are used instead.
         rules: Intervals of the simple rules by horizon (`SimpleRules.judge`).
@@ -174,10 +180,10 @@ class Findings:
     """
 
     results: Mapping[int, PersonResults]
-    several_years: SeveralYears | None = None
+    several_years: Inside = field(default_factory=dict)
     conditioned: Mapping[int, PersonResults] | None = None
     rules: Mapping[int, pl.DataFrame] = field(default_factory=dict)
-    seed_ranges: Mapping[int, SeedRanges] = field(default_factory=dict)
+    seed_ranges: Mapping[int, pl.DataFrame] = field(default_factory=dict)
     people: Rows = field(default_factory=list)
 
 
@@ -187,7 +193,7 @@ class _Judging:
 
     forecaster: Forecaster
     records: Panel
-    outcomes: averages.Array
+    outcomes: NDArray[np.float64]
     horizons: tuple[int, ...]
     floor: float | None
     low_pay: float
@@ -219,7 +225,7 @@ class _Judging:
             n_done += len(block)
         return {h: PersonResults.join(part) for h, part in parts.items()}
 
-    def several_years(self, draws: Draws, years: Sequence[int]) -> SeveralYears:
+    def several_years(self, draws: Draws, years: Sequence[int]) -> Inside:
         """Results of the next K years together, for each K of `years`."""
         calibrator = self.forecaster.calibrator
         paths = (
@@ -229,13 +235,13 @@ class _Judging:
             if years and calibrator.has_present_values
             else repeat(None)
         )
-        parts: list[SeveralYears] = []
+        parts: list[Inside] = []
         n_done = 0
         for block, block_paths in zip(self.forecaster.marginals(self.records), paths, strict=False):
             outcomes = self.outcomes[n_done : n_done + len(block)]
-            parts.append(SeveralYears.of(calibrator, block, block_paths, outcomes, years))
+            parts.append(judge_several_years(calibrator, block, block_paths, outcomes, years))
             n_done += len(block)
-        return SeveralYears.join(parts)
+        return {kind: np.concatenate([part[kind] for part in parts]) for kind in parts[0]}
 
 
 def _draw_test_origins(
@@ -292,9 +298,9 @@ def summarise(
         else Cases.of(findings.conditioned, groups, calibrator, seed=seed, min_persons=min_persons)
     )
     tables: dict[str, Rows] = {
-        "promise": coverage.tabulate_guarantees(cases),
-        "widths": averages.tabulate_widths(cases),
-        "scores": averages.tabulate_scores(cases),
+        "guarantees": coverage.tabulate_guarantees(cases),
+        "widths": coverage.tabulate_widths(cases),
+        "scores": whole_distribution.tabulate_scores(cases),
         "stability": tabulate_seed_ranges(findings.seed_ranges, cases.headline, min_persons),
         "people": findings.people,
         "adaptive": [],
@@ -304,17 +310,18 @@ def summarise(
         "coverage": coverage.tabulate_coverage(cases),
         "pit": whole_distribution.tabulate_pit(cases_for_distributions),
         "reliability": whole_distribution.tabulate_reliability(cases_for_distributions),
-        "level": averages.tabulate_mean_error(cases_for_distributions, cases),
+        "mean_error": whole_distribution.tabulate_mean_error(cases_for_distributions, cases),
         "together": coverage.tabulate_several_years(cases, findings.several_years),
         "zero_bins": coverage.tabulate_zero_bins(cases),
         "efficiency": tabulate_efficiency(cases, findings.rules),
-        "drift": coverage.tabulate_periods(cases),
+        "periods": coverage.tabulate_periods(cases),
     }.items():
         tables[name] = rows
         verdicts += verdicts_of_table
     order = {question: i for i, question in enumerate(QUESTIONS)}
     tables["verdicts"] = [
-        verdict.row() for verdict in sorted(verdicts, key=lambda v: (order[v.question], v.horizon))
+        asdict(verdict)
+        for verdict in sorted(verdicts, key=lambda v: (order[v.question], v.horizon))
     ]
     record = {
         **provenance,

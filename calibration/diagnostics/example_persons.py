@@ -6,13 +6,12 @@ Otherwise the records are invented, so that no person of the panel is shown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import polars as pl
-from saga.calibration.diagnostics.cases import Rows
+from saga.calibration.diagnostics.person_results import Rows
 
 from saga.data.origins import last_year
 from saga.data.panel import Panel
@@ -22,6 +21,8 @@ from saga.forecaster import Forecaster
 from saga.keyed_random import sample_rows
 
 COVERAGE = (0.5, 0.8, 0.9)  # of the sets that are drawn
+# Records up to each origin, and person_id -> kind, in the order of the report.
+Examples = tuple[Panel, dict[str, str]]
 _AGE, _KNOWN, _ZEROS = pl.col("age"), pl.col("n_known"), pl.col("n_zero")
 # Kind -> persons of that kind, by what is known at the origin. A person is shown once.
 KINDS: dict[str, pl.Expr] = {
@@ -54,15 +55,7 @@ INVENTED: dict[str, tuple[int, tuple[float | None, ...]]] = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class ExamplePersons:
-    """Records up to each origin, and the kind of each person, in the order of the report."""
-
-    records: Panel
-    kinds: Mapping[str, str]  # person_id -> kind
-
-
-def draw_example_persons(records: Panel, groups: pl.DataFrame, seed: int) -> ExamplePersons:
+def draw_example_persons(records: Panel, groups: pl.DataFrame, seed: int) -> Examples:
     """One simulated person of each kind, by a keyed rule; kinds without a person are left out.
 
     `groups` has the labels of each person. Raises ValueError if the panel is not a generated
@@ -91,10 +84,10 @@ def draw_example_persons(records: Panel, groups: pl.DataFrame, seed: int) -> Exa
         ids = [person for person in ids if person not in kinds]
         for row in sample_rows(ids, 1, "example", records.meta.panel_id, seed, kind):
             kinds[ids[row]] = kind
-    return ExamplePersons(records.only(list(kinds)), kinds)
+    return records.only(list(kinds)), kinds
 
 
-def invent_persons(panel: Panel, usual_earnings: float) -> ExamplePersons:
+def invent_persons(panel: Panel, usual_earnings: float) -> Examples:
     """Ten invented records in the panel's money, which end in the panel's last year."""
     end, rows, kinds = last_year(panel), list[dict[str, Any]](), {}
     for i, (kind, (age, multiples)) in enumerate(INVENTED.items()):
@@ -110,21 +103,22 @@ def invent_persons(panel: Panel, usual_earnings: float) -> ExamplePersons:
             for j, multiple in enumerate(multiples)
         ]
     meta = replace(panel.meta, present=(), simulated=True)
-    return ExamplePersons(Panel.of(pl.DataFrame(rows), meta), kinds)
+    return Panel.of(pl.DataFrame(rows), meta), kinds
 
 
-def tabulate_example_persons(forecaster: Forecaster, examples: ExamplePersons) -> Rows:
+def tabulate_example_persons(forecaster: Forecaster, examples: Examples) -> Rows:
     """One row per person and year: earnings of the record, or the forecast."""
-    if not examples.kinds:
+    records, kinds = examples
+    if not kinds:
         return []
-    marginals = Marginals.joined(list(forecaster.marginals(examples.records)))
+    marginals = Marginals.joined(list(forecaster.marginals(records)))
     calibrator = forecaster.calibrator
     coverage = tuple(share for share in COVERAGE if share in calibrator.coverage)
     sets, median = calibrator.intervals(marginals, coverage), marginals.quantiles([0.5])[..., 0]
     row_of = {person: i for i, person in enumerate(marginals.person_id.tolist())}
-    past = examples.records.frame.partition_by("person_id", as_dict=True)
+    past = records.frame.partition_by("person_id", as_dict=True)
     rows: Rows = []
-    for number, (person, kind) in enumerate(examples.kinds.items(), start=1):
+    for number, (person, kind) in enumerate(kinds.items(), start=1):
         i, birth_year = row_of[person], int(past[(person,)]["birth_year"][0])
         for year, earnings in past[(person,)].select("year", "earnings").iter_rows():
             row = {"person": number, "kind": kind, "year": year, "age": year - birth_year}

@@ -1,4 +1,4 @@
-"""Results of single test persons, one row per person and horizon.
+"""Results of single test persons: one row per person and horizon, and the groups that they form.
 
 Every table of the diagnostics is computed from them. They contain values of single persons and are
 therefore never stored.
@@ -8,30 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from saga.calibration.diagnostics.reliability import pinball
+from saga.calibration.diagnostics.verdicts import publishable
 from saga.calibration.fit.split_conformal import pit
 
+from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.families.present_value import SimulatedValues
 from saga.conformal.intervals import Intervals
-from saga.conformal.published_sets import value_intervals
+from saga.diagnostics_tables import QUESTIONS
 from saga.distribution_scores import marginal_scores, mean_log
 from saga.distributions import Marginals
 from saga.forecast_tables import percent_label
-from saga.paths import Paths
-from saga.requests import RATE
+from saga.keyed_random import uniform_each
+from saga.requests import COVERAGE
 from saga.scores import interval_score, log_earnings, pit_uniforms
 
 Array = NDArray[Any]
+Rows = list[dict[str, Any]]
+# (Grouping, group) -> rows of its persons; None if there are too few to be shown.
+Members = dict[tuple[str, str], Array | None]
 QUANTILES = (0.1, 0.5, 0.9)  # whose reliability is reported
 N_THRESHOLDS = 100  # of the integral in the CRPS decomposition
 EVENTS = ("zero", "low_pay")
+# Probability of a false alarm: a verdict "watch" or "fails" in a report on a forecaster without
+# fault. Each question gets an equal part, which is divided by the number of its figures.
+ALPHA = 0.05
+QUESTION_ALPHA = ALPHA / len(QUESTIONS)
 
 
 def headline_coverage(coverages: Sequence[float]) -> float:
@@ -71,84 +78,6 @@ class PersonResults:
             np.concatenate([part.below for part in parts]),
             parts[0].thresholds,
         )
-
-
-@dataclass(frozen=True, eq=False)
-class SeveralYears:
-    """Whether intervals for several years together contain the outcomes.
-
-    `inside`: kind of threshold ("band", "present_value") and number of years K -> (n, L). 1 or 0;
-    NaN if an outcome is unknown or there is no guarantee.
-    """
-
-    inside: Mapping[tuple[str, int], Array]
-
-    @classmethod
-    def of(
-        cls,
-        calibrator: Calibrator,
-        marginals: Marginals,
-        paths: Paths | None,
-        outcomes: Array,
-        years: Sequence[int],
-    ) -> Self:
-        """Recalibrated forecasts of n persons against `outcomes` (n, H), for each K of `years`.
-
-        A band covers the outcomes exactly if their score is at most the threshold. Without `paths`
-        there are no present values.
-        """
-        if not calibrator.has_sets:
-            return cls({})
-        inside: dict[tuple[str, int], Array] = {}
-        band = calibrator.band
-        known = marginals.first(outcomes.shape[1])
-        scores = band.joined(band.scores(known, outcomes, 0.0))
-        for k in years:
-            q, guarantees = calibrator.nested_thresholds(band, k)
-            q = np.where(np.array(guarantees) == "assumption", q, np.nan)
-            score = scores[:, k - 1, None]
-            inside["band", k] = np.where(np.isnan(score) | np.isnan(q), np.nan, score <= q)
-        if paths is not None:
-            inside |= {
-                ("present_value", k): _values_inside(calibrator, paths, outcomes, k) for k in years
-            }
-        return cls(inside)
-
-    @classmethod
-    def join(cls, parts: Sequence[Self]) -> Self:
-        """Blocks of persons as one."""
-        kinds = parts[0].inside
-        return cls({kind: np.concatenate([part.inside[kind] for part in parts]) for kind in kinds})
-
-
-def _values_inside(calibrator: Calibrator, paths: Paths, outcomes: Array, years: int) -> Array:
-    """Whether the present value of the first K = `years` outcomes is in its intervals (n, L)."""
-    paths.require_recalibrated()
-    realised = discounted_sum(outcomes[:, :years])
-    values = value_of_years(paths, years)
-    inside = np.full((len(paths), len(calibrator.coverage)), np.nan)
-    rows = np.flatnonzero(~np.isnan(realised) & ~np.isnan(values).any(axis=1))
-    if len(rows):
-        simulated = SimulatedValues.of(paths.take(rows), partial(value_of_years, years=years))
-        sets = value_intervals(
-            calibrator, simulated, np.full(len(rows), years), calibrator.coverage, RATE
-        )
-        y = realised[rows, None]
-        inside[rows] = np.where(
-            sets.guarantee == "assumption", (sets.lower <= y) & (y <= sets.upper), np.nan
-        )
-    return inside
-
-
-def value_of_years(paths: Paths, years: int) -> Array:
-    """Present values (n, M) of the first `years`."""
-    return discounted_sum(paths.earnings[:, :years])
-
-
-def discounted_sum(earnings: Array) -> Array:
-    """Present value (n, ...) of earnings (n, K, ...) of the next K years, at RATE."""
-    factors = (1 + RATE) ** -(np.arange(earnings.shape[1]) + 1.0)
-    return np.asarray(np.tensordot(earnings, factors, axes=(1, 0)))
 
 
 def crps_thresholds(outcomes: Array, floor: float | None) -> NDArray[np.float64]:
@@ -251,3 +180,97 @@ def _probability_up_to(forecasts: Marginals, amounts: Array) -> Array:
     """Probability (n, T) of earnings up to `amounts` (T,), of marginals of one horizon."""
     shape = (len(forecasts), 1, len(amounts))
     return forecasts.probability(np.broadcast_to(amounts, shape))[:, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class Cases:
+    """Results of single persons by horizon, and the rows of each group at each horizon.
+
+    `min_persons`: fewest persons behind a figure. `seed`: key of the simulated sampling bands.
+    """
+
+    results: Mapping[int, PersonResults]
+    members: Mapping[int, Members]
+    calibrator: Calibrator
+    seed: int
+    min_persons: int
+
+    @classmethod
+    def of(
+        cls,
+        results: Mapping[int, PersonResults],
+        groups: pl.DataFrame | None,
+        calibrator: Calibrator,
+        *,
+        seed: int,
+        min_persons: int,
+    ) -> Self:
+        """`groups` has `person_id` and a text column for each grouping."""
+        members = {h: _members(part.frame, groups, min_persons) for h, part in results.items()}
+        return cls(results, members, calibrator, seed, min_persons)
+
+    @property
+    def coverage(self) -> tuple[float, ...]:
+        """Stated coverages of the intervals."""
+        return self.calibrator.coverage or COVERAGE
+
+    @property
+    def headline(self) -> float:
+        """The coverage that is shown first: 90 %, or the highest."""
+        return headline_coverage(self.coverage)
+
+    def calibrated_on(self, horizon: int, grouping: str = ALL, group: str = ALL) -> int | None:
+        """Number of calibration persons behind the threshold of a group; None without one."""
+        cells = self.calibrator.cells
+        group_cell, everybody = (cells.get((horizon, key)) for key in (f"{grouping}={group}", ALL))
+        if group_cell is not None and group_cell.n_threshold:
+            return group_cell.n_threshold
+        if everybody is None or not everybody.n_threshold:
+            return None
+        rows = self.members[horizon].get((grouping, group))
+        shifted = any(
+            f"{grouping}={group}" in shift
+            for (h, _), shift in self.calibrator.shifts.items()
+            if h == horizon
+        )
+        if not shifted or rows is None:
+            return everybody.n_threshold
+        # The shift was fitted on the group's calibration persons. Their number is not stored:
+        # the group's share is taken from the persons judged.
+        return max(1, round(everybody.n_threshold * len(rows) / self.results[horizon].frame.height))
+
+    def mapped_on(self, horizon: int) -> int | None:
+        """Persons behind the recalibration map of a horizon; None without a map."""
+        cell = self.calibrator.fitted.map_cell(horizon)
+        return cell.n_map if cell else None
+
+    def rng(self, *key: str | int) -> np.random.Generator:
+        """Random numbers for a figure named by `key`, the same whatever else is computed."""
+        position = uniform_each(["/".join(map(str, key))], "diagnostics", self.seed)[0]
+        return np.random.default_rng(int(position * 2**53))
+
+
+def _members(frame: pl.DataFrame, groups: pl.DataFrame | None, min_persons: int) -> Members:
+    """Rows of everybody, then of every group of each grouping with at least two groups."""
+    everybody = np.arange(frame.height)
+    members: Members = {(ALL, ALL): everybody if frame.height >= min_persons else None}
+    if groups is None:
+        return members
+    joined = frame.select("person_id").join(
+        groups, on="person_id", how="left", maintain_order="left"
+    )
+    for grouping in (name for name in groups.columns if name != "person_id"):
+        labels = np.array(joined[grouping].fill_null("").to_list(), dtype=np.str_)
+        counts = {
+            str(label): int(n)
+            for label, n in zip(*np.unique(labels, return_counts=True), strict=True)
+        }
+        names = sorted(label for label in counts if label)
+        if len(names) < 2:
+            continue  # there is no other group to compare it with
+        shown = publishable(counts, min_persons)
+        members |= {
+            (grouping, label): np.flatnonzero(labels == label) if label in shown else None
+            for label in names
+        }
+    return members

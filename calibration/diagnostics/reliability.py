@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from saga.calibration.diagnostics.sampling_bands import map_noise
+from saga.calibration.diagnostics.verdicts import map_noise
 from scipy.optimize import isotonic_regression
 
 Array = NDArray[np.float64]

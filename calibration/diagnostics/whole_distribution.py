@@ -1,21 +1,46 @@
-"""Tables about whole distributions: ranks of outcomes, and reliability of probabilities.
+"""Tables about whole distributions: ranks, reliability of probabilities, scores, mean error.
 
-Both are curves with a sampling band for all their points at once.
+Ranks and probabilities are curves with a sampling band for all their points at once.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
-from saga.calibration.diagnostics.cases import QUESTION_ALPHA, Cases, Rows
-from saga.calibration.diagnostics.person_results import EVENTS
-from saga.calibration.diagnostics.reliability import reliability_curve
-from saga.calibration.diagnostics.sampling_bands import map_noise, simultaneous_band
-from saga.calibration.diagnostics.verdicts import Verdict, curve_status
+from numpy.typing import NDArray
+from saga.calibration.diagnostics.person_results import (
+    EVENTS,
+    QUANTILES,
+    QUESTION_ALPHA,
+    Cases,
+    PersonResults,
+    Rows,
+)
+from saga.calibration.diagnostics.reliability import (
+    Decomposition,
+    decompose_brier,
+    decompose_crps,
+    decompose_pinball,
+    mincer_zarnowitz,
+    reliability_curve,
+)
+from saga.calibration.diagnostics.verdicts import (
+    Verdict,
+    curve_status,
+    map_noise,
+    rounded,
+    severity,
+    simultaneous_band,
+    status,
+)
+from scipy import stats
 
 from saga.diagnostics_tables import QUESTIONS
+from saga.forecast_tables import percent_label
 
+Array = NDArray[Any]
 PIT_BINS = (20, 10, 5)  # the first number with enough persons in each bin is taken
 
 
@@ -29,7 +54,7 @@ def tabulate_pit(cases: Cases) -> tuple[Rows, list[Verdict]]:
         counts = {bins: np.histogram(values, bins=bins, range=(0, 1))[0] for bins in PIT_BINS}
         bins = next((b for b in PIT_BINS if n and counts[b].min() >= cases.min_persons), None)
         if bins is None:
-            verdicts.append(Verdict("shape", h, "unclear"))
+            verdicts.append(Verdict("shape", h))
             continue
         rng = cases.rng("pit", h)
         ranks = map_noise(bins, cases.mapped_on(h), _n_replicates(probability), rng)
@@ -42,10 +67,8 @@ def tabulate_pit(cases: Cases) -> tuple[Rows, list[Verdict]]:
         lower, upper = np.append(lower, 1.0), np.append(upper, 1.0)  # all ranks lie below 1
         outside = (ecdf < lower) | (ecdf > upper)
         reach = float((upper - lower)[:-1].max()) / 2
-        status = curve_status(
-            bool(outside.any()), reach, n, size=size, tolerance=QUESTIONS["shape"]
-        )
-        verdicts.append(Verdict("shape", h, status, n, size))
+        found = curve_status(bool(outside.any()), reach, n, size=size, tolerance=QUESTIONS["shape"])
+        verdicts.append(Verdict("shape", h, found, n, size))
         rows += [
             {
                 "horizon": h,
@@ -74,7 +97,7 @@ def tabulate_reliability(cases: Cases) -> tuple[Rows, list[Verdict]]:
             happened, forecast = frame[event].to_numpy(), frame[f"p_{event}"].to_numpy()
             n = len(frame)
             if n < cases.min_persons:
-                verdicts.append(Verdict(event, h, "unclear"))
+                verdicts.append(Verdict(event, h))
                 continue
             curve = reliability_curve(
                 forecast,
@@ -89,12 +112,12 @@ def tabulate_reliability(cases: Cases) -> tuple[Rows, list[Verdict]]:
             )
             outside = (curve.observed < lower) | (curve.observed > upper)
             reach = float(np.average(upper - lower, weights=curve.n)) / 2
-            status = curve_status(
+            found = curve_status(
                 bool(outside.any()), reach, n, size=curve.error, tolerance=QUESTIONS[event]
             )
             # An event that neither happened nor was forecast says nothing.
-            status = status if happened.any() or forecast.any() else "unclear"
-            verdicts.append(Verdict(event, h, status, n, curve.error))
+            found = found if happened.any() or forecast.any() else "unclear"
+            verdicts.append(Verdict(event, h, found, n, curve.error))
             rows += [
                 {
                     "event": event,
@@ -114,3 +137,106 @@ def tabulate_reliability(cases: Cases) -> tuple[Rows, list[Verdict]]:
 def _n_replicates(probability: float) -> int:
     """Enough simulated curves for a band of this probability."""
     return max(1_999, math.ceil(4 / (1 - probability)))
+
+
+def tabulate_scores(cases: Cases) -> Rows:
+    """Proper scores, and their parts: miscalibration, discrimination, uncertainty."""
+    rows: Rows = []
+    for h, results in cases.results.items():
+        if results.frame.height < cases.min_persons:
+            continue
+        for score, (values, parts) in _score(results).items():
+            n = len(values)
+            row = {
+                "horizon": h,
+                "score": score,
+                "value": float(values.mean()),
+                "se": float(values.std(ddof=1) / math.sqrt(n)),
+                "n": n,
+            }
+            if parts is not None:
+                row |= {
+                    "value": parts.score,
+                    "recalibrated": parts.score - parts.miscalibration,
+                    "miscalibration": parts.miscalibration,
+                    "discrimination": parts.discrimination,
+                    "uncertainty": parts.uncertainty,
+                }
+            rows.append(row)
+    return rows
+
+
+def _score(results: PersonResults) -> dict[str, tuple[Array, Decomposition | None]]:
+    """By name of the score, the scores of all persons (n,), and the parts of their mean."""
+    frame = results.frame
+    y, crps = frame["log_y"].to_numpy(), frame["crps"].to_numpy()
+    crps_parts = decompose_crps(float(crps.mean()), results.below, y, results.thresholds)
+    scores: dict[str, tuple[Array, Decomposition | None]] = {"crps_log": (crps, crps_parts)}
+    for quantile in QUANTILES:
+        label = percent_label(quantile)
+        scores[f"pinball_{label}_log"] = (
+            frame[f"pinball_{label}"].to_numpy(),
+            decompose_pinball(frame[f"q_{label}"].to_numpy(), y, quantile),
+        )
+    for event in EVENTS:
+        forecast, happened = frame[f"p_{event}"].to_numpy(), frame[event].to_numpy()
+        scores[f"brier_{event}"] = (forecast - happened) ** 2, decompose_brier(forecast, happened)
+    return scores | {"logscore": (frame["logscore"].to_numpy(), None)}
+
+
+def tabulate_mean_error(cases: Cases, unconditioned: Cases) -> tuple[Rows, list[Verdict]]:
+    """Mean of outcome less forecast in logs, and the regression of outcomes on forecasts.
+
+    Mincer and Zarnowitz (1969). The column `economy` says by how much, in logs, the forecasts of
+    `cases` are above those of the same persons in `unconditioned`.
+    """
+    rows: Rows = []
+    verdicts: list[Verdict] = []
+    # Two figures a horizon: the mean error and the slope.
+    z = float(stats.norm.ppf(1 - QUESTION_ALPHA / (2 * len(cases.results)) / 2))
+    tolerance = QUESTIONS["mean_error"]
+    for h, results in cases.results.items():
+        frame, n = results.frame, results.frame.height
+        forecast, outcome = frame["mean_log"].to_numpy(), frame["log_y"].to_numpy()
+        enough = n >= cases.min_persons
+        regression = mincer_zarnowitz(forecast, outcome, cases.mapped_on(h)) if enough else None
+        if regression is None:
+            verdicts.append(Verdict("mean_error", h))
+            continue
+        mean_error, slope = regression.mean_error, regression.slope
+        error_reach, slope_reach = z * regression.mean_error_se, z * regression.slope_se
+        error_status = status(
+            mean_error, -error_reach, error_reach, n, target=0, tolerance=tolerance
+        )
+        slope_status = status(
+            slope, 1 - slope_reach, 1 + slope_reach, n, target=1, tolerance=2 * tolerance
+        )
+        # The worse of the two is the verdict; unclear is worse than holds, because both figures are
+        # of the same persons.
+        both = (
+            Verdict("mean_error", h, error_status, n, mean_error),
+            Verdict(
+                "mean_error", h, slope_status, n, slope - 1, group="slope", tolerance=2 * tolerance
+            ),
+        )
+        verdict = max(both, key=severity)
+        verdicts.append(verdict)
+        unconditioned_mean = unconditioned.results[h].frame["mean_log"]
+        rows.append(
+            {
+                "horizon": h,
+                "n": n,
+                "mean_forecast": rounded(float(frame["mean"].mean())),  # type: ignore[arg-type]
+                "mean_outcome": rounded(float(frame["y"].mean())),  # type: ignore[arg-type]
+                "mean_error": mean_error,
+                "error_lower": -error_reach,
+                "error_upper": error_reach,
+                "intercept": regression.intercept,
+                "slope": slope,
+                "slope_lower": 1 - slope_reach,
+                "slope_upper": 1 + slope_reach,
+                "economy": float((frame["mean_log"] - unconditioned_mean).mean()),  # type: ignore[arg-type]
+                "status": verdict.status,
+            }
+        )
+    return rows, verdicts

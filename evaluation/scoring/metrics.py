@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import polars as pl
-from saga.calibration.diagnostics.sampling_bands import coverage_band
+from saga.calibration.diagnostics.verdicts import coverage_band
 from saga.evaluation.scoring.gap import GAP, measure_gap_closed
 
 from saga.requests import COVERAGE

@@ -66,8 +66,8 @@ def report(
 ) -> None:
     """Write the calibration report: whether forecasts can be trusted, for whom, how far ahead."""
     from saga.bundle import Bundle, default_bundle, replace_parts
-    from saga.calibration.diagnostics.adaptive_table import with_state
     from saga.calibration.diagnostics.diagnosis import diagnose
+    from saga.calibration.yearly.year_diagnosis import with_state
     from saga.diagnostics_tables import Diagnostics
     from saga.pages.layout import check_page
     from saga.pages.report import SUFFIXES, write_report

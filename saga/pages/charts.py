@@ -44,7 +44,7 @@ def draw_charts(
     """
     everybody = pl.col("grouping") == ALL
     of_all = tables["coverage"].filter(everybody).drop_nulls("inside")
-    at_headline = tables["coverage"].filter(pl.col("level") == headline)
+    at_headline = tables["coverage"].filter(pl.col("coverage") == headline)
     groups = _labelled(group_labels).join(
         at_headline.filter(~everybody), on=["grouping", "group"], maintain_order="left"
     )
@@ -65,8 +65,8 @@ def draw_charts(
             groups_chart,
             "Share inside the intervals by group.",
         ),
-        "drift": (
-            _with_periods(tables["drift"]),
+        "periods": (
+            _with_periods(tables["periods"]),
             partial(periods_chart, coverage=headline),
             "Share inside the intervals by year of the outcome.",
         ),
@@ -95,8 +95,8 @@ def draw_charts(
             reliability_chart,
             "Stated probability of low pay against the share with low pay.",
         ),
-        "level": (
-            tables["level"],
+        "mean_error": (
+            tables["mean_error"],
             mean_error_chart,
             "Mean error and slope of outcomes on forecasts, by years ahead.",
         ),
@@ -125,9 +125,9 @@ def draw_charts(
 
 def coverage_chart(table: pl.DataFrame) -> Any:
     """Coverage by years ahead, one panel per stated coverage: the table's rows of all persons."""
-    rows = table.with_columns(_panel(pl.col("level"), "{} % intervals", 100))
+    rows = table.with_columns(_panel(pl.col("coverage"), "{} % intervals", 100))
     base = alt.Chart(rows).encode(x=_horizon())
-    target = _rule(rows, "mean(level):Q")
+    target = _rule(rows, "mean(coverage):Q")
     layers = [_band(base, 16), target, _points(base).encode(y="inside:Q")]
     return _panels(layers, rows, height=170, independent=True)
 
@@ -148,7 +148,7 @@ def groups_chart(table: pl.DataFrame) -> Any:
     target = (
         alt.Chart(rows)
         .mark_rule(color=INK, strokeDash=[3, 3])
-        .encode(x="mean(level):Q", y=alt.value(0), y2=alt.value("height"))
+        .encode(x="mean(coverage):Q", y=alt.value(0), y2=alt.value("height"))
     )
     points = _points(base, size=45).encode(x="inside:Q")
     width = (_WIDTH - 130) // rows["panel"].n_unique()
@@ -218,7 +218,7 @@ def reliability_chart(table: pl.DataFrame) -> Any:
 
 def widths_chart(table: pl.DataFrame, unit: str) -> Any:
     """Typical width by years ahead, a line per stated coverage: the table's rows of all persons."""
-    rows = table.with_columns(_panel(pl.col("level"), "{} %", 100))
+    rows = table.with_columns(_panel(pl.col("coverage"), "{} %", 100))
     names = rows["panel"].unique(maintain_order=True).to_list()
     shapes = ["circle", "square", "triangle-up", "diamond"]
     return (
@@ -470,13 +470,13 @@ def _crps_parts(scores: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_periods(drift: pl.DataFrame) -> pl.DataFrame:
+def _with_periods(periods: pl.DataFrame) -> pl.DataFrame:
     """The table with the column `period`: "2016", or "2016-18" for several years."""
     several_years = pl.format(
         "{}-{}", "first_year", pl.col("last_year").cast(pl.String).str.slice(2)
     )
     one_year = pl.col("first_year") == pl.col("last_year")
-    return drift.with_columns(
+    return periods.with_columns(
         pl.when(one_year)
         .then(pl.col("first_year").cast(pl.String))
         .otherwise(several_years)

@@ -38,10 +38,10 @@ QUESTION_TEXTS = {
     "groups": "Do they cover as stated in every group?",
     "together": "Do they cover as stated for several years together?",
     "shape": "Is the whole distribution right?",
-    "level": "Is the forecast right on average?",
+    "mean_error": "Is the forecast right on average?",
     "zero": "Is the probability of no earnings right?",
     "low_pay": "Is the probability of low pay right?",
-    "drift": "Did the intervals cover as stated in every period?",
+    "periods": "Did the intervals cover as stated in every period?",
     "zero_bins": "Do they cover as stated whatever the probability of no earnings?",
     "efficiency": "Do the intervals say more than simple rules?",
 }
@@ -135,7 +135,7 @@ def render_report(diagnostics: Diagnostics, *, bundle: str | None = None) -> str
     """The page as HTML. The same tables give the same bytes."""
     tables, record = diagnostics.tables, diagnostics.provenance
     horizons = tables["verdicts"]["horizon"].unique().sort().to_list()
-    coverages = tables["coverage"]["level"].unique().sort().to_list()
+    coverages = tables["coverage"]["coverage"].unique().sort().to_list()
     headline = 0.9 if 0.9 in coverages else max(coverages)
     everybody = pl.col("grouping") == ALL
     verdicts = {
@@ -197,7 +197,7 @@ def _csv_link(table: pl.DataFrame) -> str:
 
 def _by_group_and_horizon(table: pl.DataFrame, coverage: float) -> dict[Any, dict[str, Any]]:
     """(Grouping, group, horizon) -> the row at this coverage."""
-    rows = table.filter(level=coverage).to_dicts()
+    rows = table.filter(coverage=coverage).to_dicts()
     return {(row["grouping"], row["group"], row["horizon"]): row for row in rows}
 
 
@@ -235,7 +235,7 @@ def _describe_adaptive_state(
     tables: Mapping[str, pl.DataFrame], headline: float
 ) -> list[dict[str, Any]]:
     """Rows of the adaptive state at the headline coverage, with the group in words."""
-    rows = tables["adaptive"].filter(level=headline).to_dicts()
+    rows = tables["adaptive"].filter(coverage=headline).to_dicts()
     is_everybody = {row["group"] for row in rows} == {ALL}
     names = {f"quintile={q}": f"Past earnings: {label}" for q, label in QUINTILE_LABELS.items()}
     names[ALL] = "Everyone" if is_everybody else "Everyone else"

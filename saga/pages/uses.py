@@ -50,9 +50,9 @@ def decide_uses(
     """
     verdicts = tables["verdicts"]
     h = min(verdicts["horizon"].unique().to_list(), key=lambda each: (abs(each - YEARS), each))
-    everybody = {"grouping": ALL, "level": coverage}
+    everybody = {"grouping": ALL, "coverage": coverage}
     figures = _Figures(
-        _first(tables["level"].filter(horizon=h)),
+        _first(tables["mean_error"].filter(horizon=h)),
         _first(tables["coverage"].filter(horizon=h, **everybody)),
         _first(tables["widths"].filter(horizon=h, **everybody)),
         _first(tables["efficiency"].filter(horizon=h, rule="last_year")),
@@ -67,7 +67,7 @@ def decide_uses(
 
 def _budget(figures: _Figures, h: int, simulated: bool) -> Use:
     """For sums over many persons: right on average, and the right share inside."""
-    statuses = [figures.statuses.get(name, "unclear") for name in ("level", "coverage")]
+    statuses = [figures.statuses.get(name, "unclear") for name in ("mean_error", "coverage")]
     is_unknown = "unclear" in statuses and "fails" not in statuses
     status = "unclear" if is_unknown else max(statuses, key=STATUSES.index)
     measured = []
@@ -76,7 +76,7 @@ def _budget(figures: _Figures, h: int, simulated: bool) -> Use:
         side = "above" if error > 0 else "below"
         measured.append(f"the forecast total was {short_percent(error)} {side} the true total")
     if figures.coverage is not None and figures.coverage["inside"] is not None:
-        inside, stated = figures.coverage["inside"], figures.coverage["level"]
+        inside, stated = figures.coverage["inside"], figures.coverage["coverage"]
         measured.append(
             f"{short_percent(inside)} of persons were inside their {short_percent(stated)} interval"
         )

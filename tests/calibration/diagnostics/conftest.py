@@ -10,13 +10,18 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 from saga.calibration.diagnostics.diagnosis import Findings, summarise
-from saga.calibration.diagnostics.person_results import SeveralYears, crps_thresholds, judge_persons
-from saga.calibration.diagnostics.seed_stability import SeedRanges
-from saga.calibration.diagnostics.simple_rules import KnownAtOrigin, SimpleRules
+from saga.calibration.diagnostics.person_results import (
+    PersonResults,
+    crps_thresholds,
+    judge_persons,
+)
+from saga.calibration.diagnostics.several_years import judge_several_years, seed_ranges
+from saga.calibration.diagnostics.simple_rules import GROUPS, SimpleRules
 from saga.calibration.fit.split_conformal import fit_calibration
 from saga.calibration.fit.thresholds import fit_thresholds
 from scipy import stats
 
+from saga.conformal.calibrator import Calibrator
 from saga.data.panel import FLOOR
 from saga.diagnostics_tables import Diagnostics
 from saga.distributions import Marginals
@@ -49,10 +54,31 @@ def true_world() -> TrueWorld:
     return draw_true_world
 
 
-def same_for_everybody(outcomes: Array, known: KnownAtOrigin) -> SimpleRules:
+def judge_years(
+    calibrator: Calibrator, marginals: Marginals, outcomes: Array
+) -> dict[int, PersonResults]:
+    """Results of recalibrated marginals (n, H) and their intervals at each horizon."""
+    sets = calibrator.intervals(marginals, calibrator.coverage)
+    return {
+        h: judge_persons(
+            marginals,
+            sets,
+            y,
+            h,
+            thresholds=crps_thresholds(y, FLOOR),
+            floor=FLOOR,
+            low_pay=150_000.0,
+        )
+        for h, y in enumerate(outcomes.T, start=1)
+    }
+
+
+def same_for_everybody(outcomes: Array, known: pl.DataFrame) -> SimpleRules:
     """Rules that know the distribution of all persons, and nothing about one of them."""
     quantiles = np.quantile(outcomes, (np.arange(199) + 0.5) / 199, axis=0).T
-    changes = np.quantile(outcomes - known.last[:, None], (np.arange(199) + 0.5) / 199, axis=0).T
+    changes = np.quantile(
+        outcomes - known["last"].to_numpy()[:, None], (np.arange(199) + 0.5) / 199, axis=0
+    ).T
     return SimpleRules(
         dict(enumerate(changes, start=1)),
         {h: {"all": of_horizon} for h, of_horizon in enumerate(quantiles, start=1)},
@@ -71,22 +97,10 @@ def diagnose_true_world(
     calibrator = fit_thresholds(calibrator, calibration, truth, seed=seed)
     marginals = calibrator.recalibrate(marginals)
     marginals = marginals if fault is None else fault(marginals)
-    sets = calibrator.intervals(marginals, calibrator.coverage)
-    results = {
-        h: judge_persons(
-            marginals,
-            sets,
-            y,
-            h,
-            thresholds=crps_thresholds(y, FLOOR),
-            floor=FLOOR,
-            low_pay=150_000.0,
-        )
-        for h, y in ((1, outcomes[:, 0]), (2, outcomes[:, 1]))
-    }
     rng = np.random.default_rng(seed)
-    nothing = np.full(n, "-")
-    known = KnownAtOrigin(marginals.person_id, rng.permutation(outcomes[:, 0]), nothing, nothing)
+    known = pl.DataFrame(
+        {"person_id": marginals.person_id.tolist(), "last": rng.permutation(outcomes[:, 0])}
+    ).with_columns(pl.lit("all").alias(name) for name in GROUPS)
     rules = same_for_everybody(outcomes, known)
     ends = rng.uniform(size=(2, 5, n))
     regions = np.where(
@@ -100,10 +114,10 @@ def diagnose_true_world(
         }
     )
     findings = Findings(
-        results,
-        several_years=SeveralYears.of(calibrator, marginals, None, outcomes, [2]),
+        judge_years(calibrator, marginals, outcomes),
+        several_years=judge_several_years(calibrator, marginals, None, outcomes, [2]),
         rules={h: rules.judge(known, outcomes[:, h - 1], h, 0.9) for h in (1, 2)},
-        seed_ranges={2: SeedRanges.of(ends[0], 2 + ends[1], np.ones((5, n)))},
+        seed_ranges={2: seed_ranges(ends[0], 2 + ends[1], np.ones((5, n)))},
     )
     return summarise(
         findings,
@@ -122,3 +136,8 @@ def diagnosed() -> Callable[..., Diagnostics]:
 @pytest.fixture(scope="session")
 def faultless() -> Diagnostics:
     return diagnose_true_world()
+
+
+@pytest.fixture(scope="session")
+def judged_years() -> Callable[..., dict[int, PersonResults]]:
+    return judge_years

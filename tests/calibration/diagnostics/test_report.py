@@ -21,16 +21,17 @@ from saga.api.settings import Settings
 from saga.calibration.diagnostics.example_persons import draw_example_persons, invent_persons
 from typer.testing import CliRunner
 
-from saga.bundle import Bundle, replace_parts
+from saga.bundle import Bundle
 from saga.cli import app
 from saga.data.panel import Panel
 from saga.diagnostics_tables import SIMULATED, STATUSES, TABLES, Diagnostics
 from saga.distributions import Marginals
-from saga.errors import BundleError, UsageError
+from saga.errors import UsageError
 from saga.pages.charts import draw_charts
 from saga.pages.format import percent
 from saga.pages.layout import check_page
 from saga.pages.report import RULE_LABELS, SUFFIXES, render_report, write_report
+from saga.pages.uses import decide_uses
 
 
 class Page(HTMLParser):
@@ -123,7 +124,7 @@ def test_numbers_on_the_page_are_those_of_the_tables(faultless: Diagnostics, pag
     for row, cells in zip(everybody.iter_rows(named=True), shown, strict=True):
         assert cells[:4] == [
             str(row["horizon"]),
-            percent(row["level"], 0),
+            percent(row["coverage"], 0),
             f"{row['n']:,}",
             percent(row["inside"]),
         ]
@@ -134,8 +135,8 @@ def test_numbers_on_the_page_are_those_of_the_tables(faultless: Diagnostics, pag
         ]
     for name, caption in (
         ("reliability", "How often the event happened"),
-        ("drift", "By year of the outcome"),
-        ("level", "Forecast and outcome"),
+        ("periods", "By year of the outcome"),
+        ("mean_error", "Forecast and outcome"),
     ):
         assert len(page.tables[caption]) - 1 == faultless[name].height
     for row, cells in zip(
@@ -154,7 +155,7 @@ def test_numbers_on_the_page_are_those_of_the_tables(faultless: Diagnostics, pag
 
 def test_coverage_over_time_is_drawn_beside_the_stated_coverage(faultless: Diagnostics) -> None:
     def picture(coverage: float) -> str:
-        return draw_charts(faultless.tables, coverage, {}, RULE_LABELS, "SEK")["drift"]
+        return draw_charts(faultless.tables, coverage, {}, RULE_LABELS, "SEK")["periods"]
 
     assert picture(0.8) == picture(0.8)
     assert picture(0.8) != picture(0.9)
@@ -175,42 +176,83 @@ def test_a_hidden_group_shows_no_number(page: Page) -> None:
 
 
 def test_intervals_from_few_persons_are_named(faultless: Diagnostics) -> None:
-    def page(*persons: int) -> str:
-        promise = faultless["promise"].with_columns(pl.Series("persons_threshold", persons))
-        return " ".join(
-            render_report(Diagnostics({**faultless.tables, "promise": promise})).split()
-        )
+    def named(*persons: int) -> list[str]:
+        guarantees = faultless["guarantees"].with_columns(pl.Series("persons_threshold", persons))
+        text = render_report(Diagnostics({**faultless.tables, "guarantees": guarantees}))
+        return re.findall(r"stand behind the\s+intervals\s+(.*?)\s+years ahead", text)
 
-    assert "Fewer than 1,000 persons stand behind the intervals 2 years ahead." in page(1_000, 999)
-    assert "Fewer than 1,000 persons stand behind the intervals 1 and 2 years ahead." in page(
-        20, 999
+    assert named(1_000, 999) == ["2"]
+    assert named(20, 999) == ["1 and 2"]
+    assert named(1_000, 1_001) == named(1_000, 0) == []  # 0: there are no ranges
+
+
+def too_low(marginals: Marginals) -> Marginals:
+    return replace(marginals, grid=marginals.grid + np.log(0.4))
+
+
+def with_status(diagnostics: Diagnostics, **statuses: str) -> Diagnostics:
+    """The diagnostics with other verdicts on some questions."""
+    changed = pl.col("question").replace_strict(statuses, default=pl.col("status")).alias("status")
+    return Diagnostics(
+        {**diagnostics.tables, "verdicts": diagnostics["verdicts"].with_columns(changed)}
     )
-    assert "stand behind the intervals" not in page(1_000, 1_001)
-    assert "stand behind the intervals" not in page(1_000, 0)  # which has no ranges
+
+
+def answers(diagnostics: Diagnostics, *, simulated: bool = False) -> list[str]:
+    return [use.answer for use in decide_uses(diagnostics.tables, 0.9, simulated)[1]]
+
+
+@pytest.mark.parametrize(
+    ("mean_error", "coverage", "answer"),
+    [
+        ("holds", "holds", "Yes"),
+        ("holds", "watch", "With care"),
+        ("watch", "unclear", "Not known"),
+        ("fails", "unclear", "No"),
+        ("holds", "fails", "No"),
+    ],
+)
+def test_a_budget_is_as_safe_as_the_worse_of_its_two_verdicts_and_no_single_person_is(
+    faultless: Diagnostics, mean_error: str, coverage: str, answer: str
+) -> None:
+    judged = with_status(faultless, mean_error=mean_error, coverage=coverage)
+    assert answers(judged)[:2] == [answer, "No"]
+    on_simulated = answers(judged, simulated=True)[0]
+    assert on_simulated == ("Not yet for real people" if answer == "Yes" else answer)
 
 
 def test_red_verdicts_are_described_in_words(diagnosed: Callable[..., Diagnostics]) -> None:
-    def too_low(marginals: Marginals) -> Marginals:
-        return replace(marginals, grid=marginals.grid + np.log(0.4))
-
-    text = render_report(diagnosed(fault=too_low))
-    assert "do not rely on them there" in text
-    assert "Where to be careful" in text
-    assert "true earnings were higher than forecast" in text
+    diagnostics = diagnosed(fault=too_low)
+    budget = decide_uses(diagnostics.tables, 0.9, False)[1][0]
+    assert budget.answer == "No"
+    assert re.search(r"\d\d(\.\d)? % below the true total", budget.reason)
+    assert "true earnings were higher than forecast" in render_report(diagnostics)
 
 
 def test_a_report_of_few_persons_is_drawn_too(diagnosed: Callable[..., Diagnostics]) -> None:
-    text = render_report(diagnosed(n=9))
-    assert "Too few persons could be followed" in text
-    assert not Page(text).labels
+    few = diagnosed(n=9)
+    assert answers(few) == ["Not known", "No", "Not known"]
+    assert not Page(render_report(few)).labels
 
 
-def test_an_output_that_is_not_an_html_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"\.html"):
-        check_page(tmp_path / "report.pdf", "report", SUFFIXES)
-    (tmp_path / "a.html").mkdir()
-    with pytest.raises(UsageError, match="directory"):
-        check_page(tmp_path / "a.html", "report", SUFFIXES)
+def test_a_reader_needs_no_statistics_and_sees_first_that_people_are_simulated(
+    faultless: Diagnostics,
+) -> None:
+    text = render_report(faultless)
+    top = text[text.index("<body>") : text.index("The answer in short")]
+    assert not {word for word in ("CRPS", "quantile", "conformal", "marginal") if word in top}
+    assert SIMULATED not in text
+    fact = pl.DataFrame({"name": ["people"], "text": [SIMULATED]})
+    provenance = pl.concat([faultless["provenance"], fact])
+    simulated = render_report(Diagnostics({**faultless.tables, "provenance": provenance}))
+    assert SIMULATED in simulated.split("<h1>")[0]
+
+
+@pytest.mark.parametrize("name", ["report.pdf", "folder.html"])
+def test_an_output_that_is_not_an_html_file_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "folder.html").mkdir()
+    with pytest.raises(UsageError, match=name):
+        check_page(tmp_path / name, "report", SUFFIXES)
 
 
 def test_the_report_is_written_whole_and_the_same_tables_give_the_same_page(
@@ -229,69 +271,36 @@ def test_from_panel_to_bundle_to_page_and_service(
 ) -> None:
     bundle, judged, plain = tmp_path / "bundle", tmp_path / "judged.html", tmp_path / "plain.html"
     shutil.copytree(tiny_bundle, bundle)
-    run = CliRunner()
-    refused = run.invoke(app, ["report", str(bundle), "--out", str(plain), "--json"])
+
+    def report(out: Path, more: str) -> Any:
+        line = ["report", str(bundle), "--out", str(out), "--json", *more.split()]
+        return CliRunner().invoke(app, line)
+
+    refused = report(plain, "")
     assert refused.exit_code == 2
     assert "--store" in refused.output + refused.stderr
-
-    arguments = f"--panel {register_dir} --paths 50 --horizons 1,5 --threads 1".split()
-    result = run.invoke(
-        app, ["report", str(bundle), "--out", str(judged), "--store", "--json", *arguments]
-    )
+    result = report(judged, f"--panel {register_dir} --paths 50 --horizons 1,5 --threads 1 --store")
     assert result.exit_code == 0, result.output
-    facts = json.loads(result.stdout)
-    stored = Bundle.load(bundle)
+    facts, stored = json.loads(result.stdout), Bundle.load(bundle)
     assert facts["bundle"] == stored.digest
-    assert (
-        facts["provenance"]["bundle"]
-        == Bundle.load(tiny_bundle).digest
-        == stored.manifest["parents"][-1]
-    )
+    assert facts["provenance"]["bundle"] == Bundle.load(tiny_bundle).digest
+    assert facts["provenance"]["bundle"] == stored.manifest["parents"][-1]
     assert facts["provenance"]["calibration"] == stored.calibration_digest
-    assert (bundle / "diagnostics.parquet").stat().st_size < 300_000
-
-    again = run.invoke(app, ["report", str(bundle), "--out", str(plain)])
-    assert again.exit_code == 0, again.output
+    assert report(plain, "").exit_code == 0
     assert plain.read_bytes() == judged.read_bytes()
-    page = judged.read_text(encoding="utf-8")
-    assert "these forecasts were given the unemployment and wages of the years" in " ".join(
-        page.split()
-    )
-    assert "With the realised unemployment and wages these forecasts are" in page
-    assert Diagnostics.of_bundle(stored)["level"]["economy"].abs().max() > 0  # type: ignore[operator]
-    persons = Diagnostics.of_bundle(stored)["promise"]["n"].to_list()
-    assert persons[0] > 100
-
-    with start(Settings(bundle=bundle, threads=1)) as service:
-        service.wait_until_ready()
-        answer = service.client.get("/v1/calibration/report")
-        assert answer.status_code == 200
-        assert answer.headers["content-type"].startswith("text/html")
-        assert answer.text == plain.read_text(encoding="utf-8")
-    with start(Settings(bundle=tiny_bundle, threads=1)) as service:
-        service.wait_until_ready()
-        answer = service.client.get("/v1/calibration/report")
-        assert answer.status_code == 404
-        assert answer.json()["type"] == "urn:saga:problem:no-diagnostics"
-
-
-def test_diagnostics_of_another_version_are_refused(
-    tiny_bundle: Path, tmp_path: Path, faultless: Diagnostics
-) -> None:
-    plain = Bundle.load(tiny_bundle)
-    old = replace_parts(
-        plain, tmp_path / "old", command="x", diagnostics=faultless.to_table().drop("slope")
-    )
-    with pytest.raises(BundleError, match="columns"):
-        Diagnostics.of_bundle(old)
-
-
-def test_the_first_line_says_that_people_are_simulated(faultless: Diagnostics) -> None:
-    assert "Simulated people, not real" not in render_report(faultless)
-    fact = pl.DataFrame({"name": ["people"], "text": [SIMULATED]})
-    provenance = pl.concat([faultless["provenance"], fact])
-    text = render_report(Diagnostics({**faultless.tables, "provenance": provenance}))
-    assert "Simulated people, not real" in text.split("<h1>")[0]
+    diagnostics = Diagnostics.of_bundle(stored)
+    assert diagnostics["mean_error"]["economy"].abs().max() > 0  # type: ignore[operator]
+    assert diagnostics["guarantees"]["n"].to_list()[0] > 100
+    for place, status, kind in ((bundle, 200, "text/html"), (tiny_bundle, 404, "application/")):
+        with start(Settings(bundle=place, threads=1)) as service:
+            service.wait_until_ready()
+            answer = service.client.get("/v1/calibration/report")
+            assert answer.status_code == status
+            assert answer.headers["content-type"].startswith(kind)
+            if status == 200:
+                assert answer.text == plain.read_text(encoding="utf-8")
+            else:
+                assert answer.json()["type"] == "urn:saga:problem:no-diagnostics"
 
 
 def test_persons_of_a_real_panel_are_never_drawn(register_panel: Panel) -> None:
@@ -300,6 +309,6 @@ def test_persons_of_a_real_panel_are_never_drawn(register_panel: Panel) -> None:
     groups = pl.DataFrame({"person_id": real.persons()})
     with pytest.raises(ValueError, match="simulated panels only"):
         draw_example_persons(real, groups, seed=0)
-    invented = invent_persons(real, 300_000.0)
-    assert not set(invented.records.persons()) & set(real.persons())
-    assert len(invented.kinds) == 10
+    invented, kinds = invent_persons(real, 300_000.0)
+    assert not set(invented.persons()) & set(real.persons())
+    assert len(kinds) == 10

@@ -80,4 +80,4 @@ def test_the_report_shows_the_drift_term(tiny_bundle: Path, register_panel: Pane
     forecaster = Forecaster.load(tiny_bundle)
     forecaster.calibrator = replace(forecaster.calibrator, drift={(1, 0.9): (0.0123, 7)})
     diagnostics = diagnose(forecaster, register_panel, horizons=(1, 2), draws=Draws(25), persons=60)
-    assert diagnostics["promise"]["drift_term"].to_list() == [0.0123, None]
+    assert diagnostics["guarantees"]["drift_term"].to_list() == [0.0123, None]

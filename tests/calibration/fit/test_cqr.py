@@ -258,10 +258,10 @@ def test_the_report_compares_the_method_on_test_persons(
     diagnostics = diagnose(
         Forecaster.load(cqr_bundle), register_panel, horizons=(1, 2), draws=Draws(50)
     )
-    shares = diagnostics["coverage"].filter(grouping="all", level=0.9)
+    shares = diagnostics["coverage"].filter(grouping="all", coverage=0.9)
     assert shares["inside"].is_not_null().all()
-    assert diagnostics["widths"].filter(grouping="all", level=0.9)["width"].is_not_null().all()
-    assert diagnostics["promise"]["persons_threshold"].min() > 100  # type: ignore[operator]
+    assert diagnostics["widths"].filter(grouping="all", coverage=0.9)["width"].is_not_null().all()
+    assert diagnostics["guarantees"]["persons_threshold"].min() > 100  # type: ignore[operator]
     assert diagnostics["together"].is_empty()
     assert "conformalised quantile regression" in render_report(diagnostics)
 

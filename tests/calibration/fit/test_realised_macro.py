@@ -115,10 +115,10 @@ def test_the_report_separates_the_economy_from_the_model() -> None:
         findings = Findings(of_free, conditioned=of_conditioned)
         tables = summarise(findings, None, calibrator, provenance={"bundle": "b"}, seed=0)
         statuses = dict(tables["verdicts"].select("question", "status").iter_rows())
-        return statuses, tables["level"].row(0, named=True)
+        return statuses, tables["mean_error"].row(0, named=True)
 
     statuses, mean_bias = verdicts(results(free), results(conditioned))
-    assert statuses["coverage"] == statuses["shape"] == statuses["level"] == "holds"
+    assert statuses["coverage"] == statuses["shape"] == statuses["mean_error"] == "holds"
     assert mean_bias["economy"] == pytest.approx(SURPRISE, abs=0.01)
     assert verdicts(results(free))[0]["shape"] == "fails", (
         "without the realised economy the surprise looks like a fault"

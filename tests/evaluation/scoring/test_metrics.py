@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from saga.calibration.diagnostics.sampling_bands import coverage_band
+from saga.calibration.diagnostics.verdicts import coverage_band
 from saga.evaluation.report.contest_summary import ContestSummary
 from saga.evaluation.report.evaluation_results import Results
 from saga.evaluation.report.pages import to_html
