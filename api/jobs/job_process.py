@@ -29,10 +29,10 @@ from saga.api.tracing import Tracing, open_tracing
 from saga.calibration.adaptive.issuance import AdaptiveRecipe
 
 from saga.batch.engine import BatchInterruptedError, BatchRecipe, score
-from saga.batch.partitions import Source
 from saga.batch.products import Recipe
 from saga.batch.run_folder import RUN, merge_parts
 from saga.bundle import Bundle
+from saga.data.reading import Source
 from saga.errors import SagaError, UsageError
 from saga.features.transforms import Transforms
 from saga.files.atomic import commit_json, read_json, sole_writer

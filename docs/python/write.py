@@ -26,7 +26,8 @@ _LEVEL = {"class": "###", "method": "####"}
 _INSIDE = {
     *("comonotone", "covers", "decimals", "describe", "forecast_blocks", "largest_partition", "of"),
     *("open", "realised_macro", "scenario", "state_weights", "tax_provenance", "with_calibrator"),
-    *("with_earnings", "with_frame"),
+    *("forecaster", "lifetime_blocks", "path_tables", "plan", "run", "with_earnings", "with_frame"),
+    "with_model",
 }
 
 
@@ -41,11 +42,13 @@ def definition(module: str, name: str) -> ast.ClassDef | ast.FunctionDef:
 
 
 def text(node: ast.ClassDef | ast.FunctionDef) -> str:
-    """The docstring as Markdown: sections such as `Args:` as lists."""
-    lines = inspect.cleandoc(ast.get_docstring(node) or "").splitlines()
+    """The docstring as Markdown: sections such as `Args:` as lists, without errors."""
+    docstring = re.sub(
+        r"\n+Raises:.*", "", inspect.cleandoc(ast.get_docstring(node) or ""), flags=re.S
+    )
     shown, in_section = [], False
-    for line in lines:
-        section = re.fullmatch(r"(Args|Attributes|Raises|Returns):", line)
+    for line in docstring.splitlines():
+        section = re.fullmatch(r"(Args|Attributes|Returns):", line)
         if section:
             shown += ["", f"**{section[1]}**", ""]
             in_section = True
@@ -80,12 +83,22 @@ def public_methods(node: ast.ClassDef) -> Iterator[ast.FunctionDef]:
 
 
 def fields(node: ast.ClassDef) -> list[str]:
-    """The annotated fields of a dataclass with their defaults."""
+    """The annotated fields of a dataclass with their defaults, without what is for the CLI."""
     return [
-        ast.unparse(inner)
+        ast.unparse(_Plain().visit(inner))
         for inner in node.body
         if isinstance(inner, ast.AnnAssign) and "ClassVar" not in ast.unparse(inner.annotation)
     ]
+
+
+class _Plain(ast.NodeTransformer):
+    """Replaces `Annotated[T, ...]` by T."""
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        inner = self.generic_visit(node)
+        if ast.unparse(node.value) == "Annotated" and isinstance(node.slice, ast.Tuple):
+            return node.slice.elts[0]
+        return inner
 
 
 def entry(module: str, name: str) -> list[str]:

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from saga.batch.partitions import Partitions, Source, plan, stage
+from saga.batch.partitions import Partitions, plan, stage
 from saga.batch.run_folder import (
     RUN,
     ScoreReport,
@@ -41,7 +41,8 @@ from saga.batch.run_folder import (
 from saga.batch.shards import ALL_PARTITIONS, Shard, join_folder, write_plan
 from saga.data.files import require_output_outside_input
 from saga.data.panel import Panel
-from saga.errors import InputError, Problem, SagaError, UsageError
+from saga.data.reading import Source
+from saga.errors import InputError, SagaError, UsageError
 from saga.files.atomic import LOCK, digest_json
 from saga.files.folders import Folder, open_folder, open_place, put_json, read_json_of
 from saga.files.tables import KEY
@@ -148,10 +149,6 @@ class PartitionWriter:
         rejected, panel = dict.fromkeys(persons, "no-usable-row"), self._panel(staged, receipt)
         if panel is not None:
             present = panel.persons()
-            if not set(present) <= set(persons):
-                fix = "Store them with one type in all files."
-                problem = Problem("person-id", "text in one file, numbers in another", fix)
-                raise InputError("The persons' ids are written in several ways.", [problem])
             excluded = self.computation.ineligible(panel)
             rejected = {
                 person: excluded.get(person, "no-usable-row")
@@ -367,7 +364,7 @@ def _compute_missing(
 
     Returns the number of partitions that were complete before.
     """
-    partitions, assignment, columns = plan(run.source, run.partition_size, run.out, shard.staged)
+    partitions, assignment = plan(run.source, run.partition_size, run.out, shard.staged)
     if not shard.is_whole:
         write_plan(run.out, run.digest, partitions)
     indices = [index for index in range(partitions.count) if shard.covers(index)]
@@ -379,7 +376,7 @@ def _compute_missing(
     resumed = len(receipts)
     pending = [index for index in indices if index not in receipts]
     if pending:
-        stage(run.source, assignment.filter(shard.rows), columns, partitions)
+        stage(run.source, assignment.filter(shard.rows), partitions)
     persons = sum(partitions.persons_of(index) for index in indices)
 
     def report_progress() -> None:

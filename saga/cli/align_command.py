@@ -38,7 +38,6 @@ def align(
 ) -> None:
     """Adjust paths, or weight persons, so that totals by year and group equal official ones."""
     from saga.data.reading import read_panel
-    from saga.files.atomic import digest_file
     from saga.files.folders import check_new_folder, new_folder, open_file, put_json
     from saga.population.alignment import adjust, balance, effective_persons, read_targets
     from saga.population.scored_paths import ScoredPaths, read_persons
@@ -51,7 +50,7 @@ def align(
     persons = read_persons(run, people, official.groups, weights)
     settings = {
         "method": method,
-        "targets": digest_file(open_file(targets)),
+        "targets": open_file(targets).digest(),
         "groups": list(official.groups),
         "weighted": weights is not None,
     }

@@ -197,11 +197,11 @@ def score(
         raise UsageError("Name the INPUT and the OUT_DIR, or --merge and the directory.")
     from saga.batch.engine import compute_locally
     from saga.batch.engine import score as run_score
-    from saga.batch.partitions import Source
     from saga.batch.products import Recipe
     from saga.batch.ray_engine import RayEngine
     from saga.batch.shards import ALL_PARTITIONS, Shard
     from saga.bundle import default_bundle
+    from saga.data.reading import Source
 
     if source == str(STANDARD):
         raise UsageError("`saga score` reads files, which it opens again after a stop. Name one.")

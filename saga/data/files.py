@@ -5,15 +5,17 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Any
 
 import polars as pl
 
 from saga.errors import InputError, Problem, UsageError
-from saga.files.object_store import ObjectFile, ObjectFolder, polars_options
+from saga.files.folders import File, Folder, LocalFolder, find_file, open_folder
+from saga.files.object_store import ObjectFolder
 
 UTF_8 = "utf-8"
 SUFFIXES = (".parquet", ".csv", ".arrow", ".feather", ".dta", ".sas7bdat", ".sav")
@@ -26,114 +28,89 @@ _YEAR_IN_NAME = re.compile(r"(?<!\d)(?:19|20)\d{2}(?!\d)")
 
 _DAMAGES = (OSError, pl.exceptions.PolarsError, RuntimeError, ValueError)
 _ROWS_A_BLOCK = 1_000_000
-InputFile = Path | ObjectFile
+_EXACT = 2**53  # larger whole numbers may not be exact as floats
+_SAMPLE = 2**20  # bytes of a CSV file that show its separator
+REGISTER = "register.json"  # of a generated register, beside the folders of its persons
+_OF_REGISTER = ("panel", "future")
 
 
 @dataclass(frozen=True)
 class Location:
-    """The files of a panel, the folder in which a price index may be, and register.json.
+    """The files of a panel, all in one folder, in which a price index may be, and register.json.
 
-    Where the files are in an object store the folder is a URL.
     `register` is the content of register.json, empty if the panel is from another source.
-    `several` says whether the whole panel has more than one file.
     """
 
-    files: tuple[InputFile, ...]
-    folder: Path | str
+    folder: Folder
+    files: tuple[File, ...]
     register: dict[str, Any]
-    several: bool = False
-
-    def name(self, file: InputFile) -> str:
-        """The path of a file inside the folder."""
-        if isinstance(file, Path):
-            return str(file.relative_to(self.folder))
-        return file.url.removeprefix(f"{self.folder}/")
 
 
-def _refuse(path: InputFile | str, why: str, fix: str) -> InputError:
+def _refuse(path: File | Path | str, why: str, fix: str) -> InputError:
     return InputError(f"{path} cannot be read", [Problem("unreadable-file", why, fix)])
 
 
 def locate_files(source: Path | str, *, beside: Sequence[str] = ()) -> Location:
-    """The files of a path: one file, a folder, or `panel/` of a generated register.
+    """The files of a path or URL: one file, a folder, or `panel/` of a generated register.
 
     Subfolders are included. Names that begin with "." or "_" and the files `beside` the data (price
     index, macro series) are skipped. Raises `InputError` if there is no readable file, or if the
     folder mixes file types.
     """
-    if isinstance(source, str):
-        return _locate_objects(source, beside)
-    register, root = _register_of(source)
-    if root is not None and source.absolute() == root and (source / "panel").is_dir():
-        source = source / "panel"
-    if source.is_file():
-        _require_known(source)
-        return Location((source,), source.parent, register)
-    if not source.is_dir():
-        raise _refuse(source, "there is no such file or folder", "Check the path.")
-    entries = {f: f.relative_to(source).parts for f in sorted(source.rglob("*")) if f.is_file()}
-    files = _panel_files(source, entries, beside)
-    return Location(files, source, register, len(files) > 1)
+    folder = open_folder(source)
+    register = _register_of(source)
+    if folder.is_file(REGISTER) and folder.names("panel"):
+        folder = open_folder(folder.location("panel"))
+    elif (file := find_file(source)) is not None:
+        if file.suffix not in SUFFIXES:
+            why = f"files of type {file.suffix or 'without suffix'} are not known"
+            raise _refuse(file, why, f"Use one of {' '.join(SUFFIXES)}.")
+        return Location(file.folder, (file,), register)
+    names = folder.files()
+    if not names and not (isinstance(source, Path) and source.is_dir()):
+        raise _refuse(source, "there is no such file or folder", "Check the path or the URL.")
+    return Location(folder, _panel_files(folder, names, beside), register)
 
 
-def _locate_objects(url: str, beside: Sequence[str]) -> Location:
-    """The files of a URL: one object, or all below it."""
-    parent, _, name = url.rpartition("/")
-    if PurePosixPath(name).suffix.lower() in SUFFIXES:
-        file = ObjectFile(parent, name)
-        if file.is_file():
-            return Location((file,), parent, _register_at(parent))
-    folder = ObjectFolder.open(url)
-    entries = {file: PurePosixPath(file.path).parts for file in folder.files()}
-    if not entries:
-        raise _refuse(url, "there is no such object or folder", "Check the URL.")
-    register = _register_at(url)
-    if register and any(parts[0] == "panel" for parts in entries.values()):
-        return replace(_locate_objects(f"{url}/panel", beside), register=register)
-    files = _panel_files(url, entries, beside)
-    return Location(files, url, register or _register_at(parent), len(files) > 1)
-
-
-def _register_at(folder: str) -> dict[str, Any]:
-    """The register.json of a folder of an object store."""
-    file = ObjectFile(folder, "register.json")
-    if folder.count("/") < 3 and not folder.partition("://")[2]:
-        return {}
-    return _parse_register(file) if file.is_file() else {}
-
-
-File = TypeVar("File", Path, ObjectFile)
-
-
-def _panel_files(
-    source: Path | str, entries: Mapping[File, tuple[str, ...]], beside: Sequence[str]
-) -> tuple[File, ...]:
-    """The files of a folder that contain the panel.
-
-    `entries`: the parts of each file's name relative to the folder.
-    """
+def _panel_files(folder: Folder, names: Sequence[str], beside: Sequence[str]) -> tuple[File, ...]:
+    """The files of a folder that contain the panel."""
     skipped = {PurePosixPath(name).name for name in beside}
     files = [
-        file
-        for file, parts in entries.items()
-        if file.suffix.lower() in SUFFIXES
-        and file.name not in skipped
-        and not any(part.startswith((".", "_")) for part in parts)
+        File(folder, name)
+        for name in names
+        if (path := PurePosixPath(name)).suffix.lower() in SUFFIXES
+        and path.name not in skipped
+        and not any(part.startswith((".", "_")) for part in path.parts)
     ]
-    suffixes = sorted({file.suffix.lower() for file in files})
+    suffixes = sorted({file.suffix for file in files})
     if not files:
         fix = f"Files may be {' '.join(SUFFIXES)}."
-        raise _refuse(source, "the folder contains no panel file", fix)
+        raise _refuse(str(folder), "the folder contains no panel file", fix)
     if len(suffixes) > 1:
         fix = "Name one file, or keep one type in the folder."
-        raise _refuse(source, f"the folder mixes file types: {' '.join(suffixes)}", fix)
+        raise _refuse(str(folder), f"the folder mixes file types: {' '.join(suffixes)}", fix)
     return tuple(files)
 
 
-def _require_known(file: Path) -> None:
-    if file.suffix.lower() not in SUFFIXES:
-        why = f"files of type {file.suffix or 'without suffix'} are not known"
-        raise _refuse(file, why, f"Use one of {' '.join(SUFFIXES)}.")
+def _register_of(source: Path | str) -> dict[str, Any]:
+    """The register.json of the generated register that is or contains `source`, else nothing."""
+    if isinstance(source, Path):
+        scheme, place = None, PurePath(source.absolute())
+    else:
+        scheme, _, path = source.partition("://")
+        place = PurePath(path)
+    parts = (place, *place.parents)
+    for path in (place, *(part.parent for part in parts if part.name in _OF_REGISTER)):
+        folder = ObjectFolder(f"{scheme}://{path}") if scheme else LocalFolder(Path(path))
+        if (content := folder.read(REGISTER)) is None:
+            continue
+        try:
+            register = json.loads(content)
+        except ValueError:
+            fix = "Generate the register again."
+            raise _refuse(File(folder, REGISTER), "it is not JSON", fix) from None
+        return register if isinstance(register, dict) else {}
+    return {}
 
 
 def require_output_outside_input(source: Path | str, out: Path | str, option: str) -> None:
@@ -152,27 +129,7 @@ def require_output_outside_input(source: Path | str, out: Path | str, option: st
         )
 
 
-def _register_of(source: Path) -> tuple[dict[str, Any], Path | None]:
-    """The `register.json` of the generated register that contains `source`, and its folder."""
-    path = source.absolute()
-    for folder in (path, *path.parents):
-        file = folder / "register.json"
-        if file.is_file() and (
-            path == folder or path.relative_to(folder).parts[0] in ("panel", "future")
-        ):
-            return _parse_register(file), folder
-    return {}, None
-
-
-def _parse_register(file: InputFile) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise _refuse(file, "it is not JSON", "Generate the register again.") from None
-    return content if isinstance(content, dict) else {}
-
-
-def read_files(
+def scan_files(
     location: Location,
     choose: Callable[[Sequence[str]], Sequence[str]],
     lacking: Callable[[Sequence[str]], Sequence[str]],
@@ -180,12 +137,14 @@ def read_files(
     labels: bool = True,
     year_in_filename: bool = False,
     encoding: str = UTF_8,
-) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """The person-years of all files in one frame, and the names of unread columns.
+) -> tuple[list[pl.LazyFrame], tuple[str, ...]]:
+    """Each file's chosen columns, not yet read, and the names of the unread columns of all files.
 
-    A folder name `key=value` is a column of the files in the folder, as in partitions by Hive. CSV
-    cells stay text, so leading zeros remain; empty lines are skipped. Raises `InputError` if a file
-    is damaged; the message repeats none of its contents.
+    All files get the columns and types of all: a column that a file lacks is unknown in it, and a
+    column that is text in one file is text in all. A folder name `key=value` is a column of the
+    files in the folder, as in partitions by Hive. CSV cells stay text, so leading zeros remain;
+    empty lines are skipped. Raises `InputError` if a file is damaged; the message repeats none of
+    its contents.
 
     Args:
         location: The files.
@@ -196,181 +155,178 @@ def read_files(
         year_in_filename: Whether to take `year` from names such as LISA2015_Individ.
         encoding: Encoding of CSV files.
     """
-    frames: list[pl.LazyFrame] = []
+    scans: list[pl.LazyFrame] = []
     unread: dict[str, None] = {}
     for file in location.files:
-        lazy, names = scan_file(
-            location,
-            file,
-            choose,
-            lacking,
-            labels=labels,
-            year_in_filename=year_in_filename,
-            encoding=encoding,
-        )
-        frames.append(lazy)
-        unread |= dict.fromkeys(names)
-    try:
-        parts = pl.collect_all(frames)
-    except _DAMAGES:
-        path = location.files[0] if len(frames) == 1 else location.folder
-        raise _refuse_damaged(path, location.files, encoding) from None
-    return _stack(parts), tuple(unread)
+        lazy, names = _open(file, labels=labels, encoding=encoding)
+        extra = {key: value for key, value in _partition(file).items() if key not in names}
+        years = _YEAR_IN_NAME.findall(file.pure.stem)
+        if year_in_filename and "year" not in names and years:
+            extra["year"] = years[-1]
+        chosen, lacks = choose([*names, *extra]), lacking([*names, *extra])
+        if lacks and len(location.files) > 1:
+            why = f"{file.name} lacks the required column {lacks[0]}"
+            fix = (
+                "Each file needs it, or the year in which it is missing would look unknown. If all "
+                "files have it under another name, a mapping names it (--mapping lisa for LISA)."
+            )
+            problem = Problem("missing-column", why, fix, column=lacks[0])
+            raise InputError(f"a file in {location.folder} lacks a column", [problem])
+        read = [name for name in chosen if name in names]
+        if file.suffix == ".csv" and read:  # a blank line is not a row
+            lazy = lazy.filter(~pl.all_horizontal(pl.col(name).is_null() for name in read))
+        constants = (pl.lit(value).alias(key) for key, value in extra.items())
+        scans.append(lazy.with_columns(constants).select(chosen))
+        unread |= dict.fromkeys(name for name in names if name not in chosen)
+    return _in_common_types(scans), tuple(unread)
 
 
-def scan_file(
-    location: Location,
-    file: InputFile,
-    choose: Callable[[Sequence[str]], Sequence[str]],
-    lacking: Callable[[Sequence[str]], Sequence[str]],
-    *,
-    labels: bool = True,
-    year_in_filename: bool = False,
-    encoding: str = UTF_8,
-) -> tuple[pl.LazyFrame, tuple[str, ...]]:
-    """The chosen columns of one of the files, not yet read, and the names of the others.
-
-    The arguments and errors are those of `read_files`.
-    """
+def _open(file: File, *, labels: bool, encoding: str) -> tuple[pl.LazyFrame, list[str]]:
+    """A file, not yet read, and the names of its columns."""
     try:
         if encoding == UTF_8 and _is_utf16(file):
             raise _refuse(file, "the text is UTF-16", _ENCODING_FIX)
         lazy = _scan(file, labels=labels, encoding=encoding)
         names = lazy.collect_schema().names()
     except pl.exceptions.NoDataError:
-        raise InputError(
-            f"{file} is empty",
-            [Problem("no-rows", "the file has no content", "Export the data again.")],
-        ) from None
+        problem = Problem("no-rows", "the file has no content", "Export the data again.")
+        raise InputError(f"{file} is empty", [problem]) from None
     except _DAMAGES:
         why, fix = "the file is damaged or not what its suffix says", "Export the data again."
-        if not isinstance(file, Path):
+        if isinstance(file.folder, ObjectFolder):
             why += ", or the store does not give parts of files correctly"
             fix += " If a copy of the file can be read, the fault is in the store."
         raise _refuse(file, why, fix) from None
-    repeated = [name for name in names if re.search(r"_duplicated_\d+$", name)]
-    if repeated:
+    if any(re.search(r"_duplicated_\d+$", name) for name in names):
         raise _refuse(file, "the header names a column twice", "Give each column its own name.")
-    extra = {key: value for key, value in _partition(file).items() if key not in names}
-    if year_in_filename and "year" not in names and (years := _YEAR_IN_NAME.findall(file.stem)):
-        extra["year"] = years[-1]
-    chosen = choose([*names, *extra])
-    lacks = lacking([*names, *extra])
-    if lacks and location.several:
-        why = f"{file.name} lacks the required column {lacks[0]}"
-        fix = (
-            "Each file needs it, or the year in which it is missing would look unknown. If all "
-            "files have it under another name, a mapping names it (--mapping lisa for LISA)."
-        )
-        problem = Problem("missing-column", why, fix, column=lacks[0])
-        raise InputError(f"a file in {location.folder} lacks a column", [problem])
-    read = [name for name in chosen if name in names]
-    if file.suffix.lower() == ".csv" and read:  # a blank line is not a row
-        lazy = lazy.filter(~pl.all_horizontal(pl.col(name).is_null() for name in read))
-    constants = (pl.lit(value).alias(key) for key, value in extra.items())
-    unread = tuple(name for name in names if name not in chosen)
-    return lazy.with_columns(constants).select(chosen), unread
+    return lazy, names
 
 
-def collect_blocks(lazy: pl.LazyFrame, file: InputFile, encoding: str) -> Iterator[pl.DataFrame]:
-    """The rows of a file of `scan_file` in blocks of bounded size, in order."""
-    try:
-        yield from lazy.collect_batches(chunk_size=_ROWS_A_BLOCK, maintain_order=True)
-    except _DAMAGES:
-        raise _refuse_damaged(file, [file], encoding) from None
+def _partition(file: File) -> dict[str, str]:
+    parts = file.pure.parts[:-1]
+    return dict(part.split("=", 1) for part in parts if re.fullmatch(r"\w+=[^=]+", part))
 
 
-def _refuse_damaged(path: InputFile | str, files: Sequence[InputFile], encoding: str) -> InputError:
-    damaged, why = _broken_line(files, encoding) or (path, "the file is damaged")
-    return _refuse(damaged, why, _ENCODING_FIX)
-
-
-def _partition(file: InputFile) -> dict[str, str]:
-    return dict(part.split("=", 1) for part in file.parts[:-1] if re.fullmatch(r"\w+=[^=]+", part))
-
-
-def _stack(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """One frame of all parts; a column of texts and numbers becomes text."""
-    dtypes: dict[str, set[pl.DataType]] = {}
-    for part in parts:
-        for name, dtype in part.schema.items():
-            dtypes.setdefault(name, set()).add(dtype)
+def _in_common_types(scans: Sequence[pl.LazyFrame]) -> list[pl.LazyFrame]:
+    """The files with the columns and types of all; texts and numbers together become text."""
+    if len(scans) == 1:
+        return list(scans)
+    schemas = [scan.collect_schema() for scan in scans]
+    types: dict[str, set[pl.DataType]] = {}
+    for schema in schemas:
+        for name, dtype in schema.items():
+            types.setdefault(name, set()).add(dtype)
     as_text = {
-        name
-        for name, kinds in dtypes.items()
-        if len(kinds) > 1 and not all(k.is_numeric() or k == pl.Null for k in kinds)
+        name: pl.String()
+        for name, of in types.items()
+        if len(of) > 1 and not all(dtype.is_numeric() or dtype == pl.Null for dtype in of)
     }
-    texts = [
-        part.with_columns(pl.col(name).cast(pl.String) for name in part.columns if name in as_text)
-        for part in parts
+    empty = [
+        pl.DataFrame(schema={name: as_text.get(name, dtype) for name, dtype in schema.items()})
+        for schema in schemas
     ]
-    return pl.concat(texts, how="diagonal_relaxed")
+    common = pl.concat(empty, how="diagonal_relaxed").schema
+    return [
+        scan.select(_in_type(name, dtype, schema) for name, dtype in common.items())
+        for scan, schema in zip(scans, schemas, strict=True)
+    ]
 
 
-def _scan(file: InputFile, *, labels: bool, encoding: str) -> pl.LazyFrame:
-    place = file if isinstance(file, Path) else file.url
-    options = None if isinstance(file, Path) else polars_options()
-    match file.suffix.lower():
+def _in_type(name: str, dtype: pl.DataType, schema: pl.Schema) -> pl.Expr:
+    """A column of a file in the type that it has in all; a whole number as text has no `.0`."""
+    if name not in schema:
+        return pl.lit(None, dtype=dtype).alias(name)
+    cell = pl.col(name)
+    if dtype == pl.String() and schema[name].is_float():
+        is_whole = (cell.floor() == cell) & (cell.abs() < _EXACT)
+        whole = cell.cast(pl.Int64, strict=False).cast(pl.String)
+        return pl.when(is_whole).then(whole).otherwise(cell.cast(pl.String)).alias(name)
+    return cell.cast(dtype)
+
+
+def read_scans(
+    location: Location, scans: Sequence[pl.LazyFrame], encoding: str = UTF_8
+) -> pl.DataFrame:
+    """All rows of the files of `scan_files`."""
+    place = location.files[0] if len(scans) == 1 else str(location.folder)
+    with _named_damage(place, location.files, encoding):
+        return pl.concat(pl.collect_all(scans))
+
+
+def read_blocks(
+    location: Location, scans: Sequence[pl.LazyFrame], encoding: str = UTF_8
+) -> Iterator[pl.DataFrame]:
+    """The rows of the files of `scan_files` in blocks of bounded size, in order."""
+    for file, scan in zip(location.files, scans, strict=True):
+        with _named_damage(file, [file], encoding):
+            yield from scan.collect_batches(chunk_size=_ROWS_A_BLOCK, maintain_order=True)
+
+
+@contextmanager
+def _named_damage(place: File | str, files: Sequence[File], encoding: str) -> Iterator[None]:
+    """Replace errors of libraries, which may quote cells, by the place of the damage."""
+    try:
+        yield
+    except _DAMAGES:
+        damaged, why = _broken_line(files, encoding) or (place, "the file is damaged")
+        raise _refuse(damaged, why, _ENCODING_FIX) from None
+
+
+def _scan(file: File, *, labels: bool, encoding: str) -> pl.LazyFrame:
+    place, options = file.location, file.folder.polars_options
+    match file.suffix:
         case ".parquet":
             return pl.scan_parquet(place, hive_partitioning=False, storage_options=options)
-        case ".csv":
-            separator = _separator(file)
-            if encoding != UTF_8:
-                text = file.read_text(encoding).encode(UTF_8)
-                return pl.read_csv(text, infer_schema=False, separator=separator).lazy()
+        case ".csv" if encoding == UTF_8:
             return pl.scan_csv(
-                place, infer_schema=False, separator=separator, storage_options=options
+                place, infer_schema=False, separator=_separator(file), storage_options=options
             )
+        case ".csv":
+            text = file.read().decode(encoding).encode(UTF_8)
+            return pl.read_csv(text, infer_schema=False, separator=_separator(file)).lazy()
         case ".arrow" | ".feather":
-            with file.open("rb") as stream:
-                if stream.read(6) == b"ARROW1":
-                    return pl.scan_ipc(place, storage_options=options)
-                stream.seek(0)
-                return pl.read_ipc_stream(stream.read()).lazy()
+            if file.start(6) == b"ARROW1":
+                return pl.scan_ipc(place, storage_options=options)
+            return pl.read_ipc_stream(file.read()).lazy()
+        case _ if not isinstance(place, Path):
+            fix = "Export the data as Parquet, or copy the file."
+            raise _refuse(file, "this type is read from file systems only", fix)
         case _:
-            if isinstance(file, ObjectFile):
-                fix = "Export the data as Parquet, or copy the file."
-                raise _refuse(file, "this type is read from file systems only", fix)
             from polars_readstat import scan_readstat
 
             return scan_readstat(
-                str(file),
+                str(place),
                 preserve_order=True,
                 missing_string_as_null=True,
                 value_labels_as_strings=labels,
             )
 
 
-def _is_utf16(file: InputFile) -> bool:
+def _is_utf16(file: File) -> bool:
     """Whether a CSV file begins with the byte order mark of UTF-16, as Excel's "Unicode text"."""
-    if file.suffix.lower() != ".csv":
-        return False
-    with file.open("rb") as head:
-        return head.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    return file.suffix == ".csv" and file.start(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def _broken_line(files: Sequence[InputFile], encoding: str) -> tuple[InputFile, str] | None:
+def _broken_line(files: Sequence[File], encoding: str) -> tuple[File, str] | None:
     """The first unreadable CSV file, and which of its lines has which fault."""
     for file in files:
-        if file.suffix.lower() != ".csv":
+        if file.suffix != ".csv":
             continue
-        separator = _separator(file)
-        with file.open("rb") as lines:
-            width = lines.readline().count(separator.encode())
-            for number, line in enumerate(lines, start=2):
-                try:
-                    text = line.decode(encoding)
-                except UnicodeDecodeError:
-                    return file, f"line {number} is not {encoding.upper()} text"
-                if text.count('"') % 2:
-                    return file, f"line {number} has a quotation mark that is not closed"
-                if '"' not in text and text.count(separator) > width:
-                    return file, f"line {number} has more cells than the header"
+        separator, lines = _separator(file), file.lines()
+        width = next(lines, b"").count(separator.encode())
+        for number, line in enumerate(lines, start=2):
+            try:
+                text = line.decode(encoding)
+            except UnicodeDecodeError:
+                return file, f"line {number} is not {encoding.upper()} text"
+            if text.count('"') % 2:
+                return file, f"line {number} has a quotation mark that is not closed"
+            if '"' not in text and text.count(separator) > width:
+                return file, f"line {number} has more cells than the header"
     return None
 
 
-def _separator(file: InputFile) -> str:
+def _separator(file: File) -> str:
     """The most frequent of comma, semicolon, tab and bar in the header of a CSV file."""
-    with file.open("rb") as lines:
-        header = lines.readline().decode(errors="replace")
+    header = file.start(_SAMPLE).partition(b"\n")[0].decode(errors="replace")
     return max(",;\t|", key=header.count)

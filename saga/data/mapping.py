@@ -302,6 +302,15 @@ class SourceMapping(_Strict):
         used = set(find_columns(_parts(self._sources()[column]), names))
         return [name for name in names if name in used]
 
+    def only(self, column: str) -> SourceMapping:
+        """The part that makes one column of the panel."""
+        parts = {part: getattr(self, part) for part in ("columns", "digits", "codes")}
+        chosen = {
+            part: {name: value for name, value in of.items() if name == column}
+            for part, of in parts.items()
+        }
+        return SourceMapping.model_validate(chosen)
+
     def lacking(self, names: Sequence[str]) -> list[str]:
         """The required panel columns that a source with columns `names` does not have."""
         sources = self._sources()

@@ -7,26 +7,35 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from saga.data.casting import count_padded, read_column
-from saga.data.facts import Facts, read_index, real_factors, shipped_facts
-from saga.data.files import locate_files, read_files, require_output_outside_input
+from saga.data.facts import Facts, open_facts, read_index, real_factors
+from saga.data.files import (
+    Location,
+    locate_files,
+    read_blocks,
+    read_scans,
+    require_output_outside_input,
+    scan_files,
+)
 from saga.data.macro_rows import MacroRow, read_macro_file
 from saga.data.mapping import MacroFile, SourceMapping, load_mapping
 from saga.data.panel import UNNAMED_PANEL, Panel, PanelMeta, sort_rows
 from saga.data.rules import RULES, describe_violations, find_violations, is_outside_ages
 from saga.errors import InputError, Problem, UsageError
+from saga.files.atomic import digest_file
 from saga.files.folders import open_place
 from saga.requests import OnError
-from saga.schema import COLUMNS, EXIT, MAX_AGE, MIN_AGE, MONEY, REQUIRED, Column
+from saga.schema import BY_NAME, COLUMNS, EXIT, MAX_AGE, MIN_AGE, MONEY, REQUIRED, Column
 
 _INDEX = "__index_level_0__"  # an index of pandas that has no name
 _HOW = {
@@ -45,17 +54,183 @@ class ArrowStream(Protocol):
 
 
 @dataclass(frozen=True)
-class _Source:
-    """The content of the source before any check; cells have the types of the source.
+class Source:
+    """A panel that is not read yet, and how it is to be read; the arguments of `read_panel`.
 
-    `register_id` and `prices` (the year of the prices) are those in register.json.
+    Its files are located once; worker processes receive what was located.
     """
 
-    frame: pl.DataFrame
-    unread: tuple[str, ...]
-    folder: Path | None
-    register_id: str | None
-    prices: int | None
+    place: str | Path | ArrowStream
+    mapping: str | Path | SourceMapping | None = None
+    prices: int | None = None
+    on_error: OnError = "fail"
+    facts: Facts | str | Path | None = None
+    origin: int | None = None
+    panel_id: str | None = None
+
+    @property
+    def path(self) -> Path | str:
+        """The path, or the URL of an object store. Raises UsageError for a data frame."""
+        if not isinstance(self.place, str | Path):
+            raise UsageError("A data frame has no path. Write it to a file, such as .parquet.")
+        return open_place(self.place)
+
+    @cached_property
+    def _mapped(self) -> tuple[SourceMapping, Path | None]:
+        """The mapping, and the folder of its file."""
+        if self.mapping is None or isinstance(self.mapping, SourceMapping):
+            return self.mapping or SourceMapping(), None
+        if not isinstance(self.mapping, str | Path):
+            raise UsageError(
+                f"A mapping is a YAML file, a shipped name or a SourceMapping, not a "
+                f"{type(self.mapping).__name__}."
+            )
+        return load_mapping(self.mapping)
+
+    @cached_property
+    def _location(self) -> Location | None:
+        """The files; None for a data frame."""
+        if not isinstance(self.place, str | Path):
+            return None
+        return locate_files(self.path, beside=self._mapped[0].files)
+
+    @property
+    def _register(self) -> dict[str, Any]:
+        return self._location.register if self._location else {}
+
+    @property
+    def _prices(self) -> int | None:
+        stated = self._register.get("prices")
+        return stated if self.prices is None and isinstance(stated, int) else self.prices
+
+    @cached_property
+    def _facts(self) -> Facts:
+        return self.facts if isinstance(self.facts, Facts) else open_facts(self.facts)
+
+    @property
+    def _folders(self) -> list[Path]:
+        """Where a price index or macro file may be: beside the mapping, then beside the data."""
+        data = self._location.folder.location("") if self._location else None
+        return [folder for folder in (self._mapped[1], data) if isinstance(folder, Path)]
+
+    def describe(self) -> dict[str, Any]:
+        """The files by content and the rules of reading them, as JSON values."""
+        mapped, files = self._mapped[0], self._location.files if self._location else ()
+        index = _find_beside(mapped.deflator.file, self._folders) if mapped.deflator else None
+        return {
+            "files": {file.name: file.digest() for file in files},
+            "mapping": None
+            if self.mapping is None
+            else mapped.model_dump(mode="json", exclude={"deflator": {"file"}}),
+            "deflator": digest_file(index) if index else None,
+            "prices": self._prices,
+            "on_error": self.on_error,
+            "facts": self._facts.digest,
+            "origin": self.origin,
+        }
+
+    def _scans(
+        self, choose: Callable[[Sequence[str]], Sequence[str]]
+    ) -> tuple[Location, list[pl.LazyFrame], tuple[str, ...]]:
+        """The files with the columns that `choose` selects, and the names of the others."""
+        mapped, location = self._mapped[0], self._location or locate_files(self.path)
+        scans, unread = scan_files(
+            location,
+            choose,
+            mapped.lacking,
+            labels=self.mapping is None,
+            year_in_filename=mapped.year_in_filename,
+            encoding=mapped.encoding,
+        )
+        return location, scans, unread
+
+    def rows(self) -> tuple[pl.DataFrame, tuple[str, ...]]:
+        """All rows in the columns that the mapping reads, and the names of the other columns."""
+        mapped = self._mapped[0]
+        if not isinstance(self.place, str | Path):
+            table = _to_polars(self.place)
+            used = mapped.used_columns(table.columns)
+            return table[used], tuple(name for name in table.columns if name not in used)
+        location, scans, unread = self._scans(mapped.used_columns)
+        return read_scans(location, scans, mapped.encoding), unread
+
+    def blocks(self) -> Iterator[pl.DataFrame]:
+        """The rows in blocks of bounded size, file by file, all in the same columns."""
+        location, scans, _ = self._scans(self._mapped[0].used_columns)
+        return read_blocks(location, scans, self._mapped[0].encoding)
+
+    def persons(self) -> pl.Series:
+        """All persons of the source, sorted, without the unknown one; reads no other column."""
+        mapped = self._mapped[0]
+        location, scans, _ = self._scans(partial(mapped.columns_of, "person_id"))
+        persons = self.person_of(scans[0].limit(0).collect()).unique()
+        for block in read_blocks(location, scans, mapped.encoding):
+            persons = pl.concat([persons, self.person_of(block).unique()]).unique()
+        return persons.filter(persons != "").sort()
+
+    def person_of(self, rows: pl.DataFrame) -> pl.Series:
+        """The person of each row as in the panel; "" if it is unknown."""
+        mapped, name = self._mapped[0], "person_id"
+        ids = mapped.only(name).apply(rows)[0]
+        _require_columns([*ids.columns, *(n for n in REQUIRED if n != name)], (), mapped)
+        return read_column(ids[name], BY_NAME[name])[0].fill_null("")
+
+    def panel(
+        self, rows: pl.DataFrame, unread: tuple[str, ...] = (), rejected: Path | None = None
+    ) -> Panel:
+        """The panel of `rows` in the columns of the source. Raises errors as `read_panel` does."""
+        mapped, _ = self._mapped
+        renamed, nulled = mapped.apply(rows)
+        columns = (*COLUMNS, *mapped.extra_columns)
+        columns = tuple(column for column in columns if column.name in renamed.columns)
+        present = tuple(column.name for column in columns)
+        _require_columns(present, unread, mapped)
+        typed, unreadable = _typed(renamed, columns)
+        _require_few_codes(typed, mapped.extra_columns)
+        _require_rows(typed, "there is no row")
+        everybody, origin = typed, self.origin
+        if origin is not None:
+            typed, unreadable = _until(origin, typed, unreadable)
+            _require_rows(typed, f"all {everybody.height} rows are after {origin}")
+        typed = sort_rows(typed)
+        broken = find_violations(typed, columns, unreadable)
+        covered, broken = _inside_ages(typed, broken)
+        _require_rows(covered, f"no row is at ages {MIN_AGE}-{MAX_AGE} (rows: {typed.height})")
+        excluded = {
+            "after-origin": everybody.height - typed.height,
+            "age-range": typed.height - covered.height,
+        }
+        if broken.height and rejected is not None:
+            _write_rejected(rejected, rows, broken)
+        valid = _valid_rows(covered, broken, columns, self.on_error)
+        real, price_year, unpublished = _deflated(
+            valid, present, mapped, self._prices, self._folders, self._facts
+        )
+        macro, macro_rows = _macro(mapped, self._folders)
+        register = self._register.get("register_id")
+        register_id = register if isinstance(register, str) else None
+        meta = PanelMeta(
+            panel_id=self.panel_id or register_id or mapped.name or UNNAMED_PANEL,
+            currency=mapped.currency,
+            price_year=price_year,
+            floor=mapped.floor,
+            macro=macro,
+            macro_rows=macro_rows,
+            extra=mapped.extra_columns,
+            present=present,
+            simulated=register_id is not None,
+            ignored=unread,
+            excluded={rule: count for rule, count in excluded.items() if count},
+            dropped=_dropped_by_rule(broken),
+            nulled=nulled,
+            padded=_padded(renamed, columns),
+            lost=_lost(everybody, valid, origin),
+            unpublished_prices=unpublished,
+            last_year_read=origin,
+            facts=None if self.facts is None else self._facts,
+        )
+        real.drop_in_place("row")
+        return Panel.of(_whole_labels(real, present), meta)
 
 
 def read_panel(
@@ -92,60 +267,8 @@ def read_panel(
         UsageError: An option is not valid.
     """
     _check_options(source, on_error, rejected, prices, origin)
-    mapped, mapping_folder = _opened(mapping)
-    raw = _read(source, mapped, labels=mapping is None)
-    renamed, nulled = mapped.apply(raw.frame)
-    columns = (*COLUMNS, *mapped.extra_columns)
-    columns = tuple(column for column in columns if column.name in renamed.columns)
-    present = tuple(column.name for column in columns)
-    _require_columns(present, raw, mapped)
-    typed, unreadable = _typed(renamed, columns)
-    _require_few_codes(typed, mapped.extra_columns)
-    _require_rows(typed, "there is no row")
-    everybody = typed
-    if origin is not None:
-        typed, unreadable = _until(origin, typed, unreadable)
-        _require_rows(typed, f"all {everybody.height} rows are after {origin}")
-    typed = sort_rows(typed)
-    broken = find_violations(typed, columns, unreadable)
-    covered, broken = _inside_ages(typed, broken)
-    _require_rows(covered, f"no row is at ages {MIN_AGE}-{MAX_AGE} (rows: {typed.height})")
-    excluded = {
-        "after-origin": everybody.height - typed.height,
-        "age-range": typed.height - covered.height,
-    }
-    if broken.height and rejected is not None:
-        _write_rejected(rejected, raw.frame, broken)
-    valid = _valid_rows(covered, broken, columns, on_error)
-
-    prices = raw.prices if prices is None else prices
-    folders = [mapping_folder, raw.folder]
-    real, price_year, unpublished = _deflated(
-        valid, present, mapped, prices, folders, facts or shipped_facts()
-    )
-    macro, macro_rows = _macro(mapped, folders)
-    meta = PanelMeta(
-        panel_id=panel_id or raw.register_id or mapped.name or UNNAMED_PANEL,
-        currency=mapped.currency,
-        price_year=price_year,
-        floor=mapped.floor,
-        macro=macro,
-        macro_rows=macro_rows,
-        extra=mapped.extra_columns,
-        present=present,
-        simulated=raw.register_id is not None,
-        ignored=raw.unread,
-        excluded={rule: count for rule, count in excluded.items() if count},
-        dropped=_dropped_by_rule(broken),
-        nulled=nulled,
-        padded=_padded(renamed, columns),
-        lost=_lost(everybody, valid, origin),
-        unpublished_prices=unpublished,
-        last_year_read=origin,
-        facts=facts,
-    )
-    real.drop_in_place("row")
-    return Panel.of(_whole_labels(real, present), meta)
+    opened = Source(source, mapping, prices, on_error, facts, origin, panel_id)
+    return opened.panel(*opened.rows(), rejected)
 
 
 def _valid_rows(
@@ -184,43 +307,6 @@ def _check_options(
         require_output_outside_input(open_place(source), rejected, "--rejected")
 
 
-def _opened(mapping: str | Path | SourceMapping | None) -> tuple[SourceMapping, Path | None]:
-    """A mapping, and the folder of its file."""
-    if mapping is None or isinstance(mapping, SourceMapping):
-        return mapping or SourceMapping(), None
-    if not isinstance(mapping, str | Path):
-        raise UsageError(
-            f"A mapping is a YAML file, a shipped name or a SourceMapping, not a "
-            f"{type(mapping).__name__}."
-        )
-    return load_mapping(mapping)
-
-
-def _read(source: str | Path | ArrowStream, mapped: SourceMapping, *, labels: bool) -> _Source:
-    if not isinstance(source, str | Path):
-        table = _to_polars(source)
-        used = mapped.used_columns(table.columns)
-        unread = tuple(name for name in table.columns if name not in used)
-        return _Source(table[used], unread, None, None, None)
-    location = locate_files(open_place(source), beside=mapped.files)
-    frame, unread = read_files(
-        location,
-        mapped.used_columns,
-        mapped.lacking,
-        labels=labels,
-        year_in_filename=mapped.year_in_filename,
-        encoding=mapped.encoding,
-    )
-    register_id, prices = location.register.get("register_id"), location.register.get("prices")
-    return _Source(
-        frame,
-        unread,
-        location.folder if isinstance(location.folder, Path) else None,
-        register_id if isinstance(register_id, str) else None,
-        prices if isinstance(prices, int) else None,
-    )
-
-
 def _to_polars(source: ArrowStream) -> pl.DataFrame:
     """The table as a polars frame; a named index of pandas becomes columns."""
     if isinstance(source, pl.DataFrame):
@@ -239,11 +325,11 @@ def _to_polars(source: ArrowStream) -> pl.DataFrame:
     raise UsageError("the panel cannot be read", [Problem("source", why, fix, column=column)])
 
 
-def _require_columns(present: Sequence[str], raw: _Source, mapped: SourceMapping) -> None:
+def _require_columns(present: Sequence[str], unread: Sequence[str], mapped: SourceMapping) -> None:
     missing = []
     for name in REQUIRED:
         if name not in present:
-            near = difflib.get_close_matches(name, raw.unread, n=1, cutoff=0.6)
+            near = difflib.get_close_matches(name, unread, n=1, cutoff=0.6)
             hint = f" Is it {near[0]}?" if near else ""
             fix = (
                 f"Add it{_HOW.get(name, '')}. If a file is read, a mapping may name it: "
@@ -373,7 +459,7 @@ def _deflated(
     present: Sequence[str],
     mapped: SourceMapping,
     prices: int | None,
-    folders: Sequence[Path | None],
+    folders: Sequence[Path],
     facts: Facts,
 ) -> tuple[pl.DataFrame, int, dict[int, str]]:
     """Money in whole currency units of the panel's price year, and that year.
@@ -397,7 +483,9 @@ def _deflated(
         with_row = (np.flatnonzero(np.bincount(year - first)) + first).tolist()
         years = with_row if prices is None else [prices]
         if deflator:
-            index: Mapping[int, float] = read_index(_index_file(deflator.file, folders))
+            title = "the amounts cannot be deflated"
+            file = _file_beside(deflator.file, folders, "price-index", title)
+            index: Mapping[int, float] = read_index(file)
         else:
             index, unpublished = facts.price_index, facts.unpublished_prices([base, *years])
         factors = real_factors(years, index, base)
@@ -413,34 +501,29 @@ def _deflated(
 
 
 def _macro(
-    mapped: SourceMapping, folders: Sequence[Path | None]
+    mapped: SourceMapping, folders: Sequence[Path]
 ) -> tuple[str | None, dict[int, MacroRow] | None]:
     """Name and rows of the macro series; no rows for a series that comes with SAGA."""
     if not isinstance(mapped.macro, MacroFile):
         return mapped.macro, None
-    path = _file_beside(mapped.macro.file, folders, "macro file", "the macro series are missing")
+    path = _file_beside(mapped.macro.file, folders, "macro-file", "the macro series are missing")
     return path.stem, read_macro_file(path)
 
 
-def _index_file(name: str, folders: Sequence[Path | None]) -> Path:
-    return _file_beside(name, folders, "deflator file", "the amounts cannot be deflated")
+def _find_beside(name: str, folders: Sequence[Path]) -> Path | None:
+    """A file by absolute path, or in one of the folders."""
+    paths = [Path(name)] if Path(name).is_absolute() else [folder / name for folder in folders]
+    return next((path.resolve() for path in paths if path.is_file()), None)
 
 
-def _file_beside(name: str, folders: Sequence[Path | None], kind: str, title: str) -> Path:
-    """A file by absolute path, or in the folder of the mapping or of the data."""
-    paths = [folder / name for folder in folders if folder is not None]
-    if Path(name).is_absolute():
-        paths = [Path(name)]
-    for path in paths:
-        if path.is_file():
-            return path
-    looked = ", ".join(str(path.parent) for path in paths) or "no folder: the data are not a file"
-    problem = Problem(
-        kind.replace("deflator file", "price-index").replace(" ", "-"),
-        f"the {kind} {name} was not found (looked in {looked})",
-        "Put it in the folder of the data or of the mapping.",
-    )
-    raise InputError(title, [problem])
+def _file_beside(name: str, folders: Sequence[Path], rule: str, title: str) -> Path:
+    """The file of `_find_beside`. Raises InputError if there is none."""
+    if (path := _find_beside(name, folders)) is not None:
+        return path
+    looked = ", ".join(map(str, folders)) or "no folder: the data are not a file"
+    why = f"the {rule.replace('-', ' ')} {name} was not found (looked in {looked})"
+    fix = "Put it in the folder of the data or of the mapping."
+    raise InputError(title, [Problem(rule, why, fix)])
 
 
 def _whole_labels(frame: pl.DataFrame, present: Sequence[str]) -> pl.DataFrame:

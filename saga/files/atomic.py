@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -17,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any
 from uuid import uuid4
 
 from saga.errors import UsageError
@@ -107,11 +106,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-class _Opened(Protocol):
-    def open(self, mode: Literal["rb"]) -> io.BufferedReader: ...
-
-
-def digest_file(path: _Opened) -> str:
+def digest_file(path: Path) -> str:
     """sha256 of a file, 64 hex digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

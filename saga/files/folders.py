@@ -1,15 +1,15 @@
-"""The folder of a run, on a file system or in an object store, with the same operations."""
+"""Folders and files, on a file system or in an object store, with the same operations."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from saga.errors import SagaError, UsageError
@@ -22,7 +22,7 @@ from saga.files.atomic import (
     sync_folder,
     whole_folder,
 )
-from saga.files.object_store import ObjectFile, ObjectFolder, is_url
+from saga.files.object_store import ObjectFolder, is_url
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class LocalFolder:
 
     def __str__(self) -> str:
         return str(self.path)
+
+    polars_options = None
 
     def location(self, name: str) -> Path:
         """The path of a file."""
@@ -56,7 +58,7 @@ class LocalFolder:
         """The content of a file; None if there is none."""
         try:
             return (self.path / name).read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
     def digest(self, name: str) -> str | None:
@@ -68,6 +70,19 @@ class LocalFolder:
         """The names directly in a folder."""
         path = self.path / folder
         return {entry.name for entry in path.iterdir()} if path.is_dir() else set()
+
+    def files(self) -> list[str]:
+        """The names of all files, also of those in folders of it, sorted."""
+        files = (path for path in sorted(self.path.rglob("*")) if path.is_file())
+        return [path.relative_to(self.path).as_posix() for path in files]
+
+    def is_file(self, name: str) -> bool:
+        """Whether there is such a file."""
+        return (self.path / name).is_file()
+
+    def reader(self, name: str) -> BinaryIO:
+        """The content of a file, read in pieces."""
+        return (self.path / name).open("rb")
 
     def remove(self, folder: str) -> None:
         """Delete a folder with all its files."""
@@ -90,6 +105,54 @@ Folder = LocalFolder | ObjectFolder
 """Files by their names relative to the folder; each is complete or absent."""
 
 
+@dataclass(frozen=True)
+class File:
+    """A file to read: its folder, and its name in it."""
+
+    folder: Folder
+    name: str
+
+    def __str__(self) -> str:
+        return str(self.location)
+
+    @property
+    def location(self) -> Path | str:
+        """Its path or URL."""
+        return self.folder.location(self.name)
+
+    @property
+    def pure(self) -> PurePath:
+        """The path, or the URL as one: its suffix, stem and the names of its folders."""
+        return PurePath(str(self))
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of its name, in lower case."""
+        return self.pure.suffix.lower()
+
+    def lines(self) -> Iterator[bytes]:
+        """The lines, read in pieces."""
+        with closing(self.folder.reader(self.name)) as stream:
+            while line := bytes(stream.readline()):
+                yield line
+
+    def start(self, size: int) -> bytes:
+        """The first bytes."""
+        with closing(self.folder.reader(self.name)) as stream:
+            return bytes(stream.read(size))
+
+    def read(self) -> bytes:
+        """The whole content."""
+        content = self.folder.read(self.name)
+        if content is None:
+            raise UsageError(f"There is no file {self}. Check its path or URL.")
+        return content
+
+    def digest(self) -> str | None:
+        """sha256 of the content."""
+        return self.folder.digest(self.name)
+
+
 def open_place(place: str | Path) -> Path | str:
     """A path, or the URL of an object store; `file://` is a path."""
     if not is_url(place):
@@ -104,15 +167,21 @@ def open_folder(place: str | Path) -> Folder:
     return LocalFolder(opened) if isinstance(opened, Path) else ObjectFolder.open(opened)
 
 
-def open_file(place: str | Path) -> Path | ObjectFile:
-    """The file at a path or URL. Raises UsageError if there is none."""
+def find_file(place: str | Path) -> File | None:
+    """The file at a path or URL, if there is one."""
     opened = open_place(place)
     if isinstance(opened, Path):
-        file: Path | ObjectFile = opened
+        file = File(LocalFolder(opened.parent), opened.name)
     else:
         parent, _, name = opened.rpartition("/")
-        file = ObjectFile(parent, name)
-    if not file.is_file():
+        file = File(ObjectFolder(parent), name)
+    return file if file.folder.is_file(file.name) else None
+
+
+def open_file(place: str | Path) -> File:
+    """The file at a path or URL. Raises UsageError if there is none."""
+    file = find_file(place)
+    if file is None:
         raise UsageError(f"There is no file {place}. Check its path or URL.")
     return file
 

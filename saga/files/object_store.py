@@ -8,7 +8,6 @@ is repeated for three minutes, so a store may be restarted during a run.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import re
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import obstore
 from obstore.exceptions import (
@@ -32,6 +31,7 @@ from obstore.store import from_url
 from saga.errors import SagaError, UsageError
 
 if TYPE_CHECKING:
+    from obstore import ReadableFile
     from obstore.store import ObjectStore, RetryConfig
 
 SCHEMES = ("s3", "gs", "az", "abfss")
@@ -162,6 +162,11 @@ class ObjectFolder:
         """The URL of an object, as polars reads it."""
         return f"{self.url}/{name}"
 
+    @property
+    def polars_options(self) -> dict[str, Any]:
+        """What polars must know to read its objects."""
+        return polars_options()
+
     def put(self, name: str, content: bytes) -> None:
         """Write an object in one step."""
         with _errors_of(self.url):
@@ -224,97 +229,22 @@ class ObjectFolder:
         """Do nothing."""
         return nullcontext()
 
-    def files(self) -> list[ObjectFile]:
-        """All objects of the folder and of the folders in it, sorted."""
+    def files(self) -> list[str]:
+        """The names of all objects, also of those in folders of it, sorted."""
         with _errors_of(self.url):
             entries = obstore.list(_store(self.url)).collect()
-        return [ObjectFile(self.url, path) for path in sorted(entry["path"] for entry in entries)]
+        return sorted((entry["path"] for entry in entries), key=PurePosixPath)
 
-
-@dataclass(frozen=True)
-class ObjectFile:
-    """An object that is read as a file; it has the part of the methods of `Path` that this needs.
-
-    Args:
-        folder: The URL of the folder from which it was listed.
-        path: Its path inside the folder.
-    """
-
-    folder: str
-    path: str
-
-    @property
-    def url(self) -> str:
-        """The URL of the object."""
-        return f"{self.folder}/{self.path}"
-
-    def __str__(self) -> str:
-        return self.url
-
-    @property
-    def _pure(self) -> PurePosixPath:
-        return PurePosixPath(self.url.partition("://")[2])
-
-    @property
-    def name(self) -> str:
-        """Its name in its folder."""
-        return self._pure.name
-
-    @property
-    def stem(self) -> str:
-        """Its name without the suffix."""
-        return self._pure.stem
-
-    @property
-    def suffix(self) -> str:
-        """The suffix of its name."""
-        return self._pure.suffix
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The names of its folders, and its own."""
-        return self._pure.parts
-
-    def is_file(self) -> bool:
+    def is_file(self, name: str) -> bool:
         """Whether there is such an object."""
-        with _errors_of(self.folder):
+        with _errors_of(self.url):
             try:
-                obstore.head(_store(self.folder), self.path)
+                obstore.head(_store(self.url), name)
             except FileNotFoundError:
                 return False
         return True
 
-    def open(self, mode: Literal["rb"]) -> io.BufferedReader:  # noqa: ARG002
-        """The content, read in pieces."""
+    def reader(self, name: str) -> ReadableFile:
+        """The content of an object, read in pieces."""
         with _errors_of(self.url):
-            reader = obstore.open_reader(_store(self.folder), self.path, buffer_size=2**22)
-        return io.BufferedReader(_Stream(reader), buffer_size=2**16)
-
-    def read_text(self, encoding: str) -> str:
-        """The whole content as text."""
-        with self.open("rb") as file:
-            return file.read().decode(encoding)
-
-
-class _Stream(io.RawIOBase):
-    """The library's reader as a stream of Python's own."""
-
-    def __init__(self, reader: obstore.ReadableFile) -> None:
-        self._reader = reader
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        piece = self._reader.read(len(buffer))
-        buffer[: len(piece)] = memoryview(piece)
-        return len(piece)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self._reader.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._reader.tell()
+            return obstore.open_reader(_store(self.url), name, buffer_size=2**22)

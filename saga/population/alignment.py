@@ -64,8 +64,7 @@ def read_targets(path: str | Path) -> Targets:
 
     Raises InputError for missing, repeated or impossible values.
     """
-    with open_file(path).open("rb") as file:
-        frame = pl.read_csv(file.read(), infer_schema=False)
+    frame = pl.read_csv(open_file(path).read(), infer_schema=False)
     statistics = [name for name in _STATISTICS if name in frame.columns]
     if "year" not in frame.columns or len(statistics) != 1:
         raise InputError(

@@ -17,7 +17,6 @@ from saga.data.groups import UNKNOWN
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem, UsageError
 from saga.files.folders import Folder, open_file, open_folder, read_json_of
-from saga.files.object_store import is_url, polars_options
 from saga.files.tables import read_provenance
 from saga.schema import CATEGORICAL
 
@@ -110,9 +109,7 @@ class ScoredPaths:
     def scan(self, parts: Sequence[str]) -> pl.LazyFrame:
         """The rows of some parts."""
         places = [str(self.folder.location(part)) for part in parts]
-        return pl.scan_parquet(
-            places, storage_options=polars_options() if is_url(places[0]) else None
-        )
+        return pl.scan_parquet(places, storage_options=self.folder.polars_options)
 
     @cached_property
     def years(self) -> list[int]:
@@ -231,9 +228,7 @@ def _last_known(panel: Panel | None, by: Sequence[str]) -> pl.DataFrame:
 
 def _read_weights(path: str | Path) -> pl.DataFrame:
     file = open_file(path)
-    with file.open("rb") as stream:
-        content = stream.read()
-    is_parquet = file.suffix == ".parquet"
+    is_parquet, content = file.suffix == ".parquet", file.read()
     frame = pl.read_parquet(content) if is_parquet else pl.read_csv(content, infer_schema=False)
     if missing := {"person_id", "weight"} - set(frame.columns):
         raise InputError(f"{path} lacks the column {min(missing)}.")

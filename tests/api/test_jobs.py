@@ -18,9 +18,9 @@ from saga.api.key_file import add_key, new_key
 from saga.api.settings import Settings
 
 from saga.batch.engine import score
-from saga.batch.partitions import Source
 from saga.batch.products import Recipe
 from saga.batch.run_folder import MANIFEST, REJECTED, merge_parts
+from saga.data.reading import Source
 from saga.requests import Draws, ForecastRequest, PathsRequest
 
 if TYPE_CHECKING:

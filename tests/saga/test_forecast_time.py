@@ -16,14 +16,13 @@ from saga.calibration.diagnostics.diagnosis import _late_origins
 from typer.testing import CliRunner
 
 from saga.batch.engine import score
-from saga.batch.partitions import Source
 from saga.batch.products import Recipe
 from saga.cli import app
 from saga.conformal.calibrator import Calibrator
 from saga.data.facts import read_facts
 from saga.data.origins import Origins
 from saga.data.panel import Panel
-from saga.data.reading import read_panel
+from saga.data.reading import Source, read_panel
 from saga.errors import InputError
 from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest, LifetimeRequest

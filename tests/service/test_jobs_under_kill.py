@@ -19,10 +19,10 @@ import polars as pl
 import pytest
 
 from saga.batch.engine import score
-from saga.batch.partitions import Source
 from saga.batch.products import Recipe
 from saga.batch.run_folder import MANIFEST, REJECTED, merge_parts
 from saga.bundle import default_bundle
+from saga.data.reading import Source
 from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.generation import generate_register
 from saga.requests import Draws, ForecastRequest

@@ -21,14 +21,13 @@ from saga.calibration.adaptive.ledger import open_ledger
 from typer.testing import CliRunner
 
 from saga.batch.engine import score
-from saga.batch.partitions import Source
 from saga.batch.products import Recipe
 from saga.bundle import Bundle
 from saga.cli import app
 from saga.conformal.calibrator import Calibrator
 from saga.data.origins import history, origins_at
 from saga.data.panel import Panel
-from saga.data.reading import read_panel
+from saga.data.reading import Source, read_panel
 from saga.data.split import persons_of
 from saga.errors import UsageError
 from saga.forecast_tables import round_amounts

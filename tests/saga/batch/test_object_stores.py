@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,33 +21,16 @@ from scored_folder import path_rows, write_scored
 from typer.testing import CliRunner, Result
 
 from saga.batch.engine import score
-from saga.batch.partitions import Source
 from saga.batch.run_folder import MANIFEST
 from saga.batch.shards import Shard, merge_shards
 from saga.cli import app
+from saga.data.reading import Source
 from saga.errors import InputError, UsageError
 from saga.files import object_store
 from saga.files.object_store import ObjectFolder, StoreLostError
-from tests.saga.batch.run_files import files_of, write_years
+from tests.saga.batch.run_files import await_persons, end_of, files_of, start_score, write_years
 
-ROOT = Path(__file__).parents[3]
 PERSONS, SIZE = 60, 3
-SCRIPT = """
-import sys
-from carry import Carry
-from saga.batch.engine import score
-
-if __name__ == "__main__":
-    source, out = sys.argv[1:]
-    score(
-        source,
-        out,
-        Carry(seconds=0.2),
-        persons_per_partition=3,
-        workers=2,
-        progress=lambda n, _: print(n, flush=True),
-    )
-"""
 
 
 @pytest.fixture(scope="module")
@@ -100,23 +81,10 @@ def _open(url: str) -> obstore.store.ObjectStore:
 
 
 def test_a_killed_server_and_a_killed_run_leave_the_bytes_of_a_local_run(
-    source: Path, local_files: dict[str, bytes], server: ObjectServer, tmp_path: Path
+    source: Path, local_files: dict[str, bytes], server: ObjectServer
 ) -> None:
     given, out = _upload(source, server.url("in")), server.url("kills")
-    script = tmp_path / "batch.py"
-    script.write_text(SCRIPT)
-    recipes = Path(sys.modules["carry"].__file__ or "").parent
-    environment = {**os.environ, "PYTHONPATH": f"{recipes}:{ROOT}", "OMP_NUM_THREADS": "1"}
-
-    def start() -> subprocess.Popen[str]:
-        line = [sys.executable, str(script), given, out]
-        return subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=environment)
-
-    def await_persons(process: subprocess.Popen[str], persons: int) -> None:
-        assert process.stdout is not None
-        if not any(int(line) >= persons for line in process.stdout):
-            pytest.fail("the run ended before it could be killed")
-
+    start = partial(start_score, given, out, size=SIZE, seconds=0.2, workers=2)
     with start() as process:
         await_persons(process, 6)
         server.stop()
@@ -130,9 +98,7 @@ def test_a_killed_server_and_a_killed_run_leave_the_bytes_of_a_local_run(
         await_persons(process, 36)
         server.stop()
         server.start()
-        assert process.stdout is not None
-        process.stdout.read()
-        assert process.wait(100) == 0
+        assert end_of(process) == 0
     assert _objects(out) == local_files
 
 
@@ -191,8 +157,7 @@ def test_one_object_csv_and_a_register_are_read_as_from_a_folder(
     for name in ("all.csv", "all.arrow", "register", "register/panel"):
         near, far = Source(tmp_path / name), Source(server.url(name))
         assert near.describe() == far.describe()
-        assert far.columns() == near.columns()
-        assert pl.concat(far.frames()).equals(pl.concat(near.frames()))
+        assert pl.concat(far.blocks()).equals(pl.concat(near.blocks()))
         assert far.persons().equals(near.persons())
 
 
@@ -204,7 +169,7 @@ def test_a_missing_bucket_a_foreign_folder_and_a_stopped_server_are_errors(
         score(source, "s3://absent/out", Carry())
     with pytest.raises(UsageError, match=r"://absent/in does not exist.*NoSuchBucket"):
         score("s3://absent/in", "s3://register/none", Carry())
-    with pytest.raises(InputError, match="no such object or folder"):
+    with pytest.raises(InputError, match="no such file or folder"):
         score("s3://register/absent", "s3://register/none", Carry())
     obstore.put(_open("s3://register/thesis"), "thesis.docx", b"")
     with pytest.raises(UsageError, match=r"thesis\.docx, which no scoring run wrote"):

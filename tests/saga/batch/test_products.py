@@ -19,13 +19,12 @@ from carry import Carry
 from typer.testing import CliRunner
 
 from saga.batch.engine import BatchInterruptedError, score
-from saga.batch.partitions import Source
 from saga.batch.products import Recipe
 from saga.batch.run_folder import MANIFEST, REJECTED
 from saga.bundle import shipped_bundle
 from saga.cli import app
 from saga.data.panel import Panel
-from saga.data.reading import read_panel
+from saga.data.reading import Source, read_panel
 from saga.data.rules import find_ineligible
 from saga.errors import BundleError, InputError, UsageError
 from saga.files import atomic

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,42 +22,28 @@ from saga.batch.engine import BatchInterruptedError, score
 from saga.batch.ray_engine import RayEngine
 from saga.batch.run_folder import MANIFEST
 from saga.errors import BundleError, InputError, UsageError
-from tests.saga.batch.run_files import files_of, write_years
+from tests.saga.batch.run_files import (
+    await_persons,
+    end_of,
+    files_of,
+    start_score,
+    worker_path,
+    write_years,
+)
 
 pytest.importorskip("ray")
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("default")]
 
-ROOT = Path(__file__).parents[3]
 RAY = Path(sys.executable).parent / "ray"
 PERSONS, SIZE = 60, 3
 ENVIRONMENT = {
     **os.environ,
-    "PYTHONPATH": f"{Path(sys.modules['carry'].__file__ or '').parent}:{ROOT}",
+    "PYTHONPATH": worker_path(),
     "RAY_USAGE_STATS_ENABLED": "0",
     # A key of their own: Ray uses one in the home folder on some of its processes only.
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": "0" * 64,
 }
-SCRIPT = """
-import sys
-from carry import Carry
-from saga.batch.engine import BatchInterruptedError, score
-from saga.batch.ray_engine import RayEngine
-
-source, out, address = sys.argv[1:]
-try:
-    report = score(
-        source,
-        out,
-        Carry(seconds=0.4),
-        persons_per_partition=3,
-        workers=2,
-        engine=RayEngine(address),
-        progress=lambda n, _: print(n, file=sys.stderr, flush=True),
-    )
-except BatchInterruptedError as stop:
-    sys.exit(stop.exit_code)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -142,17 +129,6 @@ def _kill_worker(node: subprocess.Popen[bytes]) -> None:
     pytest.fail("the node has no worker")
 
 
-def _start(script: Path, source: Path, out: Path, address: str) -> subprocess.Popen[str]:
-    line = [sys.executable, str(script), str(source), str(out), address]
-    return subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
-
-
-def _await_persons(process: subprocess.Popen[str], persons: int) -> None:
-    assert process.stderr is not None
-    if not any(line.strip().isdigit() and int(line) >= persons for line in process.stderr):
-        pytest.fail("the run ended before it could be killed")
-
-
 def test_a_killed_node_a_killed_worker_and_a_killed_driver_leave_the_bytes_of_a_local_run(
     source: Path,
     local_files: dict[str, bytes],
@@ -160,20 +136,18 @@ def test_a_killed_node_a_killed_worker_and_a_killed_driver_leave_the_bytes_of_a_
     tmp_path: Path,
 ) -> None:
     address, nodes = cluster
-    script, out = tmp_path / "driver.py", tmp_path / "out"
-    script.write_text(SCRIPT)
-    with _start(script, source, out, address) as driver:
-        _await_persons(driver, 9)
+    out, options = tmp_path / "out", {"address": address, "environment": ENVIRONMENT}
+    start = partial(start_score, source, out, size=SIZE, seconds=0.4, workers=2, **options)
+    with start() as driver:
+        await_persons(driver, 9)
         _kill_node(nodes[0])
-        _await_persons(driver, 18)
+        await_persons(driver, 18)
         driver.kill()
     assert not (out / MANIFEST).exists()
-    with _start(script, source, out, address) as driver:
-        _await_persons(driver, 30)
+    with start() as driver:
+        await_persons(driver, 30)
         _kill_worker(nodes[1])
-        assert driver.stderr is not None
-        rest = driver.stderr.read()
-        assert driver.wait(120) == 0, rest
+        assert end_of(driver) == 0
     assert files_of(out) == local_files
 
 

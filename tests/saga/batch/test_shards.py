@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -14,15 +13,14 @@ from carry import Carry
 from typer.testing import CliRunner
 
 from saga.batch.engine import score
-from saga.batch.partitions import Source
 from saga.batch.run_folder import MANIFEST, SHARDS
 from saga.batch.shards import Shard, merge_shards
 from saga.cli import app
+from saga.data.reading import Source
 from saga.errors import InputError, UsageError
 from saga.files.atomic import file_lock, sole_writer
-from tests.saga.batch.run_files import files_of, write_years
+from tests.saga.batch.run_files import end_of, files_of, start_score, write_years
 
-ROOT = Path(__file__).parents[3]
 PERSONS, SIZE = 50, 4  # 13 partitions
 
 
@@ -72,41 +70,21 @@ def test_a_shard_stages_its_own_persons_alone(source: Path, tmp_path: Path) -> N
     assert set(numbers) == {0}
 
 
-SCRIPT = """
-import sys
-from carry import Carry
-from saga.batch.engine import score
-from saga.batch.shards import Shard
-
-if __name__ == "__main__":
-    source, out, shard = sys.argv[1:]
-    recipe = Carry(seconds=0.1)
-    score(source, out, recipe, persons_per_partition=4, shard=Shard.parse(shard))
-"""
-
-
 def test_processes_at_the_same_time_one_killed_and_run_again(
     source: Path, one_run: dict[str, bytes], tmp_path: Path
 ) -> None:
-    script, out = tmp_path / "shard.py", tmp_path / "out"
-    script.write_text(SCRIPT)
-    path = f"{Path(sys.modules['carry'].__file__ or '').parent}:{ROOT}"
-
-    def start(shard: str) -> subprocess.Popen[bytes]:
-        line = [sys.executable, str(script), str(source), str(out), shard]
-        return subprocess.Popen(line, env={"PYTHONPATH": path, "OMP_NUM_THREADS": "1"})
-
-    processes = [start(f"{index}/3") for index in range(3)]
+    out = tmp_path / "out"
+    start = partial(start_score, source, out, size=SIZE, seconds=0.1)
+    processes = [start(shard=f"{index}/3") for index in range(3)]
     while not list(out.glob("_receipts/*.json")):
         assert processes[1].poll() is None
     with pytest.raises(UsageError, match="Another process is writing"):
         merge_shards(out)
     processes[1].kill()
-    assert [process.wait(60) for process in processes] == [0, -9, 0]
+    assert list(map(end_of, processes)) == [0, -9, 0]
     with pytest.raises(UsageError, match="with --shard 1/3 and"):
         merge_shards(out)
-    with start("1/3") as again:
-        assert again.wait(60) == 0
+    assert end_of(start(shard="1/3")) == 0
     merge_shards(out)
     assert files_of(out) == one_run
 

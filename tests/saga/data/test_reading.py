@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from polars_readstat import write_readstat
 
-from saga.batch.partitions import Source
-from saga.data.reading import read_panel
+from saga.data.reading import Source, read_panel
 from saga.errors import InputError, Problem, UsageError
 from saga.schema import BY_NAME, polars_schema
 
@@ -43,82 +43,39 @@ def test_a_gap_a_null_and_a_zero_stay_distinct() -> None:
     assert panel.select("year", "earnings").rows() == [(2000, 100.0), (2001, 0.0), (2003, None)]
 
 
-def _write_parquet(frame: pl.DataFrame, path: Path) -> Path:
-    frame.write_parquet(path / "p.parquet")
-    return path / "p.parquet"
-
-
-def _write_csv(frame: pl.DataFrame, path: Path) -> Path:
-    frame.write_csv(path / "p.csv", separator=";")
-    return path / "p.csv"
-
-
-def _write_feather(frame: pl.DataFrame, path: Path) -> Path:
-    frame.write_ipc(path / "p.feather")
-    return path / "p.feather"
-
-
-def _write_stream(frame: pl.DataFrame, path: Path) -> Path:
-    frame.write_ipc_stream(path / "p.arrow")
-    return path / "p.arrow"
-
-
-def _write_stata(frame: pl.DataFrame, path: Path) -> Path:
-    from polars_readstat import write_readstat
-
-    write_readstat(frame, str(path / "p.dta"))
-    return path / "p.dta"
-
-
-def _write_spss(frame: pl.DataFrame, path: Path) -> Path:
-    from polars_readstat import write_readstat
-
-    write_readstat(frame, str(path / "p.sav"))
-    return path / "p.sav"
-
-
-def _write_folder(frame: pl.DataFrame, path: Path) -> Path:
-    for (person,), part in frame.group_by("person_id"):
-        part.write_parquet(path / f"{person}.parquet")
-    (path / "_SUCCESS").touch()
-    (path / "readme.txt").write_text("not data")
-    return path
-
-
-def _write_partitioned(frame: pl.DataFrame, path: Path) -> Path:
+def _write_partitioned(frame: pl.DataFrame, folder: Path) -> None:
+    """One file per year of birth, as partitions by Hive, and files that are not data."""
     for (birth_year,), part in frame.group_by("birth_year"):
-        folder = path / f"birth_year={birth_year}"
-        folder.mkdir()
-        part.drop("birth_year").write_parquet(folder / "part-0.parquet")
-    return path
+        inner = folder / f"birth_year={birth_year}"
+        inner.mkdir(parents=True)
+        part.drop("birth_year").write_parquet(inner / "part-0.parquet")
+    (folder / "_SUCCESS").touch()
+    (folder / "readme.txt").write_text("not data")
 
 
-WRITERS = [
-    _write_parquet,
-    _write_csv,
-    _write_feather,
-    _write_stream,
-    _write_stata,
-    _write_spss,
-    _write_folder,
-    _write_partitioned,
-]
+WRITERS: dict[str, Callable[[pl.DataFrame, Path], object]] = {
+    "p.parquet": pl.DataFrame.write_parquet,
+    "p.csv": lambda frame, file: frame.write_csv(file, separator=";"),
+    "p.feather": pl.DataFrame.write_ipc,
+    "p.arrow": pl.DataFrame.write_ipc_stream,
+    "p.dta": lambda frame, file: write_readstat(frame, str(file)),
+    "p.sav": lambda frame, file: write_readstat(frame, str(file)),
+    "folder": _write_partitioned,
+}
 
 
-@pytest.mark.parametrize("write", WRITERS, ids=lambda w: w.__name__.removeprefix("_write_"))
-def test_every_format_gives_the_same_panel(
-    write: Callable[[pl.DataFrame, Path], Path], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_format_gives_the_same_panel(name: str, tmp_path: Path) -> None:
     frame = _rows(
         sex=["female"] * 3 + ["male"] * 3,
         children=[0, 1, None, 3, 3, 3],
         full_time=[1.0, 0.0, None, 1.0, 1.0, 1.0],
     )
-    expected = read_panel(frame, prices=2022)
-    panel = read_panel(write(frame, tmp_path), prices=2022)
+    WRITERS[name](frame, tmp_path / name)
+    expected, panel = (read_panel(source, prices=2022) for source in (frame, tmp_path / name))
     assert panel.frame.equals(expected.frame, null_equal=True)
     assert panel.meta == expected.meta
-    assert panel.frame["person_id"].unique().sort().to_list() == ["007", "12"]
+    assert panel.persons() == ["007", "12"]
 
 
 @pytest.mark.parametrize(("suffix", "write"), [(".dta", "write_dta"), (".sav", "write_sav")])
@@ -133,16 +90,13 @@ def test_value_labels_are_read_as_codes_and_a_mapping_applies_to_numbers(
         _rows(sex=[1] * 3 + [2] * 3), str(file), variable_value_labels=labels
     )
     (tmp_path / "m.yaml").write_text("codes: {sex: {1: female, 2: male}}")
-    labelled, numbered = (
-        read_panel(file, prices=2022),
-        read_panel(file, prices=2022, mapping=tmp_path / "m.yaml"),
-    )
+    labelled = read_panel(file, prices=2022)
+    numbered = read_panel(file, prices=2022, mapping=tmp_path / "m.yaml")
     assert labelled.frame["sex"].to_list() == ["female"] * 3 + ["male"] * 3
     assert numbered.frame.equals(labelled.frame)
 
 
 def test_a_generated_register_is_read_from_its_folder_with_its_id(tmp_path: Path) -> None:
-    (tmp_path / "panel").mkdir()
     (tmp_path / "latent").mkdir()
     _write_partitioned(_rows(), tmp_path / "panel")
     pl.DataFrame({"x": [1]}).write_parquet(tmp_path / "latent" / "state.parquet")
@@ -317,14 +271,64 @@ def test_rules_about_persons_drop_the_person_and_others_the_row() -> None:
     assert panel.meta.dropped == {"negative": 1, "not-constant": 3}
 
 
-def test_all_broken_rules_are_reported_at_once() -> None:
-    problems = _problems(_rows(sex=["x"] * 6, earnings=[-1.0, 1, 1, 1, 1, 1], county=["99"] * 6))
-    assert [(p.rule, p.column, p.count) for p in problems] == [
-        ("negative", "earnings", 1),
-        ("unknown-code", "county", 6),
-        ("unknown-code", "sex", 6),
-    ]
-    assert "female, male" in problems[2].fix
+def test_the_codes_that_are_allowed_are_named() -> None:
+    assert "female, male" in _problems(_rows(sex=["x"] * 6))[0].fix
+
+
+_RENAMED = _rows().rename({"earnings": "earning", "birth_year": "born"})
+
+
+@pytest.mark.parametrize(
+    ("frame", "on_error", "expected"),
+    [
+        pytest.param(
+            _rows(sex=["x"] * 6, earnings=[-1.0, 1, 1, 1, 1, 1], county=["99"] * 6),
+            "fail",
+            [
+                ("negative", "earnings", 1),
+                ("unknown-code", "county", 6),
+                ("unknown-code", "sex", 6),
+            ],
+            id="all rules at once",
+        ),
+        pytest.param(
+            _RENAMED,
+            "fail",
+            [("missing-column", "birth_year", 1), ("missing-column", "earnings", 1)],
+            id="required columns",
+        ),
+        pytest.param(_rows().clear(), "fail", [("no-rows", None, 1)], id="no row"),
+        pytest.param(_rows(birth_year=[1900] * 6), "fail", [("no-rows", None, 1)], id="too old"),
+        pytest.param(
+            _rows(sex=["x"] * 6),
+            "drop",
+            [("no-rows", None, 1), ("unknown-code", "sex", 6)],
+            id="no valid row",
+        ),
+        pytest.param(
+            # If the age of the row of 1900 excluded it, the contradiction would be lost.
+            _rows(birth_year=[1970, 1970, 1900] + [1980] * 3),
+            "fail",
+            [("not-constant", "birth_year", 1)],
+            id="an age outside the range hides no contradiction",
+        ),
+        pytest.param(
+            _rows().with_columns(pl.concat_list("earnings").alias("earnings")),
+            "fail",
+            [("not-a-number", "earnings", 6)],
+            id="a list",
+        ),
+    ],
+)
+def test_everything_that_is_wrong_is_reported(
+    frame: pl.DataFrame, on_error: str, expected: list[tuple[str, str | None, int]]
+) -> None:
+    problems = _problems(frame, on_error=on_error)
+    assert [(p.rule, p.column, p.count) for p in problems] == expected
+
+
+def test_a_missing_column_has_a_likely_source() -> None:
+    assert "Is it earning?" in _problems(_RENAMED)[1].fix
 
 
 def test_rejected_rows_are_written_even_if_reading_fails(tmp_path: Path) -> None:
@@ -332,45 +336,12 @@ def test_rejected_rows_are_written_even_if_reading_fails(tmp_path: Path) -> None
     assert pl.read_csv(tmp_path / "r.csv")["broken_rules"].to_list() == ["negative earnings"]
 
 
-def test_missing_required_columns_are_all_named_with_a_likely_source() -> None:
-    problems = _problems(_rows().rename({"earnings": "earning", "birth_year": "born"}))
-    assert [p.column for p in problems] == ["birth_year", "earnings"]
-    assert "Is it earning?" in problems[1].fix
-
-
-def test_rows_outside_16_to_64_are_set_aside_and_counted() -> None:
-    frame = _rows(birth_year=[1985] * 3 + [1937] * 3)
+def test_rows_outside_16_to_64_are_set_aside_and_counted_even_with_errors() -> None:
+    frame = _rows(birth_year=[1985] * 3 + [1937] * 3, earnings=[-1.0, 1, 1, 1, 1, -1.0])
     panel = read_panel(frame, prices=2022)
-    assert panel.frame.select("person_id", "year").rows() == [
-        ("007", 2001),
-        ("007", 2003),
-        ("12", 2000),
-        ("12", 2001),
-    ]
+    kept = [("007", 2001), ("007", 2003), ("12", 2000), ("12", 2001)]
+    assert panel.frame.select("person_id", "year").rows() == kept
     assert panel.meta.excluded == {"age-range": 2}
-
-
-@pytest.mark.parametrize("frame", [_rows().clear(), _rows(birth_year=[1900] * 6)])
-def test_a_panel_without_rows_is_refused(frame: pl.DataFrame) -> None:
-    assert [p.rule for p in _problems(frame)] == ["no-rows"]
-
-
-def test_an_age_outside_the_range_does_not_hide_a_contradiction() -> None:
-    # One row says born in 1900. If its age excluded it, the contradiction would be lost.
-    (problem,) = _problems(_rows(birth_year=[1970, 1970, 1900] + [1980] * 3))
-    assert (problem.rule, problem.person_id) == ("not-constant", "007")
-
-
-def test_errors_in_rows_outside_the_ages_are_ignored() -> None:
-    panel = read_panel(
-        _rows(birth_year=[1985] * 3 + [1937] * 3, earnings=[-1.0, 1, 1, 1, 1, -1.0]), prices=2022
-    )
-    assert panel.meta.excluded == {"age-range": 2}
-
-
-def test_a_panel_without_valid_rows_is_refused_with_the_broken_rules() -> None:
-    problems = _problems(_rows(sex=["x"] * 6), on_error="drop")
-    assert [p.rule for p in problems] == ["no-rows", "unknown-code"]
 
 
 def test_columns_that_are_not_used_are_listed() -> None:
@@ -388,15 +359,7 @@ def test_an_exit_given_in_one_row_applies_to_all_rows_of_the_person() -> None:
         == [(2004, "emigrated")] * 3 + [(None, None)] * 3
     )
     assert panel.meta.has_exit
-
-
-def test_an_exit_without_a_reason_is_allowed() -> None:
     assert not read_panel(_rows(exit_year=[2010] * 6), prices=2022).meta.has_exit
-
-
-def test_columns_of_another_type_are_reported() -> None:
-    lists = _rows().with_columns(pl.concat_list("earnings").alias("earnings"))
-    assert [(p.rule, p.count) for p in _problems(lists)] == [("not-a-number", 6)]
 
 
 @pytest.mark.parametrize(
@@ -423,26 +386,37 @@ def test_a_damaged_file_is_refused_without_repeating_its_contents(
 def test_a_folder_without_or_with_mixed_data_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="contains no panel file"):
         read_panel(tmp_path)
-    _write_parquet(_rows(), tmp_path)
-    _write_csv(_rows(), tmp_path)
+    _rows().write_parquet(tmp_path / "p.parquet")
+    _rows().write_csv(tmp_path / "p.csv")
     with pytest.raises(InputError, match="mixes file types"):
         read_panel(tmp_path)
     with pytest.raises(InputError, match="no such file"):
         read_panel(tmp_path / "absent.csv")
 
 
-def test_a_csv_with_a_byte_order_mark_and_ids_as_text_in_one_file_only_is_read(
-    tmp_path: Path,
-) -> None:
+def test_a_csv_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(
         b"\xef\xbb\xbfperson_id,year,birth_year,earnings\n007,2000,1970,1\n"
     )
     assert read_panel(tmp_path / "a.csv", prices=2022).frame["person_id"].item() == "007"
-    mixed = tmp_path / "mixed"
-    mixed.mkdir()
-    _rows().write_parquet(mixed / "a.parquet")
-    _rows(person_id=[5] * 3 + [6] * 3).write_parquet(mixed / "b.parquet")
-    assert read_panel(mixed, prices=2022).persons() == ["007", "12", "5", "6"]
+
+
+@pytest.mark.parametrize("ids", [[12] * 6, [12.0] * 6], ids=["integers", "floats"])
+def test_a_person_is_one_whether_a_file_has_text_or_numbers(
+    ids: list[float], tmp_path: Path
+) -> None:
+    """Reading at once, and in blocks as for a batch, know the same persons."""
+    _rows().write_parquet(tmp_path / "a.parquet")
+    _rows(person_id=ids, year=range(2010, 2016), birth_year=1980).write_parquet(
+        tmp_path / "b.parquet"
+    )
+    assert read_panel(tmp_path, prices=2022).persons() == ["007", "12"]
+    source = Source(tmp_path)
+    assert source.persons().to_list() == ["007", "12"]
+    assert {person for block in source.blocks() for person in source.person_of(block)} == {
+        "007",
+        "12",
+    }
 
 
 def test_blank_lines_and_blanks_around_names_are_ignored(tmp_path: Path) -> None:
@@ -462,7 +436,7 @@ def test_a_file_of_a_folder_may_lack_any_column_but_a_required_one(tmp_path: Pat
     )
     for reading in (
         lambda: read_panel(tmp_path, prices=2022),
-        lambda: list(Source(tmp_path).frames()),
+        lambda: list(Source(tmp_path).blocks()),
     ):
         with pytest.raises(InputError, match=r"2006\.csv lacks the required column earnings"):
             reading()

@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 from saga.batch.engine import score
-from saga.batch.partitions import Source
 from saga.batch.products import Recipe
 from saga.data.panel import Panel
+from saga.data.reading import Source
 from saga.data.split import persons_of
 from saga.errors import UsageError
 from saga.features.sequences import encode
