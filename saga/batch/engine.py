@@ -21,7 +21,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -36,7 +36,7 @@ from saga.batch.run_folder import (
     receipt_name,
     refuse_other_run,
     sum_receipts,
-    valid_receipt,
+    valid_receipts,
 )
 from saga.batch.shards import ALL_PARTITIONS, Shard, join_folder, write_plan
 from saga.data.files import require_output_outside_input
@@ -87,57 +87,58 @@ class BatchRecipe(Protocol):
 class BatchRun:
     """One batch run; `digest` identifies its description."""
 
-    out: Folder
     digest: str
     source: Source
     recipe: BatchRecipe
-    persons_per_partition: int | None
+    partitions: Partitions
 
-    def partition_size(self, persons: int) -> int:
-        """Persons of a partition: `persons_per_partition`, or chosen for `persons` in all.
-
-        The choice depends on the input and the recipe, not on machines, so that any engine can
-        continue the run.
-        """
-        if self.persons_per_partition is not None:
-            return self.persons_per_partition
-        return min(self.recipe.largest_partition(), max(_FEW_PERSONS, -(-persons // _PARTITIONS)))
+    @property
+    def out(self) -> Folder:
+        """Its output folder."""
+        return self.partitions.out
 
 
-class Engine(Protocol):
-    """Computes partitions, in any order and in any processes."""
-
-    def __call__(
-        self, run: BatchRun, partitions: Partitions, pending: Sequence[int], *, workers: int
-    ) -> Iterator[dict[str, Any]]:
-        """Write the pending partitions; receipts as they finish.
-
-        Raises WorkersLostError if processes ended too often to go on.
-        """
-        ...
+Engine = Callable[[BatchRun, Sequence[int], int], Iterator[dict[str, Any]]]
+"""Writes the pending partitions of a run, in any order and in any processes, of which the last
+argument is the number; yields receipts as they finish. Raises BatchInterruptedError if processes
+ended too often to go on."""
 
 
-class WorkersLostError(Exception):
-    """Processes that computed partitions ended; the message says how."""
+class BatchInterruptedError(SagaError):
+    """The run stopped before its end (exit code 3); the same command continues it."""
+
+    exit_code = 3
+    title = "Interrupted"
 
 
+@dataclass(frozen=True)
 class PartitionWriter:
-    """Computes and commits partitions; each process has one writer.
+    """Computes and commits partitions; each process has one writer, which opens the recipe once."""
 
-    Raises UsageError if the recipe opens another bundle than the run began with, because it was
-    replaced since then or a node of a cluster has its own.
-    """
+    run: BatchRun
 
-    def __init__(self, run: BatchRun, partitions: Partitions) -> None:
-        begun = read_json_of(run.out, RUN) or {}
-        present = {**begun, "recipe": json.loads(json.dumps(run.recipe.describe()))}
+    @cached_property
+    def computation(self) -> Computation:
+        """The opened recipe.
+
+        Raises UsageError if it opens another bundle than the run began with, because it was
+        replaced since then or a node of a cluster has its own.
+        """
+        begun = read_json_of(self.run.out, RUN) or {}
+        if digest_json(begun) != self.run.digest:
+            raise UsageError(
+                f"{self.run.out} is not the folder of this run on every machine. Give all nodes a "
+                "file system with the same input, output and bundle."
+            )
+        present = {**begun, "recipe": json.loads(json.dumps(self.run.recipe.describe()))}
         if present != begun:
-            refuse_other_run(run.out, begun, present)
-        self.run, self.partitions, self.computation = run, partitions, run.recipe.open()
+            refuse_other_run(self.run.out, begun, present)
+        return self.run.recipe.open()
 
     def write(self, index: int) -> dict[str, Any]:
         """Write a partition and its receipt to disk, and return the receipt."""
-        persons, staged = self.partitions.read(index)
+        computation = self.computation
+        persons, staged = self.run.partitions.read(index)
         receipt: dict[str, Any] = {
             "run": self.run.digest,
             "partition": index,
@@ -148,14 +149,15 @@ class PartitionWriter:
         }
         rejected, panel = dict.fromkeys(persons, "no-usable-row"), self._panel(staged, receipt)
         if panel is not None:
+            excluded = computation.ineligible(panel)
             present = panel.persons()
-            excluded = self.computation.ineligible(panel)
+            eligible = [person for person in present if person not in excluded]
+            usable = set(eligible)
             rejected = {
                 person: excluded.get(person, "no-usable-row")
                 for person in persons
-                if person in excluded or person not in set(present)
+                if person not in usable
             }
-            eligible = [person for person in present if person not in excluded]
             if eligible:
                 receipt |= self._commit_rows(index, panel.only(eligible), eligible)
         receipt["rejected"] = rejected
@@ -200,28 +202,24 @@ class PartitionWriter:
 
 
 def compute_locally(
-    run: BatchRun, partitions: Partitions, pending: Sequence[int], *, workers: int
+    run: BatchRun, pending: Sequence[int], workers: int
 ) -> Iterator[dict[str, Any]]:
-    """Compute partitions in this process or in worker processes; receipts as they finish."""
-    if not pending:
-        return
-    if min(workers, len(pending)) == 1:
-        yield from map(PartitionWriter(run, partitions).write, pending)
+    """The engine of one machine: this process, or worker processes."""
+    workers = min(workers, len(pending))
+    if workers <= 1:
+        yield from map(PartitionWriter(run).write, pending)
         return
     other_processes = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")
     with _one_thread_a_process():
         pool = ProcessPoolExecutor(
-            min(workers, len(pending)),
-            mp_context=context,
-            initializer=_start_worker,
-            initargs=(run, partitions),
+            workers, mp_context=context, initializer=_start_worker, initargs=(run,)
         )
         try:
             for future in as_completed([pool.submit(_write_in_worker, index) for index in pending]):
                 yield future.result()
         except BrokenProcessPool:
-            raise WorkersLostError(
+            raise BatchInterruptedError(
                 "A worker process was killed (perhaps there is not enough memory for them)"
             ) from None
         except BaseException:
@@ -233,23 +231,18 @@ def compute_locally(
             pool.shutdown(cancel_futures=True)
 
 
-# Set in a worker process. The writer opens the recipe with its first partition, not before, so
-# that an error in opening reaches the parent.
-_assigned: tuple[BatchRun, Partitions] | None = None
-_writer: PartitionWriter | None = None
+_writer: PartitionWriter | None = None  # in a worker process
 
 
-def _start_worker(run: BatchRun, partitions: Partitions) -> None:
-    global _assigned
+def _start_worker(run: BatchRun) -> None:
+    global _writer
     follow_parent()
-    _assigned = run, partitions
+    _writer = PartitionWriter(run)
 
 
 def _write_in_worker(index: int) -> dict[str, Any]:
-    global _writer
-    if _assigned is None:
+    if _writer is None:
         raise RuntimeError("the process was not initialised")
-    _writer = _writer or PartitionWriter(*_assigned)
     return _writer.write(index)
 
 
@@ -265,13 +258,6 @@ def _one_thread_a_process() -> Iterator[None]:
         for name in names:
             del os.environ[name]
         os.environ.update({name: value for name, value in before.items() if value is not None})
-
-
-class BatchInterruptedError(SagaError):
-    """The run stopped before its end (exit code 3); the same command continues it."""
-
-    exit_code = 3
-    title = "Interrupted"
 
 
 def score(
@@ -320,12 +306,13 @@ def score(
     out = open_folder(out_dir)
     with _interrupt_on_sigterm(), _claimed(out, description, shard):
         receipts: dict[int, dict[str, Any]] = {}
-        run = BatchRun(out, digest_json(description), source, recipe, persons_per_partition)
         try:
-            resumed = _compute_missing(
-                run, shard, receipts, partial(engine, workers=workers), progress
+            partitions, assignment = plan(
+                source, partial(_partition_size, recipe, persons_per_partition), out, shard.staged
             )
-        except (KeyboardInterrupt, WorkersLostError) as stop:
+            run = BatchRun(digest_json(description), source, recipe, partitions)
+            resumed = _compute_missing(run, assignment, shard, receipts, engine, workers, progress)
+        except (KeyboardInterrupt, BatchInterruptedError) as stop:
             cause = "Stopped" if isinstance(stop, KeyboardInterrupt) else str(stop)
             raise BatchInterruptedError(
                 f"{cause} with {len(receipts)} partitions complete. Give the same command again to "
@@ -353,26 +340,35 @@ def _claimed(out: Folder, description: Mapping[str, Any], shard: Shard) -> Itera
         yield
 
 
+def _partition_size(recipe: BatchRecipe, stated: int | None, persons: int) -> int:
+    """Persons of a partition: as stated, or chosen for `persons` in all.
+
+    The choice depends on the input and the recipe, not on machines, so that any engine can continue
+    the run.
+    """
+    if stated is not None:
+        return stated
+    return min(recipe.largest_partition(), max(_FEW_PERSONS, -(-persons // _PARTITIONS)))
+
+
 def _compute_missing(
     run: BatchRun,
+    assignment: pl.DataFrame,
     shard: Shard,
     receipts: dict[int, dict[str, Any]],
-    engine: Callable[[BatchRun, Partitions, Sequence[int]], Iterator[dict[str, Any]]],
+    engine: Engine,
+    workers: int,
     progress: Progress | None,
 ) -> int:
     """Compute the shard's partitions without a valid receipt; adds receipts as they come.
 
     Returns the number of partitions that were complete before.
     """
-    partitions, assignment = plan(run.source, run.partition_size, run.out, shard.staged)
+    partitions = run.partitions
     if not shard.is_whole:
         write_plan(run.out, run.digest, partitions)
     indices = [index for index in range(partitions.count) if shard.covers(index)]
-    receipts |= {
-        index: receipt
-        for index in indices
-        if (receipt := valid_receipt(run.out, index, run.digest))
-    }
+    receipts |= valid_receipts(run.out, indices, run.digest)
     resumed = len(receipts)
     pending = [index for index in indices if index not in receipts]
     if pending:
@@ -384,7 +380,7 @@ def _compute_missing(
             progress(sum(receipt["persons"] for receipt in receipts.values()), persons)
 
     report_progress()
-    for receipt in engine(run, partitions, pending):
+    for receipt in engine(run, pending, workers) if pending else ():
         receipts[receipt["partition"]] = receipt
         report_progress()
     return resumed

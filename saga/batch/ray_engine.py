@@ -16,12 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from saga.batch.engine import BatchRun, PartitionWriter, WorkersLostError
-from saga.batch.partitions import Partitions
-from saga.batch.run_folder import RUN
+from saga.batch.engine import BatchInterruptedError, BatchRun, PartitionWriter
 from saga.errors import UsageError
-from saga.files.atomic import digest_json
-from saga.files.folders import read_json_of
 from saga.version import current_version
 
 _LOSSES = 3  # of workers at the same partition, or of each worker at its start
@@ -36,35 +32,28 @@ class RayEngine:
     address: str | None = None
 
     def __call__(
-        self, run: BatchRun, partitions: Partitions, pending: Sequence[int], *, workers: int
+        self, run: BatchRun, pending: Sequence[int], workers: int
     ) -> Iterator[dict[str, Any]]:
         """Write the pending partitions; receipts as they finish.
 
         At most `workers` processes of one CPU each. Raises UsageError if Ray is not installed or
-        the cluster cannot be reached, WorkersLostError if workers are lost again and again.
+        the cluster cannot be reached, BatchInterruptedError if workers are lost again and again.
         """
-        if pending:
-            with _connection(self.address, workers):
-                yield from _write_all(run, partitions, pending, workers)
+        with _connection(self.address, workers):
+            yield from _write_all(run, pending, workers)
 
 
 class _RayWorker:
-    """Writes partitions in a process of the cluster; opens the recipe once."""
+    """Writes partitions in a process of the cluster."""
 
-    def __init__(self, run: BatchRun, partitions: Partitions, directory: str, version: str) -> None:
-        self.arguments, self.directory, self.version = (run, partitions), directory, version
-        self.writer: PartitionWriter | None = None
+    def __init__(self, run: BatchRun, directory: str, version: str) -> None:
+        self.writer, self.directory, self.version = PartitionWriter(run), directory, version
 
     def start(self) -> None:
         """Do nothing; an answer says that the process runs."""
 
     def write(self, index: int) -> dict[str, Any]:
         """Write a partition and return its receipt."""
-        self.writer = self.writer or self._open()
-        return self.writer.write(index)
-
-    def _open(self) -> PartitionWriter:
-        run, partitions = self.arguments
         if current_version() != self.version:
             raise UsageError(
                 f"A node of the cluster has SAGA {current_version()} and the driver has "
@@ -72,13 +61,7 @@ class _RayWorker:
             )
         with suppress(OSError):
             os.chdir(self.directory)  # relative paths mean the same as on the driver
-        description = read_json_of(run.out, RUN)
-        if description is None or digest_json(description) != run.digest:
-            raise UsageError(
-                f"A node of the cluster does not have {run.out} as the driver has it. "
-                "Give all nodes a file system with the same input, output and bundle."
-            )
-        return PartitionWriter(run, partitions)
+        return self.writer.write(index)
 
 
 @contextmanager
@@ -115,9 +98,7 @@ def _connection(address: str | None, workers: int) -> Iterator[None]:
         ray.shutdown()  # ends the workers of this run; a cluster with an address goes on
 
 
-def _write_all(
-    run: BatchRun, partitions: Partitions, pending: Sequence[int], workers: int
-) -> Iterator[dict[str, Any]]:
+def _write_all(run: BatchRun, pending: Sequence[int], workers: int) -> Iterator[dict[str, Any]]:
     """Receipts of pending partitions; each running worker has one partition at a time."""
     import ray
     from ray.exceptions import RayActorError, RayTaskError
@@ -125,7 +106,7 @@ def _write_all(
     worker_class: Any = ray.remote(_RayWorker).options(
         num_cpus=1, runtime_env={"env_vars": _ONE_THREAD}
     )
-    arguments = ray.put(run), ray.put(partitions), str(Path.cwd()), current_version()
+    arguments = ray.put(run), str(Path.cwd()), current_version()
     queue, losses = deque(pending), Counter[int | None]()
     limits: dict[int | None, int] = {None: _LOSSES * workers}
     # Task -> its worker and its partition. A worker gets a partition when it has started, because
@@ -142,7 +123,7 @@ def _write_all(
     while unwritten:
         ready, _ = ray.wait(list(tasks), num_returns=1, timeout=None if started else _PATIENCE)
         if not ready:
-            raise WorkersLostError(
+            raise BatchInterruptedError(
                 f"No worker has started in {_PATIENCE} seconds (the cluster may have no free CPU)"
             )
         started, (task,) = True, ready
@@ -155,7 +136,7 @@ def _write_all(
             losses[index] += 1
             if losses[index] >= limits.get(index, _LOSSES):
                 place = "at their start" if index is None else f"at partition {index}"
-                raise WorkersLostError(
+                raise BatchInterruptedError(
                     f"Workers of the cluster were lost {losses[index]} times {place} (perhaps "
                     f"there is not enough memory for them; {type(error).__name__})"
                 ) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -110,14 +110,16 @@ def receipt_name(index: int) -> str:
     return f"{RECEIPTS}/part-{index:05d}.json"
 
 
-def valid_receipt(out: Folder, index: int, digest: str) -> dict[str, Any] | None:
-    """The receipt of a partition in run `digest`; None if its rows are missing or changed."""
-    receipt = read_json_of(out, receipt_name(index))
-    if receipt is None or receipt.get("run") != digest:
-        return None
-    if receipt["file"] is None or out.digest(receipt["file"]) == receipt["sha256"]:
-        return receipt
-    return None
+def valid_receipts(out: Folder, indices: Iterable[int], digest: str) -> dict[int, dict[str, Any]]:
+    """The receipts of partitions in run `digest`, without those whose rows are lost or changed."""
+    receipts = {}
+    for index in indices:
+        receipt = read_json_of(out, receipt_name(index))
+        if receipt is None or receipt.get("run") != digest:
+            continue
+        if receipt["file"] is None or out.digest(receipt["file"]) == receipt["sha256"]:
+            receipts[index] = receipt
+    return receipts
 
 
 def sum_receipts(out: Folder, receipts: Sequence[Mapping[str, Any]], resumed: int) -> ScoreReport:

@@ -30,7 +30,7 @@ from saga.batch.run_folder import (
     finish_folder,
     refuse_other_run,
     sum_receipts,
-    valid_receipt,
+    valid_receipts,
 )
 from saga.errors import UsageError
 from saga.files.atomic import LOCK, FolderInUseError, digest_json
@@ -132,11 +132,7 @@ def merge_shards(out_dir: str | Path) -> ScoreReport:
         out.sweep(RECEIPTS)
         run_digest = digest_json(description)
         count = _partition_count(out, run_digest)
-        receipts = {
-            index: receipt
-            for index in range(count)
-            if (receipt := valid_receipt(out, index, run_digest))
-        }
+        receipts = valid_receipts(out, range(count), run_digest)
         if len(receipts) < count:
             raise UsageError(_missing(out, sorted(set(range(count)) - receipts.keys()), count))
         in_order = [receipts[index] for index in range(count)]

@@ -14,8 +14,6 @@ import polars as pl
 
 from saga.schema import Column
 
-# Larger whole numbers may not be exact as floats, so an id could become another id.
-_EXACT = 2**53
 _CONTROL = r"\p{Cc}"
 FEW_ROWS = 4_000  # up to here plain Python takes less time than to start operations of polars
 _ALL_READABLE = pl.Series([False])
@@ -37,7 +35,7 @@ def read_column(cells: pl.Series, column: Column) -> tuple[pl.Series, pl.Series]
     elif column.dtype == pl.String():
         typed = _texts(cells, column)
     elif column.dtype == pl.Int32():
-        numbers = cells if cells.dtype.is_integer() else _whole(_numbers(cells))
+        numbers = cells if cells.dtype.is_integer() else _whole(cells)
         typed = numbers.cast(pl.Int32, strict=False)
     else:
         typed = _numbers(cells)
@@ -90,15 +88,21 @@ def _numbers(cells: pl.Series) -> pl.Series:
     return cells.cast(pl.Float64, strict=False)
 
 
-def _whole(numbers: pl.Series) -> pl.Series:
+def least_inexact(dtype: pl.DataType) -> int:
+    """From here on floats of a type do not have all whole numbers, so an id may be another's."""
+    return 2**24 if dtype == pl.Float32() else 2**53
+
+
+def _whole(cells: pl.Series) -> pl.Series:
     """Whole numbers; null if the number has a fraction or is too large to be exact."""
-    whole = (numbers.abs() < _EXACT) & (numbers.floor() == numbers)
+    numbers = _numbers(cells)
+    whole = (numbers.abs() < least_inexact(cells.dtype)) & (numbers.floor() == numbers)
     return numbers.set(~whole, None).cast(pl.Int64, strict=False)
 
 
 def _texts(cells: pl.Series, column: Column) -> pl.Series:
     if cells.dtype.is_float() or cells.dtype.is_decimal():
-        cells = _whole(_numbers(cells))
+        cells = _whole(cells)
     if cells.dtype == pl.String:
         # Validation compares codes with those of the column.
         if column.codes or column.pattern or _are_plain(cells):

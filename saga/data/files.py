@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from saga.data.casting import least_inexact
 from saga.errors import InputError, Problem, UsageError
 from saga.files.folders import File, Folder, LocalFolder, find_file, open_folder
 from saga.files.object_store import ObjectFolder
@@ -28,7 +30,6 @@ _YEAR_IN_NAME = re.compile(r"(?<!\d)(?:19|20)\d{2}(?!\d)")
 
 _DAMAGES = (OSError, pl.exceptions.PolarsError, RuntimeError, ValueError)
 _ROWS_A_BLOCK = 1_000_000
-_EXACT = 2**53  # larger whole numbers may not be exact as floats
 _SAMPLE = 2**20  # bytes of a CSV file that show its separator
 REGISTER = "register.json"  # of a generated register, beside the folders of its persons
 _OF_REGISTER = ("panel", "future")
@@ -140,8 +141,9 @@ def scan_files(
 ) -> tuple[list[pl.LazyFrame], tuple[str, ...]]:
     """Each file's chosen columns, not yet read, and the names of the unread columns of all files.
 
-    All files get the columns and types of all: a column that a file lacks is unknown in it, and a
-    column that is text in one file is text in all. A folder name `key=value` is a column of the
+    All files get the columns and types of all: names that differ in case or surrounding blanks
+    alone get the first spelling, a column that a file lacks is unknown in it, and a column that is
+    text in one file is text in all. A folder name `key=value` is a column of the
     files in the folder, as in partitions by Hive. CSV cells stay text, so leading zeros remain;
     empty lines are skipped. Raises `InputError` if a file is damaged; the message repeats none of
     its contents.
@@ -157,8 +159,11 @@ def scan_files(
     """
     scans: list[pl.LazyFrame] = []
     unread: dict[str, None] = {}
+    spellings: dict[str, list[str]] = {}
     for file in location.files:
         lazy, names = _open(file, labels=labels, encoding=encoding)
+        renamed = _first_spellings(names, spellings)
+        lazy, names = lazy.rename(renamed), [renamed.get(name, name) for name in names]
         extra = {key: value for key, value in _partition(file).items() if key not in names}
         years = _YEAR_IN_NAME.findall(file.pure.stem)
         if year_in_filename and "year" not in names and years:
@@ -178,6 +183,7 @@ def scan_files(
         constants = (pl.lit(value).alias(key) for key, value in extra.items())
         scans.append(lazy.with_columns(constants).select(chosen))
         unread |= dict.fromkeys(name for name in names if name not in chosen)
+    _require_one_spelling([name for scan in scans for name in scan.collect_schema().names()])
     return _in_common_types(scans), tuple(unread)
 
 
@@ -200,6 +206,37 @@ def _open(file: File, *, labels: bool, encoding: str) -> tuple[pl.LazyFrame, lis
     if any(re.search(r"_duplicated_\d+$", name) for name in names):
         raise _refuse(file, "the header names a column twice", "Give each column its own name.")
     return lazy, names
+
+
+def _folded(name: str) -> str:
+    """A name without what may differ between files."""
+    return name.strip().lower()
+
+
+def _first_spellings(names: Sequence[str], spellings: dict[str, list[str]]) -> dict[str, str]:
+    """Names of a file -> how earlier files spell them; adds to the known spellings.
+
+    A name that may be one of two keeps its spelling.
+    """
+    renamed, times = {}, Counter(map(_folded, names))
+    for name in names:
+        known = spellings.setdefault(_folded(name), [])
+        if len(known) == 1 and times[_folded(name)] == 1:
+            renamed[name] = known[0]
+        elif name not in known:
+            known.append(name)
+    return renamed
+
+
+def _require_one_spelling(columns: Sequence[str]) -> None:
+    """Raise InputError for columns that were chosen, in several files, with two spellings."""
+    first: dict[str, str] = {}
+    for name in columns:
+        if (other := first.setdefault(_folded(name), name)) != name:
+            why = f"{name} of one file may be {other} of another"
+            fix = "Write the names of columns the same way in all files."
+            problem = Problem("ambiguous-column", why, fix, column=name)
+            raise InputError("a column has two spellings", [problem])
 
 
 def _partition(file: File) -> dict[str, str]:
@@ -238,7 +275,7 @@ def _in_type(name: str, dtype: pl.DataType, schema: pl.Schema) -> pl.Expr:
         return pl.lit(None, dtype=dtype).alias(name)
     cell = pl.col(name)
     if dtype == pl.String() and schema[name].is_float():
-        is_whole = (cell.floor() == cell) & (cell.abs() < _EXACT)
+        is_whole = (cell.floor() == cell) & (cell.abs() < least_inexact(schema[name]))
         whole = cell.cast(pl.Int64, strict=False).cast(pl.String)
         return pl.when(is_whole).then(whole).otherwise(cell.cast(pl.String)).alias(name)
     return cell.cast(dtype)
@@ -246,20 +283,21 @@ def _in_type(name: str, dtype: pl.DataType, schema: pl.Schema) -> pl.Expr:
 
 def read_scans(
     location: Location, scans: Sequence[pl.LazyFrame], encoding: str = UTF_8
-) -> pl.DataFrame:
-    """All rows of the files of `scan_files`."""
+) -> list[pl.DataFrame]:
+    """The rows of each file of `scan_files`."""
     place = location.files[0] if len(scans) == 1 else str(location.folder)
     with _named_damage(place, location.files, encoding):
-        return pl.concat(pl.collect_all(scans))
+        return pl.collect_all(scans)
 
 
 def read_blocks(
     location: Location, scans: Sequence[pl.LazyFrame], encoding: str = UTF_8
-) -> Iterator[pl.DataFrame]:
+) -> Iterator[tuple[File, pl.DataFrame]]:
     """The rows of the files of `scan_files` in blocks of bounded size, in order."""
     for file, scan in zip(location.files, scans, strict=True):
         with _named_damage(file, [file], encoding):
-            yield from scan.collect_batches(chunk_size=_ROWS_A_BLOCK, maintain_order=True)
+            for block in scan.collect_batches(chunk_size=_ROWS_A_BLOCK, maintain_order=True):
+                yield file, block
 
 
 @contextmanager

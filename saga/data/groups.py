@@ -189,9 +189,9 @@ class Grouping:
     ) -> tuple[list[str], dict[str, list[str | None]]]:
         """The persons with a record up to their origin, and their labels by grouping."""
         records = _RecordsAtOrigin.of(panel, origins)
-        earnings, last = records.earnings(), records.last_code
+        (recent, last_earnings), last = records.earnings(), records.last_code
         labels: dict[str, list[str | None]] = {
-            "quintile": self._quintiles(records, earnings.recent),
+            "quintile": self._quintiles(records, recent),
             "sex": last("sex"),
             "education_level": last("education_level"),
             "age": [
@@ -201,7 +201,7 @@ class Grouping:
                 _kind(_REGION_KINDS, code, "elsewhere") for code in last("birth_region")
             ],
             "county_type": [_kind(_COUNTY_KINDS, code, "other") for code in last("county")],
-            "origin": [_origin_label(amount) for amount in earnings.last.tolist()],
+            "origin": [_origin_label(amount) for amount in last_earnings.tolist()],
             "profile": records.profiles(),
         }
         labels |= {name: last(name) for name in panel.meta.extra_names("category")}
@@ -266,14 +266,6 @@ def reduce_to_profile(panel: Panel, profile: str) -> Panel:
 
 
 @dataclass(frozen=True, eq=False)
-class _Earnings:
-    """Mean of the last years and last known earnings of persons, both (n,); NaN if unknown."""
-
-    recent: Floats
-    last: Floats
-
-
-@dataclass(frozen=True, eq=False)
 class _RecordsAtOrigin:
     """Rows of persons up to their origins, sorted by person and year.
 
@@ -323,8 +315,8 @@ class _RecordsAtOrigin:
         codes = cells.gather(np.maximum(at, 0)).to_list()
         return [code if i >= 0 else None for code, i in zip(codes, at.tolist(), strict=True)]
 
-    def earnings(self) -> _Earnings:
-        """The earnings at the origins."""
+    def earnings(self) -> tuple[Floats, Floats]:
+        """Mean of the last years and last known earnings, both (n,); NaN if unknown."""
         amounts = self.frame["earnings"].to_numpy().astype(np.float64)
         known = ~np.isnan(amounts)
         back = self.origin[self.person] - self.frame["year"].to_numpy()
@@ -333,7 +325,7 @@ class _RecordsAtOrigin:
         by_year[self.person[is_recent], back[is_recent]] = amounts[is_recent]
         at = self._last(known)
         last = np.where(at >= 0, amounts[np.maximum(at, 0)], np.nan)
-        return _Earnings(_compensated_means(by_year[:, ::-1]), last)
+        return _compensated_means(by_year[:, ::-1]), last
 
     def profiles(self) -> list[str | None]:
         """The kind of each record, from the columns with values."""

@@ -155,10 +155,13 @@ def cut(panel: Panel, year: int) -> Panel:
 
 def without_later_exits(rows: pl.DataFrame, year: pl.Expr) -> pl.DataFrame:
     """The rows; labels of exits after `year` are unknown."""
+    if "exit_year" not in rows.columns:
+        return rows
     later = pl.col("exit_year") > year
     return rows.with_columns(
         pl.when(later).then(None).otherwise(pl.col(name)).alias(name)
         for name in ("exit_year", "exit_reason")
+        if name in rows.columns
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -29,11 +29,12 @@ from saga.data.files import (
 )
 from saga.data.macro_rows import MacroRow, read_macro_file
 from saga.data.mapping import MacroFile, SourceMapping, load_mapping
+from saga.data.origins import without_later_exits
 from saga.data.panel import UNNAMED_PANEL, Panel, PanelMeta, sort_rows
 from saga.data.rules import RULES, describe_violations, find_violations, is_outside_ages
 from saga.errors import InputError, Problem, UsageError
 from saga.files.atomic import digest_file
-from saga.files.folders import open_place
+from saga.files.folders import File, open_place
 from saga.requests import OnError
 from saga.schema import BY_NAME, COLUMNS, EXIT, MAX_AGE, MIN_AGE, MONEY, REQUIRED, Column
 
@@ -152,20 +153,34 @@ class Source:
             used = mapped.used_columns(table.columns)
             return table[used], tuple(name for name in table.columns if name not in used)
         location, scans, unread = self._scans(mapped.used_columns)
-        return read_scans(location, scans, mapped.encoding), unread
+        parts = read_scans(location, scans, mapped.encoding)
+        rows = pl.concat(parts)
+        if len(parts) > 1:
+            require_one_spelling(
+                self.person_of(rows).unique(), lambda: enumerate(map(self.person_of, parts))
+            )
+        return rows, unread
 
     def blocks(self) -> Iterator[pl.DataFrame]:
         """The rows in blocks of bounded size, file by file, all in the same columns."""
         location, scans, _ = self._scans(self._mapped[0].used_columns)
-        return read_blocks(location, scans, self._mapped[0].encoding)
+        for _, block in read_blocks(location, scans, self._mapped[0].encoding):
+            yield block
 
     def persons(self) -> pl.Series:
         """All persons of the source, sorted, without the unknown one; reads no other column."""
         mapped = self._mapped[0]
         location, scans, _ = self._scans(partial(mapped.columns_of, "person_id"))
-        persons = self.person_of(scans[0].limit(0).collect()).unique()
-        for block in read_blocks(location, scans, mapped.encoding):
-            persons = pl.concat([persons, self.person_of(block).unique()]).unique()
+        persons = self.person_of(scans[0].limit(0).collect())
+
+        def by_file() -> Iterator[tuple[File, pl.Series]]:
+            for file, block in read_blocks(location, scans, mapped.encoding):
+                yield file, self.person_of(block).unique()
+
+        for _, of_block in by_file():
+            persons = pl.concat([persons, of_block]).unique()
+        if len(scans) > 1:
+            require_one_spelling(persons, by_file)
         return persons.filter(persons != "").sort()
 
     def person_of(self, rows: pl.DataFrame) -> pl.Series:
@@ -269,6 +284,37 @@ def read_panel(
     _check_options(source, on_error, rejected, prices, origin)
     opened = Source(source, mapping, prices, on_error, facts, origin, panel_id)
     return opened.panel(*opened.rows(), rejected)
+
+
+def require_one_spelling(
+    persons: pl.Series, by_file: Callable[[], Iterable[tuple[object, pl.Series]]]
+) -> None:
+    """Raise InputError for persons whose ids differ by leading zeros alone, between files.
+
+    Programs that store ids as numbers lose the zeros, so `007` of one file and `7` of another may
+    be one person. In one file they are two persons. `by_file` gives the ids of each file, or of
+    parts of it; it is only asked if there are such ids.
+    """
+    table = pl.DataFrame({"id": persons, "key": persons.str.strip_chars_start("0")})
+    several = table.filter(pl.col("key").is_duplicated())
+    if several.is_empty():
+        return
+    seen: dict[tuple[object, str], set[str]] = {}
+    for file, ids in by_file():
+        for person, key in several.filter(pl.col("id").is_in(ids.implode())).iter_rows():
+            seen.setdefault((file, key), set()).add(person)
+    distinct = {key for (_, key), spellings in seen.items() if len(spellings) > 1}
+    unclear = several.filter(~pl.col("key").is_in(list(distinct))).sort("key", "id")
+    if unclear.height:
+        problem = Problem(
+            "person-id",
+            "an id has leading zeros in one file and fewer in another, so it may be one person",
+            "Write ids the same way in all files, as text.",
+            column="person_id",
+            person_id=unclear["id"][0],
+            count=unclear["key"].n_unique(),
+        )
+        raise InputError("the ids of persons differ between files", [problem])
 
 
 def _valid_rows(
@@ -406,13 +452,7 @@ def _until(
     Rows without a readable year remain, to be reported.
     """
     rows = typed.filter((pl.col("year") <= origin) | pl.col("year").is_null())
-    if "exit_year" in rows.columns:
-        later = pl.col("exit_year") > origin
-        rows = rows.with_columns(
-            pl.when(later).then(None).otherwise(pl.col(name)).alias(name)
-            for name in ("exit_year", "exit_reason")
-            if name in rows.columns
-        )
+    rows = without_later_exits(rows, pl.lit(origin))
     numbers = {name: n.filter(n.is_in(rows["row"].implode())) for name, n in unreadable.items()}
     return rows, {name: n for name, n in numbers.items() if n.len()}
 

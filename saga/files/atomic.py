@@ -49,20 +49,32 @@ def commit(path: Path, write: Callable[[Path], object]) -> None:
 
 
 @contextmanager
-def whole_folder(out: Path) -> Iterator[Path]:
-    """A new folder: renamed to `out` (absent or empty before) on success, removed on failure."""
+def whole_folder(out: Path, *, retired: Path | None = None) -> Iterator[Path]:
+    """A new folder: renamed to `out` on success, removed on failure.
+
+    `out` is absent or empty before, or is renamed to `retired`: then for a moment there is no
+    folder at `out`, and if the process is killed in it, the old one is `retired`.
+    """
     out = out.absolute()
     out.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     unfinished.chmod(0o755)
     try:
         yield unfinished
-        if out.exists():
+        if out.exists() and retired is not None:
+            shutil.rmtree(retired, ignore_errors=True)
+            out.rename(retired)
+        elif out.exists():
             out.rmdir()
         unfinished.rename(out)
+        sync_folder(out.parent)
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
+        if retired is not None and retired.exists() and not out.exists():
+            retired.rename(out)
         raise
+    if retired is not None:
+        shutil.rmtree(retired, ignore_errors=True)
 
 
 def commit_json(path: Path, value: Mapping[str, Any]) -> None:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from saga.errors import BundleError
-from saga.files.atomic import commit, json_bytes, sync_folder
+from saga.files.atomic import commit, json_bytes, whole_folder
 from saga.files.tables import check_writable
 from saga.version import current_version
 
@@ -54,7 +52,11 @@ def write_folder(
         "digest": digest_files(files),
     }
     manifest["seal"] = seal(manifest)
-    _commit(path, {**content, MANIFEST: encode_part(manifest, "manifest")})
+    whole = {**content, MANIFEST: encode_part(manifest, "manifest")}
+    check_replaceable(path)
+    with whole_folder(path, retired=_sibling(path, "old")) as fresh:
+        for name, data in whole.items():
+            commit(fresh / name, partial(Path.write_bytes, data=data))
 
 
 def read_folder(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -197,30 +199,3 @@ def _read_files(path: Path, hashes: Mapping[str, str]) -> dict[str, bytes]:
 
 def _sibling(path: Path, suffix: str) -> Path:
     return path.parent / f".{path.resolve().name}.{suffix}"
-
-
-def _commit(path: Path, content: Mapping[str, bytes]) -> None:
-    """Write all files to a new directory beside `path`, then rename it to `path`.
-
-    A bundle at `path` is renamed first. Between the two renames there is no bundle at `path`. If
-    the process is killed then, the error of `Bundle.load` names the directory of the old bundle.
-    """
-    check_replaceable(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh, retired = _sibling(path, f"new-{os.getpid()}"), _sibling(path, "old")
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir()
-    try:
-        for name, data in content.items():
-            commit(fresh / name, partial(Path.write_bytes, data=data))
-        if path.exists():
-            shutil.rmtree(retired, ignore_errors=True)
-            path.rename(retired)
-        fresh.rename(path)
-        sync_folder(path.parent)
-    except BaseException:
-        shutil.rmtree(fresh, ignore_errors=True)
-        if retired.exists() and not path.exists():
-            retired.rename(path)
-        raise
-    shutil.rmtree(retired, ignore_errors=True)

@@ -25,24 +25,17 @@ def origins(register_panel: Panel) -> Origins:
 def test_records_after_the_origin_do_not_change_groups(
     grouping: Grouping, register_panel: Panel, origins: Origins
 ) -> None:
-    later = pl.col("year") > pl.col("at")
-    at = origins.frame().rename({"origin": "at"})
-    columns = ("earnings", "education_level", "county", "transfers")
-    changed = [
-        pl.when(later)
-        .then(pl.lit(None if name != "earnings" else 9e6, dtype=dtype))
-        .otherwise(pl.col(name))
-        .alias(name)
-        for name, dtype in register_panel.frame.select(columns).schema.items()
-    ]
-    frame = (
-        register_panel.frame.join(at, on="person_id", how="left", maintain_order="left")
-        .with_columns(changed)
-        .drop("at")
+    hidden = {"earnings": 9e6, "education_level": None, "county": None, "transfers": None}
+    later, types = pl.col("year") > pl.col("origin"), register_panel.frame.schema
+    rows = register_panel.frame.join(
+        origins.frame(), on="person_id", how="left", maintain_order="left"
     )
-    assert grouping.assign(register_panel.with_frame(frame), origins).equals(
-        grouping.assign(register_panel, origins)
-    )
+    frame = rows.with_columns(
+        pl.when(later).then(pl.lit(value, dtype=types[name])).otherwise(pl.col(name)).alias(name)
+        for name, value in hidden.items()
+    ).drop("origin")
+    changed = grouping.assign(register_panel.with_frame(frame), origins)
+    assert changed.equals(grouping.assign(register_panel, origins))
 
 
 def test_a_quintile_contains_a_fifth_of_persons_outside_training(

@@ -38,29 +38,22 @@ def full_panel(persons: int, years: range = range(1990, 2023), birth_year: int =
 @pytest.fixture
 def exits() -> Panel:
     """Persons with a death or an emigration in 2005, with a gap and a null, and aged 65 in 2004."""
-    rows = []
-    observed = {
-        "dead": range(2000, 2005),
-        "gone": range(2000, 2005),
-        "gap": (2000, 2001, 2002, 2006),
-        "old": range(2000, 2007),
-    }
-    for person, years in observed.items():
-        birth = 1939 if person == "old" else 1970
-        for year in years:
-            value = None if (person, year) == ("gap", 2006) else 10.0 * (year - 1999)
-            has_exit = person in ("dead", "gone")
-            rows.append(
-                (
-                    person,
-                    year,
-                    birth,
-                    value,
-                    2005 if has_exit else None,
-                    {"dead": "dead", "gone": "emigrated"}.get(person),
-                )
-            )
     names = ["person_id", "year", "birth_year", "earnings", "exit_year", "exit_reason"]
+    last: dict[str, Any] = {"dead": (1970, 2005, "dead"), "gone": (1970, 2005, "emigrated")}
+    last |= {"gap": (1970, None, None), "old": (1939, None, None)}
+    years: dict[str, Any] = {"dead": range(2000, 2005), "gone": range(2000, 2005)}
+    years |= {"gap": (2000, 2001, 2002, 2006), "old": range(2000, 2007)}
+    rows = [
+        (
+            person,
+            year,
+            birth,
+            None if (person, year) == ("gap", 2006) else 10.0 * (year - 1999),
+            *at,
+        )
+        for person, (birth, *at) in last.items()
+        for year in years[person]
+    ]
     return Panel.of(pl.DataFrame(rows, schema=names, orient="row"), PanelMeta(panel_id="exits"))
 
 

@@ -26,21 +26,16 @@ def test_a_panel_has_every_column_in_schema_order_and_is_sorted() -> None:
     assert dict(panel.frame.schema) == polars_schema()
     assert panel.frame.columns == list(polars_schema())
     assert panel.frame.select("person_id", "year").rows() == [("1", 2000), ("1", 2001), ("2", 2000)]
+    assert Panel.of(_rows().sort("person_id", "year"), PanelMeta("x")).frame.equals(panel.frame)
     assert panel.meta.present == ("person_id", "year", "birth_year", "earnings")
     assert len(panel) == 3
 
 
-def test_rows_are_sorted_unless_they_already_are() -> None:
-    rows = _rows()
-    ordered = Panel.of(rows.sort("person_id", "year"), PanelMeta("x"))
-    assert Panel.of(rows, PanelMeta("x")).frame.equals(ordered.frame)
-
-
 def test_exit_is_known_only_with_both_labels() -> None:
-    year_only = _rows().with_columns(exit_year=pl.lit(2010))
-    both = year_only.with_columns(exit_reason=pl.lit("dead"))
-    assert not Panel.of(year_only, PanelMeta("x")).meta.has_exit
-    assert Panel.of(both, PanelMeta("x")).meta.has_exit
+    labels = {"exit_year": pl.lit(2010), "exit_reason": pl.lit("dead")}
+    for names in (["exit_year"], ["exit_reason"], list(labels)):
+        frame = _rows().with_columns(**{name: labels[name] for name in names})
+        assert Panel.of(frame, PanelMeta("x")).meta.has_exit == (len(names) == 2)
 
 
 def test_selecting_persons_keeps_their_rows_and_the_meaning() -> None:

@@ -419,6 +419,78 @@ def test_a_person_is_one_whether_a_file_has_text_or_numbers(
     }
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "persons"),
+    [
+        (["007", "12"], ["12", "007"], ["007", "12"]),
+        (["007", "7"], ["7", "12"], ["007", "12", "7"]),  # the first file has both: two persons
+        (["007", "12"], ["7", "12"], None),
+        (["007", "12"], [7, 12], None),
+        (["007", "12"], [7.0, 12.0], None),
+        (["0", "12"], ["00", "12"], None),
+    ],
+)
+def test_ids_that_may_be_one_person_are_refused_between_files(
+    first: list[str], second: list[object], persons: list[str] | None, tmp_path: Path
+) -> None:
+    for name, ids, years in (("a", first, [2000, 2001]), ("b", second, [2002, 2003])):
+        rows = {"person_id": ids, "year": years, "birth_year": 1970, "earnings": 1.0}
+        pl.DataFrame(rows).write_parquet(tmp_path / f"{name}.parquet")
+    for read in (lambda: read_panel(tmp_path).persons(), Source(tmp_path).persons):
+        if persons is not None:
+            assert list(read()) == persons
+            continue
+        with pytest.raises(InputError, match="may be one person"):
+            read()
+
+
+def test_ids_of_single_precision_are_refused_where_they_are_not_exact() -> None:
+    ids = pl.Series([16_777_216.0] * 3 + [5.0] * 3, dtype=pl.Float32)
+    (problem,) = _problems(_rows(person_id=ids))
+    assert (problem.rule, problem.column, problem.count) == ("not-text", "person_id", 3)
+
+
+def test_the_spelling_of_a_column_may_differ_between_files(tmp_path: Path) -> None:
+    """Case and blanks, in required and other columns, read at once and in blocks."""
+    later = {"year": [2004, 2005, 2007] * 2, "sex": ["female"] * 3 + ["male"] * 3}
+    whole = [_rows(sex=later["sex"]), _rows(**later)]
+    for frame, name in zip(whole, ("2003.csv", "2007.csv"), strict=True):
+        frame.write_csv(tmp_path / name)
+    same = read_panel(tmp_path, prices=2022)
+    other = {"earnings": "EARNINGS", "sex": " Sex ", "person_id": "Person_ID"}
+    whole[1].rename(other).write_csv(tmp_path / "2007.csv")
+    assert read_panel(tmp_path, prices=2022).frame.equals(same.frame)
+    source = Source(tmp_path, prices=2022)
+    assert source.persons().to_list() == ["007", "12"]
+    assert source.panel(pl.concat(source.blocks())).frame.equals(same.frame)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "sums"),
+    [
+        (["wage", "Wage"], ["Wage"], None),  # two columns of the first file remain two
+        (["wage", "Wage"], ["wage"], [3, 30]),
+        (["wage", "Wage"], ["WAGE"], None),
+        (["wage"], ["WAGE", "Wage"], None),
+    ],
+)
+def test_a_name_that_may_be_one_of_two_is_refused(
+    first: list[str], second: list[str], sums: list[int] | None, tmp_path: Path
+) -> None:
+    (tmp_path / "m.yaml").write_text("columns: {earnings: {sum: [wage]}}")
+    for year, names, amount in ((2000, first, 3.0), (2001, second, 30.0)):
+        rows = {"person_id": ["a"], "year": year, "birth_year": 1970}
+        (tmp_path / "in").mkdir(exist_ok=True)
+        frame = pl.DataFrame({**rows, **dict.fromkeys(names, amount)})
+        frame.write_parquet(tmp_path / "in" / f"{year}.parquet")
+    if sums is None:
+        with pytest.raises(InputError, match="may be"):
+            read_panel(tmp_path / "in", mapping=tmp_path / "m.yaml")
+        return
+    panel = read_panel(tmp_path / "in", mapping=tmp_path / "m.yaml", prices=2022)
+    assert panel.frame["earnings"].to_list() == sums
+
+
 def test_blank_lines_and_blanks_around_names_are_ignored(tmp_path: Path) -> None:
     text = "person_id, year ,birth_year|earnings|note\r\n007|2000|1970|1|\r\n\r\n||||\r\n".replace(
         ",", "|"

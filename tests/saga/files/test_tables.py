@@ -23,16 +23,6 @@ def test_table_and_provenance_are_read_back(tmp_path: Path, name: str) -> None:
     assert read_provenance(out) == PROVENANCE
 
 
-def test_only_the_table_and_its_provenance_remain(tmp_path: Path) -> None:
-    write_table(TABLE, tmp_path / "t.parquet", PROVENANCE)
-    write_table(TABLE, tmp_path / "u.csv", PROVENANCE)
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == [
-        "t.parquet",
-        "u.csv",
-        "u.csv.json",
-    ]
-
-
 @pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
 def test_a_failed_write_leaves_the_old_table(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
