@@ -48,7 +48,7 @@ def align(
     if panel is not None:
         people = read_panel(panel, mapping=mapping, prices=options.parse_prices(prices))
     persons = read_persons(run, people, official.groups, weights)
-    settings = {
+    settings: dict[str, object] = {
         "method": method,
         "targets": open_file(targets).digest(),
         "groups": list(official.groups),

@@ -98,8 +98,8 @@ def _register_of(source: Path | str) -> dict[str, Any]:
     if isinstance(source, Path):
         scheme, place = None, PurePath(source.absolute())
     else:
-        scheme, _, path = source.partition("://")
-        place = PurePath(path)
+        scheme, _, rest = source.partition("://")
+        place = PurePath(rest)
     parts = (place, *place.parents)
     for path in (place, *(part.parent for part in parts if part.name in _OF_REGISTER)):
         folder = ObjectFolder(f"{scheme}://{path}") if scheme else LocalFolder(Path(path))

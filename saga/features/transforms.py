@@ -10,7 +10,7 @@ missing or has another code. The panel's own columns follow those of the schema.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -45,16 +45,6 @@ _BY_DISTRIBUTION, _EVEN = 0.7, 0.3
 _LOWEST, _HIGHEST = 0.002, 0.998  # probabilities of the outer knots
 
 
-@dataclass(frozen=True)
-class OwnColumn:
-    """An own column of the panel that the network receives, see `saga.schema.extra_column`."""
-
-    name: str
-    kind: schema.Kind
-    static: bool
-    lasting: bool
-
-
 @dataclass(frozen=True, eq=False)
 class ContinuedInputs:
     """Masks of the columns that have values after the origin; all others are missing there.
@@ -70,7 +60,7 @@ class ContinuedInputs:
     lasting_other: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, extra: Sequence[OwnColumn] = ()) -> ContinuedInputs:
+    def of(cls, extra: Sequence[schema.Column] = ()) -> ContinuedInputs:
         """The masks of the schema's columns, followed by the panel's own columns."""
         columns = [schema.BY_NAME[name] for name in schema.CATEGORICAL]
         extra_of_kind = {
@@ -128,7 +118,7 @@ class Transforms:
     without: tuple[str, ...] = ()
     span: int = schema.MAX_AGE - schema.MIN_AGE
     reference: TrainingReference | None = None
-    extra: tuple[OwnColumn, ...] = ()
+    extra: tuple[schema.Column, ...] = ()
     units: Units = IDENTITY
 
     @classmethod
@@ -274,7 +264,7 @@ class Transforms:
             "knots": self.knots.tolist(),
             "codes": {k: list(v) for k, v in self.codes.items()},
             "reference": None if self.reference is None else self.reference.as_dict(),
-            **({"extra": [asdict(column) for column in self.extra]} if self.extra else {}),
+            **({"extra": [_column_values(column) for column in self.extra]} if self.extra else {}),
             **({} if self.units is IDENTITY else {"units": self.units.as_dict()}),
         }
 
@@ -282,7 +272,10 @@ class Transforms:
     def from_dict(cls, d: Mapping[str, Any]) -> Transforms:
         """Inverse of `as_dict`."""
         rest = {k: v for k, v in d.items() if k not in _CONVERTED}
-        extra = tuple(OwnColumn(**column) for column in d.get("extra", ()))
+        extra = tuple(
+            schema.extra_column(c["name"], c["kind"], static=c["static"], lasting=c["lasting"])
+            for c in d.get("extra", ())
+        )
         codes = {k: tuple(v) for k, v in d["codes"].items()}
         reference = d.get("reference")
         return cls(
@@ -324,7 +317,7 @@ def _relative_earnings(
 
 
 def _scales(
-    frame: pl.DataFrame, extra: Sequence[OwnColumn], units: Units, like: Transforms | None
+    frame: pl.DataFrame, extra: Sequence[schema.Column], units: Units, like: Transforms | None
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Location and spread of each continuous column but earnings."""
     location = dict.fromkeys(OTHER, 0.0) if like is None else dict(like.location)
@@ -342,7 +335,7 @@ def _scales(
 
 
 def _codes(
-    frame: pl.DataFrame, extra: Sequence[OwnColumn], like: Transforms | None
+    frame: pl.DataFrame, extra: Sequence[schema.Column], like: Transforms | None
 ) -> dict[str, tuple[str, ...]]:
     """The codes of each categorical column; those of `like` first, with their numbers."""
     codes = {
@@ -355,7 +348,7 @@ def _codes(
     return {name: _appended(like.codes.get(name, ()), codes[name]) for name in codes}
 
 
-def _names(extra: Sequence[OwnColumn], kind: schema.Kind) -> tuple[str, ...]:
+def _names(extra: Sequence[schema.Column], kind: schema.Kind) -> tuple[str, ...]:
     return tuple(column.name for column in extra if column.kind == kind)
 
 
@@ -371,7 +364,7 @@ def _money_unit(units: Units) -> float:
     return float(np.exp(units.typical)) * _MONEY_UNIT / TYPICAL_SEK
 
 
-def _own_columns(panel: Panel) -> tuple[OwnColumn, ...]:
+def _own_columns(panel: Panel) -> tuple[schema.Column, ...]:
     """The panel's own categories and numbers. Raises InputError if one has no known value."""
     columns = [column for column in panel.meta.extra if column.kind in ("category", "number")]
     problems = [
@@ -386,7 +379,12 @@ def _own_columns(panel: Panel) -> tuple[OwnColumn, ...]:
     ]
     if problems:
         raise InputError("The panel lacks columns that its mapping names.", problems)
-    return tuple(OwnColumn(c.name, c.kind, c.static, c.lasting) for c in columns)
+    return tuple(columns)
+
+
+def _column_values(column: schema.Column) -> dict[str, Any]:
+    """What transforms.json has of an own column."""
+    return {name: getattr(column, name) for name in ("name", "kind", "static", "lasting")}
 
 
 def _frequent_codes(frame: pl.DataFrame, name: str) -> tuple[str, ...]:

@@ -136,8 +136,9 @@ def test_a_killed_node_a_killed_worker_and_a_killed_driver_leave_the_bytes_of_a_
     tmp_path: Path,
 ) -> None:
     address, nodes = cluster
-    out, options = tmp_path / "out", {"address": address, "environment": ENVIRONMENT}
-    start = partial(start_score, source, out, size=SIZE, seconds=0.4, workers=2, **options)
+    out = tmp_path / "out"
+    start = partial(start_score, source, out, size=SIZE, seconds=0.4, workers=2)
+    start = partial(start, address=address, environment=ENVIRONMENT)
     with start() as driver:
         await_persons(driver, 9)
         _kill_node(nodes[0])
