@@ -78,13 +78,9 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_page_is_in_the_navigation_of_the_site() -> None:
-    """Each page of docs/ but decisions is in mkdocs.yml once, and each entry is a page."""
+    """Each page of docs/ is in mkdocs.yml once, and each entry is a page."""
     entries = re.findall(r"([\w/-]+\.md)", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
-    pages = [
-        page.relative_to(ROOT / "docs").as_posix()
-        for page in (ROOT / "docs").rglob("*.md")
-        if page.parent.name != "decisions"
-    ]
+    pages = [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")]
     assert sorted(entries) == sorted(pages)
 
 

@@ -10,7 +10,7 @@ It contains 1 - a of the person's own distribution, or more if p0 forces it to, 
 if the quantile of a / 2 is zero. Conformal calibration replaces a inside each form: the score of an
 outcome is the smallest q such that the set with a = 1 - q contains it, and 1 for a zero that the
 form leaves out. The form itself depends on the coverage and on p0 alone.
-`docs/decisions/prediction-sets.md` compares this family with others.
+`docs/method/calibration.md` compares this family with others.
 """
 
 from __future__ import annotations
