@@ -41,10 +41,10 @@ def score_register(folder: Path, persons: int, horizons: str, rollout: str | Non
     from saga.batch.engine import score
     from saga.batch.products import Recipe
     from saga.bundle import default_bundle
-    from saga.cli.options import parse_horizons
+    from saga.cli.options import read_whole_numbers
     from saga.requests import ForecastRequest
 
-    request = ForecastRequest(horizons=parse_horizons(horizons))
+    request = ForecastRequest(horizons=read_whole_numbers(horizons))
     recipe = Recipe(default_bundle(), request, rollout=rollout)  # type: ignore[arg-type]
     moments = []
 

@@ -61,7 +61,8 @@ class Option:
     def range(self) -> str:
         """The allowed numbers in words."""
         if self.least is not None and self.most is not None:
-            return f"from {self.least:,} to {self.most:,}"
+            least, most = (f"{n:,}" if n >= 10_000 else f"{n}" for n in (self.least, self.most))
+            return f"from {least} to {most}"
         return f"strictly between {self.above:g} and {self.below:g}"
 
     def allows(self, number: float) -> bool:
@@ -158,7 +159,7 @@ class ForecastRequest:
     ] = False
     bands: Annotated[
         int | None,
-        Option("K: also bands for all of the next K years together.", least=1, most=MAX_HORIZON),
+        Option("Also bands for all of the next K years together.", least=1, most=MAX_HORIZON),
     ] = None
     unrounded: _Unrounded = False
 

@@ -16,7 +16,6 @@ from typing import Any, Literal, get_args, get_origin
 from typer.main import get_command
 
 from saga.cli import app
-from saga.cli.help_pages import EXAMPLES
 
 PAGE = Path(__file__).resolve().parents[1] / "cli.md"
 HEAD = """# The command line
@@ -30,8 +29,8 @@ resumes), 70 internal error.
 SHARED_BY = 2  # commands
 SHARED_HEAD = """## Options of several commands
 
-The section of a command lists its own options, and names those of this list that it has.
-Brackets: the default.
+The section of a command lists its own, and names those of this list that it has: by heading, if it
+has all or all but one. Brackets: the default.
 """
 
 
@@ -42,15 +41,19 @@ def commands() -> Iterator[tuple[str, Any]]:
             yield f"saga {name} {inner}".rstrip(), inner_command
 
 
-def shared_rows() -> dict[str, str]:
-    """Name -> line of the options that several commands have in the same words."""
-    rows: dict[str, Counter[str]] = {}
+def shared_rows() -> dict[str, dict[str, str]]:
+    """Heading -> name -> line of what several commands have in the same words."""
+    counts, headings = Counter[str](), dict[str, tuple[str, str]]()
     for _, command in commands():
         for parameter in command.params:
-            if parameter.param_type_name != "argument" and parameter.name != "help":
-                rows.setdefault(name_of(parameter), Counter())[row(parameter)] += 1
-    frequent = {name: counts.most_common(1)[0] for name, counts in rows.items()}
-    return {name: text for name, (text, count) in frequent.items() if count >= SHARED_BY}
+            text = row(parameter)
+            counts[text] += 1
+            headings.setdefault(text, (parameter.rich_help_panel or "All", name_of(parameter)))
+    shared: dict[str, dict[str, str]] = {}
+    for text, (heading, name) in headings.items():
+        if counts[text] >= SHARED_BY:
+            shared.setdefault(heading, {}).setdefault(name, text)
+    return shared
 
 
 def name_of(parameter: Any) -> str:
@@ -66,6 +69,9 @@ def row(parameter: Any) -> str:
     annotation = parameter.type_descriptor.annotation
     if get_origin(annotation) is Literal:
         text += f" One of {', '.join(f'`{choice}`' for choice in get_args(annotation))}."
+    if parameter.min is not None:
+        most = "" if parameter.max is None else f" to {parameter.max}"
+        text += f" Allowed: {parameter.min}{most or ' or more'}."
     if parameter.envvar:
         text += f" Environment: `{parameter.envvar}`."
     default = shown_default(parameter)
@@ -83,29 +89,39 @@ def shown_default(parameter: Any) -> str:
     )
 
 
+def named(shared: dict[str, dict[str, str]], rows: list[str]) -> Iterator[str]:
+    """Names of the shared options among the rows of a command, by heading if it has nearly all."""
+    for heading, options in shared.items():
+        there = [f"`{name}`" for name, text in options.items() if text in rows]
+        missing = [f"`{name}`" for name, text in options.items() if text not in rows]
+        if len(there) > 2 and len(missing) < 2:
+            yield f"*{heading}*" + "".join(f" without {name}" for name in missing)
+        else:
+            yield from there
+
+
 def page() -> str:
     """The page as Markdown."""
     shared = shared_rows()
-    shared_lines = "\n".join(shared.values())
-    parts = [HEAD, f"{SHARED_HEAD}\n{shared_lines}\n"]
+    lists = "\n\n".join(
+        "\n".join([f"*{heading}*", "", *options.values()]) for heading, options in shared.items()
+    )
+    parts = [HEAD, f"{SHARED_HEAD}\n{lists}\n"]
     for name, command in commands():
-        about = " ".join((command.help or "").split())
-        examples = EXAMPLES.get(name.removeprefix("saga "), ())
-        rows = [row(parameter) for parameter in command.params if parameter.name != "help"]
-        also = [option for option, text in shared.items() if text in rows]
-        rows = [text for text in rows if text not in shared.values()]
-        lines = [f"## {name}", "", about, ""]
+        about, _, examples = (command.help or "").partition("\n\nExamples:\n")
+        parameters = [parameter for parameter in command.params if parameter.name != "help"]
+        parameters.sort(key=lambda parameter: parameter.param_type_name)  # arguments, options
+        rows = [row(parameter) for parameter in parameters]
+        also = list(named(shared, rows))
+        common = {text for options in shared.values() for text in options.values()}
+        rows = [text for text in rows if text not in common]
+        lines = [f"## {name}", "", " ".join(about.split()), ""]
         if examples:
-            lines += [
-                "```console",
-                *(f"saga {line}  # {text}" for line, text in examples),
-                "```",
-                "",
-            ]
+            lines += ["```console", *map(str.strip, examples.strip().splitlines()), "```", ""]
         if rows:
             lines += [*rows, ""]
         if also:
-            lines += [f"Also {', '.join(f'`{option}`' for option in also)}."]
+            lines += [f"Also {', '.join(also)}."]
         parts.append("\n".join(lines).rstrip() + "\n")
     return "\n".join(parts)
 

@@ -11,32 +11,27 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from saga.cli import console
-from saga.cli.align_command import align
-from saga.cli.bundle_command import inspect, verify
-from saga.cli.calibrate_command import calibrate
-from saga.cli.deliver_command import deliver
+from saga.cli.bundle_commands import inspect, verify
+from saga.cli.calibrate_commands import calibrate, deliver
 from saga.cli.evaluate_command import evaluate
 from saga.cli.explain_command import explain
-from saga.cli.facts_command import check_ as check_facts
-from saga.cli.facts_command import show
-from saga.cli.forecast_command import forecast
-from saga.cli.help_pages import HelpfulCommand, HelpfulGroup
-from saga.cli.keys_command import create, list_, revoke
-from saga.cli.lifetime_command import lifetime
-from saga.cli.plot_command import plot
-from saga.cli.register_command import check, generate, release
+from saga.cli.facts_commands import check_ as check_facts
+from saga.cli.facts_commands import show
+from saga.cli.keys_commands import create, list_, revoke
+from saga.cli.options import with_options
+from saga.cli.population_commands import align, tables
+from saga.cli.product_commands import forecast, lifetime, plot
+from saga.cli.register_commands import check, generate, release
 from saga.cli.report_command import report
 from saga.cli.score_command import score
-from saga.cli.serve_command import serve
-from saga.cli.states_command import circumstances
-from saga.cli.tables_command import tables
-from saga.cli.train_command import train
-from saga.cli.work_command import work
+from saga.cli.service_commands import serve, work
+from saga.cli.train_commands import circumstances, train
 
 
-class _Guarded(HelpfulGroup):
+class _Guarded(TyperGroup):
     """Turns any error of a command into one readable message and its exit code."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -63,42 +58,52 @@ class _Guarded(HelpfulGroup):
 app = typer.Typer(
     cls=_Guarded,
     name="saga",
-    help="Forecasts of life-cycle earnings as full distributions with calibrated intervals.",
+    help="""Forecasts of life-cycle earnings as full distributions with calibrated intervals.
+
+    Examples:
+        saga forecast examples/people.csv --out forecast.csv  # yearly earnings, 1 to 30 years ahead
+        saga report --out report.html  # whether the forecasts can be trusted
+        saga serve  # the same over HTTP, with a page for the browser
+    """,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 
 
-def _group(name: str, help_text: str, *commands: Callable[..., None]) -> None:
-    group = typer.Typer(cls=HelpfulGroup, help=help_text, no_args_is_help=True)
+def _add(heading: str, *commands: Callable[..., None]) -> None:
     for command in commands:
-        group.command(command.__name__.rstrip("_"), cls=HelpfulCommand)(command)
-    app.add_typer(group, name=name)
+        app.command(rich_help_panel=heading)(with_options(command))
 
 
-for command in (
-    forecast,
-    lifetime,
-    plot,
-    score,
-    tables,
-    align,
-    explain,
-    report,
-    evaluate,
-    train,
-    calibrate,
-    circumstances,
-    deliver,
-    serve,
-    work,
-):
-    app.command(cls=HelpfulCommand)(command)
-_group("register", "The synthetic register that models are trained on.", generate, check, release)
-_group("bundle", "Show a bundle, or check every byte of it.", inspect, verify)
-_group("facts", "Dated facts: prices, the economy and tax parameters by year.", show, check_facts)
-_group("keys", "Bearer keys of the service.", create, list_, revoke)
+def _add_group(heading: str, name: str, about: str, *commands: Callable[..., None]) -> None:
+    group = typer.Typer(help=about, no_args_is_help=True)
+    for command in commands:
+        group.command(command.__name__.rstrip("_"))(with_options(command))
+    app.add_typer(group, name=name, rich_help_panel=heading)
+
+
+_add("Forecast", forecast, lifetime, plot, score, tables, align, explain)
+_add("Judge", report, evaluate)
+_add("Make a bundle", train, calibrate, circumstances, deliver)
+_add("Service", serve, work)
+_add_group(
+    "Data",
+    "register",
+    "The synthetic register that models are trained on.",
+    generate,
+    check,
+    release,
+)
+_add_group(
+    "Data",
+    "facts",
+    "Dated facts: prices, the economy and tax parameters by year.",
+    show,
+    check_facts,
+)
+_add_group("Make a bundle", "bundle", "Show a bundle, or check every byte of it.", inspect, verify)
+_add_group("Service", "keys", "Bearer keys of the service.", create, list_, revoke)
 
 
 def main() -> None:
@@ -110,9 +115,14 @@ def main() -> None:
 
 @app.callback(invoke_without_command=True)
 def root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", metavar="", help="Print the version and stop.")
+    ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", envvar="SAGA_DEBUG", help="Show the traceback of an error.")
+        bool,
+        typer.Option(
+            "--debug", metavar="", envvar="SAGA_DEBUG", help="Show the traceback of an error."
+        ),
     ] = False,
 ) -> None:
     """Options of all commands."""

@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,13 +25,11 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    ProgressColumn,
-    Task,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
 from rich.table import Table
-from rich.text import Text
 
 from saga.errors import SagaError, UsageError
 
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 INTERRUPTED, INTERNAL = 3, 70
 _OWN_PACKAGES = ("saga", "api", "calibration", "evaluation", "training", "studies")
 _EVIDENCE = ("saga.evaluation", "saga.register.oracle")  # of another distribution
-_MIN_SECONDS, _LINE_SECONDS = 5.0, 60.0  # before the first estimate; between lines of a log file
+_LINE_SECONDS, _SPEED_SECONDS = 60.0, 600.0  # between lines of a log file; of a mean speed
 EXTRAS = {
     "train": (
         "pytorch_lightning",
@@ -127,81 +126,38 @@ def progress(what: str, *, quiet: bool = False) -> Iterator[Advance | None]:
     if quiet:
         yield None
         return
-    if not is_watched(quiet=quiet):
-        yield _LoggedProgress(what)
-        return
+    watched = is_watched(quiet=quiet)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        _TimeLeft(),
+        TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        present = ""
+    with Progress(
+        *columns,
+        console=Console(stderr=True),
+        get_time=time.monotonic,
+        speed_estimate_period=_SPEED_SECONDS,
+        transient=True,
+        disable=not watched,
+    ) as bar:
+        bar.add_task(what, total=None)
+        (task,) = bar.tasks
+        printed = time.monotonic()
 
         def advance(done: int, total: int, step: str = "") -> None:
-            nonlocal present
-            if step != present:  # steps differ in speed
-                bar.reset(task, description=step or what)
-                present = step
-            bar.update(task, completed=done, total=total)
+            nonlocal printed
+            if step and step != task.description:  # steps differ in speed
+                bar.reset(task.id, description=step)
+            bar.update(task.id, completed=done, total=total)
+            if not watched and time.monotonic() - printed >= _LINE_SECONDS:
+                printed = time.monotonic()
+                left = task.time_remaining
+                rest = "" if left is None else f", about {timedelta(seconds=int(left))} left"
+                note(f"{task.description}: {done:,} of {total:,}{rest}")
 
         yield advance
-
-
-def time_left(seconds: float, done: float, total: float, recent_speed: float | None) -> str:
-    """A cautious estimate of the rest, from the slower of the overall and the recent speed.
-
-    The first units may be faster than the rest (persons who are rejected take no time) or slower
-    (processes start).
-
-    Args:
-        seconds: Seconds since the start.
-        done: Units done.
-        total: Units in all.
-        recent_speed: Units a second of the last half minute, None if unknown.
-    """
-    if done >= total:
-        return "finishing"
-    if seconds < _MIN_SECONDS or done <= 0:
-        return "estimating the time left"
-    overall = done / seconds
-    rest = (total - done) / (min(overall, recent_speed) if recent_speed else overall)
-    if rest < 90:
-        return f"about {max(10, round(rest, -1)):.0f} s left"
-    return f"about {rest / 60:.0f} min left" if rest < 5_400 else f"about {rest / 3_600:.1f} h left"
-
-
-class _TimeLeft(ProgressColumn):
-    max_refresh = 1.0
-
-    def render(self, task: Task) -> Text:
-        if task.total is None:
-            return Text("")
-        return Text(time_left(task.elapsed or 0.0, task.completed, task.total, task.speed))
-
-
-class _LoggedProgress:
-    """Prints a line a minute."""
-
-    def __init__(self, what: str) -> None:
-        self._what, self._step = what, ""
-        self._start = self._printed = time.monotonic()
-        self._done = 0
-
-    def __call__(self, done: int, total: int, step: str = "") -> None:
-        now = time.monotonic()
-        if step != self._step:
-            self._step, self._start, self._done = step, now, 0
-        if now - self._printed < _LINE_SECONDS:
-            return
-        since = max(self._printed, self._start)
-        speed = (done - self._done) / (now - since) if now > since else None
-        left = time_left(now - self._start, done, total, speed)
-        note(f"{step or self._what}: {done:,} of {total:,}, {left}")
-        self._printed, self._done = now, done
 
 
 def report(error: BaseException, *, as_json: bool, debug: bool) -> int:

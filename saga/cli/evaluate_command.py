@@ -8,14 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from saga.cli import console, options
-from saga.cli.inputs import (
-    command_line,
-    facts_of_option,
-    n_workers,
-    options_on_command_line,
-    read_persons,
-)
+from saga.cli.inputs import Model, Reading, command_line, options_on_command_line
+from saga.cli.options import Only
 from saga.errors import UsageError
+from saga.requests import Draws, ForecastRequest
 
 if TYPE_CHECKING:
     import polars as pl
@@ -33,6 +29,8 @@ def evaluate(
     ctx: typer.Context,
     panel: options.Panel,
     out: Annotated[Path, typer.Option(help="Directory for metrics.parquet and the tables.")],
+    reading: Reading,
+    model: Annotated[Model, Only("rollout", "threads")],
     bundle: Annotated[
         Path | None,
         typer.Argument(
@@ -55,7 +53,7 @@ def evaluate(
             show_default="as in `saga train`",
         ),
     ] = None,
-    source: options.Source = None,
+    source: options.TrainingStart = None,
     until: Annotated[
         int | None,
         typer.Option(help="--folds: fit on the years up to this one, and also judge later ones."),
@@ -94,33 +92,31 @@ def evaluate(
             help="Directory of scores per person, before averaging.", show_default="OUT/scores"
         ),
     ] = None,
-    horizons: options.Horizons = "1,5,10,20",
-    rollout: options.Rollout = None,
-    paths: options.Paths = 200,
+    request: Annotated[ForecastRequest, Only("horizons")] = ForecastRequest((1, 5, 10, 20)),
+    draws: Annotated[Draws, Only("n_paths", "seed")] = Draws(200),
     persons: options.TestPersons = None,
-    seed: options.Seed = 0,
-    threads: options.Threads = None,
     split: Annotated[
         Literal["person", "cohort"],
         typer.Option(
             help="cohort: of each part of the person split, only the paper's birth years."
         ),
     ] = "person",
-    mapping: options.Mapping = None,
-    prices: options.Prices = None,
-    facts: options.Facts = None,
-    on_error: options.OnError = "fail",
-    rejected: options.Rejected = None,
     as_json: options.Json = False,
 ) -> None:
-    """Score a bundle and the baselines on persons outside training and calibration."""
+    """Score a bundle and the baselines on persons outside training and calibration.
+
+    Examples:
+        saga evaluate bundles/ours --panel register/ --out results  # against every baseline
+        saga evaluate bundles/ours --panel register/ --baselines gbt --out trees  # against trees
+        saga evaluate --folds 5 --panel panel.csv --out results  # every person judged once
+    """
     from saga.evaluation.contest import ContestOptions
 
     _check_mode(ctx, bundle, folds)
     contest_options = ContestOptions(
-        horizons=options.parse_horizons(horizons),
-        n_paths=paths,
-        seed=seed,
+        horizons=request.horizons,
+        n_paths=draws.n_paths,
+        seed=draws.seed,
         sample=sample,
         split=split,
         n_persons=persons,
@@ -128,23 +124,20 @@ def evaluate(
         cache=cache,
     )
     names = tuple(name.strip() for name in baselines.split(","))
-    workers = n_workers(threads)
-    test_panel = read_persons(
-        panel, mapping, prices, on_error, rejected, facts=facts_of_option(facts)
-    )
+    test_panel = reading.read(panel)
     with console.progress("Scoring", quiet=as_json) as bar:
         progress = None if bar is None else lambda step, done, total: bar(done, total, step)
         if folds is not None:
             from saga.evaluation.fold_evaluation import FoldOptions, evaluate_folds
 
             training = _fold_training(
-                config, source, rollout, test_panel, command_line(ctx), as_json=as_json
+                config, source, model.rollout, test_panel, command_line(ctx), as_json=as_json
             )
             metrics = evaluate_folds(
                 test_panel,
                 out,
                 contest_options,
-                FoldOptions(folds, training, names, workers),
+                FoldOptions(folds, training, names, model.workers),
                 progress=progress,
                 notice=console.note,
             )
@@ -164,8 +157,8 @@ def evaluate(
                     variants=variants,
                     futures=panel if (panel / "future").is_dir() else None,
                     register=panel if (panel / "register.json").is_file() else None,
-                    rollout=rollout,
-                    workers=workers,
+                    rollout=model.rollout,
+                    workers=model.workers,
                 ),
                 progress=progress,
                 notice=console.note,

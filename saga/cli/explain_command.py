@@ -8,15 +8,19 @@ from typing import Annotated, Literal
 import typer
 
 from saga.cli import console, options
-from saga.cli.inputs import read_persons
-from saga.requests import ForecastRequest, check_seed
+from saga.cli.inputs import Model, Reading
+from saga.cli.options import Only
+from saga.requests import Draws, ForecastRequest
 
 
 def explain(
     source: options.Input,
     person: Annotated[str, typer.Option(help="Id of the person.")],
     out: Annotated[Path, typer.Option(help="Page (.html) or figures (.json) to write.")],
-    bundle: options.Bundle = None,
+    draws: Annotated[Draws, Only("seed")],
+    reading: Reading,
+    # The light rollout has no attention.
+    model: Annotated[Model, Only("bundle")] = Model(rollout="exact"),
     figure: Annotated[
         Literal["mean", "p_zero"],
         typer.Option(help="The mean of log earnings, or the probability of zero."),
@@ -27,13 +31,13 @@ def explain(
             "--years-ahead", min=1, max=5, help="Years from the last record to the forecast."
         ),
     ] = 1,
-    seed: options.Seed = 0,
-    mapping: options.Mapping = None,
-    prices: options.Prices = None,
     as_json: options.Json = False,
 ) -> None:
-    """Explain one person's forecast: what moved it, in money, and what would have changed it."""
-    from saga.bundle import default_bundle
+    """Explain one person's forecast: what moved it, in money, and what would have changed it.
+
+    Examples:
+        saga explain people.csv --person 0001 --out explanation.html  # one person
+    """
     from saga.data.files import require_output_outside_input
     from saga.evaluation.explain.attention import attention_by_lag
     from saga.evaluation.explain.attribution import attribute_forecast
@@ -43,24 +47,21 @@ def explain(
         PersonExplanation,
         write_explanation,
     )
-    from saga.forecaster import Forecaster
     from saga.pages.layout import check_page
 
-    check_seed(seed)
     require_output_outside_input(source, out, "--out")
     check_page(out, "explanation", SUFFIXES)
-    # The light rollout has no attention.
-    forecaster = Forecaster.load(bundle or default_bundle(), rollout="exact")
-    record = read_persons(source, mapping, prices, "fail", None).only([person])
+    forecaster = model.open(reading.open_facts())
+    record = reading.read(source).only([person])
     attributions = attribute_forecast(forecaster, record, person, gap=gap, figure=figure)
-    attention = attention_by_lag(forecaster, record, seed=seed)
+    attention = attention_by_lag(forecaster, record, seed=draws.seed)
     picture = forecaster.forecast(record, ForecastRequest(coverage=(0.5, 0.8, 0.9))).plot()
     provenance = {
         "bundle": forecaster.bundle.digest,
         "panel": record.meta.panel_id,
         "figure": figure,
         "gap": gap,
-        "seed": seed,
+        "seed": draws.seed,
     }
     if forecaster.model.trees is not None:
         provenance["attributions"] = "of the network; forecasts average it with boosted trees"

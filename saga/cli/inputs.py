@@ -1,6 +1,7 @@
-"""What commands share: read persons, load a forecaster, report what was written."""
+"""What commands share: persons and how they are read, the forecaster, the ledger, the output.
 
-from __future__ import annotations
+The fields of the dataclasses are options of the commands that take them (`saga.cli.options`).
+"""
 
 import os
 import shlex
@@ -11,101 +12,157 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
-from saga.cli import console, options
+from saga.cli import console
+from saga.cli.options import read_prices
 from saga.errors import InputError, Problem, UsageError
-from saga.requests import OnError, Precision, RolloutName
+from saga.requests import MAX_HORIZON, OnError, Option, Precision, RolloutName
 from saga.summaries import count
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from saga.calibration.adaptive.issuance import AdaptedForecaster
-    from saga.calibration.adaptive.ledger import Ledger, RecordCounts
+    from saga.calibration.adaptive.ledger import Ledger
     from saga.data.facts import Facts
     from saga.data.panel import Panel
-    from saga.forecast_results import Result
     from saga.forecast_warnings import ForecastWarning
     from saga.forecaster import Forecaster
 
 STANDARD = Path("-")  # standard input or output
 
 
-def read_persons(
-    source: Path,
-    mapping: str | None,
-    prices: str | None,
-    on_error: OnError,
-    rejected: Path | None,
-    *,
-    facts: Facts | None = None,
-    origin: int | None = None,
-) -> Panel:
-    """The panel of a source, with a note of the rows and columns that are not used.
+@dataclass(frozen=True)
+class Reading:
+    """How a panel is read from its source."""
 
-    Records after the year `origin` are left out.
+    heading: ClassVar[str] = "Persons"
 
-    Raises:
-        InputError: If rows break a rule; the message names the options that help.
-    """
-    from saga.data.origins import last_year
-    from saga.data.reading import read_panel
-    from saga.data.rules import RULES
+    mapping: Annotated[
+        str | None,
+        typer.Option(
+            "--mapping",
+            help="Names and codes of the source: a YAML file or a shipped name (lisa, nlsy79).",
+        ),
+    ] = None
+    prices: Annotated[
+        int | None,
+        typer.Option(
+            "--prices",
+            parser=read_prices,
+            metavar="<year>",
+            help="'nominal', or the year in whose prices all amounts are.",
+            show_default="nominal",
+        ),
+    ] = None
+    facts: Annotated[
+        Path | None,
+        typer.Option(
+            "--facts",
+            help="Your own prices, macro series and tax parameters: a folder of .csv files, or "
+            "one.",
+            show_default="shipped",
+        ),
+    ] = None
+    on_error: Annotated[
+        OnError,
+        typer.Option("--on-error", help="Stop at rows that break a rule, or drop and count them."),
+    ] = "fail"
+    rejected: Annotated[
+        Path | None,
+        typer.Option("--rejected", help="File for the rows that break a rule (.parquet or .csv)."),
+    ] = None
 
-    try:
-        with _opened(source) as path:
-            panel = read_panel(
-                path,
-                mapping=mapping,
-                prices=options.parse_prices(prices),
-                on_error=on_error,
-                rejected=rejected,
-                facts=facts,
-                origin=origin,
+    def read(self, source: Path, origin: int | None = None) -> "Panel":
+        """The panel of a source, with a note of the rows and columns that are not used.
+
+        Records after the year `origin` are left out.
+
+        Raises:
+            InputError: If rows break a rule; the message names the options that help.
+        """
+        from saga.data.reading import read_panel
+
+        try:
+            with _opened(source) as path:
+                panel = read_panel(
+                    path,
+                    mapping=self.mapping,
+                    prices=self.prices,
+                    on_error=self.on_error,
+                    rejected=self.rejected,
+                    facts=self.open_facts(),
+                    origin=origin,
+                )
+        except InputError as error:
+            raise InputError(f"{error.args[0]}{self._help_with(error)}", error.problems) from None
+        meta = panel.meta
+        for heading, counts in (
+            ("set aside", meta.excluded),
+            ("dropped", meta.dropped),
+            ("values made unknown by the mapping", meta.nulled),
+            ("codes read with a leading zero", meta.padded),
+        ):
+            if counts:
+                console.note(f"{heading}: {format_counts(counts)}")
+        if meta.ignored:
+            console.note(f"columns not used: {', '.join(meta.ignored)}")
+        return panel
+
+    def open_facts(self) -> "Facts":
+        """The facts in force: the shipped ones, some replaced by those of `--facts`."""
+        from saga.data.facts import open_facts
+
+        return open_facts(self.facts)
+
+    def _help_with(self, error: InputError) -> str:
+        """Which options help against an error."""
+        from saga.data.rules import RULES
+
+        rules = {problem.rule for problem in error.problems}
+        if "no-price-index" in rules:
+            return (
+                ". `--prices YEAR` says in which year's prices all amounts are, `--facts DIR` "
+                "gives SAGA your own index of SEK, and `deflator` in a mapping the index of "
+                "another currency."
             )
-    except InputError as error:
-        if any(problem.rule == "no-price-index" for problem in error.problems):
-            raise InputError(
-                f"{error.args[0]}. `--prices YEAR` says in which year's prices all amounts are, "
-                "`--facts DIR` gives SAGA your own index of SEK, and `deflator` in a mapping "
-                "the index of another currency.",
-                error.problems,
-            ) from None
-        if not any(problem.rule in RULES for problem in error.problems) or on_error == "drop":
-            raise error from None
-        broken_rows = (
-            f"The broken rows are in {rejected}"
-            if rejected
+        if not rules & RULES.keys() or self.on_error == "drop":
+            return ""
+        written = (
+            f"The broken rows are in {self.rejected}"
+            if self.rejected
             else "`--rejected FILE` writes the broken rows"
         )
-        raise InputError(
-            f"{error.args[0]}. {broken_rows}, `--on-error drop` continues without them.",
-            error.problems,
-        ) from None
-    meta = panel.meta
-    if origin is not None and origin > last_year(panel):
-        console.note(f"--origin {origin} changes nothing: no record is after {last_year(panel)}.")
-    for heading, counts in (
-        ("set aside", meta.excluded),
-        ("dropped", meta.dropped),
-        ("values made unknown by the mapping", meta.nulled),
-        ("codes read with a leading zero", meta.padded),
-    ):
-        if counts:
-            console.note(f"{heading}: {format_counts(counts)}")
-    if meta.ignored:
-        console.note(f"columns not used: {', '.join(meta.ignored)}")
-    return panel
+        return f". {written}, `--on-error drop` continues without them."
 
 
-def facts_of_option(path: Path | None) -> Facts | None:
-    """The facts of `--facts`; None for the shipped ones."""
-    from saga.data.facts import open_facts
+@dataclass(frozen=True)
+class ReadingUntil(Reading):
+    """How a panel is read up to an origin."""
 
-    return None if path is None else open_facts(path)
+    origin: Annotated[
+        int | None,
+        typer.Option(
+            "--origin",
+            min=1900,
+            max=2200,
+            help="For backtests: records and exits after this year are not read.",
+            show_default="the last year of each person",
+        ),
+    ] = None
+
+    def read_until_origin(self, source: Path) -> "Panel":
+        """The panel of a source until the origin; a note says if this leaves nothing out."""
+        from saga.data.origins import last_year
+
+        panel = self.read(source, self.origin)
+        if self.origin is not None and self.origin > last_year(panel):
+            console.note(
+                f"--origin {self.origin} changes nothing: no record is after {last_year(panel)}."
+            )
+        return panel
 
 
 @contextmanager
@@ -130,6 +187,189 @@ def _opened(source: Path) -> Iterator[Path]:
             raise InputError(message, error.problems) from None
 
 
+@dataclass(frozen=True)
+class Model:
+    """Which bundle computes, and how."""
+
+    heading: ClassVar[str] = "Model"
+
+    bundle: Annotated[
+        Path | None,
+        typer.Option("--bundle", help="Directory of a bundle.", show_default="bundles/small"),
+    ] = None
+    rollout: Annotated[
+        RolloutName | None,
+        typer.Option(
+            "--rollout",
+            help="exact: simulate with the decoder; light: with the small recurrent cell, faster.",
+            show_default="as calibrated",
+        ),
+    ] = None
+    precision: Annotated[
+        Precision | None,
+        typer.Option(
+            "--precision",
+            help="Arithmetic of paths; bfloat16 is faster if the processor has units for it.",
+            show_default="float32",
+        ),
+    ] = None
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            "--threads",
+            min=1,
+            help="Threads, or processes to simulate futures of many persons.",
+            show_default="all cores",
+        ),
+    ] = None
+
+    @property
+    def directory(self) -> Path:
+        """The bundle, by default the shipped one."""
+        from saga.bundle import default_bundle
+
+        return self.bundle or default_bundle()
+
+    @property
+    def workers(self) -> int:
+        """Number of processes: `threads`, or one per core."""
+        return self.threads or os.cpu_count() or 1
+
+    def open(self, facts: "Facts | None" = None) -> "Forecaster":
+        """The forecaster of the bundle, with these dated facts or the shipped ones."""
+        from saga.forecaster import Forecaster
+
+        self.note_precision()
+        return Forecaster.load(
+            self.directory,
+            threads=self.threads,
+            workers=self.workers,
+            rollout=self.rollout,
+            precision=self.precision or "float32",
+            facts=facts,
+        )
+
+    def note_precision(self) -> None:
+        """Print a note if another precision would be faster on this processor."""
+        from saga.simulation.matmul import has_bfloat16
+
+        if self.precision == "bfloat16" and not has_bfloat16():
+            console.note(
+                "This processor has no units for bfloat16: without --precision it would be faster."
+            )
+
+
+_Key = Annotated[
+    Path | None,
+    typer.Option(
+        "--database-key",
+        envvar="SAGA_DATABASE_KEY",
+        help="File of the ledger's secret key.",
+        show_default="FILE.key, created if missing",
+    ),
+]
+_Holder = Annotated[
+    str,
+    typer.Option(
+        "--holder",
+        envvar="SAGA_HOLDER",
+        help="The holder whose part of the ledger is used; `common` moves all persons' thresholds.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class LedgerOptions:
+    """The ledger whose state moves the intervals of a command.
+
+    Raises:
+        UsageError: If intervals are to be recorded, and there is no ledger.
+    """
+
+    heading: ClassVar[str] = "Ledger of intervals"
+
+    database: Annotated[
+        str | None,
+        typer.Option(
+            "--database",
+            envvar="SAGA_DATABASE",
+            help="Ledger whose thresholds are used: sqlite:///FILE or postgresql://...",
+            show_default="none",
+        ),
+    ] = None
+    database_key: _Key = None
+    holder: _Holder = "common"
+    record: Annotated[
+        bool,
+        typer.Option(
+            "--record",
+            help="Record intervals of every fitted coverage in the ledger, to compare them with "
+            "later outcomes.",
+        ),
+    ] = False
+
+    def __post_init__(self) -> None:
+        if self.record and self.database is None:
+            raise UsageError(
+                "--record records intervals in a ledger. Name it with --database or SAGA_DATABASE, "
+                "or leave --record out."
+            )
+
+    def open(self) -> "Ledger | None":
+        """The ledger, if there is one."""
+        return None if self.database is None else _open(self.database, self)
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """The ledger that a yearly delivery updates, and what is forecast from the new year."""
+
+    heading: ClassVar[str] = "Delivery"
+
+    database: Annotated[
+        str | None,
+        typer.Option(
+            "--database",
+            envvar="SAGA_DATABASE",
+            help="Ledger: sqlite:///FILE or postgresql://...",
+            show_default="BUNDLE.ledger.sqlite",
+        ),
+    ] = None
+    database_key: _Key = None
+    holder: _Holder = "common"
+    since: Annotated[
+        int | None,
+        typer.Option(
+            "--since",
+            help="First origin year to forecast from.",
+            show_default="the next",
+        ),
+    ] = None
+    persons: Annotated[
+        int,
+        typer.Option("--persons", min=1, help="Calibration persons to forecast each year."),
+    ] = 2_000
+    spans: Annotated[
+        Sequence[int],
+        Option(
+            "Record path bands and present values over so many years.",
+            least=1,
+            most=MAX_HORIZON,
+        ),
+    ] = (2, 5)
+
+    def open(self, bundle: Path) -> "Ledger":
+        """The ledger, by default a file beside the bundle."""
+        return _open(self.database or f"sqlite:///{bundle.resolve()}.ledger.sqlite", self)
+
+
+def _open(url: str, options: LedgerOptions | Delivery) -> "Ledger":
+    from saga.calibration.adaptive.ledger import open_ledger
+    from saga.calibration.adaptive.tenancy import Actor
+
+    return open_ledger(url, options.database_key, Actor(options.holder))
+
+
 def check_output(source: Path, out: Path, *, as_json: bool) -> None:
     """Check before any work that the result can be written to `out`.
 
@@ -149,7 +389,7 @@ def check_output(source: Path, out: Path, *, as_json: bool) -> None:
     check_out(out)
 
 
-def write_output(table: pl.DataFrame, out: Path, provenance: Mapping[str, object]) -> None:
+def write_output(table: "pl.DataFrame", out: Path, provenance: Mapping[str, object]) -> None:
     """Write the table to `out`, or as CSV without provenance to standard output."""
     from saga.files.tables import write_table
 
@@ -159,117 +399,14 @@ def write_output(table: pl.DataFrame, out: Path, provenance: Mapping[str, object
         write_table(table, out, provenance)
 
 
-def open_forecaster(
-    bundle: Path | None,
-    threads: int | None,
-    rollout: RolloutName | None,
-    precision: Precision | None = None,
-    facts: Path | None = None,
-) -> Forecaster:
-    """The forecaster of a bundle, by default the shipped one, on `threads` or all cores."""
-    from saga.bundle import default_bundle
-    from saga.data.facts import open_facts
-    from saga.forecaster import Forecaster
-
-    note_precision(precision)
-    return Forecaster.load(
-        bundle or default_bundle(),
-        threads=threads,
-        workers=n_workers(threads),
-        rollout=rollout,
-        precision=precision or "float32",
-        facts=open_facts(facts),
-    )
-
-
-def n_workers(threads: int | None) -> int:
-    """Number of processes: `threads`, or one per core."""
-    return threads or os.cpu_count() or 1
-
-
-def note_precision(precision: Precision | None) -> None:
-    """Print a note if another precision would be faster on this processor."""
-    from saga.simulation.matmul import has_bfloat16
-
-    if precision == "bfloat16" and not has_bfloat16():
-        console.note(
-            "This processor has no units for bfloat16: without --precision it would be faster."
-        )
-
-
 def note_left_out(problems: Sequence[Problem]) -> None:
     """Print how many persons are not forecast, and why."""
-    if not problems:
-        return
     rules: Counter[str] = Counter()
     for problem in problems:
         rules[problem.rule] += problem.count
-    n_persons = count(rules.total(), "person")
-    console.note(f"Left out, not forecast: {n_persons} ({format_counts(rules)}).")
-
-
-def check_record(record: bool, database: str | None) -> None:
-    """Raise UsageError if intervals are to be recorded and no ledger is named."""
-    if record and database is None:
-        raise UsageError(
-            "--record records intervals in a ledger. Name it with --database or SAGA_DATABASE, or "
-            "leave --record out."
-        )
-
-
-@dataclass(frozen=True)
-class LedgerOptions:
-    """The ledger whose state moves the intervals of a command.
-
-    Args:
-        database: URL of its database; None for no ledger.
-        key: File of the pseudonym key.
-        holder: Whose part of the ledger it is.
-        record: Whether to enter the intervals in it. Raises UsageError without a ledger.
-    """
-
-    database: str | None
-    key: Path | None
-    holder: str
-    record: bool
-
-    def __post_init__(self) -> None:
-        check_record(self.record, self.database)
-
-    def open(self) -> Ledger | None:
-        """The ledger, if there is one."""
-        from saga.calibration.adaptive.ledger import open_ledger
-        from saga.calibration.adaptive.tenancy import Actor
-
-        if self.database is None:
-            return None
-        return open_ledger(self.database, self.key, Actor(self.holder))
-
-    @staticmethod
-    def in_force(forecaster: Forecaster, ledger: Ledger) -> AdaptedForecaster:
-        """The forecaster under the present state of the ledger."""
-        from saga.calibration.adaptive.issuance import AdaptedForecaster
-
-        return AdaptedForecaster.of(forecaster, ledger.state(forecaster.bundle.digest))
-
-
-def enter_issued(
-    ledger: Ledger, forecaster: Forecaster, result: Result, what: str
-) -> dict[str, object]:
-    """Enter what a result has issued in the ledger; returns the numbers for `--json`."""
-    from saga.calibration.adaptive.issuance import issued_of
-
-    counts = ledger.record_issued(forecaster.bundle.digest, issued_of(result))
-    return {"recorded": show_recorded(counts, what)}
-
-
-def show_recorded(counts: RecordCounts, what: str) -> dict[str, int]:
-    """Print how many intervals were entered in the ledger; return the numbers for `--json`."""
-    console.note(
-        f"Ledger: {counts.new:,} new {what}, {counts.repeated:,} known, "
-        f"{counts.late:,} about years whose outcome is known."
-    )
-    return vars(counts).copy()
+    if problems:
+        n_persons = count(rules.total(), "person")
+        console.note(f"Left out, not forecast: {n_persons} ({format_counts(rules)}).")
 
 
 def options_on_command_line(ctx: typer.Context) -> set[str]:
@@ -291,47 +428,10 @@ def format_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{rule} {number:,}" for rule, number in counts.items())
 
 
-def reading_report(panel: Panel, left_out: Sequence[Problem]) -> dict[str, object]:
-    """What reading set aside and which persons are left out, for `--json`."""
-    meta = panel.meta
-    return {
-        "excluded": meta.excluded,
-        "dropped": meta.dropped,
-        "nulled": meta.nulled,
-        "padded": meta.padded,
-        "ignored": meta.ignored,
-        "left_out": [problem.as_dict() for problem in left_out],
-    }
-
-
-def show_warnings(warnings: Sequence[ForecastWarning]) -> list[dict[str, object]]:
+def show_warnings(warnings: "Sequence[ForecastWarning]") -> list[dict[str, object]]:
     """Print warnings on standard error, with numbers of persons; return them for `--json`."""
     from saga.forecast_warnings import merge_warnings, warning_dicts
 
     for warning in merge_warnings(warnings, max_persons=0):
         console.note(f"Warning: {warning}")
     return warning_dicts(warnings)
-
-
-def report_table(
-    out: Path,
-    table: Mapping[str, int],
-    provenance: Mapping[str, object],
-    details: Mapping[str, object],
-    *,
-    as_json: bool,
-) -> None:
-    """Print what was written to `out`: the numbers of rows and persons in `table`, and details."""
-    made_with = (
-        f"{provenance['currency']} {provenance['price_year']}, "
-        f"bundle {str(provenance['bundle'])[:12]}, seed {provenance['seed']}"
-    )
-    size = f"{count(table['rows'], 'row')} for {count(table['persons'], 'person')}"
-    if out == STANDARD:
-        console.note(f"Wrote {size} ({made_with}).")
-        return
-    console.result(
-        f"Wrote {size} to {out} ({made_with}).",
-        {"out": out, **table, "provenance": provenance, **details},
-        as_json=as_json,
-    )

@@ -1,27 +1,23 @@
-"""Options shared by commands, in the order of `--help`, and their text as values.
+"""Options of a command, from the fields of the dataclasses that it takes.
 
-`saga.requests` checks the values.
+A command says `request: ForecastRequest`, and has an option for each field of it. Name, type,
+default, bounds and description come from the field: an `Option` of `saga.requests`, or an option of
+Typer. `heading` of its class is the heading of these options in help.
 """
 
-from __future__ import annotations
-
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from types import UnionType
+from typing import Annotated, Any, ForwardRef, get_args, get_origin
 
 import typer
 
-from saga import requests
-from saga.errors import UsageError
+from saga.requests import REQUESTS, Option, TaxSource, request_of
 from saga.schema import PRICE_YEAR
-
-if TYPE_CHECKING:
-    from saga.data.split import Part
-
-HORIZONS_TEXT = f"1-{requests.MAX_HORIZON}"
-COVERAGE_TEXT, LIFETIME_COVERAGE_TEXT, QUANTILES_TEXT = (
-    ",".join(f"{fraction:g}" for fraction in fractions)
-    for fractions in (requests.COVERAGE, requests.LIFETIME_COVERAGE, requests.QUANTILES)
-)
 
 INPUT = typer.Argument(
     metavar="INPUT",
@@ -30,64 +26,15 @@ INPUT = typer.Argument(
 )
 Input = Annotated[Path, INPUT]
 Panel = Annotated[
-    Path, typer.Option("--panel", help="Person-years: a file, a folder or a generated register.")
-]
-BundleArgument = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Directory of a bundle.")]
-Bundle = Annotated[
-    Path | None,
-    typer.Option("--bundle", help="Directory of a bundle.", show_default="bundles/small"),
-]
-OutBundle = Annotated[
-    Path | None, typer.Option("--out", help="Bundle to write.", show_default="BUNDLE itself")
-]
-OutTable = Annotated[
     Path,
-    typer.Option(
-        "--out", help="Table to write: .parquet .csv .dta .xlsx; or - for CSV on standard output."
-    ),
+    typer.Option("--panel", help="Person-years: a file, a folder or a generated register."),
 ]
-Mapping = Annotated[
-    str | None,
-    typer.Option(
-        "--mapping",
-        help="Names and codes of the source: a YAML file or a shipped name (lisa, nlsy79).",
-    ),
-]
-Prices = Annotated[
-    str | None,
-    typer.Option(
-        "--prices",
-        help="'nominal', or the year in whose prices all amounts are.",
-        show_default="nominal",
-    ),
-]
-Facts = Annotated[
+Bundle = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Directory of a bundle.")]
+OutBundle = Annotated[
     Path | None,
-    typer.Option(
-        "--facts",
-        help="Your own prices, macro series and tax parameters: a folder of .csv files, or one.",
-        show_default="shipped",
-    ),
+    typer.Option("--out", help="Bundle to write.", show_default="BUNDLE itself"),
 ]
-Origin = Annotated[
-    int | None,
-    typer.Option(
-        "--origin",
-        min=1900,
-        max=2200,
-        help="For backtests: records and exits after this year are not read.",
-        show_default="the last year of each person",
-    ),
-]
-OnError = Annotated[
-    requests.OnError,
-    typer.Option("--on-error", help="Stop at rows that break a rule, or drop and count them."),
-]
-Rejected = Annotated[
-    Path | None,
-    typer.Option("--rejected", help="File for the rows that break a rule (.parquet or .csv)."),
-]
-Source = Annotated[
+TrainingStart = Annotated[
     str | None,
     typer.Option(
         "--from",
@@ -96,159 +43,13 @@ Source = Annotated[
         "30,000 persons, and the configuration is auto",
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", help="The same seed gives the same numbers.")]
-Paths = Annotated[int, typer.Option("--paths", help="Simulated futures per person.")]
-UnusedPaths = Annotated[
-    int,
-    typer.Option("--paths", help="No effect: a forecast needs no simulated futures.", hidden=True),
-]
-UnusedSeed = Annotated[
-    int,
-    typer.Option("--seed", help="No effect: a forecast needs no random numbers.", hidden=True),
-]
-Scenario = Annotated[
-    str | None,
-    typer.Option(
-        "--scenario", help="Macro futures: baseline, recession-1990s, high-growth or a CSV file."
-    ),
-]
-Rollout = Annotated[
-    requests.RolloutName | None,
-    typer.Option(
-        "--rollout",
-        help="exact: simulate with the decoder; light: with the small recurrent cell, faster.",
-        show_default="as calibrated",
-    ),
-]
-UnusedRollout = Annotated[
-    requests.RolloutName | None,
-    typer.Option(
-        "--rollout",
-        help="No effect: a forecast needs no simulated futures.",
-        show_default="as calibrated",
-        hidden=True,
-    ),
-]
-Precision = Annotated[
-    requests.Precision | None,
-    typer.Option(
-        "--precision",
-        help="Arithmetic of paths; bfloat16 is faster if the processor has units for it.",
-        show_default="float32",
-    ),
-]
-Coverage = Annotated[
-    str,
-    typer.Option("--coverage", help="Coverage of the intervals, each strictly between 0 and 1."),
-]
-Quantiles = Annotated[
-    str, typer.Option("--quantiles", help="Quantiles: fractions (.05,.5) or percentages (1-99).")
-]
-Horizons = Annotated[
-    str, typer.Option("--horizons", help="Years ahead: a range (1-30) or a list (1,5,10).")
-]
-Rate = Annotated[float, typer.Option("--rate", help="Real discount rate a year, as a fraction.")]
-ToAge = Annotated[int, typer.Option("--to-age", help="Last age that counts.")]
-FromAge = Annotated[
-    int | None,
-    typer.Option("--from-age", help="Add the observed past from this age, and discount to it."),
-]
-Tax = Annotated[
-    str,
-    typer.Option(
-        "--tax", help="Tax rule: none, paper, that of a year (se-2026), or a reform file (.yaml)."
-    ),
-]
-Database = Annotated[
-    str | None,
-    typer.Option(
-        "--database",
-        envvar="SAGA_DATABASE",
-        help="Ledger whose thresholds are used: sqlite:///FILE or postgresql://...",
-        show_default="none",
-    ),
-]
-Holder = Annotated[
-    str,
-    typer.Option(
-        "--holder",
-        envvar="SAGA_HOLDER",
-        help="The holder whose part of the ledger is used; `common` moves all persons' thresholds.",
-    ),
-]
-LedgerDatabase = Annotated[
-    str | None,
-    typer.Option(
-        "--database",
-        envvar="SAGA_DATABASE",
-        help="Ledger: sqlite:///FILE or postgresql://...",
-        show_default="BUNDLE.ledger.sqlite",
-    ),
-]
-DatabaseKey = Annotated[
-    Path | None,
-    typer.Option(
-        "--database-key",
-        envvar="SAGA_DATABASE_KEY",
-        help="File of the ledger's secret key.",
-        show_default="FILE.key, created if missing",
-    ),
-]
-Record = Annotated[
-    bool,
-    typer.Option(
-        "--record",
-        help="Record intervals of every fitted coverage in the ledger, to compare them with later "
-        "outcomes.",
-    ),
-]
-SinceOrigin = Annotated[
-    int | None,
-    typer.Option(
-        "--since",
-        help="Delivery: first origin year to forecast from.",
-        show_default="the next",
-    ),
-]
-DeliveryPersons = Annotated[
-    int,
-    typer.Option("--persons", min=1, help="Delivery: calibration persons to forecast each year."),
-]
-Spans = Annotated[
-    str,
-    typer.Option(
-        "--spans",
-        help="Delivery: record path bands and present values over so many years.",
-    ),
-]
-ScoredPersons = Annotated[
-    str | None,
-    typer.Option(
-        "--panel",
-        help="The persons that were scored (a path or a URL), for groups that paths do not have.",
-    ),
-]
-PersonWeights = Annotated[
-    str | None,
-    typer.Option(
-        "--weights",
-        help="Table person_id, weight (.parquet or .csv, a path or a URL).",
-        show_default="all 1",
-    ),
-]
-Split = Annotated[
-    Literal["person"],
-    typer.Option(
-        "--split", help="How persons are divided into training, validation, calibration and test."
-    ),
-]
-Threads = Annotated[
-    int | None,
-    typer.Option(
-        "--threads",
-        min=1,
-        help="Threads. Commands that simulate futures of many persons use processes instead.",
-        show_default="all cores",
+Shares = Annotated[
+    Sequence[int] | None,
+    Option(
+        "Per cent of training, validation, calibration and test persons; if left out, those of "
+        "the bundle, or 70,10,10,10.",
+        least=0,
+        most=100,
     ),
 ]
 Workers = Annotated[
@@ -257,89 +58,214 @@ Workers = Annotated[
 TestPersons = Annotated[
     int | None, typer.Option("--persons", min=1, help="Largest number of test persons.")
 ]
-Unrounded = Annotated[
-    bool,
-    typer.Option("--unrounded", help="Amounts with all digits, not rounded to whole units."),
-]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
 
 
-_QUANTILES_FIX = "Write percentages (1-99) or fractions (.05,.5,.95)."
+class Only:
+    """The fields of a dataclass that a command has as options; the others have their defaults."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
 
 
-def parse_horizons(text: str) -> tuple[int, ...]:
-    """`1-30`, `1,5,10` or `1-5,10` as years ahead."""
-    return tuple(_integers(text, "--horizons", "Write a range (1-30) or a list (1,5,10)."))
-
-
-def parse_spans(text: str) -> tuple[int, ...]:
-    """`2,5` as numbers of years."""
-    return tuple(_integers(text, "--spans", "Write a list of years (2,5)."))
-
-
-def parse_coverage(text: str) -> tuple[float, ...]:
-    """`.5,.8,.9` as fractions."""
-    return _numbers(text, "--coverage", "Write fractions between 0 and 1, such as .5,.9.")
-
-
-def parse_quantiles(text: str) -> tuple[float, ...]:
-    """`.01,.05,.5` as fractions, or `1-99` as a range of whole percentages."""
-    if "-" in text.strip().lstrip("-"):
-        return tuple(percent / 100 for percent in _integers(text, "--quantiles", _QUANTILES_FIX))
-    return _numbers(text, "--quantiles", _QUANTILES_FIX)
-
-
-def parse_prices(text: str | None) -> int | None:
-    """`nominal` (or nothing) as None, else the year in whose prices the amounts are."""
-    if text is None or text == "nominal":
-        return None
-    if len(text) != 4 or not text.isdecimal():
-        raise UsageError(
-            "--prices is nominal (prices of each row's own year) or a year such as "
-            f"{PRICE_YEAR}, not {text!r}."
-        )
-    return int(text)
-
-
-def parse_years(text: str) -> tuple[int, int]:
-    """`1990-2022` as first and last year."""
-    first, dash, last = text.partition("-")
-    is_year = [len(year) == 4 and year.isdecimal() for year in (first, last)]
-    if not (dash and all(is_year) and int(first) <= int(last)):
-        raise UsageError(f"--years is a first and a last year such as 1990-2022, not {text!r}.")
-    return int(first), int(last)
-
-
-def parse_latent_years(text: str) -> tuple[int, ...]:
-    """`2002,2012` as years; empty text as none."""
-    if not text:
-        return ()
-    return tuple(_integers(text, "--latent-years", "Write years, such as 2002,2012."))
-
-
-def parse_split_shares(text: str) -> dict[Part, float]:
-    """`60,10,20,10` as the shares of the parts of the split."""
-    from saga.data.split import parse_shares
-
-    return parse_shares(_integers(text, "--shares", "Write per cent, such as 60,10,20,10."))
-
-
-def _integers(text: str, option: str, fix: str) -> list[int]:
-    values: list[int] = []
+def read_whole_numbers(text: str) -> tuple[int, ...]:
+    """`1-30`, `1,5,10` or `1-5,10` as numbers."""
+    numbers: list[int] = []
     try:
         for part in text.split(","):
             first, dash, last = part.strip().partition("-")
             start, stop = int(first), int(last) if dash else int(first)
             if not 0 <= start <= stop < 10_000:
                 raise ValueError(part)
-            values.extend(range(start, stop + 1))
-    except ValueError as error:
-        raise UsageError(f"{option} cannot be read from {text!r}. {fix}") from error
-    return values
+            numbers.extend(range(start, stop + 1))
+    except ValueError:
+        raise ValueError(f"{text!r} is no range (1-30) and no list (1,5,10).") from None
+    return tuple(numbers)
 
 
-def _numbers(text: str, option: str, fix: str) -> tuple[float, ...]:
+def read_fractions(text: str) -> tuple[float, ...]:
+    """`.01,.05,.5` as fractions, or `1-99` as a range of whole percentages."""
+    if "-" in text.strip().lstrip("-"):
+        return tuple(percent / 100 for percent in read_whole_numbers(text))
     try:
         return tuple(float(part) for part in text.split(","))
-    except ValueError as error:
-        raise UsageError(f"{option} cannot be read from {text!r}. {fix}") from error
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no list of fractions (.05,.5) and no range (1-99)."
+        ) from None
+
+
+def read_prices(text: str) -> int | None:
+    """`nominal` as None, else the year in whose prices the amounts are."""
+    if text == "nominal":
+        return None
+    if len(text) != 4 or not text.isdecimal():
+        raise ValueError(
+            f"It is nominal (prices of each row's own year) or a year such as {PRICE_YEAR}, "
+            f"not {text!r}."
+        )
+    return int(text)
+
+
+def _read_tax(text: str) -> TaxSource:
+    from saga.tax.tax_reform import tax_source
+
+    return tax_source(text)
+
+
+_HEADING = "Forecast"  # of the options of requests
+# How the text of an option is read, by the type of the field, and what its help says of that.
+_KINDS: dict[Any, tuple[Callable[[str], object] | None, str]] = {
+    **dict.fromkeys(
+        (Sequence[int], Sequence[int] | None),
+        (read_whole_numbers, "Allowed: {option.range} (1-5 or 1,5,10)."),
+    ),
+    Sequence[float]: (
+        read_fractions,
+        "Allowed: {option.range} (.5,.9), or percentages (50-90).",
+    ),
+    **dict.fromkeys((int, int | None, float), (None, "Allowed: {option.range}.")),
+    TaxSource: (_read_tax, "A reform is a YAML file."),
+    ForwardRef("ScenarioSource"): (str, "The values are a CSV file."),
+}
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command for Typer: each argument that is a dataclass has become options.
+
+    An argument of all requests (`request: Request`) has the options of every product; which are
+    allowed follows from the argument `product`.
+    """
+    parameters: list[inspect.Parameter] = []
+    objects: dict[str, Callable[[dict[str, Any]], object]] = {}
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        kind, *marks = get_args(parameter.annotation) or [parameter.annotation]
+        options = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+        if get_origin(parameter.annotation) is UnionType and is_dataclass(kind):
+            options, objects[parameter.name] = _of_products()
+        elif marks and isinstance(marks[0], Option):
+            options = [_parameter(parameter.name, parameter.annotation, parameter.default)]
+        elif is_dataclass(kind):
+            default = kind() if parameter.default is inspect.Parameter.empty else parameter.default
+            shown = marks[0].names if marks else [entry.name for entry in fields(kind)]
+            options, objects[parameter.name] = _of_fields(default, shown)
+        parameters += options
+    for parameter in parameters:
+        kind, *marks = get_args(parameter.annotation) or [parameter.annotation]
+        if kind is bool:
+            marks[0].metavar = ""  # a flag takes no value
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        arguments = {name: make(values) for name, make in objects.items()}
+        command(**values, **arguments)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _of_fields(
+    default: Any, shown: Sequence[str]
+) -> tuple[list[inspect.Parameter], Callable[[dict[str, Any]], object]]:
+    """Options of the fields `shown`, and what makes the object from their values."""
+    heading = getattr(default, "heading", _HEADING)
+    options = {
+        entry.name: _parameter(entry.name, entry.type, getattr(default, entry.name), heading)
+        for entry in fields(default)
+        if entry.name in shown
+    }
+
+    def make(values: dict[str, Any]) -> object:
+        return replace(
+            default, **{name: values.pop(option.name) for name, option in options.items()}
+        )
+
+    return list(options.values()), make
+
+
+def _of_products() -> tuple[list[inspect.Parameter], Callable[[dict[str, Any]], object]]:
+    """Options of all requests, and what makes the request of a product from those on the line."""
+    owners: dict[str, list[tuple[Any, Any]]] = {}
+    for request in REQUESTS.values():
+        for entry in fields(request):
+            owners.setdefault(entry.name, []).append((request, entry))
+    options = []
+    for members in owners.values():
+        products = [request.product for request, _ in members]
+        defaults = [
+            _text(entry.default) for _, entry in members if entry.default not in (None, False)
+        ]
+        options.append(
+            _parameter(
+                members[0][1].name,
+                members[0][1].type,
+                None,
+                _HEADING,
+                products="" if len(products) == len(REQUESTS) else " and ".join(products),
+                show_default=" or ".join(dict.fromkeys(defaults)),
+            )
+        )
+
+    def make(values: dict[str, Any]) -> object:
+        entered = {option.name: values.pop(option.name) for option in options}
+        # A flag that is not on the line is False; 0 is a rate.
+        chosen = {k: v for k, v in entered.items() if v is not None and v is not False}
+        return request_of(values["product"], chosen)
+
+    return options, make
+
+
+def _parameter(
+    name: str,
+    annotation: Any,
+    default: object,
+    heading: str | None = None,
+    *,
+    products: str = "",
+    show_default: str = "",
+) -> inspect.Parameter:
+    """The parameter of a field; `products` are those that have the option, if not all."""
+    kind, option = get_args(annotation)
+    if isinstance(option, Option):
+        name, text = option.name or name, option.help
+        if products:
+            text = f"{products.capitalize()}: {text[0].lower()}{text[1:]}"
+        read, note = _KINDS.get(kind, (None, ""))
+        option = typer.Option(
+            f"--{name.replace('_', '-')}",
+            help=f"{text} {note.format(option=option)}".strip(),
+            parser=read,
+            callback=_checked(option),
+            show_default=show_default or True,
+        )
+        kind = str | None if read else kind
+    option = copy(option)  # two classes may share one
+    option.rich_help_panel = heading
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=_text(default) if isinstance(default, tuple) else default,
+        annotation=Annotated[kind, option],
+    )
+
+
+def _checked(option: Option) -> Callable[[Any], Any]:
+    """What refuses a number that an option does not allow, and names the option."""
+
+    def check(value: Any) -> Any:
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, int | float) and not option.allows(number):
+                raise typer.BadParameter(f"{number} is not {option.range}. {option.hint}".strip())
+        return value
+
+    return check
+
+
+def _text(value: object) -> str:
+    """A default as a user writes it."""
+    if not isinstance(value, tuple):
+        return str(value)
+    if value == tuple(range(int(value[0]), int(value[-1]) + 1)):
+        return f"{value[0]}-{value[-1]}"
+    return ",".join(f"{number:g}" for number in value)

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from saga.cli import console, options
-from saga.cli.inputs import (
-    command_line,
-    facts_of_option,
-    format_counts,
-    open_forecaster,
-    read_persons,
-)
+from saga.cli.inputs import LedgerOptions, Model, Reading, command_line, format_counts
+from saga.cli.options import Only
 from saga.errors import UsageError
-from saga.requests import Draws, check_horizons
+from saga.requests import Draws, ForecastRequest
 
 
 def report(
     ctx: typer.Context,
     out: Annotated[Path, typer.Option(help="Page to write: .html.")],
+    reading: Reading,
+    ledger: Annotated[LedgerOptions, Only("database", "database_key", "holder")],
+    model: Annotated[Model, Only("rollout", "threads")],
     bundle: Annotated[
         Path | None,
         typer.Argument(
@@ -40,31 +39,20 @@ def report(
     store: Annotated[
         bool, typer.Option("--store", help="Store the results of --panel in the bundle.")
     ] = False,
-    horizons: options.Horizons = "1,5,10,20,30",
-    paths: options.Paths = 200,
+    request: Annotated[ForecastRequest, Only("horizons")] = ForecastRequest((1, 5, 10, 20, 30)),
+    draws: Annotated[Draws, Only("n_paths", "seed")] = Draws(200),
     persons: options.TestPersons = None,
-    rollout: options.Rollout = None,
     min_cell: Annotated[
         int, typer.Option(min=1, help="Figures of fewer persons are not shown.")
     ] = 10,
-    database: Annotated[
-        str | None,
-        typer.Option(
-            envvar="SAGA_DATABASE", help="Ledger whose state the page shows.", show_default="none"
-        ),
-    ] = None,
-    database_key: options.DatabaseKey = None,
-    holder: options.Holder = "common",
-    seed: options.Seed = 0,
-    threads: options.Threads = None,
-    mapping: options.Mapping = None,
-    prices: options.Prices = None,
-    facts: options.Facts = None,
-    on_error: options.OnError = "fail",
-    rejected: options.Rejected = None,
     as_json: options.Json = False,
 ) -> None:
-    """Write the calibration report: whether forecasts can be trusted, for whom, how far ahead."""
+    """Write the calibration report: whether forecasts can be trusted, for whom, how far ahead.
+
+    Examples:
+        saga report --out report.html  # the results in the shipped bundle
+        saga report bundles/ours --panel register/ --out report.html  # judge it on a panel
+    """
     from saga.bundle import Bundle, default_bundle, replace_parts
     from saga.calibration.diagnostics.diagnosis import diagnose
     from saga.calibration.yearly.year_diagnosis import with_state
@@ -72,43 +60,38 @@ def report(
     from saga.pages.layout import check_page
     from saga.pages.report import SUFFIXES, write_report
 
-    path = bundle or default_bundle()
     check_page(out, "report", SUFFIXES)
+    path = bundle or default_bundle()
     if panel is None:
         if store:
             raise UsageError(
                 "--store writes the results of --panel to the bundle. Give --panel, or leave "
                 "--store out."
             )
-        opened = Bundle.load(path)
-        diagnostics, digest = Diagnostics.of_bundle(opened), opened.digest
+        judged = opened = Bundle.load(path)
+        diagnostics = Diagnostics.of_bundle(opened)
     else:
-        years_ahead, draws = check_horizons(options.parse_horizons(horizons)), Draws(paths, seed)
-        test_panel = read_persons(
-            panel, mapping, prices, on_error, rejected, facts=facts_of_option(facts)
-        )
-        forecaster = open_forecaster(path, threads, rollout, facts=facts)
+        test_panel = reading.read(panel)
+        forecaster = replace(model, bundle=path).open(reading.open_facts())
         with console.progress("Evaluating", quiet=as_json) as progress:
             diagnostics = diagnose(
                 forecaster,
                 test_panel,
-                horizons=years_ahead,
+                horizons=request.horizons,
                 draws=draws,
                 persons=persons,
                 min_persons=min_cell,
                 progress=progress,
             )
-        opened, digest = forecaster.bundle, forecaster.bundle.digest
+        judged = opened = forecaster.bundle
         if store:
             opened = replace_parts(
-                opened, path, command=command_line(ctx), diagnostics=diagnostics.to_table()
+                judged, path, command=command_line(ctx), diagnostics=diagnostics.to_table()
             )
-    if database is not None:
-        from saga.calibration.adaptive.ledger import open_ledger
-        from saga.calibration.adaptive.tenancy import Actor
-
-        ledger = open_ledger(database, database_key, Actor(holder))
-        diagnostics = with_state(diagnostics, ledger.state(digest), ledger.counts(digest))
+    state = ledger.open()
+    if state is not None:
+        digest = judged.digest
+        diagnostics = with_state(diagnostics, state.state(digest), state.counts(digest))
     write_report(diagnostics, out, bundle=opened.digest)
     verdicts = Counter(diagnostics["verdicts"]["status"].to_list())
     report_facts = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -10,92 +9,28 @@ import typer
 from saga.cli import console, options
 from saga.cli.inputs import (
     STANDARD,
-    check_record,
+    LedgerOptions,
+    Model,
+    ReadingUntil,
     format_counts,
-    note_precision,
     options_on_command_line,
 )
+from saga.cli.options import Only
 from saga.errors import UsageError
-from saga.requests import (
-    COVERAGE,
-    HORIZONS,
-    LIFETIME_COVERAGE,
-    PATHS,
-    QUANTILES,
-    RATE,
-    Draws,
-    ForecastRequest,
-    LifetimeRequest,
-    PathsRequest,
-    Product,
-    Request,
-)
-from saga.schema import MAX_AGE
+from saga.requests import Draws, Product, Request
 
 if TYPE_CHECKING:
     from saga.batch.engine import BatchRecipe
     from saga.batch.run_folder import ScoreReport
 
-_REQUESTS: tuple[type[Request], ...] = (ForecastRequest, LifetimeRequest, PathsRequest)
-
-
-@dataclass(frozen=True)
-class _RequestOptions:
-    """The options of all products; None if an option was not given. Names are those of requests."""
-
-    horizons: str | None
-    coverage: str | None
-    quantiles: str | None
-    rate: float | None
-    to_age: int | None
-    from_age: int | None
-    tax: str | None
-    states: bool | None
-
-    def parse(self, product: Product, *, unrounded: bool) -> Request:
-        """The request of a product. Raises UsageError for an option of another product."""
-        self._refuse_options_of_others(product)
-        to_age = MAX_AGE if self.to_age is None else self.to_age
-        if product == "paths":
-            return PathsRequest(to_age, states=bool(self.states), unrounded=unrounded)
-        quantiles = QUANTILES if self.quantiles is None else options.parse_quantiles(self.quantiles)
-        coverage: tuple[float, ...] = LIFETIME_COVERAGE if product == "lifetimes" else COVERAGE
-        if self.coverage is not None:
-            coverage = options.parse_coverage(self.coverage)
-        if product == "forecasts":
-            return ForecastRequest(
-                horizons=HORIZONS
-                if self.horizons is None
-                else options.parse_horizons(self.horizons),
-                coverage=coverage,
-                quantiles=quantiles,
-                unrounded=unrounded,
-            )
-        from saga.tax.tax_reform import tax_source
-
-        return LifetimeRequest(
-            rate=RATE if self.rate is None else self.rate,
-            to_age=to_age,
-            from_age=self.from_age,
-            tax=tax_source(self.tax or "none"),
-            coverage=coverage,
-            quantiles=quantiles,
-            unrounded=unrounded,
-        )
-
-    def _refuse_options_of_others(self, product: Product) -> None:
-        (request_type,) = (request for request in _REQUESTS if request.product == product)
-        of_product = {field.name for field in fields(request_type)}
-        on_command_line = {
-            field.name for field in fields(self) if getattr(self, field.name) is not None
-        }
-        for name in sorted(on_command_line - of_product):
-            option = "circumstances" if name == "states" else name.replace("_", "-")
-            raise UsageError(f"The product {product} has no option --{option}. Leave it out.")
-
 
 def score(
     context: typer.Context,
+    model: Annotated[Model, Only("bundle", "rollout", "precision")],
+    request: Request,
+    draws: Draws,
+    reading: Annotated[ReadingUntil, Only("mapping", "prices", "origin", "facts", "on_error")],
+    ledger: LedgerOptions,
     source: Annotated[
         str | None,
         typer.Argument(
@@ -112,45 +47,6 @@ def score(
         ),
     ] = None,
     product: Annotated[Product, typer.Option(help="What to compute.")] = "forecasts",
-    bundle: options.Bundle = None,
-    horizons: Annotated[
-        str | None, typer.Option(help="Forecasts: years ahead.", show_default=options.HORIZONS_TEXT)
-    ] = None,
-    coverage: Annotated[
-        str | None, typer.Option(help="Forecasts and lifetimes: coverage of the intervals.")
-    ] = None,
-    quantiles: Annotated[
-        str | None, typer.Option(help="Forecasts and lifetimes: quantiles.")
-    ] = None,
-    rate: Annotated[
-        float | None,
-        typer.Option(help="Lifetimes: real discount rate a year.", show_default=str(RATE)),
-    ] = None,
-    to_age: Annotated[
-        int | None, typer.Option(help="Lifetimes and paths: last age.", show_default=str(MAX_AGE))
-    ] = None,
-    from_age: Annotated[
-        int | None, typer.Option(help="Lifetimes: add the observed past from this age.")
-    ] = None,
-    tax: Annotated[
-        str | None,
-        typer.Option(
-            help="Lifetimes: none, paper, the tax of a year (se-2026), or a reform file (.yaml).",
-            show_default="none",
-        ),
-    ] = None,
-    circumstances: Annotated[
-        bool,
-        typer.Option(
-            "--circumstances",
-            help="Paths: also state, industry, occupation, county and family of each year.",
-        ),
-    ] = False,
-    paths: options.Paths = PATHS,
-    seed: options.Seed = 0,
-    scenario: options.Scenario = None,
-    rollout: options.Rollout = None,
-    precision: options.Precision = None,
     engine: Annotated[
         Literal["local", "ray"],
         typer.Option(help="Who computes: processes of this machine, or a Ray cluster."),
@@ -174,19 +70,15 @@ def score(
         str | None,
         typer.Option(help="Finish the run of this directory, all shards of which are complete."),
     ] = None,
-    database: options.Database = None,
-    database_key: options.DatabaseKey = None,
-    holder: options.Holder = "common",
-    record: options.Record = False,
-    mapping: options.Mapping = None,
-    prices: options.Prices = None,
-    origin: options.Origin = None,
-    facts: options.Facts = None,
-    on_error: options.OnError = "fail",
-    unrounded: options.Unrounded = False,
     as_json: options.Json = False,
 ) -> None:
-    """Compute a product for all persons of a source; after a stop the same command continues."""
+    """Compute a product for all persons of a source; after a stop the same command continues.
+
+    Examples:
+        saga score register/ out --workers 8  # forecasts; the same command continues
+        saga score people.csv paths --product paths --circumstances  # for microsimulation
+        saga score register/ out --shard 0/7  # on several machines; at the end --merge out
+    """
     if merge is not None:
         _refuse_options_beside_merge(context)
         from saga.batch.shards import merge_shards
@@ -200,35 +92,46 @@ def score(
     from saga.batch.products import Recipe
     from saga.batch.ray_engine import RayEngine
     from saga.batch.shards import ALL_PARTITIONS, Shard
-    from saga.bundle import default_bundle
     from saga.data.reading import Source
 
     if source == str(STANDARD):
         raise UsageError("`saga score` reads files, which it opens again after a stop. Name one.")
-    request = _RequestOptions(
-        horizons, coverage, quantiles, rate, to_age, from_age, tax, circumstances or None
-    ).parse(product, unrounded=unrounded)
-    if record and product == "paths":
+    if ledger.record and product == "paths":
         raise UsageError(f"The product {product} has no option --record. Leave it out.")
-    check_record(record, database)
-    draws = Draws(paths, seed, scenario)
+    if address is not None and engine != "ray":
+        raise UsageError("The engine local has no --address. Leave it out, or use --engine ray.")
     recipe = Recipe(
-        bundle or default_bundle(), request, draws, rollout, precision or "float32", facts
+        model.directory,
+        request,
+        draws,
+        model.rollout,
+        model.precision or "float32",
+        reading.facts,
     )
     batch_recipe: BatchRecipe = recipe
-    if database is not None:
+    if ledger.database is not None:
         from saga.calibration.adaptive.issuance import AdaptiveRecipe
 
         batch_recipe = AdaptiveRecipe.of(
-            recipe, out_dir, url=database, key=database_key, holder=holder, record=record
+            recipe,
+            out_dir,
+            url=ledger.database,
+            key=ledger.database_key,
+            holder=ledger.holder,
+            record=ledger.record,
         )
-    note_precision(precision)
-    if address is not None and engine != "ray":
-        raise UsageError("The engine local has no --address. Leave it out, or use --engine ray.")
+    model.note_precision()
     part = ALL_PARTITIONS if shard is None else Shard.parse(shard)
     with console.progress("Scoring", quiet=as_json) as progress:
         report = run_score(
-            Source(source, mapping, options.parse_prices(prices), on_error, facts, origin),
+            Source(
+                source,
+                reading.mapping,
+                reading.prices,
+                reading.on_error,
+                reading.facts,
+                reading.origin,
+            ),
             out_dir,
             batch_recipe,
             workers=workers,

@@ -235,7 +235,7 @@ def test_score_resumes_and_refuses_options_of_another_product(
         "--horizons 1-5",
     )
     assert wrong.exit_code == 2
-    assert "lifetimes has no option --horizons" in error_text(wrong)
+    assert "lifetimes has no option horizons" in error_text(wrong)
 
 
 def test_circumstances_are_trained_and_simulated_along_the_paths(
@@ -256,7 +256,7 @@ def test_circumstances_are_trained_and_simulated_along_the_paths(
     table = pl.read_parquet(out / "part-*.parquet")
     assert table.columns == ["person_id", "path", "year", "earnings", *COLUMNS]
     wrong = run(f"score {people} {tmp_path / 'other'} --bundle {bundle} --circumstances")
-    assert (wrong.exit_code, "no option --circumstances" in error_text(wrong)) == (2, True)
+    assert (wrong.exit_code, "no option circumstances" in error_text(wrong)) == (2, True)
 
 
 def test_a_register_is_generated_and_never_replaces_another(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""saga train: train a model on a panel and write it as a bundle."""
+"""saga train, saga circumstances: train a model, and the network of states of a bundle."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saga.cli import console, options
-from saga.cli.inputs import command_line, facts_of_option, read_persons
+from saga.cli.inputs import Reading, command_line
+from saga.cli.options import Only
 from saga.errors import UsageError
-from saga.requests import check_seed
+from saga.requests import Draws
 
 if TYPE_CHECKING:
     from saga.bundle import Bundle
@@ -24,6 +25,8 @@ def train(
     ctx: typer.Context,
     panel: options.Panel,
     out: Annotated[Path, typer.Option(help="Bundle to write.")],
+    reading: Reading,
+    draws: Annotated[Draws, Only("seed")],
     config: Annotated[
         str | None,
         typer.Option(
@@ -31,7 +34,7 @@ def train(
             show_default="small for a generated register, else auto",
         ),
     ] = None,
-    source: options.Source = None,
+    source: options.TrainingStart = None,
     resume: Annotated[bool, typer.Option(help="Continue from the last checkpoint.")] = False,
     devices: Annotated[int, typer.Option(min=1, help="GPUs, or CPU processes.")] = 1,
     until: Annotated[
@@ -44,24 +47,16 @@ def train(
             "too few persons to keep some for calibration."
         ),
     ] = None,
-    shares: Annotated[
-        str | None,
-        typer.Option(
-            help="Per cent of training, validation, calibration and test persons.",
-            show_default="70,10,10,10",
-        ),
-    ] = None,
-    seed: options.Seed = 0,
-    split: options.Split = "person",
-    mapping: options.Mapping = None,
-    prices: options.Prices = None,
-    facts: options.Facts = None,
-    on_error: options.OnError = "fail",
-    rejected: options.Rejected = None,
+    shares: options.Shares = None,
     as_json: options.Json = False,
 ) -> None:
-    """Train a model on a panel's training persons and write it as a bundle."""
-    from saga.data.split import SPLIT_SHARES, persons_of
+    """Train a model on a panel's training persons and write it as a bundle.
+
+    Examples:
+        saga train --panel register/ --out bundles/ours  # a bundle of your own
+        saga train --panel panel.csv --folds 5 --out bundles/ours  # from few persons
+    """
+    from saga.data.split import SPLIT_SHARES, parse_shares, persons_of
     from saga.training.auto_config import choose_start
     from saga.training.folds import train_folds
     from saga.training.harness import RunOptions
@@ -69,8 +64,8 @@ def train(
 
     if folds is not None and shares is not None:
         raise UsageError("With --folds, nobody is kept for calibration. Leave --shares out.")
-    divided = SPLIT_SHARES if shares is None else options.parse_split_shares(shares)
-    persons = read_persons(panel, mapping, prices, on_error, rejected, facts=facts_of_option(facts))
+    divided = SPLIT_SHARES if shares is None else parse_shares(shares)
+    persons = reading.read(panel)
     config, start = choose_start(
         config, source, simulated=persons.meta.simulated, n_persons=len(persons.persons())
     )
@@ -84,14 +79,13 @@ def train(
         source=start,
         report=None if as_json else console.note,
     )
-    check_seed(seed)
     if folds is not None:
         bundle = train_folds(
             persons,
             out,
             folds,
             config=config,
-            seed=seed,
+            seed=draws.seed,
             until=until,
             run=run,
             progress=None if as_json else _note_member,
@@ -102,7 +96,7 @@ def train(
             persons,
             out,
             config=config,
-            seed=seed,
+            seed=draws.seed,
             until=until,
             shares=divided,
             run=run,
@@ -112,11 +106,48 @@ def train(
         "out": out,
         "bundle": bundle.digest,
         "parameters": bundle.parameters,
-        "split": split,
         **bundle.metrics["training"],
     }
     console.result(
         f"Wrote {out}: {bundle.parameters:,} parameters, digest {bundle.digest[:12]}.",
+        report,
+        as_json=as_json,
+    )
+
+
+def circumstances(
+    ctx: typer.Context,
+    bundle: options.Bundle,
+    panel: options.Panel,
+    reading: Reading,
+    draws: Annotated[Draws, Only("seed")],
+    out: options.OutBundle = None,
+    steps: Annotated[
+        int, typer.Option(min=1, help="Steps of training, of 256 persons each.")
+    ] = 4_000,
+    as_json: options.Json = False,
+) -> None:
+    """Train the states of a year (work, place, family, exits); continues after a stop.
+
+    Examples:
+        saga circumstances bundles/ours --panel register/  # states for paths
+    """
+    from saga.training.states.state_fit import fit_state_network
+    from saga.training.states.state_module import StateFitOptions
+
+    persons = reading.read(panel)
+    fitted = fit_state_network(
+        bundle,
+        persons,
+        out=out,
+        options=StateFitOptions(steps=steps),
+        seed=draws.seed,
+        command=command_line(ctx),
+        progress=console.is_watched(quiet=as_json),
+    )
+    report = {"out": fitted.path, "bundle": fitted.digest, **fitted.metrics["circumstances"]}
+    console.result(
+        f"Wrote {fitted.path}: states trained, digest {fitted.digest[:12]}.",
         report,
         as_json=as_json,
     )

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from saga.cli import console, options
-from saga.requests import check_seed
+from saga.cli.options import Only
+from saga.requests import Draws, Option
 
-Persons = Annotated[int, typer.Option(min=1, help="Persons in the register.")]
-Years = Annotated[str, typer.Option(help="First and last year of the panel.")]
-FutureDraws = Annotated[
+_Persons = Annotated[int, typer.Option(min=1, help="Persons in the register.")]
+_Draws = Annotated[Draws, Only("seed")]
+_Years = Annotated[
+    Sequence[int], Option("First and last year of the panel.", least=1900, most=2200)
+]
+_YEARS = tuple(range(1990, 2023))
+_FutureTo = Annotated[
+    int | None,
+    typer.Option(min=2023, help="Also simulate the same people's future up to this year."),
+]
+_FutureDraws = Annotated[
     int | None,
     typer.Option(min=1, help="Macro futures to draw.", show_default="1 with --future-to"),
 ]
 
 
 def generate(
-    persons: Persons,
+    persons: _Persons,
     out: Annotated[Path, typer.Option(help="Directory to write.")],
-    seed: options.Seed = 0,
-    years: Years = "1990-2022",
-    future_to: Annotated[
-        int | None,
-        typer.Option(min=2023, help="Also simulate the same people's future up to this year."),
-    ] = None,
-    future_draws: FutureDraws = None,
+    draws: _Draws,
+    years: _Years = _YEARS,
+    future_to: _FutureTo = None,
+    future_draws: _FutureDraws = None,
     future_records: Annotated[
         bool,
         typer.Option(
@@ -36,12 +43,13 @@ def generate(
         ),
     ] = False,
     latent_years: Annotated[
-        str,
-        typer.Option(
-            help="Years at whose end the hidden state is saved, beside the last: 2002,2012.",
-            show_default="the last year",
+        Sequence[int] | None,
+        Option(
+            "Years at whose end the hidden state is saved, beside the last: 2002,2012.",
+            least=1900,
+            most=2200,
         ),
-    ] = "",
+    ] = None,
     process: Annotated[
         Literal["full", "gaussian", "gkos", "gkos-few-zeros"],
         typer.Option(
@@ -67,18 +75,17 @@ def generate(
         from saga.evaluation.textbook import PROCESSES
 
         simulated = PROCESSES[process]
-    first, last = options.parse_years(years)
     with console.progress("Simulating", quiet=as_json) as progress:
         metadata = generate_register(
             out,
             RegisterSettings(
                 persons=persons,
-                seed=check_seed(seed),
-                first_year=first,
-                last_year=last,
+                seed=draws.seed,
+                first_year=years[0],
+                last_year=years[-1],
                 future_to=future_to,
                 future_draws=future_draws or int(future_to is not None),
-                latent_years=options.parse_latent_years(latent_years),
+                latent_years=tuple(latent_years or ()),
                 process=simulated,
                 without=tuple(without or ()),
                 future_records=future_records,
@@ -87,7 +94,7 @@ def generate(
             progress=progress,
         )
     console.result(
-        f"Wrote a register of {persons:,} persons to {out} (seed {seed}).",
+        f"Wrote a register of {persons:,} persons to {out} (seed {draws.seed}).",
         {"out": out, **{key: value for key, value in metadata.items() if key != "parameters"}},
         as_json=as_json,
     )
@@ -146,13 +153,11 @@ def check(
 
 def release(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory to write.")],
-    persons: Persons,
-    seed: options.Seed = 0,
-    years: Years = "1990-2022",
-    future_to: Annotated[
-        int | None, typer.Option(min=2023, help="Also the same people's future up to this year.")
-    ] = None,
-    future_draws: FutureDraws = None,
+    persons: _Persons,
+    draws: _Draws,
+    years: _Years = _YEARS,
+    future_to: _FutureTo = None,
+    future_draws: _FutureDraws = None,
     workers: options.Workers = 1,
     as_json: options.Json = False,
 ) -> None:
@@ -160,12 +165,11 @@ def release(
     from saga.register import RegisterSettings
     from saga.register.release import release_register
 
-    first, last = options.parse_years(years)
     settings = RegisterSettings(
         persons=persons,
-        seed=check_seed(seed),
-        first_year=first,
-        last_year=last,
+        seed=draws.seed,
+        first_year=years[0],
+        last_year=years[-1],
         future_to=future_to,
         future_draws=future_draws or int(future_to is not None),
     )

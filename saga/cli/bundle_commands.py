@@ -5,7 +5,7 @@ from __future__ import annotations
 from saga.cli import console, options
 
 
-def inspect(directory: options.BundleArgument, as_json: options.Json = False) -> None:
+def inspect(directory: options.Bundle, as_json: options.Json = False) -> None:
     """Show what a bundle is and where it comes from."""
     from saga.bundle import Bundle
     from saga.conformal.calibration_table import calibration_method
@@ -48,7 +48,7 @@ def inspect(directory: options.BundleArgument, as_json: options.Json = False) ->
     console.result("\n".join(lines), report, as_json=as_json)
 
 
-def verify(directory: options.BundleArgument, as_json: options.Json = False) -> None:
+def verify(directory: options.Bundle, as_json: options.Json = False) -> None:
     """Check every byte of a bundle; exit code 2 if a file is missing, unknown or changed."""
     from saga.bundle import Bundle
 

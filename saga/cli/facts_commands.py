@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saga.cli import console, options
+from saga.cli.inputs import Reading
+from saga.cli.options import Only
 
 if TYPE_CHECKING:
     from saga.data.facts import Facts
 
 
 def show(
-    facts: options.Facts = None,
+    reading: Annotated[Reading, Only("facts")],
     series: Annotated[
         str | None, typer.Option("--series", help="Show each year of this series, with its source.")
     ] = None,
@@ -23,10 +25,10 @@ def show(
     """Show the series of dated facts: years, last value and marks, or one series in full."""
     import polars as pl
 
-    from saga.data.facts import FACT_SERIES, open_facts
+    from saga.data.facts import FACT_SERIES
     from saga.errors import UsageError
 
-    in_force = open_facts(facts)
+    in_force = reading.open_facts()
     if series is not None and series not in in_force.series:
         raise UsageError(
             f"There is no series {series!r}. Use one of {', '.join(sorted(in_force.series))}."

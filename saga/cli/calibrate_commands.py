@@ -1,0 +1,255 @@
+"""saga calibrate, saga deliver: fit the intervals of a bundle, and follow new outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from saga.cli import console, options
+from saga.cli.inputs import Delivery, Model, Reading, command_line, options_on_command_line
+from saga.cli.options import Only
+from saga.errors import UsageError
+from saga.requests import CalibrationMethod, Draws
+
+if TYPE_CHECKING:
+    from saga.calibration.adaptive.delivery import DeliveryReport
+    from saga.calibration.adaptive.ledger import Ledger
+    from saga.data.panel import Panel
+
+# Without --append there are no options of a delivery, and with it only these and its own.
+_BOTH = {"bundle", "panel", "append", "threads", "as_json", *(f.name for f in fields(Reading))}
+_DELIVERY = {field.name for field in fields(Delivery)}
+
+
+def calibrate(
+    ctx: typer.Context,
+    bundle: options.Bundle,
+    panel: options.Panel,
+    reading: Reading,
+    model: Annotated[Model, Only("rollout", "threads")],
+    delivery: Delivery,
+    out: options.OutBundle = None,
+    method: Annotated[
+        CalibrationMethod | None,
+        typer.Option(
+            help="sets: prediction sets from recalibrated forecasts. cqr: the paper's method, "
+            "conformalised quantile regression with one threshold per horizon. cv+: cross-fitted "
+            "sets, for bundles of `saga train --folds`.",
+            show_default="cv+ if the bundle has members, else sets",
+        ),
+    ] = None,
+    draws: Annotated[Draws, Only("n_paths", "seed")] = Draws(200),
+    map_persons: Annotated[
+        int,
+        typer.Option(
+            min=10,
+            help="Persons of the map fold, per horizon, that a recalibration map needs; with fewer "
+            "the raw forecast is used.",
+        ),
+    ] = 100,
+    append: Annotated[
+        bool,
+        typer.Option(
+            "--append",
+            help="Leave the bundle unchanged; compare the ledger's intervals with a new yearly "
+            "delivery.",
+        ),
+    ] = False,
+    profiles: Annotated[
+        bool,
+        typer.Option(
+            "--profiles",
+            help="Also calibrate for poorer records (survey-like; earnings alone): three times the "
+            "work.",
+        ),
+    ] = False,
+    until: Annotated[
+        int | None, typer.Option(help="Use the years up to this one, to evaluate on later ones.")
+    ] = None,
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            help="Persons of another population; thresholds are weighted to its groups.",
+            show_default="none",
+        ),
+    ] = None,
+    target_by: Annotated[
+        str,
+        typer.Option(
+            help="Groups in which --target differs from the panel, the most important first."
+        ),
+    ] = "age,sex,education_level",
+    shares: options.Shares = None,
+    as_json: options.Json = False,
+) -> None:
+    """Fit the intervals of a bundle on calibration persons; with --append update its ledger.
+
+    Examples:
+        saga calibrate bundles/ours --panel register/  # fit the intervals of a bundle
+    """
+    from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
+    from saga.data.split import parse_shares
+    from saga.forecaster import Forecaster
+
+    _refuse_options_of_other_mode(ctx, append)
+    calibration_panel = reading.read(panel)
+    if append:
+        ledger = delivery.open(bundle)
+        appended = _enter(
+            bundle, calibration_panel, ledger, delivery, model.threads, as_json=as_json
+        )
+        settled, state = appended.settled, appended.state
+        through = f"outcomes up to {state.through}" if state.through else "no outcome yet"
+        _report_delivery(
+            appended,
+            f"{settled.new:,} outcomes settled {settled.settled_intervals:,} intervals; "
+            f"{appended.recorded.new:,} new intervals. State {state.version}, {through}.",
+            {**settled.counts(), "version": state.version, "through": state.through},
+            as_json=as_json,
+        )
+        return
+    target_panel = None if target is None else replace(reading, rejected=None).read(target)
+    with console.progress("Calibrating", quiet=as_json) as progress:
+        calibrated = calibrate_bundle(
+            bundle,
+            calibration_panel,
+            CalibrationOptions(
+                method=method,
+                n_paths=draws.n_paths,
+                seed=draws.seed,
+                map_persons=map_persons,
+                rollout=model.rollout,
+                profiles=profiles,
+                until=until,
+                target_by=tuple(name.strip() for name in target_by.split(",")),
+                shares=None if shares is None else parse_shares(shares),
+            ),
+            out=out,
+            target=target_panel,
+            workers=model.workers,
+            command=command_line(ctx),
+            progress=progress,
+        )
+    reach = Forecaster(calibrated).calibrator.furthest_horizons
+    report = {
+        "out": calibrated.path,
+        "bundle": calibrated.digest,
+        "reach": {f"{coverage:g}": years for coverage, years in reach.items()},
+        "calibration": calibrated.calibration_digest,
+        "method": calibrated.metrics["calibration"]["method"],
+        "parents": calibrated.manifest["parents"],
+    }
+    intervals = ", ".join(
+        f"{coverage:.0%} {f'to {years} years ahead' if years else 'none (too few persons)'}"
+        for coverage, years in reach.items()
+    )
+    console.result(
+        f"Calibrated {calibrated.path}: digest {calibrated.digest[:12]}. Intervals: {intervals}.",
+        report,
+        as_json=as_json,
+    )
+
+
+def deliver(
+    bundle: options.Bundle,
+    panel: options.Panel,
+    out: Annotated[
+        Path, typer.Option(help="Folder for the page, the table and the report of the delivery.")
+    ],
+    reading: Reading,
+    model: Annotated[Model, Only("threads")],
+    delivery: Delivery,
+    as_json: options.Json = False,
+) -> None:
+    """Settle a delivery's outcomes, move the forecasts, test for drift and say what to do.
+
+    Examples:
+        saga deliver bundles/ours --panel delivery-2023/ --out deliveries  # a new year of outcomes
+    """
+    from saga.bundle import Bundle
+    from saga.calibration.yearly.yearly_delivery import (
+        PAGE,
+        check_folder,
+        report_years,
+        write_delivery,
+    )
+
+    check_folder(out)
+    new_years, ledger = reading.read(panel), delivery.open(bundle)
+    delivered = _enter(bundle, new_years, ledger, delivery, model.threads, as_json=as_json)
+    opened = Bundle.load(bundle)
+    report = report_years(ledger, opened)
+    content = write_delivery(report, opened, out)
+    ledger.close()
+    settled = delivered.settled
+    _report_delivery(
+        delivered,
+        f"{report.recommendation.action}: {report.recommendation.rule}\n"
+        f"{settled.new:,} outcomes settled {settled.settled_intervals:,} forecasts; "
+        f"{delivered.recorded.new:,} new forecasts entered. Wrote {out / PAGE}.",
+        {**content, "out": out, "outcomes": settled.counts()},
+        as_json=as_json,
+    )
+
+
+def _refuse_options_of_other_mode(ctx: typer.Context, append: bool) -> None:
+    """Raise UsageError for an option of the other mode on the command line."""
+    on_command_line = options_on_command_line(ctx)
+    refused = on_command_line - _BOTH - _DELIVERY if append else on_command_line & _DELIVERY
+    for name in sorted(refused):
+        option = f"--{name.replace('_', '-')}"
+        raise UsageError(
+            f"With --append there is no {option}. Leave it out."
+            if append
+            else f"{option} is only for --append. Leave it out, or give both."
+        )
+
+
+def _enter(
+    bundle: Path,
+    panel: Panel,
+    ledger: Ledger,
+    delivery: Delivery,
+    threads: int | None,
+    *,
+    as_json: bool,
+) -> DeliveryReport:
+    """Settle the outcomes of a delivery and enter its new intervals, with a progress bar."""
+    from saga.calibration.adaptive.delivery import apply_delivery
+
+    with console.progress("Forecasting", quiet=as_json) as progress:
+        return apply_delivery(
+            bundle,
+            panel,
+            ledger,
+            since=delivery.since,
+            n_persons=delivery.persons,
+            spans=delivery.spans,
+            threads=threads,
+            progress=progress,
+        )
+
+
+def _report_delivery(
+    delivery: DeliveryReport, text: str, values: Mapping[str, object], *, as_json: bool
+) -> None:
+    """Print the result of a delivery; exit with 1 if outcomes contradict known ones."""
+    settled = delivery.settled
+    report = {
+        **values,
+        "origins": list(delivery.origins),
+        "recorded": delivery.recorded.new,
+        "recorded_spans": delivery.spans.new,
+        "problems": [problem.as_dict() for problem in settled.problems],
+    }
+    console.result(text, report, as_json=as_json)
+    if settled.problems:
+        console.note(
+            f"{settled.conflicting:,} outcomes contradict known ones and changed nothing, first: "
+            f"{settled.problems[0]}"
+        )
+        raise typer.Exit(1)

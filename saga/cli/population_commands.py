@@ -1,0 +1,194 @@
+"""saga tables, saga align: tables and totals of a population from its simulated paths."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from saga.cli import console, options
+from saga.cli.inputs import Reading
+from saga.cli.options import Only
+from saga.errors import UsageError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from saga.data.panel import Panel
+
+_Scored = Annotated[
+    str,
+    typer.Argument(metavar="SCORED", help="Directory or URL of `saga score --product paths`."),
+]
+_Panel = Annotated[
+    str | None,
+    typer.Option(
+        "--panel",
+        help="The persons that were scored (a path or a URL), for groups that paths do not have.",
+    ),
+]
+_Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights",
+        help="Table person_id, weight (.parquet or .csv, a path or a URL).",
+        show_default="all 1",
+    ),
+]
+_Columns = Annotated[Reading, Only("mapping", "prices")]
+
+
+def tables(
+    scored: _Scored,
+    by: Annotated[
+        str,
+        typer.Option(
+            help="Groups, with commas: columns of the panel or of --circumstances, age, cohort."
+        ),
+    ],
+    out: Annotated[str, typer.Option(help="Directory or URL for the tables, new or empty.")],
+    reading: _Columns,
+    panel: _Panel = None,
+    weights: _Weights = None,
+    minimum: Annotated[int, typer.Option(help="Persons that a published cell has.")] = 10,
+    dominance: Annotated[
+        str,
+        typer.Option(help="n,k: the n largest have at most the share k of a published total."),
+    ] = "2,.85",
+    protection: Annotated[
+        float, typer.Option(help="How closely nobody may compute a hidden cell, as a share of it.")
+    ] = 0.15,
+    round_persons: Annotated[int, typer.Option(help="Persons are multiples of it.")] = 5,
+    round_amounts: Annotated[int, typer.Option(help="Amounts are multiples of it.")] = 100,
+    transition_years: Annotated[
+        int, typer.Option(min=1, help="Years between the classes of a transition.")
+    ] = 5,
+    as_json: options.Json = False,
+) -> None:
+    """Statistics of a population by groups and years, with disclosure control, for publication.
+
+    Examples:
+        saga tables paths --by sex,age --panel register/ --out tables  # statistics to publish
+    """
+    from saga.files.folders import check_new_folder
+    from saga.population.disclosure import DisclosureRules
+    from saga.population.policy_tables import make_tables
+    from saga.population.scored_paths import ScoredPaths, read_persons
+    from saga.population.table_files import LOG, write_files
+    from saga.version import current_version
+
+    largest = _parse_dominance(dominance)
+    rules = DisclosureRules(minimum, *largest, protection, round_persons, round_amounts)
+    check_new_folder(out)
+    run, groups = ScoredPaths(scored), [name for name in by.split(",") if name]
+    persons = read_persons(run, _read(panel, reading), groups, weights)
+    with console.progress("Tables", quiet=as_json) as progress:
+        results = make_tables(
+            run, persons, groups, rules, transition_years=transition_years, progress=progress
+        )
+    provenance = {
+        **run.provenance,
+        "groups": groups,
+        "weighted": weights is not None,
+        "rules": rules.describe(),
+        "code_version": current_version(),
+    }
+    write_files(results, out, provenance)
+    n_cells, n_hidden = results.statistics.height, results.statistics["suppressed"].sum()
+    report = {
+        "out": out,
+        "cells": n_cells,
+        "suppressed": n_hidden,
+        "log": f"{out.rstrip('/')}/{LOG}",
+    }
+    text = (
+        f"{n_cells:,} values are in {out}, {n_hidden:,} of them suppressed. "
+        f"{LOG} says why; it is not for publication."
+    )
+    console.result(text, report, as_json=as_json)
+
+
+def align(
+    scored: _Scored,
+    targets: Annotated[
+        str,
+        typer.Option(
+            help="CSV (a path or a URL): year, columns of groups, and total or mean (earnings, "
+            "real)."
+        ),
+    ],
+    out: Annotated[str, typer.Option(help="Directory or URL for the result, new or empty.")],
+    reading: _Columns,
+    method: Annotated[
+        Literal["adjust", "weights"],
+        typer.Option(help="Adjust earnings within year and group, or find weights of persons."),
+    ] = "adjust",
+    panel: _Panel = None,
+    weights: _Weights = None,
+    as_json: options.Json = False,
+) -> None:
+    """Adjust paths, or weight persons, so that totals by year and group equal official ones.
+
+    Examples:
+        saga align paths --targets totals.csv --panel register/ --out aligned  # official totals
+    """
+    from saga.files.folders import check_new_folder, new_folder, open_file, put_json
+    from saga.population.alignment import adjust, balance, effective_persons, read_targets
+    from saga.population.scored_paths import ScoredPaths, read_persons
+
+    check_new_folder(out)
+    run, official = ScoredPaths(scored), read_targets(targets)
+    persons = read_persons(run, _read(panel, reading), official.groups, weights)
+    settings: dict[str, object] = {
+        "method": method,
+        "targets": open_file(targets).digest(),
+        "groups": list(official.groups),
+        "weighted": weights is not None,
+    }
+    with new_folder(out) as folder:
+        if method == "adjust":
+            diagnostics = adjust(run, persons, official, folder, settings)
+        else:
+            table, diagnostics = balance(run, persons, official)
+            folder.put("weights.parquet", _parquet_file(table))
+            base = persons.frame.sort("person_id")["weight"].to_numpy()
+            settings |= {
+                "effective_persons": effective_persons(table["weight"].to_numpy()),
+                "effective_persons_before": effective_persons(base),
+            }
+        diagnostics = official.named(diagnostics)
+        folder.put("alignment.csv", diagnostics.write_csv().encode())
+        put_json(folder, "alignment.json", {**run.provenance, "aligned": settings})
+    factors = (diagnostics["target"] / diagnostics["before"]).to_list()
+    lowest, highest = min(factors), max(factors)
+    console.result(
+        f"{len(factors)} targets are met in {out}. Totals moved by factors from {lowest:.3f} "
+        f"to {highest:.3f}; alignment.csv has each.",
+        {"out": out, **settings, "factors": [lowest, highest]},
+        as_json=as_json,
+    )
+
+
+def _parse_dominance(text: str) -> tuple[int, float]:
+    """`2,.85` as the number and the share of the dominance rule."""
+    try:
+        n_largest, share = text.split(",")
+        return int(n_largest), float(share)
+    except ValueError:
+        raise UsageError(f"--dominance is n,k such as 2,.85, not {text!r}.") from None
+
+
+def _read(panel: str | None, reading: Reading) -> Panel | None:
+    """The persons that were scored, if they are named."""
+    from saga.data.reading import read_panel
+
+    if panel is None:
+        return None
+    return read_panel(panel, mapping=reading.mapping, prices=reading.prices)
+
+
+def _parquet_file(table: pl.DataFrame) -> bytes:
+    content = io.BytesIO()
+    table.write_parquet(content)
+    return content.getvalue()

@@ -1,0 +1,236 @@
+"""saga forecast, saga lifetime, saga plot: a table or a picture of the persons of a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from saga.cli import console, options
+from saga.cli.inputs import (
+    STANDARD,
+    LedgerOptions,
+    Model,
+    ReadingUntil,
+    check_output,
+    note_left_out,
+    show_warnings,
+    write_output,
+)
+from saga.cli.options import Only
+from saga.requests import Draws, ForecastRequest, LifetimeRequest
+from saga.small_groups import MIN_PERSONS
+from saga.summaries import count
+
+if TYPE_CHECKING:
+    from saga.calibration.adaptive.ledger import Ledger
+    from saga.forecast_results import Forecasts, Lifetimes, Result
+
+_Out = Annotated[
+    Path,
+    typer.Option(
+        "--out", help="Table to write: .parquet .csv .dta .xlsx; or - for CSV on standard output."
+    ),
+]
+_AMOUNTS = {"mean": "mean", "q50": "median", "lower_90": "90 % from", "upper_90": "90 % to"}
+_PREVIEW = {"person_id": "person", "year": "year", "p_zero": "no earnings", **_AMOUNTS}
+_PREVIEW_HORIZONS, _PREVIEW_ROWS = (1, 5, 10), 6
+_POPULATION = {
+    "statistic": "statistic",
+    "value": "expected value",
+    "sd": "uncertainty of the future (standard deviation)",
+    "mc_error": "error of simulation",
+}
+
+
+def forecast(
+    source: options.Input,
+    out: _Out,
+    model: Model,
+    request: ForecastRequest,
+    draws: Draws,
+    reading: ReadingUntil,
+    ledger: LedgerOptions,
+    as_json: options.Json = False,
+) -> None:
+    """Forecast each person's earnings 1 to 30 years ahead, with intervals.
+
+    Examples:
+        saga forecast people.csv --out forecast.csv  # with the shipped bundle
+        saga forecast lisa/ --mapping lisa --out forecast.parquet  # a folder of LISA tables
+        saga forecast people.csv --origin 2015 --out test.csv  # as if made in 2015
+        saga forecast - --out - --horizons 1,5,10  # from and to a pipe, as CSV
+    """
+    _make(request, draws, source, out, model, reading, ledger, as_json=as_json)
+
+
+def lifetime(
+    source: options.Input,
+    out: _Out,
+    model: Model,
+    request: LifetimeRequest,
+    draws: Draws,
+    reading: ReadingUntil,
+    ledger: LedgerOptions,
+    as_json: options.Json = False,
+) -> None:
+    """Present value of each person's remaining (or whole) working life, and its distribution.
+
+    Examples:
+        saga lifetime people.csv --tax se-2022 --out lifetimes.xlsx  # after tax, for Excel
+        saga lifetime people.csv --from-age 20 --rate 0.03 --out whole.csv  # whole working lives
+    """
+    _make(request, draws, source, out, model, reading, ledger, as_json=as_json)
+
+
+def plot(
+    source: options.Input,
+    out: Annotated[Path, typer.Option(help="Page (.html) or picture (.svg, .png) to write.")],
+    model: Annotated[Model, Only("bundle", "threads")],
+    reading: ReadingUntil,
+    draws: Annotated[Draws, Only("scenario")],
+    request: Annotated[ForecastRequest, Only("horizons", "coverage")] = ForecastRequest(
+        coverage=(0.5, 0.8, 0.9), quantiles=(0.5,)
+    ),
+    person: Annotated[
+        str | None,
+        typer.Option(help="Id of the person.", show_default="the only person of the input"),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Draw one person's record and forecast: published sets, median, chance of no earnings.
+
+    Examples:
+        saga plot people.csv --person 0001 --out forecast.svg  # a picture
+        saga plot people.csv --person 0001 --horizons 1-10 --out forecast.html  # a page
+    """
+    from saga.data.files import require_output_outside_input
+    from saga.pages.layout import check_page
+    from saga.pages.person import SUFFIXES, choose_person
+
+    require_output_outside_input(source, out, "--out")
+    check_page(out, "picture", SUFFIXES)
+    forecaster = model.open(reading.open_facts())
+    panel = reading.read_until_origin(source)
+    panel = panel.only([choose_person(panel.frame["person_id"], person)])
+    picture = forecaster.forecast(panel, request, draws).plot()
+    picture.save(out)
+    report = {
+        "out": out,
+        "sentence": picture.sentence,
+        "warnings": show_warnings(picture.warnings),
+        "provenance": picture.provenance,
+    }
+    console.result(f"{picture.sentence}\nWrote the picture to {out}.", report, as_json=as_json)
+
+
+def _make(
+    request: ForecastRequest | LifetimeRequest,
+    draws: Draws,
+    source: Path,
+    out: Path,
+    model: Model,
+    reading: ReadingUntil,
+    ledger_options: LedgerOptions,
+    *,
+    as_json: bool,
+) -> None:
+    """Compute a product for the persons of a source, write its table and report it."""
+    from saga.calibration.adaptive.issuance import AdaptedForecaster
+    from saga.forecast_results import Forecasts, Lifetimes
+
+    check_output(source, out, as_json=as_json)
+    forecaster = model.open(reading.open_facts())
+    if isinstance(request, ForecastRequest):  # what the bundle cannot do is told before any work
+        forecaster.calibrator.coverage_columns(request.coverage)
+    else:
+        forecaster.tax_provenance(request)
+    panel = reading.read_until_origin(source)
+    ledger = ledger_options.open()
+    in_force = None
+    if ledger is not None:
+        in_force = AdaptedForecaster.of(forecaster, ledger.state(forecaster.bundle.digest))
+    plan = forecaster.plan(request, panel, draws, in_force, record=ledger_options.record)
+    plan.check_scenario()
+    note_left_out(plan.left_out)
+    with console.progress(f"Computing {request.product}", quiet=as_json) as progress:
+        result = plan.result([plan.compute(plan.panel, progress)])
+    assert isinstance(result, Forecasts | Lifetimes)
+    meta = plan.panel.meta
+    details = {
+        "excluded": meta.excluded,
+        "dropped": meta.dropped,
+        "nulled": meta.nulled,
+        "padded": meta.padded,
+        "ignored": meta.ignored,
+        "left_out": [problem.as_dict() for problem in plan.left_out],
+    }
+    if ledger is not None and ledger_options.record:
+        details["recorded"] = _record(ledger, forecaster.bundle.digest, result)
+    if isinstance(result, Lifetimes):
+        details["population"] = result.population.to_dicts()
+    else:
+        _note_missing_intervals(result)
+    details["warnings"] = show_warnings(result.warnings)
+    provenance = {**result.provenance, "panel": meta.panel_id, "warnings": details["warnings"]}
+    write_output(result.table, out, provenance)
+    unit = f"{provenance['currency']} of {provenance['price_year']}"
+    n_persons = result.table["person_id"].n_unique()
+    text = (
+        f"Wrote {count(result.table.height, 'row')} for {count(n_persons, 'person')}"
+        f"{{}} ({unit}, bundle {forecaster.bundle.digest[:12]}, seed {draws.seed})."
+    )
+    if out == STANDARD:
+        console.note(text.format(""))
+        return
+    if not as_json:
+        _show(result, unit)
+    size = {"rows": result.table.height, "persons": n_persons}
+    report = {"out": out, **size, "provenance": provenance, **details}
+    console.result(text.format(f" to {out}"), report, as_json=as_json)
+
+
+def _record(ledger: Ledger, bundle: str, result: Result) -> dict[str, int]:
+    """Enter what a result has issued in the ledger; returns the numbers for `--json`."""
+    from saga.calibration.adaptive.issuance import issued_of
+
+    counts = ledger.record_issued(bundle, issued_of(result))
+    console.note(
+        f"Ledger: {counts.new:,} new intervals, {counts.repeated:,} known, "
+        f"{counts.late:,} about years whose outcome is known."
+    )
+    return vars(counts).copy()
+
+
+def _show(result: Forecasts | Lifetimes, unit: str) -> None:
+    """Print a few rows in the main columns; of many lifetimes, their distribution."""
+    import polars as pl
+
+    from saga.forecast_results import Lifetimes
+
+    table = result.table
+    if isinstance(result, Lifetimes) and table.height >= MIN_PERSONS:
+        title = f"Distribution of present values over {table.height:,} persons, {unit}"
+        console.table(result.population.select(list(_POPULATION)), title, _POPULATION)
+        return
+    columns = {name: text for name, text in _PREVIEW.items() if name in table.columns}
+    title = f"Present values, {unit}"
+    if "horizon" in table.columns:
+        title = f"First persons, {unit} a year"
+        early = table.filter(pl.col("horizon").is_in(_PREVIEW_HORIZONS))
+        table = (early if len(early) else table).head(_PREVIEW_ROWS)
+    console.table(table.select(list(columns)), title, columns)
+
+
+def _note_missing_intervals(forecasts: Forecasts) -> None:
+    import polars as pl
+
+    from saga.conformal.calibrator import reason
+
+    table = forecasts.table
+    rows = table.filter(pl.any_horizontal(pl.col(r"^guarantee_[0-9.]+$") == "none")).height
+    if rows:
+        console.note(
+            f"{rows:,} of {table.height:,} rows lack an interval at some coverage. {reason('none')}"
+        )
