@@ -29,8 +29,7 @@ from saga.macro.scenarios import Scenario, ScenarioSource, scenario_from
 from saga.model import Saga
 from saga.model.members import Member, build_members, shared_transforms
 from saga.paths import Paths
-from saga.progress import Progress
-from saga.requests import Draws, Precision, RolloutName
+from saga.requests import Draws, Precision, Progress, RolloutName
 from saga.simulation.ensemble import EnsembleMarginals, EnsembleRollout, MemberSequences
 from saga.simulation.marginals import DirectMarginals
 from saga.simulation.pool import simulation_pool

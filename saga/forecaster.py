@@ -68,7 +68,6 @@ from saga.macro.process import MacroProcess
 from saga.macro.scenarios import Scenario, ScenarioSource
 from saga.model import Saga
 from saga.paths import Paths
-from saga.progress import Progress
 from saga.requests import (
     MAX_HORIZON,
     Draws,
@@ -76,6 +75,7 @@ from saga.requests import (
     LifetimeRequest,
     PathsRequest,
     Precision,
+    Progress,
     Request,
     RolloutName,
 )

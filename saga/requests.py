@@ -6,7 +6,7 @@ so name, type, default, bounds and description of an option are written once, he
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
@@ -21,6 +21,7 @@ CalibrationMethod = Literal["sets", "cqr", "cv+"]
 OnError = Literal["fail", "drop"]
 Precision = Literal["float32", "bfloat16"]
 Product = Literal["forecasts", "lifetimes", "paths"]
+Progress = Callable[[int, int], None]  # called with the number that is done, and the number in all
 RolloutName = Literal["exact", "light"]
 Uprating = Literal["prices", "wages", "law"]
 

@@ -29,8 +29,7 @@ from saga.errors import InputError, Problem
 from saga.features.transforms import Transforms
 from saga.forecaster import Forecaster
 from saga.pages.format import markdown_table
-from saga.progress import Progress
-from saga.requests import Draws
+from saga.requests import Draws, Progress
 from saga.schema import MAX_AGE, NAMES
 from saga.states.codes import COLUMNS, INDUSTRY, STATE, STATES, code_labels, code_numbers
 from saga.states.life_courses import ABROAD_STATE, DEAD_STATE

@@ -21,8 +21,7 @@ from saga.errors import InputError, Problem, UsageError
 from saga.forecast_checks import check_panel
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_rows
-from saga.progress import Progress
-from saga.requests import HORIZONS, MAX_HORIZON, Draws
+from saga.requests import HORIZONS, MAX_HORIZON, Draws, Progress
 
 N_PERSONS = 2_000  # forecast each year; a year has full weight in a cell of at least 300 persons
 

@@ -33,8 +33,7 @@ from saga.forecast_warnings import ForecastWarning
 from saga.forecaster import Forecaster
 from saga.macro.scenarios import ScenarioSource
 from saga.paths import Paths
-from saga.progress import Progress
-from saga.requests import RATE, Draws, ForecastRequest, LifetimeRequest, Request
+from saga.requests import RATE, Draws, ForecastRequest, LifetimeRequest, Progress, Request
 
 INITIAL_STATE = AdaptiveState(0, None, {})
 

@@ -55,8 +55,7 @@ from saga.errors import InputError, Problem
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons
 from saga.macro.scenarios import Scenario
-from saga.progress import Progress
-from saga.requests import COVERAGE, MAX_HORIZON, Draws
+from saga.requests import COVERAGE, MAX_HORIZON, Draws, Progress
 from saga.small_groups import MIN_PERSONS
 
 HORIZONS = (1, 5, 10, 20, 30)

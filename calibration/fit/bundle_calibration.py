@@ -36,8 +36,7 @@ from saga.files.bundle_folder import check_replaceable
 from saga.forecaster import Forecaster
 from saga.macro.scenarios import Scenario
 from saga.paths import Paths
-from saga.progress import Progress
-from saga.requests import COVERAGE, MAX_HORIZON, CalibrationMethod, Draws, RolloutName
+from saga.requests import COVERAGE, MAX_HORIZON, CalibrationMethod, Draws, Progress, RolloutName
 
 MAX_PATH_PERSONS = 20_000  # whose present values are calibrated; paths cost most of the time
 # Few persons have several origins each, so that a threshold depends less on which were drawn.

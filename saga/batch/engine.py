@@ -48,7 +48,7 @@ from saga.files.folders import Folder, open_folder, open_place, put_json, read_j
 from saga.files.tables import KEY
 from saga.forecast_results import Result
 from saga.forecast_warnings import warning_dicts
-from saga.progress import Progress
+from saga.requests import Progress
 from saga.simulation.worker_process import follow_parent
 
 _PARTITIONS = 250  # enough for shards and workers that differ in speed

@@ -27,7 +27,7 @@ from saga.population.cell_statistics import (
 )
 from saga.population.disclosure import DisclosureRules, suppress
 from saga.population.scored_paths import Persons, ScoredPaths, YearPaths, person_levels
-from saga.progress import Progress
+from saga.requests import Progress
 
 CLASSES = ("zero", "fifth 1", "fifth 2", "fifth 3", "fifth 4", "fifth 5")
 _JACKKNIFE = 20  # random groups of persons

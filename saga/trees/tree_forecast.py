@@ -17,7 +17,7 @@ from saga.data.panel import Panel
 from saga.data.split import units_of
 from saga.errors import UsageError
 from saga.keyed_random import uniform_each, uniforms
-from saga.progress import Progress
+from saga.requests import Progress
 from saga.schema import MAX_AGE
 from saga.trees.atom_quantiles import AtomQuantiles
 from saga.trees.earnings_ranks import no_outcomes_error

@@ -18,7 +18,6 @@ import polars as pl
 from saga.data.panel import SIMULATED_ID
 from saga.errors import UsageError
 from saga.files.atomic import whole_folder
-from saga.progress import Progress
 from saga.register.simulation.cohort_simulation import (
     CHUNK,
     RegisterSettings,
@@ -29,6 +28,7 @@ from saga.register.simulation.economy import FIRST_HISTORY, LAST_HISTORY
 from saga.register.simulation.life_state import Bools, LifeState, Presence
 from saga.register.simulation.parameters import switch_off
 from saga.register.simulation.population import cohort_sizes
+from saga.requests import Progress
 from saga.schema import MAX_AGE, MIN_AGE, PRICE_YEAR
 
 FORMAT_VERSION = 1

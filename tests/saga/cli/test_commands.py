@@ -19,7 +19,6 @@ from typing import Any
 import polars as pl
 import pytest
 import saga.training
-import typer
 from typer.testing import CliRunner
 
 from saga.bundle import Bundle
@@ -56,22 +55,6 @@ def people(tmp_path: Path) -> Path:
     path = tmp_path / "people.csv"
     path.write_text(PEOPLE)
     return path
-
-
-def commands(group: Any, *before: str) -> list[tuple[str, ...]]:
-    names: list[tuple[str, ...]] = []
-    for name, command in group.commands.items():
-        names += (
-            commands(command, *before, name) if hasattr(command, "commands") else [(*before, name)]
-        )
-    return names
-
-
-@pytest.mark.parametrize("command", commands(typer.main.get_command(app)), ids=" ".join)
-def test_every_command_has_a_help_text(command: tuple[str, ...]) -> None:
-    result = run(*command, "--help")
-    assert result.exit_code == 0
-    assert "Usage" in result.stdout
 
 
 def test_the_command_line_loads_heavy_packages_only_when_a_command_runs() -> None:
@@ -366,27 +349,6 @@ def test_calibrate_refuses_options_of_its_other_mode(
     assert result.exit_code == 2
     assert refused_option in error_text(result)
     assert "no-panel" not in error_text(result)
-
-
-@pytest.mark.parametrize("command", ["forecast", "lifetime"])
-def test_persons_who_cannot_be_forecast_are_left_out_and_listed(
-    command: str, tiny_bundle: Path, people: Path, tmp_path: Path
-) -> None:
-    people.write_text(PEOPLE + "unknown,2022,1990,\nold,2022,1958,1\n")
-    out = tmp_path / "f.csv"
-    done = run(f"{command} {people} --bundle {tiny_bundle} --out {out} --paths 20 --json")
-    assert done.exit_code == 0, done.stderr
-    left_out = {problem["person_id"] for problem in json.loads(done.stdout)["left_out"]}
-    assert left_out == {"old", "unknown"}
-    assert "Left out, not forecast: 2 persons" in error_text(done)
-    assert set(pl.read_csv(out, infer_schema=False)["person_id"]) == {"007", "young"}
-
-
-def test_a_broken_row_still_stops_the_run(tiny_bundle: Path, people: Path, tmp_path: Path) -> None:
-    people.write_text(PEOPLE + "young,2022,1999,1\n")
-    done = run(f"forecast {people} --bundle {tiny_bundle} --out {tmp_path / 'f.csv'} --json")
-    assert done.exit_code == 2
-    assert json.loads(done.stderr.splitlines()[-1])["problems"][0]["rule"] == "duplicate"
 
 
 def test_an_origin_gives_the_forecast_from_the_records_up_to_that_year(
