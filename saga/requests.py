@@ -106,6 +106,8 @@ class Draws:
         UsageError: If `n_paths` is not 2 to 10,000, or `seed` not 0 to 2^63 - 1.
     """
 
+    heading: ClassVar[str] = "Random draws"  # of their options in help
+
     n_paths: Annotated[
         int,
         Option(

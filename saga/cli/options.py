@@ -48,8 +48,6 @@ Shares = Annotated[
     Option(
         "Per cent of training, validation, calibration and test persons; if left out, those of "
         "the bundle, or 70,10,10,10.",
-        least=0,
-        most=100,
     ),
 ]
 Workers = Annotated[
@@ -118,11 +116,11 @@ _HEADING = "Forecast"  # of the options of requests
 _KINDS: dict[Any, tuple[Callable[[str], object] | None, str]] = {
     **dict.fromkeys(
         (Sequence[int], Sequence[int] | None),
-        (read_whole_numbers, "Allowed: {option.range} (1-5 or 1,5,10)."),
+        (read_whole_numbers, "Allowed: {option.range}, as a range or a list."),
     ),
     Sequence[float]: (
         read_fractions,
-        "Allowed: {option.range} (.5,.9), or percentages (50-90).",
+        "Allowed: {option.range}, or a range of percentages (1-99).",
     ),
     **dict.fromkeys((int, int | None, float), (None, "Allowed: {option.range}.")),
     TaxSource: (_read_tax, "A reform is a YAML file."),
@@ -232,6 +230,8 @@ def _parameter(
         if products:
             text = f"{products.capitalize()}: {text[0].lower()}{text[1:]}"
         read, note = _KINDS.get(kind, (None, ""))
+        if "range" in note and option.least is None and option.above is None:
+            note = ""
         option = typer.Option(
             f"--{name.replace('_', '-')}",
             help=f"{text} {note.format(option=option)}".strip(),

@@ -35,7 +35,9 @@ def train(
         ),
     ] = None,
     source: options.TrainingStart = None,
-    resume: Annotated[bool, typer.Option(help="Continue from the last checkpoint.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue from the last checkpoint.")
+    ] = False,
     devices: Annotated[int, typer.Option(min=1, help="GPUs, or CPU processes.")] = 1,
     until: Annotated[
         int | None, typer.Option(help="Fit on the years up to this one, to evaluate on later ones.")
