@@ -143,7 +143,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             options, objects[parameter.name] = _of_products()
         elif marks and isinstance(marks[0], Option):
             options = [_parameter(parameter.name, parameter.annotation, parameter.default)]
-        elif is_dataclass(kind):
+        elif isinstance(kind, type) and is_dataclass(kind):
             default = kind() if parameter.default is inspect.Parameter.empty else parameter.default
             shown = marks[0].names if marks else [entry.name for entry in fields(kind)]
             options, objects[parameter.name] = _of_fields(default, shown)
