@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
+from saga.training.ensembles import train_members
 from saga.training.fit import settings_for
 from saga.training.harness import RunOptions
-from saga.training.seeds import train_members
 from saga.training.train_config import TrainConfig
 from saga.training.transfer import Source
 from saga.training.tree_member import TREES_VERSION, allows_trees

@@ -24,7 +24,7 @@ from saga.evaluation.economies.economy_pools import (
 )
 from saga.evaluation.economies.observation import LAST_YEAR
 from saga.training.data import Batch, PanelData
-from saga.training.fit import TrainReport, check_resumable, fit_best
+from saga.training.fit import TrainReport, fit_best
 from saga.training.harness import RunFolder, RunOptions, seed_run
 from saga.training.train_config import TrainConfig, load_config
 from torch.utils.data import DataLoader
@@ -95,10 +95,7 @@ def pretrain(
         out.with_name(out.name + ".run"),
         {"config": settings.as_dict(), "economies": asdict(economies)},
     )
-    if run.resume:
-        check_resumable(folder)
-    else:
-        folder.begin()
+    folder.begin_or_resume(resume=run.resume)
     seed_run(economies.seed)
     reference = economies.reference(settings.model.bins)
     data = EconomyData(economies, reference, settings)

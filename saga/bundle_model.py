@@ -101,11 +101,8 @@ class BundleModel:
             raise UsageError(f"The number of threads is 1 or more, not {threads}.")
         members = build_members(bundle.config, bundle.transforms, bundle.weights)
         trees = None if bundle.trees is None else TreeMember.of(bundle.trees, bundle.config)
-        if rollout == "light" and members[0].network.light is None:
-            raise UsageError(
-                "This bundle has no light rollout. Use --rollout exact, or train with a "
-                "configuration that has `light`."
-            )
+        if rollout == "light":
+            members[0].network.fast_cell()
         return cls(
             members,
             trees,

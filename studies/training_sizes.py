@@ -23,7 +23,7 @@ from saga.evaluation.fold_training import FoldTraining
 from saga.evaluation.scoring.comparison import BUNDLE_NAME
 from saga.evaluation.scoring.evaluation_settings import Sample
 from saga.evaluation.selection import select_baselines
-from saga.training.auto_config import AUTO
+from saga.training.train_config import AUTO
 
 from saga.data.panel import Panel
 from saga.data.reading import read_panel

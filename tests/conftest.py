@@ -121,8 +121,7 @@ def two_origins(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def living_bundle(shared_folder: SharedFolder, tiny_bundle: Path, register_panel: Panel) -> Path:
     """The tiny bundle with a state network, trained on the small register."""
-    from saga.training.states.state_fit import fit_state_network
-    from saga.training.states.state_module import StateFitOptions
+    from saga.training.states.state_fit import StateFitOptions, fit_state_network
 
     def make(out: Path) -> None:
         options = StateFitOptions(width=32, steps=150)

@@ -70,7 +70,7 @@ def make_batch(
             "next_state": targets.state.astype(np.int64),
             "next_z": targets.z,
             "next_dead": targets.dead,
-            "direct_horizon": direct.horizon,
+            "direct_horizon": direct.gap,
             "direct_macro": direct.macro,
             "direct_state": direct.state.astype(np.int64),
             "direct_z": direct.z,

@@ -24,13 +24,17 @@ from pytorch_lightning.callbacks import (
     WeightAveraging,
 )
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
-from pytorch_lightning.utilities import rank_zero_only
-from saga.training.auto_config import AUTO, choose_config
 from saga.training.data import PanelData
 from saga.training.harness import RunFolder, RunOptions, fit_module, progress_callbacks, seed_run
 from saga.training.head_subspaces import head_diversity
 from saga.training.module import ForecastModule
-from saga.training.train_config import TrainConfig, check_shape, load_config
+from saga.training.train_config import (
+    AUTO,
+    TrainConfig,
+    check_shape,
+    choose_config,
+    load_config,
+)
 from saga.training.transfer import Source
 from torch import Tensor
 
@@ -152,11 +156,7 @@ def train(
             "shares": list(shares.values()),
         },
     )
-    if run.resume:
-        check_resumable(folder)
-    elif getattr(rank_zero_only, "rank", 0) == 0:
-        folder.begin()
-
+    folder.begin_or_resume(resume=run.resume)
     seed_run(seed)
     prepared = prepare(panel, settings, seed, validation, shares, source)
     data, network = prepared.data, prepared.network
@@ -266,19 +266,6 @@ def fit_best(
         seconds=round(clock.time_elapsed(), 1),
         validation_nll=round(checkpoint["validation_nll"], 6),
     )
-
-
-def check_resumable(folder: RunFolder) -> None:
-    """Raise UsageError if a run with these settings cannot be resumed in `folder`."""
-    if not folder.checkpoint.is_file():
-        raise UsageError(
-            f"Nothing to resume: {folder.checkpoint} does not exist. Start without --resume."
-        )
-    if differing := folder.differing_settings():
-        raise UsageError(
-            f"The run in {folder.path} was started with different settings: "
-            f"{', '.join(differing)}. Use the same settings, or start without --resume."
-        )
 
 
 def prepare(

@@ -15,11 +15,12 @@ from typing import Any
 import pytorch_lightning as lightning
 import torch
 from pytorch_lightning.callbacks import Callback, Timer, TQDMProgressBar
+from pytorch_lightning.utilities import rank_zero_only
 
 from saga.errors import UsageError
 from saga.files.atomic import commit_json, read_json
 
-_SETTINGS = "run.json"
+RUN_SETTINGS = "run.json"
 _EXPECTED_WARNINGS = (
     ".*does not have many workers.*",
     ".*LeafSpec.*",
@@ -64,27 +65,33 @@ class RunFolder:
 
     def differing_settings(self) -> list[str]:
         """Names of the settings that differ from those of the run in the folder."""
-        started = read_json(self.path / _SETTINGS) or {}
+        started = read_json(self.path / RUN_SETTINGS) or {}
         return sorted(name for name in self.settings if started.get(name) != self.settings[name])
 
     def begin_or_resume(self, *, resume: bool) -> None:
-        """Begin, or check that the run in the folder was started with the same settings.
+        """Begin, or check that the folder has a run that was started with the same settings.
 
-        Raises UsageError if it was not.
+        Raises UsageError if it has none.
         """
         if not resume:
             self.begin()
+        elif not (self.path / RUN_SETTINGS).is_file():
+            raise UsageError(f"Nothing to resume: {self.path} has no run. Start without --resume.")
         elif differing := self.differing_settings():
             raise UsageError(
-                f"There is no such run in {self.path}; different settings: "
+                f"The run in {self.path} was started with different settings: "
                 f"{', '.join(differing)}. Use the same settings, or start without --resume."
             )
 
     def begin(self) -> None:
-        """Delete the folder and create it again; it then contains only the settings."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        self.path.mkdir(parents=True)
-        commit_json(self.path / _SETTINGS, self.settings)
+        """Delete the folder and create it again; it then contains only the settings.
+
+        With several devices this program runs once for each; the first process does it.
+        """
+        if getattr(rank_zero_only, "rank", 0) == 0:
+            shutil.rmtree(self.path, ignore_errors=True)
+            self.path.mkdir(parents=True)
+            commit_json(self.path / RUN_SETTINGS, self.settings)
 
 
 def seed_run(seed: int) -> None:
@@ -99,7 +106,9 @@ def fit_module(
     data: Any,
     checkpoint: Path | None,
 ) -> None:
-    """Fit, from `checkpoint` if there is one. Raises KeyboardInterrupt on Ctrl-C."""
+    """Fit, from the file `checkpoint` if there is one. Raises KeyboardInterrupt on Ctrl-C."""
+    if checkpoint is not None and not checkpoint.is_file():
+        checkpoint = None
     with warnings.catch_warnings():
         for message in _EXPECTED_WARNINGS:
             warnings.filterwarnings("ignore", message=message)

@@ -28,12 +28,16 @@ DIRECT_QUESTIONS = 2  # target years of the direct forecast per token and batch
 class Targets:
     """What the model predicts from each token: arrays of shape (n_person, n_token).
 
+    Those of the direct forecast have the shape (n_person, n_token, n_question).
+
     Attributes:
-        gap: Years to the target year, 1 to MAX_GAP; 0 if there is no target.
+        gap: Years to the target year, at most MAX_GAP, of the direct forecast MAX_HORIZON; 0 if
+            there is no target.
         state: State of earnings in the target year.
         z: Log earnings relative to wages in the target year.
         dead: Whether the person has died by the target year.
-        macro: Macro covariates (n_person, n_token, 4) of the target year.
+        macro: Macro covariates (..., 4) of the target year; of the direct forecast those (..., 7)
+            of the years up to it.
     """
 
     gap: NDArray[np.int64]
@@ -74,32 +78,13 @@ def make_targets(tokens: Tokens, dead_year: NDArray[np.int64], calendar: Calenda
     )
 
 
-@dataclass(eq=False)
-class DirectTargets:
-    """What the direct forecast predicts: arrays of shape (n_person, n_token, n_question).
-
-    Attributes:
-        horizon: Years to the target year, 1 to MAX_HORIZON; 0 if there is no target.
-        state: State of earnings in the target year.
-        z: Log earnings relative to wages in the target year.
-        dead: Whether the person has died by the target year.
-        macro: Macro covariates (..., 7) of the years up to the target year.
-    """
-
-    horizon: NDArray[np.int64]
-    state: NDArray[np.int8]
-    z: NDArray[np.float32]
-    dead: NDArray[np.bool_]
-    macro: NDArray[np.float32]
-
-
 def make_direct_targets(
     tokens: Tokens,
     dead_year: NDArray[np.int64],
     calendar: Calendar,
     end: int,
     rng: np.random.Generator,
-) -> DirectTargets:
+) -> Targets:
     """Random later years of each token, as targets if earnings are known or the person has died.
 
     Horizons are drawn from all that end by the panel's last year, `end`, and by age 64, whether or
@@ -123,8 +108,8 @@ def make_direct_targets(
     index = np.where(has_earnings, index, 0)
     has_target = has_earnings | dead
     macro = calendar.covariates_since(tokens.year[..., None], year)
-    return DirectTargets(
-        horizon=np.where(has_target, horizon, 0),
+    return Targets(
+        gap=np.where(has_target, horizon, 0),
         state=np.where(has_earnings, tokens.state[rows, index], UNKNOWN).astype(np.int8),
         z=(tokens.z[rows, index] * has_earnings).astype(np.float32),
         dead=dead,

@@ -9,9 +9,9 @@ persons, who are simulated or invented.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,7 @@ from saga.errors import InputError, Problem
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons
 from saga.macro.scenarios import Scenario
+from saga.paths import Paths
 from saga.requests import COVERAGE, MAX_HORIZON, Draws, Progress
 from saga.small_groups import MIN_PERSONS
 
@@ -114,10 +115,16 @@ def diagnose(
         panel, grouping, horizons, seed=draws.seed, until=_last_training_year(forecaster, end)
     )
     known = known_at_origin(records, origins, grouping)
+    paths = (
+        forecaster.blocks(records, draws, to_horizon=max(years))
+        if years and calibrator.has_present_values
+        else ()
+    )
+    results, several_years = judging.run(paths=paths, years=years)
     findings = Findings(
-        results=judging.run(),
-        several_years=judging.several_years(draws, years),
-        conditioned=None if macro is None else judging.run(macro),
+        results=results,
+        several_years=several_years,
+        conditioned=None if macro is None else judging.run(macro)[0],
         rules={h: rules.judge(known, outcomes[:, h - 1], h, headline) for h in horizons},
         seed_ranges=measure_seed_ranges(forecaster, records, draws, years, headline),
         people=tabulate_example_persons(
@@ -198,15 +205,26 @@ class _Judging:
     low_pay: float
     progress: Progress | None
 
-    def run(self, scenario: Scenario | None = None) -> dict[int, PersonResults]:
-        """Results by horizon, of the marginals under a scenario."""
+    def run(
+        self,
+        scenario: Scenario | None = None,
+        *,
+        paths: Iterable[Paths] = (),
+        years: Sequence[int] = (),
+    ) -> tuple[dict[int, PersonResults], Inside]:
+        """Results by horizon of the marginals under a scenario, and of the next K of `years`.
+
+        `paths` are blocks of the same persons as those of the marginals, or none.
+        """
         calibrator = self.forecaster.calibrator
         thresholds = {
             h: crps_thresholds(self.outcomes[:, h - 1], self.floor) for h in self.horizons
         }
         parts: dict[int, list[PersonResults]] = {h: [] for h in self.horizons}
+        inside: dict[tuple[str, int], list[NDArray[np.float64]]] = {}
         n_done = 0
-        for block in self.forecaster.marginals(self.records, scenario, progress=self.progress):
+        blocks = self.forecaster.marginals(self.records, scenario, progress=self.progress)
+        for block, block_paths in zip(blocks, chain(paths, repeat(None)), strict=False):
             outcomes = self.outcomes[n_done : n_done + len(block)]
             intervals = calibrator.intervals(block, calibrator.coverage or COVERAGE)
             for h in self.horizons:
@@ -221,26 +239,14 @@ class _Judging:
                         low_pay=self.low_pay,
                     )
                 )
+            several_years = judge_several_years(calibrator, block, block_paths, outcomes, years)
+            for kind, of_block in several_years.items():
+                inside.setdefault(kind, []).append(of_block)
             n_done += len(block)
-        return {h: PersonResults.join(part) for h, part in parts.items()}
-
-    def several_years(self, draws: Draws, years: Sequence[int]) -> Inside:
-        """Results of the next K years together, for each K of `years`."""
-        calibrator = self.forecaster.calibrator
-        paths = (
-            self.forecaster.blocks(
-                self.records, draws, to_horizon=max(years), progress=self.progress
-            )
-            if years and calibrator.has_present_values
-            else repeat(None)
+        return (
+            {h: PersonResults.join(part) for h, part in parts.items()},
+            {kind: np.concatenate(of_blocks) for kind, of_blocks in inside.items()},
         )
-        parts: list[Inside] = []
-        n_done = 0
-        for block, block_paths in zip(self.forecaster.marginals(self.records), paths, strict=False):
-            outcomes = self.outcomes[n_done : n_done + len(block)]
-            parts.append(judge_several_years(calibrator, block, block_paths, outcomes, years))
-            n_done += len(block)
-        return {kind: np.concatenate([part[kind] for part in parts]) for kind in parts[0]}
 
 
 def _draw_test_origins(

@@ -50,7 +50,7 @@ def judge_several_years(
     there are no present values.
     """
     inside: Inside = {}
-    if not calibrator.has_sets:
+    if not years or not calibrator.has_sets:
         return inside
     band = calibrator.band
     known = marginals.first(outcomes.shape[1])

@@ -1,10 +1,10 @@
-"""Tests for drift, with their false-alarm rates: is the bundle's own calibration still right?
+"""Tests for drift, with their false-alarm rates, and what to do after them.
 
-A test compares the share of outcomes outside the bundle's 90 % interval with 10 %. Under the null
-hypothesis the year is like those of the calibration: the share deviates by sampling and by the
-usual variation of years, whose standard deviation the calibration has estimated from past origin
-years (`fit.drift`). With n persons the variance is drift^2 + 0.09 / n, and the degrees
-of freedom are the number of those past years.
+Is the bundle's own calibration still right? A test compares the share of outcomes outside the
+bundle's 90 % interval with 10 %. Under the null hypothesis the year is like those of the
+calibration: the share deviates by sampling and by the usual variation of years, whose standard
+deviation the calibration has estimated from past origin years (`fit.drift`). With n persons the
+variance is drift^2 + 0.09 / n, and the degrees of freedom are the number of those past years.
 
 The tests of one family and year together have the false-alarm rate ALPHA (Holm 1979). The
 sequential test looks at all years so far: a test martingale, a mixture of likelihood ratios for a
@@ -18,6 +18,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Literal
 
 from scipy.stats import norm, t
 
@@ -26,6 +27,14 @@ from saga.conformal.calibration_table import ALL
 ALPHA = 0.05
 NOMINAL = 0.1  # share outside the interval
 MIN_PERSONS = 100  # a group with fewer is not tested
+Action = Literal["keep", "recalibrate", "fine-tune", "retrain"]
+YEARS_TO_RETRAIN = 3
+COMMANDS: dict[Action, str] = {
+    "keep": "Nothing to do. Deliver the next year in the same way.",
+    "recalibrate": "saga calibrate BUNDLE --panel PANEL --out NEW",
+    "fine-tune": "saga train --from BUNDLE --panel PANEL --out NEW, then saga calibrate NEW",
+    "retrain": "saga train --panel PANEL --out NEW, then saga calibrate NEW",
+}
 _MEDIAN_VARIANCE = math.pi / 2  # variance of a median, divided by that of a mean
 # Variance of the lasting shifts in the martingale's mixture, in squared standard errors of a year.
 _SHIFT_VARIANCE = 4.0
@@ -145,4 +154,73 @@ def _tests(
     return tuple(
         DriftTest(kind, g, outside[g][1], excess[g], adjusted[i], adjusted[i] < ALPHA)
         for i, g in enumerate(groups)
+    )
+
+
+@dataclass(frozen=True)
+class YearTests:
+    """The tests of one outcome year, and the test martingale after it."""
+
+    year: int
+    levels: tuple[DriftTest, ...]
+    differences: tuple[DriftTest, ...]
+    martingale: float
+
+    @property
+    def has_drift(self) -> bool:
+        """Whether a group's coverage, or the coverage of all years together, alarms."""
+        return any(test.alarm for test in self.levels) or self.martingale >= 1 / ALPHA
+
+    @property
+    def groups_differ(self) -> bool:
+        """Whether the coverage of a group differs from that of the others."""
+        return any(test.alarm for test in self.differences)
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """An action, the rule that gave it, and the command that does it."""
+
+    action: Action
+    rule: str
+
+    @property
+    def command(self) -> str:
+        """What to run."""
+        return COMMANDS[self.action]
+
+
+def recommend(years: Sequence[YearTests]) -> Recommendation:
+    """The recommendation after the tests of these outcome years, ascending."""
+    if not years:
+        return Recommendation("keep", "No outcome of the forecasts one year ahead is known yet.")
+    newest = years[-1]
+    if not newest.levels:
+        return Recommendation(
+            "keep", f"Too few persons have an outcome in {newest.year} to judge the forecasts."
+        )
+    last = years[-YEARS_TO_RETRAIN:]
+    if len(last) == YEARS_TO_RETRAIN and all(year.groups_differ for year in last):
+        return Recommendation(
+            "retrain",
+            f"In {YEARS_TO_RETRAIN} outcome years in a row ({last[0].year} to {newest.year}) the "
+            "coverage of groups differed: the network keeps ranking persons wrongly.",
+        )
+    if newest.groups_differ:
+        groups = ", ".join(test.group for test in newest.differences if test.alarm)
+        return Recommendation(
+            "fine-tune",
+            f"In {newest.year} the coverage of some groups differs from that of the others "
+            f"({groups}): one map for all persons cannot correct this.",
+        )
+    if newest.has_drift:
+        return Recommendation(
+            "recalibrate",
+            f"Coverage drifted up to {newest.year}, in all groups alike: new maps and thresholds "
+            "are enough. Until then the ledger corrects it.",
+        )
+    return Recommendation(
+        "keep",
+        f"No test of {newest.year} alarms; together they alarm by chance in "
+        f"{100 * ALPHA:.0f} % of years.",
     )

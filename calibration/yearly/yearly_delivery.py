@@ -21,11 +21,13 @@ from saga.calibration.adaptive.settled_outcomes import SpanCoverage
 from saga.calibration.yearly.drift_tests import (
     ALPHA,
     DriftScale,
+    Recommendation,
+    YearTests,
     compare_groups,
     compare_levels,
+    recommend,
     sequential_test,
 )
-from saga.calibration.yearly.recommendation import Recommendation, YearTests, recommend
 from saga.calibration.yearly.year_diagnosis import (
     COVERAGE,
     HORIZONS,

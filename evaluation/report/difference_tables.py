@@ -13,8 +13,6 @@ from saga.evaluation.report.result_tables import (
     Table,
     TableCell,
     format_figure,
-    format_p,
-    format_percent,
     heading,
     published,
     published_cell,
@@ -32,6 +30,8 @@ from saga.evaluation.scoring.comparison import (
 )
 from saga.evaluation.scoring.gap import CLAIRVOYANT
 from saga.evaluation.scoring.metrics import percent_names
+
+from saga.pages.format import in_percent, p_value
 
 TESTS = {
     PERSON: "Errors are clustered by person.",
@@ -61,11 +61,11 @@ def build_differences(results: Results) -> list[Table]:
                 TableCell(heading(row["model"])),
                 TableCell(str(row["horizon"])),
                 TableCell(format_figure(row, name="difference"), bold=_is_sure(row)),
-                TableCell(format_percent(row["relative"])),
+                TableCell(in_percent(row["relative"])),
                 TableCell("" if row["t"] is None else f"{row['t']:.1f}"),
                 TableCell(str(row["df"])),
-                TableCell(format_p(row["p"])),
-                TableCell(format_p(row["p_holm"])),
+                TableCell(p_value(row["p"])),
+                TableCell(p_value(row["p_holm"])),
                 published_cell(published_t.get(row["model"], {}).get(str(row["horizon"])), ".1f"),
             ]
             for row in tested.sort("model", "horizon").iter_rows(named=True)
@@ -133,7 +133,7 @@ def _interval_cell(row: Mapping[str, Any] | None) -> TableCell:
     if row is None:
         return TableCell("")
     thousands = {name: row[name] / 1_000 for name in ("difference", "se")}
-    text = f"{format_figure(thousands, '.1f', name='difference')} ({format_p(row['p_holm'])})"
+    text = f"{format_figure(thousands, '.1f', name='difference')} ({p_value(row['p_holm'])})"
     return TableCell(text, bold=_is_sure(row))
 
 

@@ -19,9 +19,6 @@ from saga.evaluation.report.result_tables import (
     Table,
     TableCell,
     format_figure,
-    format_p,
-    format_percent,
-    format_share,
     heading,
     outside_band,
     published,
@@ -35,6 +32,8 @@ from saga.evaluation.scoring.comparison import (
     YEAR,
 )
 from saga.evaluation.scoring.gap import CLAIRVOYANT, select_reference
+
+from saga.pages.format import in_percent, p_value
 
 PAPER_HORIZON = 10  # years ahead, of the tables for one horizon
 GROUP_LABELS = {
@@ -109,7 +108,7 @@ def _coverage_by_group(results: Results) -> list[Table]:
             if row is None or row["se"] is None:  # too few calibration persons, or one test person
                 cells.append(TableCell(""))
             else:
-                share = format_share(row["value"], row["se"])
+                share = in_percent(row["value"], row["se"])
                 cells.append(TableCell(share, alarm=outside_band(row)))
             cells.append(published_percent(figures.get((group, metric))))
         rows.append(cells)
@@ -144,7 +143,7 @@ def _robustness(results: Results) -> list[Table]:
             if reference in value and BUNDLE_NAME in value:
                 cells = [TableCell("") for _ in head[1:-1]]
                 # Lifetimes are scored in the last setting, whose cut is the last of these columns.
-                cells[-1] = TableCell(format_percent(1 - value[BUNDLE_NAME] / value[reference]))
+                cells[-1] = TableCell(in_percent(1 - value[BUNDLE_NAME] / value[reference]))
                 name = TableCell(f"present value at {100 * rate:g} % (lifetimes)")
                 figure = published_percent(published()["cut"].get(f"rate={rate:g}"))
                 rows.append([name, *cells, figure])
@@ -179,7 +178,7 @@ def _cuts(
         cells = [TableCell(words)]
         for setting in settings:
             row = by_group.get((setting, group))
-            cut = f"{format_percent(row['relative'])} (p {format_p(row['p'])})" if row else ""
+            cut = f"{in_percent(row['relative'])} (p {p_value(row['p'])})" if row else ""
             cells += [TableCell(f"{row['n']:,}" if row else ""), TableCell(cut)]
         if any(cell.text for cell in cells[1:]):
             rows.append([*cells, published_percent(published()["cut"].get(group))])
@@ -232,7 +231,7 @@ def _variants(results: Results) -> list[Table]:
             ]
             if reference:
                 cut = 1 - row["value"] / other["value"] if row and other else None
-                texts.append(format_percent(cut))
+                texts.append(in_percent(cut))
             cells += map(TableCell, texts)
         crps = crps_figures.get(variant.name)
         ratio = ratio_figures.get(variant.name, crps / crps_figures["full"] if crps else None)
@@ -314,8 +313,8 @@ def _calibration_size(results: Results) -> list[Table]:
             )
             figure = figures.get(str(size), {}).get(group)
             cells += [
-                TableCell(format_share(value, sd)),
-                TableCell(format_share(*figure) if figure else "", published=True),
+                TableCell(in_percent(value, sd)),
+                TableCell(in_percent(*figure) if figure else "", published=True),
             ]
         rows.append([*cells, TableCell("" if repeats else reason)])
     head = [

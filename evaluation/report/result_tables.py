@@ -17,7 +17,7 @@ from saga.evaluation.scoring.comparison import BUNDLE_NAME, VARIANT
 from saga.evaluation.scoring.gap import CLAIRVOYANT, GAP, select_reference
 from saga.evaluation.scoring.metrics import SCORES, ZERO, percent_names
 
-from saga.pages.format import markdown_table
+from saga.pages.format import in_percent, markdown_table, money, number
 from saga.small_groups import MIN_PERSONS
 
 MONEY = ("crps_sek", *percent_names("interval"), *percent_names("width"))
@@ -227,10 +227,10 @@ def format_value(metric: str, value: float | None) -> str:
     if value is None:
         return ""
     if metric in MONEY:
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+        return money(value) if abs(value) >= 1000 else f"{value:.3g}"
     if metric.startswith("coverage_") or metric == GAP:
-        return f"{100 * value:.1f}"
-    return f"{value:.4f}"
+        return in_percent(value)
+    return number(value, 4)
 
 
 def format_figure(row: Row | None, form: str = ".4f", *, name: str = "value") -> str:
@@ -241,21 +241,6 @@ def format_figure(row: Row | None, form: str = ".4f", *, name: str = "value") ->
     return f"{row[name]:{form}}{error}"
 
 
-def format_percent(share: float | None) -> str:
-    """A share in per cent; empty if there is none."""
-    return "" if share is None else f"{100 * share:.1f}"
-
-
-def format_share(value: float | None, spread: float | None) -> str:
-    """A share and its spread in per cent."""
-    return format_percent(value) + ("" if spread is None else f" ± {100 * spread:.1f}")
-
-
-def format_p(p: float | None) -> str:
-    """A p-value as text; empty if there is none."""
-    return "" if p is None else "<.0001" if p < 1e-4 else f"{p:.4f}".removeprefix("0")
-
-
 def published_cell(value: float | None, form: str) -> TableCell:
     """A published figure."""
     return TableCell("" if value is None else format(value, form), published=True)
@@ -263,14 +248,14 @@ def published_cell(value: float | None, form: str) -> TableCell:
 
 def published_percent(share: float | None) -> TableCell:
     """A published share in per cent."""
-    return TableCell(format_percent(share), published=True)
+    return TableCell(in_percent(share), published=True)
 
 
 def format_band(row: Row) -> str:
     """The sampling band of a row in per cent; empty if there is none."""
     if row.get("band_lower") is None:
         return ""
-    return f"{100 * row['band_lower']:.1f}-{100 * row['band_upper']:.1f}"
+    return f"{in_percent(row['band_lower'])}-{in_percent(row['band_upper'])}"
 
 
 def _accuracy(metrics: _Metrics) -> Table:

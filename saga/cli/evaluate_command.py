@@ -177,7 +177,7 @@ def _fold_training(
 ) -> FoldTraining:
     """How the bundle of each fold is trained: as `saga train` would on this panel."""
     from saga.evaluation.fold_training import FoldTraining
-    from saga.training.auto_config import choose_start
+    from saga.training.train_config import choose_start
 
     chosen_config, start = choose_start(
         config, source, simulated=panel.meta.simulated, n_persons=len(panel.persons())

@@ -152,7 +152,7 @@ def align(
         else:
             table, diagnostics = balance(run, persons, official)
             folder.put("weights.parquet", _parquet_file(table))
-            base = persons.frame.sort("person_id")["weight"].to_numpy()
+            base = persons.sort("person_id")["weight"].to_numpy()
             settings |= {
                 "effective_persons": effective_persons(table["weight"].to_numpy()),
                 "effective_persons_before": effective_persons(base),

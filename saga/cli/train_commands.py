@@ -59,10 +59,9 @@ def train(
         saga train --panel panel.csv --folds 5 --out bundles/ours  # from few persons
     """
     from saga.data.split import SPLIT_SHARES, parse_shares, persons_of
-    from saga.training.auto_config import choose_start
-    from saga.training.folds import train_folds
+    from saga.training.ensembles import train_folds, train_members
     from saga.training.harness import RunOptions
-    from saga.training.seeds import train_members
+    from saga.training.train_config import choose_start
 
     if folds is not None and shares is not None:
         raise UsageError("With --folds, nobody is kept for calibration. Leave --shares out.")
@@ -134,8 +133,7 @@ def circumstances(
     Examples:
         saga circumstances bundles/ours --panel register/  # states for paths
     """
-    from saga.training.states.state_fit import fit_state_network
-    from saga.training.states.state_module import StateFitOptions
+    from saga.training.states.state_fit import StateFitOptions, fit_state_network
 
     persons = reading.read(panel)
     fitted = fit_state_network(

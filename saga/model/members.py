@@ -55,7 +55,8 @@ def build_members(
     members = []
     for k, fitted in enumerate(each):
         prefix = "" if n_members == 1 else f"{MEMBERS}.{k}."
-        member = Member(Saga(shape, Transforms.from_dict(fitted)), Transforms.from_dict(fitted))
+        parsed = Transforms.from_dict(fitted)
+        member = Member(Saga(shape, parsed), parsed)
         member.network.load_state_dict(
             {
                 name.removeprefix(prefix): tensor

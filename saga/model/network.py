@@ -142,6 +142,15 @@ class Saga(nn.Module):
         predictive: Predictive = self.head(hidden, gap, macro)
         return predictive
 
+    def fast_cell(self) -> FastCell:
+        """The cell of the light rollout. Raises UsageError if the network has none."""
+        if self.light is None:
+            raise UsageError(
+                "This bundle has no light rollout. Use --rollout exact, or train with a "
+                "configuration that has `light`."
+            )
+        return self.light
+
     def fast_hidden(
         self, hidden: Tensor, origin: Tensor, state: Tensor, z: Tensor, age: Tensor
     ) -> Tensor:
@@ -150,20 +159,19 @@ class Saga(nn.Module):
         Up to the origin they are those of the decoder, `hidden` (n, t, d). Of later years the cell
         receives only earnings and age.
         """
-        if self.light is None:
-            raise UsageError("This model has no light rollout: it was trained with `light: 0`.")
+        cell = self.fast_cell()
         n, t = state.shape
-        summary = self.light.summarise(hidden[torch.arange(n), origin][:, None])
+        summary = cell.summarise(hidden[torch.arange(n), origin][:, None])
         gap = age.diff(dim=1, prepend=age[:, :1])
         earnings = self.tokens.encode_earnings(state, z)
-        inputs = self.light.year_input(earnings, age, gap) + summary.bias
+        inputs = cell.year_input(earnings, age, gap) + summary.bias
         after = torch.arange(t, device=age.device) > origin[:, None]
         cell_state, states = summary.state[:, 0], []
         for is_after, year_input in zip(after.unbind(1), inputs.unbind(1), strict=True):
-            following = self.light.step(cell_state, year_input)
+            following = cell.step(cell_state, year_input)
             cell_state = torch.where(is_after[:, None], following, cell_state)
             states.append(cell_state)
-        fast = self.light.hidden(torch.stack(states, 1), summary)
+        fast = cell.hidden(torch.stack(states, 1), summary)
         return torch.where(after[..., None], fast, hidden)
 
 

@@ -16,6 +16,18 @@ def percent(value: float | None, digits: int = 1) -> str:
     return NOT_SHOWN if value is None else f"{100 * value:.{digits}f} %"
 
 
+def in_percent(value: float | None, spread: float | None = None) -> str:
+    """A share in a table whose heading has the sign: "89.8", or "89.8 ± 0.4"; "" without one."""
+    if value is None:
+        return ""
+    return f"{100 * value:.1f}" + ("" if spread is None else f" ± {100 * spread:.1f}")
+
+
+def p_value(p: float | None) -> str:
+    """A p-value: 0.0123 -> ".0123"; "" without a value."""
+    return "" if p is None else "<.0001" if p < 1e-4 else f"{p:.4f}".removeprefix("0")
+
+
 def short_percent(value: float) -> str:
     """A share without its sign and without a final zero: 0.9 -> "90 %", -0.012 -> "1.2 %"."""
     return percent(abs(value)).replace(".0 %", " %")
@@ -45,6 +57,14 @@ def figure(value: float) -> str:
     """A number of any size: whole from 1,000 on, with 2 decimals from 1 on, 4 below."""
     digits = 0 if abs(value) >= 1_000 or value == int(value) else 2 if abs(value) >= 1 else 4
     return f"{value:,.{digits}f}"
+
+
+def significant(value: float | None) -> str:
+    """A number with three significant digits, from 1,000 on without decimals: 0.5 -> "0.500"."""
+    if value is None:
+        return NOT_SHOWN
+    rounded = float(f"{value:.3g}") + 0.0
+    return money(rounded) if abs(rounded) >= 1_000 else f"{rounded:#.3g}".rstrip(".")
 
 
 def persons(value: int | None, min_persons: str | int = "") -> str:

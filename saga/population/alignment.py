@@ -30,7 +30,7 @@ from saga.data.groups import UNKNOWN
 from saga.errors import InputError, Problem
 from saga.files.folders import Folder, open_file, put_json
 from saga.files.tables import KEY, read_provenance
-from saga.population.scored_paths import Persons, ScoredPaths, person_levels
+from saga.population.scored_paths import ScoredPaths, person_levels
 
 Floats = NDArray[np.float64]
 
@@ -96,7 +96,7 @@ def _label(group: str) -> str:
     return f"target_{group}"
 
 
-def compare(scored: ScoredPaths, persons: Persons, targets: Targets) -> pl.DataFrame:
+def compare(scored: ScoredPaths, persons: pl.DataFrame, targets: Targets) -> pl.DataFrame:
     """The targets beside the totals and persons of the paths, mean over paths.
 
     Columns: the targets' keys, `target`, `before` (both totals) and `persons`. Raises InputError if
@@ -128,7 +128,7 @@ def compare(scored: ScoredPaths, persons: Persons, targets: Targets) -> pl.DataF
 
 def adjust(
     scored: ScoredPaths,
-    persons: Persons,
+    persons: pl.DataFrame,
     targets: Targets,
     folder: Folder,
     stated: Mapping[str, Any],
@@ -177,14 +177,14 @@ def adjust(
 
 
 def balance(
-    scored: ScoredPaths, persons: Persons, targets: Targets
+    scored: ScoredPaths, persons: pl.DataFrame, targets: Targets
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Weights of persons with which the paths meet the targets, and diagnostics.
 
     The number of persons stays. Raises InputError if no weights meet the targets.
     """
     compared = compare(scored, persons, targets)
-    frame = persons.frame.select("person_id", base="weight").sort("person_id")
+    frame = persons.select("person_id", base="weight").sort("person_id")
     cells = compared.with_row_index("cell").select("cell", *targets.keys)
     rows = frame.lazy().with_row_index("row").select("row", "person_id")
     sums = pl.concat(
@@ -251,10 +251,12 @@ def effective_persons(weights: Floats) -> float:
     return float(weights.sum() ** 2 / (weights**2).sum())
 
 
-def _labelled(scored: ScoredPaths, persons: Persons, targets: Targets, part: str) -> pl.LazyFrame:
+def _labelled(
+    scored: ScoredPaths, persons: pl.DataFrame, targets: Targets, part: str
+) -> pl.LazyFrame:
     """The rows of a part, with the weight and groups of each person as text."""
     known = scored.scan([part]).join(
-        persons.frame.lazy(), on="person_id", how="left", maintain_order="left"
+        persons.lazy(), on="person_id", how="left", maintain_order="left"
     )
     return known.with_columns(
         (

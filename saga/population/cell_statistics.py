@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,14 +37,13 @@ STATISTICS = (
 POVERTY_LINE = 0.6  # of the median of all persons of the year, as in Eurostat's at-risk-of-poverty
 
 
-@dataclass(frozen=True)
-class Estimates:
-    """Estimates and errors, each with one value for a statistic."""
+class Estimates(NamedTuple):
+    """Estimates and errors, each with one value for a statistic; named as in the tables."""
 
     value: Floats
-    sampling: Floats
-    paths: Floats
-    macro: Floats
+    error_sampling: Floats
+    error_paths: Floats
+    spread_macro: Floats
 
 
 def sort_by_path(earnings: Floats, weights: Floats, groups: NDArray[np.int_]) -> SortedCell:
@@ -68,9 +68,10 @@ class SortedCell:
     weights: Floats
     groups: NDArray[np.int_]
 
-    def without(self, group: int) -> Floats:
-        """The weights without a random group, raised so that the others stand for it."""
-        return np.asarray(self.weights * (self.groups != group))
+    def replicate_weights(self, n_groups: int) -> list[Floats]:
+        """The weights of all persons, then those without each random group."""
+        without = (np.asarray(self.weights * (self.groups != group)) for group in range(n_groups))
+        return [self.weights, *without]
 
 
 def replicate(cell: SortedCell, n_groups: int, lines: Floats) -> Floats:
@@ -78,11 +79,10 @@ def replicate(cell: SortedCell, n_groups: int, lines: Floats) -> Floats:
 
     `lines` are the poverty lines, (1 + n_groups, n_path).
     """
-    weights = [cell.weights, *(cell.without(group) for group in range(n_groups))]
     rise = [1.0, *[n_groups / (n_groups - 1)] * n_groups]
     values = [
         _statistics(cell.earnings, weight, line)
-        for weight, line in zip(weights, lines, strict=True)
+        for weight, line in zip(cell.replicate_weights(n_groups), lines, strict=True)
     ]
     for factor, value in zip(rise, values, strict=True):
         value[:, :2] *= factor  # numbers of persons and totals
@@ -91,9 +91,11 @@ def replicate(cell: SortedCell, n_groups: int, lines: Floats) -> Floats:
 
 def poverty_lines(cell: SortedCell, n_groups: int) -> Floats:
     """The poverty line of each path, of all persons and without each group."""
-    weights = [cell.weights, *(cell.without(group) for group in range(n_groups))]
     return np.stack(
-        [POVERTY_LINE * _quantile(cell.earnings, np.cumsum(w, 0), 0.5) for w in weights]
+        [
+            POVERTY_LINE * _quantile(cell.earnings, np.cumsum(weights, 0), 0.5)
+            for weights in cell.replicate_weights(n_groups)
+        ]
     )
 
 

@@ -26,7 +26,7 @@ from saga.population.cell_statistics import (
     sort_by_path,
 )
 from saga.population.disclosure import DisclosureRules, suppress
-from saga.population.scored_paths import Persons, ScoredPaths, YearPaths, person_levels
+from saga.population.scored_paths import ScoredPaths, YearPaths, person_levels, rows_of
 from saga.requests import Progress
 
 CLASSES = ("zero", "fifth 1", "fifth 2", "fifth 3", "fifth 4", "fifth 5")
@@ -79,7 +79,7 @@ class _Grid:
 
 def make_tables(
     scored: ScoredPaths,
-    persons: Persons,
+    persons: pl.DataFrame,
     by: Sequence[str],
     rules: DisclosureRules,
     *,
@@ -166,10 +166,10 @@ class _YearPersons:
     levels: tuple[NDArray[np.int_], ...]
 
     @classmethod
-    def of(cls, scored: ScoredPaths, persons: Persons, grid: _Grid, year: int) -> _YearPersons:
+    def of(cls, scored: ScoredPaths, persons: pl.DataFrame, grid: _Grid, year: int) -> _YearPersons:
         columns = [name for name in grid.groups if name in scored.columns]
         paths = scored.year(year, columns)
-        frame = persons.of(paths.person_ids)
+        frame = rows_of(persons, paths.person_ids)
         levels = [
             paths.codes[group]
             if group in columns
@@ -191,14 +191,14 @@ class _YearPersons:
         return inside
 
 
-def _grid(scored: ScoredPaths, persons: Persons, by: Sequence[str]) -> _Grid:
+def _grid(scored: ScoredPaths, persons: pl.DataFrame, by: Sequence[str]) -> _Grid:
     levels = []
     for group in by:
         if group in scored.columns:
             levels.append(tuple(scored.levels(group)))
             continue
         texts = [
-            persons.frame.select(person_levels(group, year).unique()).to_series()
+            persons.select(person_levels(group, year).unique()).to_series()
             for year in (scored.full_years if group == "age" else scored.full_years[:1])
         ]
         levels.append(tuple(pl.concat(texts).unique().sort().to_list()))
@@ -243,16 +243,11 @@ def _rows(
 ) -> Iterator[dict[str, object]]:
     """A row for each statistic of a cell, rounded; without values if the cell is hidden."""
     for number, statistic in enumerate(STATISTICS):
-        names = ("value", "error_sampling", "error_paths", "spread_macro")
-        values = (
-            estimates.value[number],
-            estimates.sampling[number],
-            estimates.paths[number],
-            estimates.macro[number],
-        )
         shown = {
-            name: None if hidden or not np.isfinite(value) else _rounded(statistic, value, rules)
-            for name, value in zip(names, values, strict=True)
+            name: None
+            if hidden or not np.isfinite(values[number])
+            else _rounded(statistic, values[number], rules)
+            for name, values in estimates._asdict().items()
         }
         yield {"statistic": statistic, **shown, "suppressed": hidden}
 
@@ -267,7 +262,7 @@ def _rounded(statistic: str, value: float, rules: DisclosureRules) -> float:
 
 def _transitions(
     scored: ScoredPaths,
-    persons: Persons,
+    persons: pl.DataFrame,
     grid: _Grid,
     rules: DisclosureRules,
     hidden: Flags,
@@ -310,7 +305,7 @@ def _transitions(
 
 
 def _count_transitions(
-    scored: ScoredPaths, persons: Persons, grid: _Grid, year: int, to_year: int
+    scored: ScoredPaths, persons: pl.DataFrame, grid: _Grid, year: int, to_year: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Transitions between earnings classes of persons who are present in both years.
 

@@ -33,7 +33,6 @@ class YearPaths:
     `codes` has the numbers of levels in the columns of life courses.
     """
 
-    year: int
     person_ids: list[str]
     earnings: Floats
     codes: Mapping[str, NDArray[np.int_]]
@@ -161,25 +160,13 @@ class ScoredPaths:
             unknown = len(self.levels(name)) - 1
             codes[name] = np.full(earnings.shape, unknown)
             codes[name][at] = rows[name].to_physical().fill_null(unknown).to_numpy()
-        return YearPaths(year, ids.to_list(), earnings, codes)
-
-
-@dataclass(frozen=True)
-class Persons:
-    """What is known of persons beside their paths: a row each, with groups and a weight."""
-
-    frame: pl.DataFrame
-
-    def of(self, person_ids: Sequence[str]) -> pl.DataFrame:
-        """The rows of these persons, in this order."""
-        requested = pl.DataFrame({"person_id": person_ids}, schema={"person_id": pl.String})
-        return requested.join(self.frame, on="person_id", how="left", maintain_order="left")
+        return YearPaths(ids.to_list(), earnings, codes)
 
 
 def read_persons(
     scored: ScoredPaths, panel: Panel | None, by: Sequence[str], weights: str | Path | None
-) -> Persons:
-    """The groups and weights of the persons of a run.
+) -> pl.DataFrame:
+    """What is known of the persons of a run beside their paths: a row each, groups and a weight.
 
     Categories of the panel are those last known. Raises UsageError for an unknown group, InputError
     if persons are missing in the panel or the weights.
@@ -196,7 +183,13 @@ def read_persons(
         _require(frame, "weight", str(weights))
     else:
         frame = frame.with_columns(weight=pl.lit(1.0))
-    return Persons(frame)
+    return frame
+
+
+def rows_of(persons: pl.DataFrame, person_ids: Sequence[str]) -> pl.DataFrame:
+    """The rows of these persons, in this order."""
+    requested = pl.DataFrame({"person_id": person_ids}, schema={"person_id": pl.String})
+    return requested.join(persons, on="person_id", how="left", maintain_order="left")
 
 
 def person_levels(group: str, year: int | pl.Expr) -> pl.Expr:

@@ -188,12 +188,7 @@ class CellMaps:
     """The fast cell's linear maps at a precision."""
 
     def __init__(self, network: Saga, precision: Precision) -> None:
-        if network.light is None:
-            raise UsageError(
-                "This bundle has no light rollout. Use --rollout exact, "
-                "or train with a configuration that has `light`."
-            )
-        cell = self.cell = network.light
+        cell = self.cell = network.fast_cell()
         self.network, self.tokens = network, network.tokens
         # Earnings and state enter the cell's hidden layer by one product.
         self.inner = Affine(torch.cat([cell.earnings.weight, cell.up.weight], 1), None, precision)

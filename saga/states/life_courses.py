@@ -193,7 +193,7 @@ class LifeCourseSimulator:
         state, z, runs = self._encode_paths(
             [earnings[i] for i in order], [wages[i] for i in order], last, age
         )
-        spells = self._spells_at_origin(persons).take(np.repeat(np.arange(n), m))
+        spells = self.spells_at_origin(persons).take(np.repeat(np.arange(n), m))
         numbers = [np.zeros((years, self.n_paths, len(COLUMNS)), np.int16) for years in steps]
         exited = np.zeros(n * m, np.int16)
         for t in range(int(steps[0])):
@@ -284,7 +284,8 @@ class LifeCourseSimulator:
             runs,
         )
 
-    def _spells_at_origin(self, persons: NDArray[np.int64]) -> Spells:
+    def spells_at_origin(self, persons: NDArray[np.int64]) -> Spells:
+        """The spells of persons at the end of their last record."""
         start, length = self.sequences.offsets[persons], self.sequences.lengths[persons]
         spells = Spells.unknown(self.sequences.year[start])
         for t in range(int(length.max())):

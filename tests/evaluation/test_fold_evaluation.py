@@ -19,7 +19,7 @@ from saga.evaluation.fold_training import SHARES, FoldTraining
 from saga.evaluation.scoring.comparison import FAMILY as BY_FAMILY
 from saga.evaluation.scoring.comparison import PERSON
 from saga.evaluation.scoring.evaluation_settings import Sample
-from saga.training import seeds as training_seeds
+from saga.training import ensembles
 from saga.training.train_config import TrainConfig
 from typer.testing import CliRunner
 
@@ -168,7 +168,7 @@ def test_bundles_are_trained_and_calibrated_without_the_persons_of_their_fold(
     relatives: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained: list[set[str]] = []
-    train = training_seeds.train_members
+    train = ensembles.train_members
 
     def spy(panel: Panel, *args: object, **kwargs: object) -> object:
         trained.append(set(panel.persons()))

@@ -9,11 +9,13 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 import torch
+from saga.training import ensembles
 from saga.training.data import Batches
 from saga.training.fit import prepare, train
 from saga.training.harness import RunOptions
@@ -32,10 +34,9 @@ from saga.forecaster import Forecaster
 from saga.macro.history import sweden
 from saga.macro.process import MacroProcess
 from saga.requests import ForecastRequest
-from tests.toy_training import TOY
+from tests.toy_training import QUIET, TOY
 
-QUIET = RunOptions(progress=False)
-QUIET_RESUMED = RunOptions(progress=False, resume=True)
+RESUMED = replace(QUIET, resume=True)
 EPOCH = 13  # batches of 16 among the 210 or so training persons
 CONFIG = replace(TOY, max_steps=30, learning_rate=5e-3, validate_every=5, patience=100)
 
@@ -101,31 +102,61 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
         with pytest.raises(KeyboardInterrupt):
             train(panel, out, config=config, seed=3, run=QUIET)
     assert not out.exists()
-    with pytest.raises(UsageError, match="different settings: config, seed"):
-        train(panel, out, config=replace(config, clip=2.0), seed=4, run=QUIET_RESUMED)
-    changed = panel.with_frame(panel.frame.with_columns(pl.col("earnings") + 1))
-    with pytest.raises(UsageError, match="different settings: panel, validation"):
-        train(
-            changed,
-            out,
-            config=config,
-            seed=3,
-            validation=changed.persons()[:20],
-            run=QUIET_RESUMED,
-        )
-    unaware = replace(panel, meta=replace(panel.meta, macro=None))
-    with pytest.raises(UsageError, match="different settings: macro"):
-        train(unaware, out, config=config, seed=3, run=QUIET_RESUMED)
     before = torch.load(out.with_name("resumed.run") / "last.ckpt", weights_only=False)[
         "callbacks"
     ]["Timer"]["time_elapsed"]["train"]
-    resumed = train(panel, out, config=config, seed=3, run=QUIET_RESUMED)
+    resumed = train(panel, out, config=config, seed=3, run=RESUMED)
     assert resumed.metrics["training"]["seconds"] > before  # of all parts of the run
     assert resumed.metrics["training"]["steps"] == CONFIG.max_steps
     assert_same(whole, resumed)
     assert (
         whole.metrics["training"]["validation_nll"] == resumed.metrics["training"]["validation_nll"]
     )
+
+
+def test_a_run_is_resumed_with_the_settings_that_it_was_started_with(
+    panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that was stopped before its first checkpoint; a run that never began is none."""
+    settings: dict[str, Any] = {"panel": panel, "config": CONFIG, "seed": 3}
+    with pytest.raises(UsageError, match="Start without --resume"):
+        train(out=tmp_path / "b", run=RESUMED, **settings)
+    with monkeypatch.context() as patched:
+        stop_before(2, patched)
+        with pytest.raises(KeyboardInterrupt):
+            train(out=tmp_path / "b", run=QUIET, **settings)
+    changed = {
+        "panel": panel.with_frame(panel.frame.with_columns(pl.col("earnings") + 1)),
+        "config": replace(CONFIG, clip=2.0),
+        "seed": 4,
+        "validation": panel.persons()[:20],
+        "macro": replace(panel, meta=replace(panel.meta, macro=None)),
+    }
+    for name, value in changed.items():
+        other = settings | {"panel" if name == "macro" else name: value}
+        with pytest.raises(UsageError, match=rf"different settings: .*{name}"):
+            train(out=tmp_path / "b", run=RESUMED, **other)
+    short = settings | {"config": CONFIG}
+    assert train(out=tmp_path / "b", run=RESUMED, **short).metrics["training"]["steps"] == 30
+
+
+def test_the_first_of_several_processes_fits_the_trees(
+    panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the first process returns from the fit of the network."""
+    fitted: list[Bundle] = []
+
+    def fit_network(*arguments: Any, run: RunOptions, **options: Any) -> Bundle:
+        assert run.devices == 2
+        return train(*arguments, run=replace(run, devices=1), **options)
+
+    monkeypatch.setattr(ensembles, "train", fit_network)
+    monkeypatch.setattr(ensembles, "fit_tree_member", lambda of, *_, **__: fitted.append(of))
+    alone = replace(panel, meta=replace(panel.meta, macro=None))
+    config = replace(CONFIG, max_steps=5, trees=True)
+    run = replace(QUIET, devices=2)
+    bundle = ensembles.train_members(alone, tmp_path / "b", config=config, seed=3, run=run)
+    assert [network.weights.keys() for network in fitted] == [bundle.weights.keys()]
 
 
 @pytest.mark.thorough
@@ -135,29 +166,22 @@ def test_two_devices_make_one_bundle(panel: Panel, tmp_path: Path) -> None:
     (tmp_path / "toy.yaml").write_text(
         "model: {width: 8, layers: 1, heads: 1, bins: 8, head_width: 8}\n"
         "batch_persons: 16\nmax_steps: 4\nvalidate_every: 2\nwarmup_steps: 1\nprecision: 32-true\n"
+        "trees: true\n"
     )
+    (tmp_path / "mapping.yaml").write_text("macro: none\n")
     script = tmp_path / "program.py"
     script.write_text("from saga.cli import main\n\nif __name__ == '__main__':\n    main()\n")
-    options = [
-        "--panel",
-        "panel.parquet",
-        "--prices",
-        "2022",
-        "--config",
-        "toy.yaml",
-        "--devices",
-        "2",
-        "--out",
-        "b",
-        "--json",
-    ]
+    options = (
+        "--panel panel.parquet --prices 2022 --mapping mapping.yaml --config toy.yaml --devices 2 "
+        "--out b --json"
+    )
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(Path(__file__).parents[2]),
     }
     done = subprocess.run(
-        [sys.executable, script.name, "train", *options],
+        [sys.executable, script.name, "train", *options.split()],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
@@ -171,7 +195,9 @@ def test_two_devices_make_one_bundle(panel: Panel, tmp_path: Path) -> None:
     assert report["steps"] == 4
     settings = load_config(tmp_path / "toy.yaml")
     data, network, *_ = prepare(
-        read_panel(tmp_path / "panel.parquet", prices=2022), settings, seed=0
+        read_panel(tmp_path / "panel.parquet", prices=2022, mapping=tmp_path / "mapping.yaml"),
+        settings,
+        seed=0,
     )
     network.load_state_dict(bundle.weights)
     module = ForecastModule(network, settings)
@@ -182,11 +208,6 @@ def test_two_devices_make_one_bundle(panel: Panel, tmp_path: Path) -> None:
         ]
     expected = sum(n * nll for n, nll in scored) / sum(n for n, _ in scored)
     assert bundle.metrics["training"]["validation_nll"] == pytest.approx(expected, abs=1e-4)
-
-
-def test_resuming_without_a_checkpoint_is_refused(panel: Panel, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="Start without --resume"):
-        train(panel, tmp_path / "b", config=CONFIG, run=QUIET_RESUMED)
 
 
 def test_the_seed_determines_the_weights(panel: Panel, whole: Bundle, tmp_path: Path) -> None:
@@ -282,48 +303,43 @@ def test_a_batch_depends_on_seed_epoch_and_index_alone(panel: Panel) -> None:
         )
 
 
-def test_an_epoch_contains_every_person_once(panel: Panel) -> None:
-    data = prepare(panel, CONFIG, seed=0).data
-    plan = Batches(
-        data.train, np.arange(len(data.train)), Calendar(sweden()), Masking(), 16, 1, 0
-    ).plan()
-    assert sorted(np.concatenate(plan).tolist()) == list(range(len(data.train)))
+@pytest.mark.parametrize("name", built_in_configs())
+def test_built_in_configurations_can_be_read(name: str) -> None:
+    assert load_config(name).name == name
 
 
-def test_invalid_configurations_are_refused(tmp_path: Path) -> None:
-    for name in built_in_configs():
-        assert load_config(name).name == name
-    refused = {
-        "learning_rat: 0.1": "learning_rat",
-        "model: {depth: 3}": "depth",
-        "model: {width: 10, heads: 4}": "width",
-        "batch_persons: 0": "batch_persons",
-        "learning_rate: -1": "learning_rate",
-        "learning_rate: fast": "learning_rate",
-        "{max_steps: 10, validate_every: 20}": "validate_every",
-        "masking: {origins: 0.5}": "origins",
-        "masking: {origin: 1.5}": "origin",
-        "masking: {cells: often}": "cells",
-        "without: [earnings]": "cannot hide earnings",
-        "without: occupation": "'without' must be a list",
-        "model: {backbone: gru}": "'decoder', 'lstm' or 'feedforward'",
-        "model: {backbone: lstm, light: 8}": "light",
-        "model: {head: normal}": "'binned', 'mixture' or 'quantiles'",
-        "model: 3": "Model options must be a mapping",
-        "batch_persons: 1.5": "'batch_persons' must be a valid integer",
-        "learning_rate: .inf": "'learning_rate' must be a finite number",
-        "extends: huge": "neither a file",
-        "extends: [tiny]": "extends",
-        "[1]": "mapping",
-        "a: [": "YAML",
-    }
-    for text, named in refused.items():
-        file = tmp_path / "c.yaml"
-        file.write_text(text)
-        with pytest.raises(UsageError, match=named):
-            load_config(file)
-    with pytest.raises(UsageError, match="neither a file nor one of"):
-        load_config("huge")
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("learning_rat: 0.1", "learning_rat"),
+        ("model: {depth: 3}", "depth"),
+        ("model: {width: 10, heads: 4}", "width"),
+        ("batch_persons: 0", "batch_persons"),
+        ("batch_persons: 1.5", "batch_persons"),
+        ("learning_rate: -1", "learning_rate"),
+        ("learning_rate: fast", "learning_rate"),
+        ("learning_rate: .inf", "learning_rate"),
+        ("{max_steps: 10, validate_every: 20}", "validate_every"),
+        ("masking: {origins: 0.5}", "origins"),
+        ("masking: {origin: 1.5}", "origin"),
+        ("masking: {cells: often}", "cells"),
+        ("without: [earnings]", "earnings"),
+        ("without: occupation", "without"),
+        ("model: {backbone: gru}", "'decoder', 'lstm' or 'feedforward'"),
+        ("model: {backbone: lstm, light: 8}", "light"),
+        ("model: {head: normal}", "'binned', 'mixture' or 'quantiles'"),
+        ("model: 3", "Model"),
+        ("extends: huge", "huge"),
+        ("extends: [tiny]", "extends"),
+        ("[1]", "mapping"),
+        ("a: [", "YAML"),
+    ],
+)
+def test_invalid_configurations_are_refused(text: str, named: str, tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=named):
+        load_config(file)
 
 
 def test_a_configuration_extends_another_but_not_itself(tmp_path: Path) -> None:
@@ -342,8 +358,9 @@ def test_a_configuration_extends_another_but_not_itself(tmp_path: Path) -> None:
     )
     assert load_config(derived) == replace(expected, masking=Masking(cells=0))
     loop.write_text(f"extends: {loop}")
-    with pytest.raises(UsageError, match="extends"):
-        load_config(loop)
+    for source in (loop, tmp_path / "absent.yaml"):
+        with pytest.raises(UsageError, match=source.stem):
+            load_config(source)
 
 
 def test_other_backbones_have_as_many_parameters_as_the_shipped_decoder(panel: Panel) -> None:
@@ -393,23 +410,16 @@ def test_the_configuration_of_the_papers_size_trains_and_forecasts(
     )
 
 
-def test_the_masking_of_a_configuration_reaches_the_batches(panel: Panel, tmp_path: Path) -> None:
-    file = tmp_path / "c.yaml"
-    file.write_text("masking: {drop_years: 1, late_start: 0}")
-    config = load_config(file)
-    assert config.masking == Masking(drop_years=1.0, late_start=0.0)
-    data = prepare(panel, replace(CONFIG, masking=config.masking), seed=0).data
-    assert data.masking == config.masking
+def test_the_masking_of_a_configuration_reaches_the_batches(panel: Panel) -> None:
+    masking = Masking(drop_years=1.0, late_start=0.0)
+    assert prepare(panel, replace(CONFIG, masking=masking), seed=0).data.masking == masking
 
 
-def test_a_too_small_panel_is_refused(panel: Panel, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="too small"):
-        train(panel.only(panel.persons()[:3]), tmp_path / "b", config=CONFIG, run=QUIET)
-
-
-def test_an_unusable_output_is_refused_before_training(panel: Panel, tmp_path: Path) -> None:
+def test_what_cannot_be_trained_is_refused_before_training(panel: Panel, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("x")
-    with pytest.raises(BundleError, match="not a bundle"):
-        train(panel, tmp_path / "mine", config=CONFIG, run=QUIET)
+    few = panel.only(panel.persons()[:3])
+    for people, out, error in ((few, "b", InputError), (panel, "mine", BundleError)):
+        with pytest.raises(error):
+            train(people, tmp_path / out, config=CONFIG, run=QUIET)
     assert not (tmp_path / "mine.run").exists()

@@ -11,33 +11,18 @@ import pytest
 import torch
 from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
 from saga.evaluation.contest import Contest, ContestOptions
-from saga.training.folds import train_folds
-from saga.training.harness import RunOptions
+from saga.training.ensembles import train_folds
 
 from saga.bundle import Bundle
-from saga.data.panel import Panel, PanelMeta
+from saga.data.panel import Panel
 from saga.data.split import SPLIT_SHARES, assign_folds, assign_parts
 from saga.errors import UsageError
 from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest
-from tests.toy_training import TOY
+from tests.toy_training import QUIET, TOY, make_panel
 
-QUIET = RunOptions(progress=False)
 FOLDS = 3
 CONFIG = replace(TOY, learning_rate=5e-3)
-
-
-def make_panel() -> Panel:
-    """240 persons with earnings in 2005-2016, some of them zero."""
-    rng = np.random.default_rng(0)
-    rows = [
-        (f"p{i:03d}", year, 1970, 0.0 if rng.random() < 0.1 else float(np.exp(level + noise)))
-        for i in range(240)
-        for level in (rng.normal(12.4, 0.4),)
-        for year, noise in zip(range(2005, 2017), rng.normal(0, 0.2, 12), strict=True)
-    ]
-    frame = pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row")
-    return Panel.of(frame, PanelMeta("toy"))
 
 
 @pytest.fixture(scope="module")
@@ -164,11 +149,6 @@ def test_calibration_cross_fits_a_bundle_with_folds(
     shares = CalibrationOptions(shares=SPLIT_SHARES)
     with pytest.raises(UsageError, match="nobody is kept for calibration"):
         calibrate_bundle(bundle.path, panel, shares, out=tmp_path / "e")
-
-
-def test_calibration_sizes_are_refused_if_nobody_was_kept(
-    bundle: Bundle, panel: Panel, tmp_path: Path
-) -> None:
     contest = Contest(panel, ContestOptions(horizons=(1,), n_paths=2))
     with pytest.raises(UsageError, match="Nobody was kept for calibration"):
         contest.calibration_size(Forecaster(bundle, threads=1), tmp_path)

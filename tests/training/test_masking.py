@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 from saga.training.masking import Masking, hide_inputs, make_targets, thin_years
 
-from saga.features.sequences import POSITIVE, UNKNOWN, ZERO, Sequences, Tokens
+from saga.data.panel import Panel, PanelMeta
+from saga.features.sequences import POSITIVE, UNKNOWN, ZERO, Sequences, Tokens, encode, pad
 from saga.features.transforms import Transforms
-from saga.schema import CATEGORICAL
-from tests.saga.features.token_panels import CALENDAR, fit_transforms, panel_of, person, tokens_of
+from saga.schema import CATEGORICAL, extra_column
+from saga.simulation.rollout import future_codes, future_values
+from tests.saga.features.token_panels import CALENDAR, fit_transforms, person, tokens_of
 
-SEX, EDUCATION, COUNTY = (CATEGORICAL.index(name) for name in ("sex", "education_level", "county"))
 HAZARD = 0.1
 
 
@@ -101,54 +103,49 @@ def test_thinning_does_not_bias_the_hazard_of_death(mortal: tuple[Sequences, Tok
         assert dead.mean() == pytest.approx(HAZARD, abs=4 * (HAZARD / dead.size) ** 0.5)
 
 
-def test_after_the_hidden_origin_only_earnings_and_fixed_codes_remain(
-    transforms: Transforms,
-) -> None:
-    rows = person("a", dict.fromkeys(range(2000, 2010), 100000.0), sex="female", transfers=1e4)
-    rows += person("b", dict.fromkeys(range(2000, 2010), 100000.0), sex="female", transfers=1e4)
-    _, tokens = tokens_of(rows, transforms)
-    only_origin = Masking(survey_only=0, drop_columns=0, cells=0, origin=1.0)
-    visible, _ = hide_inputs(tokens, 2009, only_origin, np.random.default_rng(0))
-    missing = np.isnan(visible.other)
-    assert missing[:, -1].all()
-    assert not missing[:, 0].all(1).any()
-    assert (visible.codes[..., SEX] == tokens.codes[..., SEX]).all()
-    np.testing.assert_array_equal(visible.z, tokens.z)
+def test_after_the_hidden_origin_a_record_continues_as_in_a_rollout() -> None:
+    """Static codes, and lasting codes and values as last known; all else but earnings is missing.
 
-
-def test_education_keeps_its_last_known_code_after_the_hidden_origin() -> None:
-    levels = (
-        *("compulsory", "compulsory", None, "upper_secondary", "upper_secondary"),
-        *("long_tertiary", "long_tertiary", None),
+    Columns are those of the schema, and own ones of each kind.
+    """
+    rng = np.random.default_rng(0)
+    levels = ["compulsory", "compulsory", None, "upper_secondary", "upper_secondary", None]
+    own = (
+        extra_column("race", "category", static=True),
+        extra_column("wealth", "number", lasting=True),
+        extra_column("enrolled", "category"),
+        extra_column("hours", "number"),
     )
     rows = [
         {
-            "person_id": f"a{i:03d}",
-            "year": 2000 + t,
-            "birth_year": 1970,
-            "earnings": 1e5,
-            "county": "01",
+            **{"person_id": f"a{i:03d}", "year": 2000 + t, "birth_year": 1970, "earnings": 1e5},
+            **{"sex": "female", "county": "01", "transfers": 1e4, "extra_race": str(i % 2)},
             "education_level": level,
+            "extra_wealth": float(rng.normal()) if rng.random() < 0.5 else None,
+            "extra_enrolled": str(rng.integers(2)),
+            "extra_hours": 40.0 + t,
         }
         for i in range(200)
         for t, level in enumerate(levels[i % 3 :])
     ]
-    _, tokens = tokens_of(rows, Transforms.fit(panel_of(rows), CALENDAR, 16))
-    visible, _ = hide_inputs(
-        tokens,
-        2007,
-        Masking(survey_only=0, drop_columns=0, cells=0, origin=1.0),
-        np.random.default_rng(0),
-    )
-    columns = (
-        tokens.valid,
-        tokens.codes[..., EDUCATION],
-        visible.codes[..., EDUCATION],
-        visible.codes[..., COUNTY],
-    )
-    for valid, true, shown, county in zip(*columns, strict=True):
-        n = int(valid.sum())
-        origin = int((county[:n] > 0).sum()) - 1  # the county is hidden after it
-        np.testing.assert_array_equal(shown[: origin + 1], true[: origin + 1])
-        codes = [code for code in true[: origin + 1] if code]
-        assert (shown[origin + 1 : n] == (codes[-1] if codes else 0)).all()
+    panel = Panel.of(pl.DataFrame(rows, infer_schema_length=None), PanelMeta("p", extra=own))
+    sequences = encode(panel, Transforms.fit(panel, CALENDAR, 16), CALENDAR)
+    tokens = pad(sequences, np.arange(len(sequences)))
+    only_origin = Masking(survey_only=0, drop_columns=0, cells=0, origin=1.0)
+    visible, origin = hide_inputs(tokens, 2005, only_origin, rng)
+    np.testing.assert_array_equal(visible.z, tokens.z)
+    assert len(np.unique(origin)) > 3
+    for i, last in enumerate(origin.tolist()):
+        seen, after = slice(0, last + 1), slice(last + 1, tokens.valid[i].sum())
+        codes = future_codes(tokens.codes[i, seen], tokens.continued)
+        values = future_values(tokens.other[i, seen], tokens.continued)
+        np.testing.assert_array_equal(visible.codes[i, seen], tokens.codes[i, seen])
+        np.testing.assert_array_equal(visible.other[i, seen], tokens.other[i, seen])
+        assert (visible.codes[i, after] == codes).all()
+        for later in visible.other[i, after]:
+            np.testing.assert_array_equal(later, values)
+    survey = Masking(survey_only=1.0, drop_columns=0, cells=0, origin=0)
+    visible, _ = hide_inputs(tokens, 2005, survey, rng)
+    sex = np.arange(visible.codes.shape[2]) == CATEGORICAL.index("sex")
+    assert (visible.codes[..., ~sex] == 0).all()
+    assert np.isnan(visible.other).all()

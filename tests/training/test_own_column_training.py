@@ -10,8 +10,6 @@ import polars as pl
 import pytest
 import torch
 from saga.training.fit import train
-from saga.training.harness import RunOptions
-from saga.training.masking import Masking, hide_inputs
 
 from saga.bundle import Bundle
 from saga.data.groups import Grouping, last_record_origins
@@ -19,15 +17,13 @@ from saga.data.origins import Origins
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import InputError, UsageError
 from saga.features.calendar import Calendar
-from saga.features.sequences import encode, pad
-from saga.features.transforms import MIN_CODE_PERSONS, OTHER, Transforms
+from saga.features.transforms import OTHER, Transforms
 from saga.forecaster import Forecaster
 from saga.model import ModelConfig, Saga
 from saga.requests import Draws, ForecastRequest
 from saga.schema import CATEGORICAL, FAMILY, extra_column
-from saga.simulation.rollout import future_codes, future_values
 from saga.trees.recent_years import Window
-from tests.toy_training import TOY
+from tests.toy_training import QUIET, TOY
 
 EXTRA = (
     extra_column("race", "category", static=True),
@@ -77,7 +73,7 @@ def panel() -> Panel:
 def bundle(panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     torch.set_num_threads(1)
     out = tmp_path_factory.mktemp("own") / "bundle"
-    return train(panel, out, config=CONFIG, seed=1, run=RunOptions(progress=False))
+    return train(panel, out, config=CONFIG, seed=1, run=QUIET)
 
 
 @pytest.fixture(scope="module")
@@ -103,16 +99,12 @@ def test_the_bundle_remembers_own_columns(bundle: Bundle) -> None:
     assert "f0" not in str(bundle.transforms), "families are no feature"
     again = Transforms.from_dict(bundle.transforms)
     assert again.as_dict() == bundle.transforms
-
-
-def test_a_panel_without_own_columns_has_the_same_bundle_as_before() -> None:
+    extreme = people(1).frame.head(1).with_columns(extra_wealth=pl.lit(1e300))
+    assert np.isfinite(again.continuous(extreme)[0, WEALTH])
     plain = people(60, replace(META, extra=(), macro_rows=None, macro=None))
-    transforms = Transforms.fit(plain, Calendar(None), 16)
-    assert "extra" not in transforms.as_dict()
-    network = Saga(CONFIG.model, transforms)
-    assert not [name for name in network.state_dict() if "own_" in name]
-    assert transforms.continuous(plain.frame).shape[1] == len(OTHER)
-    assert transforms.categorical(plain.frame).shape[1] == len(CATEGORICAL)
+    without = Transforms.fit(plain, Calendar(None), 16)
+    assert "extra" not in without.as_dict()
+    assert not [name for name in Saga(CONFIG.model, without).state_dict() if "own_" in name]
 
 
 def test_forecasts_depend_on_an_own_column(forecaster: Forecaster) -> None:
@@ -127,93 +119,43 @@ def test_forecasts_depend_on_an_own_column(forecaster: Forecaster) -> None:
         assert (paths[1].mean((0, 2)) > paths[0].mean((0, 2)) + 0.3).all()
 
 
-def test_unknown_codes_and_missing_columns_count_as_missing_and_are_warned_of(
+def test_unknown_codes_and_columns_count_as_missing_and_are_warned_of(
     forecaster: Forecaster,
 ) -> None:
     known = mean(forecaster, newcomer(None))
-    no_columns = replace(META, extra=())
-    without = Panel.of(
-        newcomer(None).frame.select("person_id", "year", "birth_year", "earnings"), no_columns
-    )
-    for panel, expected in (
-        (newcomer("9"), "Some codes of extra_race are those of fewer than 10"),
-        (newcomer("3"), "Some codes of extra_race are those of fewer than 10"),
-        (newcomer(None), "trained with extra_race, the panel has no value of it"),
-        (without, "trained with extra_race, the panel has no value of it"),
+    bare = newcomer(None).frame.select("person_id", "year", "birth_year", "earnings")
+    more = replace(META, extra=(*EXTRA, extra_column("shoe size", "number")))
+    shoes = newcomer("1").frame.with_columns(extra_shoe_size=pl.lit(40.0))
+
+    def warned(panel: Panel) -> list[str | None]:
+        warnings = forecaster.warnings(panel, ForecastRequest((1,)))
+        return [w.column for w in warnings if w.code == "own-column"]
+
+    for panel in (
+        newcomer("9"),
+        newcomer("3"),
+        newcomer(None),
+        Panel.of(bare, replace(META, extra=())),
     ):
         assert mean(forecaster, panel) == pytest.approx(known, rel=1e-6)
-        warnings = forecaster.warnings(panel, ForecastRequest((1,)))
-        messages = [str(w) for w in warnings if w.code == "own-column" and w.column == "extra_race"]
-        assert len(messages) == 1
-        assert expected in messages[0]
-    assert not [
-        w
-        for w in forecaster.warnings(newcomer("1"), ForecastRequest((1,)))
-        if w.column == "extra_race"
-    ]
+        assert warned(panel).count("extra_race") == 1
+    assert "extra_race" not in warned(newcomer("1"))
+    assert "extra_shoe_size" in warned(Panel.of(shoes, more))
 
 
-def test_columns_that_the_bundle_does_not_know_are_warned_of(forecaster: Forecaster) -> None:
-    meta = replace(META, extra=(*EXTRA, extra_column("shoe size", "number")))
-    panel = Panel.of(newcomer("1").frame.with_columns(extra_shoe_size=pl.lit(40.0)), meta)
-    warnings = forecaster.warnings(panel, ForecastRequest((1,)))
-    assert any("trained without extra_shoe_size" in w.message for w in warnings)
-
-
-def test_a_column_of_another_kind_is_refused(forecaster: Forecaster) -> None:
+def test_a_column_of_another_kind_and_one_without_values_are_refused(
+    forecaster: Forecaster, panel: Panel, tmp_path: Path
+) -> None:
     meta = replace(META, extra=(extra_column("race", "number"),))
-    panel = Panel.of(newcomer("1").frame.with_columns(extra_race=pl.lit(1.0)), meta)
-    with pytest.raises(
-        UsageError, match="reads extra_race as a number, the bundle knows it as a c"
-    ):
-        forecaster.forecast(panel)
-
-
-def test_training_needs_every_own_column(panel: Panel, tmp_path: Path) -> None:
+    number = Panel.of(newcomer("1").frame.with_columns(extra_race=pl.lit(1.0)), meta)
+    with pytest.raises(UsageError, match="extra_race as a number"):
+        forecaster.forecast(number)
     empty = panel.with_frame(panel.frame.with_columns(extra_race=pl.lit(None, dtype=pl.String)))
-    with pytest.raises(InputError, match="extra_race of `extra` in the mapping has no known value"):
-        train(empty, tmp_path / "b", config=CONFIG, seed=1, run=RunOptions(progress=False))
-
-
-def test_a_code_needs_ten_persons(panel: Panel) -> None:
-    transforms = Transforms.fit(panel, Calendar(None), 16)
-    assert transforms.codes["extra_race"] == ("1", "2")
-    assert MIN_CODE_PERSONS == 10
-    extreme = panel.frame.head(1).with_columns(extra_wealth=pl.lit(1e300))
-    assert np.isfinite(transforms.continuous(extreme)[0, WEALTH])
-
-
-def test_static_and_lasting_columns_continue_after_the_origin(panel: Panel) -> None:
-    transforms = Transforms.fit(panel, Calendar(None), 16)
-    sequences = encode(panel.only(["p0010"]), transforms, Calendar(None))
-    tokens = pad(sequences, np.array([0]))
-    codes = future_codes(tokens.codes[0], tokens.continued)
-    values = future_values(tokens.other[0], tokens.continued)
-    assert codes[RACE] == tokens.codes[0, 0, RACE] > 0
-    assert codes[RACE + 1] == 0, "enrolment is of one year"
-    assert values[WEALTH] == tokens.other[0, 4, WEALTH], "the last known wealth is of 2004"
-    assert np.isnan(np.delete(values, WEALTH)).all()
-
-
-def test_masking_hides_own_columns_as_a_rollout_does(panel: Panel) -> None:
-    transforms = Transforms.fit(panel, Calendar(None), 16)
-    sequences = encode(panel.only(panel.persons()[5:105]), transforms, Calendar(None))
-    tokens = pad(sequences, np.arange(100))
-    masking = Masking(survey_only=0, drop_columns=0, cells=0, origin=1.0)
-    visible, origin = hide_inputs(tokens, 2009, masking, np.random.default_rng(0))
-    for i, last in enumerate(origin.tolist()):
-        seen = slice(0, last + 1)
-        expected = future_values(tokens.other[i, seen], tokens.continued)
-        np.testing.assert_array_equal(visible.other[i, seen], tokens.other[i, seen])
-        for after in range(last + 1, 10):
-            np.testing.assert_array_equal(visible.other[i, after], expected)
-            assert (
-                visible.codes[i, after] == future_codes(tokens.codes[i, seen], tokens.continued)
-            ).all()
-    all_hidden = Masking(survey_only=1.0, drop_columns=0, cells=0, origin=0)
-    visible, _ = hide_inputs(tokens, 2009, all_hidden, np.random.default_rng(0))
-    assert (visible.codes[..., RACE:] == 0).all()
-    assert np.isnan(visible.other).all()
+    with pytest.raises(InputError, match="extra_race"):
+        train(empty, tmp_path / "b", config=CONFIG, seed=1, run=QUIET)
+    few = {year: row for year, row in MACRO.items() if year >= 2005}
+    with pytest.raises(UsageError, match="10 years"):
+        train(people(300, replace(META, macro_rows=few)), tmp_path / "b", config=CONFIG, run=QUIET)
 
 
 def test_groups_and_trees_receive_own_columns(panel: Panel) -> None:
@@ -253,10 +195,3 @@ def test_the_macro_series_of_a_file_are_in_the_bundle(
     under_scenario = forecaster.forecast(panel, ForecastRequest((1,)), Draws(scenario=scenario))
     assert under_scenario.table["mean"][0] != mean(forecaster, panel)
     assert forecaster.scenario("high-growth").rows.keys() == set(range(2010, 2020))  # type: ignore[union-attr]
-
-
-def test_a_macro_file_of_few_years_is_refused(tmp_path: Path) -> None:
-    rows = {year: row for year, row in MACRO.items() if 2005 <= year}
-    few = people(300, replace(META, macro_rows=rows))
-    with pytest.raises(UsageError, match="needs at least 10 years of history, got 5"):
-        train(few, tmp_path / "b", config=CONFIG, seed=1, run=RunOptions(progress=False))

@@ -7,17 +7,28 @@ not change, so its earnings forecasts and their calibration stay valid.
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytorch_lightning as lightning
 import torch
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint, Timer
-from saga.training.data import ResumableLoader
-from saga.training.harness import RunFolder, RunOptions, fit_module, progress_callbacks, seed_run
-from saga.training.states.state_data import StateBatches, StateRecords
-from saga.training.states.state_module import StateFitOptions, StateModule
+from saga.training.data import Batch, ResumableLoader
+from saga.training.harness import (
+    RunFolder,
+    RunOptions,
+    fit_module,
+    half_cosine,
+    progress_callbacks,
+    schedule_rate,
+    seed_run,
+)
+from saga.training.states.state_data import StateBatches, StateRecords, make_state_batch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from saga.bundle import Bundle, replace_parts
 from saga.data.origins import cut
@@ -27,12 +38,109 @@ from saga.errors import UsageError
 from saga.files.bundle_folder import check_replaceable
 from saga.forecast_checks import check_money
 from saga.forecaster import Forecaster
-from saga.states.codes import code_sizes
-from saga.states.state_network import StateNetwork
+from saga.model import Saga
+from saga.states.codes import COLUMNS, code_sizes
+from saga.states.state_network import WIDTH, StateInputs, StateNetwork
 from saga.version import current_version
 
+_WARMUP_STEPS = 100
 _NO_EXIT = -1e4  # logit of an exit that no training person has; finite, so that it is stored
 _HEADING = "## Circumstances"  # heading of this part of the model card
+
+
+@dataclass(frozen=True)
+class StateFitOptions:
+    """How the state network is fitted by AdamW (Loshchilov and Hutter 2019)."""
+
+    width: int = WIDTH
+    steps: int = 4_000
+    batch_persons: int = 256
+    learning_rate: float = 2e-3
+    weight_decay: float = 0.01
+
+
+@torch.no_grad()
+def read_records(network: Saga, batch: Batch) -> StateInputs:
+    """The inputs of the state network for a batch's target years, by the forecast network."""
+    age = batch["token_age"]
+    record = (batch[f"token_{name}"] for name in ("state", "z", "other", "codes"))
+    hidden, _ = network.hidden(network.tokens(*record, age), age)
+    earnings = {
+        name: network.tokens.encode_earnings(batch[f"{name}_state"], batch[f"{name}_z"])
+        for name in ("before", "now", "after")
+    }
+    rest = {name: batch[name] for name in StateInputs._fields if name in batch}
+    rest["origin"] = hidden[batch["person"], batch["origin"]]
+    return StateInputs(**earnings, **rest)
+
+
+class StateModule(lightning.LightningModule):
+    """Maximum likelihood of exits and of the seven state columns."""
+
+    def __init__(
+        self, state_network: StateNetwork, network: Saga, options: StateFitOptions
+    ) -> None:
+        super().__init__()
+        self.state_network, self.options = state_network, options
+        # Not an attribute that is a network: the forecast network is not trained, and neither part
+        # of this module nor of its checkpoints.
+        self.read = partial(read_records, network)
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Mean negative log-likelihood per year: of emigration, death and each column."""
+        inputs = self.read(batch)
+        leave, die, features = self.state_network.exits(inputs)
+        count = max(1, len(leave))
+
+        def mean_loss(logits: Tensor, outcome: Tensor) -> Tensor:
+            return cross_entropy(logits, outcome, ignore_index=-1, reduction="sum") / count
+
+        # A death is possible only if all later earnings of the path are zero.
+        deaths = torch.where(inputs.zero_to_end, batch["dies"], -1)
+        losses = {"leaving": mean_loss(leave, batch["emigrates"]), "dying": mean_loss(die, deaths)}
+
+        def observe(column: int, logits: Tensor) -> Tensor:
+            outcome = batch["next_codes"][:, column]
+            losses[COLUMNS[column]] = mean_loss(logits, outcome)
+            return outcome.clamp(min=0)
+
+        self.state_network.columns(features, inputs.codes, observe)
+        return losses
+
+    @torch.no_grad()
+    def mean_losses(self, records: StateRecords, until: int) -> dict[str, float]:
+        """Mean losses per year over all persons, each year seen from one random origin."""
+        self.eval()
+        sums, n_years = dict[str, float](), 0
+        rng, n_persons = np.random.default_rng(0), len(records.sequences)
+        for start in range(0, n_persons, self.options.batch_persons):
+            persons = np.arange(start, min(start + self.options.batch_persons, n_persons))
+            batch = make_state_batch(records, persons, until, rng)
+            count = len(batch["person"])
+            for name, value in self.losses(batch).items():
+                sums[name] = sums.get(name, 0.0) + float(value) * count
+            n_years += count
+        return {name: round(value / n_years, 6) for name, value in sums.items()}
+
+    def training_step(self, batch: Batch, _index: int) -> Tensor:
+        """The sum of a batch's losses, which is logged."""
+        total = torch.stack(list(self.losses(batch).values())).sum()
+        self.log("nll", total, prog_bar=True, batch_size=1)
+        return total
+
+    def configure_optimizers(self) -> Any:
+        """AdamW; the learning rate rises over 100 steps and falls as a half cosine to zero."""
+        options = self.options
+        optimizer = torch.optim.AdamW(
+            self.state_network.parameters(),
+            lr=options.learning_rate,
+            weight_decay=options.weight_decay,
+        )
+
+        def rate(step: int) -> float:
+            return min(1.0, (step + 1) / _WARMUP_STEPS) * half_cosine(step / options.steps)
+
+        return schedule_rate(optimizer, rate)
 
 
 def fit_state_network(
@@ -95,8 +203,7 @@ def fit_state_network(
     batches = StateBatches(records, last_training_year, options.batch_persons, options.steps, seed)
     clock = Timer()  # stored in checkpoints
     trainer = _state_trainer(run.path, options.steps, clock, progress)
-    checkpoint = run.checkpoint if run.checkpoint.is_file() else None
-    fit_module(trainer, module, ResumableLoader(batches, batch_size=None), checkpoint)
+    fit_module(trainer, module, ResumableLoader(batches, batch_size=None), run.checkpoint)
     _rule_out_unseen_exits(state_network, records)
     report = {
         "parameters": sum(p.numel() for p in state_network.parameters()),

@@ -16,6 +16,7 @@ import polars as pl
 import vl_convert
 
 from saga.macro.history import sweden_as_published
+from saga.pages.format import significant
 from saga.pages.layout import render_page
 from saga.register.validation.level_statistics import (
     CLASS_NAMES,
@@ -129,7 +130,7 @@ def _headlines(targets: pl.DataFrame) -> Iterator[dict[str, Any]]:
             scale, unit = (100.0, " %") if name.startswith("Share") else (1.0, "")
 
             def text(number: float | None, scale: float = scale, unit: str = unit) -> str:
-                return "-" if number is None else f"{_number(scale * number)}{unit}"
+                return "-" if number is None else f"{significant(scale * number)}{unit}"
 
             yield {
                 "name": name,
@@ -158,24 +159,16 @@ def _topics(targets: pl.DataFrame) -> Iterator[dict[str, Any]]:
 
 def _as_text(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row of the table with its numbers as text."""
-    numbers = {name: _number(row[name]) for name in ("target", "value", "se")}
+    numbers = {name: significant(row[name]) for name in ("target", "value", "se")}
     band = _format_band(row["low"], row["high"])
     topic = TOPIC_NAMES.get(row["topic"], row["topic"])
     return {**row, **numbers, "band": band, "mark": row["mark"] or "", "topic": topic}
 
 
-def _number(value: float | None) -> str:
-    """A figure for readers: three significant digits, amounts from 1,000 on in whole units."""
-    if value is None:
-        return "-"
-    rounded = float(f"{value:.3g}") + 0.0
-    return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:#.3g}".rstrip(".")
-
-
 def _format_band(low: float | None, high: float | None) -> str:
     if high is None:
-        return "" if low is None else f"above {_number(low)}"
-    return f"{'below' if low is None else f'{_number(low)} to'} {_number(high)}"
+        return "" if low is None else f"above {significant(low)}"
+    return f"{'below' if low is None else f'{significant(low)} to'} {significant(high)}"
 
 
 def _figures(table: pl.DataFrame) -> Iterator[dict[str, Any]]:

@@ -9,11 +9,12 @@ from saga.calibration.yearly.drift_tests import (
     NOMINAL,
     DriftScale,
     DriftTest,
+    YearTests,
     compare_groups,
     compare_levels,
+    recommend,
     sequential_test,
 )
-from saga.calibration.yearly.recommendation import YearTests, recommend
 
 GROUPS = [f"quintile={k}" for k in range(1, 6)]
 PERSONS, YEARS, RUNS = 400, 10, 400

@@ -61,7 +61,7 @@ def test_the_errors_of_a_mean_are_those_of_a_known_process() -> None:
         cell = sort_by_path(earnings, np.ones(n), rng.permutation(n) % GROUPS)
         estimates = estimate(replicate(cell, GROUPS, np.zeros((1 + GROUPS, n_paths))))
         mean = STATISTICS.index("mean")
-        errors.append([estimates.sampling[mean], estimates.paths[mean], estimates.macro[mean]])
+        errors.append([errors_of[mean] for errors_of in estimates[1:]])
     variances = (np.array(errors) ** 2).mean(0)
     truth = [
         of_person**2 / n,
@@ -80,7 +80,7 @@ def test_more_persons_and_paths_do_not_reduce_the_spread_of_macro_futures() -> N
         earnings = 100 + rng.standard_normal((1, n_paths)) + rng.standard_normal((n, n_paths))
         cell = sort_by_path(earnings, np.ones(n), rng.permutation(n) % GROUPS)
         estimates = estimate(replicate(cell, GROUPS, np.zeros((1 + GROUPS, n_paths))))
-        spreads.append(estimates.macro[STATISTICS.index("mean")])
+        spreads.append(estimates.spread_macro[STATISTICS.index("mean")])
     assert spreads == pytest.approx([1, 1], rel=4 / np.sqrt(2 * 39))
 
 

@@ -113,6 +113,8 @@ def test_earnings_are_those_of_the_paths(
 ) -> None:
     (block,) = forecaster.blocks(people, Draws(PATHS), to_horizon=None)
     np.testing.assert_array_equal(courses.paths.earnings, block.earnings)
+    (other,) = forecaster.life_courses(people, Draws(PATHS, seed=1))
+    assert (other.numbers["state"] != courses.numbers["state"]).any()
 
 
 def test_impossible_states_never_occur(courses: LifeCourses) -> None:
@@ -171,13 +173,6 @@ def test_an_earlier_last_age_changes_no_number(
     for name in COLUMNS:
         whole = courses.numbers[name][rows][:, : short.paths.n_horizons]
         np.testing.assert_array_equal(short.numbers[name][within], whole[within], err_msg=name)
-
-
-def test_other_seeds_give_other_life_courses(
-    forecaster: Forecaster, people: Panel, courses: LifeCourses
-) -> None:
-    (other,) = forecaster.life_courses(people, Draws(PATHS, seed=1))
-    assert (other.numbers["state"] != courses.numbers["state"]).any()
 
 
 def test_paths_of_the_batch_have_state_columns(
@@ -240,7 +235,7 @@ def test_a_code_that_was_never_observed_has_no_known_duration(
             last_training_year=2022,
         )
         last = sequences.year[sequences.offsets[1:] - 1]
-        durations = simulator._spells_at_origin(np.arange(len(sequences))).durations(last)
+        durations = simulator.spells_at_origin(np.arange(len(sequences))).durations(last)
         assert (durations[:, COLUMNS.index("county")] == 0).all()
         workplace = durations[:, [COLUMNS.index("industry"), -1]]
         if name == "paid":

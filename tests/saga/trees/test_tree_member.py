@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from saga.training.ensembles import train_members
 from saga.training.harness import RunOptions
-from saga.training.seeds import train_members
 from saga.training.train_config import TrainConfig
 from saga.training.tree_member import WeightedTrees, fit_tree_member
 

@@ -10,14 +10,12 @@ import numpy as np
 import polars as pl
 import pytest
 from saga.training.states.state_data import StateRecords, make_state_batch
-from saga.training.states.state_fit import fit_state_network
-from saga.training.states.state_module import StateFitOptions, StateModule
+from saga.training.states.state_fit import StateFitOptions, StateModule, fit_state_network
 
 from saga.bundle import Bundle
 from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.errors import UsageError
-from saga.features.sequences import Sequences
 from saga.forecaster import Forecaster
 from saga.requests import Draws
 from saga.schema import MAX_AGE
@@ -63,7 +61,7 @@ def test_runs_of_zeros_in_training_agree_with_those_in_a_rollout(records: StateR
     whole = np.flatnonzero(
         [
             np.all(np.diff(sequences.year[a:b]) == 1) and (sequences.state[a:b] > 0).all()
-            for a, b in _bounds(sequences)
+            for a, b in itertools.pairwise(sequences.offsets.tolist())
         ]
     )
     dead = whole[sequences.dead_year[whole] > 0]
@@ -87,10 +85,6 @@ def test_runs_of_zeros_in_training_agree_with_those_in_a_rollout(records: StateR
             np.testing.assert_array_equal(
                 batch[name][of_person], getattr(ahead, name)[at, 0], err_msg=name
             )
-
-
-def _bounds(sequences: Sequences) -> list[tuple[int, int]]:
-    return list(itertools.pairwise(sequences.offsets.tolist()))
 
 
 @pytest.fixture(scope="module")

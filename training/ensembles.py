@@ -1,0 +1,386 @@
+"""Ensembles: networks that differ by seed alone, or that are each trained without one fold.
+
+Their forecasts are averaged. Path k of a simulation follows member k mod K, so paths cost no more
+than those of one network.
+
+Members by seed have one split and one set of transforms. With folds (`saga train --folds K`) every
+person except the test persons is used to train, and every person can be used to calibrate, because
+one member has not seen the person (`saga.calibration.fit.cross_fitting`).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from saga.training.fit import macro_of, run_settings, settings_for, train
+from saga.training.harness import RUN_SETTINGS, RunFolder, RunOptions
+from saga.training.train_config import TrainConfig
+from saga.training.transfer import Source
+from saga.training.tree_member import allows_trees, fit_tree_member
+
+from saga.bundle import Bundle, BundleContents, write_bundle
+from saga.data.origins import cut, last_year
+from saga.data.panel import Panel
+from saga.data.split import (
+    FOLDS_SCHEME,
+    SPLIT_SHARES,
+    Shares,
+    assign_folds,
+    assign_parts,
+    persons_of,
+    units_of,
+)
+from saga.errors import InputError, Problem, UsageError
+from saga.features.calendar import Calendar
+from saga.features.transforms import Transforms
+from saga.files.bundle_folder import MANIFEST, check_replaceable
+from saga.keyed_random import uniform_each
+from saga.model.members import MEMBERS, joined_weights
+from saga.trees.mixture import WEIGHTS, described_weights
+
+MemberProgress = Callable[[int, int, Bundle], None]
+MIN_FOLDS, MAX_FOLDS = 3, 20  # with two folds, a member trains on half of the persons
+_VALIDATION_SHARE = 0.1  # of the persons in the folds, whose loss stops the training of a member
+
+
+def train_members(
+    panel: Panel,
+    out: Path,
+    *,
+    config: str | Path | TrainConfig,
+    seed: int = 0,
+    until: int | None = None,
+    shares: Shares = SPLIT_SHARES,
+    run: RunOptions | None = None,
+    progress: MemberProgress | None = None,
+) -> Bundle:
+    """Train the members that the configuration asks for and write them as the bundle `out`.
+
+    Each member is first an ordinary bundle in `<out>.run/`; a resumed run keeps finished members.
+    One member without trees is an ordinary bundle (`fit.train`, which has the arguments
+    and errors). With several devices, the first process fits the trees.
+
+    Args:
+        panel: Persons to train on.
+        out: The bundle.
+        config: A configuration, its built-in name, its file, or "auto" (by size of the panel).
+        seed: Seed of the first member; the others have the next numbers.
+        until: Last year that anything fitted may use.
+        shares: Shares of the panel's split.
+        run: How the run is started; several members need one device.
+        progress: Called with the number of each trained member, from 0, and of all members.
+
+    Raises:
+        UsageError: Several devices were asked for, or the errors of `saga.training.fit.train`.
+    """
+    run = run or RunOptions()
+    source = None if run.source is None else Source.open(run.source)
+    settings = settings_for(config, len(persons_of(panel, "train", shares)), source)
+    with_trees = allows_trees(panel, settings)
+    if settings.members == 1 and not with_trees:
+        return train(panel, out, config=settings, seed=seed, until=until, shares=shares, run=run)
+    _require_one_device(run, settings.members)
+    folder = _begin(
+        out,
+        run,
+        {
+            **run_settings(panel, settings, seed, until, source),
+            "shares": list(shares.values()),
+        },
+    )
+    members = []
+    for k in range(settings.members):
+        members.append(
+            _train_member(
+                panel,
+                folder.path / f"member-{k}",
+                run,
+                config=replace(settings, members=1),
+                seed=seed + k,
+                until=until,
+                shares=shares,
+            )
+        )
+        if progress and settings.members > 1:
+            progress(k, settings.members, members[-1])
+    contents = _by_seed(members, settings, seed) if len(members) > 1 else members[0]
+    if with_trees:
+        known = panel if until is None else cut(panel, until)
+        networks = folder.path / "networks"
+        joined = write_bundle(networks, contents, seed=seed, command=run.command)
+        contents = _with_trees(joined, known, settings, shares, seed, run)
+    bundle = _write(out, contents, seed, run, source)
+    for file in list(folder.path.rglob(MANIFEST)):  # the logs stay
+        shutil.rmtree(file.parent)
+    return bundle
+
+
+def train_folds(
+    panel: Panel,
+    out: Path,
+    n_folds: int,
+    *,
+    config: str | Path | TrainConfig = "small",
+    seed: int = 0,
+    until: int | None = None,
+    run: RunOptions | None = None,
+    progress: MemberProgress | None = None,
+) -> Bundle:
+    """Train K members, each without one fold of the persons, and write them as the bundle `out`.
+
+    Member k sees no person of fold k: neither its transforms, its weights nor its stopping depend
+    on them. Runs, arguments and errors are those of `train_members`; an InputError says that the
+    panel is too small for the folds. All members are trained on one device, without trees.
+    """
+    run = run or RunOptions()
+    source = None if run.source is None else Source.open(run.source)
+    n_persons = round(len(panel.persons()) * (1 - SPLIT_SHARES["test"]) * (1 - 1 / n_folds))
+    settings = replace(settings_for(config, n_persons, source), members=1)
+    if not MIN_FOLDS <= n_folds <= MAX_FOLDS:
+        raise UsageError(f"--folds must be {MIN_FOLDS} to {MAX_FOLDS}, not {n_folds}. Use 5.")
+    _require_one_device(run, n_folds)
+    if until is not None:
+        panel = cut(panel, until)
+    folder = _begin(
+        out, run, {**run_settings(panel, settings, seed, until, source), "folds": n_folds}
+    )
+    persons, folds = _persons_in_folds(panel, n_folds)
+    stopping = uniform_each(
+        units_of(panel, persons.tolist()), "fold-validation", panel.meta.panel_id
+    )
+    members = []
+    for k in range(n_folds):
+        seen = folds != k
+        validating = persons[seen & (stopping < _VALIDATION_SHARE)].tolist()
+        if not validating:
+            fix = "Use a panel of at least a hundred persons."
+            problem = Problem("too-few-persons", f"No validation persons without fold {k}", fix)
+            raise InputError("The panel is too small to train on.", [problem])
+        members.append(
+            _train_member(
+                panel.only(persons[seen].tolist()),
+                folder.path / f"member-{k}",
+                run,
+                config=settings,
+                seed=seed + k,
+                validation=validating,
+            )
+        )
+        if progress:
+            progress(k, n_folds, members[-1])
+    people = panel.only(persons.tolist())
+    contents = _by_fold(panel, people, members, settings, until, run.command, source)
+    bundle = _write(out, contents, seed, run, source)
+    shutil.rmtree(folder.path)
+    return bundle
+
+
+def _require_one_device(run: RunOptions, n_members: int) -> None:
+    if run.devices > 1 and n_members > 1:
+        raise UsageError(
+            "Several members are trained on one device. Leave --devices out, or set `members: 1`."
+        )
+
+
+def _begin(out: Path, run: RunOptions, settings: dict[str, Any]) -> RunFolder:
+    """The folder of the run, begun or resumed. Raises BundleError if `out` cannot be written."""
+    check_replaceable(out)
+    folder = RunFolder(out.with_name(out.name + ".run"), settings)
+    folder.begin_or_resume(resume=run.resume)
+    return folder
+
+
+def _write(
+    out: Path, contents: BundleContents, seed: int, run: RunOptions, source: Source | None
+) -> Bundle:
+    parents = [] if source is None else [source.digest]
+    return write_bundle(out, contents, seed=seed, command=run.command, parents=parents)
+
+
+def _train_member(
+    panel: Panel,
+    path: Path,
+    run: RunOptions,
+    *,
+    config: TrainConfig,
+    seed: int,
+    until: int | None = None,
+    validation: Sequence[str] | None = None,
+    shares: Shares = SPLIT_SHARES,
+) -> Bundle:
+    """The finished member at `path`, or one that is trained now, see `saga.training.fit.train`."""
+    if (path / MANIFEST).is_file():
+        return Bundle.load(path)
+    started = (path.with_name(path.name + ".run") / RUN_SETTINGS).is_file()
+    return train(
+        panel,
+        path,
+        config=config,
+        seed=seed,
+        until=until,
+        validation=validation,
+        shares=shares,
+        run=replace(run, resume=run.resume and started),
+    )
+
+
+def _joined_report(members: Sequence[Bundle]) -> dict[str, Any]:
+    """The training report of all members, for the metrics of the bundle that joins them."""
+    reports = [member.metrics["training"] for member in members]
+    return {
+        **reports[0],
+        MEMBERS: len(members),
+        "parameters": sum(report["parameters"] for report in reports),
+        "steps": sum(report["steps"] for report in reports),
+        "seconds": round(sum(report["seconds"] for report in reports), 1),
+        "validation_nll": round(float(np.mean([r["validation_nll"] for r in reports])), 6),
+        "by_member": reports,
+    }
+
+
+def _by_seed(members: Sequence[Bundle], settings: TrainConfig, seed: int) -> BundleContents:
+    """The parts of the bundle that joins members by seed."""
+    first, n_members = members[0], len(members)
+    scores = ", ".join(f"{m.metrics['training']['validation_nll']:.4f}" for m in members)
+    card = f"""{first.card.rstrip()}
+
+## Members
+
+The bundle has {n_members} networks of this kind, trained with the seeds {seed} to
+{seed + n_members - 1} on the same persons. A forecast is the average of their distributions; path
+k of a simulation follows member k mod {n_members}. Their validation log scores: {scores}. The text
+above describes the first one.
+"""
+    return BundleContents(
+        config={**first.config, "training": settings.as_dict(), MEMBERS: n_members},
+        transforms={**first.transforms, MEMBERS: [member.transforms for member in members]},
+        macro=first.macro,
+        split=first.split,
+        weights=joined_weights([member.weights for member in members]),
+        metrics={"training": _joined_report(members)},
+        card=card,
+    )
+
+
+def _with_trees(
+    networks: Bundle,
+    panel: Panel,
+    settings: TrainConfig,
+    shares: Shares,
+    seed: int,
+    run: RunOptions,
+) -> BundleContents:
+    """The parts of the bundle, with trees if these lower the CRPS of validation persons."""
+    report = run.report or (lambda _: None)
+    report("Fitting boosted trees beside the network.")
+    fitted = fit_tree_member(networks, panel, settings, shares=shares, seed=seed, report=report)
+    if fitted is None:
+        report("The network stays alone: trees hardly help, or outcomes are too few for them.")
+        return networks
+    by_horizon = {str(horizon): weight for horizon, weight in fitted.weights.items()}
+    weights = described_weights(list(fitted.weights), np.array(list(fitted.weights.values())))
+    card = f"""{networks.card.rstrip()}
+
+## Boosted trees
+
+A forecast is the average of the network's distributions and of those of boosted trees (LightGBM),
+which were fitted on the training and validation persons and have the weights {weights}.
+"""
+    config = {**networks.config, WEIGHTS: by_horizon}
+    return replace(networks, config=config, trees=fitted.table, card=card)
+
+
+def _persons_in_folds(panel: Panel, n_folds: int) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
+    """The persons in folds, sorted, and the fold of each; InputError if a fold is empty."""
+    panel_id, persons = panel.meta.panel_id, np.array(panel.persons(), dtype=np.str_)
+    units = np.array(units_of(panel), dtype=np.str_)
+    trained = assign_parts(panel_id, units) != "test"
+    persons, folds = persons[trained], assign_folds(panel_id, units[trained], n_folds)
+    if len(np.unique(folds)) < n_folds:
+        fix = "Use fewer folds, or a panel with more persons."
+        problem = Problem("too-few-persons", f"{len(persons)} persons, {n_folds} folds", fix)
+        raise InputError("The panel is too small for these folds.", [problem])
+    return persons, folds
+
+
+def _by_fold(
+    panel: Panel,
+    people: Panel,
+    members: Sequence[Bundle],
+    settings: TrainConfig,
+    until: int | None,
+    command: str,
+    source: Source | None,
+) -> BundleContents:
+    """The parts of the bundle that joins members by fold; `people` are the persons in folds."""
+    n_folds = len(members)
+    shared = Transforms.fit(
+        people,
+        Calendar(macro_of(panel)[0]),
+        settings.model.bins,
+        settings.without,
+        scale_free=settings.scale_free,
+        like=None if source is None else source.transforms,
+    )
+    test_share = round(100 * SPLIT_SHARES["test"])
+    report = _joined_report(members)
+    training = {
+        **report,
+        "persons": {"train": len(people.persons()), "validation": report["persons"]["validation"]},
+        "person_years": people.frame.height,
+    }
+    return BundleContents(
+        config={**members[0].config, "until": until or last_year(panel), MEMBERS: n_folds},
+        transforms={**shared.as_dict(), MEMBERS: [member.transforms for member in members]},
+        macro=members[0].macro,
+        split={
+            "panel_id": panel.meta.panel_id,
+            "scheme": FOLDS_SCHEME,
+            "folds": n_folds,
+            "shares": [100 - test_share, 0, 0, test_share],
+        },
+        weights=joined_weights([member.weights for member in members]),
+        metrics={"training": training},
+        card=_card(panel, members, settings, command, source),
+    )
+
+
+def _card(
+    panel: Panel,
+    members: Sequence[Bundle],
+    settings: TrainConfig,
+    command: str,
+    source: Source | None,
+) -> str:
+    """The bundle's README.md."""
+    years, n_folds = panel.frame["year"].to_numpy(), len(members)
+    rows = "\n".join(
+        f"| {k} | {report['persons']['train']:,} | {report['persons']['validation']:,} | "
+        f"{report['steps']:,} | {report['seconds']:,.0f} | {report['validation_nll']:.4f} |"
+        for k, report in enumerate(member.metrics["training"] for member in members)
+    )
+    return f"""# SAGA bundle `{settings.name}`, {n_folds} members
+
+An ensemble of {n_folds} networks with {members[0].parameters:,} parameters each, trained on the
+panel `{panel.meta.panel_id}` ({years.min()} to {years.max()}); money in {panel.meta.currency} of
+{panel.meta.price_year}.
+All persons except the test persons are divided into {n_folds} folds by a keyed hash (`split.json`).
+Member k was trained, scaled and stopped without the persons of fold k. A forecast is the average
+of the members' distributions; path k of a simulation follows member k mod {n_folds}.
+
+| Member | Training persons | Validation persons | Steps | Seconds | Validation log score |
+|---|---|---|---|---|---|
+{rows}
+{"" if source is None else source.paragraph()}
+Command: `{command or "saga train"}`
+
+`saga calibrate` fits cross-fitted intervals: the scores of a person come from the member that has
+not seen the person, and no map is fitted (`docs/method/cross-fitting.md`). The `guarantee` of every
+interval states what it guarantees. Test persons were not used to train, tune or calibrate.
+"""
