@@ -89,7 +89,7 @@ def tabulate_coverage(cases: Cases) -> tuple[Rows, list[Verdict]]:
                     row |= {kind: _mean(issued[f"{kind}_{label}"]) for kind in ("under", "over")}
                 rows.append(row | judged)
                 by_question[question].append(verdict)
-        verdicts += [worst_verdict(found) for found in by_question.values() if found]
+        verdicts += [worst_verdict(each) for each in by_question.values() if each]
     return rows, verdicts
 
 
@@ -231,9 +231,17 @@ def _judge(
     share = _mean(inside)
     lower, upper = coverage_band(target, n, calibrated_on, probability=1 - alarm)
     tolerance = QUESTIONS[unclear.question]
-    found = status(share, lower, upper, n, target=target, tolerance=tolerance, mild_above=True)
-    columns = {"n": n, "inside": share, "band_lower": lower, "band_upper": upper, "status": found}
-    return columns, replace(unclear, status=found, n=n, size=share - target)
+    verdict_status = status(
+        share, lower, upper, n, target=target, tolerance=tolerance, mild_above=True
+    )
+    columns = {
+        "n": n,
+        "inside": share,
+        "band_lower": lower,
+        "band_upper": upper,
+        "status": verdict_status,
+    }
+    return columns, replace(unclear, status=verdict_status, n=n, size=share - target)
 
 
 def join_years(years: pl.Series, min_persons: int) -> list[tuple[int, int]]:

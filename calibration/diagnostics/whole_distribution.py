@@ -67,8 +67,10 @@ def tabulate_pit(cases: Cases) -> tuple[Rows, list[Verdict]]:
         lower, upper = np.append(lower, 1.0), np.append(upper, 1.0)  # all ranks lie below 1
         outside = (ecdf < lower) | (ecdf > upper)
         reach = float((upper - lower)[:-1].max()) / 2
-        found = curve_status(bool(outside.any()), reach, n, size=size, tolerance=QUESTIONS["shape"])
-        verdicts.append(Verdict("shape", h, found, n, size))
+        verdict_status = curve_status(
+            bool(outside.any()), reach, n, size=size, tolerance=QUESTIONS["shape"]
+        )
+        verdicts.append(Verdict("shape", h, verdict_status, n, size))
         rows += [
             {
                 "horizon": h,
@@ -112,12 +114,12 @@ def tabulate_reliability(cases: Cases) -> tuple[Rows, list[Verdict]]:
             )
             outside = (curve.observed < lower) | (curve.observed > upper)
             reach = float(np.average(upper - lower, weights=curve.n)) / 2
-            found = curve_status(
+            verdict_status = curve_status(
                 bool(outside.any()), reach, n, size=curve.error, tolerance=QUESTIONS[event]
             )
             # An event that neither happened nor was forecast says nothing.
-            found = found if happened.any() or forecast.any() else "unclear"
-            verdicts.append(Verdict(event, h, found, n, curve.error))
+            verdict_status = verdict_status if happened.any() or forecast.any() else "unclear"
+            verdicts.append(Verdict(event, h, verdict_status, n, curve.error))
             rows += [
                 {
                     "event": event,
