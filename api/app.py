@@ -6,10 +6,12 @@ Importing this module has no effect.
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
+import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -19,7 +21,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi_offline import FastAPIOffline
 from saga.api import problems
 from saga.api.answers import AnswerFormat
-from saga.api.callers import current_caller
+from saga.api.key_file import current_caller
 from saga.api.logs import error_location
 from saga.api.openapi import body_components
 from saga.api.routes import (
@@ -35,7 +37,6 @@ from saga.api.routes import (
 from saga.api.security import KeyStore, check_exposure, identify
 from saga.api.service import Service
 from saga.api.settings import Settings
-from saga.api.shutdown import gradual_stop
 from saga.api.tracing import describe_call
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -118,6 +119,46 @@ def create_app(
     app.add_middleware(CorrelationIdMiddleware)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
+
+
+@contextmanager
+def gradual_stop(service: Service) -> Iterator[None]:
+    """While the context is open, SIGTERM ends the process gradually; the server handles the end.
+
+    The service goes on for `drain_seconds`, while /readyz says that it ends, so that callers behind
+    a proxy have moved to another process. Then the handler of the server is called, which waits for
+    the calls; those that are not done `stop_seconds` later are answered with a problem document. A
+    second signal, or SIGINT, ends this wait. Outside the main thread nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop, settings = asyncio.get_running_loop(), service.settings
+    server_handlers = {
+        number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+
+    def stop(number: signal.Signals) -> None:
+        service.is_draining = True
+        loop.call_later(settings.stop_seconds, service.queue.close)
+        handler = server_handlers[number]
+        if callable(handler):
+            handler(number, None)
+
+    def begin(number: signal.Signals) -> None:
+        if number == signal.SIGTERM and not service.is_draining and settings.drain_seconds > 0:
+            service.is_draining = True
+            loop.call_later(settings.drain_seconds, stop, number)
+        else:
+            stop(number)
+
+    for number in server_handlers:
+        signal.signal(number, lambda n, _: loop.call_soon_threadsafe(begin, signal.Signals(n)))
+    try:
+        yield
+    finally:
+        for number, handler in server_handlers.items():
+            signal.signal(number, handler)
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""The key file: holders, scopes and expiry of bearer keys, of which it has only the hashes.
+"""The key file: holders, scopes and expiry of bearer keys, and the caller that a key stands for.
+
+The file has only the hashes of the keys.
 
 One key a line: `NAME sha256:HEX holder=HOLDER scopes=SCOPE,SCOPE expires=TIME`. `revoked=TIME` ends
 a key and leaves its line for the record. A line without these entries is of an earlier version: the
@@ -15,10 +17,13 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, Self, get_args
+
+from saga.calibration.adaptive.tenancy import COMMON
 
 from saga.errors import Problem, UsageError
 
@@ -29,6 +34,20 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _LINE = re.compile(rf"(?P<name>{_NAME.pattern})\s+sha256:(?P<digest>[0-9a-f]{{64}})(?P<rest>.*)")
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _FIX = "Make one with `saga keys create NAME`"
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who makes a call: the holder and the name of the key, and the key's scopes."""
+
+    holder: str
+    key: str | None
+    scopes: tuple[Scope, ...]
+
+
+# Without a key file every caller is the operator.
+OPERATOR = Caller(COMMON, None, SCOPES)
+current_caller: ContextVar[Caller | None] = ContextVar("current_caller", default=None)
 
 
 @dataclass(frozen=True)

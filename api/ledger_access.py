@@ -16,7 +16,7 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 from asgi_correlation_id import correlation_id
 from prometheus_client import Gauge
-from saga.api.callers import Caller
+from saga.api.key_file import Caller
 from saga.api.logs import error_location
 from saga.api.problems import ProblemError
 from saga.calibration.adaptive.database import LedgerError

@@ -9,7 +9,7 @@ from typing import TextIO
 
 import structlog
 from asgi_correlation_id import correlation_id
-from saga.api.callers import current_caller
+from saga.api.key_file import current_caller
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
 

@@ -6,16 +6,24 @@ models would take longer than the forecast. The tests validate the responses aga
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from saga.api.jobs.job_folders import State
+from saga.api.problems import ProblemEntry
+from saga.calibration.adaptive.ledger import RecordCounts
+from saga.calibration.adaptive.outcome_entries import CorrectionReport, SettlementReport
 
+from saga.forecast_warnings import ForecastWarning
 from saga.requests import CalibrationMethod, Product
 
 Money = Annotated[
     float | None, Field(description="Real, in prices of the price year; null if not available")
 ]
+
+# An answer has all entries, also those whose values are the defaults of a report.
+_ALL_PRESENT = ConfigDict(json_schema_serialization_defaults_required=True)
 
 
 class JobLinks(BaseModel):
@@ -61,7 +69,8 @@ class AdaptiveVersion(BaseModel):
     last_known: bool = False
 
 
-class OutcomesResponse(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class OutcomesResponse(SettlementReport):
     """How the outcomes were used.
 
     `settled_intervals` are the issued intervals, and `settled_spans` the path bands and present
@@ -70,17 +79,12 @@ class OutcomesResponse(BaseModel):
     50 of them. For `unmatched` outcomes no interval was recorded, and they are not stored.
     """
 
-    new: int
-    duplicate: int
-    conflicting: int
-    unmatched: int
-    settled_intervals: int
-    settled_spans: int
-    problems: list[dict[str, Any]]
     adaptive: AdaptiveVersion
+    __pydantic_config__ = _ALL_PRESENT
 
 
-class CorrectionsResponse(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class CorrectionsResponse(CorrectionReport):
     """How the corrections were used.
 
     `corrected` outcomes have the amount that was sent, whether or not it differs from the earlier
@@ -88,12 +92,8 @@ class CorrectionsResponse(BaseModel):
     intervals were judged by the new amount; `reopened` ones wait for an outcome again.
     """
 
-    corrected: int
-    withdrawn: int
-    unmatched: int
-    rejudged: int
-    reopened: int
     adaptive: AdaptiveVersion
+    __pydantic_config__ = _ALL_PRESENT
 
 
 class SplitCell(BaseModel):
@@ -186,51 +186,6 @@ class PersonForecast(BaseModel):
     horizons: list[Horizon]
 
 
-class ResultWarning(BaseModel):
-    """What a reader must know: about one person, about `count` persons, or about the answer."""
-
-    code: Literal[
-        "beyond-age",
-        "unlike-training",
-        "own-column",
-        "unit",
-        "no-effect",
-        "unobserved-past",
-        "simulated-people",
-        "ledger-unavailable",
-        "nothing-recorded",
-        "late-origin",
-        "seen-years",
-        "macro-ends",
-        "unpublished-prices",
-        "unpublished-tax",
-    ]
-    message: str
-    person_id: str | None = None
-    count: int | None = None
-    column: str | None = None
-    option: str | None = None
-
-
-class LeftOutPerson(BaseModel):
-    """A person who cannot be forecast: the rule, what is wrong, and what would help."""
-
-    rule: str
-    message: str
-    fix: str
-    person_id: str
-    year: int | None = Field(None, description="Last year of the record")
-    count: int = 1
-
-
-class RecordedIntervals(BaseModel):
-    """Intervals of a call with `record`: entered, entered before, or too late to be entered."""
-
-    new: int
-    repeated: int
-    late: int
-
-
 class Provenance(BaseModel):
     """What made the numbers: the same entries give the same numbers."""
 
@@ -255,15 +210,15 @@ class Provenance(BaseModel):
         None, description="Rows of the request that were not used, by rule"
     )
     adaptive: AdaptiveVersion | None = Field(None, description="State of the ledger")
-    recorded: RecordedIntervals | None = None
+    recorded: RecordCounts | None = None
 
 
 class ForecastResponse(BaseModel):
     """Forecasts and their provenance."""
 
     provenance: Provenance
-    warnings: list[ResultWarning]
-    left_out: list[LeftOutPerson]
+    warnings: list[ForecastWarning]
+    left_out: list[ProblemEntry]
     forecasts: list[PersonForecast]
 
 
@@ -336,8 +291,8 @@ class LifetimeResponse(BaseModel):
     """Lifetimes and their provenance."""
 
     provenance: Provenance
-    warnings: list[ResultWarning]
-    left_out: list[LeftOutPerson]
+    warnings: list[ForecastWarning]
+    left_out: list[ProblemEntry]
     lifetimes: list[PersonLifetime]
     population: Population
 

@@ -14,8 +14,16 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from saga.api.callers import OPERATOR, Caller, current_caller
-from saga.api.key_file import BearerKey, Keyring, Scope, parse_keys, read_key_text
+from saga.api.key_file import (
+    OPERATOR,
+    BearerKey,
+    Caller,
+    Keyring,
+    Scope,
+    current_caller,
+    parse_keys,
+    read_key_text,
+)
 from saga.api.problems import ProblemError
 from structlog.typing import FilteringBoundLogger
 

@@ -16,13 +16,12 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 from fastapi import Depends, Request
 from saga.api.answers import ANSWER_HEADERS
-from saga.api.budget import BodyMemory
-from saga.api.callers import OPERATOR, Caller
+from saga.api.budget import BodyMemory, JsonScan
 from saga.api.codecs import JSON, media_type, parse_json
 from saga.api.compute_queue import ComputeQueue, Ticket
 from saga.api.example import example_persons
 from saga.api.jobs import require_libraries
-from saga.api.json_limits import JsonScan
+from saga.api.key_file import OPERATOR, Caller
 from saga.api.ledger_access import WAIT_SECONDS, LedgerAccess
 from saga.api.logs import error_location, make_logger
 from saga.api.panel_batches import Batcher, SentFrame, read_panels

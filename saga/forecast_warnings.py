@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -48,16 +48,29 @@ _MAX_YEAR_RATIO = 1_000  # about 300 million SEK a year
 _MIN_COLUMN_RATIO = 30.0  # other columns than earnings differ more between panels
 
 
+WarningCode = Literal[
+    "beyond-age",
+    "unlike-training",
+    "unit",
+    "own-column",
+    "no-effect",
+    "unobserved-past",
+    "simulated-people",
+    "ledger-unavailable",
+    "nothing-recorded",
+    "late-origin",
+    "seen-years",
+    "macro-ends",
+    "unpublished-prices",
+    "unpublished-tax",
+]
+
+
 @dataclass(frozen=True)
 class ForecastWarning:
-    """One warning, about a person, about `count` persons, or about the whole result.
+    """One warning, about a person, about `count` persons, or about the whole result."""
 
-    Codes: beyond-age, unlike-training, unit, own-column, no-effect, unobserved-past,
-    simulated-people, ledger-unavailable, nothing-recorded, late-origin, seen-years, macro-ends,
-    unpublished-prices, unpublished-tax.
-    """
-
-    code: str
+    code: WarningCode
     message: str
     person_id: str | None = None
     count: int | None = None
@@ -438,7 +451,7 @@ def _unit_message(column: str, ratio: float) -> str:
 def _about(
     panel: Panel,
     concerned: NDArray[np.bool_],
-    code: str,
+    code: WarningCode,
     message: str,
     *,
     column: str | None = None,

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import HTMLResponse
-from saga.api.callers import Caller
+from saga.api.key_file import Caller
 from saga.api.ledger_access import LedgerAccess
 from saga.api.negotiation import json_response
 from saga.api.openapi import problem_responses

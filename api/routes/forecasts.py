@@ -8,8 +8,8 @@ from operator import attrgetter
 import polars as pl
 from fastapi import APIRouter, Request, Response
 from saga.api import budget
-from saga.api.callers import Caller
 from saga.api.compute_queue import Ticket, Work
+from saga.api.key_file import Caller
 from saga.api.negotiation import (
     ComputeCall,
     Explain,

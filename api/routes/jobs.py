@@ -11,7 +11,6 @@ from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from saga.api.callers import OPERATOR, Caller
 from saga.api.codecs import (
     ARROW_FILE,
     ARROW_STREAM,
@@ -25,6 +24,7 @@ from saga.api.codecs import (
     validate,
 )
 from saga.api.jobs.job_folders import Job, describe_job
+from saga.api.key_file import OPERATOR, Caller
 from saga.api.negotiation import check_body_type, json_response
 from saga.api.openapi import problem_responses, request_body
 from saga.api.problems import ProblemError, no_jobs_problem, no_ledger_problem

@@ -65,7 +65,7 @@ def test_forecasts_are_those_of_the_library_in_the_order_of_the_request(
         read_panel(rows(persons)), requests.ForecastRequest([1, 2, 5]), requests.Draws(100, 5)
     )
     table = result.table
-    assert [w.model_dump(exclude_none=True) for w in body.warnings] == [
+    assert [w.as_dict() for w in body.warnings] == [
         warning.as_dict() for warning in result.warnings
     ]
     assert {w.person_id for w in body.warnings if w.code == "beyond-age"} == {"A1"}
@@ -404,7 +404,7 @@ def test_lifetimes_are_those_of_the_library(
         assert sum(value.histogram.shares) == pytest.approx(1)
         assert len(value.histogram.edges) == len(value.histogram.shares) + 1
     assert body.population.persons == 3
-    assert [w.model_dump(exclude_none=True) for w in body.warnings] == [
+    assert [w.as_dict() for w in body.warnings] == [
         warning.as_dict() for warning in result.warnings
     ]
     assert "unobserved-past" in {warning.code for warning in body.warnings}

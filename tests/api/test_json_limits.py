@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from saga.api.json_limits import MAX_MARKS, MAX_STRETCH, JsonScan
+from saga.api.budget import MAX_MARKS, MAX_STRETCH, JsonScan
 from saga.api.problems import ProblemError
 
 from saga.errors import BudgetError, Problem
