@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -20,25 +18,14 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
-from saga.api.jobs.job_folders import State
+from saga.api.jobs.job_folders import JobCounts, State
 
 # Upper ends of the bins of durations, seconds.
 _DURATIONS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
-@dataclass(frozen=True)
-class QueueLoad:
-    """What is in the queue of jobs: how many by state, and how long the oldest one has waited."""
-
-    jobs: Mapping[str, int]
-    oldest_queued_seconds: float
-
-
 class JobMetrics:
-    """What `GET /metrics` says about jobs, the same for all services that share a queue.
-
-    All but `saga_job_queue_up` are NaN while the queue's database does not answer.
-    """
+    """What `GET /metrics` says about jobs, the same for all services that share their folder."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._jobs = Gauge(
@@ -62,7 +49,7 @@ class JobMetrics:
         )
         self._up = Gauge(
             "saga_job_queue_up",
-            "1 while the queue's database answers, 0 while it does not: other values are NaN",
+            "1 while the queue's database answers, 0 while it does not",
             registry=registry,
             multiprocess_mode="livemin",
         )
@@ -73,21 +60,14 @@ class JobMetrics:
             multiprocess_mode="livemostrecent",
         )
 
-    def update(self, load: QueueLoad, pending: int, workers: int) -> None:
-        """Set the metrics to what the queue and its folder have."""
+    def update(self, counts: JobCounts, workers: int, *, is_up: bool) -> None:
+        """Set the metrics to what the folder has, and whether the queue's database answers."""
         for state in get_args(State):
-            self._jobs.labels(state).set(load.jobs.get(state, 0))
-        self._oldest.set(load.oldest_queued_seconds)
+            self._jobs.labels(state).set(counts.by_state.get(state, 0))
+        self._oldest.set(counts.oldest_queued_seconds)
+        self._persons.set(counts.persons_pending)
         self._workers.set(workers)
-        self._persons.set(pending)
-        self._up.set(1)
-
-    def mark_down(self) -> None:
-        """Note that the queue's database does not answer."""
-        unknown = [self._jobs.labels(state) for state in get_args(State)]
-        for gauge in (*unknown, self._oldest, self._workers, self._persons):
-            gauge.set(math.nan)
-        self._up.set(0)
+        self._up.set(is_up)
 
 
 class Metrics:

@@ -1,8 +1,12 @@
 """A process of its own that decodes tables of unknown origin, with bounded memory.
 
 A few bytes of Parquet or Arrow can unfold to gigabytes, and a damaged table can end the process
-that reads it. `api.table_reader` starts this program and talks to it over its standard streams. It
-imports no other module of SAGA, so it starts fast.
+that reads it. `api.table_reader` starts this program and talks to it over a connection. It imports
+no other module of SAGA, so it starts fast.
+
+A table in the body of a call is decoded here. The table of a job is read by the batch engine, which
+has no such limits; here its texts are checked, a part of the file at a time: the texts of a panel
+are short, and a few kilobytes can hold gigabytes of them.
 """
 
 from __future__ import annotations
@@ -10,12 +14,12 @@ from __future__ import annotations
 import json
 import math
 import resource
-import struct
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,7 +31,9 @@ MAX_TEXT = 64  # characters of one text; the texts of a panel are names and code
 MAX_TABLE_BYTES = 32 * 2**20  # of the table as it is stored, uncompressed
 MEMORY_BYTES = 160 * 2**20  # beyond what the program needs without a table
 CPU_SECONDS = 5  # of one table; one within the limits takes a fraction of a second
-HEADER = struct.Struct("<II")  # bytes of the JSON and of the table that follow
+_ROWS = 20_000  # of a job's table that are checked at a time
+_LINE = 2**16  # bytes of a line of CSV; columns of a panel need some hundreds
+_PIECE = 2**20  # bytes of a CSV file read at a time
 # Limits of the footer of a Parquet file.
 _FOOTER_LIMITS = {
     "thrift_string_size_limit": 4 * 2**20,  # bytes of one text
@@ -107,9 +113,11 @@ def _read_arrow(body: bytes, kind: str, max_rows: int) -> pa.Table:
     return pa.Table.from_batches(batches, reader.schema)
 
 
-def _open_arrow(buffer: pa.Buffer, kind: str) -> tuple[Any, Iterator[pa.RecordBatch]]:
-    """The reader of an Arrow body, which has the schema, and its batches."""
-    options = pa.ipc.IpcReadOptions(use_threads=False)
+def _open_arrow(
+    buffer: pa.Buffer | pa.NativeFile, kind: str, fields: list[int] | None = None
+) -> tuple[Any, Iterator[pa.RecordBatch]]:
+    """The reader of Arrow bytes, which has the schema, and its batches with these `fields`."""
+    options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=fields)
     if kind.endswith("stream"):
         stream = pa.ipc.open_stream(buffer, options=options)
         return stream, iter(stream)
@@ -179,10 +187,75 @@ def _plain(cells: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     return pa.chunked_array(chunks, type=value_type)
 
 
-def answer(body: bytes, kind: str, max_rows: int) -> tuple[dict[str, Any], bytes]:
-    """The verdict as JSON, and the table as an Arrow stream if it is read."""
+def check_file(path: Path, columns: set[str], prefix: str) -> None:
+    """Raise RefusedTable if a text of a panel column, or a line of CSV, is too long.
+
+    The columns of a panel are `columns` and those that start with `prefix`. A file that cannot be
+    read is left to the engine, which says what is wrong.
+    """
+
+    def is_checked(field: pa.Field) -> bool:
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        name = field.name
+        return is_text(kind) and (name.strip().lower() in columns or name.startswith(prefix))
+
     try:
-        table = decode(body, kind, max_rows)
+        if path.suffix == ".csv":
+            _check_lines(path)
+            return
+        with pa.memory_map(str(path)) as source:
+            if path.suffix == ".parquet":
+                # As dictionaries, so that a long text that many rows repeat is in memory once.
+                schema = pq.ParquetFile(source).schema_arrow
+                names = [field.name for field in schema if is_checked(field)]
+                file = pq.ParquetFile(source, read_dictionary=names)
+                batches = file.iter_batches(_ROWS, columns=names, use_threads=False)
+            else:
+                kind = _arrow_kind(source)
+                reader, _ = _open_arrow(source, kind)
+                fields = [i for i, field in enumerate(reader.schema) if is_checked(field)]
+                if not fields:
+                    return
+                source.seek(0)
+                _, batches = _open_arrow(source, kind, fields)
+            _check_batches(batches)
+    except MemoryError:
+        raise RefusedTable("table-memory") from None
+    except (pa.ArrowException, OSError):
+        return
+
+
+def _arrow_kind(source: pa.MemoryMappedFile) -> str:
+    """Whether Arrow bytes are a "file", which can be read from its end, or a "stream"."""
+    start = source.read(6)
+    source.seek(0)
+    return "file" if start == b"ARROW1" else "stream"
+
+
+def _check_batches(batches: Iterable[pa.RecordBatch]) -> None:
+    for batch in batches:
+        for name, cells in zip(batch.schema.names, batch.columns, strict=True):
+            check_texts(cells.dictionary if pa.types.is_dictionary(cells.type) else cells, name)
+
+
+def _check_lines(path: Path) -> None:
+    length = 0
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            first, *others = piece.split(b"\n")
+            longest = max([length + len(first), *map(len, others)])
+            if longest > _LINE:
+                raise RefusedTable("text-length")
+            length = len(others[-1]) if others else length + len(first)
+
+
+def answer(head: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+    """The verdict as JSON, and the table as an Arrow stream if it is one that was sent."""
+    try:
+        if "path" in head:
+            check_file(Path(head["path"]), set(head["columns"]), head["prefix"])
+            return {}, b""
+        table = decode(body, head["kind"], head["max_rows"])
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
@@ -195,42 +268,23 @@ def answer(body: bytes, kind: str, max_rows: int) -> tuple[dict[str, Any], bytes
         return {"refused": "table"}, b""
 
 
-def send(stream: IO[bytes], head: dict[str, Any], content: bytes) -> None:
-    """Write one message: the JSON `head` and the bytes of a table."""
-    text = json.dumps(head).encode()
-    stream.write(HEADER.pack(len(text), len(content)))
-    stream.write(text)
-    stream.write(content)
-    stream.flush()
-
-
-def receive(stream: IO[bytes]) -> tuple[dict[str, Any], bytes]:
-    """Read one message. Raises EOFError if the other side has closed the stream."""
-    sizes = stream.read(HEADER.size)
-    if len(sizes) < HEADER.size:
-        raise EOFError
-    n_head, n_content = HEADER.unpack(sizes)
-    head, content = stream.read(n_head), stream.read(n_content)
-    if len(head) + len(content) < n_head + n_content:
-        raise EOFError
-    message: dict[str, Any] = json.loads(head)
-    return message, content
-
-
-def run() -> None:
-    """Answer one message after the other until the service closes the stream."""
+def run(descriptor: int, memory_bytes: int, cpu_seconds: int) -> None:
+    """Answer one message after the other until the service closes the connection."""
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-    limit_memory(MEMORY_BYTES)
-    while True:
-        try:
-            head, body = receive(sys.stdin.buffer)
-        except EOFError:
-            return
-        limit_seconds(CPU_SECONDS)
-        send(sys.stdout.buffer, *answer(body, head["kind"], head["max_rows"]))
-        del body
+    limit_memory(memory_bytes)
+    with Connection(descriptor) as connection:
+        while True:
+            try:
+                head, body = json.loads(connection.recv_bytes()), connection.recv_bytes()
+            except EOFError:
+                return
+            limit_seconds(cpu_seconds)
+            verdict, table = answer(head, body)
+            connection.send_bytes(json.dumps(verdict).encode())
+            connection.send_bytes(table)
+            del body, table
 
 
 if __name__ == "__main__":
-    run()
+    run(*map(int, sys.argv[1:]))

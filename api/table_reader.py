@@ -1,37 +1,55 @@
-"""Reading of Parquet and Arrow bodies, whose content is decoded in `saga.api.table_process`."""
+"""Reading of tables of unknown origin, whose content is decoded in `saga.api.table_process`."""
 
 from __future__ import annotations
 
 import atexit
 import io
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 from saga.api import table_process
 from saga.api.problems import ProblemError
-from saga.api.table_process import CPU_SECONDS, MAX_COLUMNS, MAX_TABLE_BYTES, MAX_TEXT
+from saga.api.table_process import (
+    CPU_SECONDS,
+    MAX_COLUMNS,
+    MAX_TABLE_BYTES,
+    MAX_TEXT,
+    MEMORY_BYTES,
+)
 
 from saga.errors import BudgetError, InputError, Problem
+from saga.schema import BY_NAME, EXTRA_PREFIX
 
-_SECONDS = 60.0  # the process limits its own CPU seconds; on a busy machine it may wait for them
+_BUSY = 12  # on a busy machine the process waits for its CPU seconds this many times as long
+_FILE_LIMITS = (2**30, 600)  # bytes and CPU seconds for the check of a job's table
 
 
 class TableReader:
-    """Decodes one table at a time in a process, which is started again if it fails."""
+    """Reads one table at a time in a process, which is started again if it fails.
 
-    def __init__(self) -> None:
+    Args:
+        memory_bytes: Memory for a table.
+        cpu_seconds: CPU seconds for a table.
+    """
+
+    def __init__(self, memory_bytes: int = MEMORY_BYTES, cpu_seconds: int = CPU_SECONDS) -> None:
+        self._memory_bytes, self._cpu_seconds = memory_bytes, cpu_seconds
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._running: tuple[subprocess.Popen[bytes], Connection] | None = None
 
     def start(self) -> None:
         """Start the process, so that the first table does not wait for it."""
         with self._lock:
-            self._running()
+            self._process()
 
     def close(self) -> None:
         """End the process."""
@@ -47,56 +65,74 @@ class TableReader:
             InputError: It has too many columns, a column twice or of another type, or a long text.
             BudgetError: It has more than `max_rows` rows.
         """
-        with self._lock:
-            head, content = self._ask(body, {"kind": kind, "max_rows": max_rows})
+        head, content = self._ask({"kind": kind, "max_rows": max_rows}, body)
         if refused := head.get("refused"):
             raise refusal(refused, kind, max_rows, head.get("column"), head.get("number"))
         return pl.read_ipc_stream(io.BytesIO(content))
 
-    def _ask(self, body: bytes, head: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        """The head and body that the process answers; it is ended if decoding takes too long."""
-        process = self._running()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        timer = threading.Timer(_SECONDS, process.kill)
-        timer.start()
-        try:
-            table_process.send(process.stdin, head, body)
-            return table_process.receive(process.stdout)
-        except (OSError, EOFError):
-            was_slow = process.wait() in (-signal.SIGXCPU, -signal.SIGKILL)
-            self._end()
-            return {"refused": "table-time" if was_slow else "table-memory"}, b""
-        finally:
-            timer.cancel()
+    def _ask(self, head: dict[str, Any], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
+        """The head and body that the process answers; it is ended if it takes too long."""
+        with self._lock:
+            process, connection = self._process()
+            try:
+                connection.send_bytes(json.dumps(head).encode())
+                connection.send_bytes(body)
+                if not connection.poll(_BUSY * self._cpu_seconds):
+                    process.kill()
+                return json.loads(connection.recv_bytes()), connection.recv_bytes()
+            except (OSError, EOFError):
+                was_slow = process.wait() in (-signal.SIGXCPU, -signal.SIGKILL)
+                return {"refused": "table-time" if was_slow else "table-memory"}, b""
 
-    def _running(self) -> subprocess.Popen[bytes]:
-        """The process, which is started if it does not run."""
-        if self._process is None or self._process.poll() is not None:
+    def _process(self) -> tuple[subprocess.Popen[bytes], Connection]:
+        """The process and the connection to it; it is started if it does not run."""
+        if self._running is None or self._running[0].poll() is not None:
             self._end()
+            connection, other = Pipe()
+            limits = (other.fileno(), self._memory_bytes, self._cpu_seconds)
             # Its messages are dropped, because the log has one JSON object per line.
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", table_process.__file__],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+            process = subprocess.Popen(
+                [sys.executable, "-P", table_process.__file__, *map(str, limits)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
+                pass_fds=[other.fileno()],
                 # Arrow's own allocator reserves a gigabyte in advance, which the limit would count.
                 env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"},
             )
-        return self._process
+            other.close()
+            self._running = process, connection
+        return self._running
 
     def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
+        if self._running is not None:
+            process, connection = self._running
+            self._running = None
+            connection.close()
+            process.kill()
+            process.wait()
+
+
+def check_file(path: Path) -> None:
+    """Raise InputError if the batch engine should not read the table of a job: a text is too long.
+
+    See `saga.api.table_process.check_file`.
+    """
+    reader = TableReader(*_FILE_LIMITS)
+    try:
+        question = {"path": str(path), "columns": list(BY_NAME), "prefix": EXTRA_PREFIX}
+        head, _ = reader._ask(question)
+    finally:
+        reader.close()
+    match head.get("refused"):
+        case None | "table":  # damaged: the engine says what is wrong
             return
-        process.kill()
-        process.wait()
-        for stream in (process.stdin, process.stdout):
-            try:
-                if stream is not None:
-                    stream.close()
-            except OSError:  # bytes that were not sent
-                pass
+        case "table-memory" | "table-time" as rule:
+            limits = f"{_FILE_LIMITS[0] // 2**30} GiB and {_FILE_LIMITS[1]} CPU seconds"
+            problem = Problem(rule, f"Its texts need more than {limits}", "Divide the table")
+            raise InputError("The table cannot be checked", [problem])
+        case rule:
+            raise refusal(rule, path.suffix, 0, head.get("column"), None)
 
 
 def refusal(

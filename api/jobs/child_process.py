@@ -13,11 +13,10 @@ import os
 import sys
 import threading
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
 
 from pydantic import SecretStr
 from saga.api.settings import Settings
-
-START_AGAIN = 3  # exit code of a child that should be started again
 
 
 async def start_child(module: str, settings: Settings, *arguments: str) -> Process:
@@ -47,10 +46,13 @@ async def end_child(process: Process, *, seconds: float) -> None:
         await process.wait()
 
 
-def receive_settings() -> Settings:
-    """In the child: the settings of the parent; from now on this process ends with the parent."""
+def receive_settings(at_end: Callable[[], None] = lambda: None) -> Settings:
+    """In the child: the settings of the parent.
+
+    From now on this process calls `at_end` and ends when the parent ends.
+    """
     settings = Settings(**json.loads(sys.stdin.buffer.readline()))
-    threading.Thread(target=_exit_at_end_of_input, daemon=True).start()
+    threading.Thread(target=_exit_at_end_of_input, args=[at_end], daemon=True).start()
     return settings
 
 
@@ -62,8 +64,11 @@ def _to_line(settings: Settings) -> bytes:
     return json.dumps(values, default=str).encode() + b"\n"
 
 
-def _exit_at_end_of_input() -> None:
+def _exit_at_end_of_input(at_end: Callable[[], None]) -> None:
     # Not `sys.stdin.read`, which holds a lock that the end of the interpreter needs.
     while os.read(0, 4096):
         pass
-    os._exit(0)
+    try:
+        at_end()
+    finally:
+        os._exit(0)

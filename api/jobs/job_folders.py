@@ -1,7 +1,8 @@
 """The folders of jobs: the order, the persons, the progress and the result of each, as files.
 
-The database of the queue has only the name of a folder and the holder of the key, never data.
-A folder appears under its name in one step, when its body is complete.
+What the files say is the state of a job. The database of the queue has only the name of a folder
+and the holder of the key, never data. A folder appears under its name in one step, when its body is
+complete; an outcome is written once.
 """
 
 from __future__ import annotations
@@ -10,18 +11,20 @@ import re
 import shutil
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from saga.files.atomic import commit_json, digest_json, read_json, sync_folder
+from saga.files.atomic import commit_json, digest_json, file_lock, read_json, sync_folder
 
 JOB_ID = r"^[0-9a-f]{32}$"
 RESULT = "result.parquet"
+MAX_ATTEMPTS = 3  # processes of a job that end without progress
 State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
-EntryT = TypeVar("EntryT", "JobOrder", "Progress", "Outcome")
+EntryT = TypeVar("EntryT", "JobOrder", "Attempts", "Progress", "Outcome")
 
 
 @dataclass(frozen=True)
@@ -58,15 +61,27 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The totals of a finished job, or the problem document of a failed one."""
+class Attempts:
+    """When the first process of a job started, and how many did since `done` persons were done."""
 
-    totals: Mapping[str, Any] | None
-    problem: Mapping[str, Any] | None
+    started: float
+    count: int
+    done: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended, and when: the totals, or the problem document of a failed one."""
+
+    state: Literal["succeeded", "failed", "cancelled"]
+    finished: float
+    totals: Mapping[str, Any] | None = None
+    problem: Mapping[str, Any] | None = None
 
 
 _ENTRIES: dict[type, str] = {
     JobOrder: "order.json",
+    Attempts: "attempts.json",
     Progress: "progress.json",
     Outcome: "outcome.json",
 }
@@ -79,13 +94,46 @@ class JobFolder:
         self.path, self.out, self.result = path, path / "out", path / RESULT
 
     def read(self, kind: type[EntryT]) -> EntryT | None:
-        """The order, progress or outcome; None before it is there, or if the folder is gone."""
+        """An entry of the job; None before it is there, or if the folder is gone."""
         content = read_json(self.path / _ENTRIES[kind])
         return None if content is None else kind(**content)
 
-    def write(self, entry: JobOrder | Progress | Outcome) -> None:
-        """Store the order, progress or outcome."""
+    def write(self, entry: JobOrder | Attempts | Progress) -> None:
+        """Store an entry of the job."""
         commit_json(self.path / _ENTRIES[type(entry)], asdict(entry))
+
+    def finish(self, state: Literal["succeeded", "failed", "cancelled"], **entries: Any) -> None:
+        """Store the outcome, unless the job has one; `entries` are those of `Outcome`."""
+        try:
+            with file_lock(self.path / "outcome.lock", wait=True):
+                if self.read(Outcome) is None:
+                    outcome = Outcome(state, time.time(), **entries)
+                    commit_json(self.path / _ENTRIES[Outcome], asdict(outcome))
+        except FileNotFoundError:  # the job was deleted
+            pass
+
+    def job(self) -> Job | None:
+        """The job as its files describe it; None if there is none."""
+        order = self.read(JobOrder)
+        if order is None:
+            return None
+        entries = self.read(Attempts), self.read(Progress), self.read(Outcome)
+        return Job(self, order, *entries)
+
+    def count_attempt(self) -> bool:
+        """Count a process that is about to start; False if too many ended without progress."""
+        progress, attempts = self.read(Progress), self.read(Attempts)
+        done = 0 if progress is None else progress.done
+        if attempts is None:
+            attempts = Attempts(time.time(), 0, done)
+        count = attempts.count + 1 if attempts.done == done else 1
+        self.write(Attempts(attempts.started, count, done))
+        return count <= MAX_ATTEMPTS
+
+    def take_attempt_back(self) -> None:
+        """Do not count the present process: the service ends it, and will start another."""
+        if (attempts := self.read(Attempts)) is not None:
+            self.write(Attempts(attempts.started, attempts.count - 1, attempts.done))
 
     def result_files(self) -> dict[str, Path]:
         """The files of the scoring run that a client may read, by name."""
@@ -97,13 +145,6 @@ class JobFolder:
         names = [MANIFEST, REJECTED, *(part["file"] for part in manifest["parts"])]
         return {name: self.out / name for name in names}
 
-    def changed(self) -> float:
-        """Time of the last change, Unix seconds; now if the folder is gone."""
-        try:
-            return self.path.stat().st_mtime
-        except FileNotFoundError:
-            return time.time()
-
     def discard_persons(self) -> None:
         """Delete the persons of a job that has ended."""
         for file in self.path.glob("persons.*"):
@@ -114,6 +155,15 @@ class JobFolder:
         self.discard_persons()
         self.result.unlink(missing_ok=True)
         shutil.rmtree(self.out, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class JobCounts:
+    """The jobs of a folder: how many by state, how long the oldest has waited, persons to do."""
+
+    by_state: Mapping[State, int]
+    oldest_queued_seconds: float
+    persons_pending: int
 
 
 class JobFolders:
@@ -135,8 +185,31 @@ class JobFolders:
             raise ValueError("not the identifier of a job")
         return JobFolder(self._jobs / job_id)
 
-    def __iter__(self) -> Iterator[JobFolder]:
-        return (JobFolder(path) for path in sorted(self._jobs.iterdir()))
+    def __iter__(self) -> Iterator[Job]:
+        jobs = (JobFolder(path).job() for path in sorted(self._jobs.iterdir()))
+        return (job for job in jobs if job is not None)
+
+    def count_unfinished(self, holder: str) -> int:
+        """Number of jobs of a holder that wait or run."""
+        return sum(job.order.holder == holder and job.outcome is None for job in self)
+
+    def counts(self) -> JobCounts:
+        """How many jobs there are by state, how long the oldest one waits, and persons to do."""
+        jobs = list(self)
+        arrivals = [
+            datetime.fromisoformat(job.order.created).timestamp()
+            for job in jobs
+            if job.state == "queued"
+        ]
+        return JobCounts(
+            Counter(job.state for job in jobs),
+            max(0.0, time.time() - min(arrivals)) if arrivals else 0.0,
+            sum(
+                job.progress.persons - job.progress.done
+                for job in jobs
+                if job.progress is not None and job.outcome is None
+            ),
+        )
 
     def new_upload(self) -> JobFolder:
         """An empty folder for an upload; workers delete it after a day if it is left behind."""
@@ -148,17 +221,11 @@ class JobFolders:
         """The folders of present uploads, and those that a killed process left behind."""
         return sorted(self._unfinished.iterdir())
 
-    def place(self, upload: JobFolder, order: JobOrder) -> bool:
-        """Give a complete upload its name; False if there is a job of this name."""
+    def place(self, upload: JobFolder, order: JobOrder) -> None:
+        """Give a complete upload its name, which no job has."""
         upload.write(order)
-        try:
-            upload.path.rename(self._jobs / order.id)
-        except OSError:
-            if not (self._jobs / order.id).exists():
-                raise
-            return False
+        upload.path.rename(self._jobs / order.id)
         sync_folder(self._jobs)
-        return True
 
     def remove(self, folder: JobFolder) -> None:
         """Delete a job; it disappears in one step."""
@@ -176,58 +243,54 @@ def job_id(holder: str, key: str | None) -> str:
 
 
 @dataclass(frozen=True)
-class JobStatus:
-    """Where a job stands; times are Unix seconds."""
-
-    state: State
-    started: float | None = None
-    finished: float | None = None
-
-
-@dataclass(frozen=True)
 class Job:
-    """A job and where it stands."""
+    """A job: its folder, and the entries that it has so far."""
 
     folder: JobFolder
     order: JobOrder
-    status: JobStatus
+    attempts: Attempts | None
+    progress: Progress | None
+    outcome: Outcome | None
+
+    @property
+    def state(self) -> State:
+        """Where the job stands."""
+        if self.outcome is not None:
+            return self.outcome.state
+        return "queued" if self.attempts is None else "running"
+
+    def describe(self, keep_hours: float) -> Mapping[str, Any]:
+        """The job as JSON, for its page and its events."""
+        order, progress, outcome = self.order, self.progress, self.outcome
+        address = f"/v1/jobs/{order.id}"
+        problem, totals = (None, None) if outcome is None else (outcome.problem, outcome.totals)
+        if problem is not None:
+            problem = {**problem, "instance": f"urn:saga:job:{order.id}"}
+        finished = None if outcome is None else outcome.finished
+        return {
+            "id": order.id,
+            "state": self.state,
+            "product": order.options.get("product", "forecasts"),
+            "created": order.created,
+            "started": _time(None if self.attempts is None else self.attempts.started),
+            "finished": _time(finished),
+            "expires": None if finished is None else _time(finished + keep_hours * 3600),
+            "persons": None if progress is None else progress.persons,
+            "persons_done": 0 if progress is None else progress.done,
+            "totals": totals,
+            "problem": problem,
+            "links": {
+                "self": address,
+                "events": f"{address}/events",
+                "result": f"{address}/result" if totals and totals["rows"] else None,
+                "files": sorted(f"{address}/result/{name}" for name in self.folder.result_files())
+                if totals
+                else [],
+            },
+        }
 
 
-def describe_job(job: Job, keep_hours: float) -> Mapping[str, Any]:
-    """A job as JSON, for its page and its events."""
-    order, status, outcome = job.order, job.status, job.folder.read(Outcome)
-    progress = job.folder.read(Progress)
-    address = f"/v1/jobs/{order.id}"
-    problem = None
-    if status.state == "failed":
-        document = None if outcome is None else outcome.problem
-        problem = {**(document or _KILLED), "instance": f"urn:saga:job:{order.id}"}
-    totals = outcome.totals if status.state == "succeeded" and outcome is not None else None
-    finished = status.finished
-    return {
-        "id": order.id,
-        "state": status.state,
-        "product": order.options.get("product", "forecasts"),
-        "created": order.created,
-        "started": _time(status.started),
-        "finished": _time(finished),
-        "expires": None if finished is None else _time(finished + keep_hours * 3600),
-        "persons": None if progress is None else progress.persons,
-        "persons_done": 0 if progress is None else progress.done,
-        "totals": totals,
-        "problem": problem,
-        "links": {
-            "self": address,
-            "events": f"{address}/events",
-            "result": f"{address}/result" if totals and totals["rows"] else None,
-            "files": sorted(f"{address}/result/{name}" for name in job.folder.result_files())
-            if totals
-            else [],
-        },
-    }
-
-
-_KILLED: Mapping[str, Any] = {
+KILLED: Mapping[str, Any] = {
     "type": "urn:saga:problem:killed",
     "title": "The process of the job was killed",
     "status": 500,

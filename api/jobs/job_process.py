@@ -1,8 +1,7 @@
 """The process of one job: `python -m saga.api.jobs.job_process FOLDER`.
 
 It runs the batch engine on the folder of the job. It may be killed at any moment: the next process
-continues, and the result has the same bytes. Exit codes: 0 the job has an outcome, 3 it should be
-started again.
+continues, and the result has the same bytes.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from saga.api.jobs.child_process import START_AGAIN, receive_settings
+from saga.api.jobs.child_process import receive_settings
 from saga.api.jobs.job_folders import JobFolder, JobOrder, Outcome, Progress
-from saga.api.jobs.job_input import check_table
 from saga.api.logs import error_location, make_logger
 from saga.api.problems import error_document, internal_document
 from saga.api.request_models import JobOptions
 from saga.api.request_panel import request_mapping
 from saga.api.settings import Settings
+from saga.api.table_reader import check_file
 from saga.api.tracing import Tracing, open_tracing
 from saga.calibration.adaptive.issuance import AdaptiveRecipe
 
@@ -41,29 +40,27 @@ _NICENESS = 10  # calls that wait for an answer go first
 _PREDECESSOR_SECONDS = 60.0  # longest wait for a process that computed the job before
 
 
-def run_job(folder: JobFolder, settings: Settings) -> int:
-    """Compute a job and write its outcome; returns the exit code."""
+def run_job(folder: JobFolder, settings: Settings) -> None:
+    """Compute a job and write its outcome; without one, the job is to be started again."""
     order = folder.read(JobOrder)
     if order is None or folder.read(Outcome) is not None:
-        return 0
+        return
     log = make_logger(sys.stderr).bind(job=order.id, holder=order.holder)
     tracing = open_tracing("saga-jobs")
     try:
         with tracing.span("job", {"saga.job": order.id}, order.trace):
-            folder.write(Outcome(_compute(folder, order, settings, tracing), None))
+            folder.finish("succeeded", totals=_compute(folder, order, settings, tracing))
         log.info("job_computed")
     except BatchInterruptedError:
         log.warning("job_interrupted")
-        return START_AGAIN
     except SagaError as error:
-        folder.write(Outcome(None, _without_path(error_document(error), folder)))
+        folder.finish("failed", problem=_without_path(error_document(error), folder))
         log.info("job_refused", title=error.title)
     except Exception as error:
-        folder.write(Outcome(None, internal_document()))
+        folder.finish("failed", problem=internal_document())
         log.error("job_failed", **error_location(error))
     finally:
         tracing.close()
-    return 0
 
 
 def _compute(
@@ -93,7 +90,7 @@ def _compute(
 def _source(folder: JobFolder, order: JobOrder, options: JobOptions, settings: Settings) -> Source:
     """The persons, read as `saga.api.request_panel` reads those of a call."""
     path = folder.path / order.persons_file
-    check_table(path)
+    check_file(path)
     prices = options.prices if isinstance(options.prices, int) else None
     transforms = Transforms.from_dict(Bundle.load(settings.bundle).transforms)
     mapping: Path | None = None
@@ -137,14 +134,13 @@ def _without_path(document: Mapping[str, Any], folder: JobFolder) -> Mapping[str
 
 def main() -> None:
     """Compute the job of the folder that the command line names."""
-    settings = receive_settings()
     folder = JobFolder(Path(sys.argv[1]))
+    settings = receive_settings(folder.take_attempt_back)
     if hasattr(os, "nice"):
         os.nice(_NICENESS)
     with ExitStack() as stack:
         _become_sole_writer(stack, folder.path)
-        code = run_job(folder, settings)
-    sys.exit(code)
+        run_job(folder, settings)
 
 
 def _become_sole_writer(stack: ExitStack, path: Path) -> None:
@@ -156,7 +152,7 @@ def _become_sole_writer(stack: ExitStack, path: Path) -> None:
             return
         except UsageError:
             if time.monotonic() > deadline:
-                sys.exit(START_AGAIN)
+                sys.exit(1)
             time.sleep(0.2)
 
 

@@ -1,20 +1,15 @@
-"""The durable queue of jobs, kept by DBOS in SQLite or PostgreSQL.
+"""The queue of jobs, kept by DBOS in SQLite or PostgreSQL: whose turn it is, and which worker's.
 
-This module places jobs in the queue and follows them; `saga.api.jobs.job_worker` computes them. The
-queue's values are JSON: an order is the name of a folder.
+This module places jobs in the queue; `saga.api.jobs.job_worker` takes them. The queue's values are
+JSON: an order is the name of a folder, and the state of a job is in its folder.
 """
 
 from __future__ import annotations
 
-import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
-
 import sqlalchemy as sa
-from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, WorkflowStatus, error
+from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, error
 from saga.api.jobs import QueueError
-from saga.api.jobs.job_folders import JobOrder, JobStatus, State
-from saga.api.service_metrics import QueueLoad
+from saga.api.jobs.job_folders import JobOrder
 
 # Names in the database; another name would leave waiting jobs behind.
 APPLICATION, QUEUE, WORKFLOW = "saga", "jobs", "score"
@@ -23,20 +18,9 @@ SERIALIZER = DBOSPortableJSONSerializer()
 # What the queue raises if its database does not answer.
 UNAVAILABLE = (sa.exc.SQLAlchemyError, error.DBOSException)
 
-_UNFINISHED = ["DELAYED", "ENQUEUED", "PENDING"]
-_STATES: Mapping[str, State] = {
-    "DELAYED": "queued",
-    "ENQUEUED": "queued",
-    "PENDING": "running",
-    "SUCCESS": "succeeded",
-    "ERROR": "failed",
-    "MAX_RECOVERY_ATTEMPTS_EXCEEDED": "failed",
-    "CANCELLED": "cancelled",
-}
-
 
 class JobQueue:
-    """Orders, follows and cancels jobs. Every method waits for the database."""
+    """Takes orders. Every method waits for the database."""
 
     def __init__(self, url: str) -> None:
         """Connect, and make or migrate the tables.
@@ -73,53 +57,6 @@ class JobQueue:
             order.id,
         )
 
-    def status(self, order: JobOrder) -> JobStatus:
-        """The state of a job; a job that is not in the queue yet counts as queued."""
-        statuses = self.statuses([order])
-        return statuses.get(order.run, JobStatus("queued"))
-
-    def statuses(self, orders: Sequence[JobOrder]) -> dict[str, JobStatus]:
-        """The states of jobs, by `run`."""
-        entries = self._client.list_workflows(
-            workflow_ids=[order.run for order in orders], load_input=False, load_output=False
-        )
-        return {entry.workflow_id: job_status(entry) for entry in entries}
-
-    def count_unfinished(self, holder: str) -> int:
-        """Number of jobs of a holder that wait or run."""
-        return len(
-            self._client.list_workflows(
-                name=WORKFLOW, status=_UNFINISHED, user=holder, load_input=False, load_output=False
-            )
-        )
-
-    def load(self) -> QueueLoad:
-        """How many jobs there are by state, and how long the oldest one has waited."""
-        entries = self._client.list_workflows(name=WORKFLOW, load_input=False, load_output=False)
-        states: Counter[str] = Counter(_STATES[entry.status] for entry in entries)
-        arrivals = [
-            entry.created_at / 1000
-            for entry in entries
-            if _STATES[entry.status] == "queued" and entry.created_at is not None
-        ]
-        waited = time.time() - min(arrivals) if arrivals else 0.0
-        return QueueLoad(states, max(0.0, waited))
-
-    def cancel(self, order: JobOrder) -> None:
-        """Cancel a job that waits or runs; a finished one does not change."""
-        self._client.cancel_workflow(order.run)
-
-    def forget(self, order: JobOrder) -> None:
-        """Delete the entry of a job."""
-        self._client.delete_workflow(order.run)
-
-
-def job_status(entry: WorkflowStatus) -> JobStatus:
-    """The state of an entry of the queue."""
-    state = _STATES[entry.status]
-    ended = state not in ("queued", "running")
-    return JobStatus(
-        state,
-        None if entry.dequeued_at is None else entry.dequeued_at / 1000,
-        (entry.completed_at or entry.updated_at or 0) / 1000 if ended else None,
-    )
+    def probe(self) -> None:
+        """Ask the database for something small."""
+        self._client.list_workflows(limit=1, load_input=False, load_output=False)

@@ -15,15 +15,7 @@ import anyio
 import anyio.to_thread
 from saga.api.jobs import QueueError
 from saga.api.jobs.child_process import end_child, start_child
-from saga.api.jobs.job_folders import (
-    Job,
-    JobFolders,
-    JobOrder,
-    JobStatus,
-    Outcome,
-    Progress,
-    job_id,
-)
+from saga.api.jobs.job_folders import Job, JobFolders, JobOrder, job_id
 from saga.api.jobs.job_queue import UNAVAILABLE, JobQueue
 from saga.api.jobs.job_uploads import Upload, Uploads
 from saga.api.jobs.worker_locks import count_workers
@@ -37,8 +29,6 @@ from structlog.typing import FilteringBoundLogger
 from saga.errors import Problem, UsageError
 from saga.files.atomic import FolderInUseError, file_lock
 
-_MAX_UPLOADS = 8  # bodies that may arrive at the same time
-_FREE_SPACE = 3  # a job needs this multiple of its body on disk
 _CONNECT_SECONDS = 5.0  # between two attempts to reach the queue
 _END_SECONDS = 5.0  # that a worker has to end before it is killed
 _MEASURE_SECONDS = 5.0  # between two readings of the metrics of jobs
@@ -109,22 +99,14 @@ class JobService:
     async def _measure(self) -> None:
         """Keep the metrics of jobs up to date."""
         while True:
+            counts = await anyio.to_thread.run_sync(self.folders.counts)
             try:
-                load = await self._ask(lambda queue: queue.load())
-                counts = await anyio.to_thread.run_sync(self._count_in_folders)
-                self._metrics.update(load, *counts)
+                await self._ask(JobQueue.probe)
+                is_up = True
             except QueueError:
-                self._metrics.mark_down()
+                is_up = False
+            self._metrics.update(counts, count_workers(self.folders.workers), is_up=is_up)
             await asyncio.sleep(_MEASURE_SECONDS)
-
-    def _count_in_folders(self) -> tuple[int, int]:
-        """Persons of unfinished jobs that are not computed, and workers."""
-        pending = 0
-        for folder in self.folders:
-            progress = folder.read(Progress)
-            if progress is not None and folder.read(Outcome) is None:
-                pending += progress.persons - progress.done
-        return pending, count_workers(self.folders.workers)
 
     async def _keep_worker(self, number: int) -> NoReturn:
         """Keep worker `number` of the service running, in one of its processes only."""
@@ -184,58 +166,48 @@ class JobService:
             options=stated,
             trace=self._tracing.traceparent(),
         )
-        earlier = self.folders.folder(order.id).read(JobOrder)
-        if earlier is None:
-            await self._check_count(holder)
-            if await anyio.to_thread.run_sync(self.folders.place, upload.folder, order):
-                return await self._enqueue(order), True
-            earlier = self.folders.folder(order.id).read(
-                JobOrder
-            )  # placed by a call at the same time
-        upload.discard()
-        if earlier is None or earlier.digest != order.digest:
-            message = "Another request had this Idempotency-Key"
-            problem = Problem("idempotency-key", message, "Take a new key for a new request")
-            raise ProblemError(422, "idempotency-key", "The key was used before", [problem])
-        return await self._enqueue(earlier), False
+        earlier = await anyio.to_thread.run_sync(self._place, upload, order)
+        if earlier is not None:
+            upload.discard()
+            if earlier.digest != order.digest:
+                message = "Another request had this Idempotency-Key"
+                problem = Problem("idempotency-key", message, "Take a new key for a new request")
+                raise ProblemError(422, "idempotency-key", "The key was used before", [problem])
+        await self._ask(lambda queue: queue.submit(earlier or order))
+        return self.find(order.id, holder), earlier is None
 
-    async def _enqueue(self, order: JobOrder) -> Job:
-        def submit(queue: JobQueue) -> JobStatus:
-            queue.submit(order)
-            return queue.status(order)
+    def _place(self, upload: Upload, order: JobOrder) -> JobOrder | None:
+        """Give an upload its name, unless there is a job of this name, whose order it returns.
 
-        return Job(self.folders.folder(order.id), order, await self._ask(submit))
-
-    async def _check_count(self, holder: str) -> None:
+        The lock lets no two calls take the last place of a holder. Raises ProblemError 429 if there
+        is none left.
+        """
         limit = self._settings.max_jobs
-        if await self._ask(lambda queue: queue.count_unfinished(holder)) >= limit:
-            fix = "Wait until some have ended, or cancel some with DELETE"
-            problem = Problem("max-jobs", f"{limit} of your jobs wait or run", fix)
-            headers = {"Retry-After": "60"}
-            raise ProblemError(429, "max-jobs", "Too many jobs", [problem], headers=headers)
+        with file_lock(self.folders.queue_lock, wait=True):
+            if (earlier := self.folders.folder(order.id).read(JobOrder)) is not None:
+                return earlier
+            if self.folders.count_unfinished(order.holder) >= limit:
+                fix = "Wait until some have ended, or cancel some with DELETE"
+                problem = Problem("max-jobs", f"{limit} of your jobs wait or run", fix)
+                headers = {"Retry-After": "60"}
+                raise ProblemError(429, "max-jobs", "Too many jobs", [problem], headers=headers)
+            self.folders.place(upload.folder, order)
+            return None
 
-    async def find(self, identifier: str, holder: str) -> Job:
+    def find(self, identifier: str, holder: str) -> Job:
         """A job of this holder. Raises ProblemError 404 if there is none."""
-        folder = self.folders.folder(identifier)
-        order = folder.read(JobOrder)
-        if order is None or order.holder != holder:
+        job = self.folders.folder(identifier).job()
+        if job is None or job.order.holder != holder:
             fix = "POST /v1/jobs answers with the address of a job; results expire"
             problem = Problem("job", "You have no job of this name", fix)
             raise ProblemError(404, "no-job", "There is no such job", [problem])
-        return Job(folder, order, await self._ask(lambda queue: queue.status(order)))
+        return job
 
     async def cancel_or_remove(self, job: Job) -> None:
         """Cancel a job that waits or runs; remove one that has ended, with its result."""
-        order, folder = job.order, job.folder
-
-        def cancel(queue: JobQueue) -> None:
-            with file_lock(self.folders.queue_lock, wait=True):  # see `adopt_jobs`
-                queue.cancel(order)
-
-        if job.status.state in ("queued", "running"):
-            await self._ask(cancel)  # the worker of a running job deletes the data
-            if job.status.state == "queued":
-                await anyio.to_thread.run_sync(folder.discard_data)
-        else:
-            await anyio.to_thread.run_sync(self.folders.remove, folder)
-            await self._ask(lambda queue: queue.forget(order))
+        if job.outcome is not None:
+            await anyio.to_thread.run_sync(self.folders.remove, job.folder)
+            return
+        job.folder.finish("cancelled")  # the worker of a running job deletes the data
+        if job.state == "queued":
+            await anyio.to_thread.run_sync(job.folder.discard_data)

@@ -1,6 +1,6 @@
 """Tables of jobs on their way to disk: sent, or copied from the folder of a holder.
 
-A holder names files in the folder of its name. Links that lead out of it are not followed.
+A holder names files in the folder of its name. Links that lead out of it are refused.
 """
 
 from __future__ import annotations
@@ -8,13 +8,16 @@ from __future__ import annotations
 import asyncio
 import errno
 import hashlib
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import anyio
 import anyio.to_thread
+import polars as pl
 from fastapi import Request
 from saga.api.jobs.job_folders import JobFolder, JobFolders
 from saga.api.problems import ProblemError, client_gone
@@ -22,10 +25,10 @@ from saga.api.settings import Settings
 from starlette.requests import ClientDisconnect
 
 from saga.errors import Problem
-from saga.files.atomic import digest_file
 
 SUFFIXES = (".parquet", ".arrow", ".csv")
 _MAX_UPLOADS = 8  # bodies that may arrive at the same time
+_CHUNK_BYTES = 2**20  # of a file that are copied at a time
 _FREE_SPACE = 3  # a job needs this multiple of its body on disk
 
 
@@ -87,24 +90,36 @@ class Uploads:
         finally:
             self._n_arriving -= 1
 
+    async def store(self, persons: pl.DataFrame, digest: bytes) -> Upload:
+        """Write persons whose body has this digest. Raises ProblemError 507 if the disk is full."""
+        upload = self.new(".parquet")
+        upload.digest.update(digest)
+        with upload.discarded_on_error():
+            await anyio.to_thread.run_sync(persons.write_parquet, upload.path)
+        return upload
+
     async def copy(self, name: str, holder: str | None) -> Upload:
-        """Copy the file that a job names; see `find_file`, whose errors it raises.
+        """Copy the file that a job names; see `open_file`, whose errors it raises.
 
         Raises ProblemError as `receive`.
         """
-        path = await anyio.to_thread.run_sync(
-            find_file, self._settings.job_files, holder, name, limiter=self._copying
+        path, file = await anyio.to_thread.run_sync(
+            open_file, self._settings.job_files, holder, name, limiter=self._copying
         )
-        self._check_size(path.stat().st_size)
         upload = self.new(path.suffix)
-        with upload.discarded_on_error():
-            await anyio.to_thread.run_sync(
-                shutil.copyfile, path, upload.path, limiter=self._copying
-            )
-            # Of the copy, because the file may change meanwhile.
-            digest = await anyio.to_thread.run_sync(digest_file, upload.path)
-        upload.digest.update(digest.encode())
+        with file, upload.discarded_on_error():
+            await anyio.to_thread.run_sync(self._copy, file, upload, limiter=self._copying)
         return upload
+
+    def _copy(self, source: BinaryIO, upload: Upload) -> None:
+        """Copy a file, which may grow meanwhile, up to the limit."""
+        n_bytes = 0
+        with upload.path.open("wb") as target:
+            while chunk := source.read(_CHUNK_BYTES):
+                n_bytes += len(chunk)
+                self._check_size(n_bytes)
+                upload.digest.update(chunk)
+                target.write(chunk)
 
     async def _write_body(self, request: Request, upload: Upload) -> None:
         n_bytes, chunks = 0, request.stream().__aiter__()
@@ -141,9 +156,10 @@ class Uploads:
             raise _no_space()
 
 
-def find_file(root: Path | None, holder: str | None, name: str) -> Path:
-    """The file `name` of a holder under `root`; None for a service without keys: all files.
+def open_file(root: Path | None, holder: str | None, name: str) -> tuple[Path, BinaryIO]:
+    """The file `name` of a holder under `root`, opened; `holder` None: a service without keys.
 
+    A folder may become a link meanwhile: what was opened must be what was judged.
     Raises ProblemError 404 if files cannot be named, 422 without such a file. The answer does not
     tell what exists elsewhere.
     """
@@ -157,12 +173,21 @@ def find_file(root: Path | None, holder: str | None, name: str) -> Path:
         path = (folder / name).resolve(strict=True)
         is_own = holder is None or folder.parent == base
         if is_own and path.is_relative_to(folder) and path.is_file() and path.suffix in SUFFIXES:
-            return path
+            file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115 # the caller closes it
+            link = Path(f"/proc/self/fd/{file.fileno()}")
+            if not link.exists() or link.readlink() == path:
+                return path, file
+            file.close()
     except (OSError, ValueError, RuntimeError):  # absent, no name of a file, a circle of links
         pass
     fix = f"Name a file with the suffix {', '.join(SUFFIXES)}, relative to your folder"
     problem = Problem("file", "You have no such file", fix, "file")
     raise ProblemError(422, "file", "The file of the job cannot be read", [problem])
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file without waiting for another process, as a pipe would."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _no_space() -> ProblemError:

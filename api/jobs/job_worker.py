@@ -13,11 +13,12 @@ import signal
 import sys
 import threading
 import time
+from datetime import datetime
 
 from dbos import DBOS
 from saga.api.jobs.child_process import receive_settings, start_child
-from saga.api.jobs.job_folders import JobFolder, JobFolders, JobOrder, Outcome
-from saga.api.jobs.job_queue import APPLICATION, QUEUE, SERIALIZER, WORKFLOW, job_status
+from saga.api.jobs.job_folders import KILLED, JobFolder, JobFolders
+from saga.api.jobs.job_queue import APPLICATION, QUEUE, SERIALIZER, WORKFLOW
 from saga.api.jobs.worker_locks import hold_worker_lock, is_worker_alive
 from saga.api.logs import error_location, make_logger
 from saga.api.settings import Settings
@@ -28,17 +29,11 @@ from saga.files.atomic import file_lock
 # Version of the workflow, not of SAGA: a job that was queued by one version of SAGA can be computed
 # by the next one.
 _VERSION = "1"
+_LOOK_SECONDS = 0.5  # between two looks whether a job was cancelled
+_PAUSE_SECONDS = 2.0  # before a job whose process was killed is started again
 _ADOPT_SECONDS = 2.0  # between two searches for workers that have ended
 _SWEEP_SECONDS = 30.0  # between two deletions of what has expired
 _UPLOAD_SECONDS = 24 * 3600  # an older upload belongs to a process that was killed
-
-
-class ProcessEndedError(Exception):
-    """The process of a job ended without an outcome, for example for lack of memory."""
-
-
-class JobFailedError(Exception):
-    """The job has no result; the outcome in its folder says why."""
 
 
 class _WorkerContext:
@@ -53,39 +48,30 @@ class _WorkerContext:
 
 @DBOS.workflow(name=WORKFLOW)
 async def compute_job(job_id: str) -> None:
-    """One job, from the persons to the result."""
-    await run_process(job_id)
+    """One job, from the persons to the result; whatever happens, its folder says how it ended."""
     folder = _WorkerContext.folders.folder(job_id)
-    outcome = folder.read(Outcome)
+    while (job := folder.job()) is not None and job.outcome is None:
+        if not folder.count_attempt():
+            folder.finish("failed", problem=KILLED)
+        elif await _run_process(folder) != 0:
+            await asyncio.sleep(_PAUSE_SECONDS)
     folder.discard_persons()
-    if outcome is None or outcome.problem is not None:
+    if job is None or job.state != "succeeded":
         folder.discard_data()
-        raise JobFailedError(job_id)
 
 
-@DBOS.step(
-    name="run_process",
-    preemptible=True,  # a cancelled job is interrupted
-    retries_allowed=True,
-    max_attempts=3,
-    interval_seconds=2.0,
-    should_retry=lambda error: isinstance(error, ProcessEndedError),
-)
-async def run_process(job_id: str) -> None:
-    """Run the process of a job until it ends; raises ProcessEndedError if it was not successful."""
-    folder = _WorkerContext.folders.folder(job_id)
+async def _run_process(folder: JobFolder) -> int:
+    """The exit code of a process that computes a job; it is killed if the job is cancelled."""
     process = await start_child(
         "saga.api.jobs.job_process", _WorkerContext.settings, str(folder.path)
     )
-    try:
-        code = await process.wait()
-    except asyncio.CancelledError:
-        process.kill()
-        await process.wait()
-        folder.discard_data()
-        raise
-    if code != 0:
-        raise ProcessEndedError(f"exit code {code}")
+    ended = asyncio.create_task(process.wait())
+    while not ended.done():
+        await asyncio.wait([ended], timeout=_LOOK_SECONDS)
+        job = folder.job()
+        if process.returncode is None and (job is None or job.state == "cancelled"):
+            process.kill()
+    return ended.result()
 
 
 def work_until_stopped(settings: Settings) -> None:
@@ -151,16 +137,13 @@ class _LogHandler(logging.Handler):
         """Write one line."""
         error = record.exc_info[1] if record.exc_info else None
         details = {} if error is None else error_location(error)
-        if details.get("error") in ("DBOSAwaitedWorkflowCancelledError", JobFailedError.__name__):
-            return  # a client has cancelled the job, or its process has logged why it failed
         self._log.warning("job_queue", module=record.module, line=record.lineno, **details)
 
 
 def adopt_jobs(folders: JobFolders) -> None:
     """Return the jobs of workers that have ended to the queue.
 
-    The lock keeps other workers from adopting and clients from cancelling at the same time: a job
-    that is resumed twice, or after it was cancelled, would be computed again.
+    The lock keeps two workers from adopting the same job.
     """
     with file_lock(folders.queue_lock, wait=True):
         pending = DBOS.list_workflows(
@@ -176,28 +159,22 @@ def adopt_jobs(folders: JobFolders) -> None:
 
 
 def sweep_jobs(folders: JobFolders, keep_seconds: float) -> None:
-    """Delete expired jobs, the persons of jobs that ended, and uploads that were cut off."""
+    """Delete expired jobs, their entries in the queue, and uploads that were cut off."""
     entries = DBOS.list_workflows(name=WORKFLOW, load_input=False, load_output=False)
-    statuses = {entry.workflow_id: job_status(entry) for entry in entries}
-    now = time.time()
-    for folder in folders:
-        order = folder.read(JobOrder)
-        if order is None:
-            continue
-        status = statuses.pop(order.run, None)
-        if status is None:  # it never reached the queue
-            end: float | None = folder.changed()
+    runs, now = {entry.workflow_id for entry in entries}, time.time()
+    for job in folders:
+        if job.outcome is not None:
+            end = job.outcome.finished
+        elif job.order.run in runs:
+            end = now
+        else:  # it never reached the queue
+            end = datetime.fromisoformat(job.order.created).timestamp()
+        if now > end + keep_seconds:
+            folders.remove(job.folder)
         else:
-            end = status.finished
-            if status.state in ("failed", "cancelled"):
-                folder.discard_data()
-        if end is not None and now > end + keep_seconds:
-            folders.remove(folder)
-            if status is not None:
-                DBOS.delete_workflow(order.run)
-    for run, status in statuses.items():  # their folders are gone
-        if status.finished is not None and now > status.finished + keep_seconds:
-            DBOS.delete_workflow(run)
+            runs.discard(job.order.run)
+    for run in runs:  # their folders are gone
+        DBOS.delete_workflow(run)
     for path in folders.uploads():
         if now > path.stat().st_mtime + _UPLOAD_SECONDS:
             folders.remove(JobFolder(path))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import polars as pl
 from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse
@@ -23,7 +25,7 @@ from saga.api.codecs import (
     read_query,
     validate,
 )
-from saga.api.jobs.job_folders import Job, describe_job
+from saga.api.jobs.job_folders import JOB_ID, Job
 from saga.api.key_file import OPERATOR, Caller
 from saga.api.negotiation import check_body_type, json_response
 from saga.api.openapi import problem_responses, request_body
@@ -55,7 +57,7 @@ _KEY = Header(
     description="A text of your choice. A request that is sent again with the same key, for "
     "example after a broken connection, gives the same job.",
 )
-_Identifier = Annotated[str, PathParameter(pattern=r"^[0-9a-f]{32}$", description="Job")]
+_Identifier = Annotated[str, PathParameter(pattern=JOB_ID, description="Job")]
 
 
 def _jobs_of(service: Service) -> JobService:
@@ -65,7 +67,7 @@ def _jobs_of(service: Service) -> JobService:
 
 
 async def _find_job(job_id: _Identifier, service: CurrentService, caller: CurrentCaller) -> Job:
-    return await _jobs_of(service).find(job_id, caller.holder)
+    return _jobs_of(service).find(job_id, caller.holder)
 
 
 CurrentJob = Annotated[Job, Depends(_find_job)]
@@ -123,26 +125,21 @@ async def _receive_json(
 ) -> tuple[Upload, JobOptions]:
     """Store the persons of a JSON body as Parquet, or the file that it names."""
 
-    def store(body: bytes) -> tuple[Upload | None, JobOptions]:
+    def decode(body: bytes) -> tuple[JobOptions, pl.DataFrame | None, bytes]:
         content = decode_json(body)
         if isinstance(content, dict) and "file" in content:
-            return None, validate(JobFileBody, content)
+            return validate(JobFileBody, content), None, b""
         call = parse_persons(content, JobBody, _MAX_PERSONS)
-        upload = jobs.uploads.new(".parquet")
-        call.frame.write_parquet(upload.path)
-        upload.digest.update(body)
-        return upload, call.options
+        return call.options, call.frame, hashlib.sha256(body).digest()
 
     async with service.admit(request, caller) as ticket:
-        upload, options = await service.parse(request, ticket, store)
-    if isinstance(options, JobFileBody):
-        _check(options, service, caller)
-        upload = await jobs.uploads.copy(
-            options.file, None if caller == OPERATOR else caller.holder
-        )
-    if upload is None:
-        raise RuntimeError("neither persons nor a file")
-    return upload, options
+        options, persons, digest = await service.parse(request, ticket, decode)
+    _check(options, service, caller)
+    if persons is not None:
+        return await jobs.uploads.store(persons, digest), options
+    assert isinstance(options, JobFileBody)
+    holder = None if caller == OPERATOR else caller.holder
+    return await jobs.uploads.copy(options.file, holder), options
 
 
 def _check(options: JobOptions, service: Service, caller: Caller) -> None:
@@ -209,7 +206,7 @@ async def get_events(
             return
         await asyncio.sleep(_LOOK_SECONDS)
         try:
-            job = await jobs.find(job_id, caller.holder)
+            job = jobs.find(job_id, caller.holder)
         except ProblemError:  # it was deleted
             return
 
@@ -246,7 +243,7 @@ async def get_result_file(
 
 def _file(job: Job, path: Path, kind: str) -> Response:
     """A file of a job that has succeeded. Raises ProblemError 409 for others, 404 without it."""
-    state = job.status.state
+    state = job.state
     if state in ("queued", "running"):
         problem = Problem("job-state", f"The job is {state}", "Follow its events, or try again")
         headers = {"Retry-After": "5"}
@@ -263,4 +260,4 @@ def _file(job: Job, path: Path, kind: str) -> Response:
 
 
 def _view(job: Job, service: Service) -> dict[str, object]:
-    return dict(describe_job(job, service.settings.job_hours))
+    return dict(job.describe(service.settings.job_hours))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from saga.api.jobs.job_uploads import find_file
+from saga.api.jobs.job_uploads import open_file
 from saga.api.problems import ProblemError
 
 
@@ -27,17 +27,21 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.mark.parametrize("name", ["2026/panel.parquet", "panel.csv", "2026/../panel.csv"])
-def test_a_holder_names_files_of_its_folder(root: Path, name: str) -> None:
-    assert find_file(root, "one", name) == (root / "one" / name).resolve()
-
-
-def test_a_link_inside_of_the_folder_is_followed(root: Path) -> None:
-    assert find_file(root, "one", "inside.csv") == root / "one" / "panel.csv"
-
-
-def test_without_keys_all_files_can_be_named(root: Path) -> None:
-    assert find_file(root, None, "two/panel.csv") == root / "two" / "panel.csv"
+@pytest.mark.parametrize(
+    ("holder", "name", "content"),
+    [
+        ("one", "2026/panel.parquet", b"one/2026/panel.parquet"),
+        ("one", "2026/../panel.csv", b"one/panel.csv"),
+        ("one", "inside.csv", b"one/panel.csv"),
+        (None, "two/panel.csv", b"two/panel.csv"),
+    ],
+)
+def test_a_holder_names_files_of_its_folder_and_without_keys_all(
+    root: Path, holder: str | None, name: str, content: bytes
+) -> None:
+    path, file = open_file(root, holder, name)
+    with file:
+        assert file.read() == path.read_bytes() == content
 
 
 @pytest.mark.parametrize(
@@ -67,14 +71,33 @@ def test_everything_else_is_refused_in_the_same_words(
     root: Path, holder: str | None, name: str
 ) -> None:
     with pytest.raises(ProblemError) as caught:
-        find_file(root, holder, name.format(root=root))
+        open_file(root, holder, name.format(root=root))
     assert caught.value.status == 422
     (problem,) = caught.value.problems
     assert (problem.rule, problem.message) == ("file", "You have no such file")
     assert str(root.parent) not in str(problem)
 
 
+def test_a_folder_that_becomes_a_link_leads_nowhere_else(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The link appears after the name was judged, as if another process had made it then."""
+    is_file = Path.is_file
+
+    def judge_then_swap(path: Path) -> bool:
+        answer = is_file(path)
+        (root / "one" / "2026").rename(root / "one" / "2025")
+        (root / "one" / "2026").symlink_to(root / "elsewhere")
+        return answer
+
+    (root / "elsewhere").mkdir()
+    (root / "elsewhere" / "panel.parquet").write_text("secret")
+    monkeypatch.setattr(Path, "is_file", judge_then_swap)
+    with pytest.raises(ProblemError):
+        open_file(root, "one", "2026/panel.parquet")
+
+
 def test_a_service_without_a_folder_reads_no_files() -> None:
     with pytest.raises(ProblemError) as caught:
-        find_file(None, None, "panel.csv")
+        open_file(None, None, "panel.csv")
     assert caught.value.status == 404

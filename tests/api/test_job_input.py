@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import resource
 from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
-from saga.api.jobs.job_input import check_table
 from saga.api.table_process import MAX_TEXT
+from saga.api.table_reader import check_file
 
 from saga.errors import InputError
 
@@ -39,14 +39,14 @@ def persons(name: str, n: int = 50) -> pl.DataFrame:
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_texts_up_to_the_limit_pass(tmp_path: Path, suffix: str) -> None:
     frame = persons("é" * MAX_TEXT).with_columns(note=pl.lit("n" * 1_000))  # not of a panel
-    check_table(write(frame, tmp_path / f"panel{suffix}"))
+    check_file(write(frame, tmp_path / f"panel{suffix}"))
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("name", ["x" * 2**17, "x" * 2**21])
 def test_a_long_text_is_refused(tmp_path: Path, suffix: str, name: str) -> None:
     with pytest.raises(InputError) as caught:
-        check_table(write(persons(name), tmp_path / f"panel{suffix}"))
+        check_file(write(persons(name), tmp_path / f"panel{suffix}"))
     (problem,) = caught.value.problems
     assert problem.rule == "string_too_long"
     assert problem.column == (None if suffix == ".csv" else "person_id")
@@ -60,13 +60,23 @@ def test_a_text_that_unfolds_to_gigabytes_is_refused_with_little_memory(tmp_path
     table = pa.table({"person_id": repeated, "year": pa.array([2020] * 90_000)})
     pq.write_table(table, tmp_path / "bomb.parquet", compression="zstd")
     assert (tmp_path / "bomb.parquet").stat().st_size < 10_000
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(InputError):
-        check_table(tmp_path / "bomb.parquet")
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 256 * 1024
+    with pytest.raises(InputError) as caught:
+        check_file(tmp_path / "bomb.parquet")
+    assert caught.value.problems[0].rule == "string_too_long", "found within the limit of memory"
+
+
+def test_a_batch_that_unfolds_to_gigabytes_is_refused(tmp_path: Path) -> None:
+    pieces = pa.array(["z" * 2**20] * 1_900, pa.large_string())
+    table = pa.table({"person_id": pieces, "year": pa.array([2020] * len(pieces))})
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_file(tmp_path / "bomb.arrow", table.schema, options=options) as writer:
+        writer.write_table(table)
+    with pytest.raises(InputError) as caught:
+        check_file(tmp_path / "bomb.arrow")
+    assert caught.value.problems[0].rule == "table-memory"
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
 def test_a_damaged_table_is_left_to_the_engine(tmp_path: Path, suffix: str) -> None:
     (tmp_path / f"panel{suffix}").write_bytes(b"no table at all")
-    check_table(tmp_path / f"panel{suffix}")
+    check_file(tmp_path / f"panel{suffix}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import httpx
 import polars as pl
 import pytest
-from saga.api.jobs.job_folders import State
+from saga.api.jobs.job_folders import MAX_ATTEMPTS, JobFolders, Progress, State
 from saga.api.key_file import add_key, new_key
 from saga.api.settings import Settings
 
@@ -216,6 +216,25 @@ def test_a_job_continues_after_a_restart_of_the_service(
     recipe = Recipe(tiny_bundle, PathsRequest(), Draws(20, 5))
     score(Source(persons), tmp_path / "out", recipe)
     assert served == (tmp_path / "out" / "part-00000.parquet").read_bytes()
+
+
+def test_a_job_that_ends_its_process_each_time_fails_whichever_worker_starts_it(
+    start: Start, tiny_bundle: Path, persons: Path, tmp_path: Path
+) -> None:
+    settings = Settings(bundle=tiny_bundle, threads=1, jobs=tmp_path / "jobs")
+    with start(settings.model_copy(update={"job_workers": 0})) as service:
+        service.wait_until_ready()
+        job = post(service, persons, "").json()["id"]
+    folder = JobFolders(tmp_path / "jobs").folder(job)
+    assert [folder.count_attempt() for _ in range(MAX_ATTEMPTS + 1)] == [True] * 3 + [False]
+    folder.write(Progress(10, 40))
+    assert [folder.count_attempt() for _ in range(MAX_ATTEMPTS)] == [True] * 3, "it got further"
+    folder.take_attempt_back()
+    assert folder.count_attempt(), "the service ended the last one"
+    with start(settings) as service:
+        service.wait_until_ready()
+        view = await_end(service, job)
+    assert (view["state"], view["problem"]["type"]) == ("failed", "urn:saga:problem:killed")
 
 
 def test_a_job_does_not_exist_for_another_holder(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import shutil
 import subprocess
@@ -17,7 +16,6 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
-from saga.api.service_metrics import Metrics, QueueLoad
 from saga.api.settings import Settings
 
 from saga.client import Client
@@ -83,22 +81,6 @@ def test_every_metric_of_the_dashboard_and_the_alerts_exists(
     assert values["saga_job_queue_up",] == 1
     assert values["saga_job_workers",] == 0
     assert values["saga_jobs_oldest_queued_seconds",] >= 0
-
-
-def test_while_the_queue_does_not_answer_no_old_value_is_shown() -> None:
-    metrics = Metrics()
-    jobs = metrics.job_metrics()
-    jobs.update(QueueLoad({"queued": 3}, oldest_queued_seconds=4_000.0), pending=30, workers=1)
-    jobs.mark_down()
-    values = {
-        (sample.name, *sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(metrics.text().decode())
-        for sample in family.samples
-        if sample.name.startswith("saga_job")
-    }
-    assert values.pop(("saga_job_queue_up",)) == 0
-    assert len(values) == 8, "five states, the oldest, workers and persons"
-    assert all(math.isnan(value) for value in values.values()), values
 
 
 def test_the_rules_and_the_configuration_are_valid() -> None:
