@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 import time
 from collections.abc import Callable
+from functools import partial
 
 import anyio.to_thread
-import pyarrow
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -29,30 +30,8 @@ _MIN_BYTES = 1_024  # smaller answers are not compressed
 _LARGE_BYTES = 65_536  # larger ones are compressed in a thread
 _COMPRESSIBLE = ("application/json", "application/problem+json", "text/")
 _GZIP_LEVEL = 5
+_GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q=0(\.0*)?\s*(,|$))", re.IGNORECASE)  # in Accept-Encoding
 ANSWER_HEADERS = "saga.answer_headers"  # entry of a request's scope: further headers of its answer
-
-
-def compress(content: bytes, encoding: str) -> bytes:
-    """The content in the encoding "zstd" or "gzip"."""
-    if encoding == "zstd":
-        compressed = pyarrow.Codec("zstd").compress(content, asbytes=True)
-        return bytes(compressed)
-    return gzip.compress(content, _GZIP_LEVEL, mtime=0)
-
-
-def accepted_encoding(header: str) -> str | None:
-    """The best of zstd and gzip that a header Accept-Encoding allows, or None."""
-    weights: dict[str, float] = {}
-    for entry in header.lower().split(","):
-        name, _, parameter = entry.partition(";")
-        try:
-            weight = float(parameter.partition("=")[2] or 1)
-        except ValueError:
-            weight = 0.0
-        weights[name.strip()] = weight
-    allowed = {name: weights.get(name, weights.get("*", 0.0)) for name in ("zstd", "gzip")}
-    best = max(allowed, key=lambda name: allowed[name])  # of equals zstd, which is faster
-    return best if allowed[best] > 0 else None
 
 
 class AnswerFormat:
@@ -123,16 +102,18 @@ class _Answer:
                 for name in ("content-length", "content-type"):
                     del headers[name]
                 return {**message, "body": b""}
-        kind = headers.get("content-type", "")
-        encoding = accepted_encoding(sent.get("accept-encoding", ""))
-        if len(body) >= _MIN_BYTES and kind.startswith(_COMPRESSIBLE) and encoding is not None:
-            begin = time.perf_counter()
+        kind, accepted = headers.get("content-type", ""), sent.get("accept-encoding", "")
+        if len(body) >= _MIN_BYTES and kind.startswith(_COMPRESSIBLE) and _GZIP.search(accepted):
+            begin, compress = (
+                time.perf_counter(),
+                partial(gzip.compress, body, _GZIP_LEVEL, mtime=0),
+            )
             if len(body) > _LARGE_BYTES:
-                body = await anyio.to_thread.run_sync(compress, body, encoding)
+                body = await anyio.to_thread.run_sync(compress)
             else:
-                body = compress(body, encoding)
+                body = compress()
             self._observe("compress", time.perf_counter() - begin)
-            headers["content-encoding"] = encoding
+            headers["content-encoding"] = "gzip"
             headers["content-length"] = str(len(body))
         return {**message, "body": body}
 

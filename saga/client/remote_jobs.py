@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic
-
-import httpx
 
 from saga.client.frames import Answer, FrameT, read_answer
 from saga.client.service_connection import ServiceConnection
 from saga.client.service_errors import JobError, document_error
 
-_LOST_SECONDS = 60.0  # after so long without an event the connection counts as lost
+_LOOK_SECONDS = 1.0  # between two looks at a job
+_LOST_SECONDS = 60.0  # after so long without a byte the connection counts as lost
 _CHUNK_BYTES = 2**20  # of a result that are received at a time
 
 
@@ -61,31 +59,20 @@ class RemoteJob(Generic[FrameT]):
     def wait(self, progress: Callable[[JobState], None] = lambda _: None) -> JobState:
         """Wait until the job has succeeded; `progress` is called whenever its state changes.
 
-        A broken connection is made again. Raises JobError if the job fails or is cancelled.
+        A restart of the service does not end the wait. Raises JobError if the job fails or is
+        cancelled.
         """
-        last, pauses = self.state(), 0
+        last = self.state()
         progress(last)
         while not last.has_ended:
-            try:
-                for state in self._events():
-                    if state != last:
-                        last, pauses = state, 0
-                        progress(state)
-            except httpx.TransportError:
-                pass
-            if not last.has_ended:  # the process drains, or the connection broke
-                self._connection.retries.pause(pauses)
-                last, pauses = self.state(), pauses + 1
+            self._connection.retries.sleep(_LOOK_SECONDS)
+            if (state := self.state()) != last:
+                last = state
                 progress(last)
         if last.state != "succeeded":
             document = last.problem or {"title": f"The job is {last.state}"}
             raise document_error(JobError, document)
         return last
-
-    def _events(self) -> Iterator[JobState]:
-        with self._connection.stream(f"{self._address}/events", seconds=_LOST_SECONDS) as response:
-            for data in event_data(response.iter_lines()):
-                yield job_state(json.loads(data))
 
     def result(self) -> Answer[FrameT]:
         """The result of a job that has succeeded, in the kind of frame that was sent."""
@@ -121,14 +108,3 @@ def job_state(view: Mapping[str, Any]) -> JobState:
         problem=view["problem"],
         result=view["links"]["result"],
     )
-
-
-def event_data(lines: Iterable[str]) -> Iterator[str]:
-    """The data of server-sent events, from the lines of the stream."""
-    data: list[str] = []
-    for line in lines:
-        if line.startswith("data:"):
-            data.append(line.removeprefix("data:").removeprefix(" "))
-        elif not line and data:
-            yield "\n".join(data)
-            data = []

@@ -67,10 +67,6 @@ class Retries:
             self.sleep(wait)
             number += 1
 
-    def pause(self, number: int) -> None:
-        """Wait as after attempt `number` of a call without `Retry-After`."""
-        self.sleep(self.wait(number, None))
-
     def wait(self, number: int, stated: float | None) -> float:
         """Seconds before the attempt after attempt `number`, which counts from 0."""
         if stated is not None:

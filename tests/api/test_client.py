@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -34,10 +35,11 @@ from saga.client import (
     RefusedError,
     Retries,
     Sending,
+    ServiceError,
     UnreachableError,
 )
-from saga.client.remote_jobs import event_data
 from saga.client.service_client import query
+from saga.client.service_connection import retry_after
 from saga.data.reading import read_panel
 from saga.errors import UsageError
 from saga.forecaster import Forecaster
@@ -221,88 +223,84 @@ class Clock:
         self.slept.append(seconds)
         self.now += seconds
 
-    def retries(self, *, seconds: float = 100.0, share: float = 1.0) -> Retries:
+    def retries(self, seconds: float = 100.0, *, share: float = 1.0) -> Retries:
         return Retries(seconds, sleep=self.sleep, clock=lambda: self.now, random=lambda: share)
 
 
-def test_a_busy_service_is_asked_again_when_it_says_and_with_the_same_idempotency_key(
-    persons: pl.DataFrame,
+def problem(status: int, kind: str, **headers: str) -> Answered:
+    document = {"type": f"urn:saga:problem:{kind}", "title": kind, "status": status}
+    return (
+        status,
+        {name.replace("_", "-"): value for name, value in headers.items()},
+        json.dumps(document).encode(),
+    )
+
+
+BROKEN: Answered = (0, {}, b"")
+MODEL: Answered = (200, {}, b"{}")
+
+
+@pytest.mark.parametrize(
+    ("answers", "slept", "error"),
+    [
+        # What Retry-After says and a quarter more; the fourth attempt after a break of its own.
+        (
+            [problem(503, "a", Retry_After="4"), problem(429, "b", Retry_After="8"), BROKEN, MODEL],
+            [5, 10, 2],
+            None,
+        ),
+        ([problem(503, "busy")] * 50, [0.5, 1, 2, 4, 8, 16, 20], BusyError),
+        ([(422, {}, b"<html>")], [], RefusedError),
+        ([problem(409, "no-result")], [], RefusedError),
+        ([problem(403, "scope")], [], AuthorisationError),
+        # Outcomes contradicted too often get 429 without Retry-After: only a correction helps.
+        ([problem(429, "conflict-limit")], [], BusyError),
+    ],
+)
+def test_what_may_pass_is_tried_again_and_a_refusal_for_good_is_not(
+    answers: list[Answered], slept: list[float], error: type[ServiceError] | None
 ) -> None:
     clock = Clock()
-    job = json.dumps({"id": "a" * 32}).encode()
-    busy: Answered = (503, {"Retry-After": "4"}, b"{}")
+    expected = nullcontext() if error is None else pytest.raises(error)
     with (
-        _script(busy, (429, {"Retry-After": "8"}, b""), (0, {}, b""), (202, {}, job)) as script,
-        Client(script.url, retries=clock.retries()) as client,
-    ):
-        assert client.submit(persons).id == "a" * 32
-    # What Retry-After says and a quarter more; the fourth attempt after a break of its own.
-    assert clock.slept == [4 * 1.25, 8 * 1.25, 0.5 * 2**2]
-    keys = {headers["idempotency-key"] for headers in script.headers}
-    assert len(script.headers) == 4
-    assert len(keys) == 1
-
-
-def test_waits_double_up_to_a_bound_and_end_at_the_deadline() -> None:
-    clock = Clock()
-    busy: Answered = (503, {}, json.dumps({"title": "The service is busy", "status": 503}).encode())
-    with (
-        _script(*[busy] * 50) as script,
-        Client(script.url, retries=clock.retries(seconds=60.0)) as client,
-        pytest.raises(BusyError, match="busy"),
+        _script(*answers) as script,
+        Client(script.url, retries=clock.retries(60.0)) as client,
+        expected,
     ):
         client.model()
-    assert clock.slept == [0.5, 1, 2, 4, 8, 16, 20]
-    assert clock.now <= 60
+    assert clock.slept == slept
+    assert len(script.headers) == len(slept) + 1
+
+
+def test_a_wait_is_random_or_until_a_date() -> None:
     waits = [Clock().retries(share=share).wait(3, None) for share in (0.0, 0.5, 1.0)]
-    assert waits == [0.0, 2.0, 4.0], "full jitter"
-
-
-def test_a_refusal_is_not_repeated_and_a_date_is_understood() -> None:
-    clock = Clock()
+    assert waits == [0.0, 2.0, 4.0]
     moment = format_datetime(datetime.now(UTC) + timedelta(seconds=50), usegmt=True)
-    with (
-        _script((503, {"Retry-After": moment}, b""), (422, {}, b"<html>")) as script,
-        Client(script.url, retries=clock.retries(share=0.0)) as client,
-        pytest.raises(RefusedError, match="422"),
-    ):
-        client.model()
-    assert len(clock.slept) == 1
-    assert 40 < clock.slept[0] <= 50
+    seconds = retry_after(httpx.Response(503, headers={"Retry-After": moment}))
+    assert seconds is not None
+    assert 40 < seconds <= 50
 
 
-def test_a_refusal_for_good_is_not_repeated(persons: pl.DataFrame) -> None:
-    """Outcomes contradicted too often get 429 without `Retry-After`: only a correction helps."""
-    clock = Clock()
-    document = {"type": "urn:saga:problem:conflict-limit", "title": "Too often", "status": 429}
-    with (
-        _script((429, {}, json.dumps(document).encode())) as script,
-        Client(script.url, retries=clock.retries()) as client,
-        pytest.raises(BusyError, match="Too often") as caught,
-    ):
-        client.send_outcomes(persons)
-    assert (caught.value.kind, clock.slept) == ("conflict-limit", [])
+def test_a_job_that_is_sent_again_has_the_same_idempotency_key(persons: pl.DataFrame) -> None:
+    job = (202, {}, json.dumps({"id": "a" * 32}).encode())
+    retries = Clock().retries()
+    with _script(BROKEN, job) as script, Client(script.url, retries=retries) as client:
+        assert client.submit(persons).id == "a" * 32
+    assert len({headers["idempotency-key"] for headers in script.headers}) == 1
 
 
-def test_waiting_for_a_job_pauses_while_the_events_of_a_draining_process_end_at_once() -> None:
+def test_waiting_for_a_job_pauses_between_its_looks() -> None:
     clock = Clock()
     view = {"id": "a" * 32, "persons": 5, "persons_done": 1, "totals": None, "problem": None}
     view |= {"state": "running", "links": {"result": None}}
-    end = {**view, "state": "succeeded"}
-    running, ended = json.dumps(view).encode(), json.dumps(end).encode()
-    events = {"Content-Type": "text/event-stream"}
-    drains = [(200, {}, running), (200, events, b"data: " + running + b"\n\n")] * 4
+    ended = json.dumps({**view, "state": "succeeded"}).encode()
+    answers = [(200, {}, json.dumps(view).encode())] * 3
     with (
-        _script(*drains, (200, {}, ended)) as script,
+        _script(*answers, (200, {}, ended)) as script,
         Client(script.url, retries=clock.retries()) as client,
     ):
         assert client.job("a" * 32).wait().state == "succeeded"
-    assert clock.slept == [0.5, 1, 2, 4]
-
-
-def test_events_may_have_several_lines_and_comments() -> None:
-    lines = ["event: progress", 'data: {"a":', "data: 1}", "", ": ping", "", "data: x", ""]
-    assert list(event_data(lines)) == ['{"a":\n1}', "x"]
+    assert clock.slept == [1, 1, 1]
 
 
 def test_a_job_gives_the_rows_of_a_forecast_and_tells_its_progress(

@@ -14,15 +14,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.service
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
-def test_an_answer_is_compressed(served: Served, figures: Figures, encoding: str) -> None:
+def test_an_answer_is_compressed(served: Served, figures: Figures) -> None:
     persons = [make_person(f"P{i}", years=3 + i % 20) for i in range(100)]
     body = {"persons": persons, "horizons": list(range(1, 31))}
     sizes = {}
     with served.client() as client:
-        for accepted in ("identity", encoding):
+        for accepted in ("identity", "gzip"):
             headers = {"Accept-Encoding": accepted}
             with client.stream("POST", "/v1/forecasts", json=body, headers=headers) as answer:
                 sizes[accepted] = len(b"".join(answer.iter_raw()))
-    ratio = sizes["identity"] / sizes[encoding]
-    figures.at_least(f"{encoding}: size of an answer, uncompressed / compressed", ratio, 5)
+    ratio = sizes["identity"] / sizes["gzip"]
+    figures.at_least("gzip: size of an answer, uncompressed / compressed", ratio, 5)
