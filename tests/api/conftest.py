@@ -1,11 +1,25 @@
-"""A person to send."""
+"""A person to send, and a call to an application in this process."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
+from fastapi import FastAPI
+
+
+def ask(app: FastAPI, path: str, method: str = "GET", **headers: str) -> httpx.Response:
+    """Ask an application that has not been started, so that it has no bundle."""
+
+    async def send() -> httpx.Response:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+            return await client.request(method, path, headers=headers)
+
+    return asyncio.run(send())
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import socket
@@ -19,17 +18,12 @@ from saga.api.app import create_app
 from saga.api.server import open_socket, server_config
 from saga.api.settings import Settings
 
+from tests.api import conftest
+
 
 def ask(path: str, method: str = "GET", **headers: str) -> httpx.Response:
-    """Ask a service without a bundle, in this process."""
-
-    async def send() -> httpx.Response:
-        app = create_app(Settings(bundle=Path("none")), log=io.StringIO())
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
-            return await client.request(method, path, headers=headers)
-
-    return asyncio.run(send())
+    app = create_app(Settings(bundle=Path("none")), log=io.StringIO())
+    return conftest.ask(app, path, method, **headers)
 
 
 def test_a_page_has_a_tag_and_is_not_sent_again_to_a_client_that_has_it() -> None:
@@ -126,7 +120,13 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("sent", "status"), [(b"\x00\x01\r\n\r\n", 400), (b"GET /livez HTTP/1.1\r\nHost: x\r\n", 408)]
+    ("sent", "status"),
+    [
+        (b"\x00\x01\r\n\r\n", 400),
+        (b"GET\r\n\r\n", 400),
+        (b"GET / HTTP/9.9\r\n\r\n", 505),
+        (b"GET /livez HTTP/1.1\r\nHost: x\r\n", 408),
+    ],
 )
 def test_a_request_that_is_none_or_never_ends_gets_a_problem_document(
     sent: bytes, status: int

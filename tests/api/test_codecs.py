@@ -14,18 +14,15 @@ from saga.api.codecs import (
     ARROW_STREAM,
     PARQUET,
     Call,
-    encode_table,
     parse_json,
     parse_table,
 )
 from saga.api.problems import ProblemError
-from saga.api.request_models import MAX_OUTCOMES, ForecastBody, ForecastOptions, LifetimeOptions
+from saga.api.request_models import MAX_OUTCOMES, ForecastBody, ForecastOptions
 from saga.api.table_process import MAX_TEXT
 from saga.api.table_reader import READER
 
 from saga.errors import BudgetError, InputError
-from saga.macro.scenarios import SCENARIOS
-from saga.requests import TaxReform
 from saga.schema import NAMES
 
 Person = Callable[..., dict[str, Any]]
@@ -49,22 +46,6 @@ def _bytes(frame: pl.DataFrame, kind: str) -> bytes:
 def test_a_year_may_have_every_column_of_the_panel() -> None:
     schema = ForecastBody.model_json_schema()
     assert set(schema["$defs"]["HistoryRow"]["properties"]) == {*NAMES, "extra"}
-
-
-def test_a_request_allows_the_names_of_the_library() -> None:
-    scenario = ForecastBody.model_json_schema()["properties"]["scenario"]
-    assert str(SCENARIOS).strip("()") in str(scenario)
-    for name in ("none", "paper", "se-2026"):
-        assert LifetimeOptions.model_validate({"tax": name}).to_request().tax == name
-    reform = {"base": "se-2026", "uprating": "law", "parameters": {"state_rate": 0.25}}
-    request = LifetimeOptions.model_validate({"tax": reform}).to_request()
-    assert request.tax == TaxReform("reform", "se-2026", "law", None, (("state_rate", 0.25),))
-
-
-def test_a_scenario_is_never_a_file_of_the_server(person: Person) -> None:
-    with pytest.raises(ProblemError) as caught:
-        _json(person(), scenario="/etc/passwd")
-    assert [problem.column for problem in caught.value.problems] == ["scenario"]
 
 
 def test_columns_beside_the_history_are_repeated_in_each_year(person: Person) -> None:
@@ -136,13 +117,6 @@ def test_very_many_unknown_entries_give_one_error(person: Person, object_kind: s
     assert [problem.rule for problem in caught.value.problems] == ["entries"]
 
 
-def test_validation_stops_at_the_first_person_with_a_wrong_shape(person: Person) -> None:
-    wrong_rows = [{"year": 2020, "earnings": "x"}] * 3
-    with pytest.raises(ProblemError) as caught:
-        _json(person("A"), *(person(str(i), history=wrong_rows) for i in range(50)))
-    assert [(problem.person_id, problem.count) for problem in caught.value.problems] == [("0", 3)]
-
-
 def test_a_person_sent_twice_is_refused(person: Person) -> None:
     with pytest.raises(InputError, match="appears twice") as caught:
         _json(person("A1"), person(" A1"))
@@ -202,19 +176,6 @@ def test_invalid_query_parameters_are_problems(query: list[tuple[str, str]]) -> 
     with pytest.raises(ProblemError) as caught:
         parse_table(b"", PARQUET, query, ForecastOptions, 10)
     assert caught.value.problems[0].column == query[0][0]
-
-
-@pytest.mark.parametrize("kind", [PARQUET, ARROW_STREAM, ARROW_FILE])
-def test_a_table_carries_its_provenance(kind: str) -> None:
-    frame = pl.DataFrame(
-        {"person_id": ["A"], "mean": [1.5], "lower_90": pl.Series([None], dtype=pl.Float64)}
-    )
-    data = encode_table(frame, kind, {"seed": 3})
-    reader = {PARQUET: pl.read_parquet, ARROW_STREAM: pl.read_ipc_stream, ARROW_FILE: pl.read_ipc}[
-        kind
-    ]
-    assert reader(io.BytesIO(data)).equals(frame)
-    assert b'{"seed": 3}' in data
 
 
 def test_an_entry_that_is_given_twice_is_refused_at_any_depth(person: Person) -> None:

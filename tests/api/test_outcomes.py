@@ -15,14 +15,12 @@ import polars as pl
 import pytest
 import uvicorn
 from pydantic import SecretStr
-from saga.api.key_file import new_key
+from saga.api.codecs import JSON, PARQUET
 from saga.api.server import serve
 from saga.api.settings import Settings
 from saga.calibration.adaptive.ledger import open_ledger
-from saga.calibration.adaptive.marginal_moves import adapt
 
 from saga.bundle import Bundle
-from saga.conformal.calibrator import Calibrator
 from saga.errors import UsageError
 
 if TYPE_CHECKING:
@@ -177,23 +175,6 @@ def test_a_present_value_that_no_outcome_can_judge_is_not_recorded(
         assert "record" in answer.text
 
 
-def test_the_service_uses_the_moves_of_the_state_of_the_ledger(
-    with_ledger: Running, person: Person, tiny_bundle: Path, tmp_path: Path
-) -> None:
-    with_ledger.forecast({"persons": people(person), **OPTIONS, "record": True})
-    with_ledger.client.post("/v1/outcomes", json={"outcomes": outcomes(amount=9e7)})
-    bundle = Bundle.load(tiny_bundle)
-    state = open_ledger(f"sqlite:///{tmp_path / 'ledger.sqlite'}").state(bundle.digest)
-    assert state is not None
-    assert bundle.calibration is not None
-    split = Calibrator.from_table(bundle.calibration)
-    moved = adapt(split, state)
-    assert {1, 2} <= {h for h, _ in moved.moves} <= {h for h, _ in split.cells}
-    for (h, _), (knots, levels) in moved.moves.items():
-        # All outcomes were higher than every quantile of h = 1; nothing is known further ahead.
-        assert (knots[1:-1] > levels[1:-1]).all() if h == 1 else np.array_equal(knots, levels)
-
-
 def test_a_contradiction_is_named_without_its_value_and_the_others_count(
     with_ledger: Running, person: Person
 ) -> None:
@@ -237,124 +218,71 @@ def test_tables_give_the_same_result_as_json(with_ledger: Running, person: Perso
     )
 
 
-def test_ambiguous_calls_are_refused(with_ledger: Running, person: Person) -> None:
-    """An outcome is final, so amounts with unclear prices or encoding settle nothing."""
-    with_ledger.forecast({"persons": people(person), **OPTIONS, "record": True})
-    buffer = io.BytesIO()
-    pl.DataFrame(outcomes()).write_parquet(buffer)
-    parquet = {"Content-Type": "application/vnd.apache.parquet"}
-    refused = (
-        (
-            with_ledger.client.post("/v1/outcomes?prices=2022", json={"outcomes": outcomes()}),
-            422,
-            "query",
-        ),
-        (
-            with_ledger.client.post(
-                "/v1/outcomes", json={"outcomes": outcomes()}, headers={"Content-Encoding": "gzip"}
-            ),
-            415,
-            "content-encoding",
-        ),
-        (
-            with_ledger.client.post(
-                "/v1/outcomes?prices=2022&prices=nominal",
-                content=buffer.getvalue(),
-                headers=parquet,
-            ),
-            422,
-            "query-twice",
-        ),
-    )
-    for answer, status, rule in refused:
-        assert (answer.status_code, answer.json()["problems"][0]["rule"]) == (status, rule)
-    assert with_ledger.client.get("/v1/calibration").json()["adaptive"]["waiting"] == 40
-
-
-@pytest.mark.parametrize(
-    ("row", "rule"),
-    [
-        ({"person_id": "P1", "year": 2023}, "missing"),
-        ({"person_id": "P1", "year": 2023, "earnings": -271828.5}, "greater_than_equal"),
-        ({"person_id": "P1", "year": 2023, "earnings": "271828"}, "float_type"),
-        ({"person_id": "P1", "year": 2023, "earnings": 1.0, "sex": "female"}, "extra_forbidden"),
-    ],
-)
-def test_a_row_that_is_not_an_outcome_is_refused_with_its_rule(
-    with_ledger: Running, row: dict[str, Any], rule: str
-) -> None:
-    answer = with_ledger.client.post("/v1/outcomes", json={"outcomes": [row]})
-    assert (answer.status_code, answer.json()["problems"][0]["rule"]) == (422, rule)
-    assert "271828" not in answer.text
-
-
-@pytest.mark.parametrize("earnings", [None, -271828.0, float("nan")])
-def test_one_invalid_row_of_many_is_named(with_ledger: Running, earnings: float | None) -> None:
-    rows = [*outcomes(50), {"person_id": "LOST", "year": 2024, "earnings": earnings}]
+def as_parquet(rows: list[dict[str, Any]]) -> bytes:
     buffer = io.BytesIO()
     pl.DataFrame(rows).write_parquet(buffer)
-    for content, kind in (
-        (json.dumps({"outcomes": rows}), "json"),
-        (buffer.getvalue(), "vnd.apache.parquet"),
-    ):
-        answer = with_ledger.client.post(
-            "/v1/outcomes", content=content, headers={"Content-Type": f"application/{kind}"}
-        )
-        (problem,) = answer.json()["problems"]
-        assert (answer.status_code, problem["person_id"], problem["year"]) == (422, "LOST", 2024)
-        assert "or null" not in problem["fix"], "an outcome is a number"
-        assert "271828" not in answer.text
+    return buffer.getvalue()
+
+
+P1 = {"person_id": "P1", "year": 2023, "earnings": 271_828.0}
+LOST = [*outcomes(50), {"person_id": "LOST", "year": 2024, "earnings": -271_828.0}]
+NAN = [*outcomes(50), {"person_id": "LOST", "year": 2024, "earnings": float("nan")}]
+NULL = [*outcomes(50), {"person_id": "LOST", "year": 2024, "earnings": None}]
+
+
+@pytest.fixture(scope="module")
+def without_records(
+    start: Start, tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Running]:
+    """A ready service with an empty ledger, which all refused calls share."""
+    with start(settings(tiny_bundle, tmp_path_factory.mktemp("ledger"))) as service:
+        service.wait_until_ready()
+        yield service
 
 
 @pytest.mark.parametrize(
-    ("name", "rule"), [("P0\0", "not-text"), ("P\x1f0", "not-text"), (" ", "missing-value")]
-)
-def test_all_endpoints_refuse_unreadable_person_ids_alike(
-    with_ledger: Running, person: Person, name: str, rule: str
-) -> None:
-    """Databases drop a NUL at the end, so "P0" and "P0\\0" would be one person."""
-    row = {"person_id": name, "year": 2023, "earnings": 1.0}
-    buffer = io.BytesIO()
-    pl.DataFrame([row]).write_parquet(buffer)
-    persons = [person("P0"), person(name)]
-    answers = [
-        with_ledger.client.post("/v1/outcomes", json={"outcomes": [row]}),
-        with_ledger.client.post(
-            "/v1/outcomes",
-            content=buffer.getvalue(),
-            headers={"Content-Type": "application/vnd.apache.parquet"},
+    ("kind", "rows", "query", "status", "place"),
+    [
+        # An outcome is final, so amounts with unclear prices or encoding settle nothing.
+        (JSON, [P1], "?prices=2022", 422, {"rule": "query"}),
+        ("gzip", [P1], "", 415, {"rule": "content-encoding"}),
+        (PARQUET, [P1], "?prices=2022&prices=nominal", 422, {"rule": "query-twice"}),
+        (JSON, [{"person_id": "P1", "year": 2023}], "", 422, {"rule": "missing"}),
+        (JSON, [{**P1, "earnings": -271_828.5}], "", 422, {"rule": "greater_than_equal"}),
+        (JSON, [{**P1, "earnings": "271828"}], "", 422, {"rule": "float_type"}),
+        (JSON, [{**P1, "sex": "female"}], "", 422, {"rule": "extra_forbidden"}),
+        *(
+            (kind, rows, "", 422, {"person_id": "LOST", "year": 2024})
+            for kind in (JSON, PARQUET)
+            for rows in (LOST, NAN, NULL)
         ),
-        with_ledger.forecast({"persons": persons, **OPTIONS}),
-        with_ledger.client.post("/v1/lifetimes", json={"persons": persons, "paths": 50}),
-    ]
-    problems = [answer.json()["problems"][0] for answer in answers]
-    assert [answer.status_code for answer in answers] == [422] * 4
-    assert {
-        (problem["rule"], problem["message"], problem["fix"], problem["column"])
-        for problem in problems
-    } == {(rule, problems[0]["message"], problems[0]["fix"], "person_id")}
-    assert [problem["year"] for problem in problems] == [2023, 2023, 2015, 2015]
-
-
-@pytest.mark.parametrize(("length", "status"), [(64, 200), (65, 422), (100_000, 422)])
-def test_a_person_id_of_a_table_has_at_most_64_characters_as_in_json(
-    with_ledger: Running, person: Person, length: int, status: int
+        # Databases drop a NUL at the end, so "P0" and "P0\0" would be one person.
+        *(
+            (kind, [{**P1, "person_id": name}], "", 422, {"rule": rule, "year": 2023})
+            for kind in (JSON, PARQUET)
+            for name, rule in (("P0\0", "not-text"), ("P\x1f0", "not-text"), (" ", "missing-value"))
+        ),
+        *((PARQUET, [{**P1, "person_id": "P" * n}], "", 422, {}) for n in (65, 100_000)),
+    ],
+)
+def test_what_is_no_outcome_is_refused_with_its_place_and_no_value(
+    without_records: Running,
+    kind: str,
+    rows: list[dict[str, Any]],
+    query: str,
+    status: int,
+    place: dict[str, Any],
 ) -> None:
-    name = "P" * length
-    parquet = {"Content-Type": "application/vnd.apache.parquet"}
-
-    def send(path: str, rows: list[dict[str, Any]]) -> Any:
-        buffer = io.BytesIO()
-        pl.DataFrame(rows).write_parquet(buffer)
-        return with_ledger.client.post(path, content=buffer.getvalue(), headers=parquet)
-
-    history = [{"person_id": name, "birth_year": 1984, **row} for row in person()["history"]]
-    answers = [
-        send("/v1/forecasts?horizons=1&paths=50&record=true", history),
-        send("/v1/outcomes", [{"person_id": name, "year": 2023, "earnings": 1.0}]),
-    ]
-    assert [answer.status_code for answer in answers] == [status] * 2
-    assert "P" * 65 not in "".join(answer.text for answer in answers)
+    content = as_parquet(rows) if kind == PARQUET else json.dumps({"outcomes": rows}).encode()
+    headers = {"Content-Type": PARQUET if kind == PARQUET else JSON}
+    headers |= {"Content-Encoding": "gzip"} if kind == "gzip" else {}
+    answer = without_records.client.post(f"/v1/outcomes{query}", content=content, headers=headers)
+    (problem,) = answer.json()["problems"]
+    assert answer.status_code == status
+    assert place.items() <= problem.items()
+    assert "or null" not in problem["fix"], "an outcome is a number"
+    assert "271828" not in answer.text
+    assert "P" * 65 not in answer.text
 
 
 def test_person_ids_of_a_table_are_read_as_those_of_a_panel(
@@ -394,41 +322,6 @@ def test_a_forecast_under_a_scenario_cannot_be_recorded(
         {"persons": people(person, 1), **OPTIONS, "record": True, "scenario": "high-growth"}
     )
     assert (answer.status_code, answer.json()["problems"][0]["rule"]) == (422, "record-scenario")
-
-
-def test_outcomes_need_a_key(start: Start, tiny_bundle: Path, tmp_path: Path) -> None:
-    key, entry = new_key("office")
-    (tmp_path / "keys").write_text(entry.line)
-    with start(settings(tiny_bundle, tmp_path, keys=tmp_path / "keys")) as service:
-        service.wait_until_ready()
-        assert service.client.post("/v1/outcomes", json={"outcomes": outcomes()}).status_code == 401
-        assert service.client.get("/v1/calibration").status_code == 401
-        allowed = {"Authorization": f"Bearer {key}"}
-        assert (
-            counts(
-                service.client.post("/v1/outcomes", json={"outcomes": outcomes()}, headers=allowed)
-            )["unmatched"]
-            == 20
-        )
-
-
-def test_a_service_whose_ledger_cannot_be_opened_is_never_ready(
-    start: Start, tiny_bundle: Path, tmp_path: Path
-) -> None:
-    broken = Settings(
-        bundle=tiny_bundle,
-        threads=1,
-        database=SecretStr("postgresql://u:SENTINEL@127.0.0.1:1/d"),
-        database_key=tmp_path / "k",
-    )
-    (tmp_path / "k").write_bytes(b"k" * 32)
-    with start(broken) as service:
-        while (answer := service.client.get("/readyz")).json()[
-            "type"
-        ] == "urn:saga:problem:loading":
-            time.sleep(0.05)
-        assert (answer.status_code, answer.json()["type"]) == (503, "urn:saga:problem:ledger")
-        assert "SENTINEL" not in answer.text + service.log.getvalue() + json.dumps(str(broken))
 
 
 @pytest.mark.parametrize(

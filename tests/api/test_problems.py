@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 from pathlib import Path
 
-import httpx
 import pytest
-from fastapi import FastAPI
 from saga.api.app import create_app
-from saga.api.codecs import PARQUET, parse_json, parse_table
+from saga.api.codecs import parse_json
 from saga.api.problems import (
     ProblemDocument,
     ProblemEntry,
@@ -20,10 +17,11 @@ from saga.api.problems import (
     shape_problems,
     visible_problems,
 )
-from saga.api.request_models import ForecastBody, ForecastOptions
+from saga.api.request_models import ForecastBody
 from saga.api.settings import Settings
 
 from saga.errors import BudgetError, BundleError, InputError, Problem, UsageError
+from tests.api.conftest import ask
 
 
 @pytest.mark.parametrize(
@@ -100,14 +98,6 @@ def test_the_fix_fits_what_was_sent(
     assert "null" not in problem.fix
 
 
-def test_an_unknown_query_parameter_lists_the_options() -> None:
-    with pytest.raises(ProblemError, match="shape") as caught:
-        parse_table(b"", PARQUET, [("horizon", "1")], ForecastOptions, 10)
-    (problem,) = caught.value.problems
-    assert ", horizons, " in problem.fix
-    assert "persons" not in problem.fix
-
-
 def test_a_problem_of_an_unknown_type_does_not_repeat_its_message() -> None:
     """Messages come from our table of rules, also for future error types of pydantic."""
     (problem,) = shape_problems(
@@ -132,30 +122,6 @@ def test_long_or_unprintable_names_are_not_repeated() -> None:
             shape_problems([{"type": "extra_forbidden", "loc": (name,)}], None)
         )
         assert problem.column == column
-
-
-@pytest.mark.parametrize("kind", [InputError, ProblemError])
-def test_long_names_are_cut_in_every_kind_of_error(tmp_path: Path, kind: type[Exception]) -> None:
-    name = "S" * 100_000
-    problems_raised = [Problem("rule", "Wrong", "Mend it", name, name, 2001)] * 60
-    app = create_app(Settings(bundle=tmp_path), log=io.StringIO())
-
-    @app.get("/wrong")
-    def fail() -> None:
-        raise (
-            InputError("A title", problems_raised)
-            if kind is InputError
-            else ProblemError(422, "request", "A title", problems_raised)
-        )
-
-    answer = _send(app, "GET", "/wrong")
-    problems = answer.json()["problems"]
-    assert [len(problems), *(len(problems[0][name]) for name in ("person_id", "column"))] == [
-        50,
-        64,
-        64,
-    ]
-    assert "S" * 65 not in answer.text
 
 
 @pytest.mark.parametrize(
@@ -193,7 +159,7 @@ def test_routing_errors_are_problem_documents(
 ) -> None:
     log = io.StringIO()
     app = create_app(Settings(bundle=tmp_path), log=log)
-    answer = _send(app, method, path)
+    answer = ask(app, path, method)
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"
     assert ProblemDocument.model_validate_json(answer.content).status == status
@@ -208,7 +174,7 @@ def test_the_message_of_an_unexpected_error_is_in_neither_answer_nor_log(tmp_pat
     def broken() -> None:
         raise ValueError("SENTINEL")
 
-    answer = _send(app, "GET", "/broken")
+    answer = ask(app, "/broken")
     assert answer.status_code == 500
     body = ProblemDocument.model_validate_json(answer.content)
     events = [json.loads(line) for line in log.getvalue().splitlines()]
@@ -217,13 +183,3 @@ def test_the_message_of_an_unexpected_error_is_in_neither_answer_nor_log(tmp_pat
     assert failure["at"][-1].startswith("broken:")
     assert body.instance.endswith(failure["request"]), "the answer names the log line"
     assert "SENTINEL" not in answer.text + log.getvalue()
-
-
-def _send(app: FastAPI, method: str, path: str) -> httpx.Response:
-    async def send() -> httpx.Response:
-        async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(app), base_url="http://service"
-        ) as client:
-            return await client.request(method, path)
-
-    return asyncio.run(send())

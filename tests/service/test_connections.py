@@ -76,29 +76,6 @@ def test_bodies_that_arrive_slowly_do_not_fill_the_memory(
     figures.at_most("40 bodies of 31 MB that do not end: more memory", more, 256, "MB")
 
 
-@pytest.mark.parametrize(
-    ("sent", "status"),
-    [
-        (b"\x00\x01\x02\r\n\r\n", 400),
-        (b"GET\r\n\r\n", 400),
-        (b"GET / HTTP/9.9\r\n\r\n", 505),
-    ],
-)
-def test_bytes_that_are_no_request_get_a_problem_document(
-    served: Served, sent: bytes, status: int
-) -> None:
-    with served.socket() as connection:
-        connection.sendall(sent)
-        answer = b""
-        while chunk := connection.recv(4_096):
-            answer += chunk
-    head, _, body = answer.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 %d " % status)
-    assert b"application/problem+json" in head
-    assert json.loads(body)["status"] == status
-    assert sent not in body
-
-
 def test_a_call_whose_client_leaves_is_computed_no_further(
     served: Served, figures: Figures
 ) -> None:

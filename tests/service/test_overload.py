@@ -12,13 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from saga.api.codecs import encode_json, parse_json
 from saga.api.key_file import add_key, new_key
-from saga.api.request_models import ForecastBody
-from saga.api.request_panel import read_request_panel
 
-from saga.bundle import default_bundle
-from saga.forecaster import Forecaster
 from tests.service.conftest import make_person
 from tests.service.load import Client, run_clients
 
@@ -56,53 +51,6 @@ def test_eight_small_calls_cost_little_more_than_one_batch(
     small, _ = goodput(served, 8)
     batch, _ = goodput(served, 1, persons=8)
     figures.at_most("CPU of 8 one-person clients / one client with 8 persons", batch / small, 1.5)
-
-
-def test_one_person_has_a_small_fixed_cost(served: Served, figures: Figures) -> None:
-    """In process: JSON, panel, forecast and answer, the smallest of many. Over HTTP: one client."""
-    body = json.dumps({"persons": [make_person()], "horizons": [1, 5, 10], "paths": 2}).encode()
-    forecaster = Forecaster.load(default_bundle())
-    seconds = []
-    for _ in range(40):
-        start = time.process_time()
-        call = parse_json(body, ForecastBody, 1)
-        request, draws = call.options.to_request(), call.options.draws()
-        panel = read_request_panel(
-            forecaster.transforms, call.frame, None, facts=forecaster.facts
-        ).panel
-        forecast = forecaster.forecast(panel, request, draws)
-        encode_json({"rows": forecast.table.to_dicts()})
-        seconds.append(time.process_time() - start)
-    figures.at_most("one person at 2 paths, in process: CPU", 1000 * min(seconds), 10, "ms")
-    options = {"horizons": [1, 5, 10], "paths": 2}
-    before = served.cpu_seconds()
-    (outcome,) = run_clients(served.port, [Client(1, options=options)], SECONDS)
-    cost = (served.cpu_seconds() - before) / outcome.statuses[200]
-    figures.context("one person at 2 paths, over HTTP: CPU", 1000 * cost, "ms")
-    figures.context("one person at 2 paths: p50", 1000 * float(np.median(outcome.seconds)), "ms")
-
-
-def test_callers_who_leave_lose_their_place(served: Served, figures: Figures) -> None:
-    def head(body: bytes) -> bytes:
-        return (
-            "POST /v1/lifetimes HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n"
-        ).encode() + body
-
-    long = json.dumps({"persons": [make_person(f"P{i}") for i in range(300)], "paths": 600})
-    short = json.dumps({"persons": [make_person()], "paths": 2})
-    with served.client() as client, served.socket() as first:
-        first.sendall(head(long.encode()))
-        time.sleep(2)
-        leavers = [served.socket() for _ in range(10)]
-        for leaver in leavers:
-            leaver.sendall(head(short.encode()))
-            leaver.close()
-        start = time.perf_counter()
-        while "saga_queue_waiting 0.0" not in client.get("/metrics").text:
-            assert time.perf_counter() - start < 30
-        waited = time.perf_counter() - start
-    figures.at_most("10 waiting callers leave: their places are free after", waited, 1.0, "s")
 
 
 def test_a_refusal_costs_little(

@@ -22,20 +22,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.service
 
 
-def test_a_process_that_ends_says_so_and_still_answers(
-    serve: Callable[..., AbstractContextManager[Served]], figures: Figures
-) -> None:
-    body = {"persons": [make_person()], "horizons": [1]}
-    with serve(drain_seconds="3") as served:
-        os.kill(served.pid, signal.SIGTERM)
-        time.sleep(0.5)
-        with served.client() as client:
-            ready = client.get("/readyz")
-            answers = [client.post("/v1/forecasts", json=body).status_code for _ in range(5)]
-    assert (ready.status_code, ready.json()["type"]) == (503, "urn:saga:problem:draining")
-    figures.at_most("calls refused while a process drains", sum(s != 200 for s in answers), 0)
-
-
 def test_calls_past_the_deadline_get_a_problem_and_no_traceback(
     serve: Callable[..., AbstractContextManager[Served]], figures: Figures
 ) -> None:
