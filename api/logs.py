@@ -57,7 +57,7 @@ def error_location(error: BaseException) -> dict[str, str | list[str]]:
 
 
 class LogBridge(logging.Handler):
-    """Lines of the server and of asyncio as events of the service's log.
+    """Lines of the server and of other libraries as events of the service's log.
 
     They name the logger and the place of an error, and leave out the message, which can contain
     parts of a request. A line that repeats within ten seconds is counted instead of written.
@@ -88,9 +88,9 @@ class LogBridge(logging.Handler):
         )
 
 
-def bridge_logs(log: FilteringBoundLogger) -> None:
-    """Let the loggers of the server, of asyncio and of warnings write to the service's log."""
+def bridge_logs(log: FilteringBoundLogger, *libraries: str) -> None:
+    """Let the loggers of `libraries`, of asyncio and of warnings write to the service's log."""
     logging.captureWarnings(True)
-    for name in ("uvicorn", "asyncio", "py.warnings"):
+    for name in (*libraries, "asyncio", "py.warnings"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [LogBridge(log)], False

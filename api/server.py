@@ -96,7 +96,7 @@ def _serve_in_processes(
     application: Callable[..., FastAPI], settings: Settings, listener: socket.socket
 ) -> None:
     """Run several processes that accept calls at one socket; one that ends is started again."""
-    bridge_logs(make_logger(sys.stderr))
+    bridge_logs(make_logger(sys.stderr), "uvicorn")
     with tempfile.TemporaryDirectory(prefix="saga-") as folder:
         # The processes must find the variable when they import the library of the metrics.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
@@ -125,7 +125,7 @@ def process_app(
         threading.Thread(target=_end_with, args=[supervisor], daemon=True).start()
     sys.setswitchinterval(_SWITCH_SECONDS)
     app = create_app(settings, announce=announce, shared=shared)
-    bridge_logs(app.state.service.log)
+    bridge_logs(app.state.service.log, "uvicorn")
     return app
 
 

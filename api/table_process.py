@@ -164,10 +164,10 @@ def check_texts(texts: pa.Array, name: str) -> None:
         texts = texts.cast(pa.large_string())
     longest = pc.max(pc.binary_length(texts)).as_py()
     if longest is not None and longest > 4 * MAX_TEXT:  # a character has up to 4 bytes
-        raise RefusedTable("text-length", column=name)
+        raise RefusedTable("string_too_long", column=name)
     longest = pc.max(pc.utf8_length(texts)).as_py()
     if longest is not None and longest > MAX_TEXT:
-        raise RefusedTable("text-length", column=name)
+        raise RefusedTable("string_too_long", column=name)
 
 
 def _plain(cells: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
@@ -245,7 +245,7 @@ def _check_lines(path: Path) -> None:
             first, *others = piece.split(b"\n")
             longest = max([length + len(first), *map(len, others)])
             if longest > _LINE:
-                raise RefusedTable("text-length")
+                raise RefusedTable("string_too_long")
             length = len(others[-1]) if others else length + len(first)
 
 

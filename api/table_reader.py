@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -65,9 +67,9 @@ class TableReader:
             InputError: It has too many columns, a column twice or of another type, or a long text.
             BudgetError: It has more than `max_rows` rows.
         """
-        head, content = self._ask({"kind": kind, "max_rows": max_rows}, body)
-        if refused := head.get("refused"):
-            raise refusal(refused, kind, max_rows, head.get("column"), head.get("number"))
+        verdict, content = self._ask({"kind": kind, "max_rows": max_rows}, body)
+        if "refused" in verdict:
+            raise refusal(verdict, kind, max_rows)
         return pl.read_ipc_stream(io.BytesIO(content))
 
     def _ask(self, head: dict[str, Any], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
@@ -121,65 +123,90 @@ def check_file(path: Path) -> None:
     reader = TableReader(*_FILE_LIMITS)
     try:
         question = {"path": str(path), "columns": list(BY_NAME), "prefix": EXTRA_PREFIX}
-        head, _ = reader._ask(question)
+        verdict, _ = reader._ask(question)
     finally:
         reader.close()
-    match head.get("refused"):
+    match verdict.get("refused"):
         case None | "table":  # damaged: the engine says what is wrong
             return
         case "table-memory" | "table-time" as rule:
             limits = f"{_FILE_LIMITS[0] // 2**30} GiB and {_FILE_LIMITS[1]} CPU seconds"
             problem = Problem(rule, f"Its texts need more than {limits}", "Divide the table")
             raise InputError("The table cannot be checked", [problem])
-        case rule:
-            raise refusal(rule, path.suffix, 0, head.get("column"), None)
+        case _:
+            raise refusal(verdict, path.suffix)
 
 
-def refusal(
-    rule: str, kind: str, max_rows: int, column: str | None, number: int | None
-) -> Exception:
-    """The error that says why a table is refused.
+_TOO_LARGE = "The table is too large for one call"
+_Refuse = Callable[[str, list[Problem]], Exception]
+# By rule: the kind of error, its title, the message and the fix.
+_REFUSALS: dict[str, tuple[_Refuse, str, str, str]] = {
+    "table-rows": (
+        BudgetError,
+        _TOO_LARGE,
+        "The table has {number} rows",
+        "Send at most {max_rows} rows per call; `saga score` does any number in batch",
+    ),
+    "table-columns": (
+        InputError,
+        "The table has too many columns",
+        f"The table has {{number}} columns, {MAX_COLUMNS} are allowed",
+        "GET /v1/variables lists the columns",
+    ),
+    "table-bytes": (
+        partial(ProblemError, 413, "table-size"),
+        _TOO_LARGE,
+        f"A table may have {MAX_TABLE_BYTES // 2**20} MiB uncompressed",
+        "Send fewer persons and only columns of a panel; `saga score` reads large tables",
+    ),
+    "table-time": (
+        partial(ProblemError, 413, "table-size"),
+        _TOO_LARGE,
+        f"It takes more than {CPU_SECONDS} seconds to decode",
+        "Send fewer persons, without compression or as another format",
+    ),
+    "string_too_long": (
+        InputError,
+        "A text is too long",
+        "A text is too long",
+        f"Give at most {MAX_TEXT} characters",
+    ),
+    "column-type": (
+        InputError,
+        "A column has another type",
+        "Cells of this type are not read",
+        "Send numbers or text",
+    ),
+    "column-twice": (
+        InputError,
+        "A column appears twice",
+        "The column appears twice",
+        "Send it once",
+    ),
+    "table": (
+        partial(ProblemError, 422, "table"),
+        "The request body cannot be read",
+        "The bytes are not a table of this type",
+        "Send a file that is {kind}",
+    ),
+}
 
-    Args:
-        rule: The rule of `saga.api.table_process.RefusedTable` that the table breaks.
-        kind: Media type of the table.
-        max_rows: Most rows of a table.
-        column: The column that breaks the rule.
-        number: The number that breaks the rule.
+
+def refusal(verdict: dict[str, Any], kind: str, max_rows: int = 0) -> Exception:
+    """The error that says why a table of media type `kind` is refused.
+
+    `verdict` is that of `saga.api.table_process.RefusedTable`; `max_rows` are allowed.
     """
-    too_large = "The table is too large for one call"
-    match rule:
-        case "table-rows":
-            fix = f"Send at most {max_rows} rows per call; `saga score` does any number in batch"
-            return BudgetError(too_large, [Problem(rule, f"The table has {number} rows", fix)])
-        case "table-columns":
-            message = f"The table has {number} columns, {MAX_COLUMNS} are allowed"
-            fix = "GET /v1/variables lists the columns"
-            return InputError("The table has too many columns", [Problem(rule, message, fix)])
-        case "table-bytes" | "table-memory":
-            message = f"A table may have {MAX_TABLE_BYTES // 2**20} MiB uncompressed"
-            fix = "Send fewer persons and only columns of a panel; `saga score` reads large tables"
-            return ProblemError(413, "table-size", too_large, [Problem(rule, message, fix)])
-        case "table-time":
-            fix = "Send fewer persons, without compression or as another format"
-            problem = Problem(rule, f"It takes more than {CPU_SECONDS} seconds to decode", fix)
-            return ProblemError(413, "table-size", too_large, [problem])
-        case "text-length":
-            fix = f"Give at most {MAX_TEXT} characters"
-            problem = Problem("string_too_long", "A text is too long", fix, column)
-            return InputError("A text is too long", [problem])
-        case "column-type":
-            problem = Problem(
-                rule, "Cells of this type are not read", "Send numbers or text", column
-            )
-            return InputError("A column has another type", [problem])
-        case "column-twice":
-            problem = Problem(rule, "The column appears twice", "Send it once", column)
-            return InputError("A column appears twice", [problem])
+    rule = "table-bytes" if verdict["refused"] == "table-memory" else verdict["refused"]
+    make, title, message, fix = _REFUSALS[rule]
+    numbers = {"number": verdict.get("number"), "max_rows": max_rows, "kind": kind}
     problem = Problem(
-        "table", "The bytes are not a table of this type", f"Send a file that is {kind}"
+        verdict["refused"],
+        message.format_map(numbers),
+        fix.format_map(numbers),
+        verdict.get("column"),
     )
-    return ProblemError(422, "table", "The request body cannot be read", [problem])
+    return make(title, [problem])
 
 
 READER = TableReader()

@@ -8,7 +8,6 @@ and only one process can write to the folder of a job.
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import sys
 import threading
@@ -20,9 +19,8 @@ from saga.api.jobs.child_process import receive_settings, start_child
 from saga.api.jobs.job_folders import KILLED, JobFolder, JobFolders
 from saga.api.jobs.job_queue import APPLICATION, QUEUE, SERIALIZER, WORKFLOW
 from saga.api.jobs.worker_locks import hold_worker_lock, is_worker_alive
-from saga.api.logs import error_location, make_logger
+from saga.api.logs import bridge_logs, error_location, make_logger
 from saga.api.settings import Settings
-from structlog.typing import FilteringBoundLogger
 
 from saga.files.atomic import file_lock
 
@@ -83,11 +81,12 @@ def work_until_stopped(settings: Settings) -> None:
     if settings.jobs is None:
         raise ValueError("no folder of jobs")
     log = make_logger(sys.stderr)
+    bridge_logs(log, "dbos")
     folders = JobFolders(settings.jobs)
     folders.create()
     _WorkerContext.settings, _WorkerContext.folders = settings, folders
     with hold_worker_lock(folders.workers) as path:
-        _launch(settings.job_queue_url, path.name, log)
+        _launch(settings.job_queue_url, path.name)
         log.info("job_worker_ready", worker=path.name)
         stop = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -105,9 +104,8 @@ def work_until_stopped(settings: Settings) -> None:
         log.info("job_worker_stops", worker=path.name)
 
 
-def _launch(url: str, name: str, log: FilteringBoundLogger) -> None:
+def _launch(url: str, name: str) -> None:
     """Connect to the queue and take jobs from it."""
-    logging.getLogger("dbos").addHandler(_LogHandler(log))
     DBOS(
         config={
             "name": APPLICATION,
@@ -124,20 +122,6 @@ def _launch(url: str, name: str, log: FilteringBoundLogger) -> None:
     DBOS.register_queue(
         QUEUE, worker_concurrency=1, partition_worker_concurrency=1, polling_interval_sec=0.5
     )
-
-
-class _LogHandler(logging.Handler):
-    """Writes what DBOS logs as lines of the service's log, without texts of exceptions."""
-
-    def __init__(self, log: FilteringBoundLogger) -> None:
-        super().__init__()
-        self._log = log
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one line."""
-        error = record.exc_info[1] if record.exc_info else None
-        details = {} if error is None else error_location(error)
-        self._log.warning("job_queue", module=record.module, line=record.lineno, **details)
 
 
 def adopt_jobs(folders: JobFolders) -> None:
