@@ -120,6 +120,7 @@ FILTERS: dict[str, Callable[..., str]] = {  # of the templates of all pages
     "relative": relative,
     "money": money,
     "number": number,
+    "p_value": p_value,
     "persons": persons,
     "about": about,
     "signed": signed,
