@@ -13,7 +13,6 @@ the model's own macro futures. Writes to --out:
     conditioned.parquet     the same, conditioned on the register's macro futures
     responses.parquet       responses to unemployment
     cross_section.md        all three
-    cross_section.html      the first with pictures
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ from studies.cross_section import (
     to_markdown,
     true_sections,
 )
-from studies.cross_section_page import write_page
 from studies.study_page import bundle_parser, code_commit, command_line, publish_page
 from studies.unemployment_response import (
     conditioned_sections,
@@ -170,7 +168,6 @@ def main() -> int:
     page = to_markdown(judged, table, SHOWN, provenance)
     if macro_draws is not None:
         page += "\n" + compare_under_true_macro(forecaster, persons, truth, years, args)
-    write_page(judged, table, args.out / "cross_section.html", provenance)
     publish_page(page, args.out / "cross_section.md", args.report)
     return int((judged["verdict"] == "fails").any())
 

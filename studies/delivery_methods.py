@@ -1,8 +1,8 @@
 """Methods that follow yearly outcomes: each judges its intervals on the same deliveries.
 
 *static* are the intervals of the bundle, *last year* have the threshold that last year's outcomes
-needed, *DtACI* and *conformal PID* are online methods, and *moved* are those of
-`saga.calibration.adaptive`.
+needed, and *moved* are those of `saga.calibration.adaptive`. Online methods for one outcome after
+the other (DtACI, conformal PID) swing when a year of outcomes arrives at once.
 """
 
 from __future__ import annotations
@@ -37,14 +37,12 @@ from studies.delivery_forecasts import (
     PROBABILITIES,
     OriginForecasts,
 )
-from studies.online_conformal import ConformalPid, DynamicAci, OnlineThreshold
 
 Array = NDArray[np.float64]
 JUDGED = (1, N_HORIZONS)
 LOW, HIGH = LEVELS.index(0.05), LEVELS.index(0.95)
-ONLINE = ("DtACI", "conformal PID")
-METHODS = ("static", "last year", *ONLINE, "moved")
-SPAN_METHODS = ("static", "last year", *ONLINE, "marginals", "moved")
+METHODS = ("static", "last year", "moved")
+SPAN_METHODS = ("static", "last year", "marginals", "moved")
 PRODUCTS = ("h = 1", f"h = {N_HORIZONS}", *SPAN_KINDS)
 QUINTILES = [f"quintile={k}" for k in range(1, 6)]
 FOLLOWED = [*QUINTILES, ALL]
@@ -69,12 +67,7 @@ class Deliveries:
         """Deliver all years."""
         for origin, part in self.parts.items():
             self.ranks[origin] = _ranks(part)
-        n_steps = sum(len(part.person_id) for part in self.parts.values())
         updaters = {group: StateUpdater(LEVELS, N_HORIZONS) for group in FOLLOWED}
-        online: dict[tuple[str, str], OnlineThreshold] = {}
-        for product in PRODUCTS:
-            online["DtACI", product] = DynamicAci(0.9)
-            online["conformal PID", product] = ConformalPid(0.9, n_steps)
         state = AdaptiveState(0, None, {})
         for year in range(FIRST_ORIGIN, LAST_ORIGIN + 1):
             if year > FIRST_ORIGIN:
@@ -89,36 +82,20 @@ class Deliveries:
             for h in range(1, N_HORIZONS + 1):
                 self.issued[year, h] = self._in_force(year, h, state)
             for kind in SPAN_KINDS:
-                self._deliver_span(year, kind, state, online)
+                self._deliver_span(year, kind, state)
             for h in JUDGED:
                 if year - h in self.parts:
                     known = self.ranks[year - h][:, h - 1]
                     scores = np.abs(2 * known[~np.isnan(known)] - 1)
-                    for name in ONLINE:
-                        online[name, f"h = {h}"].update(scores)
                     self.thresholds["last year", year, h] = float(np.quantile(scores, 0.9))
-                for name in ONLINE:
-                    self.thresholds[name, year, h] = online[name, f"h = {h}"].threshold
 
-    def _deliver_span(
-        self,
-        year: int,
-        kind: str,
-        state: AdaptiveState,
-        online: dict[tuple[str, str], OnlineThreshold],
-    ) -> None:
+    def _deliver_span(self, year: int, kind: str, state: AdaptiveState) -> None:
         """Settle the spans that end in `year`, and issue those from it."""
-        base, origin = self._span_threshold(kind, N_HORIZONS), year - N_HORIZONS
+        origin = year - N_HORIZONS
         if origin in self.parts:
             static = _known(self.span_scores[kind, "static", origin, N_HORIZONS])
-            for name in ONLINE:
-                online[name, kind].update(np.interp(static, [0, base, 1], [0, 0.9, 1]))
             last_year = float(np.quantile(static, 0.9))
             self.span_thresholds[kind, "last year", year, N_HORIZONS] = last_year
-        for name in ONLINE:
-            # Both begin at 0.9, so the bundle's threshold has to be 0.9 on their scale.
-            threshold = float(np.interp(online[name, kind].threshold, [0, 0.9, 1], [0, base, 1]))
-            self.span_thresholds[kind, name, year, N_HORIZONS] = threshold
         updater = StateUpdater((0.9,), N_HORIZONS)
         for earlier in range(FIRST_ORIGIN + 1, year + 1):
             updater.update(earlier, self._span_counts(kind, earlier, state))

@@ -14,7 +14,7 @@ from saga.conformal.calibration_table import ALL
 from saga.pages.format import markdown_table
 from saga.pages.theme import draw_svg
 from studies.delivery_forecasts import BREAK_YEAR, BREAKS, FIRST_ORIGIN, N_HORIZONS
-from studies.delivery_methods import JUDGED, METHODS, ONLINE, PRODUCTS, SPAN_METHODS
+from studies.delivery_methods import JUDGED, METHODS, PRODUCTS, SPAN_METHODS
 
 Array = NDArray[np.float64]
 _SVG = "http://www.w3.org/2000/svg"
@@ -44,14 +44,14 @@ def recovery_table(rows: pl.DataFrame) -> str:
                     f"{int((np.abs(after_six) <= 2).sum())}/{len(after_six)}",
                     _worst_group(rows, planted, product, method, years[2]),
                 ]
-            cells += [f"{at[name][2].mean():+.1f}" for name in ("last year", *ONLINE)]
+            cells.append(f"{at['last year'][2].mean():+.1f}")
             table.append((planted, product, *cells))
     names = [
         f"{method}: {what}"
         for method in ("static", "moved")
         for what in ("first, 3, 6", "within 2", "worst group")
     ]
-    return markdown_table(("break", "forecast", *names, "last year", *ONLINE), table)
+    return markdown_table(("break", "forecast", *names, "last year"), table)
 
 
 def _of_all(rows: pl.DataFrame, planted: str, product: str, method: str, year: int) -> Array:
@@ -112,7 +112,7 @@ def draw_deviations(rows: pl.DataFrame, out: Path) -> None:
         .agg(pl.col("deviation").mean())
         .sort("break", "product", "method", "year")
     )
-    colours = ["#b3541e", "#8c8c8c", "#7a5195", "#3c8d5a", "#e0a030", "#0b5cad"]
+    colours = ["#b3541e", "#8c8c8c", "#e0a030", "#0b5cad"]
     base = alt.Chart(shown).encode(
         alt.X(
             "year:Q",

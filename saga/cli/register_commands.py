@@ -129,12 +129,7 @@ def check(
         provenance,
     )
 
-    table = check_register(
-        register,
-        only=only or (),
-        paper=sample == "paper",
-        descriptive=as_json or report is not None,
-    )
+    table = check_register(register, only=only or (), paper=sample == "paper")
     if markdown is not None:
         markdown.write_text(format_markdown(table), encoding="utf-8")
     if report is not None:

@@ -101,7 +101,7 @@ def release_register(
 
     In addition to the files of `generate_register` it writes `split/PART.parquet` (the persons of
     each part), `moments.parquet` and `moments.md` (the table of `check_register`, with the paper's
-    sample and the descriptive rows), `README.md` (the data sheet) and `SHA256SUMS`. The directory
+    sample), `README.md` (the data sheet) and `SHA256SUMS`. The directory
     is renamed to `out` when complete, so an interrupted release leaves nothing.
 
     Args:
@@ -136,7 +136,7 @@ def release_register(
         persons, missing = _count(folder / "panel")
         part_sizes = _split(folder, str(description["register_id"]), persons)
         report("Measuring")
-        moments = check_register(folder, paper=True, descriptive=True)
+        moments = check_register(folder, paper=True)
         moments.write_parquet(folder / "moments.parquet", compression="zstd")
         verdict = count_verdicts(moments)
         title = f"# Moments of {description['register_id']}"

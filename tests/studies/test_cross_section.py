@@ -31,11 +31,9 @@ from studies.cross_section import (
     gini,
     judge,
     simulated_sections,
-    to_markdown,
     true_sections,
     true_wages,
 )
-from studies.cross_section_page import write_page
 from studies.unemployment_response import (
     conditioned_sections,
     responses,
@@ -254,19 +252,3 @@ def test_only_test_persons_are_followed_on_the_training_register(register: Path)
             panel.with_frame(panel.frame.filter(pl.col("year") - pl.col("birth_year") > 60)),
             trained_on=None,
         )
-
-
-def test_the_pages_contain_every_statistic_and_load_nothing(
-    truth: pl.DataFrame, persons: FollowedPersons, paths: NDArray[np.float32], tmp_path: Path
-) -> None:
-    table = compare(pl.concat([simulated_sections(persons, paths), truth]))
-    judged = judge(table)
-    page = to_markdown(judged, table, (1, 5), {"seed": 1})
-    write_page(judged, table, tmp_path / "page.html", {"seed": 1, "persons": 300})
-    html = (tmp_path / "page.html").read_text()
-    for meaning in judged["meaning"]:
-        assert meaning in page
-        assert meaning in html
-    assert "<svg" in html
-    assert "http://" not in html.replace("http://www.w3.org", "")
-    assert "https://" not in html

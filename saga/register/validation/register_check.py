@@ -18,7 +18,6 @@ from saga.register.validation import (
     level_statistics,
     social_statistics,
 )
-from saga.register.validation.descriptive_statistics import describe
 from saga.register.validation.estimators import Estimate
 from saga.register.validation.level_statistics import KeyedEstimates
 from saga.register.validation.register_arrays import (
@@ -48,7 +47,6 @@ MEASURES: dict[str, Callable[[RegisterArrays], KeyedEstimates]] = {
     "child_penalty": fertility.child_penalty,
     "lifetime": level_statistics.lifetime_dispersion,
     "circumstance": social_statistics.all_social_statistics,
-    "ar1": earnings_dynamics.compare_with_linear,
     "paper": level_statistics.paper_sample,
 }
 SCHEMA = {
@@ -59,8 +57,6 @@ SCHEMA = {
 }  # fmt: skip
 
 MIN_PERSONS = 1_000  # with fewer, groups of the table are empty
-# The rows that are printed: those of the table of targets, without the descriptive ones.
-IS_TARGET = pl.col("source").ne("") | pl.col("key").str.starts_with("ar1.")
 
 
 @cache
@@ -70,7 +66,7 @@ def targets() -> tuple[RegisterTarget, ...]:
 
 
 def check_register(
-    directory: Path, *, only: Sequence[str] = (), paper: bool = False, descriptive: bool = False
+    directory: Path, *, only: Sequence[str] = (), paper: bool = False
 ) -> pl.DataFrame:
     """The table of a register: columns of `SCHEMA`, one row per target.
 
@@ -82,7 +78,6 @@ def check_register(
         directory: A register of the process `full`.
         only: Keys, or beginnings of keys, to restrict the table to (`level.women`).
         paper: Add the SAGA paper's selected sample.
-        descriptive: Add the rows without target.
 
     Raises:
         InputError: If `directory` has no full register, or one that is too small.
@@ -107,8 +102,6 @@ def check_register(
     )
     estimates = {key: estimate for measure in measures for key, estimate in measure(register)}
     rows = [judge(target, estimates.get(target.key)) for target in selected]
-    if descriptive:
-        rows += [judge(target, estimate) for target, estimate in describe(register)]
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
@@ -167,7 +160,7 @@ def format_text(table: pl.DataFrame) -> str:
     """The table for a terminal, topic by topic, and the count of verdicts."""
     lines = []
     head = ("target", "from", "to", "value")
-    for (topic,), part in table.filter(IS_TARGET).group_by(["topic"], maintain_order=True):
+    for (topic,), part in table.group_by(["topic"], maintain_order=True):
         lines += [
             f"{topic}",
             f"  {'key':<36}{''.join(f'{name:>12}' for name in head)}{'s.e.':>10}  verdict",
@@ -207,7 +200,7 @@ def format_markdown(table: pl.DataFrame) -> str:
             row["mark"] or "-",
             row["source"] or "-",
         )
-        for row in table.filter(IS_TARGET).iter_rows(named=True)
+        for row in table.iter_rows(named=True)
     )
     return markdown_table(head, rows) + "\n"
 

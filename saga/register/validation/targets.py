@@ -28,7 +28,7 @@ RELATIVE_MARGIN = 0.05  # of an amount or a ratio of amounts
 ABSOLUTE_MARGIN = 0.02  # of a share or a Gini coefficient
 MARGIN_ERRORS = 3.0  # standard errors of the simulated value, added on both sides
 
-Band = Literal["amount", "ratio", "share", "gini", "range", "above", "below", "none", "not_rebuilt"]
+Band = Literal["amount", "ratio", "share", "gini", "range", "above", "below", "not_rebuilt"]
 WITH_VALUE = ("amount", "ratio", "share", "gini", "not_rebuilt")
 
 
@@ -42,8 +42,8 @@ class RegisterTarget:
         concept: What is measured.
         population: Ages, years and groups.
         statistic: The statistic of the concept in the population.
-        band: Rule of the band (see `bounds`). `none`: measured for comparison only.
-            `not_rebuilt`: the register lacks the data to measure it; banded as a share.
+        band: Rule of the band (see `bounds`). `not_rebuilt`: the register lacks the data to measure
+            it; banded as a share.
         value: The published figure; a `range` has `low` and `high` instead, a sign has neither.
         low: Lower end of a `range`.
         high: Upper end of a `range`.
@@ -119,6 +119,6 @@ def read_targets(
             (target.low is None or target.high is None) == (target.band == "range")
         ):
             raise ValueError(f"{file.name}: {target.key} lacks the value of its band {target.band}")
-        if target.enforced and (target.mark not in ("V", "D") or target.band == "none"):
+        if target.enforced and target.mark not in ("V", "D"):
             raise ValueError(f"{file.name}: {target.key} is enforced without a public source")
     return targets
