@@ -18,7 +18,6 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 from saga.evaluation.cache import file_name, store
-from saga.evaluation.calibration_size import SIZES_VERSION, coverage_by_size
 from saga.evaluation.contest_tables import ScoredSample, score_tables, write_results
 from saga.evaluation.contestants import (
     BaselineContestant,
@@ -38,7 +37,7 @@ from saga.evaluation.scoring.year_forecasts import YearForecasts
 
 from saga.data.groups import Grouping
 from saga.data.panel import Panel
-from saga.data.split import SPLIT_SHARES, persons_of, shares_of, units_of
+from saga.data.split import units_of
 from saga.errors import UsageError
 from saga.files.atomic import digest_json
 from saga.files.tables import write_table
@@ -172,38 +171,6 @@ class Contest:
         key = digest_json([_bundle_key(forecaster), repr(realised)])
         build = partial(BundleContestant, forecaster, HINDSIGHT, realised)
         return [LazyContestant(HINDSIGHT, key, build, only_setting="in-time")]
-
-    def calibration_size(self, forecaster: Forecaster, out: Path) -> pl.DataFrame:
-        """The table of `saga.evaluation.calibration_size`, stored as scores are.
-
-        Raises UsageError if the bundle was trained on this panel and kept nobody for calibration.
-        """
-        calibration = self._calibration_persons(forecaster)
-        inputs = {
-            **self.provenance,
-            "bundle": _bundle_key(forecaster),
-            "version": SIZES_VERSION,
-            "panels": [calibration.digest, self.test.digest],
-        }
-        folder = self.options.cache or out / "scores"
-        path = folder / file_name("saga", "calibration-size", inputs)
-        if not path.is_file():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            table = coverage_by_size(
-                forecaster, calibration, self.sample, seed=self.seed, progress=self.progress
-            )
-            write_table(table, path, self.provenance)
-        return pl.read_parquet(path)
-
-    def _calibration_persons(self, forecaster: Forecaster) -> Panel:
-        trained_here = forecaster.bundle.panel_id == self.panel.meta.panel_id
-        shares = shares_of(forecaster.bundle.split) if trained_here else SPLIT_SHARES
-        if not shares["calibration"]:
-            raise UsageError(
-                "Nobody was kept for calibration (`saga train --folds`), so the table "
-                "calibration-size cannot be made. Leave it out of --tables."
-            )
-        return self.panel.only(persons_of(self.panel, "calibration", shares))
 
     def run(
         self,

@@ -24,7 +24,6 @@ FILES = (
     "lifetimes",
     "estimates",
     "variants",
-    "calibration_size",
 )
 
 

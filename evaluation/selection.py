@@ -14,7 +14,7 @@ from saga.register.oracle import Oracle, is_full
 from saga.errors import Problem, UsageError
 from saga.files.atomic import digest_json
 
-TABLES = ("lifetimes", "placebos", "hindsight", "calibration-size")  # each needs further paths
+TABLES = ("lifetimes", "placebos", "hindsight")  # each needs further paths
 Notice = Callable[[str], None]
 
 

@@ -20,7 +20,6 @@ class Results:
     provenance: Mapping[str, Any]
     comparisons: pl.DataFrame | None = None
     lifetimes: pl.DataFrame | None = None
-    calibration_size: pl.DataFrame | None = None
     variants: pl.DataFrame | None = None
     estimates: pl.DataFrame | None = None
     cost: pl.DataFrame | None = None
@@ -28,7 +27,7 @@ class Results:
     @classmethod
     def read(cls, folder: Path) -> Self:
         """The Parquet files of `folder`."""
-        names = ("comparisons", "lifetimes", "calibration_size", "variants", "estimates", "cost")
+        names = ("comparisons", "lifetimes", "variants", "estimates", "cost")
         tables = {
             name: pl.read_parquet(file)
             for name in names

@@ -76,7 +76,6 @@ def paper_tables(results: Results) -> list[Table]:
         *_robustness(results),
         *_variants(results),
         *build_lifetime_tables(results),
-        *_calibration_size(results),
         *_estimates(results),
         *_cost(results),
     ]
@@ -294,44 +293,6 @@ def _hindsight(results: Results) -> list[Table]:
         "forecast."
     )
     return [Table("What knowing realised macro is worth, in-time", note, head, rows)]
-
-
-def _calibration_size(results: Results) -> list[Table]:
-    if results.calibration_size is None:
-        return []
-    figures = published()["calibration_size"]
-    rows = []
-    for (size,), of_size in results.calibration_size.group_by("size", maintain_order=True):
-        repeats, available = of_size["repeats"][0], of_size["available"][0]
-        reason = "no interval" if size <= available else f"only {available:,} persons"
-        cells = [TableCell(f"{size:,}"), TableCell(str(repeats))]
-        for group in ("all", "quintile=1"):
-            rows_of_group = of_size.filter(group=group)
-            value, sd = (
-                rows_of_group[name].item() if rows_of_group.height else None
-                for name in ("value", "sd")
-            )
-            figure = figures.get(str(size), {}).get(group)
-            cells += [
-                TableCell(in_percent(value, sd)),
-                TableCell(in_percent(*figure) if figure else "", published=True),
-            ]
-        rows.append([*cells, TableCell("" if repeats else reason)])
-    head = [
-        "calibration persons",
-        "repeats",
-        "everybody",
-        f"everybody ({LABEL})",
-        "lowest fifth",
-        f"lowest fifth ({LABEL})",
-        "remark",
-    ]
-    note = (
-        f"Coverage (%) of 90 % sets {PAPER_HORIZON} years ahead, in-time, by the number of "
-        "calibration persons with an outcome then; ± is the spread over random choices of them, on "
-        "the same test persons."
-    )
-    return [Table("Calibration size", note, head, rows)]
 
 
 def _estimates(results: Results) -> list[Table]:

@@ -68,8 +68,8 @@ def evaluate(
     tables: Annotated[
         str,
         typer.Option(
-            help="accuracy (always made); also lifetimes, placebos, hindsight, calibration-size "
-            "(each costs simulations); or 'all'."
+            help="accuracy (always made); also lifetimes, placebos, hindsight (each costs "
+            "simulations); or 'all'."
         ),
     ] = "accuracy",
     variants: Annotated[

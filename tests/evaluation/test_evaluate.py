@@ -88,15 +88,6 @@ def test_evaluate_scores_the_bundle_and_baselines_in_both_settings(
     )
     assert set(lifetimes["model"]) == {"saga", *rivals}
     assert lifetimes["years"].unique().to_list() == ["to age 64, at most 20 years"]
-    sizes = pl.read_parquet(tmp_path / "calibration_size.parquet")
-    too_large = sizes.filter(pl.col("size") > pl.col("available"))  # 200 persons do not allow them
-    assert too_large["value"].null_count() == too_large.height >= 3
-    assert (
-        sizes.filter(pl.col("size") == pl.col("available"), group="all")["value"]
-        .is_between(0.7, 1)
-        .all()
-    )
-
     # Coverage is that of the intervals that the forecaster gives for these persons.
     scores = pl.read_parquet(tmp_path / "scores/saga-forward-*.parquet").filter(
         pl.col("model") == "saga",

@@ -233,7 +233,6 @@ def test_lifetimes_without_futures_are_refused() -> None:
     assert select_tables(["all"], has_futures=False, notice=notices.append) == {
         "placebos",
         "hindsight",
-        "calibration-size",
     }
     assert "lifetimes" in notices[0]
     with pytest.raises(UsageError, match="not a table"):

@@ -10,7 +10,6 @@ import polars as pl
 import pytest
 import torch
 from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
-from saga.evaluation.contest import Contest, ContestOptions
 from saga.training.ensembles import train_folds
 
 from saga.bundle import Bundle
@@ -149,6 +148,3 @@ def test_calibration_cross_fits_a_bundle_with_folds(
     shares = CalibrationOptions(shares=SPLIT_SHARES)
     with pytest.raises(UsageError, match="nobody is kept for calibration"):
         calibrate_bundle(bundle.path, panel, shares, out=tmp_path / "e")
-    contest = Contest(panel, ContestOptions(horizons=(1,), n_paths=2))
-    with pytest.raises(UsageError, match="Nobody was kept for calibration"):
-        contest.calibration_size(Forecaster(bundle, threads=1), tmp_path)

@@ -143,24 +143,11 @@ def test_further_tables_are_shown_with_published_figures(judged: Path) -> None:
             ("crps", 1e6),
         )
     ]
-    sizes = [
-        {
-            "size": 1000,
-            "group": group,
-            "value": 0.9,
-            "sd": 0.01,
-            "repeats": 9,
-            "n": 50,
-            "available": 1000,
-        }
-        for group in ("all", "quintile=1")
-    ]
     results = Results(
         metrics,
         {},
         comparisons=pl.read_parquet(judged / "comparisons.parquet"),
         lifetimes=pl.DataFrame(life, schema=LIFETIME_COLUMNS),
-        calibration_size=pl.DataFrame(sizes),
         estimates=pl.DataFrame(
             {"model": ["gkos"], "parameter": ["rho"], "value": [0.97], "se": [0.01]}
         ),
@@ -171,14 +158,12 @@ def test_further_tables_are_shown_with_published_figures(judged: Path) -> None:
         "Lifetime earnings",
         "Tax on lifetimes, rule paper",
         "Tax on lifetimes, rule se-2022",
-        "Calibration size",
         "Cost",
     ):
         assert title in tables
     for title in (
         "Lifetime earnings",
         "Tax on lifetimes, rule paper",
-        "Calibration size",
         "Robustness",
         "Subgroups",
     ):
