@@ -350,7 +350,7 @@ def judge_registers(args: argparse.Namespace) -> int:
     test = Persons.joined([part.test for part in parts])
     calibrations = [part.calibration for part in parts]
     tables = CoverageTables(inside, calibrations, test, args.seed, args.value_persons // 2)
-    figures = [*tables.products(), *tables.by_group()]
+    figures = tables.figures()
     comparisons, detected = tables.comparisons()
     shipped_rows = [
         figure.row for figure in shipped_figures(forecaster.calibrator, by_shipped, test)

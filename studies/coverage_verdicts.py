@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 
@@ -117,71 +117,27 @@ class CoverageTables:
         # Present values are fitted on the first persons of each threshold fold.
         self.first = np.concatenate([np.cumsum(fold) <= value_persons for fold in folds])
 
-    def products(self) -> list[Figure]:
-        """Sets of all persons, present values and bands."""
+    def figures(self) -> list[Figure]:
+        """Sets of all persons, present values, bands, and 90 % sets of the main groups."""
         complete = (self.in_threshold_fold & self.observed.all(1, keepdims=True))[:, 0]
-        sizes = {"value": int((complete & self.first).sum()), "band": int(complete.sum())}
-        figures = [
-            (TITLES["sets"], h, j, self.covered["sets"][:, h - 1, j], n, EVERYBODY)
-            for h, n in zip(HORIZONS, self._calibrated_on(), strict=True)
-            for j in range(len(COVERAGE))
-        ]
-        figures += [
-            (TITLES[name], YEARS, j, self.covered[name][:, j], sizes[name], bound)
-            for name, bound in (("value", VALUE), ("band", BAND))
-            for j in range(len(COVERAGE))
-        ]
-        return [
-            judge_coverage(
-                title,
-                h,
-                COVERAGE[j],
-                covered,
-                calibrated_on=n,
-                n_figures=len(COVERAGE) * (len(HORIZONS) if bound is EVERYBODY else 2),
-                bound=bound if j == NINETY else None,
-            )
-            for title, h, j, covered, n, bound in figures
-        ]
+        counts = {("sets", h): n for h, n in zip(HORIZONS, self._calibrated_on(), strict=True)}
+        counts["value", YEARS] = int((complete & self.first).sum())
+        counts["band", YEARS] = int(complete.sum())
+
+        def of_group(group: str, label: str, h: int) -> int:
+            members = self.calibration.groups[group] == label
+            return int(self.in_threshold_fold[members, h - 1].sum())
+
+        return judge_products(self.covered, self.test, counts, of_group)
 
     def _calibrated_on(self, members: NDArray[np.bool_] | slice = slice(None)) -> list[int]:
         """Persons of the threshold fold with an outcome, for each of HORIZONS."""
         return [int(self.in_threshold_fold[members, h - 1].sum()) for h in HORIZONS]
 
-    def _groups(self) -> list[tuple[str, str]]:
-        """The main groups with their labels, without "unknown"."""
-        return [
-            (group, label)
-            for group in MAIN_GROUPS
-            for label in np.unique(self.test.groups[group]).tolist()
-            if label != "unknown"
-        ]
-
-    def by_group(self) -> list[Figure]:
-        """90 % sets within each main group."""
-        groups = self._groups()
-        return [
-            judge_coverage(
-                f"{group}={label}",
-                h,
-                0.9,
-                self.covered["sets"][self.test.groups[group] == label, h - 1, NINETY],
-                calibrated_on=n,
-                n_figures=len(groups) * len(HORIZONS),
-                bound=GROUP,
-            )
-            for group, label in groups
-            for h, n in zip(
-                HORIZONS,
-                self._calibrated_on(self.calibration.groups[group] == label),
-                strict=True,
-            )
-        ]
-
     def pairs_line(self) -> str:
         """How sets cover within pairs of main groups, for all horizons and coverages."""
         pairs = []
-        for (one, a), (two, b) in combinations(self._groups(), 2):
+        for (one, a), (two, b) in combinations(main_groups(self.test), 2):
             rows, calibration_rows = (
                 (persons.groups[one] == a) & (persons.groups[two] == b)
                 for persons in (self.test, self.calibration)
@@ -231,6 +187,68 @@ class CoverageTables:
         return cqr + broken, any(figure.holds is False for figure in broken)
 
 
+def main_groups(persons: Persons) -> list[tuple[str, str]]:
+    """The main groups with their labels, without "unknown"."""
+    return [
+        (group, label)
+        for group in MAIN_GROUPS
+        for label in np.unique(persons.groups[group]).tolist()
+        if label != "unknown"
+    ]
+
+
+def judge_products(
+    covered: dict[str, Array],
+    test: Persons,
+    counts: Mapping[tuple[str, int], int],
+    of_group: Callable[[str, str, int], int],
+    *,
+    however_few: bool = False,
+) -> list[Figure]:
+    """The figures of all persons, then those of 90 % sets by main group.
+
+    Args:
+        covered: As in `CoverageTables`; products that it lacks have no figure.
+        test: The persons judged.
+        counts: Persons behind the threshold of a product at a horizon.
+        of_group: The same of sets of a group: group, label and horizon.
+        however_few: Whether bounds hold for any number of persons.
+    """
+
+    def bound_of(bound: Bound) -> Bound:
+        return Bound(bound.points, 0) if however_few else bound
+
+    spans = [(name, bound) for name, bound in (("value", VALUE), ("band", BAND)) if name in covered]
+    products = [("sets", h, covered["sets"][:, h - 1], EVERYBODY, len(HORIZONS)) for h in HORIZONS]
+    products += [(name, YEARS, covered[name], bound, len(spans)) for name, bound in spans]
+    groups = main_groups(test)
+    return [
+        judge_coverage(
+            TITLES[name],
+            h,
+            coverage,
+            inside[:, j],
+            calibrated_on=counts[name, h],
+            n_figures=len(COVERAGE) * n_kinds,
+            bound=bound_of(bound) if j == NINETY else None,
+        )
+        for name, h, inside, bound, n_kinds in products
+        for j, coverage in enumerate(COVERAGE)
+    ] + [
+        judge_coverage(
+            f"{group}={label}",
+            h,
+            0.9,
+            covered["sets"][test.groups[group] == label, h - 1, NINETY],
+            calibrated_on=of_group(group, label, h),
+            n_figures=len(groups) * len(HORIZONS),
+            bound=bound_of(GROUP),
+        )
+        for group, label in groups
+        for h in HORIZONS
+    ]
+
+
 def shipped_figures(
     calibrator: Calibrator, covered: dict[str, Array], test: Persons
 ) -> list[Figure]:
@@ -240,49 +258,17 @@ def shipped_figures(
     with the bounds however few persons are behind the table. It does not say how many of them
     belong to a group: here they have the group's share of the test persons.
     """
-    counts = {h: calibrator.cells[h, ALL].n_threshold for h in HORIZONS}
-    n_band = calibrator.thresholds_of_kind["band", YEARS].n
-    figures = [
-        (TITLES["sets"], h, j, covered["sets"][:, h - 1, j], counts[h], EVERYBODY, len(HORIZONS))
-        for h in HORIZONS
-        for j in range(len(COVERAGE))
-    ]
-    figures += [
-        (TITLES["band"], YEARS, j, covered["band"][:, j], n_band, BAND, 1)
-        for j in range(len(COVERAGE))
-    ]
-    products = [
-        judge_coverage(
-            title,
-            h,
-            COVERAGE[j],
-            column,
-            calibrated_on=n,
-            n_figures=len(COVERAGE) * n_kinds,
-            bound=Bound(bound.points, 0) if j == NINETY else None,
-        )
-        for title, h, j, column, n, bound, n_kinds in figures
-    ]
-    members = [
-        (group, label, test.groups[group] == label)
-        for group in MAIN_GROUPS
-        for label in np.unique(test.groups[group]).tolist()
-        if label != "unknown"
-    ]
-    by_group = [
-        judge_coverage(
-            f"{group}={label}",
-            h,
-            0.9,
-            covered["sets"][rows, h - 1, NINETY],
-            calibrated_on=round(counts[h] * float(rows.mean())),
-            n_figures=len(members) * len(HORIZONS),
-            bound=Bound(GROUP.points, 0),
-        )
-        for group, label, rows in members
-        for h in HORIZONS
-    ]
-    return products + by_group
+    counts = {("sets", h): calibrator.cells[h, ALL].n_threshold for h in HORIZONS}
+    counts["band", YEARS] = calibrator.thresholds_of_kind["band", YEARS].n
+    return judge_products(
+        covered,
+        test,
+        counts,
+        lambda group, label, h: round(
+            counts["sets", h] * float((test.groups[group] == label).mean())
+        ),
+        however_few=True,
+    )
 
 
 def conclusion(holds: Sequence[bool | None], detected: bool, persons: int) -> tuple[str, int]:

@@ -20,7 +20,6 @@ from saga.pages.theme import draw_svg
 from saga.schema import MAX_AGE
 
 SUFFIXES = (".html", ".json")
-LAGS = tuple(range(10))  # years before the origin that have a column each
 _UP, _DOWN = "#0b5cad", "#c98b2b"  # colours of positive and negative attributions
 
 
@@ -30,14 +29,12 @@ class PersonExplanation:
 
     Args:
         attributions: What each entry of the record adds to the model's figure, before calibration.
-        attention: The table of `saga.evaluation.explain.attention.attention_by_lag`.
         picture: Record and published forecast.
         changes: Published forecasts of the same year from records with one entry hidden or changed.
         provenance: Bundle, panel and options that gave these figures.
     """
 
     attributions: Explanation
-    attention: pl.DataFrame
     picture: ForecastPicture
     changes: tuple[ChangedForecast, ...]
     provenance: Mapping[str, Any]
@@ -77,7 +74,6 @@ def write_explanation(explanation: PersonExplanation, out: Path) -> None:
             "sentences": explanation.sentences,
             "changes": [asdict(change) for change in explanation.changes],
             "attributions": explanation.attributions.table.to_dicts(),
-            "attention": explanation.attention.to_dicts(),
         }
         commit_json(out, {**figures, **tables, "provenance": dict(explanation.provenance)})
     else:
@@ -110,8 +106,6 @@ def _page(explanation: PersonExplanation) -> str:
             _chart(attributions.table),
             "Attributions by feature and by year of the record; the table below has the figures.",
         ),
-        "lags": LAGS,
-        "attention": _by_lag(explanation.attention),
         "years": attributions.table["year"].unique().sort().to_list(),
         "rows": rows,
         "provenance": {
@@ -120,23 +114,6 @@ def _page(explanation: PersonExplanation) -> str:
         },
     }
     return render_page("explain.html", values, "saga.evaluation.explain")
-
-
-def _by_lag(attention: pl.DataFrame) -> list[dict[str, Any]]:
-    """A row per horizon: mean weight at each of LAGS, in earlier years and in simulated years."""
-    mean = attention.group_by("horizon", "lag").agg(pl.col("weight").mean()).sort("horizon", "lag")
-    rows = []
-    for (horizon,), part in mean.group_by(["horizon"], maintain_order=True):
-        weight = dict(part.select("lag", "weight").iter_rows())
-        rows.append(
-            {
-                "horizon": horizon,
-                "at": {lag: weight.get(lag, 0.0) for lag in LAGS},
-                "earlier": sum(w for lag, w in weight.items() if lag > LAGS[-1]),
-                "simulated": sum(w for lag, w in weight.items() if lag < 0),
-            }
-        )
-    return rows
 
 
 def _chart(table: pl.DataFrame) -> Any:

@@ -10,17 +10,15 @@ import typer
 from saga.cli import console, options
 from saga.cli.inputs import Model, Reading
 from saga.cli.options import Only
-from saga.requests import Draws, ForecastRequest
+from saga.requests import ForecastRequest
 
 
 def explain(
     source: options.Input,
     person: Annotated[str, typer.Option(help="Id of the person.")],
     out: Annotated[Path, typer.Option(help="Page (.html) or figures (.json) to write.")],
-    draws: Annotated[Draws, Only("seed")],
     reading: Reading,
-    # The light rollout has no attention.
-    model: Annotated[Model, Only("bundle")] = Model(rollout="exact"),
+    model: Annotated[Model, Only("bundle")],
     figure: Annotated[
         Literal["mean", "p_zero"],
         typer.Option(help="The mean of log earnings, or the probability of zero."),
@@ -39,7 +37,6 @@ def explain(
         saga explain people.csv --person 0001 --out explanation.html  # one person
     """
     from saga.data.files import require_output_outside_input
-    from saga.evaluation.explain.attention import attention_by_lag
     from saga.evaluation.explain.attribution import attribute_forecast
     from saga.evaluation.explain.changed_records import forecast_changes
     from saga.evaluation.explain.explanation_page import (
@@ -54,19 +51,17 @@ def explain(
     forecaster = model.open(reading.open_facts())
     record = reading.read(source).only([person])
     attributions = attribute_forecast(forecaster, record, person, gap=gap, figure=figure)
-    attention = attention_by_lag(forecaster, record, seed=draws.seed)
     picture = forecaster.forecast(record, ForecastRequest(coverage=(0.5, 0.8, 0.9))).plot()
     provenance = {
         "bundle": forecaster.bundle.digest,
         "panel": record.meta.panel_id,
         "figure": figure,
         "gap": gap,
-        "seed": draws.seed,
     }
     if forecaster.model.trees is not None:
         provenance["attributions"] = "of the network; forecasts average it with boosted trees"
     changes = forecast_changes(forecaster, record, gap)
-    write_explanation(PersonExplanation(attributions, attention, picture, changes, provenance), out)
+    write_explanation(PersonExplanation(attributions, picture, changes, provenance), out)
     console.result(
         f"Wrote the explanation of one forecast to {out}.",
         {"out": out, "provenance": provenance},

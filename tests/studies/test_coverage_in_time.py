@@ -45,7 +45,7 @@ def test_the_calibration_persons_of_all_registers_count_each_by_its_own_folds() 
 
     def calibrated_on(calibrations: list[Persons]) -> list[int]:
         tables = coverage_verdicts.CoverageTables(covered, calibrations, test, 0, 50)
-        return [int(figure.row[4].replace(",", "")) for figure in tables.products()]
+        return [int(figure.row[4].replace(",", "")) for figure in tables.figures()]
 
     together, apart = calibrated_on([one, other]), [calibrated_on([one]), calibrated_on([other])]
     assert together == np.sum(apart, axis=0).tolist()

@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 import torch
 from saga.evaluation.explain import attribution as module
-from saga.evaluation.explain.attention import attention_by_lag
 from saga.evaluation.explain.attribution import FIGURES, attribute_forecast, features, scaled_parts
 from saga.evaluation.explain.changed_records import forecast_changes
 from saga.evaluation.explain.explanation_page import SUFFIXES, PersonExplanation, write_explanation
@@ -225,11 +224,9 @@ def test_files_contain_the_explanation_and_the_log_does_not(
     person = small_panel.persons()[0]
     with caplog.at_level(logging.DEBUG):
         explanation = attribute_forecast(forecaster, small_panel, person)
-        looks = attention_by_lag(forecaster, small_panel.only([person]), horizons=(1, 5), n_paths=4)
         for suffix in ("html", "json"):
             whole = PersonExplanation(
                 explanation,
-                looks,
                 forecaster.forecast(small_panel.only([person])).plot(),
                 forecast_changes(forecaster, small_panel.only([person]), 1),
                 {"bundle": forecaster.bundle.digest},
