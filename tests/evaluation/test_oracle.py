@@ -19,7 +19,7 @@ from saga.evaluation.baselines import CarryForward, GroupQuantiles
 from saga.evaluation.contest import Contest, ContestOptions
 from saga.evaluation.contestants import BaselineContestant, Clairvoyant
 from saga.evaluation.scoring.gap import CLAIRVOYANT, GAP
-from saga.register.oracle import Oracle, is_full
+from saga.register.oracle import Oracle, clairvoyant, is_full
 from scipy import stats
 
 from saga.data.origins import Origins, origins_at, realised_earnings
@@ -28,7 +28,7 @@ from saga.data.reading import read_panel
 from saga.data.split import persons_of
 from saga.errors import InputError
 from saga.paths import Paths
-from saga.register import RegisterSettings, generate_register, oracle
+from saga.register import RegisterSettings, generate_register
 from saga.register.simulation import cohort_simulation
 from saga.register.simulation.cohort_simulation import World, simulate_chunk, simulate_future
 from saga.register.simulation.life_state import LifeState
@@ -105,7 +105,7 @@ def test_without_a_mechanism_the_pit_is_not_uniform(
 ) -> None:
     wrong = switch_off(Parameters(), [mechanism])
     monkeypatch.setattr(
-        oracle,
+        clairvoyant,
         "simulate_years",
         lambda settings, *state: cohort_simulation.simulate_years(
             replace(settings, parameters=wrong), *state
@@ -143,7 +143,7 @@ def test_years_abroad_counted_as_zeros_would_not_pass(
         ledger = cohort_simulation.simulate_years(settings, state.copy(), years, world, rng)
         return np.nan_to_num(np.where(ledger.dead, 0.0, ledger.earnings))
 
-    monkeypatch.setattr(oracle, "simulate_residents", zero_abroad)
+    monkeypatch.setattr(clairvoyant, "simulate_residents", zero_abroad)
     assert in_time_p_value(*with_many_emigrants) < RARE
 
 
@@ -203,9 +203,9 @@ def test_forward_the_pit_is_not_uniform_if_the_macro_process_is_wrong(
     standard: OraclePanel, futures: Futures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = Parameters().changed({"economy.growth_mean": 0.04})
-    drawn_worlds = oracle.drawn_worlds
+    drawn_worlds = clairvoyant.drawn_worlds
     monkeypatch.setattr(
-        oracle,
+        clairvoyant,
         "drawn_worlds",
         lambda settings, *key: drawn_worlds(replace(settings, parameters=wrong), *key),
     )

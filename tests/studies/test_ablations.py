@@ -20,10 +20,9 @@ from saga.bundle import Bundle
 from saga.data.origins import last_year
 from saga.data.panel import Panel
 from saga.errors import UsageError
-from saga.features.transforms import CALENDAR, HIDEABLE, OTHER
+from saga.features.transforms import CALENDAR
 from saga.forecaster import Forecaster
 from saga.requests import Draws
-from saga.schema import CATEGORICAL
 from studies import ablations
 
 ABLATIONS = [name for name in built_in_configs() if name.startswith("ablations/")]
@@ -168,25 +167,6 @@ def test_macro_only_moves_wages_if_the_calendar_is_hidden(panel: Panel, tmp_path
             (np.abs(factor - wages)[both] < 1e-3).all()
         )
     assert same == {(): False, (CALENDAR,): True}
-
-
-def test_all_columns_but_earnings_can_be_hidden(
-    panel: Panel, five_persons: Panel, tmp_path: Path
-) -> None:
-    blind = short("tiny", without=HIDEABLE)
-    bundle = train(panel, tmp_path / "b", config=blind, seed=1, run=RunOptions(progress=False))
-    bare = five_persons.with_frame(
-        five_persons.frame.with_columns(
-            pl.lit(None).cast(five_persons.frame[name].dtype).alias(name)
-            for name in (*OTHER, *CATEGORICAL)
-        )
-    )
-    forecaster = Forecaster.load(bundle.path, threads=1)
-    full_record, earnings_only = (
-        forecaster.simulate(persons, Draws(20, 1), to_horizon=YEARS).earnings
-        for persons in (five_persons, bare)
-    )
-    np.testing.assert_array_equal(full_record, earnings_only)
 
 
 def test_the_study_trains_once_and_writes_rows_for_the_contest(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-from argparse import Namespace
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -356,18 +354,6 @@ def test_the_command_trains_scores_reports_and_resumes(
     monkeypatch.setattr(sys, "argv", [*argv[:9], "tiny", *argv[10:]])
     with pytest.raises(UsageError, match="differ in more than their persons"):
         study.main()
-
-
-def test_a_share_with_other_persons_is_trained_again(register_panel: Panel, tmp_path: Path) -> None:
-    settings = replace(load_config("tiny"), max_steps=1, validate_every=1)
-    full = Bundle.load(ROOT / "bundles" / "small")
-    for panel in (register_panel, register_panel.only(register_panel.persons()[::2])):
-        (bundle,) = study.bundles_by_size(
-            panel, full, settings, Namespace(out=tmp_path, seed=1, shares=[0.3])
-        ).values()
-        assert bundle.metrics["training"]["persons"]["train"] == len(
-            persons_of(subset(panel, 0.3, 1), "train")
-        )
 
 
 def test_bundles_of_another_register_and_too_few_shares_are_refused(

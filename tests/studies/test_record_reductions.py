@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-from saga.evaluation.baselines import CarryForward
 from saga.evaluation.baselines.trees.gbt import BoostedTrees
 from saga.evaluation.contest import Contest, ContestOptions
 from saga.evaluation.scoring.evaluation_settings import Setting
@@ -215,38 +213,6 @@ def test_training_records_lose_columns_but_no_outcomes(
             assert reduced[name].null_count() == reduced.height
         else:
             assert reduced[name].equals(setting.past.frame[name])
-
-
-def scored(contest: Contest, entrant: Any, setting: Setting, folder: Path) -> pl.DataFrame:
-    return pl.read_parquet(contest.scores(entrant, setting, folder))
-
-
-def test_forecasters_that_ignore_the_hidden_part_have_equal_scores(
-    random_walk: Make, walker: Callable[..., Any], tmp_path: Path
-) -> None:
-    contest = Contest(random_walk(600), ContestOptions(horizons=(1, 5), n_paths=20))
-    (whole,) = contest.settings()
-    # It reads the last known year, and whether the year before was zero.
-    carry = contest.baseline(CarryForward())
-    for reduction in REDUCTIONS:
-        poorer = reduction.setting(whole)
-        for contestant in (walker("exact"), *([] if reduction.name == "every-second" else [carry])):
-            before, after = (scored(contest, contestant, s, tmp_path) for s in (whole, poorer))
-            assert before.equals(after), (reduction.name, contestant.name)
-
-    class Old(walker):  # type: ignore[misc,valid-type]
-        """Continues from the first year of the record, so hidden years change it."""
-
-        def paths(self, past: Panel, origins: Origins, **options: Any) -> Iterator[Any]:
-            first = past.frame.group_by("person_id", maintain_order=True).first()
-            yield from super().paths(past.with_frame(first), origins, **options)
-
-    # A later first year gives better scores, because the random walk moves away from it.
-    values = [
-        scored(contest, Old("old"), r.setting(whole), tmp_path)["crps_log"].mean()
-        for r in (WHOLE, BY_NAME["last-3"])
-    ]
-    assert values[1] < 0.8 * values[0]  # type: ignore[operator]
 
 
 def test_the_whole_record_is_the_setting_of_the_contest(random_walk: Make) -> None:

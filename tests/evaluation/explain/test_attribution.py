@@ -58,17 +58,6 @@ def test_attributions_are_complete(
             assert 0 <= explanation.value <= 1
 
 
-def test_more_nodes_reduce_the_residual(forecaster: Forecaster, small_panel: Panel) -> None:
-    rest = [
-        sum(
-            abs(attribute_forecast(forecaster, small_panel, person, steps=n).residual)
-            for person in small_panel.persons()
-        )
-        for n in (2, 50)
-    ]
-    assert rest[1] < rest[0] / 4
-
-
 def test_parts_and_baseline_sum_to_the_tokens_of_the_record(
     forecaster: Forecaster, small_panel: Panel
 ) -> None:

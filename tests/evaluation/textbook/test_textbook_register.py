@@ -23,7 +23,6 @@ from saga.data.origins import origins_at
 from saga.data.reading import read_panel
 from saga.register import RegisterSettings, generate_register
 from saga.register.simulation.cohort_simulation import CHUNK, random_stream
-from tests.saga.register.register_files import digests
 
 PERSONS, SEED = 150, 4
 
@@ -53,14 +52,6 @@ def register(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     out = tmp_path_factory.mktemp("textbook") / name
     generate_register(out, settings_of(name))
     return out
-
-
-def test_the_bytes_do_not_depend_on_the_number_of_workers(register: Path, tmp_path: Path) -> None:
-    generate_register(tmp_path / "two", settings_of(register.name), workers=2)
-    assert digests(tmp_path / "two") == digests(register)
-    other = RegisterSettings(persons=PERSONS, seed=SEED + 1, process=PROCESSES[register.name])
-    generate_register(tmp_path / "other", other)
-    assert digests(tmp_path / "other" / "panel") != digests(register / "panel")
 
 
 def test_the_reader_returns_the_real_earnings_of_the_process(register: Path) -> None:

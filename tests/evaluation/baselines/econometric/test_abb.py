@@ -17,11 +17,9 @@ from saga.evaluation.baselines.econometric.quantile_functions import (
     QuantileDistribution,
     quantile_regressions,
 )
-from saga.evaluation.protocol import HasDistributions
 from saga.evaluation.textbook.exact_forecaster import ExactForecaster
 from saga.evaluation.textbook.gaussian_ar1 import GaussianProcess
 from saga.evaluation.textbook.kalman_filter import KalmanFilter
-from scipy.special import ndtri
 from scipy.stats import kstest
 from sklearn.linear_model import QuantileRegressor
 
@@ -69,10 +67,6 @@ def fitted() -> QuantileProcess:
     baseline = QuantileProcess()
     baseline.learn(past, seed=0)
     return baseline
-
-
-def test_a_fitted_baseline_is_scored_by_its_paths(fitted: QuantileProcess) -> None:
-    assert not isinstance(fitted, HasDistributions), "an attribute hides a method of the protocol"
 
 
 def test_smoothed_quantile_regressions_equal_linear_programming() -> None:
@@ -225,12 +219,6 @@ def test_a_panel_in_which_nobody_worked_twice_is_refused() -> None:
     none = np.zeros(5, dtype=np.int64)
     with pytest.raises(InputError, match="quantile process"):
         QuantileProcess().learn(Histories(age, status, np.full((5, 3), np.nan), none, none), seed=0)
-
-
-def test_a_normal_distribution_has_normal_quantiles() -> None:
-    assert QuantileDistribution.normal(3, 2.0).knots(np.array([[1.0, 5.0, 7.0]]))[
-        0
-    ] == pytest.approx(2 * ndtri(TAUS), abs=1e-4)
 
 
 @pytest.mark.thorough

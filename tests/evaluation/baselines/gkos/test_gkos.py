@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from saga.evaluation.baselines.gkos.gkos import Gkos, GkosPaper
+from saga.evaluation.baselines.gkos.gkos import Gkos
 from saga.evaluation.baselines.gkos.gkos_moments import AGES, FIRST, PaperMoments, RobustMoments
 from saga.evaluation.baselines.gkos.gkos_profiles import Profiles
 from saga.evaluation.baselines.gkos.gkos_records import (
@@ -43,7 +43,6 @@ from saga.data.split import persons_of
 from saga.register import RegisterSettings, generate_register
 from saga.scores import crps_log, pit, pit_uniforms
 from saga.trees.earnings_ranks import CODES, known_states
-from tests.evaluation.baselines.short_fits import short_fits
 
 MINIMUM = 24_150.0
 TRUTH = replace(FEW_ZEROS, first_age=FIRST, last_age=64)
@@ -442,30 +441,3 @@ class TestKnownTruth:
             min(stats.kstest(u[np.isfinite(u[:, k]), k], "uniform").pvalue for k in range(3))
             < 0.001
         )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [Gkos, GkosPaper])
-def test_a_fit_is_reproducible_and_a_forecast_is_of_one_person(
-    register: Panel, kind: type[Gkos | GkosPaper]
-) -> None:
-    """Numbers are reproducible and depend on no other person and no row after the origin."""
-    training = register.only(persons_of(register, "train")[:600])
-    with short_fits():
-        first, second = kind().fit(training, seed=0), kind().fit(training, seed=0)
-    assert first.estimates().equals(second.estimates())
-    assert set(SHOCKS) <= {name.split(",")[0] for name in first.estimates()["parameter"]}
-    test = register.only(persons_of(register, "test")[:12])
-    origins = draw_origins(test, max_horizon=5, seed=0)
-    whole = first.simulate(test, origins, to_horizon=5, n_paths=20, seed=1)
-    np.testing.assert_array_equal(
-        whole.earnings,
-        second.simulate(history(test, origins), origins, to_horizon=5, n_paths=20, seed=1).earnings,
-    )
-    one = origins.take(slice(4, 5))
-    np.testing.assert_array_equal(
-        whole.earnings[4:5],
-        first.simulate(history(test, one), one, to_horizon=5, n_paths=20, seed=1).earnings,
-    )
-    assert (whole.earnings[np.isfinite(whole.earnings)] >= 0).all()
-    np.testing.assert_array_equal(np.isfinite(whole.earnings[:, :, 0]), whole.within_age)

@@ -84,49 +84,6 @@ def test_paths_follow_the_known_process_jointly(fitted: DeepAR) -> None:
 
 
 @needs_gluonts
-def test_fits_are_reproducible_and_persons_independent_of_others() -> None:
-    quick = {**QUICK, "passes": 1}
-    first, again = (DeepAR(**quick).fit(chain(100, 2), seed=0) for _ in range(2))  # type: ignore[arg-type]
-    panel = chain(20, 3)
-    origins = draw_origins(panel, max_horizon=3, seed=0)
-    together = first.simulate(
-        history(panel, origins), origins, to_horizon=4, n_paths=9, seed=4
-    ).earnings
-    assert np.array_equal(
-        again.simulate(history(panel, origins), origins, to_horizon=4, n_paths=9, seed=4).earnings,
-        together,
-    )
-    subset = origins.take(np.array([11, 3, 7]))
-    alone = first.simulate(history(panel, subset), subset, to_horizon=4, n_paths=9, seed=4).earnings
-    assert np.array_equal(alone, together[[11, 3, 7]])
-    assert not np.array_equal(
-        first.simulate(history(panel, origins), origins, to_horizon=4, n_paths=9, seed=5).earnings,
-        together,
-    )
-
-
-@needs_gluonts
-def test_nothing_after_the_origin_is_used(fitted: DeepAR) -> None:
-    panel = chain(20, 4)
-    origins = draw_origins(panel, max_horizon=3, seed=0)
-    frame = panel.frame.join(origins.frame(), on="person_id", how="inner", maintain_order="left")
-
-    def changed(from_year: pl.Expr) -> Panel:
-        forged = (
-            pl.when(pl.col("year") >= from_year).then(7.0).otherwise("earnings").alias("earnings")
-        )
-        return panel.with_frame(frame.with_columns(forged).select(panel.frame.columns))
-
-    def paths(history_panel: Panel) -> np.ndarray:
-        return fitted.simulate(history_panel, origins, to_horizon=3, n_paths=5, seed=0).earnings
-
-    unchanged = paths(history(panel, origins))
-    assert np.array_equal(paths(changed(pl.col("origin") + 1)), unchanged)
-    # Negative control: the origin's own year does count.
-    assert not np.array_equal(paths(changed(pl.col("origin"))), unchanged)
-
-
-@needs_gluonts
 def test_short_records_gaps_deaths_and_late_years_are_accepted(fitted: DeepAR) -> None:
     """A person with one year, one with gaps, horizons past 64; training deaths count as zeros."""
     frame = pl.DataFrame(

@@ -256,49 +256,6 @@ def test_spells_of_zeros_last_in_the_paths(
     assert shuffled.sum() / zero[:, 0].sum() < seen - 0.08
 
 
-def test_fits_are_reproducible_and_persons_independent_of_others(
-    judged: tuple[Panel, Origins],
-) -> None:
-    panel, origins = judged
-    train = employment(400, 2)
-    first, again = (quick(grid=(1,)).fit(train, seed=0) for _ in range(2))
-    many = origins.take(slice(0, 60))
-    together = first.simulate(history(panel, many), many, to_horizon=6, n_paths=9, seed=4).earnings
-    second = again.simulate(history(panel, many), many, to_horizon=6, n_paths=9, seed=4).earnings
-    assert np.array_equal(second, together, equal_nan=True)
-    subset = np.array([11, 3, 7])
-    alone = first.simulate(
-        history(panel, many.take(subset)), many.take(subset), to_horizon=6, n_paths=9, seed=4
-    ).earnings
-    assert np.array_equal(alone, together[subset], equal_nan=True)
-    shorter = first.simulate(history(panel, many), many, to_horizon=3, n_paths=9, seed=4).earnings
-    assert np.array_equal(shorter, together[:, :3], equal_nan=True)
-
-
-def test_nothing_after_the_origin_is_used(
-    trees: BoostedTrees, judged: tuple[Panel, Origins]
-) -> None:
-    panel, origins = judged
-    frame = panel.frame.join(origins.frame(), on="person_id", how="inner", maintain_order="left")
-
-    def changed(from_year: pl.Expr) -> Panel:
-        forged = (
-            pl.when(pl.col("year") >= from_year).then(7.0).otherwise("earnings").alias("earnings")
-        )
-        return panel.with_frame(frame.with_columns(forged).select(panel.frame.columns))
-
-    features = trees.trees.window.features(history(panel, origins), origins)
-    assert np.array_equal(
-        trees.trees.window.features(changed(pl.col("origin") + 1), origins),
-        features,
-        equal_nan=True,
-    )
-    # Negative control: the origin's own year does count.
-    assert not np.array_equal(
-        trees.trees.window.features(changed(pl.col("origin")), origins), features, equal_nan=True
-    )
-
-
 def test_features_agree_with_the_records() -> None:
     earnings = [100.0, 200.0, 0.0, None, 400.0]
     frame = pl.DataFrame(

@@ -106,13 +106,6 @@ def test_register_json_names_the_records_only_if_there_are_any(
     assert rich == plain
 
 
-def test_bytes_do_not_depend_on_the_number_of_workers(
-    registers: tuple[Path, Path], tmp_path: Path
-) -> None:
-    generate_register(tmp_path / "two", WITH_RECORDS, workers=2)
-    assert digests(tmp_path / "two") == digests(registers[0])
-
-
 def test_the_command_writes_records(registers: tuple[Path, Path], tmp_path: Path) -> None:
     futures = "--future-to 2040 --future-draws 2 --future-records"
     command = f"register generate --persons {PERSONS} --seed {SEED} {futures} --out".split()

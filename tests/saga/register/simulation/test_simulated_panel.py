@@ -41,24 +41,6 @@ def moments(panel: pl.DataFrame) -> Moments:
     }
 
 
-def test_columns_have_their_types_codes_and_ranges(panel: pl.DataFrame) -> None:
-    assert dict(panel.schema) == schema.polars_schema()
-    for column in schema.COLUMNS:
-        values = panel[column.name].drop_nulls()
-        assert len(values) > 0, column.name
-        if column.codes:
-            assert set(values.unique()) <= set(column.codes), column.name
-        if column.pattern:
-            assert values.str.contains(column.pattern).all(), column.name
-        if column.minimum is not None:
-            assert values.to_numpy().min() >= column.minimum, column.name
-        if column.maximum is not None:
-            assert values.to_numpy().max() <= column.maximum, column.name
-        if column.static and column.name != "person_id":
-            counts = panel.group_by("person_id").agg(pl.col(column.name).n_unique())
-            assert counts[column.name].max() == 1, column.name
-
-
 def test_all_codes_of_the_listed_classifications_occur(panel: pl.DataFrame) -> None:
     for column in schema.COLUMNS:
         if column.codes:

@@ -338,11 +338,3 @@ def test_the_report_is_one_page_that_needs_nothing_else(
     outside = table.filter(pl.col("verdict") == "outside").height
     assert text.count('<td class="outside">') == outside
     assert "saga-register-4-4000" in text
-
-
-def test_a_report_on_a_part_plots_what_was_measured(register: Path, tmp_path: Path) -> None:
-    page = tmp_path / "report.html"
-    command = ["register", "check", str(register), "--only", "employment", "--report", str(page)]
-    answer = CliRunner().invoke(app, command)
-    assert answer.exit_code in (0, 1)
-    assert page.read_text(encoding="utf-8").count("<svg ") == 1
