@@ -9,12 +9,11 @@ explains the table (`EXPLANATION`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -25,39 +24,17 @@ from saga.register.validation.register_check import count_verdicts, format_numbe
 from studies.register_targets import generate_and_check
 from studies.study_page import command_line, publish_page, say, study_parser
 
-Change = tuple[str, float | None]  # key of a figure, and its change in standard errors
 HEADER = (
     *("without", "enforced figures lost", "others lost", "gained"),
     *("the figure that changes most", "with", "without", "change, s.e."),
 )
-MAX_NAMES = 3  # figures that a line names; the rest are counted
-LONG = 80  # letters of a concept that is shown whole
 EXPLANATION = """The register is generated again without each mechanism (in commands `--without`
 with underscores for blanks). A figure is lost if it lies in its allowed range with the mechanism
 and not without it, and gained if it lies there only without it. "Enforced" figures decide whether
 the [check](register-check.md) passes; the others are only reported. The change is counted in
 standard errors of the difference between two independent registers. A figure that changes by less
-than 3 was near the edge of its range: chance may explain it."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What the register loses and gains without a mechanism.
-
-    Args:
-        name: The mechanism.
-        lost: Keys and changes of the enforced figures that are lost, the largest change first.
-        reported: The same of the others.
-        gained: The same of figures that lie in their range only without the mechanism.
-        largest: The row of the figure that changes most: key, concept, population, statistic,
-            value, value_less, z.
-    """
-
-    name: str
-    lost: tuple[Change, ...]
-    reported: tuple[Change, ...]
-    gained: tuple[Change, ...]
-    largest: Mapping[str, Any]
+than 3 was near the edge of its range: chance may explain it. Figures have the keys
+of the check."""
 
 
 def main() -> None:
@@ -75,7 +52,7 @@ def main() -> None:
     # spawn: threads of polars do not survive a fork
     with ProcessPoolExecutor(args.workers, mp_context=get_context("spawn")) as pool:
         tables = pool.map(generate_and_check, settings)
-        full, compared = next(tables), list[Comparison]()
+        full, compared = next(tables), list[tuple[str, ...]]()
         for name, reduced in zip(mechanisms, tables, strict=True):
             say(name)
             compared.append(compare(name, full, reduced))
@@ -84,8 +61,8 @@ def main() -> None:
         publish_page(page(count_verdicts(full), compared))
 
 
-def page(verdicts: str, compared: Sequence[Comparison]) -> str:
-    """The page: one row per mechanism, then the names of the figures."""
+def page(verdicts: str, compared: Sequence[tuple[str, ...]]) -> str:
+    """The page: one row per mechanism."""
     return f"""\
 # What each mechanism of the register is needed for
 
@@ -95,76 +72,36 @@ All mechanisms on: {verdicts}
 
 {EXPLANATION}
 
-{markdown_table(HEADER, [table_row(one) for one in compared])}
-
-## Which figures
-
-At most {MAX_NAMES} of a kind, by their keys in [the check](register-check.md). In brackets: the
-change in standard errors; "unmeasured": the figure has no value with or without the mechanism.
-
-{chr(10).join(line for one in compared if (line := figures_line(one)))}"""
+{markdown_table(HEADER, compared)}"""
 
 
-def compare(name: str, full: pl.DataFrame, reduced: pl.DataFrame) -> Comparison:
-    """The tables of figures with all mechanisms and without the one called `name`."""
+def compare(name: str, full: pl.DataFrame, reduced: pl.DataFrame) -> tuple[str, ...]:
+    """The row of a mechanism, from the tables of figures with all and without this one.
+
+    A figure that is unmeasured with or without it counts as lost or gained, but not as changed.
+    """
     paired = full.join(
         reduced.select("key", value_less="value", se_less="se", holds_less="holds"),
         on="key",
         maintain_order="left",
     )
     error = (pl.col("se") ** 2 + pl.col("se_less") ** 2).sqrt()
-    change = (pl.col("value_less") - pl.col("value")) / error
-    changes = paired.with_columns(pl.col("holds", "holds_less").fill_null(False), z=change).sort(
-        pl.col("z").abs(), descending=True
-    )
+    changes = paired.with_columns(
+        pl.col("holds", "holds_less").fill_null(False),
+        z=(pl.col("value_less") - pl.col("value")) / error,
+    ).sort(pl.col("z").abs(), descending=True)
     lost = changes.filter(pl.col("holds"), ~pl.col("holds_less"))
-    gained = changes.filter(~pl.col("holds"), pl.col("holds_less"))
-    return Comparison(
-        name,
-        lost=_changes(lost.filter("enforced")),
-        reported=_changes(lost.filter(~pl.col("enforced"))),
-        gained=_changes(gained),
-        largest=changes.filter(pl.col("z").is_finite()).row(0, named=True),
-    )
-
-
-def _changes(rows: pl.DataFrame) -> tuple[Change, ...]:
-    return tuple(zip(rows["key"], rows["z"], strict=True))
-
-
-def table_row(one: Comparison) -> tuple[str, ...]:
-    """Counts, and the figure that changes most in words."""
-    most = one.largest
+    most = changes.filter(pl.col("z").is_finite()).row(0, named=True)
     return (
-        one.name.replace("_", " "),
-        *(str(len(changes)) for changes in (one.lost, one.reported, one.gained)),
-        describe_figure(most),
+        name.replace("_", " "),
+        str(lost.filter("enforced").height),
+        str(lost.filter(~pl.col("enforced")).height),
+        str(changes.filter(~pl.col("holds"), pl.col("holds_less")).height),
+        f"`{most['key']}`",
         format_number(most["value"]),
         format_number(most["value_less"]),
         f"{most['z']:+.0f}",
     )
-
-
-def describe_figure(row: Mapping[str, Any]) -> str:
-    """Concept, statistic and persons of a figure; of long descriptions, the first part."""
-    concept, persons = row["concept"], row["population"].split(";")
-    concept = concept if len(concept) <= LONG else concept.split(":")[0]
-    groups = [persons[0].split(",")[0], *(part.strip() for part in persons[1:])]
-    return f"{concept}: {row['statistic']} ({'; '.join(groups)})"
-
-
-def figures_line(one: Comparison) -> str:
-    """The names of the figures lost as an item of a list; empty without any."""
-    kinds = {"lost": one.lost, "lost, not enforced": one.reported}
-    parts = [f"{kind}: {target_list(changes)}" for kind, changes in kinds.items() if changes]
-    return f"- **{one.name.replace('_', ' ')}**: {'; '.join(parts)}" if parts else ""
-
-
-def target_list(changes: Sequence[Change]) -> str:
-    """The first MAX_NAMES keys with their changes, and the number of the others."""
-    keys = [f"`{key}` ({'unmeasured' if z is None else f'{z:+.0f}'})" for key, z in changes]
-    rest = f" and {len(keys) - MAX_NAMES} more" if len(keys) > MAX_NAMES else ""
-    return ", ".join(keys[:MAX_NAMES]) + rest
 
 
 if __name__ == "__main__":

@@ -133,14 +133,11 @@ def missed_table(table: pl.DataFrame, seeds: list[int]) -> str:
     if table.is_empty():
         return "None."
     notes = {target.key: target.note for target in targets()}
-    head = ["target", "statistic", "population", "mark", "aim", "band"]
+    head = ["target", "statistic", "band"]
     rows = (
         [
             f"`{row['key']}`",
             row["statistic"],
-            row["population"],
-            row["mark"],
-            format_number(row["target"]),
             f"{format_number(row['low'])} to {format_number(row['high'])}",
             *(
                 format_number(row[f"value_{seed}"]) + "*" * (row[f"holds_{seed}"] is False)

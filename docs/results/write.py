@@ -50,6 +50,7 @@ FURTHER: dict[str, tuple[str, tuple[str, ...] | None]] = {
     "Placebos": ("variant|times", None),
     "Lifetime earnings": (".*", ("mean", "median", "Gini", "CRPS", "coverage")),
 }
+PROVENANCE = ("bundle", "calibration", "panel", "paths", "rollout", "seed", "split", "until")
 KEPT = "kept"  # in a provenance: baseline or variant -> the bundle of the contest of its rows
 # Of groups these metrics are committed, of all persons every metric.
 GROUP_METRICS = ("crps_log", *(name for name in METRICS if name.startswith("coverage_")))
@@ -232,10 +233,9 @@ def results_page() -> str:
     """The text of docs/results.md."""
     parts = [
         "# Results\n",
-        "This page is written by `python docs/results/write.py` from the tables in "
-        "`docs/results/`. Every table of the contest, with all scores, groups, tests, estimates "
-        "and the paper's own figures, is written by `python docs/results/write.py --tables DIR` "
-        "as HTML and Markdown.\n",
+        "Written by `python docs/results/write.py` from the tables in `docs/results/`. All scores, "
+        "groups, tests, estimates and the paper's own figures: "
+        "`python docs/results/write.py --tables DIR` (HTML and Markdown).\n",
         "The score is the CRPS of log earnings: lower is better, and the best of a row is bold. "
         "Coverage is the share of outcomes (%) inside the 90 % sets; ! marks a share outside the "
         "band of 95 % of calibrated forecasters. *In-time* means origins and outcomes inside the "
@@ -246,9 +246,9 @@ def results_page() -> str:
     for panel, (title, _, commands) in PANELS.items():
         results = committed_results(panel)
         provenance = ", ".join(
-            f"{key} `{value}`"
+            f"{key} `{str(value)[:12] if key in ('bundle', 'calibration') else value}`"
             for key, value in results.provenance.items()
-            if not isinstance(value, (dict, list))
+            if key in PROVENANCE
         )
         verdicts = {} if results.comparisons is None else verdict_lines(results.comparisons)
         parts += [
@@ -310,33 +310,17 @@ def interval_line(results: Results) -> str:
 
 
 def _headline_tables(results: Results) -> list[Table]:
-    """CRPS, interval score and coverage of every model by setting and horizon."""
+    """CRPS and coverage of every model by setting and horizon."""
     by_key = _by_key(results)
     models = order_models({model for *_, model in by_key})
-    largest = max(row["value"] for key, row in by_key.items() if key[2] == "interval_90")
-    interval_form = "{:,.0f}" if largest > 1_000 else "{:.2f}"  # annual earnings or hourly wages
-    crps_rows, interval_rows = list[list[TableCell]](), list[list[TableCell]]()
-    coverage_rows: list[list[TableCell]] = []
+    crps_rows, coverage_rows = list[list[TableCell]](), list[list[TableCell]]()
     for setting, horizon in dict.fromkeys(key[:2] for key in by_key):
         n = by_key[setting, horizon, "crps_log", BUNDLE_NAME]["n"]
         first = [TableCell(setting), TableCell(str(horizon))]
-        for metric, rows, form in (
-            ("crps_log", crps_rows, "{:.3f}"),
-            ("interval_90", interval_rows, interval_form),
-        ):
-            scores = [by_key.get((setting, horizon, metric, model)) for model in models]
-            lowest = min(
-                score["value"]
-                for score, model in zip(scores, models, strict=True)
-                if score and model != CLAIRVOYANT
-            )
-            cells = [
-                TableCell(form.format(score["value"]), bold=score["value"] == lowest)
-                if score
-                else TableCell(NO_INTERVAL)
-                for score in scores
-            ]
-            rows.append([*first, TableCell(f"{n:,}"), *cells])
+        scores = [by_key[setting, horizon, "crps_log", model] for model in models]
+        lowest = min(row["value"] for row in scores if row["model"] != CLAIRVOYANT)
+        cells = [TableCell(f"{row['value']:.3f}", bold=row["value"] == lowest) for row in scores]
+        crps_rows.append([*first, TableCell(f"{n:,}"), *cells])
         coverage = [by_key.get((setting, horizon, "coverage_90", model)) for model in models]
         cells = [
             TableCell(f"{100 * row['value']:.1f}", alarm=outside_band(row))
@@ -350,12 +334,6 @@ def _headline_tables(results: Results) -> list[Table]:
     by_person = ["setting", "years ahead", "persons", *heads]
     return [
         Table("CRPS of log earnings", "", by_person, crps_rows),
-        Table(
-            "Interval score of 90 % sets",
-            "Mean width plus 20 times the distance of outcomes outside; lower is better.",
-            by_person,
-            interval_rows,
-        ),
         Table(
             "Coverage of 90 % sets (%)",
             "",
