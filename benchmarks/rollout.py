@@ -4,9 +4,7 @@
         [--deepar]
 
 Every row does the same work: persons with records of 10 to 25 years, 500 joint paths of 20 years;
-heads and macro futures are included. "naive" runs the decoder over the whole sequence of each path
-every year. "roofline" is the time of the rollout's matrix products at the speed of one large
-product of that precision on this machine. bfloat16 is left out on processors without units for it.
+heads and macro futures are included. bfloat16 is left out on processors without units for it.
 --memory simulates 10,000 persons and prints the peak memory. --deepar adds a GluonTS DeepAR of
 similar size (untrained, which costs the same) if GluonTS is installed.
 """
@@ -14,7 +12,6 @@ similar size (untrained, which costs the same) if GluonTS is installed.
 from __future__ import annotations
 
 import argparse
-import math
 import platform
 import resource
 import time
@@ -24,15 +21,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
-from saga.features.sequences import POSITIVE, ZERO, Sequences, encode, pad
+from saga.features.sequences import Sequences, encode
 from saga.forecaster import Forecaster
-from saga.keyed_random import uniforms
 from saga.requests import Draws, Precision
-from saga.simulation.matmul import has_bfloat16, has_wide_vectors, product
+from saga.simulation.matmul import has_bfloat16
 from saga.simulation.pool import simulation_pool
 from saga.simulation.rollout import Rollout, RolloutOptions
 
@@ -75,63 +70,6 @@ def rollout_cost(rollout: Rollout, sequences: Sequences, workers: int) -> float:
     with simulation_pool(rollout, sequences, steps, threads=1, processes=workers) as simulate:
         seconds = fastest(lambda: [None for _ in simulate(np.arange(len(sequences)))])
     return 1_000 * seconds / len(sequences)
-
-
-@torch.inference_mode()
-def naive_cost(rollout: Rollout, sequences: Sequences, index: int) -> float:
-    """Milliseconds for one person by the decoder over whole sequences, on all cores."""
-    net, record = rollout.network, pad(sequences, np.array([index]))
-    last_year, birth_year = int(record.year[0, -1]), int(sequences.birth_year[index])
-    futures = rollout.macro_futures(last_year)
-    start = time.perf_counter()
-    names = ("state", "z", "other", "codes", "age")
-    parts = {
-        name: torch.from_numpy(np.repeat(getattr(record, name), PATHS, axis=0)) for name in names
-    }
-    parts |= {name: parts[name].long() for name in ("state", "codes")}
-    for year in range(YEARS):
-        hidden, _ = net.hidden(net.tokens(**parts), parts["age"])
-        macro = futures.features[year, :PATHS]
-        u = torch.from_numpy(
-            uniforms(PATHS, "path", 1, str(sequences.person_id[index]), year).astype(np.float32)
-        )
-        _, positive, z = net.head.sample(net.head(hidden[:, -1], torch.tensor([1]), macro), u)
-        next_token = {
-            "state": torch.where(positive, POSITIVE, ZERO),
-            "z": z * positive,
-            "other": torch.full_like(parts["other"][:, 0], float("nan")),
-            "codes": parts["codes"][:, -1],
-            "age": torch.full_like(parts["age"][:, 0], last_year + year + 1 - birth_year),
-        }
-        parts = {
-            name: torch.cat([tokens, next_token[name][:, None]], 1)
-            for name, tokens in parts.items()
-        }
-    return 1_000 * (time.perf_counter() - start)
-
-
-def product_operations(rollout: Rollout, sequences: Sequences) -> float:
-    """Operations per person in matrix products, the record's encoding included."""
-    group = np.arange(min(len(sequences), rollout.group_size))
-    custom = (
-        {
-            torch.ops.mkldnn._linear_pointwise: lambda x, weight, *_, **__: (
-                2 * math.prod(x) * weight[0]
-            )
-        }
-        if has_wide_vectors()
-        else {}
-    )
-    with FlopCounterMode(display=False, custom_mapping=custom) as counter:
-        rollout.simulate(sequences, group, np.full(len(group), YEARS))
-    return float(counter.get_total_flops()) / len(group)
-
-
-def peak_speed(precision: Precision) -> float:
-    """Operations per second of one large matrix product on all cores."""
-    a, b = (torch.randn(rows, 1_024).to(getattr(torch, precision)) for rows in (4_096, 1_024))
-    with torch.inference_mode():
-        return 2 * a.numel() * len(b) / fastest(lambda: product(a, b))
 
 
 def deepar_cost(width: int = 96) -> float:
@@ -196,13 +134,9 @@ def main() -> None:
         f"years,\n{args.workers} processes of one thread, {processor()} "
         f"({torch.backends.cpu.get_cpu_capability()}), torch {torch.__version__}\n"
     )
-    print(
-        "| rollout | ms per person | against exact | matrix products, GFLOP | at the roofline, ms |"
-        "\n|" + "---|" * 5
-    )
-    exact, operations, rollouts = 0.0, dict[str, float](), dict[str, Rollout]()
+    print("| rollout | ms per person | against exact |\n|---|---|---|")
+    exact = 0.0
     for precision in precisions:
-        speed = peak_speed(precision)
         for kind in kinds:
             rollout = Rollout(
                 forecaster.network,
@@ -211,21 +145,15 @@ def main() -> None:
                 RolloutOptions(PATHS, 1, light=kind == "light", precision=precision),
             )
             milliseconds = rollout_cost(rollout, sequences, args.workers)
-            rollouts.setdefault(kind, rollout)
-            if kind not in operations:
-                operations[kind] = product_operations(rollout, sequences)
             exact = exact or milliseconds
             print(
-                f"| {kind}, {precision} | {milliseconds:.1f} | {milliseconds / exact:.2f} | "
-                f"{operations[kind] / 1e9:.2f} | {1_000 * operations[kind] / speed:.1f} |",
+                f"| {kind}, {precision} | {milliseconds:.1f} | {milliseconds / exact:.2f} |",
                 flush=True,
             )
-    naive = naive_cost(rollouts["exact"], sequences, 0)
-    print(f"| naive, float32 | {naive:.0f} | {naive / exact:.1f} | | |")
     if args.deepar:
         deepar = deepar_cost()
-        print(f"| GluonTS DeepAR 2 x 96 | {deepar:.0f} | {deepar / exact:.1f} | | |")
-    print(f"| published: the paper, one A100 | {PUBLISHED:g} | {PUBLISHED / exact:.2f} | | |")
+        print(f"| GluonTS DeepAR 2 x 96 | {deepar:.0f} | {deepar / exact:.1f} |")
+    print(f"| published: the paper, one A100 | {PUBLISHED:g} | {PUBLISHED / exact:.2f} |")
     if args.memory:
         panel = generated_persons(10_000)
         for _ in forecaster.blocks(panel, Draws(PATHS, seed=1), to_horizon=YEARS):

@@ -74,24 +74,17 @@ def persons_by_role(
     persons if it was trained on the panel, otherwise a tenth of the panel. The order is that of
     random numbers keyed by person and seed.
     """
-    unseen, training = unseen_and_training(panel, trained_on, seed)
+    if panel.meta.panel_id == trained_on:
+        training = persons_of(panel, "train")
+        everybody = [*persons_of(panel, "calibration"), *persons_of(panel, "test")]
+    else:
+        training, everybody = [], panel.persons()
+    keys = uniform_each(everybody, "coverage-side", seed)
+    unseen = [everybody[i] for i in np.argsort(keys)]
     tenth = 0 if training else len(unseen) // 10
     grouping, rest = training or unseen[:tenth], unseen[tenth:]
     half = min(len(rest) // 2, n_persons or len(rest))
     return {"grouping": grouping, "calibration": rest[:half], "test": rest[-half:]}
-
-
-def unseen_and_training(
-    panel: Panel, trained_on: str | None, seed: int
-) -> tuple[list[str], list[str]]:
-    """Persons that the bundle has not seen, in keyed order, and its training persons."""
-    if panel.meta.panel_id == trained_on:
-        training = persons_of(panel, "train")
-        unseen = [*persons_of(panel, "calibration"), *persons_of(panel, "test")]
-    else:
-        training, unseen = [], panel.persons()
-    keys = uniform_each(unseen, "coverage-side", seed)
-    return [unseen[i] for i in np.argsort(keys)], training
 
 
 def forecast_blocks(

@@ -1,8 +1,8 @@
 """Do the intervals cover as often as they state? One year, groups, sums and whole paths.
 
     python -m studies.coverage_in_time [--bundle bundles/small] [--register DIR [DIR ...]]
-        [--forward DIR] [--forward-persons 20000] [--persons N] [--value-persons 50000]
-        [--paths 25] [--seed 0] [--workers 1] [--rollout exact|light]
+        [--persons N] [--value-persons 50000] [--paths 25] [--seed 0] [--workers 1]
+        [--rollout exact|light]
 
 Persons come from a generated register. The cut-offs of groups are those of a tenth of them, or of
 the bundle's training persons if it was trained on this register. A keyed hash divides the others
@@ -11,8 +11,7 @@ registers each has a calibration of its own, and the tables count the persons of
 and bands need no paths. Present values need them: they are fitted on half of --value-persons (the
 threshold fold) and judged on at least --value-persons test persons. The guarantee of split
 conformal prediction holds for any number of paths, so few are simulated; the intervals are wider,
-but cover as often. If the register (or another one, --forward) has true futures, test persons are
-also forecast from its last year; a table gives mean and spread of coverage over the futures.
+but cover as often. `saga evaluate` judges coverage in true futures.
 
 Exit 1 if a stated coverage is missed, if nothing was measured, or if a calibrator that is known to
 be broken passes although there are enough persons to detect it. A figure without outcomes or
@@ -38,7 +37,6 @@ from numpy.typing import NDArray
 from saga.calibration.fit.cqr import fit_cqr
 from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
 from saga.calibration.fit.thresholds import fit_thresholds
-from saga.evaluation.scoring.futures import true_futures
 from saga.evaluation.scoring.year_forecasts import nominal_sets
 
 from saga.conformal.calibration_table import ALL
@@ -46,12 +44,11 @@ from saga.conformal.calibrator import Calibrator
 from saga.conformal.families.present_value import SimulatedValues
 from saga.conformal.published_sets import band_intervals, value_intervals
 from saga.conformal.recalibration import map_paths
-from saga.data.groups import UNKNOWN, Grouping
-from saga.data.origins import Origins, draw_origins, history, last_year, origins_at
+from saga.data.groups import Grouping
+from saga.data.origins import Origins, draw_origins, history, last_year
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.distributions import Marginals
-from saga.errors import UsageError
 from saga.forecaster import Forecaster
 from saga.lifetime import present_value, realised_value
 from saga.macro.scenarios import Scenario
@@ -66,7 +63,6 @@ from studies.coverage_forecasts import (
     Persons,
     forecast_blocks,
     persons_by_role,
-    unseen_and_training,
 )
 from studies.coverage_verdicts import (
     HEADER,
@@ -75,7 +71,6 @@ from studies.coverage_verdicts import (
     CoverageTables,
     conclusion,
     conditional_table,
-    forward_table,
     shipped_figures,
 )
 from studies.study_page import bundle_parser
@@ -156,13 +151,12 @@ def value_covered(
     raw_paths: Paths | None,
     marginals: Marginals,
     outcomes: Array,
-    coverage: Sequence[float] = COVERAGE,
 ) -> Array:
     """Whether intervals of the present value cover the realised one, (n, n_coverage).
 
     NaN without paths or if one of the outcomes is missing.
     """
-    inside = np.full((len(outcomes), len(coverage)), np.nan)
+    inside = np.full((len(outcomes), len(COVERAGE)), np.nan)
     complete = np.flatnonzero(~np.isnan(outcomes).any(axis=1))
     if raw_paths is None or not len(complete):
         return inside
@@ -170,50 +164,10 @@ def value_covered(
     value = realised_value(outcomes[complete], rate=RATE)[:, None]
     simulated = SimulatedValues.of(paths, partial(present_value, rate=RATE, years=YEARS))
     years = np.full(len(simulated), YEARS)
-    interval = value_intervals(calibrator, simulated, years, coverage, RATE)
+    interval = value_intervals(calibrator, simulated, years, COVERAGE, RATE)
     holds = (interval.lower <= value) & (value <= interval.upper)
     inside[complete] = np.where(np.isnan(interval.lower), np.nan, holds)
     return inside
-
-
-def forward_coverage(
-    calibrator: Calibrator, blocks: Iterable[ForecastBlock], futures: Array, value_paths: ValuePaths
-) -> dict[str, Array]:
-    """Coverage at 90 % in each of the `futures` (n_future, n, YEARS), persons as in the blocks.
-
-    "sets" and "sets, quintile=..." (n_future, YEARS); "band" and "value" (n_future, 1).
-    """
-    inside: dict[str, list[Array]] = {"sets": [], "band": [], "value": []}
-    quintiles, done = [], 0
-    for block in blocks:
-        outcomes = futures[:, done : done + len(block.marginals)]
-        done += len(block.marginals)
-        marginals = calibrator.recalibrate(block.marginals)
-        sets = calibrator.intervals(marginals, [STATED])
-        band = band_intervals(calibrator, marginals, YEARS, [STATED])
-        inside["sets"].append(np.stack([sets.covered(y)[:, :, 0] for y in outcomes]))
-        bands = [band.covered(y)[:, :, 0].min(axis=1, keepdims=True) for y in outcomes]
-        inside["band"].append(np.stack(bands))
-        raw_paths = value_paths.simulate_next(block.past)
-        of_values = [
-            value_covered(calibrator, raw_paths, marginals, y, (STATED,)) for y in outcomes
-        ]
-        inside["value"].append(np.stack(of_values))
-        quintiles.append(marginals.groups.get("quintile", np.full(len(marginals), UNKNOWN)))
-    joined = {name: np.concatenate(arrays, axis=1) for name, arrays in inside.items()}
-    quintile = np.concatenate(quintiles)
-    for label in np.unique(quintile).tolist():
-        if label != UNKNOWN:
-            joined[f"sets, quintile={label}"] = joined["sets"][:, quintile == label]
-    return {name: _mean_known(flags) for name, flags in joined.items()}
-
-
-def _mean_known(inside: Array) -> Array:
-    """Means over the persons (second axis), without missing values; NaN if all are missing."""
-    known = ~np.isnan(inside)
-    count = known.sum(axis=1)
-    mean = np.nansum(inside, axis=1) / np.maximum(count, 1)
-    return np.where(count > 0, mean, np.nan)
 
 
 def main() -> int:
@@ -222,12 +176,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         if not args.register:
             args.register = [Path(scratch) / "register"]
-            settings = RegisterSettings(
-                persons=2_000, seed=11, future_to=2022 + YEARS, future_draws=3
-            )
-            generate_register(args.register[0], settings)
-        if args.forward is not None and not (args.forward / "future").is_dir():
-            raise UsageError(f"{args.forward} has no true futures. Generate it with --future-to.")
+            generate_register(args.register[0], RegisterSettings(persons=2_000, seed=11))
         return judge_registers(args)
 
 
@@ -235,9 +184,6 @@ def arguments() -> argparse.Namespace:
     """The command line."""
     parser = bundle_parser(__doc__, n_persons=None, n_paths=25, report=False)
     parser.add_argument("--register", type=Path, nargs="+", help="generated registers")
-    forward = "a register with futures; by default the first register"
-    parser.add_argument("--forward", type=Path, help=forward)
-    parser.add_argument("--forward-persons", type=int, default=20_000)
     parser.add_argument("--value-persons", type=int, default=50_000)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--rollout", choices=["exact", "light"])
@@ -278,13 +224,11 @@ def fit_both_methods(
 
 @dataclass(frozen=True, eq=False)
 class CoveredPersons:
-    """The new calibration of one register, and whom it and the shipped table cover there.
+    """Whom the new calibration of one register and the shipped table cover there.
 
     `inside` and `by_shipped` are those of `covered_by_product` for the persons of `test`.
     """
 
-    grouping: Grouping
-    calibrator: Calibrator
     calibration: Persons
     test: Persons
     inside: dict[str, Array]
@@ -325,7 +269,7 @@ def cover_register(
         f"shipped table {_excess(by_shipped)}.",
         flush=True,
     )
-    return CoveredPersons(grouping, calibrator, calibration, test, inside, by_shipped)
+    return CoveredPersons(calibration, test, inside, by_shipped)
 
 
 def _excess(covered: dict[str, Array]) -> str:
@@ -369,62 +313,7 @@ def judge_registers(args: argparse.Namespace) -> int:
         conditional_table(by_shipped, test.outcomes),
     ]
     print("\n\n".join(sections), flush=True)
-    first = parts[0]
-    forward = args.forward or args.register[0]
-    if (forward / "future").is_dir():
-        panel = read_panel(forward)
-        ids = first.test.person_id.tolist()
-        if forward != args.register[0]:
-            ids = unseen_and_training(panel, forecaster.bundle.panel_id, args.seed)[0]
-        followed = panel.only(sorted(ids[: args.forward_persons]))
-        judge_forward(
-            first.calibrator,
-            forecaster,
-            followed,
-            forward,
-            first.grouping,
-            Draws(args.paths, args.seed),
-            args.value_persons,
-        )
     return status
-
-
-def judge_forward(
-    calibrator: Calibrator,
-    forecaster: Forecaster,
-    persons: Panel,
-    register: Path,
-    grouping: Grouping,
-    draws: Draws,
-    value_persons: int,
-) -> None:
-    """Print the coverage of forecasts of `persons` from the last year in the true futures.
-
-    Args:
-        calibrator: the fitted calibrator.
-        forecaster: the bundle.
-        persons: test persons.
-        register: the register with the futures.
-        grouping: cut-offs of groups.
-        draws: of the paths of present values.
-        value_persons: number of persons with present values.
-    """
-    year = last_year(persons)
-    origins = origins_at(persons, year)
-    drawn_futures = true_futures(
-        register, origins, range(1, YEARS + 1), price_year=persons.meta.price_year
-    )
-    futures = np.stack([outcomes for _, outcomes in drawn_futures])
-    print(
-        f"\nForward: {len(origins):,} test persons from the last year, in each of "
-        f"{len(futures)} drawn macro futures, 90 %.\n"
-    )
-    ids = [str(person) for person in origins.person_id]
-    blocks = forecast_blocks(
-        forecaster, persons, ids, lambda people: origins_at(people, year), grouping
-    )
-    value_paths = ValuePaths(forecaster, draws, value_persons)
-    print(forward_table(forward_coverage(calibrator, blocks, futures, value_paths)))
 
 
 if __name__ == "__main__":

@@ -317,18 +317,3 @@ def conditional_table(covered: dict[str, Array], outcomes: Array) -> str:
 def _standard_error(covered: Array) -> float:
     """Standard error of a mean; NaN without a value."""
     return float(covered.std() / np.sqrt(len(covered))) if len(covered) else float("nan")
-
-
-def forward_table(covered: dict[str, Array]) -> str:
-    """Mean, spread and range of `coverage_in_time.forward_coverage` over the futures."""
-    rows = []
-    for name, shares in covered.items():
-        yearly = shares.shape[1] > 1
-        for h in HORIZONS if yearly else (YEARS,):
-            percent = 100 * shares[:, h - 1 if yearly else 0]
-            mean = f"{percent.mean():.2f} ({percent.mean() - 90:+.2f})"
-            spread = f"{percent.std(ddof=1):.2f}" if len(percent) > 1 else ""
-            ends = (f"{end:.2f}" for end in (percent.min(), percent.max()))
-            rows.append([TITLES.get(name, name), str(h), mean, spread, *ends])
-    header = ["product", "h or K", "mean, %", "SD over futures", "lowest", "highest"]
-    return markdown_table(header, rows)

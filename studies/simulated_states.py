@@ -31,7 +31,7 @@ from saga.forecaster import Forecaster
 from saga.pages.format import markdown_table
 from saga.requests import Draws, Progress
 from saga.schema import MAX_AGE, NAMES
-from saga.states.codes import COLUMNS, INDUSTRY, STATE, STATES, code_labels, code_numbers
+from saga.states.codes import COLUMNS, INDUSTRY, STATE, code_labels, code_numbers
 from saga.states.life_courses import ABROAD_STATE, DEAD_STATE
 from studies.cross_section import FollowedPersons, follow_persons
 from studies.study_page import bundle_parser, page_head, publish_page, say
@@ -277,30 +277,6 @@ def to_markdown(table: pl.DataFrame) -> str:
     return markdown_table(header, rows)
 
 
-def state_shares(model: pl.DataFrame, truth: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Shares of each state in per cent, `model` and `true`, one row per horizon and state."""
-    names = (*STATES, "dead", "abroad")
-    rows = []
-    for h in model["horizon"].unique(maintain_order=True):
-        for number, name in enumerate(names, start=1):
-            simulated, *true = (_state_share(table, h, number) for table in (model, *truth))
-            rows.append(
-                {
-                    "horizon": h,
-                    "state": name,
-                    "model": simulated,
-                    "true": float(np.mean(true)),
-                    "sd": float(np.std(true)),
-                }
-            )
-    return pl.DataFrame(rows)
-
-
-def _state_share(table: pl.DataFrame, horizon: int, number: int) -> float:
-    rows = table.filter(horizon=horizon, column="state", kind="share", key=str(number))
-    return 100 * float(rows["value"].sum())
-
-
 NOTE = """Distance: total variation distance between the model's shares of all codes and the true
 ones, in points (0: equal, 100: disjoint); in brackets, the distance of a perfect model, which is
 positive because the persons are a sample. With earnings: the distance of codes jointly with six
@@ -346,16 +322,7 @@ def main() -> int:
         origin_codes = codes_at_origin(persons, transforms)
         model = measure(futures, origin_codes, horizons)
         true = [measure(future, origin_codes, horizons) for future in truth]
-        shares = [
-            [str(r["horizon"]), r["state"], *(f"{r[c]:.2f}" for c in ("model", "true", "sd"))]
-            for r in state_shares(model, true).iter_rows(named=True)
-        ]
-        header = ["years ahead", "state", "model, %", "truth, %", "over futures, sd"]
-        parts += [
-            f"## {setting}",
-            to_markdown(compare(model, true, transforms)),
-            markdown_table(header, shares),
-        ]
+        parts += [f"## {setting}", to_markdown(compare(model, true, transforms))]
     publish_page("\n\n".join(parts), args.report)
     return 0
 

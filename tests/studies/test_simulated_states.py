@@ -22,7 +22,6 @@ from studies.simulated_states import (
     compare,
     measure,
     recorded_future,
-    state_shares,
 )
 
 HORIZONS = (1, 5, 10)
@@ -80,8 +79,6 @@ def test_shares_of_states_sum_to_one(
 ) -> None:
     persons, transforms, truth = setting
     measures = measure(truth, codes_at_origin(persons, transforms), HORIZONS)
-    table = state_shares(measures, [measures])
-    assert table.group_by("horizon").agg(pl.col("model").sum())["model"].to_list() == pytest.approx(
-        [100.0] * 3
-    )
-    assert (table["model"] == table["true"]).all()
+    shares = measures.filter(column="state", kind="share")
+    total = shares.group_by("horizon").agg(pl.col("value").sum())["value"].to_list()
+    assert total == pytest.approx([1.0] * len(total))
