@@ -13,7 +13,6 @@ from saga.evaluation.baselines import CarryForward
 from saga.evaluation.contest import Contest, ContestOptions
 from saga.evaluation.contestants import Contestant, LazyContestant
 from saga.evaluation.scoring.score_frame import SCORES_VERSION
-from saga.evaluation.selection import select_baselines
 
 from saga.data.panel import Panel
 from saga.errors import UsageError
@@ -128,16 +127,6 @@ def test_another_key_panel_or_number_of_paths_is_computed_anew(
         assert contestant.calls == number + 1
 
 
-def test_a_baseline_is_fitted_only_if_its_scores_are_not_stored(
-    random_walk: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fits = _count_fits(monkeypatch)
-    for _ in range(2):
-        contest = Contest(random_walk(600), ContestOptions(horizons=(1,), n_paths=10))
-        contest.run([contest.baseline(CarryForward())], tmp_path)
-    assert fits == ["fit"]
-
-
 def test_a_raised_version_or_another_panel_is_computed_anew_and_nothing_else(
     random_walk: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,11 +158,6 @@ def test_a_raised_version_of_the_scores_scores_anew(
     assert score() == first
     monkeypatch.setattr("saga.evaluation.contest.SCORES_VERSION", SCORES_VERSION + 1)
     assert score() != first
-
-
-def test_every_baseline_declares_a_version() -> None:
-    for baseline in select_baselines(["all"], lambda _: None):
-        assert type(baseline).version >= 1, baseline.name
 
 
 def test_a_panels_digest_changes_with_any_value(random_walk: Make) -> None:

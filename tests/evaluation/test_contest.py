@@ -11,9 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 import scoringrules as sr
-from saga.evaluation.baselines import CarryForward
 from saga.evaluation.contest import Contest, ContestOptions
-from saga.evaluation.contestants import BaselineContestant
 from saga.evaluation.scoring.metrics import METRICS
 from saga.evaluation.scoring.score_frame import score_block
 from saga.evaluation.scoring.small_cells import hide_small_cells
@@ -268,26 +266,6 @@ def test_one_block_of_paths_is_in_memory(random_walk: Make, tmp_path: Path) -> N
     )
     assert len(alive) > 10
     assert largest <= 2  # the one being scored and the one being made
-
-
-def test_a_baseline_enters_by_blocks_like_the_model(
-    random_walk: Make, part: Callable[[Panel, str], Panel], tmp_path: Path
-) -> None:
-    panel = random_walk(4000)
-    steps: list[tuple[str, int, int]] = []
-    contest = Contest(
-        panel,
-        ContestOptions(horizons=(1, 5), n_paths=50),
-        progress=lambda *step: steps.append(step),
-    )
-    metrics = contest.run(
-        [BaselineContestant(CarryForward().fit(part(panel, "train"), seed=0)), Walker("exact")],
-        tmp_path,
-    )
-    assert steps[-1][1] == steps[-1][2]
-    for horizon in (1, 5):
-        carry, exact = (_at(metrics, model, "crps_log", horizon) for model in ("carry", "exact"))
-        assert carry["value"] == pytest.approx(exact["value"], rel=0.05)
 
 
 def test_forecasts_of_other_persons_are_refused(random_walk: Make, tmp_path: Path) -> None:

@@ -100,19 +100,6 @@ def test_every_person_is_judged_once_by_a_model_without_the_person_and_its_famil
     assert "min left" in notes[0]
 
 
-def test_a_repeated_evaluation_reuses_the_stored_scores(
-    relatives: Panel, witness: Log, tmp_path: Path
-) -> None:
-    options = FoldOptions(3, None, ("witness",))
-    first = evaluate_folds(relatives, tmp_path, OPTIONS, options)
-    assert evaluate_folds(relatives, tmp_path, OPTIONS, options).equals(first)
-    assert len(witness.fitted) == 3
-    # Scores of one fold are lost, as after an interruption: only this fold is fitted again.
-    sorted((tmp_path / "scores").glob("witness-in-time-*"))[0].unlink()
-    assert evaluate_folds(relatives, tmp_path, OPTIONS, options).equals(first)
-    assert len(witness.fitted) == 4
-
-
 def test_pooled_scores_are_those_of_one_forecaster_that_learns_nothing(
     random_walk: Make, tmp_path: Path
 ) -> None:

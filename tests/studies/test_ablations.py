@@ -17,7 +17,6 @@ from saga.training.harness import RunOptions
 from saga.training.train_config import TrainConfig, built_in_configs, load_config
 
 from saga.bundle import Bundle
-from saga.data.origins import last_year
 from saga.data.panel import Panel
 from saga.errors import UsageError
 from saga.features.transforms import CALENDAR
@@ -194,11 +193,6 @@ def test_the_study_trains_once_and_writes_rows_for_the_contest(
         )
         assert module.main() == 0
     assert Bundle.load(tmp_path / "full").digest == first
-    monkeypatch.setattr(sys, "argv", [*sys.argv[:-2], "full", "--until", "2012"])
-    for until in (2012, last_year(panel)):
-        assert module.main() == 0
-        assert Bundle.load(tmp_path / "full").config["until"] == until
-        monkeypatch.setattr(sys, "argv", sys.argv[:-2])
     assert "steps" in capsys.readouterr().out
 
 

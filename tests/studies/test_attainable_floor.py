@@ -235,24 +235,6 @@ def _bundles() -> Mapping[str, Bundle]:
     return {name: FakeBundle(persons) for name, persons in wide.items()}  # type: ignore[misc]
 
 
-def test_the_page_has_one_row_a_horizon_and_one_row_a_bundle(files: dict[str, Path]) -> None:
-    result = mean_scores(files, seed=0, replicates=50)
-    rows = training_table(result, _bundles(), SIZES)
-    assert rows.filter(model="saga:1")["difference"].to_list() == [0, 0]
-    assert (
-        rows.filter(model="saga:0.1")["difference"]
-        > 5 * rows.filter(model="saga:0.1")["difference_se"]
-    ).all()
-    first, second = (
-        part.splitlines() for part in to_markdown(floor_table(result, SIZES), rows).split("\n\n")
-    )
-    assert "| n = 20,000 | n = 60,000 | n = 200,000 | floor" in first[0]
-    assert [line.split(" | ")[0] for line in first[2:]] == ["| 1", "| 20"]
-    assert [line.split(" | ")[0] for line in second[2:]] == [f"| {name}" for name in _bundles()]
-    for part in (first, second):
-        assert len({line.count("|") for line in part}) == 1
-
-
 def test_subsets_are_nested_and_leave_out_training_persons_only(register_panel: Panel) -> None:
     everybody, training = set(register_panel.persons()), set(persons_of(register_panel, "train"))
     previous: set[str] = set()

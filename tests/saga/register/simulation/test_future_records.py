@@ -9,12 +9,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from saga.evaluation.scoring.futures import true_futures
-from typer.testing import CliRunner
 
 from saga import schema
-from saga.cli import app
-from saga.data.origins import origins_at
 from saga.data.reading import read_panel
 from saga.register import RegisterSettings, generate_register
 from saga.register.simulation.cohort_simulation import simulate_chunk, simulate_future
@@ -106,29 +102,12 @@ def test_register_json_names_the_records_only_if_there_are_any(
     assert rich == plain
 
 
-def test_the_command_writes_records(registers: tuple[Path, Path], tmp_path: Path) -> None:
-    futures = "--future-to 2040 --future-draws 2 --future-records"
-    command = f"register generate --persons {PERSONS} --seed {SEED} {futures} --out".split()
-    run = CliRunner().invoke(app, [*command, str(tmp_path / "out")])
-    assert run.exit_code == 0, run.stderr
-    assert digests(tmp_path / "out") == digests(registers[0])
-
-
 def test_records_can_be_simulated_from_the_hidden_state_alone(registers: tuple[Path, Path]) -> None:
     path = sorted((registers[0] / "latent").rglob("*.parquet"))[-1]
     life = read_state(path)
     file = registers[0] / "future" / "draw=1" / path.parent.name / path.name
     written = pl.read_parquet(file, hive_partitioning=False)
     assert simulate_future(WITH_RECORDS, life, 0, 1).equals(written)
-
-
-def test_true_futures_do_not_depend_on_the_records(registers: tuple[Path, Path]) -> None:
-    origins = origins_at(read_panel(registers[1]), 2022)
-    outcomes = [
-        dict(true_futures(register, origins, [1, 10], price_year=2022)) for register in registers
-    ]
-    for draw in range(2):
-        np.testing.assert_array_equal(outcomes[0][draw], outcomes[1][draw])
 
 
 def test_nothing_is_recorded_of_the_dead_and_the_absent(mobile: Simulated) -> None:

@@ -14,10 +14,9 @@ from saga.evaluation.textbook.gaussian_ar1 import GaussianProcess
 from saga.data.reading import read_panel
 from saga.errors import UsageError
 from saga.register import RegisterSettings, generate_register
-from saga.register.simulation.cohort_simulation import simulate_future
 from saga.register.simulation.parameters import Parameters
 from saga.register.simulation.population import cohort_sizes
-from tests.saga.register.register_files import digests, read_state
+from tests.saga.register.register_files import digests
 
 PERSONS, SEED = 12, 5
 SETTINGS = RegisterSettings(persons=PERSONS, seed=SEED)
@@ -84,24 +83,11 @@ def test_futures_are_of_the_same_people_and_differ_between_draws(register: Path)
     assert macro.height == 2 * (2040 - 2022)
 
 
-def test_future_can_be_simulated_from_the_hidden_state_alone(register: Path) -> None:
-    path = sorted((register / "latent").rglob("*.parquet"))[-1]
-    file = register / "future" / "draw=1" / path.parent.name / path.name
-    written = pl.read_parquet(file, hive_partitioning=False)
-    assert simulate_future(WITH_FUTURES, read_state(path), 0, 1).equals(written)
-
-
 def test_cohorts_differ_only_by_immigrants_and_add_up() -> None:
     sizes = cohort_sizes(100_000, 1990, 2022, Parameters().population)
     assert sum(sizes.values()) == 100_000
     assert (min(sizes), max(sizes)) == (1926, 2006)
     assert max(sizes.values()) < 2 * min(sizes.values())
-
-
-def test_a_parameter_changes_the_panel(register: Path, tmp_path: Path) -> None:
-    other = Parameters().changed({"careers.ability_sd": (0.3, 0.3)})
-    generate_register(tmp_path / "other", replace(SETTINGS, parameters=other))
-    assert digests(tmp_path / "other" / "panel") != digests(register / "panel")
 
 
 def test_progress_counts_persons_and_a_failure_leaves_no_files(tmp_path: Path) -> None:
@@ -141,12 +127,6 @@ def test_settings_out_of_range_are_refused_before_any_work(
 ) -> None:
     with pytest.raises(UsageError):
         generate_register(tmp_path / "out", replace(SETTINGS, **wrong))
-    assert not (tmp_path / "out").exists()
-
-
-def test_zero_workers_are_refused_before_any_work(tmp_path: Path) -> None:
-    with pytest.raises(UsageError):
-        generate_register(tmp_path / "out", SETTINGS, workers=0)
     assert not (tmp_path / "out").exists()
 
 
