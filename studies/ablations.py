@@ -25,7 +25,7 @@ from saga.data.reading import read_panel
 from saga.files.atomic import commit
 from saga.files.bundle_folder import MANIFEST
 from studies.study_page import command_line, study_parser
-from studies.trained_bundle import train_or_load
+from studies.trained_bundle import path_of, train_or_load
 
 
 def main() -> int:
@@ -41,21 +41,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     panel = read_panel(args.panel, mapping=args.mapping)
-    for name in args.only:
-        bundle = train_or_load(
-            panel,
-            args.out / name,
-            load_config(f"ablations/{name}"),
-            seed=args.seed,
-            until=args.until,
-            command=command_line(__file__),
-        )
-        print(f"{name}: {training_cost(bundle)}", flush=True)
-    variants = [
-        variant_row(row, args.out / row["name"])
-        for row in rows
-        if (args.out / row["name"] / MANIFEST).is_file()
-    ]
+    variants = []
+    for row in rows:
+        settings = panel, args.out / row["name"], load_config(f"ablations/{row['name']}")
+        options = {"seed": args.seed, "until": args.until}
+        if row["name"] in args.only:
+            bundle = train_or_load(*settings, **options, command=command_line(__file__))
+            print(f"{row['name']}: {training_cost(bundle)}", flush=True)
+        path = path_of(*settings, **options)
+        if (path / MANIFEST).is_file():
+            variants.append(variant_row(row, path))
     text = yaml.safe_dump(variants, sort_keys=False, allow_unicode=True, width=140)
     commit(args.out / "variants.yaml", lambda path: path.write_text(text, encoding="utf-8"))
     return 0

@@ -41,7 +41,6 @@ from saga.evaluation.textbook.exact_forecaster import ExactForecaster
 from saga.evaluation.textbook.textbook_register import Cohort
 from saga.training.train_config import TrainConfig, load_config
 
-from saga.bundle import Bundle
 from saga.data.origins import Origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
@@ -354,15 +353,12 @@ def trained_bundles(folder: Path, panel: Panel, args: argparse.Namespace) -> dic
     if args.steps:
         config = shortened(config, args.steps)
     out = folder / f"{config.name}-{config.max_steps}-{args.macro}"
-    raw = train_or_load(panel, out, config, seed=args.seed, command=command_line(__file__))
-    calibrated = out.with_name(f"{out.name}-calibrated")
-    if (
-        not (calibrated / MANIFEST).is_file()
-        or Bundle.load(calibrated).model_digest != raw.model_digest
-    ):
+    raw = train_or_load(panel, out, config, seed=args.seed, command=command_line(__file__)).path
+    calibrated = raw.with_name(f"{raw.name}-calibrated")
+    if not (calibrated / MANIFEST).is_file():
         options = CalibrationOptions(seed=args.seed)
-        calibrate_bundle(out, panel, options, out=calibrated, workers=args.workers)
-    return {"raw": out, "calibrated": calibrated}
+        calibrate_bundle(raw, panel, options, out=calibrated, workers=args.workers)
+    return {"raw": raw, "calibrated": calibrated}
 
 
 def read_register(register: Path, macro: str | None) -> Panel:

@@ -186,13 +186,14 @@ def test_the_study_trains_once_and_writes_rows_for_the_contest(
     rows = read_variants(tmp_path / "variants.yaml")
     assert rows["name"].to_list() == ["full", "d192"]
     assert rows["table"].unique().to_list() == ["Ablations"]
-    first = Bundle.load(tmp_path / "full").digest
+    first = Path(rows["bundle"][0])
+    digest = Bundle.load(first).digest
     with monkeypatch.context() as patched:
         patched.setattr(
             "studies.trained_bundle.train", lambda *_, **__: pytest.fail("trained again")
         )
         assert module.main() == 0
-    assert Bundle.load(tmp_path / "full").digest == first
+    assert Bundle.load(first).digest == digest
     assert "steps" in capsys.readouterr().out
 
 

@@ -311,7 +311,8 @@ def test_the_command_trains_scores_reports_and_resumes(
         set(subset(register_panel, 0.1, seed=1).persons()) & set(training)
     )
     assert rows["steps"].unique().to_list() == [4]
-    smaller = Bundle.load(tmp_path / "out" / "few-0.3-4-1")
+    (folder,) = (p for p in (tmp_path / "out").glob("few-0.3-4-1-*") if p.suffix != ".run")
+    smaller = Bundle.load(folder)
     assert (
         smaller.metrics["training"]["persons"]["validation"]
         == bundle.metrics["training"]["persons"]["validation"]
