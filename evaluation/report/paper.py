@@ -57,12 +57,6 @@ GROUP_LABELS = {
     "place=skane": "Skåne (Malmö)",
     "place=other": "other counties",
 }
-ROBUSTNESS = {
-    "all": "headline",
-    "cohort=1965-79": "cohorts 1965-79",
-    "sex=male": "men only",
-    "employers=stable": "stable employer",
-}
 
 
 def paper_tables(results: Results) -> list[Table]:
@@ -73,7 +67,6 @@ def paper_tables(results: Results) -> list[Table]:
         *_hindsight(results),
         *_coverage_by_group(results),
         *_subgroups(results),
-        *_robustness(results),
         *_variants(results),
         *build_lifetime_tables(results),
         *_estimates(results),
@@ -122,17 +115,9 @@ def _coverage_by_group(results: Results) -> list[Table]:
 
 
 def _subgroups(results: Results) -> list[Table]:
-    reference, head, rows = _cuts(results, GROUP_LABELS)
-    note = (
-        f"Cut in CRPS of log earnings of {BUNDLE_NAME} against {reference}, {PAPER_HORIZON} years "
-        "ahead, on the persons of each row. Every employer of a year beyond the first counts as a "
-        "change of employer. The county is the last known one."
-    )
-    return [Table("Subgroups", note, head, rows)] if reference else []
-
-
-def _robustness(results: Results) -> list[Table]:
-    reference, head, rows = _cuts(results, ROBUSTNESS)
+    """Cuts in CRPS by group, and of present values by rate."""
+    groups = {**GROUP_LABELS, "cohort=1965-79": "cohorts 1965-79"}
+    reference, head, rows = _cuts(results, groups)
     if not reference:
         return []
     if results.lifetimes is not None:
@@ -147,10 +132,12 @@ def _robustness(results: Results) -> list[Table]:
                 figure = published_percent(published()["cut"].get(f"rate={rate:g}"))
                 rows.append([name, *cells, figure])
     note = (
-        f"Cut in CRPS (%) of {BUNDLE_NAME} against {reference}, {PAPER_HORIZON} years ahead; of "
-        "present values if the row says so."
+        f"Cut in CRPS of log earnings of {BUNDLE_NAME} against {reference}, {PAPER_HORIZON} years "
+        "ahead, on the persons of each row; of present values if the row says so. Every employer "
+        "of a year beyond the first counts as a change of employer. The county is the last known "
+        "one."
     )
-    return [Table("Robustness", note, head, rows)]
+    return [Table("Subgroups", note, head, rows)]
 
 
 def _cuts(

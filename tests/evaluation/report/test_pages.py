@@ -163,7 +163,6 @@ def test_further_tables_are_shown_with_published_figures(judged: Path) -> None:
     for title in (
         "Lifetime earnings",
         "Tax on lifetimes, rule paper",
-        "Robustness",
         "Subgroups",
     ):
         figures = [
