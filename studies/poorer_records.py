@@ -89,10 +89,10 @@ def score_reduction(
                 scores.append(pl.scan_parquet(contest.scores(contestant, setting, folder)))
         contestant.close()
     rows = pl.concat(scores)
-    told = rows.filter(model=HINDSIGHT).select("setting").unique().collect()["setting"]
+    informed = rows.filter(model=HINDSIGHT).select("setting").unique().collect()["setting"]
     renamed = pl.col("model").replace({HINDSIGHT: BUNDLE_NAME, BUNDLE_NAME: UNTOLD})
-    is_told = pl.col("setting").is_in(told.to_list())
-    rows = rows.with_columns(pl.when(is_told).then(renamed).otherwise("model").alias("model"))
+    is_informed = pl.col("setting").is_in(informed.to_list())
+    rows = rows.with_columns(pl.when(is_informed).then(renamed).otherwise("model").alias("model"))
     groups = pl.concat(
         setting.origins.frame().select(
             pl.lit(setting.name).alias("setting"), "person_id", pl.col("origin").alias("year")
