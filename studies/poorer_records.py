@@ -21,7 +21,6 @@ from pathlib import Path
 import polars as pl
 from saga.evaluation.contest import PATHS, Contest, ContestOptions
 from saga.evaluation.contestants import LazyContestant
-from saga.evaluation.report.result_tables import format_p, format_percent
 from saga.evaluation.scoring.comparison import (
     BUNDLE_NAME,
     HINDSIGHT,
@@ -37,7 +36,7 @@ from saga.evaluation.selection import select_baselines
 from saga.data.reading import read_panel
 from saga.files.tables import write_table
 from saga.forecaster import Forecaster
-from saga.pages.format import markdown_table
+from saga.pages.format import in_percent, markdown_table, p_value
 from saga.requests import Draws
 from studies.record_reductions import REDUCTIONS, WHOLE, Reduction
 from studies.study_page import StepLog, bundle_parser, code_commit, page_head, publish_page, say
@@ -150,13 +149,13 @@ def to_markdown(table: pl.DataFrame) -> str:
             if row["difference"] is not None:
                 sure = row["p_holm"] is not None and row["p_holm"] < SURE
                 mark = " **!**" if row["difference"] <= 0 else "" if sure else " ?"
-                lead = f"{format_percent(row['relative'])} (p {format_p(row['p_holm'])}){mark}"
+                lead = f"{in_percent(row['relative'])} (p {p_value(row['p_holm'])}){mark}"
             error = "" if row["se"] is None else f" ± {row['se']:.4f}"
             rows.append(
                 [
                     *(labels[row["record"]], str(row["horizon"]), f"{row['n']:,}", row["model"]),
                     "no outcome" if row["value"] is None else f"{row['value']:.4f}{error}",
-                    format_percent(row["loss"]) if row["model"] in (BUNDLE_NAME, UNTOLD) else "",
+                    in_percent(row["loss"]) if row["model"] in (BUNDLE_NAME, UNTOLD) else "",
                     lead,
                 ]
             )
