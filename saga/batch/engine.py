@@ -31,19 +31,18 @@ from saga.batch.partitions import Partitions, plan, stage
 from saga.batch.run_folder import (
     RUN,
     ScoreReport,
-    claim_folder,
     finish_folder,
     receipt_name,
     refuse_other_run,
     sum_receipts,
     valid_receipts,
 )
-from saga.batch.shards import ALL_PARTITIONS, Shard, join_folder, write_plan
+from saga.batch.shards import ALL_PARTITIONS, Shard, folder_of_run, write_plan
 from saga.data.files import require_output_outside_input
 from saga.data.panel import Panel
 from saga.data.reading import Source
 from saga.errors import InputError, SagaError, UsageError
-from saga.files.atomic import LOCK, digest_json
+from saga.files.atomic import digest_json
 from saga.files.folders import Folder, open_folder, open_place, put_json, read_json_of
 from saga.files.tables import KEY
 from saga.forecast_results import Result
@@ -304,7 +303,7 @@ def score(
     }
     description = json.loads(json.dumps(values))  # tuples become lists, as in the file of a run
     out = open_folder(out_dir)
-    with _interrupt_on_sigterm(), _claimed(out, description, shard):
+    with _interrupt_on_sigterm(), folder_of_run(out, description, shard):
         receipts: dict[int, dict[str, Any]] = {}
         try:
             partitions, assignment = plan(
@@ -326,18 +325,6 @@ def score(
         if shard.is_whole:
             finish_folder(out, description, report, in_order)
         return report
-
-
-@contextmanager
-def _claimed(out: Folder, description: Mapping[str, Any], shard: Shard) -> Iterator[None]:
-    """Make `out` the folder of this run; no other process computes the same partitions."""
-    if not shard.is_whole:
-        with join_folder(out, description, shard):
-            yield
-        return
-    with out.lock(LOCK):
-        claim_folder(out, description)
-        yield
 
 
 def _partition_size(recipe: BatchRecipe, stated: int | None, persons: int) -> int:

@@ -92,12 +92,17 @@ ALL_PARTITIONS = Shard(0, 1)
 
 
 @contextmanager
-def join_folder(out: Folder, description: Mapping[str, Any], shard: Shard) -> Iterator[None]:
-    """Make `out` the folder of this run, together with its other shards.
+def folder_of_run(out: Folder, description: Mapping[str, Any], shard: Shard) -> Iterator[None]:
+    """Make `out` the folder of this run, alone or together with its other shards.
 
     The first shard claims the folder; later ones must have the same description. Raises UsageError
     if another process computes the shard, merges or runs without shards, or the run is another.
     """
+    if shard.is_whole:
+        with out.lock(LOCK):
+            claim_folder(out, description)
+            yield
+        return
     with ExitStack() as locks:
         locks.enter_context(out.lock(f"{SHARDS}/{shard.name}.lock"))
         with out.lock(f"{SHARDS}/claim.lock", wait=True):

@@ -161,14 +161,12 @@ def scan_files(
     unread: dict[str, None] = {}
     spellings: dict[str, list[str]] = {}
     for file in location.files:
-        lazy, names = _open(file, labels=labels, encoding=encoding)
+        lazy, in_file = _open(file, labels=labels, encoding=encoding)
+        extra = _values_of_path(file, in_file, year_in_filename=year_in_filename)
+        names = [*in_file, *extra]
         renamed = _first_spellings(names, spellings)
-        lazy, names = lazy.rename(renamed), [renamed.get(name, name) for name in names]
-        extra = {key: value for key, value in _partition(file).items() if key not in names}
-        years = _YEAR_IN_NAME.findall(file.pure.stem)
-        if year_in_filename and "year" not in names and years:
-            extra["year"] = years[-1]
-        chosen, lacks = choose([*names, *extra]), lacking([*names, *extra])
+        names = [renamed.get(name, name) for name in names]
+        chosen, lacks = choose(names), lacking(names)
         if lacks and len(location.files) > 1:
             why = f"{file.name} lacks the required column {lacks[0]}"
             fix = (
@@ -177,12 +175,12 @@ def scan_files(
             )
             problem = Problem("missing-column", why, fix, column=lacks[0])
             raise InputError(f"a file in {location.folder} lacks a column", [problem])
-        read = [name for name in chosen if name in names]
+        read = [name for name in in_file if renamed.get(name, name) in chosen]
         if file.suffix == ".csv" and read:  # a blank line is not a row
             lazy = lazy.filter(~pl.all_horizontal(pl.col(name).is_null() for name in read))
         constants = (pl.lit(value).alias(key) for key, value in extra.items())
-        scans.append(lazy.with_columns(constants).select(chosen))
-        unread |= dict.fromkeys(name for name in names if name not in chosen)
+        scans.append(lazy.with_columns(constants).rename(renamed).select(chosen))
+        unread |= dict.fromkeys(name for name in names[: len(in_file)] if name not in chosen)
     _require_one_spelling([name for scan in scans for name in scan.collect_schema().names()])
     return _in_common_types(scans), tuple(unread)
 
@@ -239,9 +237,14 @@ def _require_one_spelling(columns: Sequence[str]) -> None:
             raise InputError("a column has two spellings", [problem])
 
 
-def _partition(file: File) -> dict[str, str]:
-    parts = file.pure.parts[:-1]
-    return dict(part.split("=", 1) for part in parts if re.fullmatch(r"\w+=[^=]+", part))
+def _values_of_path(file: File, names: Sequence[str], *, year_in_filename: bool) -> dict[str, str]:
+    """Column -> value of all rows, from names of folders and files, unless the file has it."""
+    parts = [part for part in file.pure.parts[:-1] if re.fullmatch(r"\w+=[^=]+", part)]
+    values = dict(part.split("=", 1) for part in parts)
+    if year_in_filename and (years := _YEAR_IN_NAME.findall(file.pure.stem)):
+        values["year"] = years[-1]
+    in_file = set(map(_folded, names))
+    return {key: value for key, value in values.items() if _folded(key) not in in_file}
 
 
 def _in_common_types(scans: Sequence[pl.LazyFrame]) -> list[pl.LazyFrame]:

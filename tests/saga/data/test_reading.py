@@ -450,19 +450,45 @@ def test_ids_of_single_precision_are_refused_where_they_are_not_exact() -> None:
     assert (problem.rule, problem.column, problem.count) == ("not-text", "person_id", 3)
 
 
-def test_the_spelling_of_a_column_may_differ_between_files(tmp_path: Path) -> None:
-    """Case and blanks, in required and other columns, read at once and in blocks."""
-    later = {"year": [2004, 2005, 2007] * 2, "sex": ["female"] * 3 + ["male"] * 3}
-    whole = [_rows(sex=later["sex"]), _rows(**later)]
-    for frame, name in zip(whole, ("2003.csv", "2007.csv"), strict=True):
-        frame.write_csv(tmp_path / name)
-    same = read_panel(tmp_path, prices=2022)
-    other = {"earnings": "EARNINGS", "sex": " Sex ", "person_id": "Person_ID"}
-    whole[1].rename(other).write_csv(tmp_path / "2007.csv")
-    assert read_panel(tmp_path, prices=2022).frame.equals(same.frame)
-    source = Source(tmp_path, prices=2022)
-    assert source.persons().to_list() == ["007", "12"]
-    assert source.panel(pl.concat(source.blocks())).frame.equals(same.frame)
+SPELLED = """
+columns: {earnings: {sum: [wage, profit]}, birth_year: [born, birth_year]}
+extra: {union: {kind: category}, wealth: {kind: number}}
+family: kin
+keep: {wage: [0, 1000]}
+null_if: {guess: 1}
+codes: {sex: {f: female, m: male}}
+"""
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("respell", [str.upper, str.title, " {} ".format])
+def test_the_spelling_of_columns_may_differ_between_files(
+    suffix: str, respell: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Required, optional, mapped and own columns, families and flags; at once and in blocks."""
+    columns = {"wage": [1.0, 2, 3, 4, 5, 9999], "profit": 1.0, "born": [1970] * 3 + [1980] * 3}
+    columns |= {
+        "union": [1, 2, 1, 2, 1, None],
+        "wealth": 5.5,
+        "kin": ["k"] * 6,
+        "guess": [0, 1] * 3,
+    }
+    frame = _rows(sex=["f"] * 3 + ["m"] * 3, **columns).drop("birth_year", "earnings")
+    later = frame.with_columns(pl.col("year") + 10)
+    (tmp_path / "map.yaml").write_text(SPELLED)
+    panels = []
+    for number, second in enumerate((later, later.rename({n: respell(n) for n in later.columns}))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for name, part in (("a", frame), ("b", second)):
+            WRITERS[f"p{suffix}"](part, folder / f"{name}{suffix}")
+        source = Source(folder, tmp_path / "map.yaml", 2022)
+        assert source.persons().to_list() == ["007", "12"]
+        panels += [source.panel(*source.rows()), source.panel(pl.concat(source.blocks()))]
+    assert panels[0].meta.nulled == {"keep wage": 2, "null_if guess": 6}
+    for panel in panels[1:]:
+        assert panel.frame.equals(panels[0].frame)
+        assert panel.meta.nulled == panels[0].meta.nulled
 
 
 @pytest.mark.parametrize(
