@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, Self, get_args
 
-from saga.calibration.adaptive.tenancy import COMMON
+from saga.calibration.adaptive.ledger_tables import COMMON
 
 from saga.errors import Problem, UsageError
 

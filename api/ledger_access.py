@@ -21,8 +21,8 @@ from saga.api.logs import error_location
 from saga.api.problems import ProblemError
 from saga.calibration.adaptive.database import LedgerError
 from saga.calibration.adaptive.issuance import AdaptedForecaster
-from saga.calibration.adaptive.ledger import Ledger
-from saga.calibration.adaptive.tenancy import COMMON, Actor
+from saga.calibration.adaptive.ledger import Actor, Ledger
+from saga.calibration.adaptive.ledger_tables import COMMON
 from structlog.typing import FilteringBoundLogger
 
 from saga.errors import Problem, SagaError

@@ -34,7 +34,8 @@ from saga.api.service_metrics import Metrics
 from saga.api.settings import Settings
 from saga.api.table_reader import READER
 from saga.api.tracing import open_tracing
-from saga.calibration.adaptive.ledger import Issued, RecordCounts, open_ledger
+from saga.calibration.adaptive.issued_intervals import IssuedInterval
+from saga.calibration.adaptive.ledger import RecordCounts, open_ledger
 
 from saga.bundle import describe_schema
 from saga.data.facts import open_facts
@@ -285,12 +286,12 @@ def check_recording(service: Service, caller: Caller) -> None:
     ledger_of(service)
 
 
-async def record_issued(service: Service, caller: Caller, issued: Sequence[Issued]) -> RecordCounts:
+async def record_issued(
+    service: Service, caller: Caller, issued: Sequence[IssuedInterval]
+) -> RecordCounts:
     """Enter intervals of the service's bundle in the ledger."""
     bundle = service.forecaster.bundle.digest
-    return await ledger_of(service).write(
-        caller, lambda ledger: ledger.record_issued(bundle, issued)
-    )
+    return await ledger_of(service).write(caller, lambda ledger: ledger.record(bundle, issued))
 
 
 async def service_of(request: Request) -> Service:

@@ -19,9 +19,13 @@ from saga.calibration.adaptive.adaptive_state import (
     ExcessCounts,
     StateUpdater,
 )
-from saga.calibration.adaptive.issued_intervals import ranks_of_outcomes
-from saga.calibration.adaptive.issued_spans import SPANS, levels_of_span
-from saga.calibration.adaptive.marginal_moves import LEVELS, move_of, moved_levels
+from saga.calibration.adaptive.issued_intervals import SPANS, ranks_of_outcomes
+from saga.calibration.adaptive.marginal_moves import (
+    LEVELS,
+    levels_of_span,
+    move_of,
+    moved_levels,
+)
 
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator

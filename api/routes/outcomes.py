@@ -56,9 +56,8 @@ async def post_outcomes(
     A Parquet or Arrow body has the columns `person_id`, `year` and `earnings`; `prices` is then a
     query parameter.
 
-    Of an amount the ledger stores a keyed hash, and the probabilities that the recorded forecasts
-    gave to less earnings and to zero. The amount itself is stored, encrypted, only if a recorded
-    path band or present value contains the year. Contradicting amounts are stored as keyed hashes.
+    The ledger stores amounts encrypted, and the probabilities that the recorded forecasts gave to
+    less earnings and to zero. Contradicting amounts are stored as keyed hashes.
     """
     kind, query = check_body_type(request)
     forecaster, ledger_access = service.forecaster, ledger_of(service)

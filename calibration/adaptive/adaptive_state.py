@@ -19,7 +19,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from saga.small_groups import MIN_PERSONS
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
+CellKey = tuple[str, int, float]  # (group, horizon, coverage)
 
 # Path bands and present values over K years have cells with these names in place of a group, and K
 # in place of the horizon.
@@ -139,7 +140,13 @@ class AdaptiveState:
 
     version: int
     through: int | None
-    cells: Mapping[tuple[str, int, float], CellState]
+    cells: Mapping[CellKey, CellState]
+
+    @classmethod
+    def of(cls, version: int, cells: Mapping[CellKey, CellState]) -> Self:
+        """The state of cells; its last year is the latest of theirs."""
+        years = [cell.last_year for cell in cells.values() if cell.last_year is not None]
+        return cls(version, max(years, default=None), cells)
 
     @property
     def digest(self) -> str:

@@ -1,4 +1,4 @@
-"""The ledger's database: SQLite by default, PostgreSQL by URL; migrations and errors."""
+"""The ledger's database: SQLite by default, PostgreSQL by URL; migrations, transactions, errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from saga.calibration.adaptive.ledger_tables import LEDGER_KEY
+from sqlalchemy import Connection, Engine, create_engine, event, insert, select, text, update
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -94,39 +95,82 @@ def create_ledger_engine(url: str, wait_seconds: float = WAIT_SECONDS) -> Engine
     return engine
 
 
-class DatabaseFile:
-    """The file of an SQLite ledger: notices that it was removed or replaced.
+class Database:
+    """The database of a ledger, with one writer at a time.
 
-    An open connection would still write to the removed file, and its rows would be lost.
+    Threads may share one object; processes open their own. A file that is removed or replaced is
+    noticed: an open connection would still write to the removed file, and its rows would be lost.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, key_check: bytes, wait_seconds: float = WAIT_SECONDS) -> None:
+        """Open the database and migrate its tables; a missing SQLite file is made.
+
+        Raises:
+            UsageError: The URL is not usable, or the ledger was made with another key than that
+                which gives `key_check`.
+            LedgerError: The database does not answer, or the file cannot be made.
+        """
         database = parse_database_url(url)
         is_file = database.get_backend_name() == "sqlite"
-        self._path = Path(database.database or "") if is_file else None
-        self._identity: tuple[int, int] | None = None
-
-    def create(self) -> None:
-        """Make the file if it is missing. Raises LedgerError if it cannot be made."""
-        if self._path is not None and not self._path.exists():
-            try:
-                self._path.touch(0o600)
-            except OSError as error:
-                raise _database_error(type(error).__name__) from None
-
-    def look_again(self) -> bool:
-        """Whether another file has taken its place since the last look.
-
-        Raises LedgerError if there is no file.
-        """
-        if self._path is None:
-            return False
+        self._file = Path(database.database or "") if is_file else None
+        self._key_check = key_check
+        self.engine = create_ledger_engine(url, wait_seconds)
         try:
-            status = self._path.stat()
-        except OSError as error:
-            raise _database_error(type(error).__name__) from None
-        before, self._identity = self._identity, (status.st_dev, status.st_ino)
-        return before not in (None, self._identity)
+            if self._file is not None and not self._file.exists():
+                with _translate_file_errors():
+                    self._file.touch(0o600)
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.engine.dispose()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection to read with."""
+        self._reopen_if_replaced()
+        with translate_errors(), self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction whose first statement locks the ledger: it updates the row of the key."""
+        self._reopen_if_replaced()
+        with translate_errors(), self.engine.begin() as connection:
+            connection.execute(update(LEDGER_KEY).values(key_check=LEDGER_KEY.c.key_check))
+            yield connection
+
+    def _prepare(self) -> None:
+        """Migrate the tables and check the key."""
+        self._identity = self._identify()
+        immediately = self.engine.execution_options(begin="BEGIN IMMEDIATE")
+        with translate_errors(), immediately.begin() as connection:
+            migrate(connection)
+            stored = connection.scalar(select(LEDGER_KEY.c.key_check))
+            if stored is None:
+                connection.execute(insert(LEDGER_KEY).values(id=1, key_check=self._key_check))
+            elif stored != self._key_check:
+                fix = "Give the key file that the ledger was made with"
+                raise UsageError(
+                    "The ledger was made with another key",
+                    [Problem("ledger-key", "Its pseudonyms cannot be matched", fix)],
+                )
+
+    def _reopen_if_replaced(self) -> None:
+        if self._identify() != self._identity:  # for example by a backup
+            self.engine.dispose()
+            self._prepare()
+
+    def _identify(self) -> tuple[int, int] | None:
+        """What tells the file from another one of its name. Raises LedgerError without a file."""
+        if self._file is None:
+            return None
+        with _translate_file_errors():
+            status = self._file.stat()
+        return status.st_dev, status.st_ino
 
 
 def migrate(connection: Connection) -> None:
@@ -136,7 +180,10 @@ def migrate(connection: Connection) -> None:
     """
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK})
-    config = migration_config(connection)
+    folder = str(Path(__file__).with_name("migrations")).replace("%", "%%")
+    config = Config()
+    config.set_main_option("script_location", folder)
+    config.attributes["connection"] = connection
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     revisions = MigrationContext.configure(connection).get_current_heads()
     if newer := sorted(set(revisions) - known):
@@ -147,16 +194,6 @@ def migrate(connection: Connection) -> None:
             [Problem("ledger-version", message, fix)],
         )
     command.upgrade(config, "head")
-
-
-def migration_config(connection: Connection) -> Config:
-    """Alembic's configuration of the ledger's migrations, on a connection."""
-    config = Config()
-    config.set_main_option(
-        "script_location", str(Path(__file__).with_name("migrations")).replace("%", "%%")
-    )
-    config.attributes["connection"] = connection
-    return config
 
 
 @contextmanager
@@ -171,6 +208,14 @@ def translate_errors() -> Iterator[None]:
         raise _database_error(_cause(error.orig)) from None
     except PoolTimeoutError:
         raise _database_error("every connection is in use") from None
+
+
+@contextmanager
+def _translate_file_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _database_error(type(error).__name__) from None
 
 
 def damaged_error() -> LedgerError:

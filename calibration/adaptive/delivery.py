@@ -9,8 +9,12 @@ from pathlib import Path
 import numpy as np
 from saga.calibration.adaptive.adaptive_state import AdaptiveState
 from saga.calibration.adaptive.issuance import INITIAL_STATE, AdaptedForecaster
-from saga.calibration.adaptive.issued_intervals import collect_intervals
-from saga.calibration.adaptive.issued_spans import SPANS, collect_bands, collect_values
+from saga.calibration.adaptive.issued_intervals import (
+    SPANS,
+    collect_bands,
+    collect_intervals,
+    collect_values,
+)
 from saga.calibration.adaptive.ledger import Ledger, RecordCounts
 from saga.calibration.adaptive.outcome_entries import SettlementReport
 
@@ -104,10 +108,9 @@ def apply_delivery(
         if not len(origins):
             continue
         adapted = AdaptedForecaster.of(split, ledger.state(digest))
-        in_force = adapted.forecaster.calibrator
         records = history(people, origins)
         for block in adapted.forecaster.marginals(records, progress=progress):
-            issued = collect_intervals(block, in_force, HORIZONS, adapted.state)
+            issued = collect_intervals(block, split.calibrator, adapted.state, HORIZONS)
             recorded += ledger.record(digest, issued)
             for years in spans:
                 bands = collect_bands(block, split.calibrator, adapted.state, years)

@@ -13,11 +13,15 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from saga.calibration.adaptive.adaptive_state import AdaptiveState
-from saga.calibration.adaptive.issued_intervals import collect_intervals
-from saga.calibration.adaptive.issued_spans import collect_bands, collect_lifetimes
-from saga.calibration.adaptive.ledger import Issued, Ledger, RecordCounts, open_ledger
+from saga.calibration.adaptive.issued_intervals import (
+    IssuedInterval,
+    collect_bands,
+    collect_intervals,
+    collect_lifetimes,
+)
+from saga.calibration.adaptive.ledger import Actor, Ledger, RecordCounts, open_ledger
+from saga.calibration.adaptive.ledger_tables import COMMON
 from saga.calibration.adaptive.marginal_moves import adapt
-from saga.calibration.adaptive.tenancy import COMMON, Actor
 
 from saga.batch.products import ProductComputation, Recipe
 from saga.batch.run_folder import RUN
@@ -31,7 +35,6 @@ from saga.files.folders import open_folder, read_json_of
 from saga.forecast_results import Result
 from saga.forecast_warnings import ForecastWarning
 from saga.forecaster import Forecaster
-from saga.macro.scenarios import ScenarioSource
 from saga.paths import Paths
 from saga.requests import RATE, Draws, ForecastRequest, LifetimeRequest, Progress, Request
 
@@ -69,12 +72,9 @@ class AdaptedForecaster:
 
     def check_recordable(self, request: Request, draws: Draws) -> None:
         """Raise UsageError if outcomes cannot judge what is requested."""
-        if isinstance(request, LifetimeRequest):
-            check_recordable_values(self.unadapted, request, draws)
-        else:
-            check_recordable(self.unadapted, draws.scenario)
+        check_recordable(self.unadapted, request, draws)
 
-    def issue(self, block: Marginals | Paths, request: Request) -> list[Issued]:
+    def issue(self, block: Marginals | Paths, request: Request) -> list[IssuedInterval]:
         """What the ledger is to enter of a block of a recalibrated forecast.
 
         These are the intervals of single years and, with `bands` = K, the bands of the persons who
@@ -83,44 +83,32 @@ class AdaptedForecaster:
         split, state = self.unadapted.calibrator, self.state
         if isinstance(block, Paths):
             assert isinstance(request, LifetimeRequest)
-            return list(collect_lifetimes(block, split, state, request.to_age))
+            return collect_lifetimes(block, split, state, request.to_age)
         assert isinstance(request, ForecastRequest)
-        in_force = self.forecaster.calibrator
-        issued: list[Issued] = [collect_intervals(block, in_force, request.horizons, state)]
+        issued = collect_intervals(block, split, state, request.horizons)
         if request.bands is not None:
-            issued.append(collect_bands(block, split, state, request.bands))
+            issued += collect_bands(block, split, state, request.bands)
         return issued
 
 
-def check_recordable(forecaster: Forecaster, scenario: ScenarioSource) -> None:
-    """Raise UsageError if forecasts are under a scenario, or there are no conformal sets."""
-    if scenario not in (None, "baseline"):
-        message = "Its intervals hold under the scenario, so outcomes cannot judge them"
-        fix = "Leave the scenario out, or do not record"
-        raise UsageError(
-            "A scenario cannot be recorded", [Problem("record-scenario", message, fix, "record")]
-        )
-    if not forecaster.calibrator.has_sets:
-        fix = "Calibrate the bundle with `saga calibrate --method sets`, or do not record"
-        raise UsageError(
-            "There are no intervals to record",
-            [
-                Problem(
-                    "record-uncalibrated",
-                    "The bundle has no thresholds of prediction sets",
-                    fix,
-                    "record",
-                )
-            ],
-        )
+def check_recordable(forecaster: Forecaster, request: Request, draws: Draws) -> None:
+    """Raise UsageError unless outcomes can judge what a forecaster gives for a request.
 
-
-def check_recordable_values(forecaster: Forecaster, request: LifetimeRequest, draws: Draws) -> None:
-    """Raise UsageError unless outcomes can judge the present values of a request.
-
-    Those of the past, at another rate or from fewer paths have no calibrated intervals.
+    They cannot judge forecasts under a scenario, and none without conformal sets. Present values of
+    the past, at another rate or from fewer paths have no calibrated intervals.
     """
-    check_recordable(forecaster, draws.scenario)
+    if draws.scenario not in (None, "baseline"):
+        why = "Its intervals hold under the scenario, so outcomes cannot judge them"
+        fix = "Leave the scenario out, or do not record"
+        problem = Problem("record-scenario", why, fix, "record")
+        raise UsageError("A scenario cannot be recorded", [problem])
+    if not forecaster.calibrator.has_sets:
+        why = "The bundle has no thresholds of prediction sets"
+        fix = "Calibrate the bundle with `saga calibrate --method sets`, or do not record"
+        problem = Problem("record-uncalibrated", why, fix, "record")
+        raise UsageError("There are no intervals to record", [problem])
+    if not isinstance(request, LifetimeRequest):
+        return
     needed = forecaster.calibrator.value_paths
     faults = (
         (needed == 0, "The bundle has no thresholds of present values", "Do not record"),
@@ -151,12 +139,12 @@ def run_and_record(
     A repetition of the same forecast enters nothing. Raises UsageError as `check_recordable`.
     """
     result = adapted.unadapted.run(request, panel, draws, adapted, record=True, progress=progress)
-    return result, ledger.record_issued(adapted.unadapted.bundle.digest, issued_of(result))
+    return result, ledger.record(adapted.unadapted.bundle.digest, issued_of(result))
 
 
-def issued_of(result: Result) -> list[Issued]:
+def issued_of(result: Result) -> list[IssuedInterval]:
     """What the ledger is to enter of a result."""
-    return cast(list[Issued], list(result.issued))
+    return cast(list[IssuedInterval], list(result.issued))
 
 
 def recording_warnings(recorded: RecordCounts, n_forecasts: int) -> tuple[ForecastWarning, ...]:
@@ -250,6 +238,6 @@ class AdaptiveRecipe:
         ledger = open_ledger(self.url, self.key, Actor(self.holder))
 
         def enter(issued: Sequence[object]) -> None:
-            ledger.record_issued(forecaster.bundle.digest, cast(Sequence[Issued], issued))
+            ledger.record(forecaster.bundle.digest, cast(Sequence[IssuedInterval], issued))
 
         return ProductComputation(recipe, forecaster, adapted, enter)

@@ -8,64 +8,76 @@ from the log alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from operator import add
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from saga.calibration.adaptive.adaptive_state import YEAR, AdaptiveState
-from saga.calibration.adaptive.audit_trail import AuditEntry, add_to_audit, read_audit
-from saga.calibration.adaptive.database import WAIT_SECONDS, key_batches, parse_database_url
-from saga.calibration.adaptive.holder_streams import find_stream, holder_id, open_stream, read_state
-from saga.calibration.adaptive.issued_intervals import IssuedIntervals
-from saga.calibration.adaptive.issued_spans import IssuedSpans
-from saga.calibration.adaptive.ledger_storage import LedgerStorage
-from saga.calibration.adaptive.ledger_tables import (
-    BandScaleRow,
-    Holder,
-    IssuedIntervalRow,
-    OutcomeRow,
-    SettlementRow,
-    Stream,
-    pack_thresholds,
+from saga.calibration.adaptive.database import (
+    WAIT_SECONDS,
+    Database,
+    key_batches,
+    parse_database_url,
 )
+from saga.calibration.adaptive.issued_intervals import IssuedInterval, outcome_years
+from saga.calibration.adaptive.ledger_tables import AUDIT, COMMON, ISSUED, OUTCOME, STREAM
 from saga.calibration.adaptive.outcome_entries import (
     ConflictLimitError,
     CorrectionReason,
     CorrectionReport,
+    Counted,
+    Outcome,
     OutcomeInput,
     PersonYear,
-    Pseudonymised,
     SettlementReport,
     check_amounts,
     check_corrections,
     correct_outcomes,
     enter_outcomes,
-    outcome_years,
 )
 from saga.calibration.adaptive.pseudonyms import PseudonymKey
-from saga.calibration.adaptive.settled_outcomes import (
+from saga.calibration.adaptive.settlement_log import (
     SettledOutcomes,
     SpanCoverage,
     read_settled,
     read_span_coverage,
+    read_state,
+    replay_state,
 )
-from saga.calibration.adaptive.settlement_counts import read_scales, replay_state
-from saga.calibration.adaptive.tenancy import COMMON, Actor
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, func, insert, select, update
 
 from saga.errors import Problem, UsageError
 
-Issued = IssuedIntervals | IssuedSpans
 Key = tuple[bytes, int, str, int]  # pseudonym, origin year, family, horizon
 
 _ROWS_PER_TRANSACTION = 5_000
 
 
 @dataclass(frozen=True)
-class RecordCounts:
+class Actor:
+    """Who uses the ledger: the holder of a part of it, the name of the key and of the call."""
+
+    holder: str = COMMON
+    key: str | None = None
+    call: str | None = None
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """A transaction that changed the ledger: when, by which key and call, what, how much."""
+
+    at: str
+    key: str | None
+    call: str | None
+    action: str
+    details: Mapping[str, int | str]
+
+
+@dataclass(frozen=True)
+class RecordCounts(Counted):
     """Numbers of issued intervals that were passed to `Ledger.record`.
 
     `new` ones were entered. `repeated` ones had been entered before. `late` ones are about a year
@@ -75,9 +87,6 @@ class RecordCounts:
     new: int = 0
     repeated: int = 0
     late: int = 0
-
-    def __add__(self, other: RecordCounts) -> RecordCounts:
-        return RecordCounts(*map(add, vars(self).values(), vars(other).values()))
 
 
 class Ledger:
@@ -90,7 +99,7 @@ class Ledger:
         self,
         url: str,
         key: PseudonymKey,
-        actor: Actor = Actor(),  # noqa: B008  # frozen
+        actor: Actor = Actor(),  # frozen
         *,
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
@@ -107,7 +116,7 @@ class Ledger:
             LedgerError: The database does not answer.
         """
         self._key, self._actor = key, actor
-        self._storage = LedgerStorage(url, key, wait_seconds)
+        self._database = Database(url, key.keyed_hash("ledger"), wait_seconds)
 
     def acting_as(self, actor: Actor) -> Ledger:
         """The part of the actor's holder; the database and its connections are shared."""
@@ -117,71 +126,76 @@ class Ledger:
 
     def close(self) -> None:
         """Close all connections."""
-        self._storage.close()
+        self._database.close()
 
     def probe(self) -> None:
         """Take the lock of a writer and write nothing. Raises LedgerError if this fails."""
-        with self._storage.writing():
+        with self._database.writing():
             pass
 
     def versions(self, bundle: str) -> dict[str, int]:
         """The versions of the states of the bundle with this digest, by holder."""
-        query = select(Holder.name, Stream.version).join(Stream).where(Stream.bundle == bundle)
-        with self._storage.reading() as connection:
-            return {row.name: row.version for row in connection.execute(query)}
+        query = select(STREAM.c.holder, STREAM.c.version).where(STREAM.c.bundle == bundle)
+        with self._database.reading() as connection:
+            return {row.holder: row.version for row in connection.execute(query)}
 
     def audit(self) -> list[AuditEntry]:
         """The transactions of this holder that changed the ledger, in their order."""
-        with self._storage.reading() as connection:
-            return read_audit(connection, self._actor.holder)
+        query = select(AUDIT).where(AUDIT.c.holder == self._actor.holder).order_by(AUDIT.c.id)
+        with self._database.reading() as connection:
+            rows = connection.execute(query).all()
+        return [AuditEntry(row.at, row.key_name, row.call, row.action, row.details) for row in rows]
 
-    def record(self, bundle: str, issued: Issued) -> RecordCounts:
+    def record(self, bundle: str, issued: Sequence[IssuedInterval]) -> RecordCounts:
         """Enter the intervals, bands or present values issued with the bundle of this digest.
 
         Only the first ones for a person, origin year and horizon, or number of years, are entered.
         """
         total = RecordCounts()
         for start in range(0, len(issued), _ROWS_PER_TRANSACTION):
-            rows = range(start, min(start + _ROWS_PER_TRANSACTION, len(issued)))
-            with self._storage.writing() as connection:
-                counts = self._record(connection, bundle, issued, rows)
-                details = vars(counts)
-                if isinstance(issued, IssuedSpans):
-                    details = details | {"kind": issued.kind}
-                add_to_audit(connection, self._actor, "record", details)
+            part = issued[start : start + _ROWS_PER_TRANSACTION]
+            with self._database.writing() as connection:
+                counts = self._record(connection, bundle, part)
+                self._add_to_audit(connection, "record", counts.counts())
                 total += counts
         return total
 
     def _record(
-        self, connection: Connection, bundle: str, issued: Issued, rows: range
+        self, connection: Connection, bundle: str, issued: Sequence[IssuedInterval]
     ) -> RecordCounts:
-        holder = holder_id(connection, self._actor.holder)
-        stream_id = open_stream(connection, holder, bundle)
-        persons = [self._pseudonym(str(issued.person_id[row])) for row in rows]
-        recorded, known_years = _recorded_and_known(connection, stream_id, persons)
+        stream = _open_stream(connection, self._actor.holder, bundle)
+        persons = [self._pseudonym(entry.person_id) for entry in issued]
+        recorded, known_years = _recorded_and_known(connection, stream.id, persons)
         new: dict[Key, dict[str, Any]] = {}
+        scales = dict(stream.scales)
         repeated = late = 0
-        for person, entry in zip(persons, issued.entries(rows), strict=True):
-            key = person, entry["origin_year"], entry["family"], entry["horizon"]
-            if key in recorded or key in new:
+        for person, entry in zip(persons, issued, strict=True):
+            about = entry.origin_year, entry.family, entry.horizon
+            if (person, *about) in recorded or (person, *about) in new:
                 repeated += 1
-            elif any((person, year) in known_years for year in outcome_years(*key[1:])):
+            elif any((person, year) in known_years for year in outcome_years(*about)):
                 late += 1
             else:
-                new[key] = {"stream_id": stream_id, "person": person, **entry}
+                new[person, *about] = {
+                    **entry.columns(),
+                    "stream_id": stream.id,
+                    "person": person,
+                    "distribution": self._key.seal(entry.distribution, person),
+                    "settled": False,
+                }
+                for horizon, scale in entry.scales.items():
+                    if str(horizon) not in scales:
+                        scales[str(horizon)] = [part.tolist() for part in scale]
         if new:
-            if isinstance(issued, IssuedSpans):
-                _store_scales(connection, stream_id, issued)
-            connection.execute(insert(IssuedIntervalRow), list(new.values()))
+            connection.execute(insert(ISSUED), list(new.values()))
+        if scales != stream.scales:
+            is_stream = STREAM.c.id == stream.id
+            connection.execute(update(STREAM).where(is_stream).values(scales=scales))
         return RecordCounts(len(new), repeated, late)
-
-    def record_issued(self, bundle: str, issued: Iterable[Issued]) -> RecordCounts:
-        """Enter all of them by `record`."""
-        return sum((self.record(bundle, part) for part in issued), RecordCounts())
 
     def span_coverage(self, bundle: str) -> list[SpanCoverage]:
         """How often settled bands and present values contained the outcomes, by outcome year."""
-        with self._storage.reading() as connection:
+        with self._database.reading() as connection:
             return read_span_coverage(connection, bundle, self._actor.holder)
 
     def settle(
@@ -204,9 +218,9 @@ class Ledger:
         check_amounts(rows)
         total = SettlementReport()
         for start in range(0, len(rows), _ROWS_PER_TRANSACTION):
-            part = self._pseudonymise(rows[start : start + _ROWS_PER_TRANSACTION])
-            with self._storage.writing() as connection:
-                audit_id = add_to_audit(connection, self._actor, "settle", {"outcomes": len(part)})
+            part = self._outcomes(rows[start : start + _ROWS_PER_TRANSACTION])
+            with self._database.writing() as connection:
+                audit_id = self._add_to_audit(connection, "settle", {"outcomes": len(part)})
                 report = enter_outcomes(connection, self._key, part, audit_id, max_conflicts)
             if isinstance(report, ConflictLimitError):
                 raise report
@@ -228,127 +242,108 @@ class Ledger:
         check_corrections(rows)
         total = CorrectionReport()
         for start in range(0, len(rows), _ROWS_PER_TRANSACTION):
-            part = self._pseudonymise(rows[start : start + _ROWS_PER_TRANSACTION])
-            with self._storage.writing() as connection:
+            part = self._outcomes(rows[start : start + _ROWS_PER_TRANSACTION])
+            with self._database.writing() as connection:
                 details = {"corrections": len(part), "reason": reason}
-                audit_id = add_to_audit(connection, self._actor, "correct", details)
+                audit_id = self._add_to_audit(connection, "correct", details)
                 total += correct_outcomes(connection, self._key, part, audit_id)
         return total
 
     def state(self, bundle: str) -> AdaptiveState | None:
         """The adaptive state of the bundle with this digest; None if the ledger has no entry."""
-        with self._storage.reading() as connection:
-            stream = find_stream(connection, self._actor.holder, bundle)
-            return None if stream is None else read_state(connection, stream.id)
+        with self._database.reading() as connection:
+            stream = _find_stream(connection, self._actor.holder, bundle)
+            return None if stream is None else read_state(stream)
 
     def version(self, bundle: str) -> int | None:
         """The version of the adaptive state, without reading the state; None as for `state`."""
-        with self._storage.reading() as connection:
-            stream = find_stream(connection, self._actor.holder, bundle)
-            return None if stream is None else int(stream.version)
+        versions = self.versions(bundle)
+        return versions.get(self._actor.holder, versions.get(COMMON))
 
     def replay(self, bundle: str, version: int | None = None) -> AdaptiveState | None:
         """The state computed from the log alone: equal to `state`, bit for bit.
 
         With `version` it is the state of that earlier version.
         """
-        with self._storage.reading() as connection:
-            stream = find_stream(connection, self._actor.holder, bundle)
-            if stream is None:
-                return None
-            return replay_state(connection, stream, version)
+        with self._database.reading() as connection:
+            stream = _find_stream(connection, self._actor.holder, bundle)
+            return None if stream is None else replay_state(connection, stream, version)
 
     def settled(self, bundle: str, horizons: Sequence[int]) -> SettledOutcomes:
         """The outcomes that this holder's forecasts with the bundle have had."""
-        with self._storage.reading() as connection:
+        with self._database.reading() as connection:
             return read_settled(connection, bundle, self._actor.holder, horizons)
 
     def delivered_until(self, bundle: str) -> int | None:
         """The last origin year that deliveries finished with this bundle; None if there is none."""
-        with self._storage.reading() as connection:
-            return connection.scalar(
-                select(Stream.delivered_until)
-                .join(Holder)
-                .where(Stream.bundle == bundle, Holder.name == self._actor.holder)
-            )
+        with self._database.reading() as connection:
+            query = select(STREAM.c.delivered_until)
+            return connection.scalar(query.where(*self._is_stream(bundle)))
 
     def mark_delivered(self, bundle: str, year: int) -> None:
         """Note that a delivery has recorded all its intervals from origin year `year`."""
-        is_later = func.coalesce(Stream.delivered_until, year) <= year
-        with self._storage.writing() as connection:
-            connection.execute(
-                update(Stream)
-                .where(
-                    Stream.bundle == bundle,
-                    Stream.holder_id == holder_id(connection, self._actor.holder),
-                    is_later,
-                )
-                .values(delivered_until=year)
-            )
+        is_later = func.coalesce(STREAM.c.delivered_until, year) <= year
+        note = update(STREAM).where(*self._is_stream(bundle), is_later)
+        with self._database.writing() as connection:
+            connection.execute(note.values(delivered_until=year))
 
     def first_outcome_year(self) -> int | None:
         """The first year that a recorded interval is about, of any bundle; None without any."""
-        with self._storage.reading() as connection:
-            return connection.scalar(
-                select(func.min(IssuedIntervalRow.origin_year + IssuedIntervalRow.horizon))
-                .join(Stream, Stream.id == IssuedIntervalRow.stream_id)
-                .join(Holder)
-                .where(Holder.name == self._actor.holder, IssuedIntervalRow.family == YEAR)
-            )
+        first = select(func.min(ISSUED.c.origin_year + ISSUED.c.horizon)).join(STREAM)
+        is_own = STREAM.c.holder == self._actor.holder, ISSUED.c.family == YEAR
+        with self._database.reading() as connection:
+            year: int | None = connection.scalar(first.where(*is_own))
+        return year
 
     def with_issued_intervals(self, person_ids: Sequence[str]) -> list[str]:
         """The persons of `person_ids` who have recorded intervals, in the same order."""
         pseudonyms = [self._pseudonym(person_id) for person_id in person_ids]
         recorded: set[bytes] = set()
-        with self._storage.reading() as connection:
+        with self._database.reading() as connection:
             for batch in key_batches(pseudonyms):
-                query = select(IssuedIntervalRow.person).where(IssuedIntervalRow.person.in_(batch))
+                query = select(ISSUED.c.person).where(ISSUED.c.person.in_(batch))
                 recorded |= set(connection.scalars(query.distinct()))
-        return [
-            person_id
-            for person_id, pseudonym in zip(person_ids, pseudonyms, strict=True)
-            if pseudonym in recorded
-        ]
+        by_id = zip(person_ids, pseudonyms, strict=True)
+        return [person_id for person_id, pseudonym in by_id if pseudonym in recorded]
 
     def counts(self, bundle: str) -> dict[str, int]:
         """How many intervals of single years are settled, and how many wait for their outcome."""
-        is_year = IssuedIntervalRow.family == YEAR
-        of_holder = (Stream.bundle == bundle, Holder.name == self._actor.holder, is_year)
-        settled = (
-            select(func.coalesce(func.sum(SettlementRow.sign), 0))
-            .join(IssuedIntervalRow)
-            .join(Stream)
-            .join(Holder)
-            .where(*of_holder)
-        )
-        waiting = (
-            select(func.count(IssuedIntervalRow.distribution))
-            .join(Stream)
-            .join(Holder)
-            .where(*of_holder)
-        )
-        with self._storage.reading() as connection:
-            return {
-                "settled": int(connection.scalar(settled) or 0),
-                "waiting": int(connection.scalar(waiting) or 0),
-            }
+        of_years = select(ISSUED.c.settled, func.count()).join(STREAM)
+        is_own = *self._is_stream(bundle), ISSUED.c.family == YEAR
+        query = of_years.where(*is_own).group_by(ISSUED.c.settled)
+        with self._database.reading() as connection:
+            counts = {bool(row[0]): int(row[1]) for row in connection.execute(query)}
+        return {"settled": counts.get(True, 0), "waiting": counts.get(False, 0)}
 
-    def _pseudonymise(self, outcomes: Sequence[OutcomeInput]) -> list[Pseudonymised]:
-        return [Pseudonymised.of(self._key, self._holder_parts, outcome) for outcome in outcomes]
+    def _is_stream(self, bundle: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+        return STREAM.c.bundle == bundle, STREAM.c.holder == self._actor.holder
 
-    @property
-    def _holder_parts(self) -> tuple[str, ...]:
-        """What pseudonyms depend on besides the id: nothing for the common holder."""
-        return () if self._actor.holder == COMMON else (self._actor.holder,)
+    def _outcomes(self, rows: Sequence[OutcomeInput]) -> list[Outcome]:
+        return [Outcome(row[0], self._pseudonym(row[0]), row[1], row[2]) for row in rows]
 
     def _pseudonym(self, person_id: str) -> bytes:
-        return self._key.keyed_hash("person", *self._holder_parts, person_id)
+        return self._key.pseudonym(self._actor.holder, person_id)
+
+    def _add_to_audit(
+        self, connection: Connection, action: str, details: Mapping[str, int | str]
+    ) -> int:
+        """Add a transaction to the audit trail; its id."""
+        values = {
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "holder": self._actor.holder,
+            "key_name": self._actor.key,
+            "call": self._actor.call,
+            "action": action,
+            "details": dict(details),
+        }
+        row = insert(AUDIT).values(values).returning(AUDIT.c.id)
+        return int(connection.execute(row).scalar_one())
 
 
 def open_ledger(
     url: str,
     key: Path | None = None,
-    actor: Actor = Actor(),  # noqa: B008  # frozen
+    actor: Actor = Actor(),  # frozen
     *,
     wait_seconds: float = WAIT_SECONDS,
 ) -> Ledger:
@@ -373,36 +368,34 @@ def open_ledger(
     return Ledger(url, PseudonymKey.read(key_file, create=True), actor, wait_seconds=wait_seconds)
 
 
+def _find_stream(connection: Connection, holder: str, bundle: str) -> Row[Any] | None:
+    """The holder's stream of a bundle; before it has one, that of the common holder."""
+    is_followed = STREAM.c.bundle == bundle, STREAM.c.holder.in_((holder, COMMON))
+    query = select(STREAM).where(*is_followed).order_by((STREAM.c.holder == holder).desc())
+    return connection.execute(query).first()
+
+
+def _open_stream(connection: Connection, holder: str, bundle: str) -> Row[Any]:
+    """The holder's stream of a bundle; a new one begins with the state of the common one."""
+    known = _find_stream(connection, holder, bundle)
+    if known is not None and known.holder == holder:
+        return known
+    new: dict[str, Any] = {"holder": holder, "bundle": bundle, "version": 0, "state": []}
+    if known is not None:
+        new |= {"version": known.version, "state": known.state}
+    return connection.execute(insert(STREAM).values(scales={}, **new).returning(STREAM)).one()
+
+
 def _recorded_and_known(
     connection: Connection, stream_id: int, pseudonyms: Sequence[bytes]
 ) -> tuple[set[Key], set[PersonYear]]:
     """What is recorded for these persons, and the years of their known outcomes."""
     recorded: set[Key] = set()
     known_years: set[PersonYear] = set()
-    interval = IssuedIntervalRow
+    about = ISSUED.c.person, ISSUED.c.origin_year, ISSUED.c.family, ISSUED.c.horizon
     for batch in key_batches(pseudonyms):
-        intervals = select(
-            interval.person, interval.origin_year, interval.family, interval.horizon
-        ).where(interval.stream_id == stream_id, interval.person.in_(batch))
-        recorded |= {
-            (p, origin, family, h) for p, origin, family, h in connection.execute(intervals)
-        }
-        years = select(OutcomeRow.person, OutcomeRow.year).where(OutcomeRow.person.in_(batch))
-        known_years |= {(p, year) for p, year in connection.execute(years)}
+        is_issued = ISSUED.c.stream_id == stream_id, ISSUED.c.person.in_(batch)
+        recorded |= {(*row,) for row in connection.execute(select(*about).where(*is_issued))}
+        years = select(OUTCOME.c.person, OUTCOME.c.year).where(OUTCOME.c.person.in_(batch))
+        known_years |= {(*row,) for row in connection.execute(years)}
     return recorded, known_years
-
-
-def _store_scales(connection: Connection, stream_id: int, issued: IssuedSpans) -> None:
-    known = read_scales(connection, [stream_id]).get(stream_id, {})
-    missing = [
-        {
-            "stream_id": stream_id,
-            "horizon": horizon,
-            "knots": pack_thresholds(knots),
-            "values": pack_thresholds(values),
-        }
-        for horizon, (knots, values) in issued.scales.items()
-        if horizon not in known
-    ]
-    if missing:
-        connection.execute(insert(BandScaleRow), missing)

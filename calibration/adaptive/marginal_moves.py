@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from saga.calibration.adaptive.adaptive_state import (
     MAX_DEVIATION,
+    PRESENT_VALUE,
     SPAN_KINDS,
     AdaptiveState,
     CellState,
@@ -85,6 +86,28 @@ def mean_levels(levels: Array) -> Array:
     mean = np.mean([np.interp(knots, *of_year) for of_year in maps], axis=0)
     in_force: Array = np.interp(LEVELS, mean, knots)
     return in_force
+
+
+def levels_of_span(family: str, of_years: Sequence[Array | None]) -> Array:
+    """The probabilities in force of what is issued, from those of its years (9,) or None.
+
+    Of a band they are those of the years, (K, 9), of a single year (1, 9). A present value has one
+    distribution, which moves by the mean of the years' moves, (1, 9).
+    """
+    levels = np.stack([np.asarray(LEVELS) if year is None else year for year in of_years])
+    return mean_levels(levels)[None] if family == PRESENT_VALUE else levels
+
+
+def moved(ranks: Array, levels: Array) -> Array:
+    """`ranks` (n, K, ...) of K years after the moves to `levels` (K, 9)."""
+    years = [np.interp(ranks[:, k], *move_of(in_force)) for k, in_force in enumerate(levels)]
+    return np.stack(years, axis=1)
+
+
+def unmoved(ranks: Array, levels: Array) -> Array:
+    """The `ranks` (n, K, ...) of K years before the moves that `levels` (K, 9) describe."""
+    years = [np.interp(ranks[:, k], *move_of(in_force)[::-1]) for k, in_force in enumerate(levels)]
+    return np.stack(years, axis=1)
 
 
 def adapt(calibrator: Calibrator, state: AdaptiveState) -> Calibrator:

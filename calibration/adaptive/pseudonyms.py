@@ -1,6 +1,6 @@
 """The key that turns person ids into pseudonyms: in a separate file, not the database.
 
-It also encrypts the distributions of settled intervals.
+It also encrypts forecast distributions and amounts.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from saga.calibration.adaptive.database import damaged_error
+from saga.calibration.adaptive.ledger_tables import COMMON
 
 from saga.errors import Problem, UsageError
 from saga.keyed_random import Part, encode
@@ -61,6 +62,10 @@ class PseudonymKey:
     def keyed_hash(self, *parts: Part) -> bytes:
         """16 bytes that identify `parts`; without the key they reveal nothing about them."""
         return hmac.new(self.key, encode(*parts), hashlib.sha256).digest()[:16]
+
+    def pseudonym(self, holder: str, person_id: str) -> bytes:
+        """What stands for a person in the part of a holder; another one in each part."""
+        return self.keyed_hash("person", *(() if holder == COMMON else (holder,)), person_id)
 
     def seal(self, content: bytes, owner: bytes) -> bytes:
         """`content` encrypted (AES-256-GCM); only the key and the same `owner` open it."""

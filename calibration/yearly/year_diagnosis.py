@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from saga.calibration.adaptive.adaptive_state import AdaptiveState
-from saga.calibration.adaptive.settled_outcomes import SettledOutcomes
+from saga.calibration.adaptive.settlement_log import SettledOutcomes
 
 from saga.conformal.calibration_table import ALL
 from saga.diagnostics_tables import TABLES, Diagnostics

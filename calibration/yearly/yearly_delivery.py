@@ -17,7 +17,7 @@ import polars as pl
 from saga.calibration.adaptive.adaptive_state import AdaptiveState
 from saga.calibration.adaptive.issuance import INITIAL_STATE
 from saga.calibration.adaptive.ledger import Ledger
-from saga.calibration.adaptive.settled_outcomes import SpanCoverage
+from saga.calibration.adaptive.settlement_log import SpanCoverage
 from saga.calibration.yearly.drift_tests import (
     ALPHA,
     DriftScale,

@@ -364,8 +364,7 @@ class Delivery:
 
 
 def _open(url: str, options: LedgerOptions | Delivery) -> "Ledger":
-    from saga.calibration.adaptive.ledger import open_ledger
-    from saga.calibration.adaptive.tenancy import Actor
+    from saga.calibration.adaptive.ledger import Actor, open_ledger
 
     return open_ledger(url, options.database_key, Actor(options.holder))
 

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from saga.api import ledger_access, service
 from saga.api.key_file import add_key, new_key
-from saga.calibration.adaptive.ledger import open_ledger
+from saga.calibration.adaptive.ledger import Actor, open_ledger
 from saga.calibration.adaptive.outcome_entries import MAX_CONFLICTS
-from saga.calibration.adaptive.tenancy import Actor
 
 from saga.bundle import Bundle
 from tests.api.test_outcomes import OPTIONS, counts, outcomes, people, settings

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from saga.api.key_file import add_key, new_key
-from saga.calibration.adaptive.ledger import open_ledger
-from saga.calibration.adaptive.tenancy import Actor
+from saga.calibration.adaptive.ledger import Actor, open_ledger
 
 from saga.bundle import Bundle
 from tests.service.conftest import ROOT, Figures, Served, make_person

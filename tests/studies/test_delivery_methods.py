@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from saga.calibration.adaptive.adaptive_state import BAND
-from saga.calibration.adaptive.issued_spans import band_scores_of, levels_of_span, moved
-from saga.calibration.adaptive.marginal_moves import LEVELS, move_of
+from saga.calibration.adaptive.marginal_moves import LEVELS, levels_of_span, move_of, moved
 
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
@@ -59,6 +58,8 @@ def test_bands_are_scored_under_moves_as_the_ledger_scores_them() -> None:
     in_force = {h: np.tile(levels[h - 1], (50, 1)) for h in scales}
     ranks = np.stack([less, p_zero], axis=2)
     for moves, of_study in (([None] * N_HORIZONS, None), (levels, in_force)):
-        expected = band_scores_of(moved(ranks, levels_of_span(BAND, moves)), scales)
+        less_moved, zero_moved = np.moveaxis(moved(ranks, levels_of_span(BAND, moves)), 2, 0)
+        scores = deliveries.calibrator.band.rank_scores(less_moved, zero_moved, 0.9)
+        expected = deliveries.calibrator.band.joined(scores)[:, -1]
         found = deliveries._band_scores(2022, N_HORIZONS, of_study)
         np.testing.assert_allclose(found, expected, atol=1e-12)

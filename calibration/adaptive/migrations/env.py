@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from alembic import context
-from saga.calibration.adaptive.ledger_tables import Base
 
-context.configure(connection=context.config.attributes["connection"], target_metadata=Base.metadata)
+context.configure(connection=context.config.attributes["connection"])
 context.run_migrations()

@@ -1,69 +1,144 @@
-"""Synthetic intervals and outcomes for tests, and a process that settles them.
+"""Issued intervals of every family, their outcomes, and a process that settles them.
 
-Run as a program: URL KEYFILE PERSONS PART... settles the outcomes of these parts (0 to 9) one by
-one.
+Run as a program: URL KEYFILE PART... settles the outcomes of these parts (0 to 9) one by one.
 """
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from saga.calibration.adaptive.issued_intervals import IssuedIntervals, pack_marginals
+from numpy.typing import NDArray
+from saga.calibration.adaptive.adaptive_state import BAND, PRESENT_VALUE, YEAR, AdaptiveState
+from saga.calibration.adaptive.issuance import INITIAL_STATE
+from saga.calibration.adaptive.issued_intervals import (
+    IssuedInterval,
+    collect_bands,
+    collect_intervals,
+    collect_values,
+)
 from saga.calibration.adaptive.ledger import Ledger
-from saga.calibration.adaptive.marginal_moves import LEVELS
+from saga.calibration.adaptive.marginal_moves import adapt
 from saga.calibration.adaptive.pseudonyms import PseudonymKey
+from sqlalchemy import Connection
 
+from saga.conformal.calibration_table import ALL
+from saga.conformal.calibrator import Calibrator
+from saga.conformal.families.set_family import KindThresholds
+from saga.conformal.recalibration import Cell, map_paths
 from saga.distributions import Marginals
+from saga.paths import Paths
+from saga.requests import COVERAGE
 
-BUNDLE = "a" * 64
-PERSONS, HORIZONS, ORIGIN = 40, 3, 2015
+ROOT = Path(__file__).parents[3]
+KEY = PseudonymKey(b"k" * 32)
+BUNDLE, FAMILIES = "a" * 64, (YEAR, BAND, PRESENT_VALUE)
+N, K, ORIGIN, N_PATHS = 40, 3, 2015, 60  # persons, years, origin, paths
+Outcomes = list[tuple[str, int, float]]
 
 
-def make_intervals(
-    persons: int = PERSONS, horizons: int = HORIZONS, origin: int = ORIGIN, seed: int = 0
-) -> IssuedIntervals:
-    """Intervals for persons P0, P1, ... from 30 samples each; every fifth has mostly zeros."""
+def make_calibrator() -> Calibrator:
+    """Thresholds of all families, stretched band scales of K years, and cells of one quintile."""
+    thresholds = KindThresholds({0.5: 0.6, 0.8: 0.85, 0.9: 0.93, 0.95: None}, 1_000, N_PATHS)
+    half = np.array([0.0, 0.5, 1.0])
+    scales = {h: (half, np.array([0.0, 0.5 + 0.05 * h, 1.0])) for h in range(1, K + 1)}
+    own = Cell(np.empty(0), np.empty(0), 0, {share: share for share in COVERAGE}, 1_000)
+    cells = {(h, group): own for h in range(1, K + 1) for group in (ALL, "quintile=1")}
+    kinds = {(kind, K): thresholds for kind in (BAND, PRESENT_VALUE)}
+    return Calibrator(cells, thresholds_of_kind=kinds, band_scales=scales)
+
+
+def make_paths(n: int = N, origin: int = ORIGIN, seed: int = 0) -> Paths:
+    """Raw paths of persons P0, P1, ...; half of those of every fifth person are zeros."""
     rng = np.random.default_rng(seed)
-    rows = persons * horizons
-    samples = np.exp(rng.normal(12.5, 0.5, (rows, 30)))
-    samples[np.arange(rows) % 5 == 0, :20] = 0
-    base = np.tile(LEVELS, (rows, 1))
-    names = np.array([f"P{i}" for i in range(persons)])
-    return IssuedIntervals(
-        LEVELS,
-        np.tile(names, horizons),
-        np.full(rows, origin),
-        np.repeat(np.arange(1, horizons + 1), persons),
-        np.where(np.tile(np.arange(persons), horizons) % 2, "quintile=1", "all"),
-        base,
-        base + 0.02,
-        tuple(pack_marginals(Marginals.from_samples(samples[:, None]))),
+    earnings = np.exp(rng.normal(12.0, 0.4, (n, K, N_PATHS)))
+    earnings[::5, :, : N_PATHS // 2] = 0.0
+    names, years = np.array([f"P{i}" for i in range(n)]), np.full(n, origin)
+    groups = {"quintile": np.where(np.arange(n) % 2, "1", "2")}
+    return Paths(names, years - 40, years, earnings.astype(np.float32), groups=groups)
+
+
+def marginals_of(paths: Paths) -> Marginals:
+    """The raw marginals of raw paths."""
+    return replace(
+        Marginals.from_samples(paths.earnings),
+        person_id=paths.person_id,
+        birth_year=paths.birth_year,
+        origin_year=paths.origin_year,
+        groups=paths.groups,
     )
 
 
-def make_outcomes(
-    persons: int = PERSONS, horizons: int = HORIZONS, origin: int = ORIGIN, seed: int = 1
-) -> list[tuple[str, int, float]]:
-    """An outcome for each of these intervals; a fifth of the outcomes are zero."""
+def issue(
+    family: str, paths: Paths | None = None, state: AdaptiveState = INITIAL_STATE
+) -> list[IssuedInterval]:
+    """What a family issues under a state; the default is 40 persons from 2015."""
+    paths, split = paths or make_paths(), make_calibrator()
+    marginals = adapt(split, state).recalibrate(marginals_of(paths))
+    if family == YEAR:
+        return collect_intervals(marginals, split, state, range(1, K + 1))
+    if family == BAND:
+        return collect_bands(marginals, split, state, K)
+    return collect_values(map_paths(paths, marginals), split, state, K)
+
+
+def make_amounts(n: int = N, seed: int = 1) -> NDArray[np.float64]:
+    """Outcomes (n, K) above the forecasts; a tenth are zeros."""
     rng = np.random.default_rng(seed)
-    amounts = np.where(
-        rng.random((horizons, persons)) < 0.2,
-        0.0,
-        np.exp(rng.normal(12.4, 0.6, (horizons, persons))),
-    )
+    return np.where(rng.random((n, K)) < 0.1, 0.0, np.exp(rng.normal(12.3, 0.4, (n, K))))
+
+
+def outcomes_of(amounts: NDArray[np.float64], origin: int = ORIGIN) -> Outcomes:
+    """The outcomes with their persons and years, year by year."""
     return [
-        (f"P{i}", origin + h, float(amounts[h - 1, i]))
-        for h in range(1, horizons + 1)
-        for i in range(persons)
+        (f"P{i}", origin + 1 + h, float(amount))
+        for h, of_year in enumerate(amounts.T)
+        for i, amount in enumerate(of_year)
     ]
 
 
-def main(url: str, key: str, persons: str, *parts: str) -> None:
+def current_state(ledger: Ledger) -> AdaptiveState:
+    """The state of the ledger, which is also that of its log."""
+    state = ledger.state(BUNDLE)
+    assert state is not None
+    assert ledger.replay(BUNDLE) == state
+    return state
+
+
+def state_of(folder: Path, *issued: tuple[list[IssuedInterval], Outcomes]) -> AdaptiveState:
+    """The state of a new ledger with another key, after one delivery of all outcomes."""
+    fresh = Ledger(f"sqlite:///{folder / 'fresh.sqlite'}", PseudonymKey(b"other" * 8))
+    for entries, outcomes in issued:
+        fresh.record(BUNDLE, entries)
+        fresh.settle(outcomes)
+    state = current_state(fresh)
+    fresh.close()
+    return state
+
+
+@contextmanager
+def connect(ledger: Ledger) -> Iterator[Connection]:
+    """A connection to the database, past the ledger."""
+    with ledger._database.engine.begin() as connection:
+        yield connection
+
+
+def start_settling(url: str, folder: Path, parts: str) -> subprocess.Popen[bytes]:
+    """A process that settles the outcomes of these parts."""
+    (folder / "key").write_bytes(KEY.key)
+    program = [sys.executable, "-m", "tests.calibration.adaptive.ledgers"]
+    return subprocess.Popen([*program, url, str(folder / "key"), *parts], cwd=ROOT)
+
+
+def main(url: str, key: str, *parts: str) -> None:
     """Settle the outcomes whose number ends in one of `parts`, each in a call of its own."""
     ledger = Ledger(url, PseudonymKey.read(Path(key), create=False))
-    for number, outcome in enumerate(make_outcomes(int(persons))):
+    for number, outcome in enumerate(outcomes_of(make_amounts())):
         if str(number % 10) in parts:
             ledger.settle([outcome])
     ledger.close()

@@ -6,6 +6,7 @@ So deliveries year by year and one delivery of all years give the same ledger.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import polars as pl
 import pytest
 from saga.calibration.adaptive.delivery import DeliveryReport, apply_delivery
 from saga.calibration.adaptive.issuance import AdaptedForecaster, run_and_record
-from saga.calibration.adaptive.issued_intervals import IssuedIntervals
+from saga.calibration.adaptive.issued_intervals import IssuedInterval
 from saga.calibration.adaptive.ledger import Ledger, RecordCounts
 from saga.calibration.adaptive.pseudonyms import PseudonymKey
 from typer.testing import CliRunner
@@ -113,7 +114,7 @@ def test_an_interrupted_delivery_continues_with_its_year(
     ledger = Ledger(f"sqlite:///{tmp_path / 'killed.sqlite'}", PseudonymKey(b"k" * 32))
     record, total = ledger.record, RecordCounts()
 
-    def record_or_interrupt(bundle: str, issued: IssuedIntervals) -> RecordCounts:
+    def record_or_interrupt(bundle: str, issued: Sequence[IssuedInterval]) -> RecordCounts:
         nonlocal total
         recorded = record(bundle, issued)
         total += recorded

@@ -3,49 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from saga.calibration.adaptive.adaptive_state import AdaptiveState, CellState
+from saga.calibration.adaptive.adaptive_state import BAND, YEAR, AdaptiveState, CellState
 from saga.calibration.adaptive.issued_intervals import (
     collect_intervals,
+    judge,
     pack_marginals,
     ranks_of_outcomes,
-    unmoved_ranks,
-    unpack_marginals,
 )
-from saga.calibration.adaptive.marginal_moves import LEVELS, adapt, move_of
+from saga.calibration.adaptive.ledger_tables import unpack_numbers
+from saga.calibration.adaptive.marginal_moves import LEVELS, adapt, move_of, unmoved
 from saga.calibration.fit.split_conformal import fit_calibration
 from scipy.stats import kstest
 
-from saga.conformal.calibrator import Calibrator
 from saga.conformal.families.set_family import probability_of_less
 from saga.distributions import Marginals
 from saga.errors import UsageError
 
 Array = NDArray[np.float64]
 World = Callable[..., tuple[Marginals, Array]]
-
-
-@pytest.fixture(scope="module")
-def calibrator(world: World) -> Calibrator:
-    marginals, outcomes = world(4_000, 11)
-    return fit_calibration(marginals, outcomes, seed=0)
-
-
-def state_with(calibrator: Calibrator, offsets: Array) -> AdaptiveState:
-    """The same offsets in all cells, one for each of LEVELS."""
-    return AdaptiveState(
-        3,
-        2020,
-        {
-            (group, h, level): CellState(float(offset), 0.0, 1.0, 300, 0, 2020, (1.0,))
-            for h, group in calibrator.cells
-            for level, offset in zip(LEVELS, offsets, strict=True)
-        },
-    )
-
 
 OFFSETS = {
     "none": np.zeros(len(LEVELS)),
@@ -57,23 +37,30 @@ OFFSETS = {
 
 @pytest.mark.parametrize("name", OFFSETS)
 def test_ranks_under_the_issued_forecast_give_those_under_the_bundles(
-    calibrator: Calibrator, world: World, name: str
+    world: World, name: str
 ) -> None:
     """Whatever the move was, the log knows what the bundle itself forecast."""
+    calibrator = fit_calibration(*world(4_000, 11), seed=0)
+    cells = {
+        (group, h, level): CellState(float(offset), 0.0, 1.0, 300, 0, 2020, (1.0,))
+        for h, group in calibrator.cells
+        for level, offset in zip(LEVELS, OFFSETS[name], strict=True)
+    }
     raw, outcomes = world(600, 13)
-    state = state_with(calibrator, OFFSETS[name])
-    adapted = adapt(calibrator, state)
+    state = AdaptiveState.of(3, cells)
     with pytest.raises(UsageError, match="raw"):
-        collect_intervals(raw, adapted, (1, 2), state)
-    issued = collect_intervals(adapted.recalibrate(raw), adapted, (1, 2), state)
+        collect_intervals(raw, calibrator, state, (1, 2))
+    recalibrated = adapt(calibrator, state).recalibrate(raw)
+    issued = collect_intervals(recalibrated, calibrator, state, (1, 2))
     assert len(issued) == 2 * len(raw)
-    assert np.array_equal(issued.base, np.tile(LEVELS, (len(issued), 1)))
-    bundles = calibrator.recalibrate(raw)
+    assert {entry.base for entry in issued} == {np.asarray(LEVELS).tobytes()}
     y = np.concatenate([outcomes[:, 0], outcomes[:, 1]])
-    less, p_zero = stored_probabilities(issued.marginals, y)
-    ranks = unmoved_ranks(np.where(less > 0, less, p_zero), issued.issued)
-    exact = np.concatenate([bundles.probability(outcomes)[:, h] for h in (0, 1)])
-    knots = move_of(issued.issued[0])[0]
+    stored = [entry.distribution for entry in issued]
+    less, p_zero = np.concatenate(judge([YEAR] * len(y), stored, [*y[:, None]])).T
+    levels = unpack_numbers(issued[0].in_force, 1, -1)
+    ranks = unmoved(np.where(less > 0, less, p_zero)[:, None], levels)[:, 0]
+    exact = calibrator.recalibrate(raw).probability(outcomes)[:, :2].T.ravel()
+    knots = move_of(levels[0])[0]
     # Within a flat part of the map different ranks become one.
     steep = np.diff(knots) > 1e-6
     inside = steep[np.clip(np.searchsorted(knots, exact) - 1, 0, len(steep) - 1)]
@@ -95,27 +82,18 @@ def test_ranks_of_zero_are_uniform_below_the_probability_of_zero() -> None:
     assert kstest(at_half, "uniform").pvalue < 1e-6, "ranks that are not random are not uniform"
 
 
-def stored_probabilities(blobs: tuple[bytes, ...], outcomes: Array) -> tuple[Array, Array]:
-    less, p_zero = np.empty(len(blobs)), np.empty(len(blobs))
-    for index, stored in unpack_marginals(blobs):
-        less[index] = probability_of_less(stored, outcomes[index, None])[:, 0]
-        p_zero[index] = stored.p_zero[:, 0]
-    return less, p_zero
-
-
-def test_packed_distributions_of_several_grids_are_read_in_their_order() -> None:
+def test_distributions_of_several_grids_and_numbers_of_years_are_judged_in_their_order() -> None:
     rng = np.random.default_rng(4)
-    few, many = (
-        Marginals.from_samples(np.exp(rng.normal(12, 1, (3, 1, m))) * (rng.random((3, 1, m)) < 0.7))
-        for m in (20, 90)
-    )
-    blobs = [
-        blob
-        for pair in zip(pack_marginals(few), pack_marginals(many), strict=True)
-        for blob in pair
-    ]
-    p_zero = np.full(6, np.nan)
-    for index, stored in unpack_marginals(blobs):
-        p_zero[index] = stored.p_zero[:, 0]
-    assert np.array_equal(p_zero[::2], few.p_zero[:, 0])
-    assert np.array_equal(p_zero[1::2], many.p_zero[:, 0])
+    grids = {
+        points: Marginals.from_samples(np.exp(rng.normal(12, 1, (3, 2, points))), recalibrated=True)
+        for points in (20, 90)
+    }
+    y = np.exp(rng.normal(12, 1, (3, 2)))
+    families, stored, amounts, expected = [], [], [], []
+    for i, grid, years in product(range(3), grids.values(), (1, 2)):
+        families.append(YEAR if years == 1 else BAND)
+        stored.append(pack_marginals(grid, years)[i])
+        amounts.append(y[i, :years])
+        expected.append(probability_of_less(grid, y)[i, :years])
+    for ranks, less in zip(judge(families, stored, amounts), expected, strict=True):
+        np.testing.assert_allclose(ranks[:, 0], less, atol=1e-6)

@@ -249,7 +249,7 @@ def test_present_values_and_ledgers_are_not_offered(cqr_bundle: Path, young: Pan
     assert set(table["guarantee_90"]) == {"none"}
     assert table["lower_90"].null_count() == len(table)
     with pytest.raises(UsageError, match="no intervals to record"):
-        check_recordable(forecaster, None)
+        check_recordable(forecaster, ForecastRequest(), Draws())
 
 
 def test_the_report_compares_the_method_on_test_persons(
