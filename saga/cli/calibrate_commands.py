@@ -98,7 +98,7 @@ def calibrate(
     _refuse_options_of_other_mode(ctx, append)
     calibration_panel = reading.read(panel)
     if append:
-        ledger = delivery.open(bundle)
+        ledger = delivery.open_beside(bundle)
         appended = _enter(
             bundle, calibration_panel, ledger, delivery, model.threads, as_json=as_json
         )
@@ -179,7 +179,7 @@ def deliver(
     )
 
     check_folder(out)
-    new_years, ledger = reading.read(panel), delivery.open(bundle)
+    new_years, ledger = reading.read(panel), delivery.open_beside(bundle)
     delivered = _enter(bundle, new_years, ledger, delivery, model.threads, as_json=as_json)
     opened = Bundle.load(bundle)
     report = report_years(ledger, opened)

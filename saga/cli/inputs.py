@@ -259,32 +259,9 @@ class Model:
             )
 
 
-_Key = Annotated[
-    Path | None,
-    typer.Option(
-        "--database-key",
-        envvar="SAGA_DATABASE_KEY",
-        help="File of the ledger's secret key.",
-        show_default="FILE.key, created if missing",
-    ),
-]
-_Holder = Annotated[
-    str,
-    typer.Option(
-        "--holder",
-        envvar="SAGA_HOLDER",
-        help="The holder whose part of the ledger is used; `common` moves all persons' thresholds.",
-    ),
-]
-
-
 @dataclass(frozen=True)
 class LedgerOptions:
-    """The ledger whose state moves the intervals of a command.
-
-    Raises:
-        UsageError: If intervals are to be recorded, and there is no ledger.
-    """
+    """The ledger whose state moves the intervals of a command."""
 
     heading: ClassVar[str] = "Ledger of intervals"
 
@@ -293,12 +270,47 @@ class LedgerOptions:
         typer.Option(
             "--database",
             envvar="SAGA_DATABASE",
-            help="Ledger whose thresholds are used: sqlite:///FILE or postgresql://...",
-            show_default="none",
+            help="Ledger of thresholds that follow outcomes: sqlite:///FILE or postgresql://...",
+            show_default="none; of a delivery BUNDLE.ledger.sqlite",
         ),
     ] = None
-    database_key: _Key = None
-    holder: _Holder = "common"
+    database_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--database-key",
+            envvar="SAGA_DATABASE_KEY",
+            help="File of the ledger's secret key.",
+            show_default="FILE.key, created if missing",
+        ),
+    ] = None
+    holder: Annotated[
+        str,
+        typer.Option(
+            "--holder",
+            envvar="SAGA_HOLDER",
+            help="The holder whose part of the ledger is used; `common` moves all persons' "
+            "thresholds.",
+        ),
+    ] = "common"
+
+    def open(self) -> "Ledger | None":
+        """The ledger, if one is named."""
+        return None if self.database is None else self._open(self.database)
+
+    def _open(self, url: str) -> "Ledger":
+        from saga.calibration.adaptive.ledger import Actor, open_ledger
+
+        return open_ledger(url, self.database_key, Actor(self.holder))
+
+
+@dataclass(frozen=True)
+class Recording(LedgerOptions):
+    """A ledger, and whether the intervals of a command are entered in it.
+
+    Raises:
+        UsageError: If intervals are to be recorded, and there is no ledger.
+    """
+
     record: Annotated[
         bool,
         typer.Option(
@@ -315,28 +327,13 @@ class LedgerOptions:
                 "or leave --record out."
             )
 
-    def open(self) -> "Ledger | None":
-        """The ledger, if there is one."""
-        return None if self.database is None else _open(self.database, self)
-
 
 @dataclass(frozen=True)
-class Delivery:
+class Delivery(LedgerOptions):
     """The ledger that a yearly delivery updates, and what is forecast from the new year."""
 
     heading: ClassVar[str] = "Delivery"
 
-    database: Annotated[
-        str | None,
-        typer.Option(
-            "--database",
-            envvar="SAGA_DATABASE",
-            help="Ledger: sqlite:///FILE or postgresql://...",
-            show_default="BUNDLE.ledger.sqlite",
-        ),
-    ] = None
-    database_key: _Key = None
-    holder: _Holder = "common"
     since: Annotated[
         int | None,
         typer.Option(
@@ -358,15 +355,9 @@ class Delivery:
         ),
     ] = (2, 5)
 
-    def open(self, bundle: Path) -> "Ledger":
+    def open_beside(self, bundle: Path) -> "Ledger":
         """The ledger, by default a file beside the bundle."""
-        return _open(self.database or f"sqlite:///{bundle.resolve()}.ledger.sqlite", self)
-
-
-def _open(url: str, options: LedgerOptions | Delivery) -> "Ledger":
-    from saga.calibration.adaptive.ledger import Actor, open_ledger
-
-    return open_ledger(url, options.database_key, Actor(options.holder))
+        return self._open(self.database or f"sqlite:///{bundle.resolve()}.ledger.sqlite")
 
 
 def check_output(source: Path, out: Path, *, as_json: bool) -> None:

@@ -240,7 +240,7 @@ def _parameter(
             show_default=show_default or True,
         )
         kind = str | None if read else kind
-    option = copy(option)  # two classes may share one
+    option = copy(option)  # a subclass has another heading
     option.rich_help_panel = heading
     return inspect.Parameter(
         name,

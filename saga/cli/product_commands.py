@@ -10,9 +10,9 @@ import typer
 from saga.cli import console, options
 from saga.cli.inputs import (
     STANDARD,
-    LedgerOptions,
     Model,
     ReadingUntil,
+    Recording,
     check_output,
     note_left_out,
     show_warnings,
@@ -51,7 +51,7 @@ def forecast(
     request: ForecastRequest,
     draws: Draws,
     reading: ReadingUntil,
-    ledger: LedgerOptions,
+    ledger: Recording,
     as_json: options.Json = False,
 ) -> None:
     """Forecast each person's earnings 1 to 30 years ahead, with intervals.
@@ -72,7 +72,7 @@ def lifetime(
     request: LifetimeRequest,
     draws: Draws,
     reading: ReadingUntil,
-    ledger: LedgerOptions,
+    ledger: Recording,
     as_json: options.Json = False,
 ) -> None:
     """Present value of each person's remaining (or whole) working life, and its distribution.
@@ -132,7 +132,7 @@ def _make(
     out: Path,
     model: Model,
     reading: ReadingUntil,
-    ledger_options: LedgerOptions,
+    ledger_options: Recording,
     *,
     as_json: bool,
 ) -> None:

@@ -20,7 +20,7 @@ def report(
     ctx: typer.Context,
     out: Annotated[Path, typer.Option(help="Page to write: .html.")],
     reading: Reading,
-    ledger: Annotated[LedgerOptions, Only("database", "database_key", "holder")],
+    ledger: LedgerOptions,
     model: Annotated[Model, Only("rollout", "threads")],
     bundle: Annotated[
         Path | None,

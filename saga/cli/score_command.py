@@ -9,9 +9,9 @@ import typer
 from saga.cli import console, options
 from saga.cli.inputs import (
     STANDARD,
-    LedgerOptions,
     Model,
     ReadingUntil,
+    Recording,
     format_counts,
     options_on_command_line,
 )
@@ -30,7 +30,7 @@ def score(
     request: Request,
     draws: Draws,
     reading: Annotated[ReadingUntil, Only("mapping", "prices", "origin", "facts", "on_error")],
-    ledger: LedgerOptions,
+    ledger: Recording,
     source: Annotated[
         str | None,
         typer.Argument(
