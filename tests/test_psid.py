@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -24,12 +24,9 @@ needs_psid = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def converter() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("psid", ROOT / "examples/psid.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "examples")
+        return import_module("psid")
 
 
 def households() -> pl.DataFrame:

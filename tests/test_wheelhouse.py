@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import sys
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -16,13 +15,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @pytest.fixture(scope="module")
 def wheelhouse() -> ModuleType:
-    spec = spec_from_file_location("saga_wheelhouse", ROOT / "distribution" / "wheelhouse.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "distribution")
+        return import_module("wheelhouse")
 
 
 @pytest.mark.parametrize("name", ["linux", "windows"])
