@@ -33,7 +33,7 @@ if __name__ == "__main__":
             workers=int(workers),
             shard=Shard.parse(shard),
             engine=RayEngine(address) if address else compute_locally,
-            progress=lambda n, _: print(n, flush=True),
+            progress=lambda n, _: print(n, file=sys.__stdout__, flush=True),
         )
     except BatchInterruptedError as stop:
         sys.exit(stop.exit_code)
