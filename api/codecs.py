@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 from saga.api.budget import check_persons
 from saga.api.problems import ProblemError, shape_problems, wrong_shape
-from saga.api.request_models import MAX_YEARS, DrawOptions
+from saga.api.request_models import MAX_YEARS, CallOptions
 from saga.api.table_reader import READER
 
 from saga.errors import InputError, Problem
@@ -35,7 +35,7 @@ TABLES = (PARQUET, ARROW_STREAM, ARROW_FILE)
 LIST_OPTIONS = ("horizons", "coverage", "quantiles")
 _MAX_ENTRIES = 100  # no request, person or year has more entries than this
 
-OptionsT = TypeVar("OptionsT", bound=DrawOptions)
+OptionsT = TypeVar("OptionsT", bound=CallOptions)
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 

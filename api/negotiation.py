@@ -22,7 +22,7 @@ from saga.api.codecs import (
 from saga.api.compute_queue import Ticket
 from saga.api.panel_batches import SentFrame
 from saga.api.problems import ProblemError, wrong_shape
-from saga.api.request_models import DrawOptions
+from saga.api.request_models import CallOptions
 from saga.api.request_panel import RequestPanel
 from saga.api.service import Service
 
@@ -32,7 +32,7 @@ from saga.forecast_tables import percent_label
 from saga.forecast_warnings import ForecastWarning, warning_dicts
 from saga.requests import Draws, ForecastRequest, LifetimeRequest
 
-OptionsT = TypeVar("OptionsT", bound=DrawOptions)
+OptionsT = TypeVar("OptionsT", bound=CallOptions)
 RequestT = TypeVar("RequestT", ForecastRequest, LifetimeRequest)
 
 TableRow = Mapping[str, Any]
@@ -48,11 +48,6 @@ class ComputeCall(Generic[OptionsT, RequestT]):
     request: RequestT
     draws: Draws
     people: RequestPanel
-
-    @property
-    def n_persons(self) -> int:
-        """Number of persons of the call."""
-        return len(self.people.person_ids)
 
 
 @dataclass(frozen=True)
@@ -136,7 +131,7 @@ async def read_call(
     ticket.stage = "compute"
     if isinstance(people, SagaError):
         raise people
-    return ComputeCall(call.options, typed, call.options.draws(), people.keep_eligible(typed))
+    return ComputeCall(call.options, typed, call.options.draws(), people)
 
 
 async def respond(
@@ -176,10 +171,22 @@ def quantiles_json(row: TableRow, quantiles: Sequence[float]) -> dict[str, Any]:
     return {f"{quantile:g}": row[f"q{percent_label(quantile)}"] for quantile in quantiles}
 
 
+def limits_json(row: TableRow, coverage: float, explain: Explain) -> dict[str, Any]:
+    """The one-sided limits of a row at one coverage."""
+    name = percent_label(coverage)
+    guarantee = row[f"guarantee_limits_{name}"]
+    return {
+        "coverage": coverage,
+        **{end: row[f"{end}_{name}"] for end in ("at_least", "at_most")},
+        "guarantee": guarantee,
+        "reason": explain(guarantee, ALL),
+    }
+
+
 def interval_json(
     row: TableRow, coverage: float, explain: Explain, prefix: str = ""
 ) -> dict[str, Any]:
-    """The interval columns of a row at one coverage; `prefix` is "band_" for path bands."""
+    """The interval columns of a row at one coverage; `prefix`: "band_", "positive_" for others."""
     name = percent_label(coverage)
     guarantee = row[f"guarantee_{prefix}{name}"]
     interval = {
@@ -188,7 +195,7 @@ def interval_json(
         "upper": row[f"{prefix}upper_{name}"],
     }
     zero_column = f"{prefix}includes_zero_{name}"
-    if zero_column in row:  # intervals of present values have no such column
+    if zero_column in row:  # those of present values and of positive earnings have no such column
         interval["includes_zero"] = row[zero_column]
     cell = row["cell"] if "cell" in row and not prefix else ALL
     return interval | {"guarantee": guarantee, "reason": explain(guarantee, cell)}

@@ -6,7 +6,8 @@ defined once. Options become the typed requests of `saga.requests`, whose limits
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -26,8 +27,7 @@ from saga.api.example import example_persons
 from saga.calibration.adaptive.outcome_entries import MAX_AMOUNT, CorrectionReason
 
 from saga import requests
-from saga.errors import Problem, UsageError
-from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest
+from saga.requests import REQUESTS, Draws, ForecastRequest, LifetimeRequest, Option, Request
 from saga.schema import COLUMNS, MAX_CONTEXT_YEARS, Column
 from saga.tax.tax_reform import reform_from
 
@@ -56,17 +56,6 @@ def _read_flag(value: object) -> object:
     return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
 
 
-def _description(request: type[Draws] | type[requests.Request], name: str) -> str:
-    """What the typed request says of one of its fields, without its full stop."""
-    return requests.options_of(request)[name][1].help.rstrip(".")
-
-
-def _bounds(request: type[Draws] | type[requests.Request], name: str) -> Any:
-    """The bounds of the numbers of a field of the typed request."""
-    option = requests.options_of(request)[name][1]
-    return Field(ge=option.least, le=option.most, gt=option.above, lt=option.below)
-
-
 # It is the last entry of a whole number's type: before the bounds, the schema would lose them.
 _WHOLE = BeforeValidator(_read_whole)
 Real = Annotated[float, Strict()]
@@ -82,10 +71,7 @@ Code = Annotated[
 ]
 _MAX_OWN = 64  # own columns of a panel
 _OwnName = Annotated[str, Strict(), Field(min_length=1, max_length=64)]
-Horizon = Annotated[int, Strict(), _bounds(ForecastRequest, "horizons"), _WHOLE]
 Flag = Annotated[bool, BeforeValidator(_read_flag), Strict()]
-Fractions = list[Annotated[Real, _bounds(ForecastRequest, "quantiles")]]
-ToAge = Annotated[int, Strict(), _bounds(LifetimeRequest, "to_age"), _WHOLE]
 
 
 def _check_coverage(value: float) -> float:
@@ -223,128 +209,108 @@ Tax = Annotated[
 ]
 
 
-class DrawOptions(BaseModel):
-    """Options that forecasts and lifetimes share."""
+# What JSON and a query have where the type of a request's field says too little.
+_SPECIAL: dict[str, Any] = {"scenario": Scenario | None, "tax": Tax, "coverage": Coverages}
+_MAX_VALUES = 99  # of a list
+
+
+class CallOptions(BaseModel):
+    """What HTTP asks besides the typed request: how the persons are read, what is recorded."""
 
     model_config = _STRICT
-    paths: Annotated[int, Strict(), _bounds(Draws, "n_paths"), _WHOLE] = Field(
-        Draws.n_paths, description=_description(Draws, "n_paths")
-    )
-    seed: Annotated[int, Strict(), _bounds(Draws, "seed"), _WHOLE] = Field(
-        Draws.seed, description=_description(Draws, "seed")
-    )
-    scenario: Scenario | None = Field(
-        None, description="Macro values: a name, or rows; years without a row are simulated"
-    )
     prices: Prices | None = _PRICES
     origin: Year | None = Field(
         None, description="For backtests: records and exits after this year are not read"
     )
-    unrounded: Flag = Field(False, description=_description(ForecastRequest, "unrounded"))
+    record: Flag = Field(
+        False,
+        description="Enter what is issued in the ledger, to be compared with outcomes later; "
+        "present values for the calibrated rate, without from_age",
+    )
+
+    def stated(self) -> dict[str, Any]:
+        """The options that were sent, by name, in the form that typed requests have."""
+        return {name: _plain(getattr(self, name)) for name in self.model_fields_set}
 
     def draws(self) -> Draws:
         """Options of the simulation, in the form that the forecaster needs."""
-        scenario = self.scenario
-        rows = [row.model_dump() for row in scenario] if isinstance(scenario, list) else scenario
-        return Draws(self.paths, self.seed, rows)
+        return requests.request_from(Draws, self.stated())
 
 
-class ForecastOptions(DrawOptions):
+OptionsT = TypeVar("OptionsT", bound=CallOptions)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, TaxReformBody):
+        return value.to_reform()
+    if isinstance(value, list):
+        return [row.model_dump() if isinstance(row, ScenarioYear) else row for row in value]
+    return value
+
+
+def _with_fields_of(
+    *sources: type[Draws] | type[Request],
+) -> Callable[[type[OptionsT]], type[OptionsT]]:
+    """Adds the fields of typed requests to a model, by the names that users know."""
+    fields = {
+        option.name or name: _option_field(field.type, field.default, option, name)
+        for source in reversed(sources)  # of two fields with one name the first counts
+        for name, (field, option) in requests.options_of(source).items()
+    }
+
+    def add(model: type[OptionsT]) -> type[OptionsT]:
+        created: type[OptionsT] = create_model(
+            model.__name__, __base__=model, __doc__=model.__doc__, **fields
+        )
+        return created
+
+    return add
+
+
+def _option_field(annotation: object, default: object, option: Option, name: str) -> Any:
+    """Type, default, bounds and description of an option."""
+    bounds = Field(ge=option.least, le=option.most, gt=option.above, lt=option.below)
+    whole, real = Annotated[int, Strict(), bounds, _WHOLE], Annotated[Real, bounds]
+    kinds: dict[object, Any] = {
+        bool: Flag,
+        int: whole,
+        int | None: whole | None,
+        float: real,
+        Sequence[int]: list[whole],  # type: ignore[valid-type]
+        Sequence[float]: list[real],  # type: ignore[valid-type]
+    }
+    is_list = isinstance(default, tuple)
+    length = {"min_length": 1, "max_length": _MAX_VALUES} if is_list else {}
+    return (
+        _SPECIAL.get(name) or kinds[get_args(annotation)[0]],
+        Field(
+            list(default) if isinstance(default, tuple) else default,
+            description=option.help.rstrip("."),
+            **length,
+        ),
+    )
+
+
+@_with_fields_of(Draws, ForecastRequest)
+class ForecastOptions(CallOptions):
     """Options of `POST /v1/forecasts`; query parameters if the body is Parquet or Arrow."""
-
-    horizons: list[Horizon] = Field(
-        list(requests.HORIZONS),
-        min_length=1,
-        max_length=requests.MAX_HORIZON,
-        description=_description(ForecastRequest, "horizons"),
-    )
-    coverage: Coverages = Field(
-        list(requests.COVERAGE),
-        min_length=1,
-        max_length=20,
-        description=_description(ForecastRequest, "coverage"),
-    )
-    quantiles: Fractions = Field(
-        list(requests.QUANTILES),
-        min_length=1,
-        max_length=99,
-        description=_description(ForecastRequest, "quantiles"),
-    )
-    bands: Horizon | None = Field(None, description=_description(ForecastRequest, "bands"))
-    record: Flag = Field(
-        False, description="Enter the intervals in the ledger, to be compared with outcomes later"
-    )
 
     def to_request(self) -> ForecastRequest:
         """The typed request, in the form that the forecaster needs."""
-        return ForecastRequest(
-            self.horizons,
-            self.coverage,
-            self.quantiles,
-            bands=self.bands,
-            unrounded=self.unrounded,
-        )
+        return requests.request_from(ForecastRequest, self.stated())
 
 
-class LifetimeOptions(DrawOptions):
+@_with_fields_of(Draws, LifetimeRequest)
+class LifetimeOptions(CallOptions):
     """Options of `POST /v1/lifetimes`; query parameters if the body is Parquet or Arrow."""
-
-    rate: Annotated[Real, _bounds(LifetimeRequest, "rate")] = Field(
-        LifetimeRequest.rate, description=_description(LifetimeRequest, "rate")
-    )
-    to_age: ToAge = Field(
-        LifetimeRequest.to_age, description=_description(LifetimeRequest, "to_age")
-    )
-    from_age: Annotated[int, Strict(), _bounds(LifetimeRequest, "from_age"), _WHOLE] | None = Field(
-        None, description=_description(LifetimeRequest, "from_age")
-    )
-    record: Flag = Field(
-        False,
-        description="Enter the present values in the ledger, to be compared with outcomes later; "
-        "for the calibrated rate, without from_age",
-    )
-    tax: Tax = Field(
-        "none",
-        description=_description(LifetimeRequest, "tax"),
-    )
-    coverage: Coverages = Field(
-        list(requests.LIFETIME_COVERAGE),
-        min_length=1,
-        max_length=20,
-        description=_description(LifetimeRequest, "coverage"),
-    )
 
     def to_request(self) -> LifetimeRequest:
         """The typed request. Raises UsageError if the ages contradict each other."""
-        return LifetimeRequest(
-            rate=self.rate,
-            to_age=self.to_age,
-            from_age=self.from_age,
-            tax=self.tax if isinstance(self.tax, str) else self.tax.to_reform(),
-            coverage=self.coverage,
-            unrounded=self.unrounded,
-        )
+        return requests.request_from(LifetimeRequest, self.stated())
 
 
-class PathsOptions(DrawOptions):
-    """Options of a job with the product `paths`."""
-
-    to_age: ToAge = Field(PathsRequest.to_age, description=_description(PathsRequest, "to_age"))
-    circumstances: Flag = Field(False, description=_description(PathsRequest, "states"))
-
-    def to_request(self) -> PathsRequest:
-        """The typed request."""
-        return PathsRequest(self.to_age, states=self.circumstances, unrounded=self.unrounded)
-
-
-_PRODUCTS: dict[requests.Product, type[ForecastOptions | LifetimeOptions | PathsOptions]] = {
-    "forecasts": ForecastOptions,
-    "lifetimes": LifetimeOptions,
-    "paths": PathsOptions,
-}
-
-
-class JobOptions(ForecastOptions, LifetimeOptions, PathsOptions):
+@_with_fields_of(Draws, *REQUESTS.values())
+class JobOptions(CallOptions):
     """Options of `POST /v1/jobs`: those of the product, and how to treat broken rows.
 
     They are query parameters if the body is a table.
@@ -355,19 +321,16 @@ class JobOptions(ForecastOptions, LifetimeOptions, PathsOptions):
         "fail", description="Whether rows that break a rule end the job, or are dropped and counted"
     )
 
-    def to_request(self) -> requests.Request:  # type: ignore[override]
+    def to_request(self) -> Request:
         """The typed request. Raises UsageError for an option of another product."""
-        product = _PRODUCTS[self.product]
-        stated = self.model_fields_set & JobOptions.model_fields.keys() - {"product", "on_error"}
-        if foreign := sorted(stated - product.model_fields.keys()):
-            problems = [
-                Problem("product", f"Not an option of {self.product}", "Leave it out", name)
-                for name in foreign
-            ]
-            raise UsageError("Some options belong to another product", problems)
-        return product.model_construct(
-            **{name: getattr(self, name) for name in stated}
-        ).to_request()
+        of_call = CallOptions.model_fields.keys() | {"product", "on_error"}
+        if self.product == "paths":
+            of_call -= {"record"}  # outcomes judge no single path
+        of_draws = {option.name or name for name, (_, option) in requests.options_of(Draws).items()}
+        stated = self.stated()
+        return requests.request_of(
+            self.product, {name: stated[name] for name in stated.keys() - of_call - of_draws}
+        )
 
 
 # Validation stops at the first wrong person, so that a request with millions of wrong values does

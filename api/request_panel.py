@@ -13,11 +13,10 @@ from saga.data.facts import Facts
 from saga.data.mapping import ExtraColumn, SourceMapping
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
-from saga.data.rules import find_ineligible, keep_eligible
 from saga.errors import InputError, Problem, UsageError
 from saga.features.training_reference import ComparedRecords
 from saga.features.transforms import Transforms
-from saga.requests import ForecastRequest, LifetimeRequest
+from saga.forecast_results import Result
 from saga.schema import BY_NAME, EXTRA_PREFIX
 
 PricesOption = int | Literal["nominal"] | None
@@ -27,8 +26,8 @@ PricesOption = int | Literal["nominal"] | None
 class RequestPanel:
     """The panel of a request, and its persons in the order in which they were sent.
 
-    `left_out` are the reasons why other persons of the request cannot be forecast. `compared` are
-    the records beside those of training, if they were compared together with those of other calls.
+    `left_out` are the other persons of the request, who have no usable row. `compared` are the
+    records beside those of training, if they were compared together with those of other calls.
     """
 
     panel: Panel
@@ -36,22 +35,10 @@ class RequestPanel:
     left_out: tuple[Problem, ...] = ()
     compared: ComparedRecords | None = None
 
-    def keep_eligible(self, request: ForecastRequest | LifetimeRequest) -> RequestPanel:
-        """Without the persons who cannot be forecast, as `saga forecast` and `saga lifetime`.
-
-        Raises InputError if nobody remains.
-        """
-        if isinstance(request, ForecastRequest):
-            ineligible = find_ineligible(self.panel, ahead=request.horizons[0])
-        else:
-            ineligible = find_ineligible(self.panel, request.to_age)
-        if not ineligible:
-            return self
-        return RequestPanel(
-            keep_eligible(self.panel, ineligible),
-            tuple(person for person in self.person_ids if person not in ineligible),
-            (*self.left_out, *ineligible.values()),
-        )
+    def all_left_out(self, result: Result) -> tuple[Problem, ...]:
+        """Every person without a result, by name; the panel counts those without a usable row."""
+        lost = self.panel.meta.lost
+        return (*self.left_out, *(problem for problem in result.left_out if problem != lost))
 
     def provenance(self) -> dict[str, dict[str, int]]:
         """The number of rows that reading left out, by rule; nothing if there are none."""

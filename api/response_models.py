@@ -162,6 +162,20 @@ class Interval(LifetimeInterval):
     includes_zero: bool | None
 
 
+class PositiveInterval(LifetimeInterval):
+    """An interval of a year's earnings, given that they are positive."""
+
+
+class Limits(BaseModel):
+    """One-sided limits of a year: each holds alone with the coverage; null if there are none."""
+
+    coverage: float
+    at_least: Money
+    at_most: Money
+    guarantee: Literal["assumption", "extrapolated", "none"]
+    reason: str
+
+
 class Horizon(BaseModel):
     """One future year of a person: `p_zero` is the probability of exactly zero earnings."""
 
@@ -175,6 +189,10 @@ class Horizon(BaseModel):
         None,
         description="With `bands` = K: path bands, which contain the outcomes of all years 1 to K; "
         "null in later years",
+    )
+    limits: list[Limits] | None = Field(None, description="With `limits`: one-sided limits")
+    positive_intervals: list[PositiveInterval] | None = Field(
+        None, description="With `limits`: intervals given positive earnings"
     )
 
 

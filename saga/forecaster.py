@@ -487,6 +487,8 @@ class Forecaster(Summarised):
         forecaster = self if in_force is None else in_force.forecaster
         if record and in_force is not None:
             in_force.check_recordable(request, draws)
+        if isinstance(request, ForecastRequest):
+            forecaster.calibrator.coverage_columns(request.coverage)
         if isinstance(request, LifetimeRequest):
             check_tax(request.tax, self.transforms, self.facts)
         if isinstance(request, PathsRequest) and request.states:
@@ -711,9 +713,12 @@ class Plan:
     ) -> Result:
         """The result of all pieces, in their order.
 
-        `compared` are the panel's records beside those of training, if they are compared already.
+        `compared` are the records beside those of training of the panel that the plan was made for,
+        if they are compared already.
         """
         request = self.request
+        if self.left_out:
+            compared = None
         result = Result(
             pl.concat([output.table for output in outputs]),
             self.forecaster.warnings(self.panel, request, self.draws, compared=compared),

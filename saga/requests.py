@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar, get_args
 
 from saga.errors import Problem, UsageError
 from saga.schema import MAX_AGE, MIN_AGE
@@ -302,9 +302,21 @@ class PathsRequest:
 Request = ForecastRequest | LifetimeRequest | PathsRequest
 
 
+RequestT = TypeVar("RequestT", Draws, ForecastRequest, LifetimeRequest, PathsRequest)
 REQUESTS: dict[Product, type[Request]] = {
     kind.product: kind for kind in (ForecastRequest, LifetimeRequest, PathsRequest)
 }
+
+
+def request_from(kind: type[RequestT], values: Mapping[str, object]) -> RequestT:
+    """A request or draws from the `values` that are its own, by the names that users know.
+
+    Raises:
+        UsageError: If a value is not allowed.
+    """
+    names = {option.name or name: name for name, (_, option) in options_of(kind).items()}
+    own = {names[name]: value for name, value in values.items() if name in names}
+    return kind(**own)  # type: ignore[arg-type]
 
 
 def request_of(product: Product, values: Mapping[str, object]) -> Request:
@@ -313,10 +325,9 @@ def request_of(product: Product, values: Mapping[str, object]) -> Request:
     Raises:
         UsageError: If a value is not allowed, or belongs to another product.
     """
-    names = {
-        option.name or name: name for name, (_, option) in options_of(REQUESTS[product]).items()
-    }
-    if foreign := sorted(values.keys() - names.keys()):
+    kind = REQUESTS[product]
+    names = {option.name or name for name, (_, option) in options_of(kind).items()}
+    if foreign := sorted(values.keys() - names):
         raise UsageError(
             f"The product {product} has no option {foreign[0]}. Leave it out.",
             [
@@ -324,8 +335,7 @@ def request_of(product: Product, values: Mapping[str, object]) -> Request:
                 for name in foreign
             ],
         )
-    by_field = {names[name]: value for name, value in values.items()}
-    return REQUESTS[product](**by_field)  # type: ignore[arg-type]
+    return request_from(kind, values)
 
 
 def check_horizons(horizons: Sequence[int]) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 
@@ -15,6 +16,7 @@ from saga.api.negotiation import (
     Explain,
     Notes,
     interval_json,
+    limits_json,
     quantiles_json,
     read_call,
     respond,
@@ -22,7 +24,6 @@ from saga.api.negotiation import (
 from saga.api.openapi import compute_responses, problem_responses, request_body
 from saga.api.panel_batches import MAX_TOGETHER, forecast_parts, parts_of
 from saga.api.request_models import ForecastBody, ForecastOptions
-from saga.api.request_panel import RequestPanel
 from saga.api.response_models import ForecastResponse
 from saga.api.security import ForecastCaller
 from saga.api.service import CurrentService, Service, check_recording, record_issued
@@ -56,7 +57,8 @@ async def post_forecasts(
     and horizon, sorted by person.
 
     With `bands` = K, each year of `horizons` up to K also has sets. Together, the sets of all K
-    years, or of the years until age 64, contain all outcomes with the stated coverage. If the
+    years, or of the years until age 64, contain all outcomes with the stated coverage. With
+    `limits`, each year also has one-sided limits and intervals given positive earnings. If the
     service has a ledger, the thresholds of single years follow its outcomes, and `record` enters
     the intervals in it, with the bands of the persons who are at most 64 in all K years.
     """
@@ -71,7 +73,7 @@ async def post_forecasts(
             return await _answer(request, call, computed)
     # The ledger is written after the call has left the queue, so that no other call waits for it.
     recorded = await record_issued(service, caller, issued_of(computed.result))
-    n_bands = 0 if call.request.bands is None else call.n_persons
+    n_bands = 0 if call.request.bands is None else computed.result.panel.n_persons
     return await _answer(request, call, computed.with_recorded(recorded, n_bands))
 
 
@@ -99,8 +101,9 @@ async def _compute(
 ) -> _Computed:
     # The work is estimated for all horizons, each with a fixed number of macro futures.
     n_futures, n_years = N_NODES, MAX_HORIZON
-    size = budget.check_work(call.n_persons, n_futures, n_years, service.settings.max_work)
     plan = service.plan(call.request, call.people.panel, call.draws, caller, call.options.record)
+    n_persons = plan.panel.n_persons
+    size = budget.check_work(n_persons, n_futures, n_years, service.settings.max_work)
     parts = parts_of(plan)
     work = Work(
         parts,
@@ -111,7 +114,7 @@ async def _compute(
         attrgetter("n_persons"),
     )
     outputs = await service.queue.run(request, ticket, work)
-    service.count_computed("forecasts", call.n_persons, n_futures, n_years)
+    service.count_computed("forecasts", n_persons, n_futures, n_years)
     result = plan.result(outputs, call.people.compared)
     explain = reason if plan.in_force is None else plan.in_force.reason
     return _Computed(service.with_ledger_notes(result, caller), explain)
@@ -125,16 +128,20 @@ async def _answer(
         request,
         result.table,
         {**result.provenance, **call.people.provenance()},
-        Notes(result.warnings, call.people.left_out),
-        lambda: {"forecasts": _forecasts_json(result.table, call.people, call.request, explain)},
+        Notes(result.warnings, call.people.all_left_out(result)),
+        lambda: {
+            "forecasts": _forecasts_json(
+                result.table, call.people.person_ids, call.request, explain
+            )
+        },
     )
 
 
 def _forecasts_json(
-    table: pl.DataFrame, people: RequestPanel, request: ForecastRequest, explain: Explain
+    table: pl.DataFrame, person_ids: Sequence[str], request: ForecastRequest, explain: Explain
 ) -> list[dict[str, object]]:
     """The forecast table by person, in the order of the request."""
-    horizons: dict[str, list[dict[str, object]]] = {person: [] for person in people.person_ids}
+    horizons: dict[str, list[dict[str, object]]] = {person: [] for person in person_ids}
     origin_year: dict[str, int] = {}
     for row in table.iter_rows(named=True):
         horizon = {
@@ -150,9 +157,14 @@ def _forecasts_json(
             if row["horizon"] <= request.bands:
                 bands = [interval_json(row, c, reason, "band_") for c in request.coverage]
                 horizon["bands"] = bands
+        if request.limits:
+            horizon["limits"] = [limits_json(row, c, reason) for c in request.coverage]
+            positive = [interval_json(row, c, reason, "positive_") for c in request.coverage]
+            horizon["positive_intervals"] = positive
         horizons[row["person_id"]].append(horizon)
         origin_year[row["person_id"]] = row["origin_year"]
     return [
         {"person_id": person, "origin_year": origin_year[person], "horizons": horizons[person]}
-        for person in people.person_ids
+        for person in person_ids
+        if person in origin_year
     ]

@@ -88,17 +88,17 @@ async def _compute(
     caller: Caller,
     call: ComputeCall[LifetimeOptions, LifetimeRequest],
 ) -> Lifetimes:
-    panel = call.people.panel
-    n_paths, n_years = call.draws.n_paths, _years_ahead(panel, call.request.to_age)
-    size = budget.check_work(call.n_persons, n_paths, n_years, service.settings.max_work)
-    plan = service.plan(call.request, panel, call.draws, caller, call.options.record)
+    plan = service.plan(call.request, call.people.panel, call.draws, caller, call.options.record)
+    n_persons, n_paths = plan.panel.n_persons, call.draws.n_paths
+    n_years = _years_ahead(plan.panel, call.request.to_age)
+    size = budget.check_work(n_persons, n_paths, n_years, service.settings.max_work)
 
     def compute(pieces: list[Panel]) -> list[PieceOutput]:
         return [plan.compute(piece) for piece in pieces]
 
     pieces = plan.pieces(max(1, _PART_SIZE // (n_paths * n_years)))
     outputs = await service.queue.run(request, ticket, Work(pieces, compute, size))
-    service.count_computed("lifetimes", call.n_persons, n_paths, n_years)
+    service.count_computed("lifetimes", n_persons, n_paths, n_years)
     lifetimes = service.with_ledger_notes(plan.result(outputs), caller)
     assert isinstance(lifetimes, Lifetimes)
     return lifetimes
@@ -114,13 +114,13 @@ async def _answer(
     provenance, warnings = dict(lifetimes.provenance), lifetimes.warnings
     if recorded is not None:
         provenance["recorded"] = asdict(recorded)
-        warnings += recording_warnings(recorded, call.n_persons)
+        warnings += recording_warnings(recorded, lifetimes.panel.n_persons)
     decimals = service.forecaster.decimals(call.request)
     return await respond(
         request,
         lifetimes.table,
         {**provenance, **call.people.provenance()},
-        Notes(warnings, call.people.left_out),
+        Notes(warnings, call.people.all_left_out(lifetimes)),
         lambda: _lifetimes_json(lifetimes, call.people.person_ids, call.request, decimals),
     )
 
@@ -145,8 +145,8 @@ def _lifetimes_json(
     }
     statistics = {row.pop("statistic"): row for row in lifetimes.population.iter_rows(named=True)}
     return {
-        "lifetimes": [persons[person_id] for person_id in person_ids],
-        "population": {"persons": len(person_ids), **statistics},
+        "lifetimes": [persons[person_id] for person_id in person_ids if person_id in persons],
+        "population": {"persons": len(persons), **statistics},
     }
 
 

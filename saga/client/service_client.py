@@ -68,9 +68,11 @@ class Client(ServiceConnection):
         draws: Draws = Draws(),
         *,
         prices: Prices | None = None,
+        record: bool = False,
     ) -> Answer[FrameT]:
-        """Present values: one row per person. Raises ServiceError."""
-        return self._compute("/v1/lifetimes", persons, query(request, draws, {"prices": prices}))
+        """Present values: one row per person; arguments as in `forecast`. Raises ServiceError."""
+        extra = {"prices": prices, "record": record or None}
+        return self._compute("/v1/lifetimes", persons, query(request, draws, extra))
 
     def submit(
         self,

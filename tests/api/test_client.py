@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 from polars.testing import assert_frame_equal
 from saga.api.key_file import add_key, new_key
-from saga.api.request_models import ForecastOptions, LifetimeOptions, PathsOptions
+from saga.api.request_models import ForecastOptions, JobOptions, LifetimeOptions
 from saga.api.settings import Settings
 
 from saga.client import (
@@ -121,7 +121,7 @@ def test_every_option_has_the_name_that_the_service_knows() -> None:
     lifetimes = query(LifetimeRequest(0.0, 60, 30, "paper"), draws, {})
     assert lifetimes.keys() <= LifetimeOptions.model_fields.keys()
     paths = query(PathsRequest(to_age=60, states=True), draws, {})
-    assert paths.keys() <= PathsOptions.model_fields.keys()
+    assert paths.keys() <= JobOptions.model_fields.keys()
     assert query(ForecastRequest(), Draws(), {}) == {}
     with pytest.raises(UsageError, match="scenario"):
         query(REQUEST, Draws(scenario=[{"year": 2024}]), {})
@@ -139,8 +139,8 @@ def test_a_problem_document_becomes_an_exception_with_its_entries(
     assert error.problems[0].fix in str(error)
     assert "731" not in str(error)
     assert error.instance is not None
-    with pytest.raises(RefusedError, match="limits"):
-        client.forecast(persons, ForecastRequest(limits=True))
+    with pytest.raises(RefusedError, match="coverage"):
+        client.forecast(persons, ForecastRequest(coverage=(0.7,)))
     with pytest.raises(MissingError, match="ledger"):
         client.send_outcomes(persons)
 
