@@ -228,13 +228,14 @@ class CallOptions(BaseModel):
         "present values for the calibrated rate, without from_age",
     )
 
-    def stated(self) -> dict[str, Any]:
-        """The options that were sent, by name, in the form that typed requests have."""
-        return {name: _plain(getattr(self, name)) for name in self.model_fields_set}
+    def sent(self, *sources: type[Draws] | type[Request]) -> dict[str, Any]:
+        """The options of typed requests that were sent, in the form that these have."""
+        names = {name for source in sources for name in requests.user_names(source)}
+        return {name: _plain(getattr(self, name)) for name in names & self.model_fields_set}
 
     def draws(self) -> Draws:
         """Options of the simulation, in the form that the forecaster needs."""
-        return requests.request_from(Draws, self.stated())
+        return requests.request_from(Draws, self.sent(Draws))
 
 
 OptionsT = TypeVar("OptionsT", bound=CallOptions)
@@ -297,7 +298,7 @@ class ForecastOptions(CallOptions):
 
     def to_request(self) -> ForecastRequest:
         """The typed request, in the form that the forecaster needs."""
-        return requests.request_from(ForecastRequest, self.stated())
+        return requests.request_from(ForecastRequest, self.sent(ForecastRequest))
 
 
 @_with_fields_of(Draws, LifetimeRequest)
@@ -306,7 +307,7 @@ class LifetimeOptions(CallOptions):
 
     def to_request(self) -> LifetimeRequest:
         """The typed request. Raises UsageError if the ages contradict each other."""
-        return requests.request_from(LifetimeRequest, self.stated())
+        return requests.request_from(LifetimeRequest, self.sent(LifetimeRequest))
 
 
 @_with_fields_of(Draws, *REQUESTS.values())
@@ -323,14 +324,10 @@ class JobOptions(CallOptions):
 
     def to_request(self) -> Request:
         """The typed request. Raises UsageError for an option of another product."""
-        of_call = CallOptions.model_fields.keys() | {"product", "on_error"}
-        if self.product == "paths":
-            of_call -= {"record"}  # outcomes judge no single path
-        of_draws = {option.name or name for name, (_, option) in requests.options_of(Draws).items()}
-        stated = self.stated()
-        return requests.request_of(
-            self.product, {name: stated[name] for name in stated.keys() - of_call - of_draws}
-        )
+        sent = self.sent(*REQUESTS.values())
+        if self.product == "paths" and self.record:
+            sent["record"] = True  # outcomes judge no single path
+        return requests.request_of(self.product, sent)
 
 
 # Validation stops at the first wrong person, so that a request with millions of wrong values does

@@ -81,6 +81,11 @@ def options_of(request: "type[Draws] | type[Request]") -> dict[str, tuple[Field[
     return {field.name: (field, get_args(field.type)[1]) for field in fields(request)}
 
 
+def user_names(request: "type[Draws] | type[Request]") -> dict[str, str]:
+    """What users call a field -> the field."""
+    return {option.name or name: name for name, (_, option) in options_of(request).items()}
+
+
 Seed = Annotated[int, Option("The same seed gives the same numbers.", least=0, most=2**63 - 1)]
 _Coverage = Annotated[
     Sequence[float],
@@ -314,7 +319,7 @@ def request_from(kind: type[RequestT], values: Mapping[str, object]) -> RequestT
     Raises:
         UsageError: If a value is not allowed.
     """
-    names = {option.name or name: name for name, (_, option) in options_of(kind).items()}
+    names = user_names(kind)
     own = {names[name]: value for name, value in values.items() if name in names}
     return kind(**own)  # type: ignore[arg-type]
 
@@ -326,8 +331,7 @@ def request_of(product: Product, values: Mapping[str, object]) -> Request:
         UsageError: If a value is not allowed, or belongs to another product.
     """
     kind = REQUESTS[product]
-    names = {option.name or name for name, (_, option) in options_of(kind).items()}
-    if foreign := sorted(values.keys() - names):
+    if foreign := sorted(values.keys() - user_names(kind).keys()):
         raise UsageError(
             f"The product {product} has no option {foreign[0]}. Leave it out.",
             [

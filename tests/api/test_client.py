@@ -100,18 +100,6 @@ def test_lifetimes_and_the_model_page(client: Client, persons: pl.DataFrame) -> 
     assert client.model()["bundle"] == answer.provenance["bundle"]
 
 
-def test_persons_who_cannot_be_forecast_are_listed(client: Client, persons: pl.DataFrame) -> None:
-    old = persons.with_columns(
-        birth_year=pl.lit(1940, pl.Int64), person_id="old" + pl.col("person_id")
-    )
-    both = client.forecast(pl.concat([persons, old.head(3)]), REQUEST)
-    assert_frame_equal(both.frame, client.forecast(persons, REQUEST).frame)
-    assert [(entry["rule"], entry["person_id"]) for entry in both.left_out] == [
-        ("no-usable-row", "old00")
-    ]
-    assert "left_out" not in both.provenance
-
-
 def test_every_option_has_the_name_that_the_service_knows() -> None:
     draws = Draws(n_paths=3, seed=1, scenario="high-growth")
     forecasts = query(replace(REQUEST, unrounded=True), draws, {"record": True, "prices": None})

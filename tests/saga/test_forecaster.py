@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -80,26 +79,6 @@ def test_the_paths_of_a_person_do_not_depend_on_the_batch(
     for row in (0, 11):
         alone = forecaster.simulate(people.only([ids[row]]), draws, to_horizon=5).earnings
         assert np.array_equal(alone[0], together[row], equal_nan=True)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"horizons": [0, 5]},
-        {"horizons": [31]},
-        {"coverage": [1.0]},
-        {"quantiles": [1.5]},
-        {"quantiles": []},
-    ],
-    ids=str,
-)
-def test_requests_with_options_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
-        ForecastRequest(**wrong)
-    refused: list[dict[str, Any]] = [{"rate": 2.0}, {"quantiles": [1.5]}, {"coverage": [0.0]}]
-    for option in refused:
-        with pytest.raises(UsageError):
-            LifetimeRequest(**option)
 
 
 def test_only_present_values_of_another_rollout_than_the_calibrated_one_are_extrapolated(
@@ -423,12 +402,6 @@ def test_the_paths_have_the_distribution_of_the_forecast_table_and_keep_their_ra
         mapped = np.take_along_axis(earnings, order, axis=1)
         ordered = np.diff(mapped, axis=1) >= 0
         assert (ordered | ~positive[:, :-1]).all(), "zeros are ranked by the total of the path"
-
-
-@pytest.mark.parametrize("bad", [{"to_age": 70}, {"to_age": 64, "from_age": 65}])
-def test_ages_out_of_range_are_refused(bad: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
-        LifetimeRequest(**bad)
 
 
 def test_paths_are_recalibrated_unless_raw_paths_are_requested(

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Container, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -25,11 +24,9 @@ from saga.bundle import shipped_bundle
 from saga.cli import app
 from saga.data.panel import Panel
 from saga.data.reading import Source, read_panel
-from saga.data.rules import find_ineligible
 from saga.errors import BundleError, InputError, UsageError
 from saga.files import atomic
-from saga.forecaster import Forecaster
-from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest, Request
+from saga.requests import ForecastRequest
 from tests.saga.batch.run_files import files_of
 
 ROOT = Path(__file__).parents[3]
@@ -413,24 +410,6 @@ def test_mapped_files_with_their_own_columns_types_and_price_index(tmp_path: Pat
     assert _read(tmp_path / "out").equals(_computed_at_once(whole))
 
 
-def test_parts_carry_their_provenance(source: Path, tmp_path: Path) -> None:
-    score(source, tmp_path / "out", Carry(seed=5))
-    metadata: dict[str, Any] = pl.read_parquet_metadata(tmp_path / "out" / "part-00000.parquet")
-    (warning,) = (provenance := json.loads(metadata["saga"])).pop("warnings")
-    assert provenance == {"seed": 5}
-    assert (warning["code"], warning["count"]) == ("unit", PERSONS - 3)
-
-
-def test_the_manifest_counts_the_persons_of_each_warning_over_all_parts(
-    source: Path, tmp_path: Path
-) -> None:
-    report = score(source, tmp_path / "out", Carry(), persons_per_partition=9)
-    expected = [{"code": "unit", "message": "The amounts are small.", "count": PERSONS - 3}]
-    assert report.warnings == expected
-    totals = (atomic.read_json(tmp_path / "out" / MANIFEST) or {})["totals"]
-    assert totals["warnings"] == expected
-
-
 @pytest.fixture(scope="module")
 def people(register_panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Fourteen persons of the register as a file, in real money; not all can be forecast."""
@@ -438,61 +417,6 @@ def people(register_panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> P
     folder = tmp_path_factory.mktemp("people")
     register_panel.only(persons).frame.write_parquet(folder / "people.parquet")
     return folder
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [ForecastRequest(), LifetimeRequest(), PathsRequest()],
-    ids=lambda request: request.product,
-)
-def test_the_products_equal_the_results_of_the_forecaster(
-    tiny_bundle: Path, people: Path, tmp_path: Path, request_: Request
-) -> None:
-    draws = Draws(20, 3)
-    report = score(
-        Source(people, prices=2022),
-        tmp_path,
-        Recipe(tiny_bundle, request_, draws),
-        persons_per_partition=4,
-    )
-    forecaster, panel = Forecaster.load(tiny_bundle, threads=1), read_panel(people, prices=2022)
-    ineligible = find_ineligible(panel)
-    panel = _without(panel, ineligible)
-    rows = _read(tmp_path)
-    assert (report.persons_in, report.persons_out) == (
-        len(ineligible) + len(panel.persons()),
-        rows["person_id"].n_unique(),
-    )
-    assert sum(report.rejected.values()) == len(ineligible)
-    if isinstance(request_, ForecastRequest):
-        assert rows.equals(forecaster.forecast(panel, request_, draws).table)
-    elif isinstance(request_, LifetimeRequest):
-        assert rows.equals(forecaster.lifetime(panel, request_, draws).table)
-    else:
-        assert rows.columns == ["person_id", "path", "year", "earnings"]
-        paths = forecaster.simulate(panel, draws, to_horizon=None)
-        year = int(paths.origin_year[0]) + 1
-        first = rows.filter(
-            pl.col("person_id") == str(paths.person_id[0]), pl.col("year") == year
-        ).sort("path")["earnings"]
-        assert np.array_equal(first.to_numpy(), paths.earnings[0, 0].round())
-        assert rows.height == 20 * int(paths.within_age.sum())
-    assert report.warnings[0]["code"] == "simulated-people"
-    provenance = json.loads(pl.read_parquet_metadata(next(tmp_path.glob("*.parquet")))["saga"])
-    assert provenance["trained_on"] == "simulated people"
-    assert provenance["warnings"][0]["code"] == "simulated-people"
-    assert (provenance["bundle"], provenance["seed"], provenance["product"]) == (
-        forecaster.bundle.digest,
-        3,
-        request_.product,
-    )
-
-
-def _persons_from_age(people: Path, age: int) -> set[str]:
-    """The persons who are at least `age` in their last year."""
-    last = pl.col("year").max() - pl.col("birth_year").first()
-    ages = read_panel(people, prices=2022).frame.group_by("person_id").agg(age=last)
-    return set(ages.filter(pl.col("age") >= age)["person_id"])
 
 
 def test_after_a_full_disk_another_bundle_is_refused_and_the_same_command_continues(
@@ -535,44 +459,3 @@ def test_a_bundle_that_is_replaced_while_workers_start_is_refused(
     with pytest.raises(UsageError, match="another run: bundle differ"):
         score(people, tmp_path / "out", recipe, progress=replace_bundle)
     assert not list((tmp_path / "out").glob("part-*"))
-
-
-def test_lifetimes_to_an_earlier_age_leave_out_older_persons(
-    tiny_bundle: Path, people: Path, tmp_path: Path
-) -> None:
-    report = score(
-        Source(people, prices=2022),
-        tmp_path,
-        Recipe(tiny_bundle, LifetimeRequest(to_age=40), Draws(20)),
-    )
-    late = _persons_from_age(people, 40)
-    assert late, "the sample must have a person aged 40 or more"
-    assert not late & set(_read(tmp_path)["person_id"])
-    assert report.persons_out == report.persons_in - sum(report.rejected.values()) > 0
-
-
-def test_persons_above_64_at_every_horizon_are_listed_and_the_others_are_forecast(
-    tiny_bundle: Path, people: Path, tmp_path: Path
-) -> None:
-    report = score(
-        Source(people, prices=2022),
-        tmp_path,
-        Recipe(tiny_bundle, ForecastRequest(horizons=(30,)), Draws(20)),
-    )
-    late = _persons_from_age(people, 35)
-    persons = set(_read(tmp_path)["person_id"])
-    assert late
-    assert persons
-    assert not late & persons
-    assert set(pl.read_csv(tmp_path / REJECTED, infer_schema=False)["person_id"]) >= late
-    assert report.persons_out == len(persons) == report.persons_in - sum(report.rejected.values())
-
-
-def test_an_unknown_product_is_refused_before_anything_is_read(
-    tiny_bundle: Path, tmp_path: Path
-) -> None:
-    arguments = [str(tmp_path / "absent"), str(tmp_path / "out"), "--product", "fortunes"]
-    done = CliRunner().invoke(app, ["score", *arguments, "--bundle", str(tiny_bundle), "--json"])
-    assert done.exit_code == 2
-    message = json.loads(done.stderr)["message"]
-    assert "'fortunes' is not one of 'forecasts', 'lifetimes', 'paths'" in message

@@ -1,0 +1,401 @@
+"""Every door gives the same result: command line, batch, service, job, client and library.
+
+The library's result is the reference. A door is a function from a case to what its user gets:
+the rows, where they come from, the warnings, and how many persons are left out by which rule. With
+a ledger, the thresholds follow its state, and what is recorded is the same from every door.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+import sqlalchemy as sa
+from polars.testing import assert_frame_equal
+from saga.api.settings import Settings
+from saga.calibration.adaptive.issuance import AdaptedForecaster, run_and_record
+from saga.calibration.adaptive.ledger import open_ledger
+from typer.testing import CliRunner
+
+from saga.batch.run_folder import MANIFEST
+from saga.cli import app
+from saga.client import Client, Sending
+from saga.data.origins import history, origins_at
+from saga.data.panel import Panel
+from saga.data.reading import read_panel
+from saga.data.split import persons_of
+from saga.forecast_tables import percent_label
+from saga.forecaster import Forecaster
+from saga.requests import (
+    Draws,
+    ForecastRequest,
+    LifetimeRequest,
+    PathsRequest,
+    Request,
+    options_of,
+)
+
+if TYPE_CHECKING:
+    from tests.conftest import Running
+
+Row = dict[str, Any]
+Start = Callable[[Settings], AbstractContextManager["Running"]]
+PERSONS, MONEY_OF = 9, 2022
+YEARLY = ForecastRequest((1, 2, 5), (0.5, 0.9), (0.1, 0.5), limits=True, bands=3, unrounded=True)
+LIVES = LifetimeRequest(0.03, 60, 20, "se-2022", (0.8, 0.9), (0.25, 0.5))
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is asked, and whether a ledger moves the thresholds."""
+
+    request: Request
+    draws: Draws = Draws(20, 3)
+    ledger: bool = False
+
+
+CASES = {
+    "forecasts": Case(ForecastRequest()),
+    "forecasts with limits and bands": Case(YEARLY),
+    "forecasts under a scenario": Case(YEARLY, Draws(scenario="recession-1990s")),
+    "forecasts under a ledger": Case(YEARLY, ledger=True),
+    "lifetimes": Case(LifetimeRequest()),
+    "lifetimes with tax and past": Case(LIVES),
+    "lifetimes of another seed": Case(LIVES, Draws(20, 4)),
+    "lifetimes under a ledger": Case(LifetimeRequest(), ledger=True),
+    "paths": Case(PathsRequest(50)),
+    "paths with states": Case(PathsRequest(states=True, unrounded=True), Draws(4, 5)),
+    "paths under a ledger": Case(PathsRequest(50), ledger=True),
+}
+
+
+@dataclass(frozen=True)
+class Got:
+    """What the user of a door gets; persons of a warning and those left out as numbers."""
+
+    rows: pl.DataFrame
+    provenance: Mapping[str, Any]
+    warnings: Counter[tuple[str, str]]
+    left_out: Counter[str]
+
+
+@dataclass
+class World:
+    """The bundle, a file of persons, a ledger with a state, and services with and without it."""
+
+    bundle: Path
+    people: Path
+    ledger: str
+    start: Start
+    forecaster: Forecaster
+    folder: Path
+    stack: ExitStack
+    services: dict[str | None, Running] = field(default_factory=dict)
+    expected: dict[str, Got] = field(default_factory=dict)
+    n_outputs: int = 0
+
+    def output(self, suffix: str = "") -> Path:
+        """A path that does not exist."""
+        self.n_outputs += 1
+        return self.folder / f"out{self.n_outputs}{suffix}"
+
+    def service(self, url: str | None) -> Running:
+        """The service of a ledger, or the one without."""
+        if url not in self.services:
+            jobs = self.output()
+            settings = Settings(bundle=self.bundle, threads=1, jobs=jobs, database=url)
+            self.services[url] = self.stack.enter_context(self.start(settings))
+            self.services[url].wait_until_ready()
+        return self.services[url]
+
+    def new_ledger(self) -> str:
+        """A copy of the ledger."""
+        copy, file = self.output(".sqlite"), Path(self.ledger.removeprefix("sqlite:///"))
+        shutil.copy(file, copy)
+        shutil.copy(f"{file}.key", f"{copy}.key")
+        return f"sqlite:///{copy}"
+
+
+@pytest.fixture(scope="module")
+def world(
+    living_bundle: Path, register_panel: Panel, start: Start, tmp_path_factory: Any
+) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("doors")
+    forecaster = Forecaster.load(living_bundle, threads=1)
+    test_persons = register_panel.only(persons_of(register_panel, "test"))
+    past = history(test_persons, origins_at(test_persons, 2019).take(slice(0, PERSONS)))
+    last = past.frame.group_by("person_id").agg(pl.all().sort_by("year").last())
+    later = last.select(past.frame.columns).with_columns(pl.col("year") + 1)
+    odd = pl.DataFrame(
+        [("odd-old", 1930, 9e4), ("odd-silent", 1980, None), ("odd-63", 1957, 9e4)],
+        ["person_id", "birth_year", "earnings"],
+        orient="row",
+    ).with_columns(year=pl.lit(2020, pl.Int16), birth_year=pl.col("birth_year").cast(pl.Int16))
+    people = pl.concat([past.frame, later, odd], how="diagonal_relaxed").sort("person_id", "year")
+    people = people.select(column for column in people if column.null_count() < len(column))
+    people.write_parquet(folder / "people.parquet")
+    url = f"sqlite:///{folder / 'ledger.sqlite'}"
+    ledger = open_ledger(url)
+    issued = ForecastRequest((1, 2), coverage=(0.5,))
+    run_and_record(AdaptedForecaster.of(forecaster, None), issued, past, Draws(), ledger)
+    ledger.settle((person, 2020, 9e7) for person in past.persons())
+    ledger.close()
+    with ExitStack() as stack:
+        yield World(living_bundle, folder / "people.parquet", url, start, forecaster, folder, stack)
+
+
+def options(request: Request, draws: Draws) -> dict[str, Any]:
+    """The options that differ from their defaults, by the names that users know."""
+    return {
+        option.name or name: getattr(source, name)
+        for source in (request, draws)
+        for name, (entry, option) in options_of(type(source)).items()
+        if getattr(source, name) != entry.default
+    }
+
+
+def line(case: Case, url: str | None, record: bool) -> list[str]:
+    """The options of a case on the command line."""
+    words = ["--json", "--prices", str(MONEY_OF)]
+    for name, value in options(case.request, case.draws).items():
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        words += [f"--{name.replace('_', '-')}", *([] if value is True else [text])]
+    words += [] if url is None else ["--database", url]
+    return [*words, "--record"] if record else words
+
+
+def told(warnings: Iterable[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
+    """How many persons each warning is about; 1 if it is about the result."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for warning in warnings:
+        counts[warning["code"], warning["message"]] += warning.get("count", 1)
+    return counts
+
+
+def rules(problems: Iterable[Mapping[str, Any]]) -> Counter[str]:
+    """How many persons are left out by each rule."""
+    counts: Counter[str] = Counter()
+    for problem in problems:
+        counts[problem["rule"]] += problem.get("count", 1)
+    return counts
+
+
+def library(world: World, case: Case, url: str | None, record: bool) -> Got:
+    panel, in_force = read_panel(world.people, prices=MONEY_OF), None
+    if url is not None:
+        ledger = open_ledger(url)
+        state = ledger.state(world.forecaster.bundle.digest)
+        in_force = AdaptedForecaster.of(world.forecaster, state)
+    if record:
+        assert in_force is not None
+        result, counts = run_and_record(in_force, case.request, panel, case.draws, ledger)
+        assert counts.new > 0
+    else:
+        result = world.forecaster.run(case.request, panel, case.draws, in_force)
+    return Got(
+        result.table,
+        json.loads(json.dumps(result.provenance)),
+        told(warning.as_dict() for warning in result.warnings),
+        rules(problem.as_dict() for problem in result.left_out),
+    )
+
+
+def command(world: World, case: Case, url: str | None, record: bool) -> Got:
+    name = {"forecasts": "forecast", "lifetimes": "lifetime"}[case.request.product]
+    out = world.output(".parquet")
+    words = [name, world.people, "--bundle", world.bundle, "--out", out, "--threads", 1]
+    done = CliRunner().invoke(app, [*map(str, words), *line(case, url, record)])
+    assert done.exit_code == 0, done.stderr
+    report = json.loads(done.stdout)
+    left_out = rules(report["left_out"])
+    return Got(pl.read_parquet(out), report["provenance"], told(report["warnings"]), left_out)
+
+
+def batch(world: World, case: Case, url: str | None, record: bool) -> Got:
+    out = world.output()
+    words = ["score", world.people, out, "--bundle", world.bundle, "--persons-per-partition", 5]
+    words += ["--product", case.request.product]
+    done = CliRunner().invoke(app, [*map(str, words), *line(case, url, record)])
+    assert done.exit_code == 0, done.stderr
+    totals = json.loads((out / MANIFEST).read_text())["totals"]
+    parts = sorted(out.glob("part-*.parquet"))
+    (provenance,) = {
+        json.dumps({**json.loads(pl.read_parquet_metadata(part)["saga"]), "warnings": []})
+        for part in parts
+    }
+    rows = pl.concat(map(pl.read_parquet, parts))
+    return Got(rows, json.loads(provenance), told(totals["warnings"]), Counter(totals["rejected"]))
+
+
+def job(world: World, case: Case, url: str | None, record: bool) -> Got:
+    sending = Sending(prices=MONEY_OF, record=record)
+    with Client(world.service(url).url) as client:
+        sent = client.submit(pl.read_parquet(world.people), case.request, case.draws, sending)
+        totals, answer = sent.wait().totals, sent.result()
+    assert totals is not None
+    left_out = Counter(totals["rejected"])
+    return Got(answer.frame, answer.provenance, told(totals["warnings"]), left_out)
+
+
+def client(world: World, case: Case, url: str | None, record: bool) -> Got:
+    people = pl.read_parquet(world.people)
+    with Client(world.service(url).url) as opened:
+        if isinstance(case.request, ForecastRequest):
+            answer = opened.forecast(
+                people, case.request, case.draws, prices=MONEY_OF, record=record
+            )
+        else:
+            assert isinstance(case.request, LifetimeRequest)
+            answer = opened.lifetime(
+                people, case.request, case.draws, prices=MONEY_OF, record=record
+            )
+    return Got(answer.frame, answer.provenance, told(answer.warnings), rules(answer.left_out))
+
+
+def service(world: World, case: Case, url: str | None, record: bool) -> Got:
+    """JSON in and out, with the persons in another order."""
+    request, product = case.request, case.request.product
+    years = pl.read_parquet(world.people).rows_by_key("person_id", named=True)
+    persons = [
+        {
+            "person_id": person,
+            "history": [{n: v for n, v in year.items() if v is not None} for year in of_person],
+        }
+        for person, of_person in reversed(years.items())
+    ]
+    body = {"persons": persons, "prices": MONEY_OF, "record": record}
+    answer = world.service(url).client.post(
+        f"/v1/{product}", json=body | options(request, case.draws)
+    )
+    assert answer.status_code == 200, answer.text
+    content = answer.json()
+    order = [entry["person_id"] for entry in content[product]]
+    assert order == [person for person in reversed(years) if person in order]
+    flat = _lifetime_rows if isinstance(request, LifetimeRequest) else _forecast_rows
+    rows = pl.DataFrame(
+        [row for entry in content[product] for row in flat(entry)], infer_schema_length=None
+    ).sort("person_id", maintain_order=True)
+    warnings = told(content["warnings"])
+    return Got(rows, content["provenance"], warnings, rules(content["left_out"]))
+
+
+def _forecast_rows(forecast: Row) -> Iterator[Row]:
+    for horizon in forecast["horizons"]:
+        yield {
+            **{name: forecast[name] for name in ("person_id", "origin_year")},
+            "horizon": horizon["h"],
+            **{name: horizon[name] for name in ("year", "mean", "p_zero")},
+            **_quantiles(horizon["quantiles"]),
+            **_sets(horizon["intervals"]),
+            **_sets(horizon.get("limits") or [], "limits_"),
+            **_sets(horizon.get("positive_intervals") or [], "positive_"),
+            **_sets(horizon.get("bands") or [], "band_"),
+        }
+
+
+def _lifetime_rows(lifetime: Row) -> Iterator[Row]:
+    value, tax = lifetime["present_value"], lifetime["tax"] or {}
+    yield {
+        **{name: lifetime[name] for name in ("person_id", "origin_year", "to_age", "rate")},
+        "mean": value["mean"],
+        **_quantiles(value["quantiles"]),
+        **_sets(value["intervals"]),
+        **{name: tax.get(name) for name in ("tax_mean", "net_mean")},
+    }
+
+
+def _quantiles(quantiles: Row) -> Row:
+    return {f"q{percent_label(float(name))}": amount for name, amount in quantiles.items()}
+
+
+def _sets(sets: Iterable[Row], prefix: str = "") -> Row:
+    row: Row = {}
+    for entry in sets:
+        label = percent_label(entry.pop("coverage"))
+        row[f"guarantee_{prefix}{label}"] = entry.pop("guarantee")
+        assert len(entry.pop("reason")) > 20
+        start = "" if prefix == "limits_" else prefix
+        row |= {f"{start}{name}_{label}": value for name, value in entry.items()}
+    return row
+
+
+DOORS = {
+    "command line": command,
+    "batch": batch,
+    "job": job,
+    "client": client,
+    "service": service,
+}
+
+
+def doors_of(request: Request) -> list[str]:
+    """Paths are a product of batches and jobs only."""
+    return ["batch", "job"] if isinstance(request, PathsRequest) else list(DOORS)
+
+
+def assert_same(got: Got, expected: Got, door: str) -> None:
+    """JSON has neither types of numbers nor cells, and no path bands of years after the last."""
+    is_json = door == "service"
+    assert_frame_equal(
+        got.rows.with_columns(pl.col("^guarantee_band_.*$").fill_null("none")),
+        expected.rows.drop("cell", strict=not is_json) if is_json else expected.rows,
+        check_dtypes=not is_json,
+        check_column_order=not is_json,
+        check_exact=True,
+    )
+    assert expected.provenance.items() <= got.provenance.items()
+    assert got.warnings == expected.warnings
+    assert got.left_out == expected.left_out
+
+
+@pytest.mark.parametrize(
+    ("door", "name"), [(door, name) for name in CASES for door in doors_of(CASES[name].request)]
+)
+def test_every_door_gives_the_result_of_the_library(world: World, door: str, name: str) -> None:
+    case = CASES[name]
+    url = world.ledger if case.ledger else None
+    if name not in world.expected:
+        world.expected[name] = library(world, case, url, record=False)
+    expected = world.expected[name]
+    assert expected.left_out >= Counter({"no-usable-row": 1, "no-earnings": 1})
+    assert expected.rows["person_id"].n_unique() + expected.left_out.total() == PERSONS + 3
+    assert ("adaptive" in expected.provenance) == case.ledger
+    assert_same(DOORS[door](world, case, url, record=False), expected, door)
+
+
+def entries(url: str) -> list[Any]:
+    """The issued intervals of a ledger."""
+    columns = "person, origin_year, family, horizon, base, issued, distribution, cells, levels"
+    engine = sa.create_engine(url)
+    with engine.connect() as connection:
+        rows = connection.execute(
+            sa.text(f"SELECT {columns} FROM issued_interval ORDER BY 1,2,3,4")
+        )
+        stored = [tuple(row) for row in rows]
+    engine.dispose()
+    return stored
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(ForecastRequest((1, 2), bands=2), Draws(), ledger=True),
+        Case(LifetimeRequest(), Draws(50), ledger=True),
+    ],
+    ids=lambda case: case.request.product,
+)
+def test_every_door_records_what_it_issues(world: World, door: str, case: Case) -> None:
+    reference, url = world.new_ledger(), world.new_ledger()
+    expected = library(world, case, reference, record=True)
+    assert_same(DOORS[door](world, case, url, record=True), expected, door)
+    assert len(entries(reference)) > len(entries(world.ledger))
+    assert entries(url) == entries(reference)
