@@ -35,7 +35,7 @@ from saga.evaluation.scoring.year_forecasts import nominal_sets
 from saga.conformal.families.present_value import SimulatedValues
 from saga.conformal.published_sets import value_intervals
 from saga.data.origins import Origins
-from saga.lifetime import STATISTICS, Ranked, gini, realised_value
+from saga.lifetime import STATISTICS, gini, realised_value
 from saga.paths import Paths
 from saga.requests import RATE
 from saga.schema import MAX_AGE, PRICE_YEAR
@@ -358,8 +358,8 @@ def _distribution(
                 yield {"statistic": f"tax:{rule}:{kind}", **row}
 
 
-def _ranked_statistic(function: Callable[[Ranked], Any], amounts: Array, _: Array) -> float:
-    return float(function(Ranked.of(np.sort(amounts))))
+def _ranked_statistic(function: Callable[[Array], Any], amounts: Array, _: Array) -> float:
+    return float(function(np.sort(amounts)))
 
 
 def _effective(tax: Array, value: Array) -> Array:
@@ -375,7 +375,7 @@ _TAX: dict[str, Callable[[Array, Array], float]] = {
     "rate_p99": lambda tax, value: (
         float(np.quantile(_effective(tax, value), 0.99)) if (value > 0).any() else np.nan
     ),
-    "gini": lambda tax, _: float(gini(Ranked.of(np.sort(tax, axis=0)))),
+    "gini": lambda tax, _: float(gini(np.sort(tax, axis=0))),
 }
 
 

@@ -1,9 +1,11 @@
-"""What a forecaster returns: the forecasts and the lifetimes of a panel."""
+"""What a forecaster returns: tables and warnings, for polars, pandas, Arrow and notebooks."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,19 +15,49 @@ from numpy.typing import NDArray
 from saga.data.panel import Panel
 from saga.errors import Problem
 from saga.forecast_warnings import ForecastWarning
-from saga.table_results import TableResult
+from saga.pages.format import figure, set_start
+from saga.summaries import Summarised, Summary, count
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
     from saga.pages.person import ForecastPicture
+
+_SHOWN = ("person_id", "year", "to_age", "mean", "p_zero", "q50", "lower_90", "upper_90")
+_ROWS = 10  # of a table that are shown
+_PLAIN = ("year", "origin_year", "birth_year")  # numbers without thousands separators
+_SET_STARTS = ("lower_", "band_lower_", "positive_lower_")
+
+
+def show_value(name: str, value: object) -> str:
+    """A cell of the column `name` for readers: `31.4%`, `1,250,000`, `2030`, `-` for unknown.
+
+    The lower end of a set is `above 0` as in sentences (`saga.pages.format.set_start`).
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return str(value) if name in _PLAIN else f"{value:,}"
+    if isinstance(value, float):
+        if name == "p_zero":
+            return f"{value:.1%}"
+        return set_start(value, figure) if name.startswith(_SET_STARTS) else figure(value)
+    return str(value)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Result(TableResult):
+class Result(Summarised):
     """What a request gives, whatever the door: `saga.forecaster.Forecaster.run`.
 
     `table` is that of the product, `warnings` are those of `saga.forecast_warnings`, `provenance`
     says what made it. `left_out` are the persons who cannot be forecast, `panel` the others.
     `issued` is what a ledger is to enter, if the request is to be recorded.
+
+    It exports its table by the Arrow stream protocol, so that `pl.DataFrame(result)`,
+    `pa.table(result)` and DuckDB read it.
     """
 
     table: pl.DataFrame
@@ -34,6 +66,62 @@ class Result(TableResult):
     provenance: Mapping[str, object]
     left_out: tuple[Problem, ...] = ()
     issued: tuple[object, ...] = ()
+
+    def summary(self) -> Summary:
+        """Numbers of persons (also left out) and rows, years and warnings; no value of a person."""
+        n_persons = self.table["person_id"].n_unique()
+        lines = {"rows": f"{len(self.table):,}", "columns": ", ".join(self.table.columns)}
+        if "year" in self.table.columns and len(self.table):
+            years = self.table["year"].to_numpy()
+            lines["years"] = f"{years.min()} to {years.max()}"
+        if self.left_out:
+            rules: Counter[str] = Counter()
+            for problem in self.left_out:
+                rules[problem.rule] += problem.count
+            reasons = ", ".join(f"{rule} {n:,}" for rule, n in rules.items())
+            lines["left out"] = f"{count(rules.total(), 'person')} ({reasons})"
+        for k, warning in enumerate(self.warnings, start=1):
+            lines[f"warning {k}"] = str(warning)
+        return Summary(f"{type(self).__name__} of {count(n_persons, 'person')}", lines)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The table as a pandas data frame. Needs pandas."""
+        return self.table.to_pandas()
+
+    def to_arrow(self) -> pa.Table:
+        """The table as an Arrow table."""
+        return self.table.to_arrow()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        with pl.Config(
+            tbl_hide_dataframe_shape=True,
+            tbl_hide_column_data_types=True,
+            tbl_formatting="MARKDOWN",
+            tbl_cell_alignment="RIGHT",
+            tbl_rows=_ROWS,
+            tbl_cols=len(_SHOWN),
+        ):
+            return f"{self.summary().text}\n{self._first_rows()}"
+
+    def _repr_html_(self) -> str:
+        rows = self._first_rows()
+        cells = [
+            "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row)
+            for tag, row in (("th", rows.columns), *(("td", row) for row in rows.iter_rows()))
+        ]
+        table = "".join(f"<tr>{row}</tr>" for row in cells)
+        return f"{self.summary().html}<table>{table}</table>"
+
+    def _first_rows(self) -> pl.DataFrame:
+        """The first rows of the main columns as texts."""
+        first = self.table.select(name for name in _SHOWN if name in self.table.columns).head(_ROWS)
+        return pl.DataFrame(
+            {name: [show_value(name, value) for value in first[name]] for name in first.columns},
+            schema=dict.fromkeys(first.columns, pl.String),
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 import polars as pl
@@ -130,87 +129,46 @@ def realised_value(outcomes: Array, *, rate: float = RATE, years: int | None = N
     return np.asarray(counted @ discount, dtype=np.float64)
 
 
-@dataclass(frozen=True, eq=False)
-class Ranked:
-    """n values, or columns of n values, in ascending order; arrays have the shape of one row.
-
-    Args:
-        n: Number of values.
-        total: Their sum.
-        spread: Sum of the absolute differences of all pairs.
-        at: Function of a rank from 0: the value of that rank.
-        top: Function of k: the sum of the k highest values.
-    """
-
-    n: int
-    total: Array
-    spread: Array
-    at: Callable[[int], Array]
-    top: Callable[[int], Array]
-
-    @classmethod
-    def of(cls, values: Array) -> Ranked:
-        """Values that are already sorted over the first axis."""
-        n = len(values)
-        weights = (2.0 * np.arange(1, n + 1) - n - 1).reshape(-1, *[1] * (values.ndim - 1))
-        spread = (weights * values).sum(axis=0)
-        return cls(
-            n,
-            values.sum(axis=0),
-            spread,
-            values.__getitem__,
-            lambda count: np.asarray(values[n - count :].sum(axis=0)),
-        )
-
-
-def gini(ranked: Ranked) -> Array:
+def gini(ordered: Array) -> Array:
     """Gini coefficient: mean absolute difference of all pairs over twice the mean.
 
-    Population form without a small-sample factor: n equal values give 0, one positive value of n
-    gives 1 - 1/n. 0 if all values are 0.
+    `ordered` are values (n,), or columns (n, M) of them, that ascend over the first axis, as in all
+    statistics. Population form without a small-sample factor: n equal values give 0, one positive
+    value of n gives 1 - 1/n. 0 if all values are 0.
     """
-    return np.asarray(
-        np.divide(
-            ranked.spread,
-            ranked.n * ranked.total,
-            out=np.zeros_like(ranked.total),
-            where=ranked.total > 0,
-        )
-    )
+    n, total = len(ordered), ordered.sum(axis=0)
+    weights = (2.0 * np.arange(1, n + 1) - n - 1).reshape(-1, *[1] * (ordered.ndim - 1))
+    return _ratio((weights * ordered).sum(axis=0), n * total)
 
 
-def top_share(ranked: Ranked, top: float = 0.01) -> Array:
+def top_share(ordered: Array, top: float = 0.01) -> Array:
     """Share of the `top` fraction of persons in the total: 1 - Lorenz(1 - top).
 
     Interpolated between persons; 0 if all values are 0.
     """
-    count = top * ranked.n
+    n = len(ordered)
+    count = top * n
     whole = int(np.floor(count + 1e-12))
-    rest = ranked.at(ranked.n - 1 - whole) * max(count - whole, 0.0) if whole < ranked.n else 0.0
-    return np.asarray(
-        np.divide(
-            ranked.top(whole) + rest,
-            ranked.total,
-            out=np.zeros_like(ranked.total),
-            where=ranked.total > 0,
-        )
-    )
+    rest = ordered[n - 1 - whole] * max(count - whole, 0.0) if whole < n else 0.0
+    return _ratio(ordered[n - whole :].sum(axis=0) + rest, ordered.sum(axis=0))
 
 
-def _quantile(quantile: float) -> Callable[[Ranked], Array]:
-    def statistic(ranked: Ranked) -> Array:
-        rank = quantile * (ranked.n - 1)
-        low, high = ranked.at(int(rank)), ranked.at(min(int(rank) + 1, ranked.n - 1))
+def _ratio(part: Array, total: Array) -> Array:
+    return np.divide(part, total, out=np.zeros_like(total), where=total > 0)
+
+
+def _quantile(quantile: float) -> Callable[[Array], Array]:
+    def statistic(ordered: Array) -> Array:
+        rank = quantile * (len(ordered) - 1)
+        low, high = ordered[int(rank)], ordered[min(int(rank) + 1, len(ordered) - 1)]
         # NaN is sorted last; if there is one, the quantile is NaN.
-        return np.where(
-            np.isnan(ranked.at(ranked.n - 1)), np.nan, low + (high - low) * (rank - int(rank))
-        )
+        return np.where(np.isnan(ordered[-1]), np.nan, low + (high - low) * (rank - int(rank)))
 
     return statistic
 
 
-STATISTICS: dict[str, Callable[[Ranked], Array]] = {
-    "mean": lambda ranked: np.asarray(ranked.total / ranked.n),
+STATISTICS: dict[str, Callable[[Array], Array]] = {
+    "mean": lambda ordered: np.asarray(ordered.sum(axis=0) / len(ordered)),
     "p10": _quantile(0.10),
     "p50": _quantile(0.50),
     "p90": _quantile(0.90),
@@ -241,10 +199,15 @@ def population(values: Array, *, blocks: int = 20) -> pl.DataFrame:
         why = "population statistics need persons"
         problem = Problem("empty-population", why, "Give at least one person.")
         raise UsageError("no persons", [problem])
-    by_path = _statistics(Ranked.of(np.sort(values, axis=0)))
-    path_blocks = np.array_split(np.arange(m), min(blocks, m)) if m > 1 else []
-    all_values, without_block = _pooled(values, path_blocks)
-    pooled, replicates = _statistics(all_values), [_statistics(rest) for rest in without_block]
+    by_path = _statistics(np.sort(values, axis=0))
+    # All values are sorted once; without a block of paths they stay sorted.
+    order = np.argsort(values, axis=None)
+    ordered = values.reshape(-1)[order]
+    pooled = _statistics(ordered)
+    n_blocks = min(blocks, m) if m > 1 else 0
+    parts = np.array_split(np.arange(m), max(n_blocks, 1))
+    block = np.repeat(np.arange(len(parts)), [len(part) for part in parts])[order % m]
+    replicates = [_statistics(ordered[block != k]) for k in range(n_blocks)]
     rows = []
     for name, path_values in by_path.items():
         sd = mc_error = pooled_mc_error = None
@@ -260,68 +223,5 @@ def population(values: Array, *, blocks: int = 20) -> pl.DataFrame:
     return pl.DataFrame(rows, schema, orient="row")
 
 
-def _statistics(ranked: Ranked) -> dict[str, Array]:
-    return {name: statistic(ranked) for name, statistic in STATISTICS.items()}
-
-
-def _pooled(values: Array, path_blocks: Sequence[NDArray[np.int64]]) -> tuple[Ranked, list[Ranked]]:
-    """All values (n, M) in one ranking, and for each block of paths the ranking without it.
-
-    The values are sorted only once.
-    """
-    order = np.argsort(values, axis=None)
-    ordered = values.reshape(-1)[order]
-    whole = Ranked.of(ordered)
-    ranks = np.empty_like(order)
-    ranks[order] = np.arange(len(order))
-    del order  # each of these arrays is as large as the values
-    ranks = ranks.reshape(values.shape)
-    above = np.zeros(len(ordered) + 1)  # the sum from each rank to the highest
-    np.cumsum(ordered[::-1], out=above[-2::-1])
-    totals = values.sum(axis=0)
-    return whole, [
-        _without(
-            np.sort(ranks[:, block], axis=None),
-            ordered,
-            whole,
-            above,
-            np.delete(totals, block).sum(),
-        )
-        for block in path_blocks
-    ]
-
-
-def _without(
-    removed: NDArray[np.int64], ordered: Array, whole: Ranked, above: Array, total: Array
-) -> Ranked:
-    """The ranking of the values that remain without those at the ranks `removed`.
-
-    Args:
-        removed: Ranks in `ordered`, ascending.
-        ordered: All values, ascending.
-        whole: Their ranking.
-        above: The sum of `ordered` from each rank to the end.
-        total: The sum of the values that remain. It is not computed as a difference of sums, which
-            by rounding might not be exactly 0 if all earnings are 0.
-    """
-    n, removed_values = whole.n - len(removed), ordered[removed]
-    remaining_below = removed - np.arange(len(removed))  # at each removed rank
-
-    def rank(k: int) -> int:
-        """The rank in `ordered` of the k-th value that remains."""
-        return k + int(np.searchsorted(remaining_below, k, side="right"))
-
-    def top(count: int) -> Array:
-        """The sum of the `count` highest values that remain."""
-        first = rank(n - count)
-        return np.asarray(above[first] - removed_values[np.searchsorted(removed, first) :].sum())
-
-    # Differences of removed values to all; pairs of two removed values count twice.
-    to_all = (removed_values * (2.0 * removed - whole.n) + 2.0 * above[removed] - whole.total).sum()
-    return Ranked(
-        n,
-        total,
-        whole.spread - to_all + Ranked.of(removed_values).spread,
-        lambda k: ordered[rank(k)],
-        top,
-    )
+def _statistics(ordered: Array) -> dict[str, Array]:
+    return {name: statistic(ordered) for name, statistic in STATISTICS.items()}

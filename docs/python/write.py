@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "python.md"
 BLOCK = re.compile(r"<!-- reference -->\n.*?<!-- end -->", re.DOTALL)
 _RESULTS = (("saga.forecast_results", "Forecasts"), ("saga.forecast_results", "Lifetimes"))
-_BASE = ("saga.table_results", "TableResult")
+_BASE = ("saga.forecast_results", "Result")
 _LEVEL = {"class": "###", "method": "####"}
 # Public for other packages of the project; a user of the library has no need of them.
 _INSIDE = {

@@ -93,7 +93,7 @@ def result(text: str, value: Mapping[str, object], *, as_json: bool) -> None:
 
 def table(frame: pl.DataFrame, title: str, headings: Mapping[str, str] | None = None) -> None:
     """Print a small frame as a table on standard output; `headings` are names for people."""
-    from saga.table_results import show_value
+    from saga.forecast_results import show_value
 
     shown = Table(title=title, box=SIMPLE, pad_edge=False)
     for name, dtype in frame.schema.items():
