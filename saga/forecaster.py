@@ -496,23 +496,6 @@ class Forecaster(Summarised):
         panel, left_out = leave_out_ineligible(panel, *eligible_ages(request))
         return Plan(forecaster, request, panel, draws, left_out, in_force, record)
 
-    def forecast_blocks(
-        self,
-        panel: Panel,
-        request: ForecastRequest,
-        draws: Draws,
-        *,
-        progress: Progress | None = None,
-    ) -> Iterator[tuple[Marginals, pl.DataFrame]]:
-        """Recalibrated marginals up to the last year of the request, and their forecast table."""
-        blocks = self.marginals(
-            panel, draws.scenario, n_horizons=request.n_years, progress=progress
-        )
-        for block in blocks:
-            calibrator = self._calibrator_for(block)
-            table = forecast_table(block, calibrator, request, self.decimals(request))
-            yield block, lower_guarantees(table, self.last_outcome_year)
-
     def lifetime(
         self,
         panel: Panel,
@@ -538,48 +521,7 @@ class Forecaster(Summarised):
         assert isinstance(result, Lifetimes)
         return result
 
-    def lifetime_blocks(
-        self,
-        panel: Panel,
-        request: LifetimeRequest,
-        draws: Draws,
-        *,
-        progress: Progress | None = None,
-    ) -> Iterator[tuple[Paths, pl.DataFrame, Array, Array | None]]:
-        """Recalibrated paths up to `to_age`, and their lifetime table, present values and taxes."""
-        rule = None
-        if request.tax != "none":
-            rule = check_tax(request.tax, self.transforms, self.facts)
-        decimals = self.decimals(request)
-        for block in self.blocks(
-            panel, draws, to_horizon=None, to_age=request.to_age, progress=progress
-        ):
-            table, values, taxes = lifetime_table(
-                block, self._calibrator_for(block), panel, request, decimals, tax=rule
-            )
-            yield block, lower_guarantees(table, self.last_outcome_year), values, taxes
-
-    def path_tables(
-        self,
-        panel: Panel,
-        request: PathsRequest,
-        draws: Draws,
-        *,
-        progress: Progress | None = None,
-    ) -> Iterator[pl.DataFrame]:
-        """Tables of recalibrated paths up to `to_age`, with states if the request has them."""
-        if request.states:
-            courses = self.life_courses(panel, draws, to_age=request.to_age, progress=progress)
-            tables = (paths_table(block.paths, block) for block in courses)
-        else:
-            blocks = self.blocks(
-                panel, draws, to_horizon=None, to_age=request.to_age, progress=progress
-            )
-            tables = (paths_table(block) for block in blocks)
-        for table in tables:
-            yield round_amounts(table, self.decimals(request))
-
-    def _calibrator_for(self, forecast: Paths | Marginals) -> Calibrator:
+    def calibrator_for(self, forecast: Paths | Marginals) -> Calibrator:
         """The calibrator, without guarantees for a scenario or paths of another rollout."""
         other_paths = isinstance(forecast, Paths) and not self._calibrated_paths
         extrapolated = forecast.conditioned or other_paths
@@ -627,6 +569,21 @@ class PieceOutput:
     values: Array | None = None
     taxes: Array | None = None
 
+    @classmethod
+    def joined(cls, outputs: Sequence[Self]) -> Self:
+        """The outputs of consecutive persons as one."""
+
+        def together(arrays: list[Array | None]) -> Array | None:
+            known = [array for array in arrays if array is not None]
+            return np.concatenate(known) if known else None
+
+        return cls(
+            pl.concat([output.table for output in outputs]),
+            tuple(part for output in outputs for part in output.issued),
+            together([output.values for output in outputs]),
+            together([output.taxes for output in outputs]),
+        )
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -661,36 +618,53 @@ class Plan:
 
     def compute(self, piece: Panel, progress: Progress | None = None) -> PieceOutput:
         """The rows of a piece, and what is to be recorded of it."""
-        forecaster, request, draws = self.forecaster, self.request, self.draws
-        issued: list[object] = []
-        tables, values, taxes = list[pl.DataFrame](), list[Array](), list[Array]()
-        if isinstance(request, ForecastRequest):
-            for block, table in forecaster.forecast_blocks(
-                piece, request, draws, progress=progress
-            ):
-                tables.append(table)
-                issued += self._issue(block)
-        elif isinstance(request, LifetimeRequest):
-            for paths, table, present_values, tax_values in forecaster.lifetime_blocks(
-                piece, request, draws, progress=progress
-            ):
-                tables.append(table)
-                values.append(present_values)
-                taxes += [] if tax_values is None else [tax_values]
-                issued += self._issue(paths)
-        else:
-            tables += forecaster.path_tables(piece, request, draws, progress=progress)
-        return PieceOutput(
-            pl.concat(tables),
-            tuple(issued),
-            np.concatenate(values) if values else None,
-            np.concatenate(taxes) if taxes else None,
-        )
+        return PieceOutput.joined(list(self._blocks(piece, progress)))
 
-    def _issue(self, block: Marginals | Paths) -> Sequence[object]:
+    def _blocks(self, piece: Panel, progress: Progress | None) -> Iterator[PieceOutput]:
+        """What is computed of a piece, in blocks of persons."""
+        forecaster, request, draws = self.forecaster, self.request, self.draws
+        decimals = forecaster.decimals(request)
+        if isinstance(request, ForecastRequest):
+            for marginals in forecaster.marginals(
+                piece, draws.scenario, n_horizons=request.n_years, progress=progress
+            ):
+                calibrator = forecaster.calibrator_for(marginals)
+                table = forecast_table(marginals, calibrator, request, decimals)
+                table = lower_guarantees(table, forecaster.last_outcome_year)
+                yield PieceOutput(table, self._issue(marginals))
+        elif isinstance(request, PathsRequest) and request.states:
+            for courses in forecaster.life_courses(
+                piece, draws, to_age=request.to_age, progress=progress
+            ):
+                yield PieceOutput(round_amounts(paths_table(courses.paths, courses), decimals))
+        else:
+            for paths in forecaster.blocks(
+                piece, draws, to_horizon=None, to_age=request.to_age, progress=progress
+            ):
+                if isinstance(request, LifetimeRequest):
+                    yield self._lifetimes(piece, paths, request)
+                else:
+                    yield PieceOutput(round_amounts(paths_table(paths), decimals))
+
+    def _lifetimes(self, piece: Panel, paths: Paths, request: LifetimeRequest) -> PieceOutput:
+        forecaster, rule = self.forecaster, None
+        if request.tax != "none":
+            rule = check_tax(request.tax, forecaster.transforms, forecaster.facts)
+        table, values, taxes = lifetime_table(
+            paths,
+            forecaster.calibrator_for(paths),
+            piece,
+            request,
+            forecaster.decimals(request),
+            tax=rule,
+        )
+        table = lower_guarantees(table, forecaster.last_outcome_year)
+        return PieceOutput(table, self._issue(paths), values, taxes)
+
+    def _issue(self, block: Marginals | Paths) -> tuple[object, ...]:
         if not self.record or self.in_force is None:
             return ()
-        return self.in_force.issue(block, self.request)
+        return tuple(self.in_force.issue(block, self.request))
 
     def provenance(self) -> dict[str, object]:
         """What made the result: bundle, draws, product, tax rule and adaptive state."""
@@ -716,26 +690,22 @@ class Plan:
         `compared` are the records beside those of training of the panel that the plan was made for,
         if they are compared already.
         """
-        request = self.request
-        if self.left_out:
-            compared = None
+        request, whole = self.request, PieceOutput.joined(outputs)
         result = Result(
-            pl.concat([output.table for output in outputs]),
-            self.forecaster.warnings(self.panel, request, self.draws, compared=compared),
+            whole.table,
+            self.forecaster.warnings(
+                self.panel, request, self.draws, compared=None if self.left_out else compared
+            ),
             self.panel,
             self.provenance(),
             self.left_out,
-            tuple(part for output in outputs for part in output.issued),
+            whole.issued,
         )
         if isinstance(request, ForecastRequest):
             return Forecasts(**vars(result))
-        if not isinstance(request, LifetimeRequest):
+        if whole.values is None:
             return result
-        values = np.concatenate([output.values for output in outputs if output.values is not None])
-        taxes = [output.taxes for output in outputs if output.taxes is not None]
+        statistics = round_population(population(whole.values), self.forecaster.decimals(request))
         return Lifetimes(
-            **vars(result),
-            values=values,
-            population=round_population(population(values), self.forecaster.decimals(request)),
-            taxes=np.concatenate(taxes) if taxes else None,
+            **vars(result), values=whole.values, population=statistics, taxes=whole.taxes
         )

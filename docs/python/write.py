@@ -24,7 +24,7 @@ _BASE = ("saga.forecast_results", "Result")
 _LEVEL = {"class": "###", "method": "####"}
 # Public for other packages of the project; a user of the library has no need of them.
 _INSIDE = {
-    *("comonotone", "covers", "decimals", "describe", "forecast_blocks", "largest_partition", "of"),
+    *("comonotone", "covers", "decimals", "describe", "calibrator_for", "largest_partition", "of"),
     *("open", "realised_macro", "scenario", "state_weights", "tax_provenance", "with_calibrator"),
     *("forecaster", "lifetime_blocks", "path_tables", "plan", "run", "with_earnings", "with_frame"),
     "with_model",
