@@ -30,12 +30,14 @@ class Sending:
 
     Args:
         prices: Prices of the amounts.
+        origin: For backtests: records after this year are not read.
         record: Whether to enter the intervals in the ledger.
         on_error: Whether rows that break a rule end the job, or are dropped and counted.
         key: Idempotency-Key; the same key and request are the same job. By default a new one.
     """
 
     prices: Prices | None = None
+    origin: int | None = None
     record: bool = False
     on_error: OnError = "fail"
     key: str | None = None
@@ -51,14 +53,15 @@ class Client(ServiceConnection):
         draws: Draws = Draws(),
         *,
         prices: Prices | None = None,
+        origin: int | None = None,
         record: bool = False,
     ) -> Answer[FrameT]:
         """Earnings 1 to 30 years ahead: one row per person and horizon.
 
-        `record` enters the intervals in the ledger. `prices` are those of the amounts. Raises
-        ServiceError, of the class that fits the answer.
+        `prices` are those of the amounts; records after the year `origin` are not read; `record`
+        enters the intervals in the ledger. Raises ServiceError, of the class that fits the answer.
         """
-        extra = {"prices": prices, "record": record or None}
+        extra = {"prices": prices, "origin": origin, "record": record or None}
         return self._compute("/v1/forecasts", persons, query(request, draws, extra))
 
     def lifetime(
@@ -68,10 +71,11 @@ class Client(ServiceConnection):
         draws: Draws = Draws(),
         *,
         prices: Prices | None = None,
+        origin: int | None = None,
         record: bool = False,
     ) -> Answer[FrameT]:
         """Present values: one row per person; arguments as in `forecast`. Raises ServiceError."""
-        extra = {"prices": prices, "record": record or None}
+        extra = {"prices": prices, "origin": origin, "record": record or None}
         return self._compute("/v1/lifetimes", persons, query(request, draws, extra))
 
     def submit(
@@ -178,6 +182,7 @@ def _job_options(request: Request, sending: Sending) -> dict[str, object]:
     return {
         "product": None if request.product == "forecasts" else request.product,
         "prices": sending.prices,
+        "origin": sending.origin,
         "record": sending.record or None,
         "on_error": None if sending.on_error == "fail" else sending.on_error,
     }

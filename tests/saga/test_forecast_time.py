@@ -15,8 +15,6 @@ import pytest
 from saga.calibration.diagnostics.diagnosis import _late_origins
 from typer.testing import CliRunner
 
-from saga.batch.engine import score
-from saga.batch.products import Recipe
 from saga.cli import app
 from saga.conformal.calibrator import Calibrator
 from saga.data.facts import read_facts
@@ -157,23 +155,6 @@ def test_a_person_without_a_record_up_to_the_origin_is_named() -> None:
     lost = read_panel(rows, prices=2022, origin=2018).meta.lost
     assert lost is not None
     assert (lost.person_id, "are after 2018" in lost.message) == ("b", True)
-
-
-def test_a_batch_has_the_rows_and_warnings_of_the_library(
-    forecaster: Forecaster, tmp_path: Path
-) -> None:
-    pl.concat([records(2024, "a"), records(2024, "b")]).write_parquet(tmp_path / "in.parquet")
-    recipe = Recipe(SHIPPED, REQUEST)
-    report = score(Source(tmp_path / "in.parquet", prices=2022), tmp_path / "late", recipe)
-    table = pl.read_parquet(tmp_path / "late" / "part-*.parquet")
-    expected = forecaster.forecast(read_panel(tmp_path / "in.parquet", prices=2022), REQUEST)
-    assert table.equals(expected.table.select(table.columns))
-    assert set(table["guarantee_90"]) == {"extrapolated"}
-    assert "late-origin" in {warning["code"] for warning in report.warnings}
-    source = Source(tmp_path / "in.parquet", prices=2022, origin=2018)
-    score(source, tmp_path / "cut", recipe)
-    backtest = pl.read_parquet(tmp_path / "cut" / "part-*.parquet")
-    assert set(backtest["origin_year"]) == {2018}
 
 
 @pytest.mark.parametrize(("origin", "expected"), [(2024, {"late-origin"}), (2026, LATE)])
