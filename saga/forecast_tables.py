@@ -1,13 +1,12 @@
 """Forecast and lifetime tables: from marginals, paths and intervals to the columns users read.
 
-Amounts are rounded to `decimals` (None: not rounded), which is 0 for whole units of a currency.
+`round_amounts` rounds them to `decimals` (None: not rounded), 0 for whole units of a currency.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -44,10 +43,7 @@ def percent_label(fraction: float) -> str:
 
 
 def forecast_table(
-    marginals: Marginals,
-    calibrator: Calibrator,
-    request: ForecastRequest,
-    decimals: int | None = None,
+    marginals: Marginals, calibrator: Calibrator, request: ForecastRequest
 ) -> pl.DataFrame:
     """One row per person and horizon, until age 64, of recalibrated marginals.
 
@@ -63,14 +59,14 @@ def forecast_table(
     marginals = marginals.first(request.n_years)
     person, position = np.nonzero(marginals.exists[:, columns])
     horizon = columns[position]
-    quantiles = _round(marginals.quantiles(request.quantiles)[person, horizon].T, decimals)
-    intervals = _round_sets(calibrator.intervals(marginals, request.coverage), decimals)
+    quantiles = marginals.quantiles(request.quantiles)[person, horizon].T
+    intervals = calibrator.intervals(marginals, request.coverage)
     table: dict[str, Column] = {
         "person_id": marginals.person_id[person],
         "origin_year": marginals.origin_year[person].astype(np.int32),
         "horizon": (horizon + 1).astype(np.int32),
         "year": (marginals.origin_year[person] + horizon + 1).astype(np.int32),
-        "mean": _round(marginals.mean[person, horizon], decimals),
+        "mean": marginals.mean[person, horizon],
         "p_zero": marginals.p_zero[person, horizon].astype(np.float64),
         **_quantile_columns(quantiles, request.quantiles),
     }
@@ -79,10 +75,10 @@ def forecast_table(
     table["cell"] = intervals.cell[person, horizon].astype(str)
     if request.limits:
         limits = one_sided_limits(calibrator, marginals, request.coverage)
-        table |= _limit_columns(limits, request.coverage, person, horizon, decimals)
+        table |= _limit_columns(limits, request.coverage, person, horizon)
     if request.bands is not None:
         bands = band_intervals(calibrator, marginals, request.bands, request.coverage)
-        table |= _band_columns(_round_sets(bands, decimals), person, horizon)
+        table |= _band_columns(bands, person, horizon)
     return pl.DataFrame(table)
 
 
@@ -161,16 +157,6 @@ def round_amounts(frame: pl.DataFrame, decimals: int | None) -> pl.DataFrame:
     return rounded
 
 
-def _round_sets(sets: Intervals, decimals: int | None) -> Intervals:
-    """The sets with rounded ends."""
-    lower, upper = _round(sets.lower, decimals), _round(sets.upper, decimals)
-    return replace(sets, lower=lower, upper=upper)
-
-
-def _round(amounts: Array, decimals: int | None) -> Array:
-    return amounts if decimals is None else np.round(amounts, decimals)
-
-
 def _rounded(amounts: pl.Series, decimals: int) -> pl.Series:
     """Half to even, as polars; numpy takes a tenth of the time for a few amounts."""
     values = np.round(amounts.to_numpy(), decimals)
@@ -244,19 +230,15 @@ def _limit_columns(
     coverage: Sequence[float],
     person: NDArray[np.int64],
     horizon: NDArray[np.int64],
-    decimals: int | None,
 ) -> dict[str, Column]:
-    def amounts(ends: Array) -> pl.Series:
-        return _amounts(_round(ends, decimals))
-
     columns: dict[str, Column] = {}
     for j, label in _labels(coverage):
         at = (person, horizon, j)
-        columns[f"at_least_{label}"] = amounts(limits.at_least[at])
-        columns[f"at_most_{label}"] = amounts(limits.at_most[at])
+        columns[f"at_least_{label}"] = _amounts(limits.at_least[at])
+        columns[f"at_most_{label}"] = _amounts(limits.at_most[at])
         columns[f"guarantee_limits_{label}"] = limits.guarantee[at].astype(str)
-        columns[f"positive_lower_{label}"] = amounts(limits.positive_lower[at])
-        columns[f"positive_upper_{label}"] = amounts(limits.positive_upper[at])
+        columns[f"positive_lower_{label}"] = _amounts(limits.positive_lower[at])
+        columns[f"positive_upper_{label}"] = _amounts(limits.positive_upper[at])
         columns[f"guarantee_positive_{label}"] = limits.positive_guarantee[at].astype(str)
     return columns
 

@@ -629,7 +629,7 @@ class Plan:
                 piece, draws.scenario, n_horizons=request.n_years, progress=progress
             ):
                 calibrator = forecaster.calibrator_for(marginals)
-                table = forecast_table(marginals, calibrator, request, decimals)
+                table = round_amounts(forecast_table(marginals, calibrator, request), decimals)
                 table = lower_guarantees(table, forecaster.last_outcome_year)
                 yield PieceOutput(table, self._issue(marginals))
         elif isinstance(request, PathsRequest) and request.states:
