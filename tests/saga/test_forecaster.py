@@ -62,15 +62,6 @@ def test_a_person_has_bitwise_the_same_numbers_alone_in_another_order_and_for_fe
     assert few.equals(same)
 
 
-def test_the_number_of_paths_and_the_seed_do_not_change_a_forecast(
-    forecaster: Forecaster, people: Panel, table: pl.DataFrame
-) -> None:
-    other = forecaster.forecast(people, draws=Draws(2, 9))
-    assert other.table.equals(table)
-    options = [w.option for w in other.warnings if w.code == "no-effect"]
-    assert options == ["paths", "seed"]
-
-
 def test_the_paths_of_a_person_do_not_depend_on_the_batch(
     forecaster: Forecaster, people: Panel
 ) -> None:
