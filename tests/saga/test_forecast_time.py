@@ -20,7 +20,7 @@ from saga.conformal.calibrator import Calibrator
 from saga.data.facts import read_facts
 from saga.data.origins import Origins
 from saga.data.panel import Panel
-from saga.data.reading import Source, read_panel
+from saga.data.reading import read_panel
 from saga.errors import InputError
 from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest, LifetimeRequest
