@@ -7,6 +7,7 @@ defined once. Options become the typed requests of `saga.requests`, whose limits
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import GenericAlias
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
@@ -271,14 +272,15 @@ def _with_fields_of(
 def _option_field(annotation: object, default: object, option: Option, name: str) -> Any:
     """Type, default, bounds and description of an option."""
     bounds = Field(ge=option.least, le=option.most, gt=option.above, lt=option.below)
-    whole, real = Annotated[int, Strict(), bounds, _WHOLE], Annotated[Real, bounds]
+    whole: Any = Annotated[int, Strict(), bounds, _WHOLE]
+    real: Any = Annotated[Real, bounds]
     kinds: dict[object, Any] = {
         bool: Flag,
         int: whole,
         int | None: whole | None,
         float: real,
-        Sequence[int]: list[whole],  # type: ignore[valid-type]
-        Sequence[float]: list[real],  # type: ignore[valid-type]
+        Sequence[int]: GenericAlias(list, (whole,)),
+        Sequence[float]: GenericAlias(list, (real,)),
     }
     is_list = isinstance(default, tuple)
     length = {"min_length": 1, "max_length": _MAX_VALUES} if is_list else {}

@@ -307,7 +307,7 @@ class PathsRequest:
 Request = ForecastRequest | LifetimeRequest | PathsRequest
 
 
-RequestT = TypeVar("RequestT", Draws, ForecastRequest, LifetimeRequest, PathsRequest)
+RequestT = TypeVar("RequestT", bound=Draws | Request)
 REQUESTS: dict[Product, type[Request]] = {
     kind.product: kind for kind in (ForecastRequest, LifetimeRequest, PathsRequest)
 }

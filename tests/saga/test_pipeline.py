@@ -19,7 +19,7 @@ from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest,
 
 SHIPPED = Path(__file__).parents[2] / "bundles/small"
 DRAWS = Draws(12, 3)
-REQUESTS = [
+REQUESTS: list[Request] = [
     ForecastRequest((1, 4), (0.5, 0.9), (0.5,), limits=True, bands=3),
     LifetimeRequest(to_age=50, from_age=20, tax="se-2022", coverage=(0.5, 0.9)),
     PathsRequest(to_age=45),
