@@ -474,6 +474,15 @@ class Forecaster(Summarised):
         plan = self.plan(request, panel, draws, in_force, record=record)
         return plan.result([plan.compute(plan.panel, progress)])
 
+    def check(self, request: Request) -> None:
+        """Raise UsageError if the bundle lacks a coverage, tax rule or state network."""
+        if isinstance(request, ForecastRequest):
+            self.calibrator.coverage_columns(request.coverage)
+        elif isinstance(request, LifetimeRequest):
+            check_tax(request.tax, self.transforms, self.facts)
+        elif request.states:
+            self.bundle.state_weights()
+
     def plan(
         self,
         request: Request,
@@ -487,12 +496,7 @@ class Forecaster(Summarised):
         forecaster = self if in_force is None else in_force.forecaster
         if record and in_force is not None:
             in_force.check_recordable(request, draws)
-        if isinstance(request, ForecastRequest):
-            forecaster.calibrator.coverage_columns(request.coverage)
-        if isinstance(request, LifetimeRequest):
-            check_tax(request.tax, self.transforms, self.facts)
-        if isinstance(request, PathsRequest) and request.states:
-            self.bundle.state_weights()
+        forecaster.check(request)
         panel, left_out = leave_out_ineligible(panel, *eligible_ages(request))
         return Plan(forecaster, request, panel, draws, left_out, in_force, record)
 

@@ -142,10 +142,7 @@ def _make(
 
     check_output(source, out, as_json=as_json)
     forecaster = model.open(reading.open_facts())
-    if isinstance(request, ForecastRequest):  # what the bundle cannot do is told before any work
-        forecaster.calibrator.coverage_columns(request.coverage)
-    else:
-        forecaster.tax_provenance(request)
+    forecaster.check(request)  # before any work
     panel = reading.read_until_origin(source)
     ledger = ledger_options.open()
     in_force = None

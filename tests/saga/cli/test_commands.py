@@ -87,21 +87,6 @@ def test_forecast_writes_the_table_with_its_provenance(
     assert "number of paths has no effect" in error_text(result)
 
 
-def test_amounts_are_whole_units_unless_unrounded_ones_are_requested(
-    tiny_bundle: Path, people: Path, tmp_path: Path
-) -> None:
-    common = f"--bundle {tiny_bundle} --horizons 1,3"
-    for out, option in (("a.parquet", ""), ("b.parquet", "--unrounded")):
-        result = run(f"forecast {people} --out {tmp_path / out}", common, option)
-        assert result.exit_code == 0, result.stderr
-    rounded, exact = (pl.read_parquet(tmp_path / name) for name in ("a.parquet", "b.parquet"))
-    amounts = pl.col("^(mean|q..|lower_.*|upper_.*)$")
-    assert rounded.select(amounts).equals(exact.select(amounts.round()))
-    assert not rounded["mean"].equals(exact["mean"])
-    assert rounded["p_zero"].equals(exact["p_zero"])
-    assert "%" in result.stdout, "the screen shows probabilities in per cent"
-
-
 def test_the_screen_says_above_0_where_a_set_without_zero_begins_and_the_file_has_the_number(
     tmp_path: Path,
 ) -> None:
@@ -349,20 +334,6 @@ def test_calibrate_refuses_options_of_its_other_mode(
     assert result.exit_code == 2
     assert refused_option in error_text(result)
     assert "no-panel" not in error_text(result)
-
-
-def test_an_origin_gives_the_forecast_from_the_records_up_to_that_year(
-    tiny_bundle: Path, people: Path, tmp_path: Path
-) -> None:
-    past = tmp_path / "past.csv"
-    past.write_text("\n".join(PEOPLE.splitlines()[:3]) + "\n")
-    common = f"--bundle {tiny_bundle} --horizons 1-3"
-    assert run(f"forecast {past} --out {tmp_path / 'a.parquet'}", common).exit_code == 0
-    done = run(f"forecast {people} --origin 2018 --out {tmp_path / 'b.parquet'}", common)
-    assert done.exit_code == 0, done.stderr
-    tables = [pl.read_parquet(tmp_path / name) for name in ("a.parquet", "b.parquet")]
-    assert tables[0].equals(tables[1])
-    assert set(tables[0]["year"]) == {2019, 2020, 2021}
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
