@@ -26,6 +26,7 @@ from saga.calibration.adaptive.ledger import open_ledger
 from typer.testing import CliRunner
 
 from saga.batch.run_folder import MANIFEST
+from saga.bundle import shipped_bundle
 from saga.cli import app
 from saga.client import Client, Sending
 from saga.data.origins import history, origins_at
@@ -74,7 +75,7 @@ CASES = {
     "lifetimes of another seed": Case(LIVES, Draws(20, 4)),
     "lifetimes under a ledger": Case(LifetimeRequest(), ledger=True),
     "paths": Case(PathsRequest(50)),
-    "paths with states": Case(PathsRequest(states=True, unrounded=True), Draws(4, 5)),
+    "paths with all digits": Case(PathsRequest(unrounded=True), Draws(4, 5)),
     "paths under a ledger": Case(PathsRequest(50), ledger=True),
 }
 
@@ -128,12 +129,15 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(
-    living_bundle: Path, register_panel: Panel, start: Start, tmp_path_factory: Any
+    register_panel: Panel, start: Start, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("doors")
-    forecaster = Forecaster.load(living_bundle, threads=1)
+    bundle = shipped_bundle("small").resolve()
+    forecaster = Forecaster.load(bundle, threads=1)
     test_persons = register_panel.only(persons_of(register_panel, "test"))
-    past = history(test_persons, origins_at(test_persons, 2019).take(slice(0, PERSONS)))
+    origins = origins_at(test_persons, 2019)
+    every_age = slice(0, None, len(origins) // PERSONS)
+    past = history(test_persons, origins.take(every_age).take(slice(0, PERSONS)))
     last = past.frame.group_by("person_id").agg(pl.all().sort_by("year").last())
     later = last.select(past.frame.columns).with_columns(pl.col("year") + 1)
     odd = pl.DataFrame(
@@ -151,7 +155,7 @@ def world(
     ledger.settle((person, 2020, 9e7) for person in past.persons())
     ledger.close()
     with ExitStack() as stack:
-        yield World(living_bundle, folder / "people.parquet", url, start, forecaster, folder, stack)
+        yield World(bundle, folder / "people.parquet", url, start, forecaster, folder, stack)
 
 
 def options(request: Request, draws: Draws) -> dict[str, Any]:
@@ -337,7 +341,7 @@ DOORS = {
 }
 
 
-JOBS = ("forecasts under a ledger", "lifetimes with tax and past", "paths with states")
+JOBS = ("forecasts under a ledger", "lifetimes with tax and past", "paths")
 
 
 def doors_of(name: str) -> list[str]:
@@ -392,7 +396,7 @@ def entries(url: str) -> list[Any]:
 
 RECORDED = {
     "forecasts": Case(ForecastRequest((1, 2), bands=2), Draws(), ledger=True),
-    "lifetimes": Case(LifetimeRequest(), Draws(50), ledger=True),
+    "lifetimes": Case(LifetimeRequest(), Draws(200), ledger=True),
 }
 
 
