@@ -283,7 +283,7 @@ def _option_field(annotation: object, default: object, option: Option, name: str
         Sequence[float]: GenericAlias(list, (real,)),
     }
     is_list = isinstance(default, tuple)
-    length = {"min_length": 1, "max_length": _MAX_VALUES} if is_list else {}
+    length: dict[str, Any] = {"min_length": 1, "max_length": _MAX_VALUES} if is_list else {}
     return (
         _SPECIAL.get(name) or kinds[get_args(annotation)[0]],
         Field(

@@ -36,6 +36,9 @@ RATE = 0.02
 TAX_PATTERN = r"none|paper|se-(?P<year>20\d\d)"
 
 
+RequestT = TypeVar("RequestT", bound="Draws | Request")
+
+
 @dataclass(frozen=True)
 class Option:
     """What a user reads about a field of a request, and which numbers it may be.
@@ -76,12 +79,12 @@ class Option:
         )
 
 
-def options_of(request: "type[Draws] | type[Request]") -> dict[str, tuple[Field[object], Option]]:
+def options_of(request: type[RequestT]) -> dict[str, tuple[Field[object], Option]]:
     """Field -> the field and its option, in the order of the request."""
     return {field.name: (field, get_args(field.type)[1]) for field in fields(request)}
 
 
-def user_names(request: "type[Draws] | type[Request]") -> dict[str, str]:
+def user_names(request: type[RequestT]) -> dict[str, str]:
     """What users call a field -> the field."""
     return {option.name or name: name for name, (_, option) in options_of(request).items()}
 
@@ -307,7 +310,6 @@ class PathsRequest:
 Request = ForecastRequest | LifetimeRequest | PathsRequest
 
 
-RequestT = TypeVar("RequestT", bound=Draws | Request)
 REQUESTS: dict[Product, type[Request]] = {
     kind.product: kind for kind in (ForecastRequest, LifetimeRequest, PathsRequest)
 }

@@ -20,6 +20,7 @@ import polars as pl
 import pytest
 import sqlalchemy as sa
 from polars.testing import assert_frame_equal
+from pydantic import SecretStr
 from saga.api.settings import Settings
 from saga.calibration.adaptive.issuance import AdaptedForecaster, run_and_record
 from saga.calibration.adaptive.ledger import open_ledger
@@ -114,7 +115,8 @@ class World:
         """The service of a ledger, or the one without."""
         if url not in self.services:
             jobs = self.output()
-            settings = Settings(bundle=self.bundle, threads=1, jobs=jobs, database=url)
+            database = None if url is None else SecretStr(url)
+            settings = Settings(bundle=self.bundle, threads=1, jobs=jobs, database=database)
             self.services[url] = self.stack.enter_context(self.start(settings))
             self.services[url].wait_until_ready()
         return self.services[url]
