@@ -385,7 +385,7 @@ def test_every_door_gives_the_result_of_the_library(world: World, door: str, nam
 
 def entries(url: str) -> list[Any]:
     """The issued intervals of a ledger."""
-    columns = "person, origin_year, family, horizon, base, issued, distribution, cells, levels"
+    columns = "person, origin_year, family, horizon, base, issued, in_force, cells"
     engine = sa.create_engine(url)
     with engine.connect() as connection:
         rows = connection.execute(

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import numpy as np
 import polars as pl
 import pytest
+from pydantic import SecretStr
 from saga.api.codecs import ARROW_FILE, ARROW_STREAM, JSON, PARQUET
-from saga.api.response_models import ForecastResponse, LifetimeResponse
+from saga.api.compute_queue import ComputeQueue, Ticket
+from saga.api.key_file import add_key, new_key
+from saga.api.response_models import LifetimeResponse
+from saga.api.settings import Settings
 
+from saga.bundle import shipped_bundle
+from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.files.tables import KEY
-from saga.forecast_tables import percent_label
-from saga.forecaster import Forecaster
+from saga.forecaster import Forecaster, Plan
 from saga.requests import Draws, ForecastRequest, LifetimeRequest
 
 if TYPE_CHECKING:
@@ -26,7 +35,6 @@ if TYPE_CHECKING:
 Person = Callable[..., dict[str, Any]]
 SENTINEL = 7_654_321.125
 WORD = "SENTINEL"
-DOWN = {"year": 2023, "unemployment": 0.2, "real_wage_growth": -0.2, "inflation": 0.02}
 KINDS: dict[str, tuple[str, Callable[..., pl.DataFrame]]] = {
     PARQUET: ("write_parquet", pl.read_parquet),
     ARROW_STREAM: ("write_ipc_stream", pl.read_ipc_stream),
@@ -58,70 +66,6 @@ def rows(persons: list[dict[str, Any]]) -> pl.DataFrame:
         for row in p["history"]
     ]
     return pl.DataFrame(person_years, schema_overrides={"earnings": pl.Float64})
-
-
-def as_row(person: Any, horizon: Any) -> dict[str, Any]:
-    """A horizon of an answer with the names of the library's table."""
-    row = {"person_id": person.person_id, "origin_year": person.origin_year, "horizon": horizon.h}
-    row |= {name: getattr(horizon, name) for name in ("year", "mean", "p_zero")}
-    row |= {f"q{percent_label(float(q))}": value for q, value in horizon.quantiles.items()}
-    for prefix, sets in (("", horizon.intervals), ("band_", horizon.bands or [])):
-        for one in sets:
-            assert one.reason
-            level = percent_label(one.coverage)
-            row |= {f"{prefix}{n}_{level}": getattr(one, n) for n in ("lower", "upper")}
-            row |= {f"{prefix}includes_zero_{level}": one.includes_zero}
-            row |= {f"guarantee_{prefix}{level}": one.guarantee}
-    return row
-
-
-@pytest.mark.parametrize(
-    ("options", "request_", "draws"),
-    [
-        (
-            {"horizons": [5, 1, 2], "paths": 100, "seed": 5},
-            ForecastRequest([1, 2, 5]),
-            Draws(100, 5),
-        ),
-        (
-            {"horizons": [1, 4], "coverage": [0.5], "unrounded": True},
-            ForecastRequest([1, 4], coverage=[0.5], unrounded=True),
-            Draws(),
-        ),
-        (
-            {"horizons": [1, 2, 7], "coverage": [0.5], "bands": 5},
-            ForecastRequest([1, 2, 7], coverage=[0.5], bands=5),
-            Draws(),
-        ),
-        ({"horizons": [1], "scenario": [DOWN]}, ForecastRequest([1]), Draws(scenario=[DOWN])),
-    ],
-)
-def test_forecasts_are_those_of_the_library_in_the_order_of_the_request(
-    service: Running,
-    library: Forecaster,
-    person: Person,
-    options: dict[str, Any],
-    request_: ForecastRequest,
-    draws: Draws,
-) -> None:
-    persons = people(person)
-    answer = service.forecast({"persons": persons, **options})
-    assert answer.status_code == 200, answer.text
-    body = ForecastResponse.model_validate_json(answer.content)
-    result = library.forecast(read_panel(rows(persons)), request_, draws)
-    assert [w.as_dict() for w in body.warnings] == [w.as_dict() for w in result.warnings]
-    assert [f.person_id for f in body.forecasts] == ["Z9", "one", "A1"]
-    # A1 turns 64 four years after 2022, so later years cannot be forecast.
-    assert max(h.h for h in body.forecasts[2].horizons) <= 4
-    served = [as_row(f, h) for f in body.forecasts for h in f.horizons]
-    expected = result.table.to_dicts()
-    assert len(served) == len(expected)
-    for row, known in zip(
-        sorted(served, key=lambda r: (r["person_id"], r["horizon"])), expected, strict=True
-    ):
-        assert row.items() <= known.items()
-        missing = {n for n in known.keys() - row.keys() if known[n] is not None}
-        assert missing <= {"cell"} | {n for n in missing if "band" in n and row["horizon"] > 5}
 
 
 def test_persons_who_cannot_be_forecast_are_listed_and_the_others_answered(
@@ -161,18 +105,70 @@ def test_the_work_of_a_forecast_does_not_depend_on_the_number_of_paths(
     assert [w["option"] for w in answer.json()["warnings"] if w["code"] == "no-effect"] == ["paths"]
 
 
-def test_provenance_names_bundle_calibration_seed_scenario_and_money(
+def test_a_scenario_of_rows_is_that_of_the_library(
     service: Running, library: Forecaster, person: Person
 ) -> None:
+    """Only one year is given; the others are drawn."""
+    down = {"year": 2023, "unemployment": 0.2, "real_wage_growth": -0.2, "inflation": 0.02}
     persons = people(person)[:1]
-    persons[0]["history"].insert(0, {"year": 1990, "earnings": 1.0})  # aged 6
-    options = {"horizons": [1], "paths": 20, "seed": 9, "scenario": "recession-1990s"}
-    provenance = service.forecast({"persons": persons, **options}).json()["provenance"]
-    assert provenance == library.provenance(Draws(20, 9, "recession-1990s")) | {
-        "product": "forecasts",
-        "rows_excluded": {"age-range": 1},
-    }
-    assert provenance["bundle"] == service.client.get("/readyz").json()["bundle"]
+    answer = service.forecast({"persons": persons, "horizons": [1], "scenario": [down]}).json()
+    panel, draws = read_panel(rows(persons)), Draws(scenario=[down])
+    expected = library.forecast(panel, ForecastRequest([1]), draws).table
+    assert answer["provenance"]["scenario"] == "given"
+    assert [answer["forecasts"][0]["horizons"][0]["mean"]] == expected["mean"].to_list()
+
+
+def test_another_call_is_answered_while_a_recorded_forecast_of_several_hundred_persons_runs(
+    start: Callable[[Settings], AbstractContextManager[Running]],
+    person: Person,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the order of events: the first piece ends when the other call waits for its turn, and the
+    second one begins when that call is answered.
+    """
+    computed: list[str] = []
+    has_begun, is_waiting, is_answered = (threading.Event() for _ in range(3))
+    compute, run = Plan.compute, ComputeQueue.run
+
+    def compute_in_order(plan: Plan, piece: Panel, progress: Any = None) -> Any:
+        computed.append("recorded" if plan.record else "other")
+        if computed == ["recorded"]:
+            has_begun.set()
+            assert is_waiting.wait(60)
+        elif computed[-1] == "recorded":
+            assert is_answered.wait(60), "the other call has its turn first"
+        return compute(plan, piece, progress)
+
+    async def run_and_tell(queue: ComputeQueue, request: Any, ticket: Ticket, work: Any) -> Any:
+        if ticket.holder == "other":
+            is_waiting.set()
+        return await run(queue, request, ticket, work)
+
+    monkeypatch.setattr(Plan, "compute", compute_in_order)
+    monkeypatch.setattr(ComputeQueue, "run", run_and_tell)
+    headers = {}
+    for holder in ("office", "other"):
+        secret, key = new_key(holder)
+        add_key(tmp_path / "keys", key)
+        headers[holder] = {"Authorization": f"Bearer {secret}"}
+    body = {"persons": [person(f"P{i}") for i in range(300)], "horizons": [1], "record": True}
+    url = f"sqlite:///{tmp_path / 'ledger.sqlite'}"
+    bundle, keys = shipped_bundle("small"), tmp_path / "keys"
+    settings = Settings(bundle=bundle, threads=1, keys=keys, database=SecretStr(url))
+    with start(settings) as served, ThreadPoolExecutor(1) as office:
+        served.wait_until_ready()
+        computed.clear()
+        recorded = office.submit(
+            served.client.post, "/v1/forecasts", json=body, headers=headers["office"]
+        )
+        assert has_begun.wait(60)
+        other = {"persons": [person()], "horizons": [1]}
+        answer = httpx.post(f"{served.url}/v1/forecasts", json=other, headers=headers["other"])
+        is_answered.set()
+        assert answer.status_code == 200, answer.text
+        assert recorded.result().json()["provenance"]["recorded"]["new"] == 300
+    assert computed == ["recorded", "other", *["recorded"] * 4]
 
 
 def test_prices_decide_how_amounts_are_read(service: Running, person: Person) -> None:
@@ -211,38 +207,28 @@ def test_a_table_in_and_out_has_the_numbers_of_the_library(
         assert provenance["warnings"]
 
 
-def test_lifetimes_are_those_of_the_library(
+def test_lifetimes_have_histograms_of_their_paths_and_the_statistics_of_the_library(
     service: Running, library: Forecaster, person: Person
 ) -> None:
     persons = people(person)
-    options = {"rate": 0.03, "to_age": 63, "from_age": 20, "tax": "se-2022"}
-    answer = service.client.post(
-        "/v1/lifetimes", json={"persons": persons, "paths": 60, "seed": 3, **options}
-    )
-    assert answer.status_code == 200, answer.text
+    request = {"persons": persons, "paths": 60, "seed": 3, "tax": "se-2022"}
+    answer = service.client.post("/v1/lifetimes", json=request)
     body = LifetimeResponse.model_validate_json(answer.content)
-    result = library.lifetime(read_panel(rows(persons)), LifetimeRequest(**options), Draws(60, 3))
-    assert [life.person_id for life in body.lifetimes] == ["Z9", "one", "A1"]
     for life in body.lifetimes:
-        row = result.table.row(by_predicate=pl.col("person_id") == life.person_id, named=True)
-        value, tax = life.present_value, life.tax
-        assert tax is not None
-        first = value.intervals[0]
-        assert (value.mean, value.quantiles["0.5"]) == (row["mean"], row["q50"])
-        assert (first.lower, first.upper) == (row["lower_90"], row["upper_90"])
-        assert (tax.tax_mean, tax.net_mean) == (row["tax_mean"], row["net_mean"])
+        assert life.tax is not None
         for drawn, mean in (
-            (value.histogram, value.mean),
-            (tax.tax_histogram, tax.tax_mean),
-            (tax.net_histogram, tax.net_mean),
+            (life.present_value.histogram, life.present_value.mean),
+            (life.tax.tax_histogram, life.tax.tax_mean),
+            (life.tax.net_histogram, life.tax.net_mean),
         ):
             edges, shares = np.array(drawn.edges), np.array(drawn.shares)
             assert shares.sum() == pytest.approx(1)
             middle = float((edges[1:] + edges[:-1]) @ shares / 2)
             assert mean is not None
             assert abs(middle - mean) <= (edges[1] - edges[0]) / 2 + 1, "no path leaves its bar"
+    lives = LifetimeRequest(tax="se-2022")
+    result = library.lifetime(read_panel(rows(persons)), lives, Draws(60, 3))
     assert body.population.persons == 3
-    assert [w.as_dict() for w in body.warnings] == [w.as_dict() for w in result.warnings]
     for row in result.population.iter_rows(named=True):
         statistic = getattr(body.population, row["statistic"])
         assert (statistic.value, statistic.mc_error) == (row["value"], row["mc_error"])

@@ -16,7 +16,6 @@ from saga.calibration.adaptive.issuance import (
     issued_of,
     run_and_record,
 )
-from saga.calibration.adaptive.issued_intervals import collect_intervals
 from saga.calibration.adaptive.ledger import open_ledger
 from typer.testing import CliRunner
 
@@ -30,10 +29,8 @@ from saga.data.panel import Panel
 from saga.data.reading import Source, read_panel
 from saga.data.split import persons_of
 from saga.errors import UsageError
-from saga.forecast_tables import round_amounts
 from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest, LifetimeRequest
-from saga.states.life_courses import paths_table
 
 HORIZONS = (1, 2, 3)
 REQUEST = ForecastRequest(HORIZONS, coverage=(0.5, 0.8), quantiles=(0.5,))
@@ -108,138 +105,28 @@ def provenance(file: Path) -> dict[str, Any]:
     return metadata
 
 
-def test_command_and_batch_use_the_state_of_the_ledger_and_name_it(
-    url: str, people: Path, tiny_bundle: Path, forecaster: Forecaster, tmp_path: Path
+def test_a_state_moves_forecasts_and_present_values_and_what_is_issued_is_entered_once(
+    url: str, people: Path, forecaster: Forecaster, tmp_path: Path
 ) -> None:
+    """All outcomes of h = 1 were above the forecast, so only its distribution moves, upwards."""
+    panel = read_panel(one_year_later(people, tmp_path), prices=2022)
     ledger = open_ledger(url)
-    state = ledger.state(forecaster.bundle.digest)
-    assert state is not None
-    assert (state.version, state.through) == (1, 2020)
-    source, panel = (
-        one_year_later(people, tmp_path),
-        read_panel(one_year_later(people, tmp_path), prices=2022),
+    adapted = AdaptedForecaster.of(forecaster, ledger.state(forecaster.bundle.digest))
+    assert adapted.identity()["through"] == 2020
+    moved, split = (
+        f.forecast(panel, REQUEST, DRAWS).table for f in (adapted.forecaster, forecaster)
     )
-    expected = (
-        AdaptedForecaster.of(forecaster, state).forecaster.forecast(panel, REQUEST, DRAWS).table
-    )
-    split = forecaster.forecast(panel, REQUEST, DRAWS).table
-    assert (expected["mean"] > split["mean"]).to_list() == (split["horizon"] == 1).to_list(), (
-        "all outcomes of h = 1 were above the forecast, so its whole distribution moves up"
-    )
-    assert expected.filter(pl.col("horizon") > 1).equals(split.filter(pl.col("horizon") > 1))
-
-    options = (
-        *("--bundle", tiny_bundle, "--database", url),
-        *["--horizons", "1-3", "--coverage", ".5,.8", "--quantiles", ".5"],
-    )
-    code, report = command(
-        "forecast", source, "--out", tmp_path / "f.parquet", *options, "--threads", "1"
-    )
-    assert (code, "recorded" in report) == (0, False)
-    assert pl.read_parquet(tmp_path / "f.parquet").equals(expected)
-    identity = {"version": 1, "through": 2020, "digest": state.digest}
-    assert provenance(tmp_path / "f.parquet")["adaptive"] == identity
-    code, report = command(
-        "score", source, tmp_path / "out", *options, "--persons-per-partition", "10"
-    )
-    assert code == 0
-    assert rows(tmp_path / "out").equals(expected)
-    assert all(
-        provenance(part)["adaptive"] == identity for part in (tmp_path / "out").glob("part-*")
-    )
-    assert counts(url, forecaster.bundle.digest) == ledger.counts(forecaster.bundle.digest), (
-        "without --record nothing is entered"
-    )
-
-
-def test_present_values_and_paths_follow_the_state_of_the_ledger(
-    url: str, people: Path, tiny_bundle: Path, forecaster: Forecaster, tmp_path: Path
-) -> None:
-    state = open_ledger(url).state(forecaster.bundle.digest)
-    source = one_year_later(people, tmp_path)
-    panel = read_panel(source, prices=2022)
-    adapted = AdaptedForecaster.of(forecaster, state).forecaster
-    lifetimes = adapted.lifetime(panel, LifetimeRequest(), DRAWS).table
-    unmoved = forecaster.lifetime(panel, LifetimeRequest(), DRAWS).table
-    assert (lifetimes["mean"] > unmoved["mean"]).all(), "outcomes of h = 1 were above the forecast"
-    options = ("--bundle", tiny_bundle, "--database", url)
-    out = tmp_path / "lifetimes.parquet"
-    code, _ = command("lifetime", source, "--out", out, *options, "--threads", "1")
-    assert code == 0
-    assert pl.read_parquet(out).equals(lifetimes)
-    assert state is not None
-    assert provenance(out)["adaptive"]["digest"] == state.digest
-    code, _ = command("score", source, tmp_path / "pv", "--product", "lifetimes", *options)
-    assert code == 0
-    assert rows(tmp_path / "pv").equals(lifetimes)
-    code, _ = command("score", source, tmp_path / "paths", "--product", "paths", *options)
-    assert code == 0
-    paths = adapted.simulate(panel, DRAWS, to_horizon=None)
-    earnings = round_amounts(paths_table(paths), forecaster.transforms.decimals)["earnings"]
-    assert rows(tmp_path / "paths")["earnings"].equals(earnings)
-
-
-def test_a_command_and_a_batch_record_the_same_intervals_once(
-    url: str, people: Path, tiny_bundle: Path, forecaster: Forecaster, tmp_path: Path
-) -> None:
-    digest, source = forecaster.bundle.digest, one_year_later(people, tmp_path)
-    before = counts(url, digest)
-    options = ("--bundle", tiny_bundle, "--horizons", "1-3", "--database", url, "--record")
-    code, report = command(
-        "forecast", source, "--out", tmp_path / "f.parquet", *options, "--threads", "1"
-    )
-    state = open_ledger(url).state(digest)
-    adapted = AdaptedForecaster.of(forecaster, state)
-    issued = [
-        collect_intervals(block, forecaster.calibrator, adapted.state, HORIZONS)
-        for block in adapted.forecaster.marginals(read_panel(source, prices=2022))
-    ]
-    assert (code, report["recorded"]["new"], report["recorded"]["late"]) == (
-        0,
-        sum(map(len, issued)),
-        0,
-    )
-    after = counts(url, digest)
-    assert after["waiting"] - before["waiting"] == report["recorded"]["new"] > PERSONS
-    code, _ = command("score", source, tmp_path / "out", *options, "--persons-per-partition", "10")
-    assert (code, counts(url, digest)) == (0, after), (
-        "a batch of the same persons enters nothing new"
-    )
-
-
-def test_lifetime_and_a_batch_record_the_same_present_values_once(
-    url: str, people: Path, tiny_bundle: Path, forecaster: Forecaster, tmp_path: Path
-) -> None:
-    panel, request, draws = read_panel(people, prices=2022), LifetimeRequest(), Draws(50, seed=4)
-    adapted = AdaptedForecaster.of(forecaster, open_ledger(url).state(forecaster.bundle.digest))
-    lifetimes = forecaster.run(request, panel, draws, adapted, record=True)
-    expected = len(issued_of(lifetimes))
-    options = ("--bundle", tiny_bundle, "--database", url, "--record", "--paths", "50")
-    out = tmp_path / "pv.parquet"
-    recorded = []
-    for _ in range(2):
-        code, report = command("lifetime", people, "--out", out, *options, "--threads", "1")
-        assert code == 0
-        recorded.append(report["recorded"])
-    assert recorded[0] == {"new": 0, "repeated": 0, "late": expected}, "2020 is settled"
-    assert pl.read_parquet(out).equals(lifetimes.table)
-    later = one_year_later(people, tmp_path)
-    for new in (True, False):
-        code, report = command("lifetime", later, "--out", out, *options, "--threads", "1")
-        counts_by_name = report["recorded"]
-        assert (code, counts_by_name["new"] > 0, counts_by_name["repeated"] > 0) == (
-            0,
-            new,
-            not new,
-        )
-    before = open_ledger(url).audit()
-    code, _ = command("score", later, tmp_path / "out", "--product", "lifetimes", *options)
-    assert code == 0
-    after = open_ledger(url).audit()[len(before) :]
-    assert {entry.details["new"] for entry in after} == {0}
-    assert sum(int(entry.details["repeated"]) for entry in after) == sum(counts_by_name.values())
-    code, _ = command("lifetime", people, "--out", out, *options, "--rate", "0.03")
-    assert code == 2, "no outcome can judge a present value at another rate"
+    assert (moved["mean"] > split["mean"]).to_list() == (split["horizon"] == 1).to_list()
+    assert moved.filter(pl.col("horizon") > 1).equals(split.filter(pl.col("horizon") > 1))
+    for request, draws in ((REQUEST, DRAWS), (LifetimeRequest(), Draws(50))):
+        result, first = run_and_record(adapted, request, panel, draws, ledger)
+        _, again = run_and_record(adapted, request, panel, draws, ledger)
+        issued = len(issued_of(result))
+        assert (first.new, first.late) == (issued, 0)
+        assert (again.new, again.repeated) == (0, issued)
+    unmoved = forecaster.lifetime(panel, LifetimeRequest(), Draws(50)).table
+    assert (result.table["mean"] > unmoved["mean"]).all()
+    ledger.close()
 
 
 class Killed(BaseException):
