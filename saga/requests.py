@@ -322,8 +322,8 @@ def request_from(kind: type[RequestT], values: Mapping[str, object]) -> RequestT
         UsageError: If a value is not allowed.
     """
     names = user_names(kind)
-    own = {names[name]: value for name, value in values.items() if name in names}
-    return kind(**own)  # type: ignore[arg-type]
+    by_field = {names[name]: value for name, value in values.items() if name in names}
+    return kind(**by_field)  # type: ignore[arg-type]
 
 
 def request_of(product: Product, values: Mapping[str, object]) -> Request:

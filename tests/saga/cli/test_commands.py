@@ -336,6 +336,20 @@ def test_calibrate_refuses_options_of_its_other_mode(
     assert "no-panel" not in error_text(result)
 
 
+def test_an_origin_gives_the_forecast_from_the_records_up_to_that_year(
+    tiny_bundle: Path, people: Path, tmp_path: Path
+) -> None:
+    past = tmp_path / "past.csv"
+    past.write_text("\n".join(PEOPLE.splitlines()[:3]) + "\n")
+    common = f"--bundle {tiny_bundle} --horizons 1-3"
+    assert run(f"forecast {past} --out {tmp_path / 'a.parquet'}", common).exit_code == 0
+    done = run(f"forecast {people} --origin 2018 --out {tmp_path / 'b.parquet'}", common)
+    assert done.exit_code == 0, done.stderr
+    tables = [pl.read_parquet(tmp_path / name) for name in ("a.parquet", "b.parquet")]
+    assert tables[0].equals(tables[1])
+    assert set(tables[0]["year"]) == {2019, 2020, 2021}
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_standard_input_and_output_carry_the_table_alone(
     suffix: str, tiny_bundle: Path, people: Path, tmp_path: Path
