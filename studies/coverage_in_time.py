@@ -36,7 +36,6 @@ import numpy as np
 from numpy.typing import NDArray
 from saga.calibration.fit.cqr import fit_cqr
 from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
-from saga.calibration.fit.thresholds import fit_thresholds
 from saga.evaluation.scoring.year_forecasts import nominal_sets
 
 from saga.conformal.calibration_table import ALL
@@ -217,8 +216,7 @@ def fit_both_methods(
     origins = draw_origins(chosen, max_horizon=MAX_HORIZON, seed=args.seed, end=end)
     value_paths = ValuePaths(forecaster, Draws(args.paths, args.seed), args.value_persons)
     paths = value_paths.simulate_next(history(chosen, origins))
-    calibrator = fit_calibration(raw, outcomes, seed=args.seed, realised=realised)
-    calibrator = fit_thresholds(calibrator, raw, outcomes, seed=args.seed, paths=paths)
+    calibrator = fit_calibration(raw, outcomes, seed=args.seed, realised=realised, paths=paths)
     return calibrator, fit_cqr(raw, outcomes), persons
 
 

@@ -131,7 +131,7 @@ class Deliveries:
 
     def _span_threshold(self, kind: str, years: int) -> float:
         family = FAMILIES["band" if kind == BAND else "present_value"]
-        thresholds = self.calibrator.nested_thresholds(family, years)[0]
+        thresholds = self.calibrator.fitted.nested_thresholds(family, years)[0]
         return float(thresholds[self.calibrator.coverage.index(0.9)])
 
     def span_covered(self, kind: str, method: str, origin: int) -> Array:

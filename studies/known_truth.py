@@ -32,7 +32,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
-from saga.calibration.fit.split_conformal import pit as marginal_pit
+from saga.calibration.fit.maps import pit as marginal_pit
 from saga.evaluation.cache import file_name
 from saga.evaluation.contestants import BundleContestant
 from saga.evaluation.scoring.evaluation_settings import Setting

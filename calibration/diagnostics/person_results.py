@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 from saga.calibration.diagnostics.reliability import pinball
 from saga.calibration.diagnostics.verdicts import publishable
-from saga.calibration.fit.split_conformal import pit
+from saga.calibration.fit.maps import pit
 
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator

@@ -56,7 +56,7 @@ def judge_several_years(
     known = marginals.first(outcomes.shape[1])
     scores = band.joined(band.scores(known, outcomes, 0.0))
     for k in years:
-        q, guarantees = calibrator.nested_thresholds(band, k)
+        q, guarantees = calibrator.fitted.nested_thresholds(band, k)
         q = np.where(np.array(guarantees) == "assumption", q, np.nan)
         score = scores[:, k - 1, None]
         inside["band", k] = np.where(np.isnan(score) | np.isnan(q), np.nan, score <= q)

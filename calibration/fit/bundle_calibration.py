@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ from numpy.typing import NDArray
 from saga.calibration.fit.covariate_shift import DEFAULT_GROUPINGS, Target, labels_of
 from saga.calibration.fit.cross_fitting import fit_cross_fitted
 from saga.calibration.fit.drift import fit_drift
-from saga.calibration.fit.split_conformal import MIN_MAP_PERSONS, fit_calibration, in_map_fold
-from saga.calibration.fit.thresholds import fit_thresholds
+from saga.calibration.fit.maps import MIN_MAP_PERSONS
+from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
 
 from saga.bundle import Bundle, replace_parts
 from saga.conformal.calibration_table import ALL
@@ -115,21 +116,26 @@ def calibrate_bundle(
     # Forecasts are raw, and without the groups of an earlier calibration.
     forecaster = forecaster.with_calibrator(Calibrator.identity())
     in_folds = forecaster.bundle.split["scheme"] == FOLDS_SCHEME
-    n_folds = len(forecaster.model.members) if in_folds else 1
-    method: CalibrationMethod = options.method or ("cv+" if n_folds > 1 else "sets")
-    _check_method(method, n_folds, options, target)
-    _check_shares(options.shares, method, forecaster.bundle, panel)
+    has_folds = in_folds and len(forecaster.model.members) > 1
+    name = options.method or next(k for k, m in _METHODS.items() if m.needs_folds == has_folds)
+    method = _METHODS[name]
+    _check_options(name, method, has_folds, options, target)
+    if options.shares is not None and forecaster.bundle.panel_id == panel.meta.panel_id:
+        raise UsageError(
+            "--shares would calibrate on persons that the bundle was trained on: the panel is "
+            f"{panel.meta.panel_id}. Leave --shares out, or give a panel of other persons."
+        )
     if options.until is not None:
         panel = cut(panel, options.until)
     destination = bundle if out is None else out
     check_replaceable(destination)
     sample = _draw_sample(
-        panel, options, forecaster.bundle, several=method == "sets" and target is None
+        panel, options, forecaster.bundle, several=method.by_group and target is None
     )
     realised = forecaster.realised_macro(panel, sample.end)
     forecasts = _Forecasts(forecaster, realised, options, progress)
     summary: dict[str, Any] = {
-        "method": method,
+        "method": name,
         "persons": sample.n_persons,
         "origins": sample.n_origins,
         "paths": options.n_paths,
@@ -141,19 +147,10 @@ def calibrate_bundle(
         **({} if options.shares is None else {"shares": percents_of(options.shares)}),
         **({} if facts is None else {"facts": facts.provenance()}),
     }
-    if method == "cv+":
-        units = units_of(panel, sample.origins.person_id.tolist())
-        folds = assign_folds(panel.meta.panel_id, units, n_folds)
-        calibrator = fit_cross_fitted(forecasts.marginals(sample.records), sample.outcomes, folds)
-    elif method == "cqr":
-        from saga.calibration.fit.cqr import fit_cqr  # imports MAPIE and scikit-learn
-
-        calibrator = fit_cqr(forecasts.marginals(sample.records), sample.outcomes)
-    else:
-        weights = None
-        if target is not None:
-            weights, summary["target"] = _target_weights(sample, panel, target, options)
-        calibrator = _fit_sets(sample, forecasts, weights, options)
+    weights = None
+    if target is not None:
+        weights, summary["target"] = _target_weights(sample, panel, target, options)
+    calibrator = method.fit(sample, forecasts, weights)
     return replace_parts(
         forecaster.bundle,
         destination,
@@ -167,9 +164,11 @@ def calibrate_bundle(
 class _Sample:
     """The calibration persons with R origins each: records up to the origin, outcomes, groups.
 
-    `draws` are the records and origins of the R draws; outcomes (R n, H) and groups follow them.
+    `people` has all of their records, `draws` the records and origins of each of the R draws.
+    Outcomes (R n, H) and groups follow the draws.
     """
 
+    people: Panel
     draws: tuple[tuple[Panel, Origins], ...]
     outcomes: NDArray[np.float64]
     grouping: Grouping
@@ -270,50 +269,72 @@ def _draw_sample(
         outcomes.append(realised_earnings(people, origins, horizons, end=end))
         groups.append(grouping.labels(draws[-1][0], origins) if len(grouping.cuts) else {})
     labels = {name: np.concatenate([group[name] for group in groups]) for name in groups[0]}
-    return _Sample(tuple(draws), np.concatenate(outcomes), grouping, labels, end)
+    return _Sample(people, tuple(draws), np.concatenate(outcomes), grouping, labels, end)
 
 
 def _fit_sets(
-    sample: _Sample,
-    forecasts: _Forecasts,
-    weights: NDArray[np.float64] | None,
-    options: CalibrationOptions,
+    sample: _Sample, forecasts: _Forecasts, weights: NDArray[np.float64] | None
 ) -> Calibrator:
-    """A calibrator of method "sets" with everything that the options name."""
-    seed, outcomes = options.seed, sample.outcomes
-
-    def fit(free: Marginals, conditioned: Marginals | None) -> Calibrator:
-        return fit_calibration(
-            free,
-            outcomes,
-            seed=seed,
-            map_persons=options.map_persons,
-            weights=weights,
-            realised=conditioned,
-            n_origins=sample.n_origins,
-        )
-
+    """Method "sets", with everything that the options name."""
+    options, outcomes = forecasts.options, sample.outcomes
+    fit = partial(
+        fit_calibration,
+        outcomes=outcomes,
+        seed=options.seed,
+        map_persons=options.map_persons,
+        weights=weights,
+    )
     free, conditioned = forecasts.both(sample.records)
     free = replace(free, groups=sample.groups)
-    calibrator = fit(free, conditioned)
-    calibrator = fit_thresholds(
-        calibrator,
-        free,
-        outcomes,
-        seed=seed,
-        paths=forecasts.threshold_paths(sample.records),
-        weights=weights,
-        n_origins=sample.n_origins,
-    )
-    first = slice(len(sample.origins))
+    paths = forecasts.threshold_paths(sample.records)
+    calibrator = fit(free, realised=conditioned, paths=paths)
     for profile in POORER_PROFILES if options.profiles else ():
-        poorer = forecasts.both([reduce_to_profile(records, profile) for records in sample.records])
-        calibrator = with_profile(calibrator, fit(*poorer), profile)
+        records = [reduce_to_profile(of_draw, profile) for of_draw in sample.records]
+        free_poorer, conditioned = forecasts.both(records)
+        calibrator = with_profile(calibrator, fit(free_poorer, realised=conditioned), profile)
+    first = slice(len(sample.origins))
     return replace(
         calibrator,
         grouping=sample.grouping if len(sample.grouping.cuts) else None,
-        drift=fit_drift(calibrator, free.take(first), outcomes[first], seed=seed),
+        drift=fit_drift(calibrator, free.take(first), outcomes[first], seed=options.seed),
     )
+
+
+def _fit_folds(sample: _Sample, forecasts: _Forecasts, _: NDArray[np.float64] | None) -> Calibrator:
+    """Method "cv+"."""
+    marginals, people = forecasts.marginals(sample.records), sample.people
+    units = units_of(people, sample.origins.person_id.tolist())
+    folds = assign_folds(people.meta.panel_id, units, len(marginals.members))
+    return fit_cross_fitted(marginals, sample.outcomes, folds)
+
+
+def _fit_cqr(sample: _Sample, forecasts: _Forecasts, _: NDArray[np.float64] | None) -> Calibrator:
+    """Method "cqr"."""
+    from saga.calibration.fit.cqr import fit_cqr  # imports MAPIE and scikit-learn
+
+    return fit_cqr(forecasts.marginals(sample.records), sample.outcomes)
+
+
+@dataclass(frozen=True)
+class _Method:
+    """A calibration method.
+
+    `fit` has the persons, their forecasts and weights. `needs_folds`: the bundle has a member for
+    each fold of persons. `by_group`: the options --profiles and --target apply, and few persons
+    have several origins each.
+    """
+
+    fit: Callable[[_Sample, _Forecasts, NDArray[np.float64] | None], Calibrator]
+    needs_folds: bool = False
+    by_group: bool = False
+
+
+# The first one that fits the bundle is the default.
+_METHODS: dict[CalibrationMethod, _Method] = {
+    "sets": _Method(_fit_sets, by_group=True),
+    "cqr": _Method(_fit_cqr),
+    "cv+": _Method(_fit_folds, needs_folds=True),
+}
 
 
 def with_profile(calibrator: Calibrator, poorer: Calibrator, profile: str) -> Calibrator:
@@ -357,36 +378,23 @@ def _target_weights(
     }
 
 
-def _check_shares(
-    shares: Shares | None, method: CalibrationMethod, bundle: Bundle, panel: Panel
-) -> None:
-    """Raise UsageError for shares without use, or of the panel that trained the bundle."""
-    if shares is None:
-        return
-    if method == "cv+":
-        raise UsageError("With folds, nobody is kept for calibration. Leave --shares out.")
-    if bundle.panel_id == panel.meta.panel_id:
-        raise UsageError(
-            "--shares would calibrate on persons that the bundle was trained on: the panel is "
-            f"{panel.meta.panel_id}. Leave --shares out, or give a panel of other persons."
-        )
-
-
-def _check_method(
-    method: CalibrationMethod, n_folds: int, options: CalibrationOptions, target: Panel | None
+def _check_options(
+    name: str, method: _Method, has_folds: bool, options: CalibrationOptions, target: Panel | None
 ) -> None:
     """Raise UsageError for a method or an option that the bundle or the method does not have."""
-    if (method == "cv+") != (n_folds > 1):
+    if method.needs_folds != has_folds:
         raise UsageError(
             "A bundle with folds has cross-fitted intervals only. Leave --method out."
-            if n_folds > 1
+            if has_folds
             else "Method cv+ needs a bundle with folds. Train it with `saga train --folds 5`."
         )
-    if method == "sets":
+    if has_folds and options.shares is not None:
+        raise UsageError("With folds, nobody is kept for calibration. Leave --shares out.")
+    if method.by_group:
         return
     set_options = {"--profiles": options.profiles, "--target": target is not None}
-    for name in (name for name, is_set in set_options.items() if is_set):
+    for option in (option for option, is_set in set_options.items() if is_set):
         problem = Problem(
-            "calibration-method", f"{name} is an option of nested sets", "Leave it out"
+            "calibration-method", f"{option} is an option of nested sets", "Leave it out"
         )
-        raise UsageError(f"Method {method} has the same rule for everybody", [problem])
+        raise UsageError(f"Method {name} has the same rule for everybody", [problem])

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 from mapie.regression import ConformalizedQuantileRegressor
 from numpy.typing import NDArray
-from saga.calibration.fit.split_conformal import check_persons
+from saga.calibration.fit.split_conformal import check_forecasts
 from sklearn.base import BaseEstimator, RegressorMixin
 
 from saga.conformal.calibration_table import ALL
@@ -39,7 +39,7 @@ def fit_cqr(
     horizon has too few persons for a coverage, neither it nor any longer horizon has a threshold.
     Raises UsageError if shapes disagree, a person occurs twice or a coverage is outside (0, 1).
     """
-    check_persons(marginals, outcomes, coverage)
+    check_forecasts(marginals, outcomes, coverage, one_origin=True)
     cells: dict[tuple[int, str], Cell] = {}
     coverages_left = set(coverage)
     ends = [marginals.quantiles(p) for p in central_probabilities(coverage)]

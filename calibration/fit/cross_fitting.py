@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from saga.calibration.fit.split_conformal import check_persons
+from saga.calibration.fit.split_conformal import check_forecasts
 
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.cross_fitted import FoldCounts
@@ -44,7 +44,7 @@ def fit_cross_fitted(
         UsageError: If shapes disagree, a person occurs twice, there are no members, or a coverage
             is outside (0, 1).
     """
-    check_persons(marginals, outcomes, coverage)
+    check_forecasts(marginals, outcomes, coverage, one_origin=True)
     n_folds = len(marginals.members)
     if not n_folds:
         raise UsageError("Cross-fitting needs an ensemble. Train with `saga train --folds 5`.")

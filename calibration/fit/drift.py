@@ -85,5 +85,5 @@ def _excess_scores(calibrator: Calibrator, mapped: Marginals, outcomes: Array) -
     """Score less the threshold in force, (n, H, L), of recalibrated marginals."""
     scores = YEAR.scores_by_coverage(mapped, outcomes, calibrator.coverage)
     horizons = range(1, mapped.n_horizons + 1)
-    thresholds = calibrator.person_thresholds(mapped, horizons).q
+    thresholds, _, _ = calibrator.fitted.person_thresholds(mapped, horizons)
     return np.asarray(np.stack(list(scores.values()), axis=-1) - thresholds)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saga.distributions import Marginals
-from saga.errors import UsageError
+from saga.errors import Problem, UsageError
 from saga.small_groups import MIN_PERSONS, neighbour_mean
 
 Array = NDArray[np.float64]
@@ -114,11 +114,26 @@ class PersonCounts:
     weights: Array | None = None
 
     @classmethod
-    def of(cls, forecasts: Marginals, n_origins: int, weights: Array | None) -> PersonCounts:
-        """The rows of `forecasts`; UsageError for weights and several origins together."""
+    def of(cls, forecasts: Marginals, weights: Array | None = None) -> PersonCounts:
+        """The rows of `forecasts`.
+
+        Raises UsageError if persons have different numbers of rows, or several and weights.
+        """
+        names, persons, rows = np.unique(
+            forecasts.person_id, return_inverse=True, return_counts=True
+        )
+        n_origins = int(rows.max(initial=1))
+        if (rows != n_origins).any():
+            few = str(names[rows != n_origins][0])
+            text = f"some have {n_origins} origins, others fewer"
+            fix = "Draw as many for everybody, for example one."
+            raise UsageError(
+                "calibration needs the same number of origins for each person",
+                [Problem("person-twice", text, fix, person_id=few)],
+            )
         if weights is not None and n_origins > 1:
             raise UsageError("Weights need one origin per person.")
-        return cls(np.unique(forecasts.person_id, return_inverse=True)[1], n_origins, weights)
+        return cls(persons, n_origins, weights)
 
     def take(self, rows: Rows) -> PersonCounts:
         """The counts of some rows."""
@@ -154,10 +169,8 @@ class PersonCounts:
         return thresholds
 
     def _threshold(self, scores: Array, rows: Rows, h: int, coverage: float) -> float | None:
-        if self.n_origins > 1:
+        if self.weights is None:
             q = pooled_quantile(scores, self.persons[rows], coverage, self.n_origins)
-        elif self.weights is None:
-            q = conformal_quantile(scores, coverage, neighbours=MIN_PERSONS)
         else:
             w = self.weights[:, h]
             q = conformal_quantile(

@@ -19,11 +19,8 @@ Every figure is an average over persons. Each row is of one kind; unused columns
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -32,11 +29,14 @@ from numpy.typing import NDArray
 from saga.conformal.cross_fitted import FoldCounts
 from saga.conformal.families import FAMILIES, YEAR
 from saga.conformal.families.quantile_intervals import QUANTILE_INTERVALS
-from saga.conformal.families.set_family import KindThresholds, SetFamily
+from saga.conformal.families.set_family import KindThresholds
 from saga.conformal.recalibration import Cell
 from saga.data.groups import Grouping
 from saga.errors import BundleError, Problem
 from saga.requests import CalibrationMethod
+
+if TYPE_CHECKING:
+    from saga.conformal.calibrator import Calibrator
 
 Array = NDArray[np.float64]
 _Row = tuple[str, int | None, str, float | None, float | None, float | None, int | None, str | None]
@@ -62,122 +62,70 @@ SCHEMA: dict[str, pl.DataType] = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Calibration:
-    """Everything that a calibration has fitted.
-
-    Args:
-        cells: Cell by horizon and group.
-        shifts: (horizon, coverage) -> group, such as "sex=female" -> shift of the cell's threshold.
-        thresholds_of_kind: Thresholds of one-sided limits, intervals given positive earnings, path
-            bands and present values, by kind and horizon (or number of years).
-        band_scales: Horizon -> knots and values of the map that makes scores of all horizons
-            comparable, for path bands.
-        grouping: How persons are grouped; None if the calibration has no groups.
-        moves: (horizon, group) -> knots and values of the map by which later outcomes have moved
-            the cell's recalibrated probabilities (`saga.calibration.adaptive`). Not stored.
-        extrapolated: Whether forecasts are made differently from those of the calibration (under
-            a scenario, or with paths of another rollout). No guarantee is then better than
-            "extrapolated". Not stored.
-        drift: (horizon, coverage) -> root mean square deviation of coverage over past origin years,
-            and the number of those years.
-        year: Family of the sets of a year. If it is that of quantile intervals (method "cqr"),
-            cells are those of all persons and have no maps, and other fields are empty.
-        fold_counts: (kind, horizon, coverage) -> counts of scores by fold, of cross-fitting (method
-            "cv+"). The coverage is 0 if scores do not depend on it. Other fields are then empty.
-    """
-
-    cells: Mapping[tuple[int, str], Cell]
-    shifts: Mapping[tuple[int, float], Mapping[str, float]] = field(default_factory=dict)
-    thresholds_of_kind: Mapping[tuple[str, int], KindThresholds] = field(default_factory=dict)
-    band_scales: Mapping[int, tuple[Array, Array]] = field(default_factory=dict)
-    grouping: Grouping | None = None
-    extrapolated: bool = False
-    drift: Mapping[tuple[int, float], tuple[float, int]] = field(default_factory=dict)
-    year: SetFamily = YEAR
-    fold_counts: Mapping[tuple[str, int, float], FoldCounts] = field(default_factory=dict)
-    moves: Mapping[tuple[int, str], tuple[Array, Array]] = field(default_factory=dict)
-
-    @property
-    def method(self) -> CalibrationMethod:
-        """The method that fitted the calibration."""
-        if self.fold_counts:
-            return "cv+"
-        return "sets" if self.year is YEAR else "cqr"
-
-    def to_table(self) -> pl.DataFrame:
-        """The calibration table."""
-        rows: list[_Row] = [] if self.grouping is None else list(self.grouping.rows())
-        kind, fold = _CELL_ROWS[self.year]
-        for key, cell in sorted(self.cells.items()):
-            rows += _map_rows("map", key, cell.knots, cell.values, cell.n_map)
-            fitted = KindThresholds(cell.thresholds, cell.n_threshold)
-            rows += _threshold_rows(kind, key, fitted, fold)
-        for (horizon, coverage), effects in sorted(self.shifts.items()):
-            rows += [
-                ("shift", horizon, group, coverage, None, value, None, "A")
-                for group, value in sorted(effects.items())
-            ]
-        for horizon, (knots, values) in sorted(self.band_scales.items()):
-            rows += _map_rows("stretch", (horizon, ALL), knots, values, None)
-        for (kind, horizon), fitted in sorted(self.thresholds_of_kind.items()):
-            rows += _threshold_rows(kind, (horizon, ALL), fitted, "B")
+def table_of(calibrator: Calibrator) -> pl.DataFrame:
+    """The calibration table of a calibrator."""
+    rows: list[_Row] = [] if calibrator.grouping is None else list(calibrator.grouping.rows())
+    kind, fold = _CELL_ROWS[calibrator.year]
+    for key, cell in sorted(calibrator.cells.items()):
+        rows += _map_rows("map", key, cell.knots, cell.values, cell.n_map)
+        fitted = KindThresholds(cell.thresholds, cell.n_threshold)
+        rows += _threshold_rows(kind, key, fitted, fold)
+    for (horizon, coverage), effects in sorted(calibrator.shifts.items()):
         rows += [
-            ("drift", horizon, ALL, coverage, None, deviation, n_years, "B")
-            for (horizon, coverage), (deviation, n_years) in sorted(self.drift.items())
+            ("shift", horizon, group, coverage, None, value, None, "A")
+            for group, value in sorted(effects.items())
         ]
-        for fold_key, counts in sorted(self.fold_counts.items()):
-            rows += _fold_rows(fold_key, counts)
-        return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+    for horizon, (knots, values) in sorted(calibrator.band_scales.items()):
+        rows += _map_rows("stretch", (horizon, ALL), knots, values, None)
+    for (kind, horizon), fitted in sorted(calibrator.thresholds_of_kind.items()):
+        rows += _threshold_rows(kind, (horizon, ALL), fitted, "B")
+    rows += [
+        ("drift", horizon, ALL, coverage, None, deviation, n_years, "B")
+        for (horizon, coverage), (deviation, n_years) in sorted(calibrator.drift.items())
+    ]
+    for fold_key, counts in sorted(calibrator.fold_counts.items()):
+        rows += _fold_rows(fold_key, counts)
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
-    @classmethod
-    def from_table(cls, table: pl.DataFrame) -> Self:
-        """The calibration that `to_table` wrote.
 
-        Rows of unknown kinds are skipped. Raises BundleError if the table has other columns or
-        lacks a part.
-        """
-        if dict(table.schema) != SCHEMA:
-            raise BundleError(
-                "the calibration table does not have its columns",
-                [Problem("calibration-form", f"expected {list(SCHEMA)}", "Calibrate again.")],
-            )
-        parts = table.partition_by("kind", "horizon", "group", as_dict=True)
-        shifts: dict[tuple[int, float], dict[str, float]] = {}
-        for horizon, coverage, group, value in (
-            _of_kind(table, "shift").select("horizon", "level", "group", "value").iter_rows()
-        ):
-            shifts.setdefault((horizon, coverage), {})[group] = value
-        drift = _of_kind(table, "drift").select("horizon", "level", "value", "n")
-        folds = _of_kind(table, FOLD).with_columns(pl.col("level").fill_null(0.0))
-        by_fold_key = folds.partition_by("group", "horizon", "level", as_dict=True)
-        return cls(
-            _read_cells(parts),
-            shifts,
-            {
-                (kind, horizon): _read_thresholds(part)
-                for (kind, horizon, _), part in parts.items()
-                if kind in FAMILIES
-            },
-            {
-                horizon: (part["knot"].to_numpy(), part["value"].to_numpy())
-                for (kind, horizon, _), part in parts.items()
-                if kind == "stretch"
-            },
-            Grouping.from_rows(_of_kind(table, "cut")),
-            drift={(h, coverage): (value, n) for h, coverage, value, n in drift.iter_rows()},
-            year=QUANTILE_INTERVALS if calibration_method(table) == "cqr" else YEAR,
-            fold_counts={key: _read_fold_counts(part) for key, part in by_fold_key.items()},
+def read_parts(table: pl.DataFrame) -> dict[str, Any]:
+    """The arguments of the calibrator whose table this is.
+
+    Rows of unknown kinds are skipped. Raises BundleError if the table has other columns or lacks a
+    part.
+    """
+    if dict(table.schema) != SCHEMA:
+        raise BundleError(
+            "the calibration table does not have its columns",
+            [Problem("calibration-form", f"expected {list(SCHEMA)}", "Calibrate again.")],
         )
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 over the table's exact values; the provenance of every output has it."""
-        text = "\n".join(
-            "\t".join(value.hex() if isinstance(value, float) else str(value) for value in row)
-            for row in self.to_table().iter_rows()
-        )
-        return hashlib.sha256(text.encode()).hexdigest()
+    parts = table.partition_by("kind", "horizon", "group", as_dict=True)
+    shifts: dict[tuple[int, float], dict[str, float]] = {}
+    for horizon, coverage, group, value in (
+        _of_kind(table, "shift").select("horizon", "level", "group", "value").iter_rows()
+    ):
+        shifts.setdefault((horizon, coverage), {})[group] = value
+    drift = _of_kind(table, "drift").select("horizon", "level", "value", "n")
+    folds = _of_kind(table, FOLD).with_columns(pl.col("level").fill_null(0.0))
+    by_fold_key = folds.partition_by("group", "horizon", "level", as_dict=True)
+    return {
+        "cells": _read_cells(parts),
+        "shifts": shifts,
+        "thresholds_of_kind": {
+            (kind, horizon): _read_thresholds(part)
+            for (kind, horizon, _), part in parts.items()
+            if kind in FAMILIES
+        },
+        "band_scales": {
+            horizon: (part["knot"].to_numpy(), part["value"].to_numpy())
+            for (kind, horizon, _), part in parts.items()
+            if kind == "stretch"
+        },
+        "grouping": Grouping.from_rows(_of_kind(table, "cut")),
+        "drift": {(h, coverage): (value, n) for h, coverage, value, n in drift.iter_rows()},
+        "year": QUANTILE_INTERVALS if calibration_method(table) == "cqr" else YEAR,
+        "fold_counts": {key: _read_fold_counts(part) for key, part in by_fold_key.items()},
+    }
 
 
 def calibration_method(table: pl.DataFrame | None) -> CalibrationMethod | None:

@@ -10,23 +10,27 @@ few. Groups, which may overlap, shift its threshold.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from saga.conformal.calibration_table import ALL, Calibration
-from saga.conformal.cross_fitted import CROSS_FITTED, CrossFittedCounts
+from saga.conformal.calibration_table import ALL, read_parts, table_of
+from saga.conformal.cross_fitted import CROSS_FITTED, CrossFittedCounts, FoldCounts
 from saga.conformal.families import PRESENT_VALUE, YEAR
 from saga.conformal.families.path_band import PathBand
-from saga.conformal.families.set_family import SetFamily
-from saga.conformal.fitted_cells import FittedCells
-from saga.conformal.intervals import Guarantee, Intervals, guarantee_of
-from saga.conformal.shifted_thresholds import PersonThresholds, members_of
+from saga.conformal.families.set_family import KindThresholds, SetFamily
+from saga.conformal.intervals import Intervals
+from saga.conformal.recalibration import Cell
+from saga.conformal.split_thresholds import SplitThresholds
+from saga.data.groups import Grouping
 from saga.distributions import Marginals
 from saga.errors import Problem, UsageError
+from saga.requests import CalibrationMethod
 
 Array = NDArray[np.float64]
 
@@ -59,33 +63,90 @@ def reason(guarantee: str, cell: str = ALL) -> str:
     return f"{REASONS[guarantee]} Calibrated on persons with {cell.replace('=', ' ')}."
 
 
-class Calibrator(Calibration):
-    """Applies a calibration to marginals."""
+@dataclass(frozen=True, eq=False)
+class Calibrator:
+    """Everything that a calibration has fitted, applied to forecasts.
+
+    Args:
+        cells: Cell by horizon and group.
+        shifts: (horizon, coverage) -> group, such as "sex=female" -> shift of the cell's threshold.
+        thresholds_of_kind: Thresholds of one-sided limits, intervals given positive earnings, path
+            bands and present values, by kind and horizon (or number of years).
+        band_scales: Horizon -> knots and values of the map that makes scores of all horizons
+            comparable, for path bands.
+        grouping: How persons are grouped; None if the calibration has no groups.
+        extrapolated: Whether forecasts are made differently from those of the calibration (under
+            a scenario, or with paths of another rollout). No guarantee is then better than
+            "extrapolated". Not stored.
+        drift: (horizon, coverage) -> root mean square deviation of coverage over past origin years,
+            and the number of those years.
+        year: Family of the sets of a year. If it is that of quantile intervals (method "cqr"),
+            cells are those of all persons and have no maps, and other fields are empty.
+        fold_counts: (kind, horizon, coverage) -> counts of scores by fold, of cross-fitting (method
+            "cv+"). The coverage is 0 if scores do not depend on it. Other fields are then empty.
+        moves: (horizon, group) -> knots and values of the map by which later outcomes have moved
+            the cell's recalibrated probabilities (`saga.calibration.adaptive`). Not stored.
+    """
+
+    cells: Mapping[tuple[int, str], Cell] = field(default_factory=dict)
+    shifts: Mapping[tuple[int, float], Mapping[str, float]] = field(default_factory=dict)
+    thresholds_of_kind: Mapping[tuple[str, int], KindThresholds] = field(default_factory=dict)
+    band_scales: Mapping[int, tuple[Array, Array]] = field(default_factory=dict)
+    grouping: Grouping | None = None
+    extrapolated: bool = False
+    drift: Mapping[tuple[int, float], tuple[float, int]] = field(default_factory=dict)
+    year: SetFamily = YEAR
+    fold_counts: Mapping[tuple[str, int, float], FoldCounts] = field(default_factory=dict)
+    moves: Mapping[tuple[int, str], tuple[Array, Array]] = field(default_factory=dict)
 
     @classmethod
     def identity(cls) -> Calibrator:
         """A calibrator that does not change forecasts and gives no intervals."""
-        return cls({})
+        return cls()
+
+    @classmethod
+    def from_table(cls, table: pl.DataFrame) -> Calibrator:
+        """The calibrator that `to_table` wrote; see `read_parts`."""
+        return cls(**read_parts(table))
+
+    def to_table(self) -> pl.DataFrame:
+        """The calibration table."""
+        return table_of(self)
 
     @cached_property
-    def fitted(self) -> FittedCells:
-        """The cells, with the rules for those that were not fitted."""
-        return FittedCells(self.cells, self.shifts, self.year, self.extrapolated)
-
-    @cached_property
-    def cross_fitted(self) -> CrossFittedCounts:
-        """The counts of cross-fitting."""
-        return CrossFittedCounts(self.fold_counts, self.extrapolated)
+    def digest(self) -> str:
+        """SHA-256 over the table's exact values; the provenance of every output has it."""
+        text = "\n".join(
+            "\t".join(value.hex() if isinstance(value, float) else str(value) for value in row)
+            for row in self.to_table().iter_rows()
+        )
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @property
-    def _found(self) -> FittedCells | CrossFittedCounts:
-        """How the thresholds of the sets of a year are found."""
-        return self.cross_fitted if self.fold_counts else self.fitted
+    def method(self) -> CalibrationMethod:
+        """The method that fitted the calibration."""
+        if self.fold_counts:
+            return "cv+"
+        return "sets" if self.year is YEAR else "cqr"
+
+    @cached_property
+    def fitted(self) -> SplitThresholds:
+        """Which cells, maps and thresholds apply to a person."""
+        return SplitThresholds(
+            self.cells, self.shifts, self.thresholds_of_kind, self.year, self.extrapolated
+        )
+
+    @cached_property
+    def thresholds(self) -> SplitThresholds | CrossFittedCounts:
+        """How the thresholds of sets are found: from one fold, or by cross-fitting."""
+        if self.fold_counts:
+            return CrossFittedCounts(self.fold_counts, self.extrapolated)
+        return self.fitted
 
     @property
     def coverage(self) -> tuple[float, ...]:
         """The coverages for which thresholds were fitted, ascending."""
-        return self._found.coverage
+        return self.thresholds.coverage
 
     @property
     def has_sets(self) -> bool:
@@ -105,12 +166,17 @@ class Calibrator(Calibration):
     @property
     def furthest_horizons(self) -> dict[float, int]:
         """Coverage -> furthest horizon whose guarantee is "assumption"; 0 without one."""
-        furthest = dict.fromkeys(self.coverage, 0)
-        for h in self._found.horizons:
-            for coverage in self.coverage:
-                if self._found.guarantee_at(h, coverage) == "assumption":
-                    furthest[coverage] = h
-        return furthest
+        return {
+            share: max(
+                (
+                    h
+                    for h in self.thresholds.horizons
+                    if self.thresholds.guarantee_at(h, share) == "assumption"
+                ),
+                default=0,
+            )
+            for share in self.coverage
+        }
 
     @cached_property
     def band(self) -> PathBand:
@@ -132,62 +198,6 @@ class Calibrator(Calibration):
             )
         return [self.coverage.index(share) for share in coverage if self.coverage]
 
-    def nested_thresholds(self, family: SetFamily, horizon: int) -> tuple[Array, list[Guarantee]]:
-        """Thresholds (L,) of one of FAMILIES for all coverages, not decreasing, and guarantees.
-
-        `horizon` is a number of years for path bands and present values. Guarantees are those of
-        `FittedCells.cell_threshold`. If the sets of the family are always given, too few outcomes
-        make them extrapolated.
-        """
-        q, guarantees = np.full(len(self.coverage), np.nan), list[Guarantee]()
-        fitted = [
-            (h, at_horizon.thresholds)
-            for (kind, h), at_horizon in sorted(self.thresholds_of_kind.items())
-            if kind == family.kind and h <= horizon
-        ]
-        highest = -np.inf
-        for j, coverage in enumerate(self.coverage):
-            finite = [
-                (h, threshold)
-                for h, thresholds in fitted
-                if (threshold := thresholds.get(coverage)) is not None
-                and family.is_finite(threshold)
-            ]
-            has_all = len(finite) == len(fitted)
-            if finite and (has_all or family.always_given):
-                last, threshold = finite[-1]
-                q[j] = highest = max(highest, threshold)
-                guarantees.append(guarantee_of(last == horizon and has_all, self.extrapolated))
-            else:
-                guarantees.append("none")
-        return q, guarantees
-
-    def person_thresholds(self, marginals: Marginals, horizons: Sequence[int]) -> PersonThresholds:
-        """Each person's thresholds of the sets of a year: those of the cell, and group shifts."""
-        shape = (len(marginals), len(horizons), len(self.coverage))
-        q, guarantee = np.full(shape, np.nan), np.full(shape, "none", dtype="<U13")
-        cell = np.full(shape[:2], "", dtype="<U40")
-        for groups, rows in self.fitted.candidate_cells(marginals):
-            fitted = self.fitted.cell_thresholds(tuple(horizons), groups)
-            members = members_of(marginals.groups, rows) if self.shifts else ([], [])
-            shifted = fitted.for_members(members)
-            q[rows] = self.year.nested(np.broadcast_to(shifted, q[rows].shape))
-            guarantee[rows], cell[rows] = fitted.guarantee, fitted.cell
-        return PersonThresholds(q, guarantee, cell)
-
-    def _thresholds(
-        self, family: SetFamily, marginals: Marginals, horizons: NDArray[np.int64]
-    ) -> PersonThresholds:
-        """The thresholds of each person and column; NaN where `horizons` is 0."""
-        if family is self.year:
-            return self.person_thresholds(marginals, range(1, marginals.n_horizons + 1))
-        shape = (*horizons.shape, len(self.coverage))
-        q, guarantee = np.full(shape, np.nan), np.full(shape, "none", dtype="<U13")
-        for horizon in np.unique(horizons[horizons > 0]).tolist():
-            at = horizons == horizon
-            q[at], guarantee[at] = self.nested_thresholds(family, horizon)
-        return PersonThresholds(q, guarantee, np.full(horizons.shape, ALL, dtype="<U40"))
-
     def recalibrate(self, marginals: Marginals) -> Marginals:
         """The marginals after the maps of the persons' cells, and their moves if there are some."""
         marginals.require_raw()
@@ -195,13 +205,13 @@ class Calibrator(Calibration):
         for groups, rows in self.fitted.candidate_cells(marginals):
             for h in range(marginals.n_horizons):
                 cell = self.fitted.map_cell(h + 1, *groups)
-                if cell is not None:
-                    for values in (cdf, p_zero):
-                        values[rows, h] = np.interp(values[rows, h], cell.knots, cell.values)
                 moved = self.fitted.moved_cell(h + 1, groups) if self.moves else None
+                maps = [] if cell is None else [(cell.knots, cell.values)]
                 if moved is not None and moved in self.moves:
+                    maps.append(self.moves[moved])
+                for knots, mapped in maps:
                     for values in (cdf, p_zero):
-                        values[rows, h] = np.interp(values[rows, h], *self.moves[moved])
+                        values[rows, h] = np.interp(values[rows, h], knots, mapped)
         members = tuple(replace(member, recalibrated=True) for member in marginals.members)
         return replace(marginals, cdf=cdf, p_zero=p_zero, recalibrated=True, members=members)
 
@@ -235,14 +245,4 @@ class Calibrator(Calibration):
         if horizons is None:
             ahead = np.arange(1, marginals.n_horizons + 1)
             horizons = np.broadcast_to(ahead, marginals.p_zero.shape)
-        if self.fold_counts:
-            return self.cross_fitted.sets(family, marginals, horizons).at(columns)
-        thresholds = self._thresholds(family, marginals, horizons)
-        q, guarantee, cell = thresholds.q, thresholds.guarantee, thresholds.cell
-        beyond = ~marginals.exists
-        q[beyond], guarantee[beyond], cell[beyond] = np.nan, "none", ""
-        # From a horizon without a finite set on, longer ones have none either.
-        q = np.where(np.logical_or.accumulate(family.is_unbounded(q), axis=1), np.nan, q)
-        lower, upper, zero = family.ends(marginals, q, self.coverage)
-        guarantee[np.isnan(lower)] = "none"
-        return Intervals(self.coverage, lower, upper, zero, guarantee, cell).at(columns)
+        return self.thresholds.sets(family, marginals, horizons).at(columns)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from saga.conformal.families.set_family import SMALLEST_AMOUNT, Ends, SetFamily
 from saga.conformal.families.year import YEAR
-from saga.conformal.intervals import Guarantee, Intervals, guarantee_of
+from saga.conformal.intervals import Guarantee, Intervals, latest
 from saga.distributions import Marginals
 
 Array = NDArray[np.float64]
@@ -67,7 +67,7 @@ class FoldCounts:
 class CrossFittedCounts:
     """Counts of scores by fold, and the sets that follow from them.
 
-    The arguments are those of `saga.conformal.calibration_table.Calibration`.
+    The arguments are those of `saga.conformal.calibrator.Calibrator`.
     """
 
     fold_counts: Mapping[tuple[str, int, float], FoldCounts]
@@ -97,14 +97,12 @@ class CrossFittedCounts:
         """
         key = family.kind, coverage if family.by_coverage else 0.0
         fitted = [
-            (h, counts)
+            (h, counts if counts.has_sets(coverage) else None)
             for (kind, h, share), counts in sorted(self.fold_counts.items())
-            if (kind, share) == key and h <= horizon
+            if (kind, share) == key
         ]
-        if not fitted or not all(counts.has_sets(coverage) for _, counts in fitted):
-            return None, "none"
-        h, counts = fitted[-1]
-        return counts, guarantee_of(h == horizon, self.extrapolated)
+        found, guarantee = latest(fitted, horizon, self.extrapolated)
+        return None if found is None else found[1], guarantee
 
     def sets(
         self, family: SetFamily, marginals: Marginals, horizons: NDArray[np.int64]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from saga.distributions import Marginals
 from saga.scores import covered
 
 Array = NDArray[np.float64]
+Value = TypeVar("Value")
 Guarantee = Literal["finite-sample", "assumption", "extrapolated", "none"]
 
 
@@ -22,6 +23,33 @@ def guarantee_of(observed: bool, extrapolated: bool) -> Guarantee:
     `extrapolated`: forecasts are made differently from those of the calibration.
     """
     return "assumption" if observed and not extrapolated else "extrapolated"
+
+
+def latest(
+    fitted: Iterable[tuple[int, Value | None]],
+    horizon: int,
+    extrapolated: bool,
+    *,
+    always: bool = False,
+) -> tuple[tuple[int, Value] | None, Guarantee]:
+    """The horizon whose thresholds a set at `horizon` has, with these, and the set's guarantee.
+
+    It is the longest of the horizons with outcomes up to `horizon`; beyond all of them the
+    guarantee is "extrapolated". From the first horizon on with too few outcomes there is none, so
+    that a longer horizon never has a stronger guarantee than a shorter one with outcomes.
+
+    Args:
+        fitted: Horizons with outcomes, ascending, and what was fitted; None if they are too few.
+        horizon: The horizon, or number of years, of the set.
+        extrapolated: See `guarantee_of`.
+        always: Where outcomes are too few, the last thresholds are used, and extrapolated.
+    """
+    known = [(h, value) for h, value in fitted if h <= horizon]
+    found = [(h, value) for h, value in known if value is not None]
+    has_all = len(found) == len(known)
+    if not found or not (has_all or always):
+        return None, "none"
+    return found[-1], guarantee_of(found[-1][0] == horizon and has_all, extrapolated)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from saga.calibration.diagnostics.person_results import judge_persons
 from saga.calibration.fit.cqr import fit_cqr
 from saga.calibration.fit.split_conformal import fit_calibration
-from saga.calibration.fit.thresholds import fit_thresholds
 
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.families import BAND, POSITIVE, PRESENT_VALUE
@@ -109,7 +108,6 @@ def test_raw_paths_are_refused_where_recalibrated_ones_are_needed(
     [
         lambda m, _: IDENTITY.recalibrate(m),
         lambda m, y: fit_calibration(m, y, seed=0),
-        lambda m, y: fit_thresholds(fit_calibration(as_raw(m), y, seed=0), m, y, seed=0),
         lambda m, y: fit_cqr(m, y, COVERAGE),
     ],
 )

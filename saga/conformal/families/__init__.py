@@ -1,7 +1,7 @@
 """Families of nested sets: each is one file with the score of an outcome and the ends of a set.
 
 How a threshold is found is another question, and the same for all families: from the scores of one
-fold, weighted or not (`saga.calibration.fit.thresholds`), from those of all folds
+fold, weighted or not (`saga.calibration.fit.split_conformal`), from those of all folds
 (`saga.calibration.fit.cross_fitting`), or moved by later outcomes (`saga.calibration.adaptive`).
 
 To add a family, write one file with a subclass of `SetFamily`: its `kind`, `rank_scores` and

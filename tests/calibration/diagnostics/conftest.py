@@ -18,7 +18,6 @@ from saga.calibration.diagnostics.person_results import (
 from saga.calibration.diagnostics.several_years import judge_several_years, seed_ranges
 from saga.calibration.diagnostics.simple_rules import GROUPS, SimpleRules
 from saga.calibration.fit.split_conformal import fit_calibration
-from saga.calibration.fit.thresholds import fit_thresholds
 from scipy import stats
 
 from saga.conformal.calibrator import Calibrator
@@ -94,7 +93,6 @@ def diagnose_true_world(
     calibration, truth = draw_true_world(800, 10_000 + seed)
     marginals, outcomes = draw_true_world(n, seed)
     calibrator = fit_calibration(calibration, truth, seed=seed)
-    calibrator = fit_thresholds(calibrator, calibration, truth, seed=seed)
     marginals = calibrator.recalibrate(marginals)
     marginals = marginals if fault is None else fault(marginals)
     rng = np.random.default_rng(seed)

@@ -13,7 +13,6 @@ from saga.calibration.diagnostics.diagnosis import Findings, summarise
 from saga.calibration.diagnostics.person_results import PersonResults
 from saga.calibration.diagnostics.several_years import Inside, judge_several_years
 from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
-from saga.calibration.fit.thresholds import fit_thresholds
 
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.families.present_value import SimulatedValues
@@ -39,10 +38,9 @@ def draw_paths(marginals: Marginals, seed: int) -> Paths:
 @pytest.fixture(scope="module")
 def judged(true_world: Callable[..., tuple[Marginals, Array]]) -> Judged:
     calibration, truth = true_world(1_200, 21)
-    calibrator = fit_calibration(calibration, truth, seed=0)
     in_threshold_fold = np.flatnonzero(~in_map_fold(calibration.person_id, 0))
     paths = draw_paths(calibration.take(in_threshold_fold), 1)
-    calibrator = fit_thresholds(calibrator, calibration, truth, seed=0, paths=paths)
+    calibrator = fit_calibration(calibration, truth, seed=0, paths=paths)
     marginals, outcomes = true_world(900, 22)
     mapped = calibrator.recalibrate(marginals)
     return calibrator, mapped, map_paths(draw_paths(marginals, 2), mapped), outcomes

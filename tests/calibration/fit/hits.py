@@ -10,11 +10,13 @@ from saga.small_groups import MIN_PERSONS
 P = 1e-6  # probability that a test fails by chance
 
 
-def is_plausible(hits: int, trials: int, n: int, coverage: float, tail: float) -> bool:
-    """Whether `hits` fits a threshold between the k-th and the (k + 9)-th of n scores.
+def is_plausible(
+    hits: int, trials: int, n: int, coverage: float, tail: float, *, slack: int = MIN_PERSONS - 1
+) -> bool:
+    """Whether `hits` fits a threshold between the k-th and the (k + `slack`)-th of n scores.
 
     Numbers of hits are implausible if so few, or so many, have a probability below `tail`.
     """
     k = rank_needed(n, coverage)
-    low, high = (stats.betabinom(trials, r, n + 1 - r) for r in (k, k + MIN_PERSONS - 1))
+    low, high = (stats.betabinom(trials, r, n + 1 - r) for r in (k, min(k + slack, n)))
     return bool(low.ppf(tail) <= hits <= high.isf(tail))

@@ -12,14 +12,15 @@ from saga.calibration.diagnostics.diagnosis import diagnose
 from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
 from saga.calibration.fit.cqr import fit_cqr
 from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
-from saga.calibration.fit.thresholds import fit_thresholds
 
 from saga.bundle import Bundle
+from saga.conformal.calibration_table import SCHEMA
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.families import FAMILIES
 from saga.data.groups import Grouping
 from saga.data.panel import Panel
 from saga.data.split import persons_of
+from saga.errors import BundleError
 from saga.forecaster import Forecaster
 from saga.requests import Draws
 from tests.calibration.worlds import World, draw_paths
@@ -34,9 +35,7 @@ def everything(world: World, register_panel: Panel) -> Calibrator:
     sex = np.random.default_rng(0).choice(["female", "male"], 3_000)
     marginals = replace(marginals, groups={"sex": sex})
     paths = draw_paths(marginals.take(~in_map_fold(marginals.person_id, 0)))
-    calibrator = fit_thresholds(
-        fit_calibration(marginals, outcomes, seed=0), marginals, outcomes, seed=0, paths=paths
-    )
+    calibrator = fit_calibration(marginals, outcomes, seed=0, paths=paths)
     grouping = Grouping.fit(register_panel.only(persons_of(register_panel, "train")))
     return replace(calibrator, grouping=grouping, drift={(1, 0.9): (0.012, 7)})
 
@@ -52,6 +51,15 @@ def test_each_kind_of_row_changes_what_is_read(everything: Calibrator, world: Wo
     cqr = fit_cqr(*world(300, 42)).to_table()
     assert set(cqr["kind"]) == {"cqr"}
     assert Calibrator.from_table(cqr).to_table().equals(cqr)
+
+
+def test_a_table_of_another_form_is_refused(everything: Calibrator) -> None:
+    table = everything.to_table()
+    assert dict(table.schema) == SCHEMA
+    with pytest.raises(BundleError, match="columns"):
+        Calibrator.from_table(table.drop("n"))
+    with pytest.raises(BundleError, match="incomplete"):
+        Calibrator.from_table(table.filter(pl.col("kind") != "threshold"))
 
 
 def test_calibrating_writes_only_kinds_that_a_calibrator_writes(

@@ -22,7 +22,6 @@ from typer.testing import CliRunner
 
 from saga.bundle import Bundle
 from saga.cli import app
-from saga.conformal.calibrator import Calibrator
 from saga.conformal.families.quantile_intervals import QUANTILE_INTERVALS, central_probabilities
 from saga.data.panel import Panel
 from saga.distributions import Marginals
@@ -31,7 +30,6 @@ from saga.files.tables import read_provenance
 from saga.forecaster import Forecaster
 from saga.pages.report import render_report
 from saga.requests import COVERAGE, Draws, ForecastRequest, LifetimeRequest
-from tests.calibration.fit.hits import P, is_plausible
 from tests.calibration.worlds import World, lognormal_marginals
 
 Array = NDArray[np.float64]
@@ -112,22 +110,6 @@ def test_intervals_are_those_of_mapie_with_the_same_threshold() -> None:
         np.testing.assert_allclose(upper[:, 0, 0], expected[:, 1], rtol=1e-9)
 
 
-def test_coverage_of_fresh_persons_follows_the_theory_and_raw_quantiles_do_not() -> None:
-    fitted, trials = 5_000, 12_000
-    calibrator = fit_cqr(*continuous_world(fitted, 31))
-    fresh, outcomes = continuous_world(trials, 32)
-    hits = (
-        calibrator.intervals(calibrator.recalibrate(fresh), COVERAGE).covered(outcomes).sum(axis=0)
-    )
-    zero = np.zeros((trials, 1, len(COVERAGE)))
-    lower, upper, _ = QUANTILE_INTERVALS.ends(fresh.at_horizon(1), zero, COVERAGE)
-    inside = ((lower[:, 0] <= outcomes[:, :1]) & (outcomes[:, :1] <= upper[:, 0])).sum(axis=0)
-    for j, coverage in enumerate(COVERAGE):
-        tail = P / 16
-        assert all(is_plausible(int(hits[h, j]), trials, fitted, coverage, tail) for h in range(2))
-        assert not is_plausible(int(inside[j]), trials, fitted, coverage, tail), "broken variant"
-
-
 def test_intervals_start_at_zero_and_cover_too_much_if_there_is_an_atom(world: World) -> None:
     # The forecasts are right: the closed interval holds zero for nearly everybody, so that 80 %
     # becomes far more.
@@ -148,36 +130,6 @@ def test_intervals_are_nested_and_never_cross() -> None:
         assert (lower <= upper).all()
         assert (np.diff(lower, axis=2) <= 0).all()
         assert (np.diff(upper, axis=2) >= 0).all()
-
-
-def test_small_horizons_give_no_interval_and_neither_do_longer_ones(world: World) -> None:
-    marginals, outcomes = world(600, 33, horizons=4)
-    outcomes[30:, 1] = np.nan  # enough for 50 %, too few for 90 %
-    outcomes[:, 3] = np.nan
-    calibrator = fit_cqr(marginals, outcomes, (0.5, 0.9))
-    guarantee = calibrator.intervals(calibrator.recalibrate(marginals), (0.5, 0.9)).guarantee[0]
-    assert guarantee[:, 0].tolist() == ["assumption", "assumption", "assumption", "none"]
-    assert guarantee[:, 1].tolist() == ["assumption", "none", "none", "none"]
-    assert calibrator.furthest_horizons == {0.5: 3, 0.9: 1}
-
-
-# --- the table ---
-
-
-def test_the_table_gives_back_the_same_calibrator(tmp_path: Path) -> None:
-    marginals, outcomes = continuous_world(600, 25)
-    fitted = fit_cqr(marginals, outcomes)
-    fitted.to_table().write_parquet(tmp_path / "calibration.parquet")
-    table = pl.read_parquet(tmp_path / "calibration.parquet")
-    loaded = Calibrator.from_table(table)
-    assert (loaded.method, loaded.digest) == ("cqr", fitted.digest)
-    assert loaded.coverage == COVERAGE
-    mapped = fitted.recalibrate(marginals)
-    assert np.array_equal(
-        loaded.intervals(mapped, COVERAGE).upper, fitted.intervals(mapped, COVERAGE).upper
-    )
-    scores = conformity_scores(marginals, outcomes, 0.9)
-    assert not np.isin(table["value"].to_numpy(), scores).any(), "no person's score is published"
 
 
 # --- from the command line to the forecast ---

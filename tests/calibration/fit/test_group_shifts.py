@@ -293,7 +293,7 @@ def test_sets_are_nested_over_coverages_although_effects_differ(
         for key, effects in grouped.shifts.items()
     }
     for calibrator in (grouped, replace(grouped, shifts=tilted)):
-        q = calibrator.person_thresholds(marginals, [1]).q
+        q, _, _ = calibrator.fitted.person_thresholds(marginals, [1])
         assert (np.diff(q, axis=2) >= 0).all()
 
 
@@ -321,7 +321,8 @@ def test_poorer_records_have_cells_of_their_own(
     for j, coverage in enumerate(COVERAGE):
         assert is_plausible(int(hits[j]), len(y), n, coverage, P)
     assert np.array_equal(
-        calibrator.person_thresholds(marginals, [1]).q, grouped.person_thresholds(marginals, [1]).q
+        calibrator.fitted.person_thresholds(marginals, [1])[0],
+        grouped.fitted.person_thresholds(marginals, [1])[0],
     )  # full records are calibrator as before
 
 

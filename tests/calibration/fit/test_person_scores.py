@@ -1,24 +1,164 @@
-"""Thresholds from several origins of a person: coverage holds, and varies less between samples."""
+"""Order statistics of scores: exact ranks, oracles, weights, and several origins of a person."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mapie.regression import SplitConformalRegressor
 from numpy.typing import NDArray
 from saga.calibration.fit.person_scores import (
     PersonCounts,
     conformal_quantile,
+    effective_persons,
     pooled_quantile,
     rank_needed,
 )
 from scipy import stats
+from sklearn.base import BaseEstimator, RegressorMixin
 
 from saga.small_groups import MIN_PERSONS
+from tests.calibration.fit.hits import P
 
 Array = NDArray[np.float64]
 COVERAGE, N_ORIGINS = 0.9, 8
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+
+
+class Zero(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    def fit(self) -> Zero:
+        self.fitted_ = True
+        return self
+
+    def predict(self, features: Array) -> Array:
+        return np.zeros(len(features))
+
+
+def test_thresholds_equal_mapie_at_all_levels() -> None:
+    scores = np.random.default_rng(0).random(357)
+    features = np.zeros((357, 1))
+    model = SplitConformalRegressor(
+        Zero().fit(), confidence_level=list(LEVELS), prefit=True
+    ).conformalize(features, scores)
+    upper = model.predict_interval(features[:1])[1][0, 1]
+    assert upper.tolist() == [conformal_quantile(scores, coverage) for coverage in LEVELS]
+
+
+@pytest.mark.parametrize("coverage", [*LEVELS, 0.99])
+def test_the_rank_is_the_exact_ceiling(coverage: float) -> None:
+    exact = Fraction(str(coverage))
+    assert [rank_needed(n, coverage) for n in range(1, 1200)] == [
+        math.ceil((n + 1) * exact) for n in range(1, 1200)
+    ]
+
+
+def test_too_few_scores_give_an_infinite_threshold_never_the_largest_score() -> None:
+    scores = np.arange(1.0, 9.0)
+    assert conformal_quantile(scores, 0.9) == math.inf
+    assert conformal_quantile(np.arange(1.0, 10.0), 0.9) == 9
+    assert conformal_quantile(np.empty(0), 0.5) == math.inf
+
+
+def test_rounding_averages_order_statistics_at_and_above_the_needed_one() -> None:
+    scores = np.random.default_rng(0).permutation(np.arange(1.0, 101.0))
+    assert conformal_quantile(scores, 0.8, neighbours=10) == np.arange(81, 91).mean()
+    assert conformal_quantile(scores, 0.9, neighbours=10) == np.arange(91, 101).mean()
+    assert conformal_quantile(scores, 0.91, neighbours=10) == math.inf
+
+
+def beta_law_pvalue(quantile: Callable[[Array], float], n: int = 100) -> float:
+    """Whether coverage given n calibration persons has its law at 90 %."""
+    scores, k = np.random.default_rng(3).random((2_000, n)), rank_needed(n, 0.9)
+    law = stats.beta(k, n + 1 - k)
+    return float(stats.kstest([quantile(row) for row in scores], law.cdf).pvalue)
+
+
+def test_coverage_follows_the_beta_law_and_without_the_plus_one_does_not() -> None:
+    assert beta_law_pvalue(lambda row: conformal_quantile(row, 0.9)) > P
+    assert beta_law_pvalue(lambda row: np.sort(row)[math.ceil(0.9 * len(row)) - 1]) < P
+
+
+@pytest.mark.parametrize("neighbours", [1, MIN_PERSONS])
+@pytest.mark.parametrize("coverage", LEVELS[:3])
+def test_mean_coverage_lies_between_the_level_and_one_over_n_plus_1_above_plus_rounding(
+    coverage: float, neighbours: int
+) -> None:
+    n, repeats = 299, 4_000
+    scores = np.random.default_rng(4).random((repeats, n))
+    shares = np.array([conformal_quantile(row, coverage, neighbours=neighbours) for row in scores])
+    error = 5 * shares.std() / repeats**0.5
+    most = coverage + (1 + (neighbours - 1) / 2) / (n + 1)
+    assert coverage - error <= shares.mean() <= most + error
+
+
+# --- weights ---
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.integers(1, 4)), min_size=1, max_size=40),
+    st.sampled_from([0.5, 0.8, 0.9]),
+)
+@settings(max_examples=200, deadline=None)
+def test_integer_weights_equal_repeated_persons(
+    weighted_scores: list[tuple[float, int]], stated: float
+) -> None:
+    scores, times = (
+        np.array(column, dtype=np.float64) for column in zip(*weighted_scores, strict=True)
+    )
+    weighted = conformal_quantile(scores, stated, weights=times)
+    enough = int(effective_persons(times) + 1e-9)
+    if rank_needed(enough, stated) <= enough:
+        assert weighted == conformal_quantile(np.repeat(scores, times.astype(int)), stated)
+    else:
+        assert weighted == np.inf
+
+
+def test_the_weighted_quantile_covers_and_without_the_new_persons_weight_it_does_not() -> None:
+    rng, stated, n, times = np.random.default_rng(4), 0.8, 12, 20_000
+    weight = np.array([1.0, 6.0])
+    light = rng.random((times, n)) < 0.8
+    scores = rng.random((times, n)) + np.where(light, 0, 0.5)
+    new_scores = rng.random(times) + np.where(rng.random(times) < 0.8 / (0.8 + 0.2 * 6), 0, 0.5)
+    order = np.argsort(scores, axis=1)
+    cumulated = np.cumsum(np.take_along_axis(np.where(light, *weight), order, axis=1), axis=1)
+    ordered = np.column_stack([np.take_along_axis(scores, order, axis=1), np.full(times, np.inf)])
+
+    def covered(heaviest: float) -> float:
+        rank = (cumulated < stated * (cumulated[:, -1:] + heaviest) - 1e-9).sum(axis=1)
+        return float((new_scores <= ordered[np.arange(times), rank]).mean())
+
+    error = 4.9 * (stated * (1 - stated) / times) ** 0.5  # p = 1e-6
+    assert covered(float(weight.max())) >= stated - error
+    assert covered(0.0) < stated - error, "the broken version"
+
+
+def test_the_quantile_is_the_one_of_that_argument() -> None:
+    """The rank that the test above computes by hand."""
+    rng = np.random.default_rng(8)
+    scores, weights = rng.random(300), rng.choice([0.0, 0.5, 2.0], 300)
+    q = conformal_quantile(scores, 0.8, weights=weights, heaviest=2.0)
+    total = weights.sum() + 2.0
+    assert weights[scores <= q].sum() >= 0.8 * total
+    assert weights[scores < q].sum() < 0.8 * total
+    assert conformal_quantile(scores, 0.8, weights=weights, heaviest=2.0, neighbours=10) > q
+
+
+def test_few_persons_in_effect_give_no_interval_however_many_there_are() -> None:
+    scores = np.linspace(0, 1, 5_000)
+    assert np.isfinite(conformal_quantile(scores, 0.9, weights=np.ones(5_000), neighbours=10))
+    heavy = np.where(np.arange(5_000) % 500 == 0, 1.0, 1e-4)
+    assert effective_persons(heavy) < 20
+    assert conformal_quantile(scores, 0.9, weights=heavy, heaviest=1.0, neighbours=10) == np.inf
+    assert effective_persons(np.full(7, 3.0)) == pytest.approx(7)
+    assert effective_persons(np.zeros(3)) == 0
+
+
+# --- several origins ---
 
 
 def draw_scores(

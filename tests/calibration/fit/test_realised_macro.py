@@ -26,11 +26,9 @@ from saga.conformal.calibrator import Calibrator
 from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.distributions import Marginals
-from saga.errors import UsageError
 from saga.forecaster import Forecaster
 from saga.macro.scenarios import Scenario, ScenarioSource
 from saga.requests import COVERAGE
-from tests.calibration.fit.hits import P, is_plausible
 from tests.calibration.worlds import lognormal_marginals
 
 Array = NDArray[np.float64]
@@ -51,47 +49,6 @@ def draw_economy(n: int, seed: int) -> tuple[Marginals, Marginals, Array]:
     never, one = np.zeros((n, 1)), np.ones((n, 1))
     free = lognormal_marginals(never, centre, (0.3**2 + SPREAD**2) ** 0.5 * one, str(seed))
     return free, lognormal_marginals(never, centre + SURPRISE, 0.3 * one, str(seed)), outcomes
-
-
-def mean_shift(calibrator: Calibrator, marginals: Marginals) -> float:
-    """By how much the maps raise forecasts, in logs: the mean over quantiles."""
-    p = (np.arange(80) + 0.5) / 80
-    mapped = calibrator.recalibrate(marginals).quantiles(p)
-    return float(np.log(mapped / marginals.quantiles(p)).mean())
-
-
-def test_the_luck_of_one_economy_is_not_added_to_every_future() -> None:
-    free, realised, outcomes = draw_economy(2_000, 1)
-    informed = fit_calibration(free, outcomes, seed=0, realised=realised)
-    uninformed = fit_calibration(free, outcomes, seed=0)
-    fresh = draw_economy(1_000, 2)[0]
-    # The map's noise: its ranks are those of 1,000 persons, whose mean outcome has a standard
-    # error of .3 / sqrt(1,000).
-    assert abs(mean_shift(informed, fresh)) < 5 * 0.3 / 1_000**0.5
-    assert mean_shift(uninformed, fresh) > 0.8 * SURPRISE
-
-
-@pytest.mark.parametrize("informed", [True, False])
-def test_sets_cover_in_the_panels_years_with_either_kind_of_map(informed: bool) -> None:
-    free, realised, outcomes = draw_economy(3_000, 3)
-    calibrator = fit_calibration(free, outcomes, seed=0, realised=realised if informed else None)
-    fresh, _, fresh_outcomes = draw_economy(6_000, 4)
-    intervals = calibrator.intervals(calibrator.recalibrate(fresh), COVERAGE)
-    hits = int(intervals.covered(fresh_outcomes)[:, 0, NINETY].sum())
-    n = calibrator.cells[1, "all"].n_threshold
-    assert is_plausible(hits, 6_000, n, 0.9, P / 2)
-
-
-def test_conditioned_marginals_may_have_any_order_and_must_contain_the_map_fold() -> None:
-    free, realised, outcomes = draw_economy(600, 5)
-    map_rows = np.flatnonzero(in_map_fold(free.person_id, 0))
-    fitted = fit_calibration(free, outcomes, seed=0, realised=realised)
-    again = fit_calibration(free, outcomes, seed=0, realised=realised.take(map_rows[::-1]))
-    assert again.digest == fitted.digest
-    twice = realised.at_horizons([1, 1])
-    for wrong in (realised.take(map_rows[1:]), twice):
-        with pytest.raises(UsageError, match="not those of the map fold"):
-            fit_calibration(free, outcomes, seed=0, realised=wrong)
 
 
 def test_the_report_separates_the_economy_from_the_model() -> None:

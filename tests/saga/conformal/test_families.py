@@ -4,9 +4,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from saga.conformal.families import BAND, YEAR
+from saga.conformal.families import AT_LEAST, AT_MOST, BAND, POSITIVE, YEAR
+from saga.conformal.families.set_family import SetFamily
+from saga.conformal.intervals import latest
 from saga.distributions import Marginals
 from saga.requests import COVERAGE
 
@@ -37,15 +41,22 @@ def mass(m: Marginals, lower: Array, upper: Array, zero: NDArray[np.bool_]) -> A
 
 
 @pytest.mark.parametrize("coverage", COVERAGE)
-def test_an_outcome_is_in_the_set_exactly_if_its_score_is_at_most_q(coverage: float) -> None:
+@pytest.mark.parametrize("family", [YEAR, AT_LEAST, AT_MOST, POSITIVE, BAND], ids=lambda f: f.kind)
+def test_an_outcome_is_in_the_set_exactly_if_its_score_is_at_most_q(
+    family: SetFamily, coverage: float
+) -> None:
     m, rng = marginals(), np.random.default_rng(1)
     y = m.quantiles(rng.random((len(m), 1, 1)))[..., 0]
-    scores = YEAR.scores(m, y, coverage)
+    y[::3] = 0
+    scores = family.scores(m, y, coverage)
+    decided_often = 0
     for q in np.linspace(0.02, 0.995, 25):
-        decided = np.abs(scores - q) > 1e-6
-        lower, upper, zero = YEAR.ends(m, np.full((len(m), 1, 1), q), [coverage])
+        lower, upper, zero = family.ends(m, np.full((len(m), 1, 1), q), [coverage])
         inside = contains(lower[..., 0], upper[..., 0], zero[..., 0], y)
+        decided = np.abs(scores - q) > 1e-6  # NaN: the family says nothing of zero
         np.testing.assert_array_equal(inside[decided], (scores <= q)[decided])
+        decided_often += int(decided.sum())
+    assert decided_often > 24 * np.isfinite(scores).sum()
 
 
 @pytest.mark.parametrize("coverage", COVERAGE)
@@ -113,14 +124,36 @@ def test_a_zero_outside_the_set_scores_one_and_inside_nothing() -> None:
     np.testing.assert_array_equal(scores, np.where(m.p_zero >= 0.05, 0.0, 1.0))
 
 
-def test_central_sets_are_nested_for_all_q_and_agree_with_their_scores() -> None:
-    m, rng = marginals(9), np.random.default_rng(10)
-    y = m.quantiles(rng.random((len(m), 1, 1)))[..., 0]
-    scores = BAND.scores(m, y, 0.9)
+def test_central_sets_are_nested_for_all_q() -> None:
+    m = marginals(9)
     q = np.broadcast_to(np.linspace(0.02, 0.99, 40), (len(m), 1, 40))
-    lower, upper, zero = BAND.ends(m, q, [])
+    lower, upper, _ = BAND.ends(m, q, [])
     assert (np.diff(lower) <= 1e-6).all()
     assert (np.diff(upper) >= -1e-6).all()
-    inside = contains(lower, upper, zero, y[..., None])
-    decided = np.abs(scores[..., None] - q) > 1e-6
-    np.testing.assert_array_equal(inside[decided], (scores[..., None] <= q)[decided])
+
+
+def test_a_limit_in_the_atom_is_zero_to_the_last_bit() -> None:
+    m = marginals(10)
+    quantiles = m.quantiles([0.3, 0.5, 0.8])[:, 0]
+    inside_atom = m.p_zero >= np.array([0.3, 0.5, 0.8])
+    np.testing.assert_array_equal(quantiles == 0, inside_atom)
+
+
+@given(st.dictionaries(st.integers(1, 8), st.booleans(), max_size=6), st.booleans(), st.booleans())
+def test_a_longer_horizon_never_has_more_guarantee_than_a_shorter_one(
+    has_enough: dict[int, bool], extrapolated: bool, always: bool
+) -> None:
+    """Whatever horizons have outcomes, and whether these are enough."""
+    fitted = [(h, h if enough else None) for h, enough in sorted(has_enough.items())]
+    words = ("none", "extrapolated", "assumption")
+    found = [latest(fitted, h, extrapolated, always=always) for h in range(1, 11)]
+    rank = np.array([words.index(guarantee) for _, guarantee in found])
+    reached = np.flatnonzero(rank).tolist()
+    assert (np.diff(rank[reached[0] :]) <= 0).all() if reached else not any(has_enough.values())
+    for h, (used, guarantee) in enumerate(found, start=1):
+        assert (used is None) == (guarantee == "none")
+        assert guarantee != "assumption" or (used == (h, h) and not extrapolated)
+        if used is not None:
+            assert used[0] <= h
+            assert has_enough[used[0]]
+            assert always or all(enough for k, enough in has_enough.items() if k <= h)

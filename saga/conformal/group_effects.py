@@ -1,9 +1,8 @@
-"""Thresholds of cells, shifted for the groups of persons, which may overlap."""
+"""Effects of the groups of persons, which may overlap, on the thresholds of a cell."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -16,8 +15,6 @@ Label = TypeVar("Label", str, tuple[str, ...])
 # Which groups n persons belong to: the names of all groups, such as "sex=female"; and one array
 # (n,) per grouping, the position of each person's group among the names.
 Members = tuple[list[str], list[NDArray[np.int64]]]
-# Shifts raise no threshold above it, because a threshold above 1 would give an unbounded set.
-_MAX_SHIFTED = 0.999
 
 
 def is_shifted(cell: str) -> bool:
@@ -26,43 +23,6 @@ def is_shifted(cell: str) -> bool:
     The thresholds of profiles are not: records of a profile lack the columns that define groups.
     """
     return not cell.startswith("profile=")
-
-
-@dataclass(frozen=True, eq=False)
-class PersonThresholds:
-    """Thresholds of n persons at H horizons for the calibrator's L coverages.
-
-    Attributes:
-        q: Thresholds (n, H, L), NaN without threshold; a higher coverage has no lower threshold.
-        guarantee: What stands behind each, (n, H, L).
-        cell: Name of the cell that each person's thresholds come from, (n, H).
-    """
-
-    q: Array
-    guarantee: NDArray[np.str_]
-    cell: NDArray[np.str_]
-
-
-@dataclass(frozen=True, eq=False)
-class CellThresholds:
-    """Thresholds at H horizons of persons with the same cells, before they are shifted.
-
-    Attributes:
-        q: Thresholds (H, L), NaN without threshold.
-        guarantee: What stands behind each, (H, L).
-        cell: Name of the cell at each horizon, (H,).
-        effects: By name of a group, how much it shifts the thresholds, (H, L).
-    """
-
-    q: Array
-    guarantee: NDArray[np.str_]
-    cell: NDArray[np.str_]
-    effects: dict[str, Array]
-
-    def for_members(self, members: Members) -> Array:
-        """The thresholds (n, H, L) or (1, H, L) with the shifts of the persons' groups."""
-        shifted = self.q + sum_effects(self.effects, members, self.q.shape)
-        return np.minimum(shifted, np.maximum(self.q, _MAX_SHIFTED))
 
 
 def sum_effects(effects: Mapping[str, Array], members: Members, shape: tuple[int, ...]) -> Array:
