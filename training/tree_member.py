@@ -123,7 +123,8 @@ def _losses(
     past, horizons = history(people, origins), trees.grid.tolist()
     blocks = list(forecaster.marginals(past, recalibrate=False))
     network = Marginals.joined(blocks).at_horizons(horizons)
-    of_trees = trees.marginals(past, origins, horizons)
+    features = trees.window.features(past, origins)
+    of_trees = trees.marginals(features, origins, network, horizons)
     outcomes = realised_earnings(people, origins, horizons)
     floor = people.meta.floor
     return np.stack(

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.evaluation.baselines.person_states import States, known_states
 
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.paths import Paths
-from saga.trees.earnings_ranks import States, known_states, no_history_error
+from saga.trees.earnings_ranks import no_history_error
 
 Array = NDArray[Any]
 

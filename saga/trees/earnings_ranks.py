@@ -1,9 +1,8 @@
-"""States of persons in a year (age, sex, education, last earnings), and ranks of earnings."""
+"""Ranks of earnings among persons of the same age and year, and medians of years."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -12,59 +11,13 @@ from numpy.typing import NDArray
 
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem
-from saga.schema import BY_NAME, MAX_AGE, MIN_AGE
+from saga.schema import MAX_AGE, MIN_AGE
 
 RANKS = 20  # groups of equal size by positive earnings among persons of the same age and year
 MIN_PERSONS = 50  # persons with positive earnings that a quantile of a year and age band needs
 AGE_BAND = 3  # years of age within which earnings are ranked
 LARGEST_GROWTH = 0.03  # of real wages in a year, either way
-CODES = {"sex": BY_NAME["sex"].codes, "education_level": BY_NAME["education_level"].codes}
 Array = NDArray[Any]
-
-
-@dataclass(frozen=True, eq=False)
-class States:
-    """States of n persons, (n,), or of n persons on M paths, (n, M); the arrays broadcast.
-
-    Args:
-        year: the year of the last known earnings.
-        age: the age in that year.
-        earnings: the last known earnings, real money, NaN if there are none.
-        idle: whether the known earnings before them were zero.
-        sex: index of the code plus one, 0 if unknown.
-        education_level: index of the code plus one, 0 if unknown.
-    """
-
-    year: Array
-    age: Array
-    earnings: Array
-    idle: Array
-    sex: Array
-    education_level: Array
-
-    def take(self, rows: Any) -> States:
-        """The states of the persons in `rows`."""
-        return States(**{name: values[rows] for name, values in vars(self).items()})
-
-
-def known_states(panel: Panel) -> pl.DataFrame:
-    """One row per person-year with known earnings: the state if that year were the origin."""
-
-    def code(name: str) -> pl.Expr:
-        numbers = {value: i + 1 for i, value in enumerate(CODES[name])}
-        filled = pl.col(name).forward_fill().over("person_id")  # from earlier years only
-        return filled.replace_strict(numbers, default=0, return_dtype=pl.Int8).alias(name)
-
-    return (
-        panel.frame.lazy()
-        .select("person_id", "year", "birth_year", "earnings", code("sex"), code("education_level"))
-        .filter(pl.col("earnings").is_not_null() & pl.col("earnings").is_not_nan())
-        .with_columns(
-            (pl.col("year") - pl.col("birth_year")).alias("age"),
-            (pl.col("earnings").shift(1).over("person_id") == 0).fill_null(False).alias("idle"),
-        )
-        .collect()
-    )
 
 
 def no_outcomes_error(message: str, fix: str) -> InputError:
@@ -85,12 +38,6 @@ def no_history_error(
     return InputError(title, [problem])
 
 
-def as_states(rows: pl.DataFrame) -> States:
-    """The rows of `known_states` as arrays."""
-    names = ("year", "age", "earnings", "idle", "sex", "education_level")
-    return States(**{name: rows[name].to_numpy() for name in names})
-
-
 class Reference:
     """Ranks of earnings among persons of the same age and year, and medians of years.
 
@@ -105,11 +52,15 @@ class Reference:
         growth: yearly growth of log medians within age bands.
     """
 
-    def __init__(self, states: States) -> None:
-        positive = states.earnings > 0
-        year, band = states.year[positive], self._band(states.age[positive])
-        log = np.log(states.earnings[positive])
-        self.first, self.last = int(states.year.min()), int(states.year.max())
+    def __init__(self, panel: Panel) -> None:
+        known = panel.frame.filter(pl.col("earnings").is_not_null() & ~pl.col("earnings").is_nan())
+        years_known, births, amounts = (
+            known[name].to_numpy() for name in ("year", "birth_year", "earnings")
+        )
+        positive = amounts > 0
+        year, band = years_known[positive], self._band((years_known - births)[positive])
+        log = np.log(amounts[positive])
+        self.first, self.last = int(years_known.min()), int(years_known.max())
         years, bands = self.last - self.first + 1, int(self._band(np.array(MAX_AGE))) + 1
         quantiles = np.arange(1, RANKS) / RANKS
         overall = np.quantile(log, quantiles) if len(log) else np.zeros(RANKS - 1)
@@ -158,11 +109,11 @@ class Reference:
         t, ahead = self._index(year)
         return np.asarray(np.exp(self.median[t] + ahead))
 
-    def rank(self, states: States) -> Array:
+    def rank(self, year: Array, age: Array, earnings: Array) -> Array:
         """The rank 0..19 of earnings at that age and year; 0 for zero or unknown earnings."""
-        t, ahead = self._index(states.year)
-        log = np.log(np.where(states.earnings > 0, states.earnings, np.nan)) - ahead
-        band = self._band(states.age)
+        t, ahead = self._index(year)
+        log = np.log(np.where(earnings > 0, earnings, np.nan)) - ahead
+        band = self._band(age)
         rank = np.zeros(log.shape, dtype=np.int64)
         for cut in range(RANKS - 1):  # a loop over cuts needs no (n, 19) array
             rank += log > self.cuts[t, band, cut]

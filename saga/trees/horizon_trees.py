@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from saga.trees.atom_quantiles import QUANTILES
+from saga.requests import QUANTILES
 from saga.trees.recent_years import YEARS
 
 if TYPE_CHECKING:
-    from lightgbm import Booster, Dataset
+    from lightgbm import Booster
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -161,27 +161,27 @@ class HorizonTrees:
         cls, training: Examples, held_out: Examples, info: FeatureInfo, settings: Settings
     ) -> Self:
         """Learn from `training`; held-out examples decide when each model stops."""
-        share, classifier = fit_zero_classifier(training, held_out, info, settings)
-        return cls(
-            share, classifier, *fit_quantile_models(training, held_out, info, settings, QUANTILES)
-        )
+        zeros = training.log == -np.inf
+        share = float(np.concatenate([zeros, held_out.log == -np.inf]).mean())
+        classifier = None
+        if RARE <= zeros.sum() <= len(zeros) - RARE:
+            classifier = _boost_classifier(training, info, settings, held_out)
+        linear = Linear.fit(training.positive, info)
+        models = _boost_quantiles(training, linear, info, settings, QUANTILES, held_out)
+        return cls(share, classifier, linear, models)
 
     def refitted(self, examples: Examples, info: FeatureInfo, settings: Settings) -> Self:
         """Models with as many trees as these, learnt from all `examples`.
 
         There is a classifier of zeros if these models have one.
         """
-        zero, positive = examples.log == -np.inf, examples.positive
-        share, classifier = float(zero.mean()), None
+        share, classifier = float((examples.log == -np.inf).mean()), None
         if self.classifier is not None:
-            binary = {"objective": "binary", **settings.parameters(len(examples))}
-            (classifier,) = _boost_to(
-                (examples.features, zero), info.names, info, [binary], [self.classifier]
-            )
-        linear = Linear.fit(positive, info)
-        names = [*info.names, "linear"]
-        parameters = _quantile_parameters(QUANTILES, settings, len(positive))
-        models = _boost_to(_residuals(positive, linear), names, info, parameters, self.quantiles)
+            sizes = [self.classifier.best_iteration]
+            classifier = _boost_classifier(examples, info, settings, sizes)
+        linear = Linear.fit(examples.positive, info)
+        sizes = [model.best_iteration for model in self.quantiles]
+        models = _boost_quantiles(examples, linear, info, settings, QUANTILES, sizes)
         return type(self)(share, classifier, linear, models)
 
     def as_texts(self) -> dict[str, str]:
@@ -233,40 +233,41 @@ def _text_without_ranges(model: Booster) -> str:
     )
 
 
-def fit_zero_classifier(
-    training: Examples, held_out: Examples, info: FeatureInfo, settings: Settings
-) -> tuple[float, Booster | None]:
-    """The share of zeros, and a model of their probability; None if zeros or amounts are rare."""
-    zero, held_zero = (examples.log == -np.inf for examples in (training, held_out))
-    share = float(np.concatenate([zero, held_zero]).mean())
-    if not RARE <= zero.sum() <= len(zero) - RARE:
-        return share, None
+# Examples whose least loss stops each model, or the number of trees of each.
+Stop = Examples | Sequence[int]
+
+
+def _boost_classifier(
+    training: Examples, info: FeatureInfo, settings: Settings, stop: Stop
+) -> Booster:
+    """A model of the probability of zero."""
     parameters = {"objective": "binary", **settings.parameters(len(training))}
-    return share, _boost(
-        (training.features, zero), (held_out.features, held_zero), info.names, info, [parameters]
-    )[0]
+
+    def data(examples: Examples) -> tuple[Array, Array]:
+        return examples.features, examples.log == -np.inf
+
+    (model,) = _boost(data, training, info.names, info, [parameters], stop)
+    return model
 
 
-def fit_quantile_models(
+def _boost_quantiles(
     training: Examples,
-    held_out: Examples,
+    linear: Linear,
     info: FeatureInfo,
     settings: Settings,
     quantiles: Sequence[float],
-) -> tuple[Linear, list[Booster]]:
-    """The linear forecast of log amounts, and a model per quantile of its residual.
+    stop: Stop,
+) -> list[Booster]:
+    """A model per quantile of the residual of `linear`, of the positive amounts."""
+    common = settings.parameters(len(training.positive))
+    parameters = [{"objective": "quantile", "alpha": q, **common} for q in quantiles]
 
-    Both are fitted to the examples with a positive amount.
-    """
-    positive, held_positive = training.positive, held_out.positive
-    linear = Linear.fit(positive, info)
-    return linear, _boost(
-        _residuals(positive, linear),
-        _residuals(held_positive, linear),
-        [*info.names, "linear"],
-        info,
-        _quantile_parameters(quantiles, settings, len(positive)),
-    )
+    def data(examples: Examples) -> tuple[Array, Array]:
+        positive = examples.positive
+        forecast = linear.predict(positive.features)
+        return _append(positive.features, forecast), positive.log - forecast
+
+    return _boost(data, training, [*info.names, "linear"], info, parameters, stop)
 
 
 def held_out_loss(
@@ -277,21 +278,9 @@ def held_out_loss(
     quantiles: Sequence[float] = (0.1, 0.5, 0.9),
 ) -> float:
     """Mean quantile loss on the held-out examples with these settings."""
-    _, models = fit_quantile_models(training, held_out, info, settings, quantiles)
+    linear = Linear.fit(training.positive, info)
+    models = _boost_quantiles(training, linear, info, settings, quantiles, held_out)
     return float(np.mean([model.best_score["held"]["quantile"] for model in models]))
-
-
-def _residuals(examples: Examples, linear: Linear) -> tuple[Array, Array]:
-    """Inputs and targets of the quantile models."""
-    forecast = linear.predict(examples.features)
-    return _append(examples.features, forecast), examples.log - forecast
-
-
-def _quantile_parameters(
-    quantiles: Sequence[float], settings: Settings, n: int
-) -> list[dict[str, Any]]:
-    common = settings.parameters(n)
-    return [{"objective": "quantile", "alpha": quantile, **common} for quantile in quantiles]
 
 
 def _append(features: NDArray[np.float32], linear: Floats) -> NDArray[np.float32]:
@@ -299,60 +288,34 @@ def _append(features: NDArray[np.float32], linear: Floats) -> NDArray[np.float32
 
 
 def _boost(
-    training: tuple[Array, Array],
-    held_out: tuple[Array, Array],
+    data: Callable[[Examples], tuple[Array, Array]],
+    training: Examples,
     names: Sequence[str],
     info: FeatureInfo,
     parameters: Sequence[dict[str, Any]],
+    stop: Stop,
 ) -> list[Booster]:
-    """A model for each set of parameters, stopped early at the least held-out loss.
-
-    `training` and `held_out` are features and targets.
-    """
+    """A model for each set of parameters; `data` gives the inputs and targets of examples."""
     import lightgbm
 
-    data = _dataset(training, names, info, parameters[0])
-    validation = data.create_valid(held_out[0], held_out[1].astype(np.float64))
-    stop = lightgbm.early_stopping(PATIENCE, verbose=False)
-    return [
-        lightgbm.train(
-            p, data, TREES, valid_sets=[validation], valid_names=["held"], callbacks=[stop]
-        )
-        for p in parameters
-    ]
-
-
-def _boost_to(
-    training: tuple[Array, Array],
-    names: Sequence[str],
-    info: FeatureInfo,
-    parameters: Sequence[dict[str, Any]],
-    stopped: Sequence[Booster],
-) -> list[Booster]:
-    """A model for each set of parameters, with as many trees as the one in `stopped` has."""
-    import lightgbm
-
-    data = _dataset(training, names, info, parameters[0])
-    return [
-        lightgbm.train(p, data, model.best_iteration)
-        for p, model in zip(parameters, stopped, strict=True)
-    ]
-
-
-def _dataset(
-    training: tuple[Array, Array],
-    names: Sequence[str],
-    info: FeatureInfo,
-    parameters: dict[str, Any],
-) -> Dataset:
-    from lightgbm import Dataset
-
-    inputs, target = training
-    return Dataset(
+    inputs, target = data(training)
+    dataset = lightgbm.Dataset(
         inputs,
         target.astype(np.float64),
         feature_name=list(names),
         categorical_feature=list(info.categorical),
-        params=parameters,
+        params=parameters[0],
         free_raw_data=False,
     )
+    if not isinstance(stop, Examples):
+        pairs = zip(parameters, stop, strict=True)
+        return [lightgbm.train(p, dataset, size) for p, size in pairs]
+    inputs, target = data(stop)
+    validation = dataset.create_valid(inputs, target.astype(np.float64))
+    early = lightgbm.early_stopping(PATIENCE, verbose=False)
+    return [
+        lightgbm.train(
+            p, dataset, TREES, valid_sets=[validation], valid_names=["held"], callbacks=[early]
+        )
+        for p in parameters
+    ]

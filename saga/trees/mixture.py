@@ -19,11 +19,9 @@ from saga.data.groups import last_record_origins
 from saga.data.panel import Panel
 from saga.distributions import Marginals
 from saga.errors import BundleError
-from saga.trees.atom_quantiles import AtomQuantiles
 from saga.trees.tree_forecast import TreeForecast
 
 WEIGHTS = "tree_weights"  # in config.json: the weight at each horizon of the trees
-OLD_WEIGHT = "tree_weight"  # in config.json of older bundles: one weight of all horizons
 Mix = Callable[[NDArray[np.int64], Marginals], Marginals]
 
 
@@ -50,10 +48,8 @@ class TreeMember:
                 "This bundle contains boosted trees, which need LightGBM. Install it with: pip "
                 'install "saga-forecast[trees]".'
             ) from error
-        by_horizon = config.get(WEIGHTS) or dict.fromkeys(
-            map(str, trees.grid.tolist()), config.get(OLD_WEIGHT)
-        )
-        return cls(trees, np.array([by_horizon[str(h)] for h in trees.grid.tolist()], dtype=float))
+        weights = [config[WEIGHTS][str(h)] for h in trees.grid.tolist()]
+        return cls(trees, np.array(weights, dtype=float))
 
     def weights_at(self, horizons: Sequence[int]) -> NDArray[np.float64]:
         """Weights (K,) at `horizons`, interpolated as the trees are."""
@@ -69,7 +65,8 @@ class TreeMember:
 
         def mix(rows: NDArray[np.int64], marginals: Marginals) -> Marginals:
             horizons = range(1, min(marginals.n_horizons, int(self.trees.grid[-1])) + 1)
-            trees = self.trees.predict(features[rows], origins.take(rows), horizons)
+            network = marginals.first(len(horizons))
+            trees = self.trees.marginals(features[rows], origins.take(rows), network, horizons)
             return mixed(marginals, trees, self.weights_at(horizons))
 
         return mix
@@ -86,9 +83,9 @@ def described_weights(horizons: Sequence[int], weights: NDArray[np.float64]) -> 
 
 
 def mixed(
-    marginals: Marginals, trees: AtomQuantiles, weights: float | NDArray[np.float64]
+    marginals: Marginals, trees: Marginals, weights: float | NDArray[np.float64]
 ) -> Marginals:
-    """The average of two sets of distributions, on the grid of the first.
+    """The average of two sets of distributions on the same grid.
 
     Horizons beyond the last of `trees` stay as they are.
 
@@ -97,12 +94,11 @@ def mixed(
         trees: distributions of the same persons at horizons 1..K, K <= H.
         weights: weight of `trees`, one or (K,).
     """
-    h = slice(0, trees.zero.shape[1])
-    w = np.broadcast_to(weights, trees.zero.shape[1:])
-    grid = marginals.grid[:, h].astype(np.float64)
+    h = slice(0, trees.n_horizons)
+    w = np.broadcast_to(weights, trees.n_horizons)
     cdf, p_zero = marginals.cdf.copy(), marginals.p_zero.copy()
-    both = (1 - w)[:, None] * cdf[:, h] + w[:, None] * trees.cdf(grid)
-    atom = (1 - w) * p_zero[:, h] + w * trees.zero
+    both = (1 - w)[:, None] * cdf[:, h] + w[:, None] * trees.cdf
+    atom = (1 - w) * p_zero[:, h] + w * trees.p_zero
     both[..., 0], both[..., -1] = atom, np.where(np.isnan(atom), np.nan, 1.0)
     cdf[:, h], p_zero[:, h] = np.maximum.accumulate(both, axis=-1), atom
     return replace(marginals, cdf=cdf, p_zero=p_zero)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.schema import CATEGORICAL, CONTINUOUS, MONEY
-from saga.trees.earnings_ranks import Reference, States, as_states, known_states, no_history_error
+from saga.trees.earnings_ranks import Reference, no_history_error
 
 Array = NDArray[Any]
 YEARS = 10  # calendar years of the window, the last is the origin
@@ -46,7 +46,7 @@ class Window:
 
     def __init__(self, panel: Panel) -> None:
         self.floor = 1.0 if panel.meta.floor is None else panel.meta.floor
-        self.reference = Reference(as_states(known_states(panel)))
+        self.reference = Reference(panel)
         frame = panel.frame
         self.others = [
             name
@@ -165,10 +165,9 @@ class Window:
             variance = np.maximum(value["squares"] / value["years"] - mean**2, 0)
         last_year = np.where(np.isnan(value["last_year"]), year, value["last_year"])
         last_year = last_year.astype(np.int64)
-        unused = np.zeros(len(year), dtype=np.int64)
-        state = States(last_year, age - (year - last_year), value["last"], unused, unused, unused)
         without_rank = np.where(value["last"] == 0, -1, np.nan)
-        rank = np.where(value["last"] > 0, self.reference.rank(state), without_rank)
+        rank = self.reference.rank(last_year, age - (year - last_year), value["last"])
+        rank = np.where(value["last"] > 0, rank, without_rank)
         return {
             "years_known": value["years"],
             "zeros_so_far": value["zeros"],

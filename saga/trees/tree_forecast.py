@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from saga.data.origins import Origins, eligible_origins, last_year, realised_earnings
 from saga.data.panel import Panel
 from saga.data.split import units_of
+from saga.distributions import Marginals
 from saga.errors import UsageError
 from saga.keyed_random import uniform_each, uniforms
 from saga.requests import Progress
 from saga.schema import MAX_AGE
-from saga.trees.atom_quantiles import AtomQuantiles
 from saga.trees.earnings_ranks import no_outcomes_error
 from saga.trees.horizon_trees import (
     Examples,
@@ -28,6 +28,7 @@ from saga.trees.horizon_trees import (
     Settings,
     held_out_loss,
 )
+from saga.trees.log_quantiles import increasing, probability_up_to
 from saga.trees.recent_years import Window
 
 Array = NDArray[Any]
@@ -143,21 +144,43 @@ class TreeForecast:
                 progress(len(models), len(self.grid))
         return type(self)(window, self.grid, tuple(models), self.settings)
 
-    def marginals(self, history: Panel, origins: Origins, horizons: Sequence[int]) -> AtomQuantiles:
-        """The distributions (n, H) at ascending horizons.
+    def marginals(
+        self,
+        features: NDArray[np.float32],
+        origins: Origins,
+        network: Marginals,
+        horizons: Sequence[int],
+    ) -> Marginals:
+        """The distributions on the grid of a network's marginals of the same persons.
 
-        Raises InputError for a person without a record.
+        `features` (n, F) are those of the window. `horizons` (H,), ascending, are those of the
+        columns of `network`.
         """
-        return self.predict(self.window.features(history, origins), origins, horizons)
+        zero, logs = self.predict(features, origins, horizons)
+        p_zero = zero[..., None]
+        positive = probability_up_to(network.grid.astype(np.float64), logs)
+        cdf = p_zero + (1 - p_zero) * positive
+        return replace(network, cdf=cdf, p_zero=zero, members=())
 
     def predict(
         self, features: NDArray[np.float32], origins: Origins, horizons: Sequence[int]
-    ) -> AtomQuantiles:
-        """The distributions (n, H) from features (n, F) of the window, at ascending horizons."""
-        zeros, logs = zip(*(model.predict(features) for model in self.models), strict=True)
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Probability of zero (n, H), and increasing log quantiles (n, H, 9) of positive earnings.
+
+        Both are interpolated linearly between the horizons with models, and constant beyond.
+        """
+        zeros, quantiles = zip(*(model.predict(features) for model in self.models), strict=True)
         level = self.window.level(origins)[:, None, None]
-        at_grid = AtomQuantiles.of(np.stack(zeros, axis=1), np.stack(logs, axis=1) + level)
-        return at_grid.at(self.grid, np.asarray(horizons))
+        zero = np.clip(np.stack(zeros, axis=1), 0.0, 1.0)
+        logs = increasing(np.stack(quantiles, axis=1) + level)
+        last = len(self.grid) - 1
+        position = np.interp(horizons, self.grid, np.arange(last + 1))
+        low = np.minimum(position.astype(np.int64), max(last - 1, 0))
+        high, share = np.minimum(low + 1, last), position - low
+        return (
+            zero[:, low] * (1 - share) + zero[:, high] * share,
+            logs[:, low] * (1 - share)[:, None] + logs[:, high] * share[:, None],
+        )
 
     def to_table(self) -> pl.DataFrame:
         """One row for the window and one per model: `name`, `horizon`, `content` (text)."""

@@ -14,10 +14,10 @@ import polars as pl
 from numpy.typing import NDArray
 from saga.evaluation.baselines.econometric.profile import Profile
 from saga.evaluation.baselines.origin_states import states_at
+from saga.evaluation.baselines.person_states import States, as_states, known_states
 
 from saga.data.origins import Origins
 from saga.data.panel import Panel
-from saga.trees.earnings_ranks import States, as_states, known_states
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.evaluation.baselines.person_states import CODES, States
 from scipy.interpolate import BSpline
 
 from saga.keyed_random import uniforms
 from saga.schema import MAX_AGE, MIN_AGE, N_AGES
-from saga.trees.earnings_ranks import CODES, LARGEST_GROWTH, States
+from saga.trees.earnings_ranks import LARGEST_GROWTH
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]

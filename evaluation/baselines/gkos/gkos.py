@@ -44,6 +44,7 @@ from saga.evaluation.baselines.gkos.gkos_smm import (
     search,
 )
 from saga.evaluation.baselines.origin_states import identities, states_at
+from saga.evaluation.baselines.person_states import CODES, States, known_states
 from saga.evaluation.textbook.exact_forecaster import ExactForecaster
 from saga.evaluation.textbook.gaussian_ar1 import THOUSAND_DOLLARS
 from saga.evaluation.textbook.gkos_process import FEW_ZEROS, GkosProcess
@@ -54,7 +55,7 @@ from saga.data.panel import Panel
 from saga.keyed_random import Identity, uniform_rows
 from saga.paths import Paths
 from saga.schema import MAX_AGE
-from saga.trees.earnings_ranks import CODES, Reference, States, as_states, known_states
+from saga.trees.earnings_ranks import Reference
 
 PARTICLES = 125
 # Careers simulated at each evaluation of a process; two per person in a smaller group of persons.
@@ -121,7 +122,7 @@ class GkosBaseline(ABC):
         Raises InputError if no person has earnings at 20 or later.
         """
         states = known_states(panel)
-        self.reference = Reference(as_states(states))
+        self.reference = Reference(panel)
         positive = states["earnings"].filter(states["earnings"] > 0)
         self.minimum = panel.meta.floor or float(positive.min() or 1.0)  # type: ignore[arg-type]
         self.low_earnings = LowEarnings.of(states, self.minimum)

@@ -9,11 +9,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from saga.evaluation.baselines.gkos.gkos_moments import AGES, FIRST, quantiles_of
+from saga.evaluation.baselines.person_states import CODES
 
 from saga.data.panel import Panel
 from saga.keyed_random import sample_rows
 from saga.schema import MAX_AGE
-from saga.trees.earnings_ranks import CODES, no_outcomes_error
+from saga.trees.earnings_ranks import no_outcomes_error
 
 Floats = NDArray[np.float64]
 Array = NDArray[Any]

@@ -12,8 +12,7 @@ from saga.evaluation.baselines.naive.donor_base import (
     cross,
     employment_codes,
 )
-
-from saga.trees.earnings_ranks import States
+from saga.evaluation.baselines.person_states import States
 
 
 class CarryForward(DonorBaseline):
@@ -36,7 +35,7 @@ class CarryForward(DonorBaseline):
 
     def groups(self, states: States) -> list[NDArray[Any]]:
         """Groups, finest first: employment and rank by age, employment alone, all persons."""
-        rank = self.reference.rank(states)
+        rank = self.reference.rank(states.year, states.age, states.earnings)
         spell = np.minimum(employment_codes(states, rank, 1)[0], 3)
         return [
             cross(employment_codes(states, rank, 20), age_band(states, 3)),

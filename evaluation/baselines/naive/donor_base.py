@@ -12,13 +12,14 @@ import polars as pl
 from numpy.typing import NDArray
 from saga.evaluation.baselines.naive.donors import DonorPool
 from saga.evaluation.baselines.origin_states import identities, paths_of, states_at
+from saga.evaluation.baselines.person_states import States, as_states, known_states
 
 from saga.data.origins import Origins, realised_earnings
 from saga.data.panel import Panel
 from saga.keyed_random import Identity, uniform_rows, uniforms
 from saga.paths import Paths
 from saga.schema import MAX_AGE, MIN_AGE
-from saga.trees.earnings_ranks import Reference, States, as_states, known_states, no_outcomes_error
+from saga.trees.earnings_ranks import Reference, no_outcomes_error
 
 Array = NDArray[Any]
 DONORS = 200_000  # largest number of past origins; more would not change the quantiles
@@ -49,7 +50,7 @@ class DonorBaseline(ABC):
         """
         self.floor = panel.meta.floor or 0.0
         rows = known_states(panel)
-        self.reference = Reference(as_states(rows))
+        self.reference = Reference(panel)
         rows = rows.filter(pl.col("age").is_between(MIN_AGE, MAX_AGE - 1))
         if rows.height > DONORS:
             order = np.argpartition(uniforms(rows.height, "donors", seed), DONORS)

@@ -12,8 +12,7 @@ from saga.evaluation.baselines.naive.donor_base import (
     cross,
     employment_codes,
 )
-
-from saga.trees.earnings_ranks import CODES, States
+from saga.evaluation.baselines.person_states import CODES, States
 
 
 class GroupQuantiles(DonorBaseline):
@@ -33,7 +32,7 @@ class GroupQuantiles(DonorBaseline):
 
     def groups(self, states: States) -> list[NDArray[Any]]:
         """Groups, finest first: employment and rank, age, sex and education; fewer; all persons."""
-        rank = self.reference.rank(states)
+        rank = self.reference.rank(states.year, states.age, states.earnings)
         sex = states.sex, len(CODES["sex"]) + 1
         education = states.education_level, len(CODES["education_level"]) + 1
         coarse = employment_codes(states, rank, 5)

@@ -21,7 +21,7 @@ from saga.errors import InputError, Problem
 from saga.keyed_random import uniform_each, uniforms
 from saga.paths import Paths
 from saga.schema import BY_NAME, MAX_AGE, MAX_CONTEXT_YEARS
-from saga.trees.earnings_ranks import Reference, as_states, known_states
+from saga.trees.earnings_ranks import Reference
 from saga.trees.recent_years import locate_rows
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class DeepAR:
 
         Raises InputError if they have too few positive earnings.
         """
-        reference = Reference(as_states(known_states(panel)))
+        reference = Reference(panel)
         years = np.arange(reference.first, reference.last + 1)
         # A straight line, because medians of single years would reveal realised macro.
         self.growth = reference.growth

@@ -8,6 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 from saga.evaluation.baselines.origin_states import identities, paths_of
+from saga.evaluation.baselines.trees.atom_quantiles import AtomQuantiles
 from saga.evaluation.baselines.trees.copula import (
     estimate_correlations,
     extend_correlations,
@@ -17,7 +18,6 @@ from saga.evaluation.baselines.trees.copula import (
 from saga.data.origins import Origins, draw_origins, last_year, realised_earnings
 from saga.data.panel import Panel
 from saga.paths import Paths
-from saga.trees.atom_quantiles import AtomQuantiles
 from saga.trees.recent_years import Window
 from saga.trees.tree_forecast import GRID, ROWS, TreeForecast, TreeOptions, held_out_persons
 
@@ -89,14 +89,15 @@ class BoostedTrees:
             )
             for part, matrix in self.correlations.items()
         )
-        marginals = self.trees.predict(features, origins, horizons.tolist())
+        marginals = AtomQuantiles(*self.trees.predict(features, origins, horizons.tolist()))
         age = features[:, window.names.index("age")].astype(np.int64)
         earnings = marginals.amounts(work, rank).astype(np.float32)
         return paths_of(origins, origins.year - age, earnings)
 
     def marginals(self, history: Panel, origins: Origins, horizons: Sequence[int]) -> AtomQuantiles:
         """The distributions that paths are drawn from, (n, H), at ascending horizons."""
-        return self.trees.marginals(history, origins, horizons)
+        features = self.trees.window.features(history, origins)
+        return AtomQuantiles(*self.trees.predict(features, origins, horizons))
 
     def _dependence(self, held_out: Panel, end: int, seed: int) -> dict[str, NDArray[np.float64]]:
         """Correlations over horizons of work and of ranks, from one origin per held-out person."""

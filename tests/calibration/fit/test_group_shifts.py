@@ -104,23 +104,6 @@ def test_thresholds_differ_from_conditional_conformal_prediction_by_a_person_per
     )
 
 
-@pytest.mark.parametrize("coverage", COVERAGE)
-def test_each_groups_share_below_its_threshold_is_the_coverage_up_to_d(coverage: float) -> None:
-    scores, labels = overlapping(3_000, 1)
-    _, indicators = design(labels)
-    intercept, effects = group_quantile(
-        scores, indicators, coverage, bandwidth=1e-4, shrinkage=1e-3
-    )
-    off = indicators.T @ ((scores <= intercept + indicators @ effects) - coverage)
-    assert (
-        np.abs(off).max() <= indicators.shape[1] + 1
-    )  # KKT: as many persons as parameters lie on the threshold
-    # One threshold for all breaks the bound.
-    assert np.abs(
-        indicators.T @ ((scores <= np.quantile(scores, coverage)) - coverage)
-    ).max() > 3 * (indicators.shape[1] + 1)
-
-
 def test_the_smoothed_equations_hold_exactly_with_shrinkage() -> None:
     scores, labels = overlapping(3_000, 2)
     _, indicators = design(labels)

@@ -25,7 +25,7 @@ from saga.errors import BundleError, UsageError
 from saga.forecaster import Forecaster
 from saga.model import ModelConfig
 from saga.requests import Draws, ForecastRequest
-from saga.trees.atom_quantiles import AtomQuantiles
+from saga.trees.log_quantiles import increasing, probability_up_to
 from saga.trees.mixture import TreeMember, mixed
 from saga.trees.recent_years import Window
 from saga.trees.tree_forecast import TreeForecast, TreeOptions
@@ -91,21 +91,25 @@ def some_marginals(n: int, horizons: int, seed: int) -> Marginals:
     return Marginals.from_samples(samples)
 
 
-def some_trees(n: int, horizons: int, seed: int) -> AtomQuantiles:
-    rng = np.random.default_rng(seed)
-    logs = np.sort(rng.normal(12.2, 0.4, (n, horizons, 9)), axis=-1)
-    return AtomQuantiles.of(rng.uniform(0, 0.3, (n, horizons)), logs)
+def some_trees(network: Marginals, horizons: int, seed: int) -> Marginals:
+    """Distributions of trees on the grid of a network's marginals, at its first horizons."""
+    rng, first = np.random.default_rng(seed), network.first(horizons)
+    logs = increasing(rng.normal(12.2, 0.4, (len(network), horizons, 9)))
+    zero = rng.uniform(0, 0.3, (len(network), horizons))
+    cdf = zero[..., None] + (1 - zero[..., None]) * probability_up_to(first.grid, logs)
+    return replace(first, cdf=cdf, p_zero=zero)
 
 
 def test_a_mixture_is_the_average_of_probabilities() -> None:
-    network, of_trees = some_marginals(40, 5, 0), some_trees(40, 3, 1)
+    network = some_marginals(40, 5, 0)
+    of_trees = some_trees(network, 3, 1)
     both = mixed(network, of_trees, 0.4)
     amounts = np.exp(network.grid[:, :, 20:100:20].astype(float))
     expected = 0.6 * network.probability(amounts)
-    expected[:, :3] += 0.4 * of_trees.cdf(np.log(amounts[:, :3]))
+    expected[:, :3] += 0.4 * of_trees.probability(amounts[:, :3])
     np.testing.assert_allclose(both.probability(amounts)[:, :3], expected[:, :3], atol=1e-9)
     np.testing.assert_allclose(
-        both.p_zero[:, :3], 0.6 * network.p_zero[:, :3] + 0.4 * of_trees.zero
+        both.p_zero[:, :3], 0.6 * network.p_zero[:, :3] + 0.4 * of_trees.p_zero
     )
     # Beyond the last horizon of the trees the network is alone.
     assert np.array_equal(both.cdf[:, 3:], network.cdf[:, 3:])
@@ -114,7 +118,8 @@ def test_a_mixture_is_the_average_of_probabilities() -> None:
 
 
 def test_every_horizon_has_its_own_weight() -> None:
-    network, of_trees, weights = some_marginals(20, 5, 0), some_trees(20, 3, 1), (0.1, 0.4, 0.9)
+    network, weights = some_marginals(20, 5, 0), (0.1, 0.4, 0.9)
+    of_trees = some_trees(network, 3, 1)
     both = mixed(network, of_trees, np.array(weights))
     for h, weight in enumerate(weights):
         alone = mixed(network, of_trees, weight)
@@ -127,16 +132,10 @@ def test_weights_between_horizons_of_the_trees_are_interpolated(trees: TreeForec
     np.testing.assert_allclose(member.weights_at(range(1, 6)), [0.2, 0.3, 0.4, 0.5, 0.6])
 
 
-def test_a_bundle_with_one_weight_has_it_at_every_horizon(trees: TreeForecast) -> None:
-    """Bundles that were trained before every horizon had its own weight."""
-    member = TreeMember.of(trees.to_table(), {"tree_weight": 0.3})
-    np.testing.assert_array_equal(member.weights, 0.3)
-
-
 def test_no_distribution_stays_none() -> None:
     network = some_marginals(4, 3, 0)
     network.p_zero[1, 2], network.cdf[1, 2] = np.nan, np.nan
-    both = mixed(network, some_trees(4, 3, 1), 0.5)
+    both = mixed(network, some_trees(network, 3, 1), 0.5)
     assert np.isnan(both.cdf[1, 2]).all()
     assert not both.exists[1, 2]
     assert both.exists.sum() == 11
@@ -144,7 +143,8 @@ def test_no_distribution_stays_none() -> None:
 
 def test_the_crps_of_a_mixture_is_below_the_average_of_both() -> None:
     """The CRPS is convex in the CDF, for each person and outcome."""
-    network, of_trees = some_marginals(200, 2, 0), some_trees(200, 2, 1)
+    network = some_marginals(200, 2, 0)
+    of_trees = some_trees(network, 2, 1)
     outcomes = np.exp(np.random.default_rng(2).normal(12, 1, (200, 2)))
     half, none, whole = (
         marginal_scores(mixed(network, of_trees, w), outcomes)["crps_log"] for w in (0.5, 0.0, 1.0)
@@ -155,11 +155,11 @@ def test_the_crps_of_a_mixture_is_below_the_average_of_both() -> None:
 
 
 def test_stored_trees_forecast_the_same_bits(trees: TreeForecast, panel: Panel) -> None:
-    origins = origins_at(panel)
-    before = trees.marginals(panel, origins, (1, 3, 5))
-    after = TreeForecast.from_table(trees.to_table()).marginals(panel, origins, (1, 3, 5))
-    assert np.array_equal(before.zero, after.zero)
-    assert np.array_equal(before.logs, after.logs)
+    origins, stored = origins_at(panel), TreeForecast.from_table(trees.to_table())
+    features = stored.window.features(panel, origins)
+    before, after = (t.predict(features, origins, (1, 3, 5)) for t in (trees, stored))
+    for fitted, read in zip(before, after, strict=True):
+        assert np.array_equal(fitted, read)
 
 
 def test_the_table_names_no_person_and_no_extreme_value(trees: TreeForecast, panel: Panel) -> None:
@@ -286,4 +286,4 @@ def test_without_lightgbm_the_error_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     with pytest.raises(BundleError, match=r"saga-forecast\[trees\]"):
-        TreeMember.of(trees.to_table(), {"tree_weight": 0.5})
+        TreeMember.of(trees.to_table(), {"tree_weights": {}})

@@ -30,6 +30,7 @@ from saga.evaluation.baselines.gkos.gkos_smm import (
     process_values,
     search,
 )
+from saga.evaluation.baselines.person_states import CODES, known_states
 from saga.evaluation.textbook.exact_forecaster import ExactForecaster
 from saga.evaluation.textbook.gkos_process import FEW_ZEROS, GkosProcess
 from saga.evaluation.textbook.particle_filter import GkosFilter
@@ -42,7 +43,6 @@ from saga.data.reading import read_panel
 from saga.data.split import persons_of
 from saga.register import RegisterSettings, generate_register
 from saga.scores import crps_log, pit, pit_uniforms
-from saga.trees.earnings_ranks import CODES, known_states
 
 MINIMUM = 24_150.0
 TRUTH = replace(FEW_ZEROS, first_age=FIRST, last_age=64)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from saga.evaluation.baselines.trees.atom_quantiles import AtomQuantiles
 from saga.evaluation.baselines.trees.copula import (
     estimate_correlations,
     extend_correlations,
@@ -21,7 +22,8 @@ from scipy.stats import kstest, lognorm, norm, spearmanr
 from saga.data.origins import Origins, draw_origins, history, origins_at, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import InputError
-from saga.trees.atom_quantiles import QUANTILES, AtomQuantiles
+from saga.requests import QUANTILES
+from saga.trees.log_quantiles import increasing
 from saga.trees.recent_years import Window
 
 Make = Callable[..., Panel]
@@ -143,7 +145,7 @@ def test_forecasts_of_the_known_process_are_calibrated_and_a_broken_one_is_not(
 def test_crossing_quantiles_are_sorted_and_the_inverse_is_exact() -> None:
     rng = np.random.default_rng(0)
     crossing = rng.normal(size=(50, 3, len(QUANTILES)))
-    result = AtomQuantiles.of(rng.random((50, 3)), crossing)
+    result = AtomQuantiles(rng.random((50, 3)), increasing(crossing))
     assert (np.diff(result.logs, axis=-1) > 0).all()
     assert np.allclose(result.logs, np.sort(crossing, axis=-1), atol=1e-4)
     work, rank = rng.random((50, 3, 40)), rng.random((50, 3, 40))
@@ -155,7 +157,8 @@ def test_crossing_quantiles_are_sorted_and_the_inverse_is_exact() -> None:
 
 def test_the_distribution_agrees_between_its_quantiles() -> None:
     truth = lognorm(s=0.5, scale=np.exp(12))
-    marginals = AtomQuantiles.of(np.full((1, 1), 0.2), np.log(truth.ppf(QUANTILES))[None, None])
+    logs = np.log(truth.ppf(QUANTILES))[None, None]
+    marginals = AtomQuantiles(np.full((1, 1), 0.2), increasing(logs))
     rank = np.linspace(0.005, 0.995, 199)
     draws = marginals.amounts(np.full((1, 1, 199), 0.5), rank[None, None])[0, 0]
     assert np.log(draws) == pytest.approx(np.log(truth.ppf(rank)), abs=0.05)
