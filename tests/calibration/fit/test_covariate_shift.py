@@ -46,7 +46,8 @@ def test_a_target_composed_as_the_map_fold_has_weights_of_one() -> None:
     target = Target({"sex": composed}, np.full(len(composed), 40), ("sex",), "same")
     weights, _ = target.weights({"sex": group}, outcomes, in_map)
     assert np.array_equal(weights, np.where(np.isnan(outcomes), 0.0, 1.0))
-    other = Target({"sex": composed[composed == "wild"]}, target.years_left, ("sex",), "other")
+    wild = np.full(len(composed), "wild")
+    other = Target({"sex": wild}, target.years_left, ("sex",), "other")
     assert set(other.weights({"sex": group}, outcomes, in_map)[0][group == "calm"].ravel()) == {0}
 
 

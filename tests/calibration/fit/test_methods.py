@@ -80,7 +80,7 @@ def draw(n: int, seed: int, wild_share: float = WILD["calibration"]) -> Sample:
     normal = rng.normal(size=(n, HORIZONS))
     for h in range(1, HORIZONS):
         normal[:, h] = 0.5 * normal[:, h - 1] + 0.75**0.5 * normal[:, h]
-    amounts = np.exp(centre - 0.6 + np.where(wild, 0.9, 0.3) * normal)
+    amounts = np.exp(centre - 0.8 + np.where(wild, 0.9, 0.3) * normal)
     outcomes = np.where(rng.random((n, HORIZONS)) < zero, 0, amounts)
     raw = lognormal_marginals(zero * same, centre * same, 0.6 * same, str(seed))
     target, here = WILD["target"], WILD["calibration"]
