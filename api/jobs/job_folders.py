@@ -102,12 +102,18 @@ class JobFolder:
         """Store an entry of the job."""
         commit_json(self.path / _ENTRIES[type(entry)], asdict(entry))
 
-    def finish(self, state: Literal["succeeded", "failed", "cancelled"], **entries: Any) -> None:
-        """Store the outcome, unless the job has one; `entries` are those of `Outcome`."""
+    def finish(
+        self,
+        state: Literal["succeeded", "failed", "cancelled"],
+        *,
+        totals: Mapping[str, Any] | None = None,
+        problem: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Store the outcome, unless the job has one."""
         try:
             with file_lock(self.path / "outcome.lock", wait=True):
                 if self.read(Outcome) is None:
-                    outcome = Outcome(state, time.time(), **entries)
+                    outcome = Outcome(state, time.time(), totals, problem)
                     commit_json(self.path / _ENTRIES[Outcome], asdict(outcome))
         except FileNotFoundError:  # the job was deleted
             pass

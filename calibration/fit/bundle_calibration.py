@@ -117,7 +117,8 @@ def calibrate_bundle(
     forecaster = forecaster.with_calibrator(Calibrator.identity())
     in_folds = forecaster.bundle.split["scheme"] == FOLDS_SCHEME
     has_folds = in_folds and len(forecaster.model.members) > 1
-    name = options.method or next(k for k, m in _METHODS.items() if m.needs_folds == has_folds)
+    fitting = [k for k, m in _METHODS.items() if m.needs_folds == has_folds]
+    name = options.method if options.method is not None else fitting[0]
     method = _METHODS[name]
     _check_options(name, method, has_folds, options, target)
     if options.shares is not None and forecaster.bundle.panel_id == panel.meta.panel_id:

@@ -137,7 +137,7 @@ def _fit_kinds(
     rows = np.flatnonzero(~in_map)
     mapped, y, coverage = mapped.take(rows), outcomes[rows], calibrator.coverage
     # A horizon with outcomes that are too few has an entry, one without outcomes has none.
-    has_outcomes = ~np.isnan(outcomes).all(axis=0)
+    has_outcomes: NDArray[np.bool_] = np.any(~np.isnan(outcomes), axis=0)
     uniforms = pit_uniforms(mapped)
     thresholds: dict[tuple[str, int], KindThresholds] = {}
     for kind, family in {**FAMILIES, BAND.kind: calibrator.band}.items():

@@ -260,7 +260,7 @@ def test_a_wait_is_random_or_until_a_date() -> None:
 
 
 def test_a_job_that_is_sent_again_has_the_same_idempotency_key(persons: pl.DataFrame) -> None:
-    job = (202, {}, json.dumps({"id": "a" * 32}).encode())
+    job: Answered = (202, {}, json.dumps({"id": "a" * 32}).encode())
     retries = Clock().retries()
     with _script(BROKEN, job) as script, Client(script.url, retries=retries) as client:
         assert client.submit(persons).id == "a" * 32
@@ -272,7 +272,7 @@ def test_waiting_for_a_job_pauses_between_its_looks() -> None:
     view = {"id": "a" * 32, "persons": 5, "persons_done": 1, "totals": None, "problem": None}
     view |= {"state": "running", "links": {"result": None}}
     ended = json.dumps({**view, "state": "succeeded"}).encode()
-    answers = [(200, {}, json.dumps(view).encode())] * 3
+    answers: list[Answered] = [(200, {}, json.dumps(view).encode())] * 3
     with (
         _script(*answers, (200, {}, ended)) as script,
         Client(script.url, retries=clock.retries()) as client,

@@ -72,7 +72,7 @@ def test_persons_who_cannot_be_forecast_are_listed_and_the_others_answered(
     service: Running, person: Person
 ) -> None:
     """As on the command line; a faulty record still refuses the call."""
-    left_out = {
+    left_out: dict[str, tuple[str, dict[str, Any]]] = {
         "ends": ("too-old", {"birth_year": 1959}),  # 64 in 2023, so the second year is too late
         "old": ("no-usable-row", {"birth_year": 1940}),
         "unknown": ("no-earnings", {"history": [{"year": 2020, "earnings": None}]}),

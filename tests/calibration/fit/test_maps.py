@@ -150,13 +150,16 @@ def test_a_map_depends_neither_on_the_order_of_persons_nor_exists_for_few() -> N
 
 
 def test_a_map_that_is_the_identity_is_not_replaced_by_that_of_a_shorter_horizon() -> None:
-    (raw, outcomes), (right, truth) = (draw_world(2_000, 20, wrong=wrong) for wrong in (1, 0))
+    (raw, outcomes), (right, truth) = (
+        draw_world(2_000, 20, wrong=wrong) for wrong in (True, False)
+    )
     assert np.array_equal(truth, outcomes)
-    parts = {
-        name: np.stack([getattr(raw, name)[:, 0], getattr(right, name)[:, 1]], axis=1)
+    grids, cdfs, zeros = (
+        np.stack([getattr(raw, name)[:, 0], getattr(right, name)[:, 1]], axis=1)
         for name in ("grid", "cdf", "p_zero")
-    }
-    fitted = fit_calibration(replace(raw, **parts), outcomes, seed=0)
+    )
+    mixed = replace(raw, grid=grids, cdf=cdfs, p_zero=zeros)
+    fitted = fit_calibration(mixed, outcomes, seed=0)
     assert fitted.fitted.map_cell(2) is fitted.cells[2, "all"]
     assert fitted.fitted.map_cell(4) is fitted.cells[2, "all"]
     grid = np.linspace(0, 1, 101)

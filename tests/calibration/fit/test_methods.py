@@ -94,9 +94,9 @@ def calibration_sample(n: int = N) -> Sample:
     return sample
 
 
-def fit_sets(sample: Sample, **options: Array) -> Calibrator:
+def fit_sets(sample: Sample, weights: Array | None = None) -> Calibrator:
     paths = sample.in_threshold_fold().paths()
-    return fit_calibration(sample.raw, sample.outcomes, seed=0, paths=paths, **options)
+    return fit_calibration(sample.raw, sample.outcomes, seed=0, paths=paths, weights=weights)
 
 
 def fit_several(sample: Sample) -> Calibrator:
@@ -316,7 +316,8 @@ def test_a_threshold_is_the_mean_of_ten_order_statistics_of_the_threshold_fold(k
         else fitted.thresholds_of_kind[kind, 2].thresholds
     )
     assert thresholds[0.9] == pytest.approx(scores[k - 1 : k + 9].mean(), rel=1e-12)
-    assert not np.isin(list(thresholds.values()), scores).any(), "no person's score is published"
+    published = [value for value in thresholds.values() if value is not None]
+    assert not np.isin(published, scores).any(), "no person's score is published"
 
 
 @EVERY

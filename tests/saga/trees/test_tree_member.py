@@ -96,7 +96,9 @@ def some_trees(network: Marginals, horizons: int, seed: int) -> Marginals:
     rng, first = np.random.default_rng(seed), network.first(horizons)
     logs = increasing(rng.normal(12.2, 0.4, (len(network), horizons, 9)))
     zero = rng.uniform(0, 0.3, (len(network), horizons))
-    cdf = zero[..., None] + (1 - zero[..., None]) * probability_up_to(first.grid, logs)
+    cdf = zero[..., None] + (1 - zero[..., None]) * probability_up_to(
+        first.grid.astype(np.float64), logs
+    )
     return replace(first, cdf=cdf, p_zero=zero)
 
 
