@@ -101,8 +101,8 @@ class CrossFittedCounts:
             for (kind, h, share), counts in sorted(self.fold_counts.items())
             if (kind, share) == key
         ]
-        found, guarantee = latest(fitted, horizon, self.extrapolated)
-        return None if found is None else found[1], guarantee
+        nearest, guarantee = latest(fitted, horizon, self.extrapolated)
+        return None if nearest is None else nearest[1], guarantee
 
     def sets(
         self, family: SetFamily, marginals: Marginals, horizons: NDArray[np.int64]

@@ -45,11 +45,11 @@ def latest(
         always: Where outcomes are too few, the last thresholds are used, and extrapolated.
     """
     known = [(h, value) for h, value in fitted if h <= horizon]
-    found = [(h, value) for h, value in known if value is not None]
-    has_all = len(found) == len(known)
-    if not found or not (has_all or always):
+    with_value = [(h, value) for h, value in known if value is not None]
+    has_all = len(with_value) == len(known)
+    if not with_value or not (has_all or always):
         return None, "none"
-    return found[-1], guarantee_of(found[-1][0] == horizon and has_all, extrapolated)
+    return with_value[-1], guarantee_of(with_value[-1][0] == horizon and has_all, extrapolated)
 
 
 @dataclass(frozen=True, eq=False)

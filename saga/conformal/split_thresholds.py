@@ -209,11 +209,11 @@ class SplitThresholds:
                 (h, thresholds[coverage] if family.is_finite(thresholds.get(coverage)) else None)
                 for h, thresholds in of_family
             ]
-            found, guarantee = latest(
+            nearest, guarantee = latest(
                 finite, horizon, self.extrapolated, always=family.always_given
             )
-            if found is not None:
-                q[j] = highest = max(highest, found[1])
+            if nearest is not None:
+                q[j] = highest = max(highest, nearest[1])
             guarantees.append(guarantee)
         return q, guarantees
 
