@@ -119,8 +119,8 @@ def country_spreads(growth: Floats) -> Floats:
     known = ~np.isnan(squares)
     weights = 0.5 ** ((n_years - 1 - np.arange(n_years)) / HALF_LIFE)[:, None] * known
     total = weights.sum(axis=0)
-    own = np.where(known, squares, 0.0) * weights
-    variance = own.sum(axis=0) / np.maximum(total, 1e-9)
+    weighted = np.where(known, squares, 0.0) * weights
+    variance = weighted.sum(axis=0) / np.maximum(total, 1e-9)
     typical = np.exp(np.median(np.log(variance[total > 0])))
     spreads: Floats = np.sqrt((total * variance + POOLED_YEARS * typical) / (total + POOLED_YEARS))
     return spreads
@@ -224,15 +224,15 @@ class WageTrend:
         )[which]
         common_step, persistence, own_drift, year_shock = values.T
         start = ndtri(uniforms(2 * n_paths, "trend start", seed)).reshape(n_paths, 2)
-        common, own = (self.mean[which] + np.einsum("kij,kj->ki", self.root[which], start)).T
+        common, drift = (self.mean[which] + np.einsum("kij,kj->ki", self.root[which], start)).T
         growth = np.empty((n_paths, n_years))
         for year in range(n_years):
             numbers = uniforms(4 * n_paths, "trend", seed, year).reshape(n_paths, 4)
             normal = ndtri(numbers[:, :3]).T
             common = common + common_step * normal[0]
-            own = persistence * own + own_drift * np.sqrt(1 - persistence**2) * normal[1]
+            drift = persistence * drift + own_drift * np.sqrt(1 - persistence**2) * normal[1]
             shock = self.spread[which] * student.ppf(numbers[:, 3], DEGREES)
-            growth[:, year] = common + own + year_shock * normal[2] + shock
+            growth[:, year] = common + drift + year_shock * normal[2] + shock
         return growth
 
 
