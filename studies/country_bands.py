@@ -63,7 +63,8 @@ def judge(growth: Floats, years: list[int], origin: int, n_paths: int) -> Iterat
                 realised = outcome[:horizon]
                 if len(realised) < horizon or np.isnan(realised).any():
                     continue
-                row = {"origin": origin, "country": int(usable[country]), "horizon": horizon}
+                row: dict[str, Any] = {"origin": origin, "horizon": horizon}
+                row["country"] = int(usable[country])
                 for coverage in COVERAGES:
                     miss = 1 - coverage / 100
                     lower, upper = np.quantile(levels[:, horizon - 1], [miss / 2, 1 - miss / 2])
@@ -129,8 +130,9 @@ def main() -> None:
         print(json.dumps(result, indent=2))
         return
     print(f"{len(countries)} countries, {len(origins)} origins from {origins[0]} on")
-    for horizon, figures in result.items():
-        print(f"{horizon:>2} years: " + ", ".join(f"{k} {v:g}" for k, v in figures.items()))
+    for years_ahead, figures in result.items():
+        listed = ", ".join(f"{name} {value:g}" for name, value in figures.items())
+        print(f"{years_ahead:>2} years: {listed}")
 
 
 if __name__ == "__main__":

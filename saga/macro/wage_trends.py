@@ -205,7 +205,7 @@ class WageTrend:
             chosen = [0, country + 1]
             covariances = np.array([each.covariance[np.ix_(chosen, chosen)] for each in filtered])
             means = np.array([each.mean[chosen] for each in filtered])
-            root = np.linalg.cholesky(covariances + 1e-12 * np.eye(2))
+            root = np.asarray(np.linalg.cholesky(covariances + 1e-12 * np.eye(2)), np.float64)
             trends.append(cls(draws, means, root, factors * spreads[country]))
         return trends
 
