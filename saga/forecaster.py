@@ -511,11 +511,11 @@ class Forecaster(Summarised):
         """Present values of the years after the origin until `to_age`, and of all persons together.
 
         Table columns as in `lifetime_table`. The intervals are conformal (see
-        `saga.conformal.present_value`): "assumption" at the rate of 2 % for as many years as have
-        been observed, else "extrapolated". If the calibration has no present values, or `from_age`
-        lies ahead, the central interval of the recalibrated paths is given as "extrapolated". An
-        uncalibrated bundle gives no interval. Persons who cannot be forecast have no row;
-        `left_out` lists them with the reason.
+        `saga.conformal.families.present_value`): "assumption" at the rate of 2 % for as many years
+        as have been observed, else "extrapolated". If the calibration has no present values, or
+        `from_age` lies ahead, the central interval of the recalibrated paths is given as
+        "extrapolated". An uncalibrated bundle gives no interval. Persons who cannot be forecast
+        have no row; `left_out` lists them with the reason.
 
         Raises:
             InputError: If nobody can be forecast.

@@ -5,7 +5,7 @@ r"""What does each part of the network add?
     saga evaluate bundles/small --panel build/register \
         --variants build/ablations/variants.yaml --out build/evaluation
 
-Trains the networks of `evaluation/configs/ablations.yaml`, all with the same small budget. Bundles
+Trains the networks of `evaluation/configs/ablations/`, all with the same small budget. Bundles
 stay under --out, so a repeated command trains only those that are missing. `variants.yaml` lists
 the trained bundles and their cost; the contest then has a row for each.
 """

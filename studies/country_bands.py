@@ -21,6 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga.macro.wage_trends import TrendPosterior, WageTrend
+from saga.scores import interval_score
 from studies.study_page import StepLog, study_parser
 
 Floats = NDArray[np.float64]
@@ -69,9 +70,9 @@ def judge(growth: Floats, years: list[int], origin: int, n_paths: int) -> Iterat
                     miss = 1 - coverage / 100
                     lower, upper = np.quantile(levels[:, horizon - 1], [miss / 2, 1 - miss / 2])
                     y = realised.sum()
-                    outside = max(lower - y, 0.0) + max(y - upper, 0.0)
-                    row[f"coverage_{coverage}"] = float(outside == 0)
-                    row[f"interval_score_{coverage}"] = upper - lower + 2 / miss * outside
+                    row[f"coverage_{coverage}"] = float(lower <= y <= upper)
+                    score = interval_score(y, lower, upper, coverage / 100)
+                    row[f"interval_score_{coverage}"] = float(score)
                 yield row
 
 
@@ -113,6 +114,7 @@ def main() -> None:
     for done, origin in enumerate(origins):
         log("origins", done, len(origins))
         rows += judge(growth, years, origin, arguments.paths)
+    log("origins", len(origins), len(origins))
     table = pl.DataFrame(rows)
     result: dict[str, dict[str, float]] = {}
     for horizon in HORIZONS:

@@ -11,8 +11,8 @@ levels 10 and 20 years ahead, because growth slowed in most countries at once an
 and Watson 2016, Review of Economic Studies 83; pooling over countries: Raftery et al. 2012, PNAS
 109).
 
-Parameters are those of the highest posterior density given the countries' growth. Each path has
-its own draw of them, from the normal distribution with the curvature of the log posterior there.
+Nobody knows the parameters, so paths have different ones: draws from a normal distribution around
+the values of highest posterior density given the countries' growth, with the curvature there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ N_DRAWS = 64
 
 @dataclass(frozen=True)
 class Parameters:
-    """Standard deviations of the parts of yearly growth, and the persistence of own drifts."""
+    """Standard deviations of the parts of yearly growth, persistence of d, factor of spreads."""
 
     common_step: float
     persistence: float

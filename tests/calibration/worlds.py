@@ -16,6 +16,8 @@ from saga.paths import Paths
 Array = NDArray[np.float64]
 World = Callable[..., tuple[Marginals, Array]]
 _Z = np.linspace(-5.0, 5.0, 201)
+# In log earnings: of a realised economy, and of simulated economies around their mean.
+SURPRISE, SPREAD = 0.25, 0.2
 
 
 def lognormal_marginals(
@@ -72,3 +74,17 @@ def without_year(marginals: Marginals, row: int, horizon: int) -> Marginals:
     cdf, p_zero = marginals.cdf.copy(), marginals.p_zero.copy()
     cdf[row, horizon - 1], p_zero[row, horizon - 1] = np.nan, np.nan
     return replace(marginals, cdf=cdf, p_zero=p_zero)
+
+
+def draw_economy(n: int, seed: int) -> tuple[Marginals, Marginals, Array]:
+    """Persons in an economy that did better than expected, and a model without fault.
+
+    Returns marginals over simulated economies, marginals of the same persons conditioned on the
+    realised economy, and the outcomes.
+    """
+    rng = np.random.default_rng(seed)
+    centre = rng.normal(12.3, 0.4, (n, 1))
+    outcomes = np.exp(centre + SURPRISE + 0.3 * rng.normal(size=(n, 1)))
+    never, one = np.zeros((n, 1)), np.ones((n, 1))
+    free = lognormal_marginals(never, centre, (0.3**2 + SPREAD**2) ** 0.5 * one, str(seed))
+    return free, lognormal_marginals(never, centre + SURPRISE, 0.3 * one, str(seed)), outcomes

@@ -22,7 +22,7 @@ from saga.errors import UsageError
 from saga.scores import pit_uniforms
 from saga.small_groups import MIN_PERSONS
 from tests.calibration.fit.hits import P
-from tests.calibration.worlds import draw_world, lognormal_marginals
+from tests.calibration.worlds import SURPRISE, draw_economy, draw_world
 
 Array = NDArray[np.float64]
 Map = tuple[Array, Array]
@@ -169,23 +169,6 @@ def test_a_map_that_is_the_identity_is_not_replaced_by_that_of_a_shorter_horizon
 
 
 # --- forecasts conditioned on the realised macro series ---
-
-# In log earnings: of the realised economy, and of simulated economies around their mean.
-SURPRISE, SPREAD = 0.25, 0.2
-
-
-def draw_economy(n: int, seed: int) -> tuple[Marginals, Marginals, Array]:
-    """Persons in an economy that did better than expected, and a model without fault.
-
-    Returns marginals over simulated economies, marginals of the same persons conditioned on the
-    realised economy, and the outcomes.
-    """
-    rng = np.random.default_rng(seed)
-    centre = rng.normal(12.3, 0.4, (n, 1))
-    outcomes = np.exp(centre + SURPRISE + 0.3 * rng.normal(size=(n, 1)))
-    never, one = np.zeros((n, 1)), np.ones((n, 1))
-    free = lognormal_marginals(never, centre, (0.3**2 + SPREAD**2) ** 0.5 * one, str(seed))
-    return free, lognormal_marginals(never, centre + SURPRISE, 0.3 * one, str(seed)), outcomes
 
 
 def mean_shift(calibrator: Calibrator, marginals: Marginals) -> float:

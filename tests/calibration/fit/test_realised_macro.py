@@ -29,26 +29,10 @@ from saga.distributions import Marginals
 from saga.forecaster import Forecaster
 from saga.macro.scenarios import Scenario, ScenarioSource
 from saga.requests import COVERAGE
-from tests.calibration.worlds import lognormal_marginals
+from tests.calibration.worlds import SURPRISE, draw_economy
 
 Array = NDArray[np.float64]
-# In log earnings: of the realised economy, and of simulated economies around their mean.
-SURPRISE, SPREAD = 0.25, 0.2
 NINETY = COVERAGE.index(0.9)
-
-
-def draw_economy(n: int, seed: int) -> tuple[Marginals, Marginals, Array]:
-    """Persons in an economy that did better than expected, and a model without fault.
-
-    Returns marginals over simulated economies, marginals of the same persons conditioned on the
-    realised economy, and the outcomes.
-    """
-    rng = np.random.default_rng(seed)
-    centre = rng.normal(12.3, 0.4, (n, 1))
-    outcomes = np.exp(centre + SURPRISE + 0.3 * rng.normal(size=(n, 1)))
-    never, one = np.zeros((n, 1)), np.ones((n, 1))
-    free = lognormal_marginals(never, centre, (0.3**2 + SPREAD**2) ** 0.5 * one, str(seed))
-    return free, lognormal_marginals(never, centre + SURPRISE, 0.3 * one, str(seed)), outcomes
 
 
 def test_the_report_separates_the_economy_from_the_model() -> None:
