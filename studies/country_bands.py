@@ -1,12 +1,12 @@
 """Bands of a country's real wage level, judged on many countries and origins.
 
-    python -m studies.country_bands FILE [--json]
+    python -m studies.country_bands FILE [--json] [--paths 12800] [--every 3]
 
-FILE has the columns country, year and log_real_wage. From each origin year, three years apart,
-each country with 20 of the last 30 years is forecast by `saga.macro.wage_trends`: parameters from
-the other half of the countries, all series up to the origin. Prints coverage and the mean interval
-score (Winkler 1972; logs) of the 80 and 90 % bands of the level, with a standard error of the
-coverage from a bootstrap of countries and of blocks of origins.
+FILE has the columns country, year and log_real_wage. From each origin year, `--every` years
+apart, each country with 20 of the last 30 years is forecast by `saga.macro.wage_trends` on
+`--paths` paths: parameters from the other half of the countries, all series up to the origin.
+Prints coverage and the mean interval score (Winkler 1972; logs) of the 80 and 90 % bands of the
+level, with a standard error of the coverage from a bootstrap of countries and blocks of origins.
 """
 
 from __future__ import annotations
