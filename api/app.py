@@ -24,6 +24,7 @@ from saga.api.answers import AnswerFormat
 from saga.api.key_file import current_caller
 from saga.api.logs import error_location
 from saga.api.openapi import body_components
+from saga.api.problems import ProblemError
 from saga.api.routes import (
     calibration,
     explorer,
@@ -34,11 +35,12 @@ from saga.api.routes import (
     model,
     outcomes,
 )
-from saga.api.security import KeyStore, check_exposure, identify
+from saga.api.security import KeyStore, check_exposure, check_local, identify, unauthorised
 from saga.api.service import Service
 from saga.api.settings import Settings
 from saga.api.tracing import describe_call
 from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from saga.forecaster import Forecaster
@@ -80,10 +82,12 @@ def create_app(
     settings = settings or Settings.of()
     check_exposure(settings.host, settings.keys)
     service = Service(settings, log, shared)
+    key_store = None if settings.keys is None else KeyStore(settings.keys, service.log)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         loading = asyncio.create_task(service.start(announce))
+        watch = None if key_store is None else asyncio.create_task(key_store.watch())
         if settings.workers > 1:  # the other processes answer meanwhile
             await loading
         if service.jobs is not None:
@@ -93,6 +97,8 @@ def create_app(
         await loading
         if service.jobs is not None:
             await service.jobs.stop()
+        if watch is not None:
+            watch.cancel()
         service.stop()
 
     app = FastAPIOffline(
@@ -107,14 +113,13 @@ def create_app(
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.service = service
-    keys = settings.keys
-    app.state.key_store = None if keys is None else KeyStore(keys, service.log)
+    app.state.key_store = key_store
     problems.install(app)
     app.include_router(health.open_router)
     app.include_router(explorer.router)
     for routes in (forecasts, lifetimes, jobs, outcomes, model, calibration, health):
         app.include_router(routes.router, dependencies=[Depends(identify)])
-    app.add_middleware(RequestMonitor, service=service)
+    app.add_middleware(RequestMonitor, service=service, key_store=key_store)
     app.add_middleware(AnswerFormat, observe=service.metrics.observe_stage)
     app.add_middleware(CorrelationIdMiddleware)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
@@ -179,14 +184,14 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
 
 
 class RequestMonitor:
-    """Middleware that counts and logs each call by route.
+    """Middleware that counts and logs each call by route, and refuses foreign ones without keys.
 
     It also returns a problem document for an unexpected error, before the server prints the
     message of the error.
     """
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
-        self._app, self._service = app, service
+    def __init__(self, app: ASGIApp, service: Service, key_store: KeyStore | None) -> None:
+        self._app, self._service, self._key_store = app, service, key_store
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one call."""
@@ -214,10 +219,14 @@ class RequestMonitor:
             await send(message)
 
         try:
+            if self._key_store is None:
+                check_local(Headers(scope=scope))
             await self._app(scope, receive, send_and_note_status)
+        except ProblemError as error:
+            await problems.response_to(error)(scope, receive, send_and_note_status)
         except asyncio.CancelledError:  # the server does not wait for the call any longer
             if not status:
-                await problems.stopped()(scope, receive, send_and_note_status)
+                await self._ended()(scope, receive, send_and_note_status)
         except Exception as error:
             self._service.log.error("internal_error", **error_location(error))
             if status:  # the response has begun, so only a broken connection can report the failure
@@ -225,6 +234,13 @@ class RequestMonitor:
             await problems.internal_error()(scope, receive, send_and_note_status)
         finally:
             self._count(scope, status, time.perf_counter() - start, span)
+
+    def _ended(self) -> JSONResponse:
+        """The answer to a call that was cancelled before it had one."""
+        store = self._key_store
+        if store is not None and store.has_ended(asyncio.current_task()):
+            return problems.response_to(unauthorised("The key has ended"))
+        return problems.stopped()
 
     def _count(self, scope: Scope, status: int, seconds: float, span: Span | None) -> None:
         # The template of the route, because a path can contain anything.

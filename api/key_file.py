@@ -16,6 +16,7 @@ import hmac
 import os
 import re
 import secrets
+import sys
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -26,6 +27,9 @@ from typing import Literal, Self, get_args
 from saga.calibration.adaptive.ledger_tables import COMMON
 
 from saga.errors import Problem, UsageError
+
+if sys.platform != "win32":
+    import fcntl
 
 Scope = Literal["forecast", "record", "outcomes", "metrics"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
@@ -147,8 +151,13 @@ def new_key(
 ) -> tuple[str, BearerKey]:
     """Make a key: the key itself, which is stored nowhere, and its entry for the key file.
 
-    Raises UsageError unless names are 1 to 64 letters, digits, dots, dashes or underscores.
+    Raises UsageError unless names are 1 to 64 letters, digits, dots, dashes or underscores, and if
+    the holder is the common one, whom outcomes concern that move everybody's thresholds, unstated.
     """
+    if name == COMMON and holder is None:
+        fix = f"Add --holder {COMMON} if that is what you want, or take another name"
+        message = f"Outcomes of the holder {COMMON} move the thresholds of all holders"
+        raise UsageError("State the holder of this key", [Problem("key-common", message, fix)])
     secret = f"saga_{secrets.token_urlsafe(32)}"
     ordered = tuple(scope for scope in SCOPES if scope in scopes)
     return secret, BearerKey(name, _digest(secret), holder or name, ordered, expires)
@@ -174,6 +183,9 @@ def parse_keys(text: str) -> Keyring:
         if key.name in keys:
             message = f"Line {number} repeats a name"
             problems.append(Problem("key-twice", message, "Give each key its own name"))
+        if any(key.digest == other.digest for other in keys.values()):
+            message = f"Line {number} repeats a hash, so that key would have two names"
+            problems.append(Problem("key-hash-twice", message, "Keep one of the lines"))
         keys[key.name] = key
     if not keys and not problems:
         problems.append(Problem("key-none", "The file has no key", _FIX))
@@ -202,7 +214,7 @@ def read_key_text(path: Path) -> str:
 def add_key(path: Path, key: BearerKey) -> None:
     """Append a key to the file, which is made if it is missing, readable by its owner only.
 
-    Raises UsageError if the file has a key of this name or is not valid.
+    Raises UsageError if the file has a key of this name or hash, or is not valid.
     """
 
     def append(text: str) -> str:
@@ -211,7 +223,9 @@ def add_key(path: Path, key: BearerKey) -> None:
                 "The key file has a key of this name",
                 [Problem("key-twice", "Each key has its own name", "Take another name")],
             )
-        return f"{text}{'' if text.endswith(chr(10)) or not text else chr(10)}{key.line}\n"
+        longer = f"{text}{'' if text.endswith(chr(10)) or not text else chr(10)}{key.line}\n"
+        parse_keys(longer)
+        return longer
 
     _change(path, append)
 
@@ -252,7 +266,8 @@ def _keys_of(text: str) -> tuple[BearerKey, ...]:
 def _change(path: Path, edit: Callable[[str], str], *, create: bool = True) -> None:
     """Change the file in place: a mount of a single file, as in a container, follows the change.
 
-    A service that reads a half-written file keeps the keys that it has, and reads again.
+    A lock keeps other commands out from the reading to the end of the writing. A service that reads
+    a half-written file keeps the keys that it has, and reads again.
     """
     flags = os.O_RDWR | (os.O_CREAT if create else 0)
     try:
@@ -263,6 +278,8 @@ def _change(path: Path, edit: Callable[[str], str], *, create: bool = True) -> N
             [Problem("key-file", error.strerror or "", "Give a file that can be written")],
         ) from None
     with os.fdopen(descriptor, "r+b") as handle:
+        if sys.platform != "win32":
+            fcntl.flock(handle, fcntl.LOCK_EX)
         text = edit(handle.read().decode("utf-8"))
         handle.seek(0)
         handle.write(text.encode())

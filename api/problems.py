@@ -315,6 +315,11 @@ async def _on_saga_error(_: Request, error: SagaError) -> JSONResponse:
 
 
 async def _on_http_problem(_: Request, error: ProblemError) -> JSONResponse:
+    return response_to(error)
+
+
+def response_to(error: ProblemError) -> JSONResponse:
+    """The response that says what the error does."""
     return problem_response(
         error.status, error.slug, error.title, None, error.problems, error.headers
     )

@@ -5,12 +5,15 @@ Without a key file the service accepts every call, so it then listens on loopbac
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
@@ -25,15 +28,21 @@ from saga.api.key_file import (
     read_key_text,
 )
 from saga.api.problems import ProblemError
+from starlette.datastructures import Headers
 from structlog.typing import FilteringBoundLogger
 
 from saga.errors import Problem, UsageError
 
 _READ_AGAIN_SECONDS = 1.0
+GRACE_SECONDS = 60.0  # for which the last keys are accepted if the file is missing or damaged
 
 
 class KeyStore:
-    """The keys of a file, which is read again within a second of a change."""
+    """The keys of a file, which is read again within a second of a change.
+
+    While the file is missing or damaged, the service is not ready; after `GRACE_SECONDS` no key is
+    accepted. Calls whose key ends meanwhile are ended.
+    """
 
     def __init__(self, path: Path, log: FilteringBoundLogger) -> None:
         """Read the file. Raises UsageError if it is not valid."""
@@ -41,29 +50,61 @@ class KeyStore:
         self._text = read_key_text(path)
         self._keyring = parse_keys(self._text)
         self._next_reading = 0.0
-        self._failed = False
+        self._failed_since: float | None = None
+        self._calls: WeakKeyDictionary[asyncio.Task[Any], BearerKey] = WeakKeyDictionary()
 
-    def keyring(self) -> Keyring:
-        """The present keys; if the file has become invalid, those that were read last."""
+    def keyring(self, grace: float = GRACE_SECONDS) -> Keyring:
+        """The present keys; for `grace` seconds after the file failed, those that were read last.
+
+        Raises ProblemError 503 after that.
+        """
         now = time.monotonic()
         if now >= self._next_reading:
             self._next_reading = now + _READ_AGAIN_SECONDS
-            self._read_again()
+            self._read_again(now)
+        if self._failed_since is not None and now - self._failed_since >= grace:
+            problem = Problem("keys", "The key file is missing or damaged", "Ask the operator")
+            title = "The service cannot read its keys"
+            raise ProblemError(503, "keys", title, [problem], headers={"Retry-After": "5"})
         return self._keyring
 
-    def _read_again(self) -> None:
+    def accepts(self, key: BearerKey) -> bool:
+        """Whether a key that was accepted before still is."""
+        try:
+            return key in self.keyring().keys and key.status(datetime.now(UTC)) == "active"
+        except ProblemError:
+            return False
+
+    def note_call(self, key: BearerKey) -> None:
+        """End the present call when its key ends."""
+        if (task := asyncio.current_task()) is not None:
+            self._calls[task] = key
+
+    def has_ended(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether the key of a call is accepted no more."""
+        key = None if task is None else self._calls.get(task)
+        return key is not None and not self.accepts(key)
+
+    async def watch(self) -> NoReturn:
+        """End the calls whose keys have ended, until cancelled."""
+        while True:
+            await asyncio.sleep(_READ_AGAIN_SECONDS)
+            for task in [task for task in self._calls if self.has_ended(task)]:
+                task.cancel()
+
+    def _read_again(self, now: float) -> None:
         try:
             text = read_key_text(self._path)
             if text != self._text:
                 self._keyring = parse_keys(text)
                 self._text = text
                 self._log.info("keys_read", keys=len(self._keyring.keys))
-            self._failed = False
+            self._failed_since = None
         except UsageError as error:
-            if not self._failed:  # one line, not one a second
+            if self._failed_since is None:  # one line, not one a second
                 problems = [str(problem) for problem in error.problems]
                 self._log.error("keys_not_read", wrong=error.args[0], problems=problems)
-            self._failed = True
+                self._failed_since = now
 
 
 def is_loopback(host: str) -> bool:
@@ -74,6 +115,35 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def check_local(headers: Headers) -> None:
+    """Raise a problem of status 403 unless a call without keys is of this machine's own.
+
+    A page of the web can let its name point to 127.0.0.1 and then call a local service from the
+    browser. Such calls have the page's name as `Host` or `Origin`.
+    """
+    host, origin = headers.get("host"), headers.get("origin")
+    if host is not None and not is_loopback(_split(host)[1]):
+        raise _foreign("host", "The service without keys answers to names of this machine only")
+    if origin is not None and _split(origin.partition("://")[2])[0] != _split(host or "")[0]:
+        raise _foreign("origin", "The service without keys answers to its own pages only")
+
+
+def _split(address: str) -> tuple[str, str]:
+    """`HOST:PORT` in lower case, and the host alone; empty if it is no address."""
+    try:
+        parts = urlsplit(f"//{address}")
+        return parts.netloc.lower(), parts.hostname or ""
+    except ValueError:
+        return "", ""
+
+
+def _foreign(header: str, message: str) -> ProblemError:
+    fix = "Call http://127.0.0.1 or http://localhost, or give the service keys with --keys"
+    return ProblemError(
+        403, "foreign", "The call is of a foreign page", [Problem(header, message, fix)]
+    )
 
 
 def check_exposure(host: str, keys: Path | None) -> None:
@@ -104,6 +174,7 @@ async def identify(
         caller = OPERATOR
     else:
         key = _active_key(store.keyring(), credentials)
+        store.note_call(key)
         caller = Caller(key.holder, key.name, key.scopes)
     current_caller.set(caller)
     return caller
@@ -142,22 +213,23 @@ def check_scope(caller: Caller, *scopes: Scope) -> None:
 
 def _active_key(keyring: Keyring, credentials: HTTPAuthorizationCredentials | None) -> BearerKey:
     if credentials is None:
-        raise _unauthorised(
-            'Bearer realm="saga"',
-            "The call has no key",
-            "Send the header `Authorization: Bearer KEY`",
-        )
-    invalid = 'Bearer realm="saga", error="invalid_token"'
+        fix = "Send the header `Authorization: Bearer KEY`"
+        raise _no_key('Bearer realm="saga"', "The call has no key", fix)
     key = keyring.find(credentials.credentials)
     status = "unknown" if key is None else key.status(datetime.now(UTC))
     if key is None or status != "active":
         reasons = {"expired": "The key has expired", "revoked": "The key was revoked"}
-        message = reasons.get(status, "The key is not known")
-        raise _unauthorised(invalid, message, "Ask the operator for a key")
+        raise unauthorised(reasons.get(status, "The key is not known"))
     return key
 
 
-def _unauthorised(challenge: str, message: str, fix: str) -> ProblemError:
+def unauthorised(message: str) -> ProblemError:
+    """The error of a call whose key is not valid."""
+    challenge = 'Bearer realm="saga", error="invalid_token"'
+    return _no_key(challenge, message, "Ask the operator for a key")
+
+
+def _no_key(challenge: str, message: str, fix: str) -> ProblemError:
     return ProblemError(
         401,
         "unauthorised",

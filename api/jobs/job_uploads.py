@@ -1,6 +1,6 @@
 """Tables of jobs on their way to disk: sent, or copied from the folder of a holder.
 
-A holder names files in the folder of its name. Links that lead out of it are refused.
+A holder names files in the folder of its name, which are opened once, without following a link.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import hashlib
-import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 import anyio
@@ -25,9 +25,12 @@ from saga.api.settings import Settings
 from starlette.requests import ClientDisconnect
 
 from saga.errors import Problem
+from saga.files.atomic import open_beneath
 
 SUFFIXES = (".parquet", ".arrow", ".csv")
-_MAX_UPLOADS = 8  # bodies that may arrive at the same time
+_MAX_UPLOADS = 16  # bodies that may arrive at the same time
+_HOLDER_UPLOADS = 4  # of them of one holder
+_UPLOAD_RATE = 2**18  # bytes a second that a body must reach after `body_seconds`
 _CHUNK_BYTES = 2**20  # of a file that are copied at a time
 _FREE_SPACE = 3  # a job needs this multiple of its body on disk
 
@@ -61,25 +64,26 @@ class Uploads:
     def __init__(self, settings: Settings, folders: JobFolders) -> None:
         self._settings, self._folders = settings, folders
         self._copying = anyio.CapacityLimiter(2)  # files that are copied at a time
-        self._n_arriving = 0
+        self._arriving: Counter[str] = Counter()  # bodies by holder
 
     def new(self, suffix: str) -> Upload:
         """An upload whose file of persons is still to be written."""
         return Upload(self._folders.new_upload(), f"persons{suffix}")
 
-    async def receive(self, request: Request, suffix: str) -> Upload:
-        """Stream the body of a call to disk.
+    async def receive(self, request: Request, suffix: str, holder: str) -> Upload:
+        """Stream the body of a holder's call to disk.
 
         Raises:
-            ProblemError: Status 413 if the body is too large, 408 if it stops arriving, 503 if many
-                bodies arrive, 507 if the disk is full, 499 if the client leaves.
+            ProblemError: Status 413 if the body is too large, 408 if it arrives too slowly, 503 if
+                many bodies arrive, 507 if the disk is full, 499 if the client leaves.
         """
-        if self._n_arriving >= _MAX_UPLOADS:
-            problem = Problem("uploads", f"{_MAX_UPLOADS} tables are arriving", "Try again soon")
+        if self._arriving[holder] >= _HOLDER_UPLOADS or self._arriving.total() >= _MAX_UPLOADS:
+            message = f"{_HOLDER_UPLOADS} tables of a holder or {_MAX_UPLOADS} in all are arriving"
             headers = {"Connection": "close", "Retry-After": "5"}
+            problem = Problem("uploads", message, "Try again soon")
             raise ProblemError(503, "busy", "The service is busy", [problem], headers=headers)
         self._check_size(int(request.headers.get("content-length") or 0))
-        self._n_arriving += 1
+        self._arriving[holder] += 1
         upload = self.new(suffix)
         try:
             with upload.discarded_on_error():
@@ -88,7 +92,7 @@ class Uploads:
         except ClientDisconnect:
             raise client_gone() from None
         finally:
-            self._n_arriving -= 1
+            self._arriving[holder] -= 1
 
     async def store(self, persons: pl.DataFrame, digest: bytes) -> Upload:
         """Write persons whose body has this digest. Raises ProblemError 507 if the disk is full."""
@@ -103,10 +107,10 @@ class Uploads:
 
         Raises ProblemError as `receive`.
         """
-        path, file = await anyio.to_thread.run_sync(
+        file = await anyio.to_thread.run_sync(
             open_file, self._settings.job_files, holder, name, limiter=self._copying
         )
-        upload = self.new(path.suffix)
+        upload = self.new(PurePosixPath(name).suffix)
         with file, upload.discarded_on_error():
             await anyio.to_thread.run_sync(self._copy, file, upload, limiter=self._copying)
         return upload
@@ -122,15 +126,20 @@ class Uploads:
                 target.write(chunk)
 
     async def _write_body(self, request: Request, upload: Upload) -> None:
+        """Write what arrives, which must keep to a rate: `body_seconds` are allowed in all besides.
+
+        A time between two pieces would let a client send a byte now and then for ever.
+        """
         n_bytes, chunks = 0, request.stream().__aiter__()
+        start = asyncio.get_running_loop().time() + self._settings.body_seconds
         async with await anyio.open_file(upload.path, "wb") as file:
             while True:
                 try:
-                    async with asyncio.timeout(self._settings.body_seconds):
+                    async with asyncio.timeout_at(start + n_bytes / _UPLOAD_RATE):
                         chunk = await anext(chunks, None)
                 except TimeoutError:
-                    fix = "Send it again"
-                    problem = Problem("body-seconds", "The table stopped arriving", fix)
+                    fix = f"Send at least {_UPLOAD_RATE // 2**10} KiB a second, or compress it"
+                    problem = Problem("body-seconds", "The table arrives too slowly", fix)
                     title = "The request body did not arrive in time"
                     headers = {"Connection": "close"}
                     raise ProblemError(
@@ -156,10 +165,10 @@ class Uploads:
             raise _no_space()
 
 
-def open_file(root: Path | None, holder: str | None, name: str) -> tuple[Path, BinaryIO]:
+def open_file(root: Path | None, holder: str | None, name: str) -> BinaryIO:
     """The file `name` of a holder under `root`, opened; `holder` None: a service without keys.
 
-    A folder may become a link meanwhile: what was opened must be what was judged.
+    What is opened is judged, not a path, which may lead elsewhere a moment later.
     Raises ProblemError 404 if files cannot be named, 422 without such a file. The answer does not
     tell what exists elsewhere.
     """
@@ -168,26 +177,14 @@ def open_file(root: Path | None, holder: str | None, name: str) -> tuple[Path, B
         problem = Problem("job-files", "No folder of files is configured", fix)
         raise ProblemError(404, "no-job-files", "This service reads no files", [problem])
     try:
-        base = root.resolve()
-        folder = base if holder is None else (base / holder).resolve()
-        path = (folder / name).resolve(strict=True)
-        is_own = holder is None or folder.parent == base
-        if is_own and path.is_relative_to(folder) and path.is_file() and path.suffix in SUFFIXES:
-            file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115 # the caller closes it
-            link = Path(f"/proc/self/fd/{file.fileno()}")
-            if not link.exists() or link.readlink() == path:
-                return path, file
-            file.close()
-    except (OSError, ValueError, RuntimeError):  # absent, no name of a file, a circle of links
+        if name.endswith(SUFFIXES):
+            folders = [] if holder is None else [holder]
+            return open_beneath(root, *folders, *PurePosixPath(name).parts)
+    except (OSError, ValueError):  # absent, a link, not a name of a file
         pass
-    fix = f"Name a file with the suffix {', '.join(SUFFIXES)}, relative to your folder"
+    fix = f"Name a file with the suffix {', '.join(SUFFIXES)}, relative to your folder, no link"
     problem = Problem("file", "You have no such file", fix, "file")
     raise ProblemError(422, "file", "The file of the job cannot be read", [problem])
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """Open a file without waiting for another process, as a pipe would."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _no_space() -> ProblemError:

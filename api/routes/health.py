@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from saga.api.openapi import problem_responses
@@ -23,15 +23,17 @@ async def livez() -> JSONResponse:
 @open_router.get(
     "/readyz", summary="The service is ready to forecast", responses=problem_responses(503)
 )
-async def readyz(service: CurrentService) -> JSONResponse:
+async def readyz(request: Request, service: CurrentService) -> JSONResponse:
     """200 once the bundle is verified, a first forecast is computed and the ledger is open.
 
-    503 before that, and while the process ends. If one of these steps fails, every call returns
-    503. `ledger` is none, up or down; while it is down, forecasts follow the last known state and
-    the log says what is wrong.
+    503 before that, while the process ends, and while the key file cannot be read. If one of these
+    steps fails, every call returns 503. `ledger` is none, up or down; while it is down, forecasts
+    follow the last known state and the log says what is wrong.
     """
     if service.is_draining:
         raise draining()
+    if (key_store := request.app.state.key_store) is not None:
+        key_store.keyring(grace=0)
     bundle, access = service.forecaster.bundle.digest, service.ledger_access
     ledger = "none" if access is None else "up" if access.is_up else "down"
     return JSONResponse({"status": "ready", "bundle": bundle, "ledger": ledger})

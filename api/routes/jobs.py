@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import polars as pl
 from fastapi import APIRouter, Depends, Header, Request, Response
@@ -35,8 +36,10 @@ from saga.api.request_panel import check_prices
 from saga.api.response_models import JobResponse
 from saga.api.security import CurrentCaller, check_scope, require_scope
 from saga.api.service import CurrentService, Service
+from starlette.types import Receive, Scope, Send
 
 from saga.errors import Problem
+from saga.files.atomic import open_beneath
 
 if TYPE_CHECKING:
     from saga.api.jobs.job_service import JobService
@@ -104,7 +107,7 @@ async def post_job(
         options = validate(JobOptions, read_query(query))
         _check(options, service, caller)
         service.take_quota(request, caller)
-        upload = await jobs.uploads.receive(request, _SUFFIXES[kind])
+        upload = await jobs.uploads.receive(request, _SUFFIXES[kind], caller.holder)
     try:
         _check(options, service, caller)
         check_prices(forecaster.transforms, options.prices, forecaster.facts.price_index)
@@ -241,6 +244,20 @@ async def get_result_file(
     return _file(job, path, kinds.get(path.suffix, PARQUET))
 
 
+class _OpenFileResponse(FileResponse):
+    """The content of an open file, so that a link put in its place is not followed."""
+
+    def __init__(self, file: BinaryIO, name: str, kind: str) -> None:
+        path, status = f"/dev/fd/{file.fileno()}", os.fstat(file.fileno())
+        super().__init__(path, media_type=kind, filename=name, stat_result=status)
+        self._file = file
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the file, and close it."""
+        with self._file:
+            await super().__call__(scope, receive, send)
+
+
 def _file(job: Job, path: Path, kind: str) -> Response:
     """A file of a job that has succeeded. Raises ProblemError 409 for others, 404 without it."""
     state = job.state
@@ -252,11 +269,13 @@ def _file(job: Job, path: Path, kind: str) -> Response:
         fix = f"GET /v1/jobs/{job.order.id} says why"
         problem = Problem("job-state", f"The job is {state}", fix)
         raise ProblemError(409, "no-result", "The job has no result", [problem])
-    if not path.is_file():
+    try:
+        file = open_beneath(job.folder.path, *path.relative_to(job.folder.path).parts)
+    except (OSError, ValueError):
         fix = "`links` of the job lists what there is; `totals` counts persons without a result"
         problem = Problem("result-file", "The result has no such file", fix)
-        raise ProblemError(404, "no-file", "There is no such file", [problem])
-    return FileResponse(path, media_type=kind, filename=f"{job.order.id}-{path.name}")
+        raise ProblemError(404, "no-file", "There is no such file", [problem]) from None
+    return _OpenFileResponse(file, f"{job.order.id}-{path.name}", kind)
 
 
 def _view(job: Job, service: Service) -> dict[str, object]:

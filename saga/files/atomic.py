@@ -10,13 +10,14 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from uuid import uuid4
 
 from saga.errors import UsageError
@@ -116,6 +117,34 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def open_beneath(root: Path, *names: str) -> BinaryIO:
+    """The regular file `root/name/.../name`, opened for reading; no link on the way is followed.
+
+    Each folder is opened in the one before, so that nobody can swap a part of the path for a link
+    between a check and the opening. A file that has a second name (a hard link) may be another
+    user's and is refused. POSIX only.
+
+    Raises OSError if there is no such file, ValueError for names that lead elsewhere.
+    """
+    if not names or any(not name or name in (".", "..") or "/" in name for name in names):
+        raise ValueError("not the name of a file")
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # opening a pipe would wait
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for depth, name in enumerate(names, start=1):
+            kind = os.O_DIRECTORY if depth < len(names) else 0
+            inner = os.open(name, flags | kind, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = inner
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+            raise OSError(errno.EINVAL, "not a regular file with one name")
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def digest_file(path: Path) -> str:

@@ -16,7 +16,7 @@ def ask(app: FastAPI, path: str, method: str = "GET", **headers: str) -> httpx.R
 
     async def send() -> httpx.Response:
         transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.request(method, path, headers=headers)
 
     return asyncio.run(send())

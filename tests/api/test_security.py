@@ -6,6 +6,7 @@ import io
 import json
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,7 +25,8 @@ from saga.api.key_file import (
     read_keys,
     revoke_key,
 )
-from saga.api.security import KeyStore, check_exposure
+from saga.api.problems import ProblemError
+from saga.api.security import GRACE_SECONDS, KeyStore, check_exposure
 from saga.api.settings import Settings
 
 from saga.errors import UsageError
@@ -119,7 +121,43 @@ def test_a_bad_key_file_is_refused_without_repeating_it(tmp_path: Path, text: st
     assert "SENTINEL" not in str(caught.value)
 
 
-def test_a_file_that_became_unreadable_keeps_its_keys_and_is_logged_once(tmp_path: Path) -> None:
+def test_no_change_of_two_commands_at_once_is_lost(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    for i in range(20):
+        add_key(file, new_key(f"old{i}")[1])
+    made = [new_key(f"new{i}")[1] for i in range(20)]
+    with ThreadPoolExecutor(8) as pool:
+        changes = [pool.submit(revoke_key, file, f"old{i}", NOW) for i in range(20)]
+        changes += [pool.submit(add_key, file, key) for key in made]
+        for change in changes:
+            change.result()
+    status = {key.name: key.status(NOW) for key in read_keys(file).keys}
+    assert status == {f"old{i}": "revoked" for i in range(20)} | {k.name: "active" for k in made}
+
+
+def test_one_key_has_one_name(tmp_path: Path) -> None:
+    file, (_, key) = tmp_path / "keys", new_key("one")
+    add_key(file, key)
+    twice = BearerKey("two", key.digest, "two")
+    with pytest.raises(UsageError) as caught:
+        add_key(file, twice)
+    assert caught.value.problems[0].rule == "key-hash-twice"
+    with pytest.raises(UsageError, match="not valid"):
+        parse_keys(f"{key.line}\n{twice.line}\n")
+    assert read_keys(file).keys == (key,)
+
+
+def test_a_key_of_the_common_holder_is_asked_for_by_name() -> None:
+    with pytest.raises(UsageError, match="--holder common"):
+        new_key("common")
+    assert new_key("common", holder="common")[1].holder == "common"
+    assert new_key("common", holder="office")[1].holder == "office"
+
+
+@pytest.mark.parametrize("text", ["half a li", "", None])
+def test_a_file_that_became_unreadable_keeps_its_keys_for_a_grace_and_is_logged_once(
+    tmp_path: Path, text: str | None
+) -> None:
     file, log = tmp_path / "keys", io.StringIO()
     secret, key = new_key("one")
     add_key(file, key)
@@ -127,15 +165,57 @@ def test_a_file_that_became_unreadable_keeps_its_keys_and_is_logged_once(tmp_pat
         structlog.WriteLogger(log), processors=[structlog.processors.JSONRenderer()]
     )
     store = KeyStore(file, logger)
-    for text in ("half a li", ""):
-        file.write_text(text)
-        for _ in range(3):
-            store._next_reading = 0.0
-            assert store.keyring().find(secret) == key
+    file.unlink() if text is None else file.write_text(text)
+    for _ in range(3):
+        store._next_reading = 0.0
+        assert store.keyring().find(secret) == key
+        assert store.accepts(key)
     assert log.getvalue().count("\n") == 1
+    with pytest.raises(ProblemError, match="cannot read its keys"):
+        store.keyring(grace=0)
+    assert store._failed_since is not None
+    store._failed_since -= GRACE_SECONDS
+    with pytest.raises(ProblemError):
+        store.keyring()
+    assert not store.accepts(key)
     file.write_text(new_key("two")[1].line)
     store._next_reading = 0.0
     assert store.keyring().find(secret) is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "127.0.0.1:8000"}, 200),
+        ({"host": "LOCALHOST"}, 200),
+        ({"host": "[::1]:8501"}, 200),
+        ({"host": "127.0.0.1:8000", "origin": "http://127.0.0.1:8000"}, 200),
+        ({"host": "evil.example:8501"}, 403),
+        ({"host": "127.0.0.1.evil.example"}, 403),
+        ({"host": "localhost.evil.example"}, 403),
+        ({"host": "localhost@evil.example"}, 403),
+        ({"host": "[::1"}, 403),
+        ({"host": ""}, 403),
+        ({"host": "192.168.1.5"}, 403),
+        ({"host": "127.0.0.1:8000", "origin": "http://evil.example"}, 403),
+        ({"host": "127.0.0.1:8000", "origin": "http://127.0.0.1:3000"}, 403),
+        ({"host": "127.0.0.1:8000", "origin": "null"}, 403),
+    ],
+)
+def test_without_keys_calls_of_foreign_pages_are_refused(
+    tmp_path: Path, headers: dict[str, str], status: int
+) -> None:
+    """A page whose name was made to point to this machine sends its own name (DNS rebinding)."""
+    log = io.StringIO()
+    for path in ("/livez", "/v1/variables"):
+        answer = ask(create_app(Settings(bundle=tmp_path), log=log), path, **headers)
+        assert answer.status_code == status
+    if status == 403:
+        assert answer.json()["type"] == "urn:saga:problem:foreign"
+    _, key = new_key("one")
+    add_key(tmp_path / "keys", key)
+    keyed = create_app(Settings(bundle=tmp_path, keys=tmp_path / "keys"), log=log)
+    assert ask(keyed, "/livez", **headers).status_code == 200, "a proxy gives the name of the site"
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org", ""])
