@@ -281,6 +281,7 @@ def _option_field(annotation: object, default: object, option: Option, name: str
         float: real,
         Sequence[int]: GenericAlias(list, (whole,)),
         Sequence[float]: GenericAlias(list, (real,)),
+        requests.UnknownYears: requests.UnknownYears,
     }
     is_list = isinstance(default, tuple)
     length: dict[str, Any] = {"min_length": 1, "max_length": _MAX_VALUES} if is_list else {}

@@ -248,13 +248,16 @@ class Histogram(BaseModel):
 
 
 class PresentValue(BaseModel):
-    """A present value over the paths; `mc_error` is the Monte-Carlo error of the mean."""
+    """A present value over the paths; `mc_error` is the Monte-Carlo error of the mean.
+
+    All amounts are null if earnings of the past are unknown (see `unknown_years`).
+    """
 
     mean: Money
     mc_error: float | None
     quantiles: dict[str, Money]
     intervals: list[LifetimeInterval]
-    histogram: Histogram
+    histogram: Histogram | None
 
 
 class Tax(BaseModel):
@@ -263,17 +266,21 @@ class Tax(BaseModel):
     rule: str
     tax_mean: Money
     net_mean: Money
-    tax_histogram: Histogram
-    net_histogram: Histogram
+    tax_histogram: Histogram | None
+    net_histogram: Histogram | None
 
 
 class PersonLifetime(BaseModel):
-    """A person's lifetime, in the order of the request."""
+    """A person's lifetime, in the order of the request.
+
+    `unknown_years` are the years since `from_age` without known earnings, null without `from_age`.
+    """
 
     person_id: str
     origin_year: int
     to_age: int
     from_age: int | None
+    unknown_years: int | None
     rate: float
     present_value: PresentValue
     tax: Tax | None
@@ -293,7 +300,7 @@ class Statistic(BaseModel):
 
 
 class Population(BaseModel):
-    """Present values across the persons of the call."""
+    """Present values across the persons of the call that are known; null if none is."""
 
     persons: int
     mean: Statistic

@@ -24,7 +24,7 @@ from saga.conformal.published_sets import (
 )
 from saga.data.panel import Panel
 from saga.distributions import Marginals
-from saga.lifetime import observed_past, present_value
+from saga.lifetime import observed_past, of_persons, past_years, present_value
 from saga.paths import Paths
 from saga.requests import ForecastRequest, LifetimeRequest
 from saga.tax.tax_rules import TaxRule
@@ -96,14 +96,18 @@ def lifetime_table(
     The present values are those of earnings and, with a `tax` rule, of the tax on them.
 
     Columns: person_id, origin_year, to_age, rate, mean, one q.. per quantile; lower_, upper_ and
-    guarantee_ for each coverage; tax_mean and net_mean, null without a `tax` rule.
+    guarantee_ for each coverage; tax_mean and net_mean, null without a `tax` rule. With `from_age`
+    also unknown_years, the number of years since then without known earnings; unless the request
+    fills them, the amounts are null, and the values NaN.
     """
     paths.require_recalibrated()
-    past = _past(paths, panel, request)
-    # The past is left out, so that a future without earnings is exactly 0.
-    future = SimulatedValues.of(paths, lambda p: _present_value(p, panel, request) - past)
-    values = future.values + past
+    years, unknown, past = _past(paths, panel, request)
+    # The past is left out, so that a future without earnings is exactly 0. An unknown past counts
+    # only here, because no distribution can be fitted to unknown sums.
+    known = np.nan_to_num(past)
+    future = SimulatedValues.of(paths, lambda p: _present_value(p, years, request) - known)
     intervals = _value_intervals(paths, future, calibrator, request).moved(past)
+    values = future.values + past
     quantiles = (future.quantiles(request.quantiles) + past).T
     table: dict[str, Column] = {
         "person_id": paths.person_id,
@@ -117,15 +121,15 @@ def lifetime_table(
         table[f"lower_{label}"] = intervals.lower[:, j]
         table[f"upper_{label}"] = intervals.upper[:, j]
         table[f"guarantee_{label}"] = intervals.guarantee[:, j].astype(str)
-    tax_mean: pl.Series | pl.Expr = pl.lit(None, dtype=pl.Float64)
-    taxes = None if tax is None else _present_tax(paths, panel, request, tax)
-    if taxes is not None:
-        tax_mean = pl.Series(taxes.mean(1))
-    frame = pl.DataFrame(table).with_columns(
-        pl.col("^(lower|upper)_.*$").fill_nan(None), tax_mean=tax_mean
-    )
+    table["tax_mean"] = pl.Series([None] * len(values), dtype=pl.Float64)
+    taxes = None
+    if tax is not None:
+        taxes = _present_tax(paths, years, request, tax)
+        taxes = np.where(np.isnan(past), np.nan, taxes)
+        table["tax_mean"] = taxes.mean(1)
+    frame = pl.DataFrame(table).with_columns(pl.col(pl.Float64).fill_nan(None))
     frame = round_amounts(frame, decimals)
-    frame = frame.with_columns(net_mean=pl.col("mean") - pl.col("tax_mean"))
+    frame = frame.with_columns(*unknown, net_mean=pl.col("mean") - pl.col("tax_mean"))
     return frame, values, taxes
 
 
@@ -175,32 +179,38 @@ def round_population(population: pl.DataFrame, decimals: int | None) -> pl.DataF
     )
 
 
-def _present_value(paths: Paths, history: Panel, request: LifetimeRequest) -> Array:
+def _present_value(paths: Paths, past: pl.DataFrame | None, request: LifetimeRequest) -> Array:
     return present_value(
-        paths,
-        rate=request.rate,
-        to_age=request.to_age,
-        from_age=request.from_age,
-        history=history,
+        paths, rate=request.rate, to_age=request.to_age, from_age=request.from_age, past=past
     )
 
 
-def _present_tax(paths: Paths, panel: Panel, request: LifetimeRequest, tax: TaxRule) -> Array:
+def _present_tax(
+    paths: Paths, past: pl.DataFrame | None, request: LifetimeRequest, tax: TaxRule
+) -> Array:
     """Present value (n, M) of the tax on the paths and, from `from_age`, on the observed past."""
     taxes = tax.tax(paths.earnings, paths.years).astype(np.float32)
-    if request.from_age is not None:
-        frame = panel.frame
-        past = tax.tax(frame["earnings"].to_numpy(), frame["year"].to_numpy().astype(np.int64))
-        observed = pl.Series("earnings", past).fill_nan(None)
-        panel = panel.with_frame(panel.frame.with_columns(observed))
-    return _present_value(paths.with_earnings(taxes), panel, request)
+    if past is not None:
+        of_past = tax.tax(past["earnings"].to_numpy(), past["year"].to_numpy())
+        past = past.with_columns(earnings=pl.Series(of_past))
+    return _present_value(paths.with_earnings(taxes), past, request)
 
 
-def _past(paths: Paths, panel: Panel, request: LifetimeRequest) -> Array:
-    """What observed earnings from `from_age` on add to the present value, (n, 1)."""
+def _past(
+    paths: Paths, panel: Panel, request: LifetimeRequest
+) -> tuple[pl.DataFrame | None, list[pl.Series], Array]:
+    """The years of the past, how many were unknown, and their sums (n, 1), NaN if years still are.
+
+    Years that stay unknown are 0 in the first result.
+    """
     if request.from_age is None:
-        return np.zeros((len(paths), 1))
-    return observed_past(panel, paths, rate=request.rate, from_age=request.from_age)[:, None]
+        return None, [], np.zeros((len(paths), 1))
+    persons = panel.only([str(person) for person in paths.person_id])
+    years = past_years(persons, request.from_age, request.unknown_years)
+    counts = years.group_by("person_id").agg(unknown_years=pl.col("is_unknown").sum())
+    unknown = of_persons(counts, paths)["unknown_years"].fill_null(0).cast(pl.Int32)
+    past = observed_past(years, paths, rate=request.rate)[:, None]
+    return years.with_columns(pl.col("earnings").fill_null(0.0)), [unknown], past
 
 
 def _value_intervals(

@@ -19,6 +19,7 @@ from saga.data.facts import Facts
 from saga.data.panel import Panel
 from saga.features.training_reference import LEVELS, ComparedRecords, TrainingReference
 from saga.features.transforms import MIN_CODE_PERSONS, Transforms
+from saga.lifetime import past_years
 from saga.macro.scenarios import Scenario
 from saga.requests import PATHS, Draws, ForecastRequest, LifetimeRequest, Request
 from saga.schema import MAX_AGE, MONEY
@@ -133,7 +134,7 @@ def find_warnings(
             *_without_effect(request, draws, path_options),
             *_scenario_without_effect(panel, ends, request, scenario),
             *_beyond_age(panel, ends, request),
-            *_unobserved_past(panel, ends, request),
+            *_unobserved_past(panel, request),
             *_own_columns(panel, transforms),
             *_about_amounts(panel, transforms.reference, compared),
         ]
@@ -271,12 +272,21 @@ def _beyond_age(panel: Panel, ends: _Ends, request: Request) -> list[ForecastWar
     return _about(panel, beyond, "beyond-age", message)
 
 
-def _unobserved_past(panel: Panel, ends: _Ends, request: Request) -> list[ForecastWarning]:
+def _unobserved_past(panel: Panel, request: Request) -> list[ForecastWarning]:
     if not isinstance(request, LifetimeRequest) or request.from_age is None:
         return []
-    late = ends.first_year - ends.birth_year > request.from_age
-    message = "The record starts after from_age. Years before the record add nothing."
-    return _about(panel, late, "unobserved-past", message, option="from_age")
+    years = past_years(panel, request.from_age)
+    persons = years.filter("is_unknown")["person_id"].unique().implode()
+    concerned = panel.frame["person_id"].gather(panel.last_rows).is_in(persons)
+    counted = {
+        "null": "are unknown, so the present value is, too. Give these years, or let them count as "
+        "interpolated or as zero (unknown_years)",
+        "interpolate": "are unknown. They are interpolated between the nearest known years",
+        "zero": "are unknown. They add nothing",
+    }[request.unknown_years]
+    message = f"Earnings of years since age {request.from_age} {counted}. The column unknown_years "
+    message += "has their number."
+    return _about(panel, concerned.to_numpy(), "unobserved-past", message, option="unknown_years")
 
 
 def _own_columns(panel: Panel, transforms: Transforms) -> Iterator[ForecastWarning]:
@@ -471,15 +481,13 @@ def _about(
 
 @dataclass(frozen=True)
 class _Ends:
-    """Birth year, first and last year (n,) of each record."""
+    """Birth year and last year (n,) of each record."""
 
     birth_year: NDArray[np.int64]
-    first_year: NDArray[np.int64]
     year: NDArray[np.int64]
 
 
 def _ends(panel: Panel) -> _Ends:
     frame, last = panel.frame, panel.last_rows
     birth_year, year = (frame[name].to_numpy() for name in ("birth_year", "year"))
-    first = np.append(0, last[:-1] + 1)
-    return _Ends(*(years.astype(np.int64) for years in (birth_year[last], year[first], year[last])))
+    return _Ends(birth_year[last].astype(np.int64), year[last].astype(np.int64))

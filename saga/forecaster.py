@@ -709,7 +709,8 @@ class Plan:
             return Forecasts(**vars(result))
         if whole.values is None:
             return result
-        statistics = round_population(population(whole.values), self.forecaster.decimals(request))
+        statistics = population(whole.values[~np.isnan(whole.values).any(axis=1)])
+        statistics = round_population(statistics, self.forecaster.decimals(request))
         return Lifetimes(
             **vars(result), values=whole.values, population=statistics, taxes=whole.taxes
         )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from saga.data.panel import Panel
 from saga.errors import Problem, UsageError
 from saga.paths import Paths
-from saga.requests import RATE
+from saga.requests import RATE, UnknownYears
 from saga.schema import MAX_AGE
 
 Array = NDArray[np.float64]
@@ -49,7 +49,7 @@ def present_value(
     rate: float = RATE,
     to_age: int = MAX_AGE,
     from_age: int | None = None,
-    history: Panel | None = None,
+    past: pl.DataFrame | None = None,
     years: int | None = None,
 ) -> Array:
     """Present value of every path, shape (n, M), in real money of the panel; 0 if no year counts.
@@ -63,7 +63,7 @@ def present_value(
         rate: Real discount rate a year, above -1.
         to_age: Last age that counts.
         from_age: First age that counts, or None for the years after the origin.
-        history: The panel of the observed past, required with `from_age`.
+        past: The observed past (`past_years`), required with `from_age`.
         years: Maximum number of years after the origin, or None for all.
 
     Raises:
@@ -84,39 +84,58 @@ def present_value(
         )
     if from_age is None:
         return total
-    if history is None:
+    if past is None:
         raise UsageError(
             "from_age needs the past",
-            [Problem("from-age", "no history was given", "Pass the panel the paths start from.")],
+            [Problem("from-age", "no past was given", "Pass `past_years` of the panel.")],
         )
     to_start = (1 + rate) ** -(paths.origin_year - paths.birth_year - from_age).astype(np.float64)
-    return (
-        total * to_start[:, None]
-        + observed_past(history, paths, rate=rate, from_age=from_age)[:, None]
-    )
+    return total * to_start[:, None] + observed_past(past, paths, rate=rate)[:, None]
 
 
-def observed_past(history: Panel, paths: Paths, *, rate: float = RATE, from_age: int) -> Array:
-    """Observed earnings from `from_age` to the origin, discounted to that age, shape (n,).
+def past_years(panel: Panel, from_age: int, unknown: UnknownYears = "null") -> pl.DataFrame:
+    """Every year from `from_age` to the last record: person_id, year, since, earnings, is_unknown.
 
-    In real money of the panel. Years without a record or with unknown earnings add nothing.
+    `since` are the years since that age. A year is unknown if it has no record or if its earnings
+    are null; `unknown` says how these are filled (`saga.requests.LifetimeRequest`).
     """
-    persons = pl.DataFrame(
-        {"person_id": [str(p) for p in paths.person_id], "origin": paths.origin_year},
-        schema={"person_id": pl.String, "origin": pl.Int64},
+    records = panel.frame.select("person_id", pl.col("year").cast(pl.Int64), "earnings")
+    year, start = pl.col("year"), pl.col("birth_year").first().cast(pl.Int64) + from_age
+    every = panel.frame.group_by("person_id", maintain_order=True).agg(
+        start=start, year=pl.int_ranges(pl.min_horizontal(year.min(), start), year.max() + 1)
     )
-    since = pl.col("year") - pl.col("birth_year") - from_age
-    past = (
-        history.frame.join(persons, on="person_id")
-        .filter(since >= 0, pl.col("year") <= pl.col("origin"))
-        .group_by("person_id")
-        .agg(past=(pl.col("earnings") / (1 + rate) ** since.cast(pl.Float64)).sort_by("year").sum())
-    )
+    earnings = pl.col("earnings")
+    filled = {
+        "null": earnings,
+        "interpolate": earnings.interpolate().forward_fill().backward_fill().over("person_id"),
+        "zero": earnings.fill_null(0.0),
+    }
     return (
-        persons.join(past, on="person_id", how="left", maintain_order="left")["past"]
-        .fill_null(0.0)
-        .to_numpy()
+        every.explode("year")
+        .join(records, on=["person_id", "year"], how="left", maintain_order="left")
+        .with_columns(earnings=filled[unknown], is_unknown=earnings.is_null())
+        .select("person_id", "year", "earnings", "is_unknown", since=year - pl.col("start"))
+        .filter(pl.col("since") >= 0)
     )
+
+
+def observed_past(past: pl.DataFrame, paths: Paths, *, rate: float = RATE) -> Array:
+    """Earnings of `past_years`, discounted to the first of them, shape (n,).
+
+    In real money of the panel; NaN if earnings of a year are unknown, 0 without a year.
+    """
+    amount = pl.col("earnings") / (1 + rate) ** pl.col("since").cast(pl.Float64)
+    unknown = pl.col("earnings").null_count() > 0
+    sums = past.group_by("person_id").agg(
+        past=pl.when(unknown).then(float("nan")).otherwise(amount.sort_by("since").sum())
+    )
+    return of_persons(sums, paths)["past"].fill_null(0.0).to_numpy()
+
+
+def of_persons(values: pl.DataFrame, paths: Paths) -> pl.DataFrame:
+    """The rows of `values` for the persons of paths, in their order; null without a row."""
+    ids = pl.Series("person_id", [str(person) for person in paths.person_id], dtype=pl.String)
+    return ids.to_frame().join(values, on="person_id", how="left", maintain_order="left")
 
 
 def realised_value(outcomes: Array, *, rate: float = RATE, years: int | None = None) -> Array:
@@ -192,13 +211,13 @@ def population(values: Array, *, blocks: int = 20) -> pl.DataFrame:
     - pooled_mc_error: the Monte-Carlo error of `pooled`, by a jackknife that leaves out one of
       `blocks` blocks of paths at a time (Quenouille 1956).
 
-    Errors are null with one path. Raises UsageError without persons.
+    Errors are null with one path, and everything without persons.
     """
     n, m = values.shape
+    columns = ("value", "sd", "mc_error", "pooled", "pooled_mc_error")
+    schema = {"statistic": pl.String, **dict.fromkeys(columns, pl.Float64)}
     if n == 0:
-        why = "population statistics need persons"
-        problem = Problem("empty-population", why, "Give at least one person.")
-        raise UsageError("no persons", [problem])
+        return pl.DataFrame([(name, *[None] * 5) for name in STATISTICS], schema, orient="row")
     by_path = _statistics(np.sort(values, axis=0))
     # All values are sorted once; without a block of paths they stay sorted.
     order = np.argsort(values, axis=None)
@@ -218,8 +237,6 @@ def population(values: Array, *, blocks: int = 20) -> pl.DataFrame:
             pooled_mc_error = float(np.sqrt((len(replicates) - 1) * variance))
         value, pooled_value = float(path_values.mean()), float(pooled[name])
         rows.append((name, value, sd, mc_error, pooled_value, pooled_mc_error))
-    columns = ("value", "sd", "mc_error", "pooled", "pooled_mc_error")
-    schema = {"statistic": pl.String, **dict.fromkeys(columns, pl.Float64)}
     return pl.DataFrame(rows, schema, orient="row")
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar, get_args, get_origin
 
 from saga.errors import Problem, UsageError
 from saga.schema import MAX_AGE, MIN_AGE
@@ -23,6 +23,7 @@ Precision = Literal["float32", "bfloat16"]
 Product = Literal["forecasts", "lifetimes", "paths"]
 Progress = Callable[[int, int], None]  # called with the number that is done, and the number in all
 RolloutName = Literal["exact", "light"]
+UnknownYears = Literal["null", "interpolate", "zero"]
 Uprating = Literal["prices", "wages", "law"]
 
 MAX_HORIZON = 30
@@ -237,6 +238,9 @@ class LifetimeRequest:
         coverage: Coverage of the intervals, each strictly between 0 and 1; stored ascending.
         quantiles: Quantiles, each strictly between 0 and 1; stored ascending.
         unrounded: Whether amounts have all digits, instead of whole units of the currency.
+        unknown_years: What a past with years of unknown earnings makes of the sum: "null", an
+            unknown sum; "interpolate", these years lie between the nearest known ones (before the
+            first and after the last they equal it); "zero", they add nothing.
 
     Raises:
         UsageError: If a value is not allowed.
@@ -270,6 +274,10 @@ class LifetimeRequest:
     coverage: _Coverage = LIFETIME_COVERAGE
     quantiles: _Quantiles = QUANTILES
     unrounded: _Unrounded = False
+    unknown_years: Annotated[
+        UnknownYears,
+        Option("If earnings since from_age are unknown: the sum is null, or fill these years."),
+    ] = "null"
 
     def __post_init__(self) -> None:
         _check(self)
@@ -277,6 +285,8 @@ class LifetimeRequest:
             raise UsageError(
                 f"A lifetime starts before its end at age {self.to_age}, not at {self.from_age}."
             )
+        if self.from_age is None and self.unknown_years != "null":
+            raise UsageError("unknown_years is about the past, which only from_age adds.")
         if not isinstance(self.tax, TaxReform) and self.tax not in ("none", "paper"):
             law_year_of(str(self.tax))
 
@@ -364,6 +374,9 @@ def _check(request: "Draws | Request") -> None:
             object.__setattr__(request, name, _distinct(name, value, number, option))
         elif kind in (int, float) or (kind == int | None and value is not None):
             _check_number(name, value, Real if kind is float else Integral, option)
+        elif get_origin(kind) is Literal and value not in get_args(kind):
+            words = ", ".join(get_args(kind))
+            raise UsageError(f"{name} is one of {words}, not {value!r}.")
 
 
 def _check_number(name: str, value: float, kind: type, option: Option) -> None:

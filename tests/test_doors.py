@@ -12,7 +12,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +73,9 @@ CASES = {
     "forecasts of a backtest": Case(YEARLY, origin=2018),
     "lifetimes": Case(LifetimeRequest()),
     "lifetimes with tax and past": Case(LIVES),
+    "lifetimes with a past whose gaps are filled": Case(
+        replace(LIVES, unknown_years="interpolate")
+    ),
     "lifetimes of another seed": Case(LIVES, Draws(20, 4)),
     "lifetimes under a ledger": Case(LifetimeRequest(), ledger=True),
     "paths": Case(PathsRequest(50)),
@@ -312,6 +315,7 @@ def _lifetime_rows(lifetime: Row) -> Iterator[Row]:
     value, tax = lifetime["present_value"], lifetime["tax"] or {}
     yield {
         **{name: lifetime[name] for name in ("person_id", "origin_year", "to_age", "rate")},
+        **({} if lifetime["from_age"] is None else {"unknown_years": lifetime["unknown_years"]}),
         "mean": value["mean"],
         **_quantiles(value["quantiles"]),
         **_sets(value["intervals"]),

@@ -41,7 +41,8 @@ _N_BINS = 24  # of a histogram
 _PART_SIZE = 100_000  # path-years that are computed in some tenths of a second
 _REASONS = REASONS | {
     "extrapolated": "Not guaranteed: no present value over so many years was observed, or none "
-    "at this rate or in this scenario, or the origin is after the calibration years."
+    "at this rate or in this scenario, or the origin is after the calibration years.",
+    "none": f"{REASONS['none']} Or earnings of the past are unknown.",
 }
 
 
@@ -143,15 +144,18 @@ def _lifetimes_json(
         row["person_id"]: _person_json(row, values, of_person, request, decimals)
         for row, values, of_person in zip(rows, lifetimes.values, taxes, strict=True)
     }
+    n_known = len(lifetimes.table) - lifetimes.table["mean"].null_count()
     statistics = {row.pop("statistic"): row for row in lifetimes.population.iter_rows(named=True)}
     return {
         "lifetimes": [persons[person_id] for person_id in person_ids if person_id in persons],
-        "population": {"persons": len(persons), **statistics},
+        "population": {"persons": n_known, **statistics},
     }
 
 
-def _histogram_json(values: NDArray[np.float64], decimals: int | None) -> dict[str, object]:
-    """The shares of the paths between edges of equal distance."""
+def _histogram_json(values: NDArray[np.float64], decimals: int | None) -> dict[str, object] | None:
+    """The shares of the paths between edges of equal distance; None if values are unknown."""
+    if np.isnan(values).any():
+        return None
     counts, edges = np.histogram(values, bins=_N_BINS)
     # Rounding must not make edges equal.
     if decimals is not None and edges[-1] - edges[0] > 2 * _N_BINS:
@@ -166,9 +170,10 @@ def _person_json(
     request: LifetimeRequest,
     decimals: int | None,
 ) -> Mapping[str, object]:
-    mc_error = float(values.std(ddof=1) / len(values) ** 0.5)
-    if decimals is not None:
-        mc_error = round(mc_error, decimals)
+    mc_error = None
+    if row["mean"] is not None:
+        mc_error = float(values.std(ddof=1) / len(values) ** 0.5)
+        mc_error = mc_error if decimals is None else round(mc_error, decimals)
     present_value = {
         "mean": row["mean"],
         "mc_error": mc_error,
@@ -189,6 +194,7 @@ def _person_json(
     return {
         **{name: row[name] for name in ("person_id", "origin_year", "to_age", "rate")},
         "from_age": request.from_age,
+        "unknown_years": row.get("unknown_years"),
         "present_value": present_value,
         "tax": tax,
     }

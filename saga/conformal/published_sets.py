@@ -95,8 +95,9 @@ class ValueIntervals:
         return cls(lower, upper, np.full(lower.shape, "extrapolated"))
 
     def moved(self, by: Array) -> ValueIntervals:
-        """The intervals after `by` (n, 1), the observed past, is added to the values."""
-        return ValueIntervals(self.lower + by, self.upper + by, self.guarantee)
+        """The intervals after `by` (n, 1) is added to the values; none where it is NaN."""
+        guarantee = np.where(np.isnan(by), "none", self.guarantee)
+        return ValueIntervals(self.lower + by, self.upper + by, guarantee)
 
 
 def value_intervals(

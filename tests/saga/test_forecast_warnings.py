@@ -261,11 +261,14 @@ def test_options_without_effect_are_named() -> None:
     assert not find_warnings(panel, ForecastRequest(horizons=(8,)), Draws(), PLAIN, scenario=late)
 
 
-def test_a_past_that_starts_after_from_age_is_named() -> None:
+def test_unknown_years_of_the_past_are_named() -> None:
     panel = panel_of(ordinary(1, years=8))  # from age 35
     (warning,) = warn(panel, None, LifetimeRequest(from_age=30))
-    assert (warning.code, warning.option) == ("unobserved-past", "from_age")
+    assert (warning.code, warning.option) == ("unobserved-past", "unknown_years")
     assert warn(panel, None, LifetimeRequest(from_age=35)) == ()
+    gap = panel.with_frame(panel.frame.filter(pl.int_range(pl.len()) != 3))
+    (zero,) = warn(gap, None, LifetimeRequest(from_age=35, unknown_years="zero"))
+    assert "add nothing" in zero.message
 
 
 def test_simulated_people_come_first() -> None:

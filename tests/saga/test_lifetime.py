@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import get_args
 
 import numpy as np
 import polars as pl
@@ -16,12 +17,15 @@ from saga.data.panel import Panel, PanelMeta
 from saga.errors import UsageError
 from saga.lifetime import (
     gini,
+    observed_past,
+    past_years,
     population,
     present_value,
     realised_value,
     top_share,
 )
 from saga.paths import Paths
+from saga.requests import UnknownYears
 
 Floats = NDArray[np.float64]
 
@@ -81,12 +85,55 @@ def test_from_age_adds_the_observed_past_and_discounts_to_that_age() -> None:
     history = Panel.of(past, PanelMeta(panel_id="toy"))
     # From age 20 (2006) to 64: 45 payments, the first undiscounted.
     np.testing.assert_allclose(
-        present_value(paths, from_age=20, history=history)[0], 100 + annuity(44), rtol=1e-9
+        present_value(paths, from_age=20, past=past_years(history, 20))[0],
+        100 + annuity(44),
+        rtol=1e-9,
     )
     # From an age still ahead (40): discounted to that age, years before it do not count.
     np.testing.assert_allclose(
-        present_value(paths, from_age=40, history=history)[0], 100 + annuity(24), rtol=1e-9
+        present_value(paths, from_age=40, past=past_years(history, 40))[0],
+        100 + annuity(24),
+        rtol=1e-9,
     )
+
+
+# Known amounts from age 20 on of a person whose last record is at age 25 (None: a null cell; no
+# entry: no row), and the sums of the six years if unknown years are null, interpolated or zero.
+PASTS: dict[str, tuple[dict[int, float | None], float | None, float, float]] = {
+    "every year": (dict.fromkeys(range(20, 26), 100.0), 600, 600, 600),
+    "a year of zero": ({**dict.fromkeys(range(20, 26), 100.0), 22: 0.0}, 500, 500, 500),
+    "an empty cell": ({**dict.fromkeys(range(20, 26), 100.0), 22: None}, None, 600, 500),
+    "a year without a row": ({20: 10, 21: 20, 23: 40, 24: 50, 25: 60}, None, 210, 180),
+    "every second year": ({21: 100, 23: 300, 25: 500}, None, 1600, 900),
+    "a gap of years": ({20: 0, 25: 500}, None, 1500, 500),
+    "a late start": ({24: 100, 25: 100}, None, 600, 200),
+    "an unknown last year": ({**dict.fromkeys(range(20, 25), 100.0), 25: None}, None, 600, 500),
+    "known years before": (
+        {18: 100, 19: None, 22: 500, 23: 500, 24: 500, 25: 500},
+        None,
+        2700,
+        2000,
+    ),
+    "years after a start at 16": ({16: 7.0, **dict.fromkeys(range(20, 26), 100.0)}, 600, 600, 600),
+}
+
+
+@pytest.mark.parametrize("name", PASTS)
+def test_a_sum_over_unknown_years_is_unknown_unless_they_are_filled(name: str) -> None:
+    amounts, *sums = PASTS[name]
+    rows = [("p0", 1980 + age, 1980, amount) for age, amount in amounts.items()]
+    frame = pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row")
+    panel = Panel.of(frame, PanelMeta(panel_id="toy"))
+    paths = Paths(np.array(["p0"]), np.array([1980]), np.array([2005]), np.zeros((1, 1, 2), "f4"))
+    for how, expected in zip(get_args(UnknownYears), sums, strict=True):
+        past = past_years(panel, 20, how)
+        assert past["since"].to_list() == list(range(6))
+        (value,) = observed_past(past, paths, rate=0)
+        assert value == (
+            pytest.approx(expected) if expected is not None else pytest.approx(np.nan, nan_ok=True)
+        )
+        n_known = sum(amounts.get(age) is not None for age in range(20, 26))
+        assert past["is_unknown"].sum() == 6 - n_known
 
 
 def test_paths_that_end_before_the_last_age_are_an_error() -> None:
@@ -248,7 +295,6 @@ def test_twenty_jackknife_blocks_cost_less_than_five_times_two_blocks() -> None:
     assert twenty_blocks < 5 * two_blocks
 
 
-def test_one_path_has_no_error_and_an_empty_panel_is_an_error() -> None:
+def test_one_path_has_no_error_and_nobody_has_no_statistic() -> None:
     assert population(np.ones((3, 1)))["mc_error"].null_count() == 7
-    with pytest.raises(UsageError, match="no persons"):
-        population(np.ones((0, 5)))
+    assert population(np.ones((0, 5)))["value"].to_list() == [None] * 7
