@@ -128,12 +128,16 @@ class Settings(BaseSettings):
 
     @property
     def job_queue_url(self) -> str:
-        """URL of the database of the job queue."""
+        """URL of the database of the job queue. Raises UsageError if it is not usable."""
+        from saga.calibration.adaptive.database import parse_database_url, sqlite_url
+
         if self.jobs_database is not None:
-            return self.jobs_database.get_secret_value()
+            url = self.jobs_database.get_secret_value()
+            parse_database_url(url)
+            return url
         if self.jobs is None:
             raise ValueError("no folder of jobs")
-        return f"sqlite:///{self.jobs.absolute() / 'queue.sqlite'}"
+        return sqlite_url(self.jobs.absolute() / "queue.sqlite")
 
     @classmethod
     def of(cls, **values: object) -> Self:

@@ -310,7 +310,7 @@ class Contest:
                 pl.col("value", "se").cast(pl.Float64),
             )
             write_table(estimates, path, self.provenance)
-        return [pl.read_parquet(path)] if path.is_file() else []
+        return [pl.read_parquet(path, glob=False)] if path.is_file() else []
 
     def _score_tables(
         self, lazy: LazyContestant, setting: Setting, record: dict[str, Any]

@@ -52,7 +52,10 @@ def score_tables(
 ) -> dict[str, pl.DataFrame]:
     """The tables `metrics`, `comparisons` and `cost` of the persons of all samples together."""
     files = [file for sample in samples for file in sample.scores]
-    scores, groups = pl.scan_parquet(files), pl.concat([sample.groups for sample in samples])
+    scores, groups = (
+        pl.scan_parquet(files, glob=False),
+        pl.concat([sample.groups for sample in samples]),
+    )
     return {
         "metrics": metrics_table(
             scores, groups.drop("year"), horizons, calibrated_on=calibrated_on

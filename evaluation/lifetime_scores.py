@@ -95,7 +95,7 @@ class LifetimeValues:
     @classmethod
     def read(cls, file: Path) -> LifetimeValues:
         """A file of `LifetimeTask`."""
-        frame = pl.read_parquet(file)
+        frame = pl.read_parquet(file, glob=False)
         values = {
             name: frame[name].explode().to_numpy().reshape(frame.height, -1).astype(np.float64)
             for name in VALUES

@@ -100,9 +100,8 @@ def continued_panel(panel: Panel, register: Path, draw: int, planted: str) -> tu
 
     The second panel has also the zero earnings of years after a death.
     """
-    files = pl.scan_parquet(
-        register / "future" / f"draw={draw}" / "**" / "*.parquet", hive_partitioning=False
-    )
+    future = register / "future" / f"draw={draw}"
+    files = pl.scan_parquet(sorted(future.rglob("*.parquet")), glob=False, hive_partitioning=False)
     persons = panel.frame.lazy().select("person_id").unique()
     rows = files.join(persons, on="person_id", how="semi").collect()
     rows = rows.filter(pl.col("earnings").is_not_null()).sort("person_id", "year")

@@ -85,7 +85,9 @@ def score_reduction(
     for contestant in contestants:
         for setting in reduced:
             if contestant.only_setting in (None, setting.name):
-                scores.append(pl.scan_parquet(contest.scores(contestant, setting, folder)))
+                scores.append(
+                    pl.scan_parquet(contest.scores(contestant, setting, folder), glob=False)
+                )
         contestant.close()
     rows = pl.concat(scores)
     informed = rows.filter(model=HINDSIGHT).select("setting").unique().collect()["setting"]

@@ -90,7 +90,9 @@ def true_futures_of_states(
     """
     draws = register.glob("future/draw=*")
     for path in sorted(draws, key=lambda draw: int(draw.name.removeprefix("draw="))):
-        files = pl.scan_parquet(path / "**" / "*.parquet", hive_partitioning=False)
+        files = pl.scan_parquet(
+            sorted(path.rglob("*.parquet")), glob=False, hive_partitioning=False
+        )
         if missing := [name for name in NAMES if name not in files.collect_schema()]:
             problem = Problem(
                 "no-records",

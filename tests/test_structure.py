@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,3 +78,20 @@ def test_no_function_takes_options_of_any_kind() -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.args.kwarg
     }
     assert sorted(untyped) == ["api.settings: of", "saga.cli.options: run"]
+
+
+def test_files_are_named_and_never_matched() -> None:
+    """A path of a user may contain [ ] * and ?, which polars would take as a pattern."""
+    calls = [
+        (path, node)
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and re.fullmatch(r"pl\.scan_\w+", ast.unparse(node.func))
+    ]
+    assert calls
+    patterns = [
+        f"{module_name(path)}:{node.lineno}"
+        for path, node in calls
+        if not any(word.arg == "glob" for word in node.keywords)
+    ]
+    assert patterns == []

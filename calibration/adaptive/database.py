@@ -35,19 +35,31 @@ class LedgerError(SagaError):
 
 
 def parse_database_url(text_url: str) -> URL:
-    """The database of a URL. Raises UsageError unless it is an SQLite file or PostgreSQL."""
+    """The database of a URL. Raises UsageError unless it is an SQLite file or PostgreSQL.
+
+    In a URL `%3F` is ?, `%25` is %, and an SQLite file has no options after a ?.
+    """
     try:
         url = make_url(text_url)
         backend = url.get_backend_name()
     except (ArgumentError, NoSuchModuleError):  # the URL may contain a password: do not repeat it
         backend = "unknown"
-    if backend not in ("sqlite", "postgresql") or url.database in (None, "", ":memory:"):
-        fix = "Give sqlite:///FILE or postgresql://USER@HOST/NAME"
+    if (
+        backend not in ("sqlite", "postgresql")
+        or url.database in (None, "", ":memory:")
+        or (backend == "sqlite" and "?" in text_url)
+    ):
+        fix = "Give sqlite:///FILE, with %3F for ? and %25 for %, or postgresql://USER@HOST/NAME"
         raise UsageError(
-            "The ledger's database cannot be used",
+            "The database cannot be used",
             [Problem("database", "Neither an SQLite file nor PostgreSQL", fix)],
         )
     return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
+
+
+def sqlite_url(file: Path) -> str:
+    """The URL of an SQLite file, whatever its name is."""
+    return URL.create("sqlite", database=str(file)).render_as_string()
 
 
 def create_ledger_engine(url: str, wait_seconds: float = WAIT_SECONDS) -> Engine:
@@ -77,7 +89,7 @@ def create_ledger_engine(url: str, wait_seconds: float = WAIT_SECONDS) -> Engine
     # A connection never makes the file: a ledger that was removed must not come back empty.
     path = quote(str(Path(database.database or "").absolute()))
     engine = create_engine(
-        f"sqlite:///file:{path}?mode=rw&uri=true",
+        database.set(database=f"file:{path}", query={"mode": "rw", "uri": "true"}),
         pool_timeout=wait_seconds,
         connect_args={"timeout": wait_seconds},
     )

@@ -29,9 +29,9 @@ class Results:
         """The Parquet files of `folder`."""
         names = ("comparisons", "lifetimes", "variants", "estimates", "cost")
         tables = {
-            name: pl.read_parquet(file)
+            name: pl.read_parquet(file, glob=False)
             for name in names
             if (file := folder / f"{name}.parquet").is_file()
         }
         metrics = folder / "metrics.parquet"
-        return cls(pl.read_parquet(metrics), read_provenance(metrics), **tables)
+        return cls(pl.read_parquet(metrics, glob=False), read_provenance(metrics), **tables)

@@ -16,7 +16,7 @@ from saga.errors import InputError, Problem
 
 def macro_of_futures(directory: Path) -> dict[int, pl.DataFrame]:
     """Macro series of each drawn future (`directory/future/macro.parquet`): draw -> years."""
-    years = pl.read_parquet(directory / "future" / "macro.parquet").sort("draw", "year")
+    years = pl.read_parquet(directory / "future" / "macro.parquet", glob=False).sort("draw", "year")
     return {int(draw): part for (draw,), part in years.group_by(["draw"], maintain_order=True)}
 
 
@@ -61,10 +61,11 @@ def true_futures(
     ).join(origins.frame().with_row_index("row"), on="row", maintain_order="left")
     persons = origins.frame().lazy().select("person_id")
     for draw, path in draws:
-        files = pl.scan_parquet(path / "**" / "*.parquet", hive_partitioning=False).select(
+        files = sorted(path.rglob("*.parquet"))
+        earned = pl.scan_parquet(files, glob=False, hive_partitioning=False).select(
             "person_id", "year", "earnings"
         )
-        rows = files.join(persons, on="person_id", how="semi").collect()
+        rows = earned.join(persons, on="person_id", how="semi").collect()
         outcomes = person_years.join(
             rows, on=["person_id", "year"], how="left", maintain_order="left"
         )

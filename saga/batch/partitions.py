@@ -47,13 +47,13 @@ class Partitions:
 
     def read(self, index: int) -> tuple[list[str], pl.DataFrame]:
         """The persons of a partition, sorted, and all their rows in the columns of the source."""
-        files = self.out.location(f"{self.folder}/{_group_name(index // _PARTITIONS_A_GROUP)}")
+        group = f"{self.folder}/{_group_name(index // _PARTITIONS_A_GROUP)}"
+        names = sorted(name for name in self.out.names(group) if name.endswith(".parquet"))
+        files = [self.out.location(f"{group}/{name}") for name in names]
         options = self.out.polars_options
         try:
             rows = (
-                pl.scan_parquet(
-                    f"{files}/*.parquet", hive_partitioning=False, storage_options=options
-                )
+                pl.scan_parquet(files, glob=False, hive_partitioning=False, storage_options=options)
                 .filter(pl.col(PARTITION) == index)
                 .collect()
             )

@@ -212,7 +212,7 @@ def _report(metrics: pl.DataFrame, out: Path, split: str, *, as_json: bool) -> N
     from saga.evaluation.report.contest_summary import describe_missing_sets
     from saga.evaluation.scoring.comparison import verdict_lines
 
-    lines = list(verdict_lines(pl.read_parquet(out / "comparisons.parquet")).values())
+    lines = list(verdict_lines(pl.read_parquet(out / "comparisons.parquet", glob=False)).values())
     lines += filter(None, [describe_missing_sets(metrics)])
     if not as_json:
         _show_metrics(metrics)

@@ -357,7 +357,9 @@ class Delivery(LedgerOptions):
 
     def open_beside(self, bundle: Path) -> "Ledger":
         """The ledger, by default a file beside the bundle."""
-        return self._open(self.database or f"sqlite:///{bundle.resolve()}.ledger.sqlite")
+        from saga.calibration.adaptive.database import sqlite_url
+
+        return self._open(self.database or sqlite_url(Path(f"{bundle.resolve()}.ledger.sqlite")))
 
 
 def check_output(source: Path, out: Path, *, as_json: bool) -> None:

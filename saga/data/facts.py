@@ -404,7 +404,7 @@ def read_index(path: Path) -> dict[int, float]:
         )
 
     try:
-        table = pl.read_csv(path, infer_schema_length=None)
+        table = pl.read_csv(path.read_bytes(), infer_schema_length=None)
     except (OSError, pl.exceptions.PolarsError):
         raise refuse("the file cannot be read as CSV") from None
     columns = [name for name in table.columns if name != "year"]

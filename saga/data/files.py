@@ -317,17 +317,23 @@ def _scan(file: File, *, labels: bool, encoding: str) -> pl.LazyFrame:
     place, options = file.location, file.folder.polars_options
     match file.suffix:
         case ".parquet":
-            return pl.scan_parquet(place, hive_partitioning=False, storage_options=options)
+            return pl.scan_parquet(
+                place, glob=False, hive_partitioning=False, storage_options=options
+            )
         case ".csv" if encoding == UTF_8:
             return pl.scan_csv(
-                place, infer_schema=False, separator=_separator(file), storage_options=options
+                place,
+                glob=False,
+                infer_schema=False,
+                separator=_separator(file),
+                storage_options=options,
             )
         case ".csv":
             text = file.read().decode(encoding).encode(UTF_8)
             return pl.read_csv(text, infer_schema=False, separator=_separator(file)).lazy()
         case ".arrow" | ".feather":
             if file.start(6) == b"ARROW1":
-                return pl.scan_ipc(place, storage_options=options)
+                return pl.scan_ipc(place, glob=False, storage_options=options)
             return pl.read_ipc_stream(file.read()).lazy()
         case _ if not isinstance(place, Path):
             fix = "Export the data as Parquet, or copy the file."

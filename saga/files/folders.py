@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
@@ -157,8 +158,15 @@ def open_place(place: str | Path) -> Path | str:
     """A path, or the URL of an object store; `file://` is a path."""
     if not is_url(place):
         return Path(place)
+    if not str(place).lower().startswith("file://"):
+        return str(place).rstrip("/")
     parts = urlsplit(str(place))
-    return Path(unquote(parts.path)) if parts.scheme == "file" else str(place).rstrip("/")
+    if parts.netloc not in ("", "localhost") or re.search("[#?]", str(place)):
+        raise UsageError(
+            f"{place} is not the URL of a file: it begins with file:/// and the whole path, with "
+            "%23 for #, %3F for ? and %25 for %. Or give the path as it is."
+        )
+    return Path(unquote(parts.path))
 
 
 def open_folder(place: str | Path) -> Folder:

@@ -18,6 +18,7 @@ from datetime import timedelta
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import obstore
 from obstore.exceptions import (
@@ -82,18 +83,22 @@ def _store(url: str, patience: timedelta | None = None) -> ObjectStore:
 
 @cache
 def _connect(url: str, patience: timedelta, endpoint: str) -> ObjectStore:
-    scheme = url.partition("://")[0]
+    scheme, _, place = url.partition("://")
     if scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
         raise UsageError(f"{url} cannot be opened: give a path, or a URL with {known} or file://.")
+    if {".", ".."} & set(place.split("/")) or "//" in place:
+        raise UsageError(f"{url} has an empty name, . or .. in its path. Write it without them.")
     retries: RetryConfig = {
         "max_retries": _RETRIES,
         "retry_timeout": patience,
         "backoff": {"max_backoff": timedelta(seconds=5)},
     }
     try:
-        return from_url(
-            url, client_options={"allow_http": _is_plain(endpoint)}, retry_config=retries
+        return from_url(  # which reads %41 as A, and nothing behind # and ?; other tools do not
+            f"{scheme}://{quote(place, safe='/@:')}",
+            client_options={"allow_http": _is_plain(endpoint)},
+            retry_config=retries,
         )
     except (BaseError, ValueError) as error:
         raise UsageError(f"{url} is not the URL of an object store: {_reason(error)}") from None

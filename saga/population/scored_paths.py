@@ -108,7 +108,7 @@ class ScoredPaths:
     def scan(self, parts: Sequence[str]) -> pl.LazyFrame:
         """The rows of some parts."""
         places = [str(self.folder.location(part)) for part in parts]
-        return pl.scan_parquet(places, storage_options=self.folder.polars_options)
+        return pl.scan_parquet(places, glob=False, storage_options=self.folder.polars_options)
 
     @cached_property
     def years(self) -> list[int]:

@@ -163,7 +163,7 @@ def _count(panel: Path) -> tuple[pl.Series, dict[str, int]]:
     """Persons of a panel in order, and the number of missing cells by column."""
     persons, missing = [], []
     for file in sorted(panel.glob("birth_year=*/*.parquet")):
-        rows = pl.read_parquet(file, hive_partitioning=False)
+        rows = pl.read_parquet(file, glob=False, hive_partitioning=False)
         persons.append(rows["person_id"].unique())
         missing.append(rows.null_count())
     return pl.concat(persons).sort(), pl.concat(missing).sum().row(0, named=True)

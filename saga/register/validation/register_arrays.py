@@ -222,7 +222,7 @@ def read_register(directory: Path) -> RegisterArrays:
     every = -(-metadata["persons"] // MAX_PERSONS)
     files = sorted((directory / "panel").glob("birth_year=*/*.parquet"))
     parts = [
-        arrays_of_panel(pl.scan_parquet(file, hive_partitioning=False), metadata, every)
+        arrays_of_panel(pl.scan_parquet(file, glob=False, hive_partitioning=False), metadata, every)
         for file in files
     ]
     if not parts:

@@ -102,6 +102,22 @@ def test_a_killed_server_and_a_killed_run_leave_the_bytes_of_a_local_run(
     assert _objects(out) == local_files
 
 
+@pytest.mark.parametrize("name", ["run[1]", "a*b", "who?", "one #1", "p%41", "p%20q", "år b"])
+def test_a_folder_of_a_store_has_the_name_that_its_url_says(
+    source: Path, local_files: dict[str, bytes], server: ObjectServer, name: str
+) -> None:
+    bucket = ObjectFolder(server.url(""))
+    for file in source.iterdir():
+        bucket.put(f"{name}/in/{name} {file.name}", file.read_bytes())
+    out = f"{server.url('')}/{name}/out"
+    score(f"{server.url('')}/{name}/in", out, Carry(), persons_per_partition=SIZE)
+    names = {entry.removeprefix(f"{name}/out/") for entry in bucket.files() if "/out/" in entry}
+    parts = [entry for entry in local_files if entry.endswith(".parquet")]
+    assert set(parts) < names
+    assert all(bucket.read(f"{name}/out/{part}") == local_files[part] for part in parts)
+    bucket.remove(name)
+
+
 def test_shards_and_a_merge_on_a_store_name_what_is_missing_or_changed(
     source: Path, local_files: dict[str, bytes], server: ObjectServer
 ) -> None:

@@ -1,0 +1,116 @@
+"""A name is a name: no character of a path or URL is a pattern, a fragment or an option."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from carry import Carry
+from polars_readstat import write_readstat
+from saga.api.jobs.job_queue import JobQueue
+from saga.api.settings import Settings
+from saga.calibration.adaptive.database import parse_database_url, sqlite_url
+from saga.calibration.adaptive.ledger import open_ledger
+from scored_folder import path_rows, write_scored
+
+from saga.batch.engine import score
+from saga.batch.run_folder import MANIFEST
+from saga.data.reading import read_panel
+from saga.errors import UsageError
+from saga.files.folders import open_place
+from saga.files.object_store import ObjectFolder
+from saga.files.tables import read_provenance, write_table
+from saga.population.scored_paths import ScoredPaths
+
+NAMES = ("people[1]", "a*b", "who?", "one #1", "p%41", "p%20q", "år b", "a{b}c", "a+b&c=d", "[x]")
+
+
+def rows_of(person: str) -> pl.DataFrame:
+    return pl.DataFrame(
+        {"person_id": person, "year": [2020, 2021], "birth_year": 1985, "earnings": [3e5, 3.1e5]}
+    )
+
+
+def write(rows: pl.DataFrame, file: Path) -> None:
+    file.parent.mkdir(exist_ok=True)
+    match file.suffix:
+        case ".csv":
+            rows.write_csv(file)
+        case ".parquet":
+            rows.write_parquet(file)
+        case ".arrow":
+            rows.write_ipc(file)
+        case _:
+            part = file.parent / "part.dta"
+            write_readstat(rows, str(part), format="dta")
+            part.rename(file)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow", ".dta"])
+def test_the_named_file_is_read_and_no_other(tmp_path: Path, suffix: str) -> None:
+    """Beside each file are those that its name would match as a pattern or after decoding."""
+    for other in ("people1", "aXb", "whoX", "one ", "pA", "p q", "ab", "x"):
+        write(rows_of("another"), tmp_path / f"{other}{suffix}")
+    for name in NAMES:
+        write(rows_of(name), tmp_path / f"{name}{suffix}")
+        write(rows_of(name), tmp_path / name / f"{name}{suffix}")
+        for place in (tmp_path / f"{name}{suffix}", tmp_path / name):
+            assert list(read_panel(place).persons()) == [name], place
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_and_tables_are_written_to_the_folder_of_that_name(tmp_path: Path, name: str) -> None:
+    source, out = tmp_path / name / f"{name}.csv", tmp_path / f"out {name}"
+    write(rows_of("one"), source)
+    score(source, out, Carry())
+    scored = write_scored(out / "paths", path_rows(np.ones((2, 1, 3))))
+    assert ScoredPaths(scored).rows.collect().height == 6
+    url = (tmp_path / f"url {name}").as_uri()
+    score(source.as_uri(), url, Carry())
+    assert (tmp_path / f"url {name}" / MANIFEST).exists()
+    for suffix in (".csv", ".parquet"):
+        table = write_table(rows_of("one"), out / f"{name}{suffix}", {"seed": 1})
+        assert read_provenance(table) == {"seed": 1}
+    made = {path.name for path in tmp_path.iterdir()}
+    assert made == {name, f"out {name}", f"url {name}"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_database_is_the_file_of_its_name(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    open_ledger(sqlite_url(folder / f"{name}.sqlite")).close()
+    queue = JobQueue(Settings.of(jobs=folder).job_queue_url)
+    queue.close()
+    names = {f"{name}.sqlite", f"{name}.sqlite.key", "queue.sqlite"}
+    files = {path.name: path.stat().st_size for path in folder.iterdir()}
+    assert set(files) == names
+    assert min(files.values()) > 0
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_number_sign_in_the_url_of_a_ledger_is_part_of_the_name(tmp_path: Path) -> None:
+    open_ledger(f"sqlite:///{tmp_path}/prod#1.sqlite").close()
+    assert {path.name for path in tmp_path.iterdir()} == {"prod#1.sqlite", "prod#1.sqlite.key"}
+
+
+@pytest.mark.parametrize("url", ["file:///data/o#1", "file:///data/a?b", "file://data/people.csv"])
+def test_an_unclear_url_of_a_file_is_refused(url: str) -> None:
+    with pytest.raises(UsageError, match="%23 for #"):
+        open_place(url)
+
+
+@pytest.mark.parametrize("url", ["sqlite:///a?b.sqlite", "sqlite:///a.sqlite?mode=ro"])
+def test_an_sqlite_url_has_no_options(url: str) -> None:
+    with pytest.raises(UsageError, match="%3F"):
+        parse_database_url(url)
+    with pytest.raises(UsageError, match="%3F"):
+        _ = Settings.of(jobs=Path("jobs"), jobs_database=url).job_queue_url
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/a/../b", "s3://bucket/./a", "s3://bucket/a//b"])
+def test_a_folder_of_a_store_has_one_name(url: str) -> None:
+    with pytest.raises(UsageError, match=r"empty name, \. or \.\."):
+        ObjectFolder(url).names()
