@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 
@@ -21,7 +21,13 @@ class Problem:
 
     def as_dict(self) -> dict[str, Any]:
         """The problem without empty entries, for JSON."""
-        return {k: v for k, v in asdict(self).items() if v is not None}
+        entries = {field.name: getattr(self, field.name) for field in fields(Problem)}
+        return {k: v for k, v in entries.items() if v is not None}
+
+    @property
+    def advice(self) -> str:
+        """The fix, as a person who reads files is told it."""
+        return self.fix
 
     def __str__(self) -> str:
         parts = {"person": self.person_id, "year": self.year, "column": self.column}
@@ -31,8 +37,20 @@ class Problem:
         first = "first at " if self.count > 1 else "at "
         where = f" ({first}{location})" if location else ""
         times = f" [{self.count} times]" if self.count > 1 else ""
-        end = "" if self.fix.endswith((".", "?", "!")) else "."
-        return f"{self.message}{where}{times}. {self.fix}{end}"
+        end = "" if self.advice.endswith((".", "?", "!")) else "."
+        return f"{self.message}{where}{times}. {self.advice}{end}"
+
+
+@dataclass(frozen=True)
+class FileProblem(Problem):
+    """A problem with more advice about files and mappings, which callers over HTTP do not have."""
+
+    file_fix: str = ""
+
+    @property
+    def advice(self) -> str:
+        """The fix for all, and that for files."""
+        return f"{self.fix} {self.file_fix}".strip()
 
 
 class SagaError(Exception):

@@ -4,13 +4,15 @@
 import { CallError, callService, setKey } from "./calls.js";
 import { drawFan, drawLifetime, drawZero, lifetimeParts, topAmount, topDensity } from "./charts.js";
 import { csvOf, joinFigures, pngOf, saveFile } from "./downloads.js";
-import { changePerson, formatRecord, parsePersons, steadyValue } from "./records.js";
-import { about, describeChange, describeLifetime, describeYear, explainRise, sentenceYear, setText, share } from "./sentences.js";
+import { changePerson, formatRecord, hasColumn, isSameRecord, OWN, parsePersons, readYear, steadyValue } from "./records.js";
+import { about, describeChange, describeLifetime, describePerson, describeYear, explainRise, sentenceYear, setText, share } from "./sentences.js";
 
 const FIELDS = ["birth_year", "sex", "education_level"];
 const COVERAGE = [0.5, 0.8, 0.9];
 const SCENARIOS = { "recession-1990s": "a recession as in the 1990s", "high-growth": "high growth" };
 const OPTIONS = ["years", "rate", "change", "to", "prices"];
+const INPUTS = ["example", ...FIELDS, "record", ...OPTIONS];
+const CHANGED = "The form has changed. The forecast below is of the record that it names.";
 const SIMULATED = "Simulated people, not real: the bundle was trained on simulated people.";
 
 const element = (id) => document.getElementById(id);
@@ -21,16 +23,25 @@ let examples = new Map();
 let filePersons = new Map();
 let shown = null; // what the page shows: cases, provenance, sentence
 let latest = 0; // number of the last request
+let filled = new Set(); // the fields that nobody has edited since the record came
+let entered = ""; // the record as the fields know it
 
 async function start() {
   element("form").addEventListener("submit", (event) => { event.preventDefault(); showForecast(); });
   element("key").addEventListener("change", async () => { setKey(element("key").value); await load(); });
   element("example").addEventListener("change", () => { showExample(); update(); });
-  element("file-person").addEventListener("change", () => { fillForm(filePersons.get(element("file-person").value)); update(); });
+  element("file-person").addEventListener("change", () => { showFilePerson(); update(); });
   element("file").addEventListener("change", readFile);
+  element("record").addEventListener("input", changeRecord);
+  for (const id of FIELDS) element(id).addEventListener("input", () => { filled.delete(id); });
   for (const id of [...FIELDS, "record"]) {
-    element(id).addEventListener("input", () => { element("example").value = ""; });
+    element(id).addEventListener("input", () => {
+      element("example").value = "";
+      fillTargets();
+      if (shown) setStatus(CHANGED);
+    });
   }
+  window.addEventListener("popstate", () => restore(history.state));
   element("change").addEventListener("change", () => { fillTargets(); update(); });
   for (const id of ["years", "rate", "prices", "to"]) element(id).addEventListener("change", update);
   element("share").addEventListener("click", copyLink);
@@ -60,31 +71,42 @@ async function load() {
   if (model.currency === "SEK") {
     priceIndex = await (await fetch("explorer/price_index.json")).json();
     examples = parsePersons(await (await fetch("explorer/example_people.csv")).text(), columns);
-    const names = [...examples.keys()].map((name) => [name, name[0].toUpperCase() + name.slice(1)]);
+    const names = [...examples.keys()].map((name) => [name, nameOf(name)]);
     fillSelect("example", [["", "Own record"], ...names]);
   }
-  applyLink();
+  restore(history.state);
 }
 
-/** Options of the address, which has no personal data. */
-function applyLink() {
+/** Fills the form from an entry of the tab's history, or from an address, which has no personal data. */
+function restore(entry) {
   const link = new URLSearchParams(location.hash.slice(1));
-  const example = link.get("example") ?? [...examples.keys()][0];
-  element("example").value = examples.has(example) ? example : "";
-  showExample();
+  const known = examples.has(link.get("example")) ? link.get("example") : "";
+  const form = entry ?? { ...Object.fromEntries(link), example: link.has("example") ? known : [...examples.keys()][0] ?? "" };
+  takeForecastAway();
+  showProblem(null);
+  for (const id of [...FIELDS, "record"]) element(id).value = form[id] ?? "";
+  element("example").value = form.example;
+  if (!entry) showExample();
+  openFields();
   for (const name of OPTIONS) {
     if (name === "to") fillTargets();
-    if (link.has(name) && [...element(name).options].some((option) => option.value === link.get(name))) {
-      element(name).value = link.get(name);
-    }
+    if ([...element(name).options].some((option) => option.value === form[name])) element(name).value = form[name];
   }
-  if (link.has("example")) showForecast();
+  setStatus("Nothing is computed yet.");
+  if (entry || known) showForecast();
+  else if (link.has("example")) setStatus("The link has the options of an own record, but not the record. Enter it to see a forecast.");
+}
+
+/** A form that was shown becomes an entry of the tab's history; the browser forgets it with the tab. */
+function keep(form) {
+  const isOther = history.state && JSON.stringify(history.state) !== JSON.stringify(form);
+  history[isOther ? "pushState" : "replaceState"](form, "", `#${linkOptions()}`);
 }
 
 function linkOptions() {
   const link = new URLSearchParams();
-  const example = element("example").value;
-  if (example) link.set("example", example);
+  const example = element("example").value; // empty for an own record, which stays out of the address
+  link.set("example", example);
   for (const name of OPTIONS) {
     const isOwnYear = name === "to" && element("change").value === "year" && !example;
     if (element(name).value && !isOwnYear) link.set(name, element(name).value);
@@ -93,7 +115,7 @@ function linkOptions() {
 }
 
 async function copyLink() {
-  history.replaceState(null, "", `#${linkOptions()}`);
+  history.replaceState(history.state, "", `#${linkOptions()}`);
   try {
     await navigator.clipboard.writeText(location.href);
     setStatus("The link is copied. It has the options only, no record.");
@@ -108,13 +130,50 @@ function fillSelect(id, options) {
 
 function showExample() {
   const person = examples.get(element("example").value);
-  if (person) fillForm(person);
+  if (!person) return;
+  for (const name of FIELDS) element(name).value = steadyValue(person, name) ?? "";
+  fillRecord(formatRecord(person, ["person_id", ...FIELDS]));
 }
 
-function fillForm(person) {
-  for (const name of FIELDS) element(name).value = steadyValue(person, name) ?? "";
-  element("record").value = formatRecord(person, FIELDS);
+function showFilePerson() {
+  element("example").value = "";
+  for (const name of FIELDS) element(name).value = "";
+  fillRecord(formatRecord(filePersons.get(element("file-person").value), []));
+}
+
+function fillRecord(text) {
+  element("record").value = text;
+  openFields();
   fillTargets();
+}
+
+/** The fields of columns that the record has show them and are closed: the record counts. */
+function openFields() {
+  let person;
+  try {
+    person = readRecord();
+  } catch {
+    person = null; // what is wrong is said when the forecast is asked for
+  }
+  for (const name of FIELDS) {
+    const field = element(name);
+    const isOfRecord = person !== null && hasColumn(person, name);
+    if (isOfRecord) field.value = steadyValue(person, name) ?? "";
+    field.disabled = isOfRecord;
+  }
+  filled = new Set(FIELDS);
+  entered = element("record").value;
+  element("file-person").value = person?.person_id ?? "";
+  element("fields-hint").hidden = !FIELDS.some((name) => element(name).disabled);
+}
+
+/** After a change of the record: empties the fields whose column is gone, and those of another person, of whom nothing is left. */
+function changeRecord() {
+  const untouched = isSameRecord(entered, element("record").value) ? new Set() : filled;
+  const edited = FIELDS.filter((name) => !filled.has(name));
+  for (const name of FIELDS) if (element(name).disabled || untouched.has(name)) element(name).value = "";
+  openFields();
+  filled = new Set(FIELDS.filter((name) => !edited.includes(name)));
 }
 
 async function readFile() {
@@ -131,25 +190,33 @@ async function readFile() {
     filePersons = parsePersons(text, columns);
     fillSelect("file-person", [...filePersons.keys()].map((id) => [id, id]));
     element("file-person-field").hidden = filePersons.size < 2;
-    element("example").value = "";
-    fillForm([...filePersons.values()][0]);
     showProblem(null);
+    showFilePerson();
+    if (shown) setStatus(CHANGED);
   } catch (error) {
     showProblem(error);
   }
 }
 
-/** The person of the form. Throws Error with what is wrong. */
-function readPerson() {
+function nameOf(id) {
+  return examples.has(id) || id === OWN ? id[0].toUpperCase() + id.slice(1) : `Person ${id}`;
+}
+
+function readRecord() {
   const persons = parsePersons(element("record").value, columns);
   if (persons.size > 1) throw new Error("The record has several persons. Choose the file instead, or keep one.");
-  const [person] = persons.values();
-  person.person_id = element("example").value || "own record";
-  const born = Number(element("birth_year").value || person.birth_year);
-  if (!born) throw new Error("The year of birth is missing.");
-  person.birth_year = born;
-  if (element("sex").value) person.sex = element("sex").value;
-  const education = element("education_level").value;
+  return [...persons.values()][0];
+}
+
+/** The person of the form; columns of the record count, fields are for what it lacks. Throws Error with what is wrong. */
+function readPerson() {
+  const person = readRecord();
+  person.person_id = element("example").value || person.person_id;
+  const [born, sex, education] = FIELDS.map((name) => (hasColumn(person, name) ? "" : element(name).value));
+  if (born) person.birth_year = readYear(born, "The year of birth");
+  if (!hasColumn(person, "birth_year")) throw new Error("The year of birth is missing.");
+  if (!hasColumn(person, "earnings")) throw new Error("The record has no known earnings: all cells are empty.");
+  if (sex) person.sex = sex;
   return education ? changePerson(person, "education_level", education) : person;
 }
 
@@ -170,7 +237,9 @@ function fillTargets() {
       targets = [];
     }
   }
+  const before = element("to").value;
   fillSelect("to", targets);
+  if (targets.some(([value]) => String(value) === before)) element("to").value = before;
   element("to-field").hidden = !targets.length;
 }
 
@@ -199,6 +268,7 @@ async function showForecast() {
   try {
     if (!model) throw new Error("The service is not ready, or needs a key.");
     const cases = readCases();
+    const form = Object.fromEntries(INPUTS.map((id) => [id, element(id).value]));
     setStatus("Computing the forecast.");
     const prices = element("prices").value === "nominal" ? "nominal" : Number(element("prices").value);
     const horizons = d3.range(1, Number(element("years").value) + 1);
@@ -219,14 +289,16 @@ async function showForecast() {
       const isGap = element("change").value === "year";
       sentences.push(describeChange(year, changed, cases[1].words), ...(isGap ? [explainRise(year, changed)].filter(Boolean) : []));
     }
-    shown = { cases, unit, sentences, provenance: answers[0].provenance, warnings: cautionsOf(cases, answers) };
+    const who = describePerson(nameOf(cases[0].person.person_id), cases[0].person, prices);
+    shown = { cases, who, unit, sentences, provenance: answers[0].provenance, warnings: cautionsOf(cases, answers) };
     draw();
     setStatus("The forecast is shown.");
-    if (matchMedia("(max-width: 56rem)").matches) element("result").scrollIntoView();
-    history.replaceState(null, "", `#${linkOptions()}`);
+    const { top } = element("result").getBoundingClientRect();
+    if (top < 0 || top > window.innerHeight / 2) element("result").scrollIntoView();
+    keep(form);
     await showLifetimes(number, cases, prices, unit);
   } catch (error) {
-    if (number === latest) { setStatus(""); showProblem(error); }
+    if (number === latest) showProblem(error);
   }
 }
 
@@ -251,8 +323,9 @@ async function showLifetimes(number, cases, prices, unit) {
 
 function draw() {
   if (!shown) return;
-  const { cases, unit, sentences, warnings, provenance } = shown;
+  const { cases, who, unit, sentences, warnings, provenance } = shown;
   element("answer").hidden = false;
+  element("who").textContent = `${who}.`;
   element("sentences").replaceChildren(...sentences.map((text) => node("p", text)));
   element("warnings").replaceChildren(...warnings.map((text) => node("li", text)));
   const top = d3.max(cases, (each) => topAmount(each.record, each.horizons));
@@ -335,7 +408,7 @@ function rowOf(cells, tag, scope) {
 }
 
 async function download(kind) {
-  const { cases, sentences, unit, provenance } = shown;
+  const { cases, who, sentences, unit, provenance } = shown;
   if (kind === "csv") {
     saveFile(csvOf(cases), "text/csv", "forecast.csv");
     return;
@@ -343,7 +416,7 @@ async function download(kind) {
   const title = cases.length > 1 ? [`Left: as it is. Right: ${cases[1].label.toLowerCase()}.`] : [];
   const legend = `Shades: sets of 50, 80 and 90 %. Line: median. Circle: the set includes a year without earnings. Amounts in ${unit}, bundle ${provenance.bundle.slice(0, 12)}.`;
   const simulated = element("simulated").hidden ? [] : [SIMULATED];
-  const svg = joinFigures(cases.map((each) => each.svgs), [...sentences, ...title, legend, ...simulated]);
+  const svg = joinFigures(cases.map((each) => each.svgs), [`${who}.`, ...sentences, ...title, legend, ...simulated]);
   if (kind === "svg") saveFile(svg, "image/svg+xml", "forecast.svg");
   else saveFile(await pngOf(svg), "image/png", "forecast.png");
 }
@@ -359,11 +432,23 @@ function setStatus(text) {
   element("status").textContent = text;
 }
 
+/** Says what is wrong in place of a forecast, where it is seen and read aloud; null removes it. */
 function showProblem(error) {
-  element("problem").replaceChildren();
+  const place = element("problem");
+  place.replaceChildren();
   if (!error) return;
+  takeForecastAway();
+  setStatus("");
   const lines = error instanceof CallError ? error.lines : [];
-  element("problem").append(node("p", error.message), ...lines.map((line) => node("p", line)));
+  place.append(node("p", error.message), ...lines.map((line) => node("p", line)));
+  place.scrollIntoView({ block: "center" });
+  place.focus({ preventScroll: true });
+}
+
+function takeForecastAway() {
+  latest += 1; // an answer under way comes too late
+  shown = null;
+  element("answer").hidden = true;
 }
 
 function debounce(action, milliseconds) {

@@ -1,6 +1,10 @@
 // Records: CSV text becomes persons as POST /v1/forecasts takes them, and one thing of a person is changed.
 /* global d3 */
 
+export const OWN = "own record"; // the person_id of a record that names none
+
+const YEAR = /^\d{4}(\.0*)?$/; // a column of years with gaps is often written as 1997.0
+
 /** Persons of a CSV text, by id; a text without person_id is one person. Throws Error with what is wrong. */
 export function parsePersons(text, columns) {
   const lines = text.replace(/^\ufeff/, "").trimEnd().split(/\r?\n/);
@@ -13,7 +17,13 @@ export function parsePersons(text, columns) {
       throw new Error(`The first line must name the columns, and one of them is ${name}.`);
     }
   }
+  const twice = names.find((name, j) => name && names.indexOf(name) < j);
+  if (twice) throw new Error(`The first line names ${twice} twice. Keep one of the columns.`);
   const kinds = new Map(columns.map((column) => [column.name, column]));
+  const unknown = names.find((name) => name && !kinds.has(name));
+  if (unknown) throw new Error(`The column ${unknown} is not known. Remove it or correct its name.`);
+  const isNumber = names.map((name) => ["money", "number"].includes(kinds.get(name)?.kind));
+  const mark = decimalMark(rows.flatMap((cells) => cells.filter((_, j) => isNumber[j])));
   const persons = new Map();
   rows.forEach((cells, i) => {
     if (cells.every((cell) => cell === "")) return;
@@ -21,17 +31,17 @@ export function parsePersons(text, columns) {
       throw new Error(`Line ${i + 2} has more cells than the first line. With decimal commas, separate the cells by semicolons.`);
     }
     const row = Object.fromEntries(names.map((name, j) => [name, cells[j] ?? ""]));
-    const id = row.person_id || "own record";
+    const id = row.person_id || OWN;
     if (!persons.has(id)) persons.set(id, { person_id: id, history: [] });
     const person = persons.get(id);
     const year = {};
     for (const [name, cell] of Object.entries(row)) {
       if (name === "person_id" || name === "" || cell === "") continue;
       const column = kinds.get(name);
-      if (!column) throw new Error(`The column ${name} is not known. Remove it or correct its name.`);
-      const value = readCell(cell, column, delimiter, i + 2);
-      if (column.static) person[name] = value;
-      else year[name] = value;
+      const value = readCell(cell, column, mark, i + 2);
+      if (!column.static) year[name] = value;
+      else if ((person[name] ?? value) === value) person[name] = value;
+      else throw new Error(`Line ${i + 2}: ${name} is another than in the lines before. A person has one.`);
     }
     if (year.year === undefined) throw new Error(`Line ${i + 2}: the year is missing.`);
     person.history.push(year);
@@ -40,12 +50,44 @@ export function parsePersons(text, columns) {
   return persons;
 }
 
-function readCell(cell, column, delimiter, line) {
-  if (!["money", "number", "year"].includes(column.kind)) return cell;
-  const text = delimiter === "," ? cell : cell.replace(",", ".");
-  const value = Number(text.replace(/[\s\u00a0]/g, ""));
-  if (Number.isFinite(value)) return value;
-  throw new Error(`Line ${line}: ${column.name} is not a number.`);
+/** A year in four digits as a number. Throws Error for what names no year. */
+export function readYear(text, place) {
+  if (YEAR.test(text)) return Number(text);
+  throw new Error(`${place} needs four digits, such as 1985.`);
+}
+
+function readCell(cell, column, mark, line) {
+  if (column.unit === "year") return readYear(cell, `Line ${line}: ${column.name}`);
+  if (!["money", "number"].includes(column.kind)) return cell;
+  const readings = [".", ","].map((decimal) => readNumber(cell, decimal));
+  const values = [...new Set(readings.filter((value) => value !== undefined))];
+  const value = values.length > 1 ? readings[[".", ","].indexOf(mark)] : values[0];
+  if (value !== undefined) return value;
+  const why = values.length > 1 ? "can be read in two ways; write it without thousands separators" : "is not a number";
+  throw new Error(`Line ${line}: ${column.name} ${why}.`);
+}
+
+/** The number of a text with this decimal mark, thousands in groups of three or without a separator; else undefined. */
+function readNumber(text, decimal) {
+  const separator = decimal === "." ? "," : "\\.";
+  const form = `^[-+]?(\\d+|[1-9]\\d{0,2}(${separator}\\d{3})+|[1-9]\\d{0,2}([\\s'\u2019]\\d{3})+)?(\\${decimal}\\d*)?(e[-+]?\\d+)?$`;
+  if (!/\d/.test(text) || !new RegExp(form, "i").test(text)) return undefined;
+  const value = Number(text.replace(new RegExp(`[\\s'\u2019]|${separator}`, "g"), "").replace(decimal, "."));
+  return Number.isFinite(value) ? value : undefined;
+}
+
+/** The decimal mark of which the cells leave no doubt; undefined if none tells, or if they disagree. */
+function decimalMark(cells) {
+  const told = new Set(cells.flatMap((cell) => {
+    const found = [".", ","].filter((decimal) => readNumber(cell, decimal) !== undefined);
+    return found.length === 1 ? found : [];
+  }));
+  return told.size === 1 ? [...told][0] : undefined;
+}
+
+/** Whether a person's record has a value of a column, in some year or once. */
+export function hasColumn(person, name) {
+  return person[name] !== undefined || person.history.some((year) => year[name] !== undefined);
 }
 
 /** The lines of a person's record as CSV text, without the columns that the form shows elsewhere. */
@@ -53,7 +95,8 @@ export function formatRecord(person, hidden) {
   const names = new Set(person.history.flatMap((year) => Object.keys(year)));
   const shown = [...names].filter((name) => !hidden.includes(name) && person.history.some((year) => year[name] !== undefined));
   const fixed = Object.keys(person).filter((name) => !["person_id", "history", ...hidden].includes(name));
-  const columns = ["year", "earnings", ...shown.filter((name) => !["year", "earnings"].includes(name)), ...fixed];
+  const id = hidden.includes("person_id") || person.person_id === OWN ? [] : ["person_id"];
+  const columns = [...id, "year", "earnings", ...shown.filter((name) => !["year", "earnings"].includes(name)), ...fixed];
   return d3.csvFormat(person.history.map((year) => ({ ...person, ...year })), columns);
 }
 
@@ -70,4 +113,15 @@ export function changePerson(person, change, to) {
     return change === "year" && year.year === Number(to) ? { ...year, earnings: 0 } : year;
   });
   return { ...person, history };
+}
+
+/** Whether a changed text is still the same record: a line of it is left, or one key changed it. */
+export function isSameRecord(before, after) {
+  const lines = new Set(after.split(/\r?\n/).slice(1).filter((line) => line.trim()));
+  if (before.split(/\r?\n/).slice(1).some((line) => lines.has(line))) return true;
+  const longer = Math.max(before.length, after.length);
+  let [start, end] = [0, 0];
+  while (start < longer && before[start] === after[start]) start += 1;
+  while (end < longer - start && before.at(-1 - end) === after.at(-1 - end)) end += 1;
+  return longer - start - end <= 1 && lines.size > 0;
 }

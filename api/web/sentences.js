@@ -30,6 +30,15 @@ export function sentenceYear(horizons) {
   return horizons.filter((row) => row.h <= SENTENCE_HORIZON).at(-1) ?? horizons[0];
 }
 
+/** Whose record a forecast is of. */
+export function describePerson(name, person, prices) {
+  const levels = [...new Set(person.history.map((year) => year.education_level).filter(Boolean))];
+  const facts = [`born ${person.birth_year}`, person.sex, levels.at(-1)?.replace("_", " ")].filter(Boolean).join(", ");
+  const years = d3.extent(person.history, (year) => year.year);
+  return `${name}: ${facts}; record of ${person.history.length} years, ${years[0]} to ${years[1]}, in ` +
+    (prices === "nominal" ? "the prices of each year" : `prices of ${prices}`);
+}
+
 /** What the forecast of a year says. */
 export function describeYear(row, unit) {
   const median = row.quantiles["0.5"];

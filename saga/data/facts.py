@@ -24,7 +24,7 @@ from pathlib import Path
 
 import polars as pl
 
-from saga.errors import InputError, Problem
+from saga.errors import FileProblem, InputError, Problem
 
 PRICE_BASE = "price base amounts"
 INCOME_BASE = "income base amounts"
@@ -439,11 +439,11 @@ def real_factors(
             f"{', '.join(map(str, missing[:10]))}"
         )
         fix = (
-            f"Convert the amounts to prices of {base_year} and state it, or give an index with "
-            "these years. If a file is read, a mapping may give it as a deflator."
+            f"Convert the amounts to prices of {base_year} and state it, or leave these years out."
         )
-        problem = Problem(
-            "no-price-index", why, fix, column="year", year=missing[0], count=len(missing)
+        file_fix = "If a file is read, a mapping may give an index with these years as `deflator`."
+        problem = FileProblem(
+            "no-price-index", why, fix, "year", None, missing[0], len(missing), file_fix
         )
         raise InputError("some years cannot be deflated", [problem])
     return {year: index[base_year] / index[year] for year in years}

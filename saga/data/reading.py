@@ -32,7 +32,7 @@ from saga.data.mapping import MacroFile, SourceMapping, load_mapping
 from saga.data.origins import without_later_exits
 from saga.data.panel import UNNAMED_PANEL, Panel, PanelMeta, sort_rows
 from saga.data.rules import RULES, describe_violations, find_violations, is_outside_ages
-from saga.errors import InputError, Problem, UsageError
+from saga.errors import FileProblem, InputError, Problem, UsageError
 from saga.files.atomic import digest_file
 from saga.files.folders import File, open_place
 from saga.requests import OnError
@@ -377,13 +377,11 @@ def _require_columns(present: Sequence[str], unread: Sequence[str], mapped: Sour
         if name not in present:
             near = difflib.get_close_matches(name, unread, n=1, cutoff=0.6)
             hint = f" Is it {near[0]}?" if near else ""
-            fix = (
-                f"Add it{_HOW.get(name, '')}. If a file is read, a mapping may name it: "
-                f"`columns: {{{name}: ITS_NAME}}`.{hint}"
-            )
+            fix = f"Add it{_HOW.get(name, '')}.{hint}"
+            file_fix = f"If a file is read, a mapping may name it: `columns: {{{name}: ITS_NAME}}`."
             source = f" (looked for {mapped.columns[name]})" if name in mapped.columns else ""
             why = f"the required column {name} is missing{source}"
-            missing.append(Problem("missing-column", why, fix, column=name))
+            missing.append(FileProblem("missing-column", why, fix, name, file_fix=file_fix))
     if missing:
         raise InputError("the panel lacks required columns", missing)
 

@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga.data.panel import Panel
-from saga.errors import InputError, Problem
+from saga.errors import FileProblem, InputError, Problem
 from saga.schema import BY_NAME, COLUMNS, MAX_AGE, MIN_AGE, Column
 
 
@@ -31,13 +31,15 @@ class Rule:
     message: str
     fix: str
     of_person: bool = False
+    file_fix: str = ""
 
 
 RULES: Mapping[str, Rule] = {
     "not-a-number": Rule(
         "{column} contains something that is not a number",
         "Write numbers with a decimal point and no thousands separator, and leave unknown cells "
-        "empty. For a file, a mapping may say `decimal: ','` and `null_if`.",
+        "empty.",
+        file_fix="For a file, a mapping may say `decimal: ','` and `null_if`.",
     ),
     "not-a-year": Rule(
         "{column} contains something that is not a whole year",
@@ -57,8 +59,8 @@ RULES: Mapping[str, Rule] = {
     ),
     "unknown-code": Rule(
         "{column} has an unknown code",
-        "Use {allowed}. If a file is read, a mapping may recode it (`codes`). If the column has "
-        "another meaning, leave it out (`columns: {{{column}: []}}`).",
+        "Use {allowed}; if the column has another meaning, leave it out.",
+        file_fix="A mapping may recode it (`codes`) or leave it out (`columns: {{{column}: []}}`).",
     ),
     "duplicate": Rule("a person has two rows for one year", "Keep one row per person and year."),
     "born-after-record": Rule(
@@ -236,7 +238,7 @@ def _problem(group: Mapping[str, Any], by_name: Mapping[str, Column]) -> Problem
     words = {"column": name, "allowed": _allowed(by_name[name]) if name else ""}
     year = None if rule.of_person else group["year"]
     count = group["persons"] if rule.of_person else group["rows"]
-    return Problem(
+    return FileProblem(
         group["rule"],
         rule.message.format(**words),
         rule.fix.format(**words),
@@ -244,6 +246,7 @@ def _problem(group: Mapping[str, Any], by_name: Mapping[str, Column]) -> Problem
         group["person_id"],
         year,
         count,
+        rule.file_fix.format(**words),
     )
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from saga.api.app import create_app
@@ -22,6 +25,9 @@ from saga.api.settings import Settings
 
 from saga.errors import BudgetError, BundleError, InputError, Problem, UsageError
 from tests.api.conftest import ask
+
+if TYPE_CHECKING:
+    from tests.conftest import Running
 
 
 @pytest.mark.parametrize(
@@ -183,3 +189,26 @@ def test_the_message_of_an_unexpected_error_is_in_neither_answer_nor_log(tmp_pat
     assert failure["at"][-1].startswith("broken:")
     assert body.instance.endswith(failure["request"]), "the answer names the log line"
     assert "SENTINEL" not in answer.text + log.getvalue()
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"history": [{"year": 2020}]},
+        {"history": [{"year": 2020, "earnings": -1.0}]},
+        {"history": [{"year": 2020, "earnings": 1.0, "education_level": "phd"}]},
+        {"history": [{"year": 2020, "earnings": 1.0, "county": "2"}]},
+        {"history": [{"year": 1905, "earnings": 1.0}], "birth_year": 1880},
+        {"history": [{"year": 2020, "earnings": 1.0}], "exit_reason": "dead"},
+        {"history": [{"year": 2020, "earnings": "250.000"}]},
+        {"history": [{"year": 2020, "earnings": 1.0, "hobby": "x"}]},
+    ],
+)
+def test_errors_over_http_have_no_advice_about_files_and_mappings(
+    service: Running, person: Callable[..., dict[str, Any]], broken: dict[str, Any]
+) -> None:
+    answer = service.forecast({"persons": [person(**broken)], "horizons": [1]})
+    assert answer.status_code == 422
+    fixes = " ".join(problem["fix"] for problem in answer.json()["problems"])
+    assert fixes
+    assert not re.search(r"mapping|\bfile|columns: |--[a-z]|deflator", answer.text)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pytest
 from playwright.sync_api import Browser, Page
 from saga.api.key_file import add_key, new_key
@@ -17,14 +19,20 @@ from saga.api.settings import Settings
 
 from saga.conformal.families.set_family import SMALLEST_AMOUNT
 from saga.pages.person import describe_year
+from saga.schema import STATIC
 from tests.chromium import NEEDS_CHROMIUM, start_chromium
 
 if TYPE_CHECKING:
+    from playwright.sync_api import ViewportSize
+
     from tests.conftest import Running
 
 pytestmark = NEEDS_CHROMIUM
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 TIMEOUT = 180_000  # milliseconds; on a busy machine a lifetime takes long
+OTHER = "person_id,year,birth_year,sex,education_level,earnings\n" + "".join(
+    f"7,{year},1965,male,compulsory,{300_000 + year}\n" for year in range(2010, 2023)
+)
 RECORD = "year;earnings\n2019;301 000,5\n2020;312000\n2022;0\n"
 
 
@@ -215,6 +223,197 @@ def test_a_record_is_typed_with_decimal_commas_or_read_from_a_file_of_sas(
     assert page.locator("#file-person option").all_inner_texts() == ["Åsa", "Örjan"]
     page.select_option("#file-person", "Örjan")
     assert page.input_value("#birth_year") == "1985"
+
+
+@pytest.fixture
+def sent(browser: Browser, service: Running) -> Iterator[tuple[Page, list[dict[str, Any]]]]:
+    """A page, in which the browser may report refused calls, and the persons that it sends."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.set_default_timeout(TIMEOUT)
+    persons: list[dict[str, Any]] = []
+    page.on(
+        "request",
+        lambda call: persons.extend(json.loads(call.post_data or "{}").get("persons", [])),
+    )
+    page.goto(service.url)
+    page.wait_for_selector("#example option:nth-child(3)", state="attached")
+    yield page, persons
+    page.close()
+
+
+def outcome(page: Page) -> str:
+    """What the page says after the button: an error, or nothing."""
+    page.get_by_role("button", name="Show the forecast").click()
+    page.wait_for_selector("#problem p, #life-figures svg")
+    return page.inner_text("#problem")
+
+
+@pytest.mark.parametrize("way", ["pasted", "typed", "file"])
+def test_the_columns_of_a_record_count_before_the_form_and_fill_it(
+    sent: tuple[Page, list[dict[str, Any]]], tmp_path: Path, way: str
+) -> None:
+    page, persons = sent
+    if way == "file":
+        (tmp_path / "people.csv").write_text(OTHER)
+        page.set_input_files("#file", tmp_path / "people.csv")
+        page.wait_for_function("() => document.getElementById('birth_year').value === '1965'")
+    elif way == "pasted":
+        page.fill("#record", OTHER)
+    else:
+        page.locator("#record").press("ControlOrMeta+a")
+        page.locator("#record").press_sequentially(OTHER[:120].rsplit("\n", 1)[0])
+    shown = {name: page.input_value(f"#{name}") for name in ("birth_year", "sex")}
+    assert shown == {"birth_year": "1965", "sex": "male"}
+    assert page.is_disabled("#sex"), "the record is the place to change it"
+    assert outcome(page) == ""
+    assert (persons[0]["birth_year"], persons[0]["sex"]) == (1965, "male")
+    assert {year["education_level"] for year in persons[0]["history"]} == {"compulsory"}
+    page.emulate_media(media="print")
+    assert "Person 7: born 1965, male, compulsory" in words(page, "#who")
+    assert page.is_visible("#who")
+
+
+def test_a_column_that_changes_with_the_year_is_sent_as_it_is(
+    sent: tuple[Page, list[dict[str, Any]]],
+) -> None:
+    page, persons = sent
+    levels = ["compulsory", "upper_secondary"]
+    page.fill(
+        "#record",
+        "year,earnings,education_level,birth_year\n"
+        f"2019,250000,{levels[0]},1985\n2020,260000,{levels[1]},1985\n",
+    )
+    assert page.input_value("#education_level") == ""
+    page.evaluate("document.getElementById('birth_year').value = '1999'")
+    assert outcome(page) == ""
+    assert persons[0]["birth_year"] == 1985
+    assert [year["education_level"] for year in persons[0]["history"]] == levels
+
+
+def test_nothing_of_the_example_stays_with_another_record(
+    sent: tuple[Page, list[dict[str, Any]]],
+) -> None:
+    page, persons = sent
+    text = page.input_value("#record")
+    page.fill("#record", text.replace("9000", "9500", 1))
+    assert page.input_value("#birth_year") == "2000", "an edited line is the same person"
+    page.fill("#record", RECORD)
+    assert outcome(page) == "The year of birth is missing."
+    page.fill("#birth_year", "1985")
+    page.fill("#record", RECORD.replace("301", "401").replace("2020", "2021"))
+    assert page.input_value("#birth_year") == "1985", "it was entered, not filled"
+    assert outcome(page) == ""
+    assert "sex" not in persons[-1]
+    assert not any("education_level" in year for year in persons[-1]["history"])
+
+
+def test_amounts_and_years_are_understood_or_refused(
+    sent: tuple[Page, list[dict[str, Any]]],
+) -> None:
+    page, persons = sent
+    understood = {
+        "year;earnings\n2019;250.000\n2020;1.260.000\n": [250_000, 1_260_000],
+        'year,earnings\n2019,"250,000"\n2020,"1,260,000.5"\n': [250_000, 1_260_000.5],
+        "year;earnings\n2019;301 000,5\n2020;250.000\n": [301_000.5, 250_000],
+        "year,earnings\n2019,250.125\n2020,301234.5\n": [250.125, 301_234.5],
+        "year\tearnings\n2019\t1e+05\n2020.0\t250'000\n": [100_000, 250_000],
+    }
+    for text, amounts in understood.items():
+        page.fill("#record", text)
+        page.fill("#birth_year", "1985")
+        assert outcome(page) == "", text
+        assert [year["earnings"] for year in persons[-1]["history"]] == amounts, text
+        assert [year["year"] for year in persons[-1]["history"]] == [2019, 2020], text
+    refused = {
+        "year;earnings\n2019;250.000\n2020;260.000\n": "Line 2: earnings can be read in two ways",
+        'year,earnings\n2019,"250,000"\n': "Line 2: earnings can be read in two ways",
+        "year,earnings\n2019,0x10\n": "Line 2: earnings is not a number",
+        "year,earnings\n2019,2 019 30\n": "Line 2: earnings is not a number",
+        "year,earnings\n97,250000\n": "Line 2: year needs four digits",
+        "year,earnings,birth_year\n2019,250000,85\n": "Line 2: birth_year needs four digits",
+        "year,earnings,earnings\n2019,1,2\n": "names earnings twice",
+        "year,earnings,sex\n2019,1,male\n2020,1,female\n": "Line 3: sex",
+        "year,earnings\n2019,\n": "no known earnings",
+    }
+    for text, told in refused.items():
+        page.fill("#record", text)
+        page.fill("#birth_year", "1985")
+        assert told in outcome(page), text
+    page.fill("#record", RECORD)
+    page.fill("#birth_year", "85")
+    assert "four digits" in outcome(page)
+
+
+@pytest.mark.parametrize("size", [{"width": 1280, "height": 900}, {"width": 390, "height": 844}])
+@pytest.mark.parametrize("down", [False, True])
+def test_an_error_is_seen_and_takes_the_forecast_away(
+    sent: tuple[Page, list[dict[str, Any]]], size: ViewportSize, down: bool
+) -> None:
+    page, _ = sent
+    page.set_viewport_size(size)
+    ask(page)
+    if down:
+        page.route("**/v1/**", lambda route: route.abort())
+    else:
+        page.fill("#record", "year,earnings\n2020,abc\n")
+    page.get_by_role("button", name="Show the forecast").click()
+    page.wait_for_selector("#problem p")
+    box = page.locator("#problem").bounding_box()
+    assert box is not None
+    assert box["y"] >= 0
+    assert box["y"] + box["height"] <= size["height"]
+    assert page.evaluate("document.activeElement.id") == "problem"
+    assert not page.is_visible("#answer")
+    assert page.get_by_role("status").inner_text() == ""
+
+
+def test_a_record_of_our_own_register_goes_in_and_out(
+    sent: tuple[Page, list[dict[str, Any]]], service: Running, register_dir: Path, tmp_path: Path
+) -> None:
+    page, persons = sent
+    frame = pl.read_parquet(register_dir / "panel" / "birth_year=1970" / "*.parquet")
+    frame = frame.with_columns(birth_year=1970).filter(pl.col("exit_year").is_null())
+    frame = frame.filter(pl.col("person_id").is_in(frame["person_id"].unique().sort().head(3)))
+    assert frame["entry_year"].count() > 0
+    frame.write_csv(tmp_path / "register.csv")
+    page.set_input_files("#file", tmp_path / "register.csv")
+    page.wait_for_selector("#file-person option:nth-child(3)", state="attached")
+    for person_id, rows in frame.group_by("person_id", maintain_order=True):
+        page.select_option("#file-person", str(person_id[0]))
+        persons.clear()
+        assert outcome(page) == ""
+        fixed = {name: rows[name][0] for name in STATIC if name in rows.columns}
+        years = [
+            {name: value for name, value in row.items() if value is not None}
+            for row in rows.drop(*fixed).iter_rows(named=True)
+        ]
+        fixed = {name: value for name, value in fixed.items() if value is not None}
+        assert persons[0] == {**fixed, "history": years}
+
+
+def test_back_forward_and_links_keep_what_is_shown(
+    sent: tuple[Page, list[dict[str, Any]]], browser: Browser
+) -> None:
+    page, _ = sent
+    ask(page)
+    student = words(page, "#who")
+    page.fill("#record", OTHER)
+    ask(page)
+    page.wait_for_selector("#who:text('Person 7')")
+    page.go_back()
+    page.wait_for_selector("#who:text('Student')")
+    assert words(page, "#who") == student
+    page.go_forward()
+    page.wait_for_selector("#who:text('Person 7')")
+    assert page.input_value("#record") == OTHER
+    page.reload()
+    page.wait_for_selector("#who:text('Person 7')")
+    assert page.evaluate("JSON.stringify([localStorage, sessionStorage])") == "[{},{}]"
+    linked = browser.new_page()
+    linked.goto(page.url)
+    linked.wait_for_selector("#status:text('Enter it to see')")
+    assert linked.input_value("#example") == linked.input_value("#record") == ""
+    linked.close()
 
 
 @pytest.mark.parametrize(
