@@ -66,18 +66,19 @@ def check_prices(transforms: Transforms, prices: PricesOption, index: Mapping[in
 
 
 def request_mapping(transforms: Transforms) -> SourceMapping:
-    """How persons are read who are sent in the bundle's money, with its own columns."""
+    """How persons are read who are sent in the bundle's money, with its own columns if sent."""
     extra = {
         column.name: ExtraColumn.model_validate(
             {"kind": column.kind, "static": column.static, "lasting": column.lasting}
         )
         for column in transforms.extra
     }
-    if transforms.currency == "SEK":
-        return SourceMapping(extra=extra)
-    return SourceMapping(
-        currency=transforms.currency, floor=transforms.floor, macro=None, extra=extra
-    )
+    mapping = SourceMapping(extra=extra)
+    if transforms.currency != "SEK":
+        mapping = SourceMapping(
+            currency=transforms.currency, floor=transforms.floor, macro=None, extra=extra
+        )
+    return mapping.on_top_of(mapping)
 
 
 def _require_known(frame: pl.DataFrame, transforms: Transforms) -> None:

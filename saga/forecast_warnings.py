@@ -54,6 +54,8 @@ WarningCode = Literal[
     "unlike-training",
     "unit",
     "own-column",
+    "made-unknown",
+    "unmatched",
     "no-effect",
     "unobserved-past",
     "simulated-people",
@@ -69,7 +71,7 @@ WarningCode = Literal[
 
 @dataclass(frozen=True)
 class ForecastWarning:
-    """One warning, about a person, about `count` persons, or about the whole result."""
+    """One warning, about a person, about `count` persons or cells, or about the whole result."""
 
     code: WarningCode
     message: str
@@ -83,8 +85,9 @@ class ForecastWarning:
         return {name: value for name, value in vars(self).items() if value is not None}
 
     def __str__(self) -> str:
-        persons = f" ({self.count:,} person{'s' * (self.count != 1)})" if self.count else ""
-        return self.message + (f" (person {self.person_id})" if self.person_id else persons)
+        counted = "cell" if self.code == "made-unknown" else "person"
+        number = f" ({self.count:,} {counted}{'s' * (self.count != 1)})" if self.count else ""
+        return self.message + (f" (person {self.person_id})" if self.person_id else number)
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,7 @@ def find_warnings(
             *_scenario_without_effect(panel, ends, request, scenario),
             *_beyond_age(panel, ends, request),
             *_unobserved_past(panel, request),
+            *_about_mapping(panel),
             *_own_columns(panel, transforms),
             *_about_amounts(panel, transforms.reference, compared),
         ]
@@ -170,8 +174,16 @@ def warning_dicts(
 
 
 def add_counts(parts: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """The warnings of several parts together, from and as plain values, without persons."""
-    warnings = (ForecastWarning(**warning) for part in parts for warning in part)
+    """The warnings of several parts together, from and as plain values, without persons.
+
+    What has no match in one part may have one in another.
+    """
+    warnings = (
+        ForecastWarning(**warning)
+        for part in parts
+        for warning in part
+        if warning["code"] != "unmatched" or all(warning in other for other in parts)
+    )
     return warning_dicts(warnings, max_persons=0)
 
 
@@ -287,6 +299,15 @@ def _unobserved_past(panel: Panel, request: Request) -> list[ForecastWarning]:
     message = f"Earnings of years since age {request.from_age} {counted}. The column unknown_years "
     message += "has their number."
     return _about(panel, concerned.to_numpy(), "unobserved-past", message, option="unknown_years")
+
+
+def _about_mapping(panel: Panel) -> Iterator[ForecastWarning]:
+    for entry, cells in panel.meta.nulled.items():
+        message = f"Cells are unknown by `{entry}` of the mapping."
+        yield ForecastWarning("made-unknown", message, count=cells, option="mapping")
+    for entry in panel.meta.unmatched:
+        message = f"`{entry}` of the mapping applies to no cell."
+        yield ForecastWarning("unmatched", message, option="mapping")
 
 
 def _own_columns(panel: Panel, transforms: Transforms) -> Iterator[ForecastWarning]:

@@ -34,7 +34,7 @@ from saga.bundle import Bundle
 from saga.data.reading import Source
 from saga.errors import SagaError, UsageError
 from saga.features.transforms import Transforms
-from saga.files.atomic import commit_json, read_json, sole_writer
+from saga.files.atomic import read_json, sole_writer
 
 _NICENESS = 10  # calls that wait for an answer go first
 _PREDECESSOR_SECONDS = 60.0  # longest wait for a process that computed the job before
@@ -93,11 +93,7 @@ def _source(folder: JobFolder, order: JobOrder, options: JobOptions, settings: S
     check_file(path)
     prices = options.prices if isinstance(options.prices, int) else None
     transforms = Transforms.from_dict(Bundle.load(settings.bundle).transforms)
-    mapping: Path | None = None
-    if transforms.currency != "SEK" or transforms.extra:
-        mapping = folder.path / "mapping.yaml"
-        read_as = request_mapping(transforms).model_dump(mode="json", exclude_unset=True)
-        commit_json(mapping, read_as)  # JSON is YAML
+    mapping = request_mapping(transforms)
     if transforms.currency != "SEK":
         prices = transforms.price_year
     return Source(path, mapping, prices, options.on_error, settings.facts, options.origin)

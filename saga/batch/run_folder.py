@@ -142,7 +142,7 @@ def sum_receipts(out: Folder, receipts: Sequence[Mapping[str, Any]], resumed: in
         rejected=dict(sorted(rejected.items())),
         rows_dropped=total("rows_dropped"),
         rows_excluded=total("rows_excluded"),
-        warnings=add_counts([receipt["warnings"] for receipt in receipts]),
+        warnings=add_counts([receipt["warnings"] for receipt in receipts if receipt["rows"]]),
     )
 
 

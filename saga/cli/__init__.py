@@ -20,6 +20,7 @@ from saga.cli.evaluate_command import evaluate
 from saga.cli.explain_command import explain
 from saga.cli.facts_commands import check_ as check_facts
 from saga.cli.facts_commands import show
+from saga.cli.init_command import init
 from saga.cli.keys_commands import create, list_, revoke
 from saga.cli.options import with_options
 from saga.cli.population_commands import align, tables
@@ -87,6 +88,7 @@ _add("Forecast", forecast, lifetime, plot, score, tables, align, explain)
 _add("Judge", report, evaluate)
 _add("Make a bundle", train, calibrate, circumstances, deliver)
 _add("Service", serve, work)
+_add("Data", init)
 _add_group(
     "Data",
     "register",

@@ -86,7 +86,7 @@ class Reading:
         from saga.data.reading import read_panel
 
         try:
-            with _opened(source) as path:
+            with opened(source) as path:
                 panel = read_panel(
                     path,
                     mapping=self.mapping,
@@ -107,8 +107,12 @@ class Reading:
         ):
             if counts:
                 console.note(f"{heading}: {format_counts(counts)}")
-        if meta.ignored:
-            console.note(f"columns not used: {', '.join(meta.ignored)}")
+        for heading, names in (
+            ("entries of the mapping that match nothing", meta.unmatched),
+            ("columns not used", meta.ignored),
+        ):
+            if names:
+                console.note(f"{heading}: {', '.join(names)}")
         return panel
 
     def open_facts(self) -> "Facts":
@@ -166,7 +170,7 @@ class ReadingUntil(Reading):
 
 
 @contextmanager
-def _opened(source: Path) -> Iterator[Path]:
+def opened(source: Path) -> Iterator[Path]:
     """The path of the source; standard input is stored in a temporary file.
 
     In an InputError "standard input" replaces the path of that file.
@@ -421,9 +425,13 @@ def format_counts(counts: Mapping[str, int]) -> str:
 
 
 def show_warnings(warnings: "Sequence[ForecastWarning]") -> list[dict[str, object]]:
-    """Print warnings on standard error, with numbers of persons; return them for `--json`."""
+    """Print warnings on standard error, with numbers of persons; return them for `--json`.
+
+    What a mapping did is noted when the panel is read.
+    """
     from saga.forecast_warnings import merge_warnings, warning_dicts
 
     for warning in merge_warnings(warnings, max_persons=0):
-        console.note(f"Warning: {warning}")
+        if warning.option != "mapping":
+            console.note(f"Warning: {warning}")
     return warning_dicts(warnings)

@@ -159,6 +159,7 @@ def _make(
         "excluded": meta.excluded,
         "dropped": meta.dropped,
         "nulled": meta.nulled,
+        "unmatched": meta.unmatched,
         "padded": meta.padded,
         "ignored": meta.ignored,
         "left_out": [problem.as_dict() for problem in plan.left_out],

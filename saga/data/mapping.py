@@ -1,41 +1,41 @@
-"""Mappings from another register's columns and codes to the panel's, as YAML files.
+"""Mappings from another register's columns and codes to the panel's.
 
 A mapping names columns and recodes them; it computes nothing else. Its keys are the fields of
-`SourceMapping`, and `extends`; an unknown key is an error. The mappings `lisa` and `nlsy79` come
-with SAGA.
+`SourceMapping`; an unknown key is an error. Entries that find nothing in a source are errors
+(`unfit`) or effects that are told (`apply`). `saga.data.mapping_file` reads files of mappings.
 """
 
 from __future__ import annotations
 
 import codecs
+import difflib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from importlib import resources
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import polars as pl
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationError,
+    PrivateAttr,
     model_validator,
 )
 
 from saga.data.files import UTF_8
 from saga.data.panel import FLOOR
-from saga.errors import InputError, Problem, UsageError
+from saga.errors import InputError, Problem
 from saga.schema import BY_NAME, EXTRA_PREFIX, FAMILY, PRICE_YEAR, REQUIRED, Column, extra_column
 
 # A number with a decimal comma; dots or blanks between thousands, or none.
-_COMMA_NUMBER = r"^-?(\d+|\d{1,3}([.\s]\d{3})+)(,\d+)?$"
+_COMMA_NUMBER = r"^[-+]?(\d+|\d{1,3}([.\s]\d{3})+)(,\d+)?$"
+_WHOLE = re.compile(r"^(-?\d+)\.0+$")
 
 
 def misfit(problem: Problem) -> InputError:
@@ -74,7 +74,11 @@ def _by_lower_case(names: tuple[str, ...]) -> dict[str, list[str]]:
 
 def cell_text(column: str) -> pl.Expr:
     """The column as text without surrounding blanks; whole numbers have no `.0`."""
-    return pl.col(column).cast(pl.String).str.strip_chars().str.strip_suffix(".0")
+    return _without_zeros(pl.col(column).cast(pl.String).str.strip_chars())
+
+
+def _without_zeros(text: pl.Expr) -> pl.Expr:
+    return text.str.replace(_WHOLE.pattern, "${1}")
 
 
 def with_decimal_point(column: str) -> pl.Expr:
@@ -111,27 +115,56 @@ def sum_cells(frame: pl.DataFrame, columns: Sequence[str]) -> pl.Expr:
 
 
 _TEXT = pl.String()
-_RANGE = re.compile(r"(-?\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)")
+_NUMBER = r"(-?\d+(?:\.\d+)?)"
+_RANGE = re.compile(rf"{_NUMBER}\s*(?:-|\u2013|\.\.)\s*{_NUMBER}")
 
 
 def _key(value: object) -> str:
     """A YAML scalar as text, to compare with cells: true -> "true", 1.0 -> "1"."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
+    text = str(value).lower() if isinstance(value, bool) else str(value).strip()
+    return _WHOLE.sub(r"\1", text)
 
 
 def _codes(table: object) -> object:
     if not isinstance(table, dict):
         return table
     return {
-        column: {_key(code): None if new is None else _key(new) for code, new in codes.items()}
-        if isinstance(codes, dict)
-        else codes
+        column: _of_column(column, codes) if isinstance(codes, dict) else codes
         for column, codes in table.items()
     }
+
+
+def _of_column(column: str, codes: dict[object, object]) -> dict[str, str | None]:
+    result: dict[str, str | None] = {}
+    for code, new in codes.items():
+        key = _key(code)
+        span = _RANGE.fullmatch(key)
+        if key in result:
+            raise ValueError(f"{column} has two entries for the code {key}")
+        if span and float(span[1]) > float(span[2]):
+            raise ValueError(f"{column} has the range {key}, which ends before it begins")
+        result[key] = None if new is None else _key(new)
+    return result
+
+
+def _values(table: object) -> object:
+    """`null_if` with all of a column's values as texts."""
+    if not isinstance(table, dict):
+        return table
+    return {
+        name: [
+            part if part is None else _key(part)
+            for part in (values if isinstance(values, list | tuple) else [values])
+        ]
+        for name, values in table.items()
+    }
+
+
+def _in_order(bounds: tuple[float | None, float | None]) -> tuple[float | None, float | None]:
+    low, high = bounds
+    if low is not None and high is not None and not low <= high:
+        raise ValueError("the highest credible value is below the lowest")
+    return bounds
 
 
 def _known_encoding(name: str) -> str:
@@ -190,6 +223,25 @@ class MacroFile(_Strict):
 ColumnSource = str | tuple[str, ...] | Sum | FirstPositive
 
 
+@dataclass(frozen=True)
+class Effect:
+    """What an entry of a mapping did to the cells of a source.
+
+    Attributes:
+        entry: Key of the mapping, with the column or the code that it is about.
+        columns: The source's columns that it applies to.
+        matched: Number of cells that it applies to.
+        unknown: Number of cells that it made unknown.
+        is_own: Whether it is the user's, and not of a mapping that comes with SAGA.
+    """
+
+    entry: str
+    columns: tuple[str, ...]
+    matched: int
+    unknown: int
+    is_own: bool
+
+
 class SourceMapping(_Strict):
     """How the panel's columns are made from a source.
 
@@ -208,7 +260,7 @@ class SourceMapping(_Strict):
         codes: Panel column -> {source code or numeric range "lo-hi": panel code, null: unknown};
             other codes do not change.
         keep: Source column -> [lowest, highest] credible value; cells outside are unknown.
-        null_if: Source column -> value that makes the row's earnings unknown.
+        null_if: Source column -> value, or values, that make the row's earnings unknown.
         currency: Currency of the amounts.
         scale: Unit of the amounts, for example 100 for hundreds of SEK.
         deflator: The price index of the currency.
@@ -226,8 +278,8 @@ class SourceMapping(_Strict):
     family: str | None = None
     digits: dict[str, Annotated[int, Field(ge=1)]] = {}
     codes: Annotated[dict[str, dict[str, str | None]], BeforeValidator(_codes)] = {}
-    keep: dict[str, tuple[float | None, float | None]] = {}
-    null_if: dict[str, bool | int | float | str] = {}
+    keep: dict[str, Annotated[tuple[float | None, float | None], AfterValidator(_in_order)]] = {}
+    null_if: Annotated[dict[str, tuple[str, ...]], BeforeValidator(_values)] = {}
     currency: str = "SEK"
     scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     deflator: Deflator | None = None
@@ -236,6 +288,7 @@ class SourceMapping(_Strict):
     year_in_filename: bool = False
     encoding: Annotated[str, AfterValidator(_known_encoding)] = UTF_8
     decimal: Literal[".", ","] = "."
+    _base: SourceMapping | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
     def _consistent(self) -> SourceMapping:
@@ -263,6 +316,17 @@ class SourceMapping(_Strict):
                 "another currency than SEK needs `floor` (a number in that currency, or none) "
                 "and `macro` (none, or a file)"
             )
+        for name, source in self.columns.items():
+            if isinstance(source, FirstPositive) and name in {*self.codes, *self.digits}:
+                raise ValueError(
+                    f"`codes` and `digits` of {name} do nothing: `first_positive` gives it the "
+                    "panel's codes"
+                )
+            if isinstance(source, Sum) and None in self.codes.get(name, {}).values():
+                raise ValueError(
+                    f"`codes` of {name} are compared with the sum, not with its parts; a code for "
+                    f"missing values of a part goes to `keep: {{{source.sum[0]}: [0, null]}}`"
+                )
         if (
             self.currency == "SEK"
             and self.deflator is not None
@@ -316,6 +380,51 @@ class SourceMapping(_Strict):
         sources = self._sources()
         return [name for name in REQUIRED if not find_columns(_parts(sources[name]), names)]
 
+    def on_top_of(self, base: SourceMapping) -> SourceMapping:
+        """This mapping; entries that `base` has too may find nothing in a source."""
+        mapping = self.model_copy()
+        mapping._base = base
+        return mapping
+
+    def _is_own(self, part: str, *path: str) -> bool:
+        """Whether an entry is not one of the base."""
+        entry, base = getattr(self, part), getattr(self._base or SourceMapping(), part)
+        for key in path:
+            if not isinstance(base, Mapping) or key not in base:
+                return True
+            entry, base = entry[key], base[key]
+        return bool(entry != base)
+
+    def unfit(self, names: Sequence[str]) -> list[Problem]:
+        """Why a source with columns `names` would be read otherwise than the mapping says.
+
+        It lacks a column of `keep` or `null_if`, or a part of a sum of which it has others. Entries
+        of the base may lack theirs, but for `null_if`. Other entries without a column are effects
+        of `apply`.
+        """
+        sources = {part for source in self._sources().values() for part in _parts(source)}
+        needed = [("null_if", name) for name in self.null_if]
+        needed += [
+            ("keep", name)
+            for name in self.keep
+            if self._is_own("keep", name) and (name in self.columns or name not in sources)
+        ]
+        for column, source in self.columns.items():
+            parts = _parts(source) if isinstance(source, Sum | FirstPositive) else ()
+            if self._is_own("columns", column) and find_columns(parts, names):
+                needed += [(f"columns.{column}", part) for part in parts]
+        problems = []
+        for entry, name in needed:
+            if not find_columns((name,), names):
+                why = f"the column {name} is missing, which `{entry}` names"
+                near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+                hint = f" Is it {near[0]}?" if near else ""
+                if made_from := _parts(self.columns.get(name, ())):
+                    hint = f" The panel's {name} is made from {', '.join(made_from)}."
+                fix = f"Name a column of the source, or remove the name from the mapping.{hint}"
+                problems.append(Problem("missing-column", why, fix, column=name))
+        return problems
+
     def _sources(self) -> dict[str, ColumnSource]:
         sources = {name: self.columns.get(name, name) for name in BY_NAME}
         if self.year_in_filename:
@@ -328,28 +437,33 @@ class SourceMapping(_Strict):
         source_of = {extra_column(source, "category").name: source for source in self.extra}
         return source_of.get(name, name)
 
-    def apply(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
-        """The frame in panel columns and codes, and the number of cells that became unknown.
+    def apply(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Effect]]:
+        """The frame in panel columns and codes, and what `keep`, `null_if` and `codes` did.
 
-        The counts are by the keys of `keep` and `null_if`. The result has only columns that the
-        source has, in the source's types. Raises `InputError` if a column of `null_if` is missing,
-        or `digits` applies to numbers, which have lost their leading zeros.
+        The result has only columns that the source has, in the source's types. Raises `InputError`
+        if `digits` applies to numbers, which have lost their leading zeros.
         """
-        nulled: dict[str, int] = {}
+        effects: list[Effect] = []
         if self.decimal == ",":
             frame = frame.with_columns(
                 with_decimal_point(column) for column in self._number_columns(frame)
             )
         for name, (low, high) in self.keep.items():
-            for column in find_columns((name,), frame.columns):
+            columns = find_columns((name,), frame.columns)
+            if not columns:
+                effects.append(Effect(f"keep {name}", (), 0, 0, self._is_own("keep", name)))
+            for column in columns:
                 value = cell_number(frame, column)
                 credible = value.is_between(
                     -math.inf if low is None else low, math.inf if high is None else high
                 )
                 outside = frame.select(value.is_not_null() & ~credible).to_series()
-                nulled[f"keep {name}"] = int(outside.sum())
+                n_outside = int(outside.sum())
+                n_known = frame.height - frame[column].null_count()
+                is_own = self._is_own("keep", name)
+                effects.append(Effect(f"keep {name}", (column,), n_known, n_outside, is_own))
                 frame = frame.with_columns(pl.when(~outside).then(pl.col(column)).alias(column))
-        unknown = self._unknown_earnings(frame, nulled)
+        unknown = self._unknown_earnings(frame, effects)
         taken = {
             name: (source, columns)
             for name, source in self._sources().items()
@@ -365,11 +479,57 @@ class SourceMapping(_Strict):
                 self._column(name, source, columns, frame).alias(name)
                 for name, (source, columns) in taken.items()
             )
+        for name, (source, columns) in taken.items():
+            if self.codes.get(self._key(name)):
+                effects += self._effects_of_codes(name, source, columns, frame)
+        effects = [*self._effects_of_columns(taken, result), *effects]
         if "earnings" in taken and unknown:
             result = result.with_columns(
                 pl.when(~pl.any_horizontal(unknown)).then(pl.col("earnings")).alias("earnings")
             )
-        return result, nulled
+        return result, effects
+
+    def _effects_of_columns(
+        self, taken: Mapping[str, tuple[ColumnSource, list[str]]], result: pl.DataFrame
+    ) -> Iterator[Effect]:
+        """What entries about columns of the panel did; they match nothing if there is no column.
+
+        A column that is left out (`[]`) is what its entry means.
+        """
+        by_key = {self._key(name): (name, columns) for name, (_, columns) in taken.items()}
+        paths: list[tuple[str, ...]] = [
+            (part, key)
+            for part in ("columns", "extra", "digits", "codes")
+            for key in getattr(self, part)
+            if getattr(self, part)[key] != () and not (part == "codes" and key in by_key)
+        ]
+        if self.family is not None:
+            paths.append(("family",))
+        for path in paths:
+            name, columns = by_key.get(path[1] if path[1:] else FAMILY.name, ("", []))
+            known = result.height - result[name].null_count() if name else 0
+            yield Effect(" ".join(path), tuple(columns), known, 0, self._is_own(*path))
+
+    def _effects_of_codes(
+        self, name: str, source: ColumnSource, columns: list[str], frame: pl.DataFrame
+    ) -> list[Effect]:
+        key, dtype = self._key(name), frame.schema[columns[0]]
+        is_sum = isinstance(source, Sum)
+        values = [sum_cells(frame, columns)] if is_sum else list(map(cell_text, columns))
+        # Only the few distinct cells are compared with the codes.
+        cells = pl.concat(frame.select(value.cast(pl.String).alias(name)) for value in values)
+        distinct = cells.drop_nulls().group_by(name).len("n")
+        text = _without_zeros(pl.col(name))
+        return [
+            Effect(
+                f"codes {key}: {code}",
+                tuple(columns),
+                n := int(distinct.filter(_matches(code, text, dtype))["n"].sum()),
+                n if new is None else 0,
+                self._is_own("codes", key, code),
+            )
+            for code, new in self.codes[key].items()
+        ]
 
     def _number_columns(self, frame: pl.DataFrame) -> list[str]:
         """Text columns of the source that are read as numbers."""
@@ -387,18 +547,15 @@ class SourceMapping(_Strict):
         }
         return [name for name in frame.columns if name in columns and frame.schema[name] == _TEXT]
 
-    def _unknown_earnings(self, frame: pl.DataFrame, nulled: dict[str, int]) -> list[pl.Series]:
+    def _unknown_earnings(self, frame: pl.DataFrame, effects: list[Effect]) -> list[pl.Series]:
         unknown = []
-        for name, value in self.null_if.items():
-            columns = find_columns((name,), frame.columns)
-            if not columns:
-                why = f"the column {name} is missing"
-                fix = "Add it, or remove it from `null_if` in the mapping if it does not matter."
-                raise misfit(Problem("missing-column", why, fix, column=name))
-            same = cell_text(columns[0]).str.to_lowercase().is_in([_key(value).lower()])
-            flagged = frame.select(same.fill_null(False).alias(name)).to_series()
-            nulled[f"null_if {name}"] = int(flagged.sum())
-            unknown.append(flagged)
+        for name, values in self.null_if.items():
+            for column in find_columns((name,), frame.columns):
+                same = cell_text(column).str.to_lowercase().is_in([v.lower() for v in values])
+                flagged = frame.select(same.fill_null(False).alias(name)).to_series()
+                n, is_own = int(flagged.sum()), self._is_own("null_if", name)
+                effects.append(Effect(f"null_if {name}", (column,), n, n, is_own))
+                unknown.append(flagged)
         return unknown
 
     def _is_taken_as_is(self, name: str, source: ColumnSource, columns: list[str]) -> bool:
@@ -426,28 +583,31 @@ class SourceMapping(_Strict):
         """A column with the panel's codes in place of those of the source."""
         if not self._recodes(name):
             return value
-        text = value.cast(pl.String).str.strip_suffix(".0")
-        number = text.cast(pl.Float64, strict=False)
-        key = self._key(name)
-        digits = self.digits.get(key)
+        text = _without_zeros(value.cast(pl.String))
+        digits = self.digits.get(self._key(name))
         if digits is not None and dtype.is_numeric():
             why = (
                 f"{name} is read from the first {digits} characters of a code, but the source "
                 "has numbers, which have no leading zeros"
             )
             raise misfit(Problem("lost-zeros", why, "Export the code as text.", column=name))
-        result = text.str.slice(0, digits) if digits is not None else text
-        spans = {code: _RANGE.fullmatch(code) for code in self.codes.get(key, {})}
+        result = text if digits is None else text.str.slice(0, digits)
+        codes = self.codes.get(self._key(name), {})
         # Exact codes take precedence over ranges, so they are applied last.
-        for code, span in sorted(spans.items(), key=lambda item: item[1] is None):
-            matches = (
-                number.is_between(float(span[1]), float(span[2]))
-                if span
-                else text.eq_missing(pl.lit(code))
-            )
-            new = pl.lit(self.codes[key][code], dtype=pl.String)
-            result = pl.when(matches).then(new).otherwise(result)
+        for code in sorted(codes, key=lambda code: _RANGE.fullmatch(code) is None):
+            new = pl.lit(codes[code], dtype=pl.String)
+            result = pl.when(_matches(code, text, dtype)).then(new).otherwise(result)
         return result
+
+
+def _matches(code: str, text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """Whether cells of a source, as `text`, have a code of a mapping or lie in its range."""
+    same = text == (code.lower() if dtype == pl.Boolean() else code)
+    number = text.cast(pl.Float64, strict=False)
+    if span := _RANGE.fullmatch(code):
+        return same | number.is_between(float(span[1]), float(span[2]))
+    is_number = dtype.is_numeric() and re.fullmatch(_NUMBER, code)
+    return same | (number == float(code)) if is_number else same
 
 
 def _parts(source: ColumnSource) -> tuple[str, ...]:
@@ -470,75 +630,3 @@ def _first_positive(source: FirstPositive, frame: pl.DataFrame) -> pl.Expr:
     for code, count in reversed(counts):
         result = pl.when(count > 0).then(pl.lit(code)).otherwise(result)
     return result
-
-
-def shipped_mappings() -> tuple[str, ...]:
-    """Names of the mappings that come with SAGA."""
-    return tuple(
-        sorted(
-            f.name.removesuffix(".yaml")
-            for f in resources.files("saga.data").joinpath("mappings").iterdir()
-            if f.name.endswith(".yaml")
-        )
-    )
-
-
-def load_mapping(mapping: str | Path) -> tuple[SourceMapping, Path | None]:
-    """A mapping by its file or by the name of a shipped one, and its folder (None: shipped).
-
-    Raises `UsageError` if there is no such mapping or it is not valid; the message names the key.
-    """
-    folder: Path | None = None
-    if str(mapping) in shipped_mappings():
-        file = resources.files("saga.data").joinpath("mappings", f"{mapping}.yaml")
-        text = file.read_text(encoding="utf-8")
-    else:
-        try:
-            text, folder = Path(mapping).read_text(encoding="utf-8"), Path(mapping).parent
-        except (OSError, UnicodeDecodeError):
-            names = ", ".join(shipped_mappings())
-            fix = f"Give a YAML file, or one of the shipped mappings: {names}."
-            problem = Problem("mapping", "neither a shipped name nor a readable file", fix)
-            raise UsageError(f"there is no mapping {mapping}", [problem]) from None
-    try:
-        content = yaml.safe_load(text)
-        if isinstance(content, dict) and "extends" in content:
-            content = _extended(dict(content))
-        return SourceMapping.model_validate({} if content is None else content), folder
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f"line {mark.line + 1}" if mark else "the file"
-        problems = [Problem("mapping", f"{line} is not YAML", "Correct the syntax.")]
-    except ValidationError as error:
-        problems = [_explain(part) for part in error.errors(include_url=False)]
-    raise UsageError(f"the mapping {mapping} cannot be used", problems)
-
-
-def _extended(content: dict[str, Any]) -> dict[str, Any]:
-    """A mapping on top of the shipped one that it extends: its keys count, tables are joined."""
-    name = content.pop("extends")
-    if name not in shipped_mappings():
-        fix = f"Name one of {', '.join(shipped_mappings())}."
-        problem = Problem("mapping", "`extends` names no shipped mapping", fix)
-        raise UsageError("the mapping cannot be used", [problem])
-    file = resources.files("saga.data").joinpath("mappings", f"{name}.yaml")
-    base = yaml.safe_load(file.read_text(encoding="utf-8"))
-    for key, value in content.items():
-        joined = isinstance(value, dict) and key in ("columns", "extra", "digits", "codes", "keep")
-        base[key] = {**base.get(key, {}), **value} if joined else value
-    return dict(base)
-
-
-def _explain(error: Any) -> Problem:
-    # Pydantic adds the type of each alternative of a union to the key that the user wrote.
-    key = ".".join(
-        str(part)
-        for part in error["loc"]
-        if part not in ("str", "Sum", "FirstPositive", "tuple[str, ...]", "MacroFile")
-        and not str(part).startswith("literal[")
-    )
-    if error["type"] == "extra_forbidden":
-        fix = f"Use one of {', '.join(SourceMapping.model_fields)}, extends."
-        return Problem("mapping", f"the key `{key}` is not known", fix)
-    why = str(error["msg"]).removeprefix("Value error, ")
-    return Problem("mapping", f"`{key}`: {why}" if key else why, "Correct this key in the mapping.")

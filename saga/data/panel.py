@@ -46,7 +46,8 @@ class PanelMeta:
         ignored: Columns of the source that were not used.
         excluded: Rows that the panel does not cover, by rule.
         dropped: Rows that broke a rule, by rule.
-        nulled: Cells that a mapping made unknown, by the key of the mapping.
+        nulled: Cells that a mapping made unknown, by its entry.
+        unmatched: Entries of a mapping of the user's own that match no cell.
         padded: Codes that lacked a leading zero, by column.
         lost: Persons without any usable row: the first of them, and their number.
         unpublished_prices: Years whose price level is an estimate or assumed, with the mark.
@@ -68,6 +69,7 @@ class PanelMeta:
     excluded: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
     nulled: Mapping[str, int] = field(default_factory=dict)
+    unmatched: tuple[str, ...] = ()
     padded: Mapping[str, int] = field(default_factory=dict)
     lost: Problem | None = None
     unpublished_prices: Mapping[int, str] = field(default_factory=dict)
@@ -149,8 +151,9 @@ class Panel(Summarised):
         ):
             if counts:
                 lines[name] = ", ".join(f"{rule} {n:,}" for rule, n in counts.items())
-        if meta.ignored:
-            lines["not used"] = ", ".join(meta.ignored)
+        for name, entries in (("matched nothing", meta.unmatched), ("not used", meta.ignored)):
+            if entries:
+                lines[name] = ", ".join(entries)
         return Summary(f"Panel {meta.panel_id}", lines)
 
     @cached_property

@@ -28,7 +28,8 @@ from saga.data.files import (
     scan_files,
 )
 from saga.data.macro_rows import MacroRow, read_macro_file
-from saga.data.mapping import MacroFile, SourceMapping, load_mapping
+from saga.data.mapping import Effect, MacroFile, SourceMapping
+from saga.data.mapping_file import load_mapping
 from saga.data.origins import without_later_exits
 from saga.data.panel import UNNAMED_PANEL, Panel, PanelMeta, sort_rows
 from saga.data.rules import RULES, describe_violations, find_violations, is_outside_ages
@@ -52,6 +53,20 @@ class ArrowStream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """The stream of the table."""
         ...
+
+
+@dataclass(frozen=True)
+class MappingPreview:
+    """The rows of a source `before` and `after` its mapping is applied, and what entries did.
+
+    `problems` say why the mapping does not fit the source, `unread` are columns that it leaves out.
+    """
+
+    before: pl.DataFrame
+    after: pl.DataFrame
+    effects: tuple[Effect, ...]
+    problems: tuple[Problem, ...]
+    unread: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -131,7 +146,7 @@ class Source:
         }
 
     def _scans(
-        self, choose: Callable[[Sequence[str]], Sequence[str]]
+        self, choose: Callable[[Sequence[str]], Sequence[str]], *, fitting: bool = True
     ) -> tuple[Location, list[pl.LazyFrame], tuple[str, ...]]:
         """The files with the columns that `choose` selects, and the names of the others."""
         mapped, location = self._mapped[0], self._location or locate_files(self.path)
@@ -143,16 +158,27 @@ class Source:
             year_in_filename=mapped.year_in_filename,
             encoding=mapped.encoding,
         )
+        if fitting:
+            self._require_fit([*scans[0].collect_schema().names(), *unread])
         return location, scans, unread
 
-    def rows(self) -> tuple[pl.DataFrame, tuple[str, ...]]:
-        """All rows in the columns that the mapping reads, and the names of the other columns."""
+    def _require_fit(self, names: Sequence[str]) -> None:
+        if problems := self._mapped[0].unfit(names):
+            raise InputError("the mapping does not fit the source", problems)
+
+    def rows(self, *, fitting: bool = True) -> tuple[pl.DataFrame, tuple[str, ...]]:
+        """All rows in the columns that the mapping reads, and the names of the other columns.
+
+        If it has to be `fitting`, a mapping that does not fit the source is an InputError.
+        """
         mapped = self._mapped[0]
         if not isinstance(self.place, str | Path):
             table = _to_polars(self.place)
+            if fitting:
+                self._require_fit(table.columns)
             used = mapped.used_columns(table.columns)
             return table[used], tuple(name for name in table.columns if name not in used)
-        location, scans, unread = self._scans(mapped.used_columns)
+        location, scans, unread = self._scans(mapped.used_columns, fitting=fitting)
         parts = read_scans(location, scans, mapped.encoding)
         rows = pl.concat(parts)
         if len(parts) > 1:
@@ -190,12 +216,20 @@ class Source:
         _require_columns([*ids.columns, *(n for n in REQUIRED if n != name)], (), mapped)
         return read_column(ids[name], BY_NAME[name])[0].fill_null("")
 
+    def preview(self) -> MappingPreview:
+        """What the mapping does, without a check of the panel's rules."""
+        rows, unread = self.rows(fitting=False)
+        mapped, _ = self._mapped
+        renamed, effects = mapped.apply(rows)
+        problems = mapped.unfit([*rows.columns, *unread])
+        return MappingPreview(rows, renamed, tuple(effects), tuple(problems), unread)
+
     def panel(
         self, rows: pl.DataFrame, unread: tuple[str, ...] = (), rejected: Path | None = None
     ) -> Panel:
         """The panel of `rows` in the columns of the source. Raises errors as `read_panel` does."""
         mapped, _ = self._mapped
-        renamed, nulled = mapped.apply(rows)
+        renamed, effects = mapped.apply(rows)
         columns = (*COLUMNS, *mapped.extra_columns)
         columns = tuple(column for column in columns if column.name in renamed.columns)
         present = tuple(column.name for column in columns)
@@ -237,7 +271,8 @@ class Source:
             ignored=unread,
             excluded={rule: count for rule, count in excluded.items() if count},
             dropped=_dropped_by_rule(broken),
-            nulled=nulled,
+            nulled=_nulled(effects),
+            unmatched=tuple(e.entry for e in effects if e.is_own and not e.matched),
             padded=_padded(renamed, columns),
             lost=_lost(everybody, valid, origin),
             unpublished_prices=unpublished,
@@ -404,6 +439,11 @@ def _typed(
         if bad.any():
             unreadable[column.name] = numbers.filter(bad)
     return pl.DataFrame([numbers, *series]), unreadable
+
+
+def _nulled(effects: Sequence[Effect]) -> dict[str, int]:
+    """Entry of a mapping -> number of cells that it made unknown."""
+    return {effect.entry: effect.unknown for effect in effects if effect.unknown}
 
 
 def _padded(renamed: pl.DataFrame, columns: Sequence[Column]) -> dict[str, int]:

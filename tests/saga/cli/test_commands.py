@@ -381,16 +381,62 @@ def test_an_error_about_standard_input_does_not_name_a_temporary_file(
     assert error_text(piped).startswith("Error: standard input cannot be read")
 
 
-def test_values_that_a_mapping_made_unknown_are_listed(tiny_bundle: Path, tmp_path: Path) -> None:
+MAPPING = """
+keep: {earnings: [0, 900000]}
+extra: {union: {kind: category}, wealth: {kind: number}}
+codes: {union: {yes: member, no: null, never: other}}
+"""
+
+
+def test_what_a_mapping_does_is_told_by_every_command(tiny_bundle: Path, tmp_path: Path) -> None:
+    """Also by a batch, in which a code of one partition is not in another."""
     source, mapping = tmp_path / "people.csv", tmp_path / "mapping.yaml"
     header, first, *others = PEOPLE.split()
-    rows = [f"{header},guess", f"{first},true", *(f"{row},false" for row in others)]
-    source.write_text("\n".join(rows))
-    mapping.write_text("null_if: {guess: true}")
-    command = f"forecast {source} --mapping {mapping} --out {tmp_path / 'f.csv'}"
-    done = run(f"{command} --bundle {tiny_bundle} --horizons 1 --json")
+    cells = first.split(",")
+    cells[header.split(",").index("earnings")] = "9999999"
+    other = ",".join(["zz", *first.split(",")[1:]])
+    rows = [",".join(cells) + ",yes", *(f"{row},yes" for row in others), f"{other},no"]
+    source.write_text("\n".join([f"{header},union", *rows]))
+    mapping.write_text(MAPPING)
+    made_unknown = {"keep earnings": 1, "codes union: no": 1}
+    unmatched = ["extra wealth", "codes union: never"]
+    options = f"--mapping {mapping} --bundle {tiny_bundle} --horizons 1"
+    done = run(f"forecast {source} --out {tmp_path / 'f.csv'} {options} --json")
+    scored = run(f"score {source} {tmp_path / 'out'} --persons-per-partition 1 {options} --json")
+    for told in (done, scored):
+        assert told.exit_code == 0, told.stderr
+        warnings = [w for w in json.loads(told.stdout)["warnings"] if w.get("option") == "mapping"]
+        entries = {w["message"].split("`")[1]: w.get("count") for w in warnings}
+        assert entries == {**made_unknown, **dict.fromkeys(unmatched)}
+    result = json.loads(done.stdout)
+    assert (result["nulled"], result["unmatched"]) == (made_unknown, unmatched)
+    assert done.stderr.count("codes union: never") == 1
+
+
+def test_init_shows_what_each_entry_of_a_mapping_does(tmp_path: Path) -> None:
+    source, mapping = tmp_path / "people.csv", tmp_path / "mapping.yaml"
+    header, *rows = PEOPLE.split()
+    source.write_text("\n".join([f"{header},Union", *(f"{row},yes" for row in rows)]))
+    mapping.write_text(f"{MAPPING}digits: {{industry: 2}}\n".replace("{earnings:", "{earning:"))
+    done = run(f"init {source} --mapping {mapping} --json")
     assert done.exit_code == 0, done.stderr
-    assert json.loads(done.stdout)["nulled"] == {"null_if guess": 1}
+    shown = json.loads(done.stdout)
+    entries = {e["entry"]: (e["columns"], e["cells"], e["made_unknown"]) for e in shown["entries"]}
+    n_rows = len(rows)
+    assert entries["codes union: yes"] == (["Union"], n_rows, 0)
+    assert entries["codes union: no"] == (["Union"], 0, 0)
+    assert {"keep earning", "extra wealth", "codes union: never", "digits industry"} <= set(
+        shown["unmatched"]
+    )
+    assert [problem["column"] for problem in shown["problems"]] == ["earning"]
+    assert "Is it earnings?" in shown["problems"][0]["fix"]
+    assert len(shown["before"]) == len(shown["after"]) == min(10, n_rows)
+    assert shown["before"][0]["Union"] == "yes"
+    assert shown["after"][0]["extra_union"] == "member"
+    text = run(f"init {source} --mapping {mapping}")
+    assert text.exit_code == 0
+    assert "codes union: yes" in text.stdout
+    assert "Match nothing" in text.stderr
 
 
 def _as_parquet(frame: pl.DataFrame) -> bytes:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
+import yaml
 
-from saga.data.mapping import load_mapping, shipped_mappings
+from saga.data.mapping_file import load_mapping, shipped_mappings
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.errors import InputError, UsageError
@@ -124,12 +127,138 @@ def test_foreign_money_without_a_deflator_needs_the_price_year(tmp_path: Path) -
         ("extra: {sex: {kind: category}}", "`extra` names sex, which the panel has"),
         ("extra: {a b: {kind: number}, a_b: {kind: number}}", "rename one of them"),
         ("codes: {race: {1: white}}", "`codes` names race"),
+        ("keep: {wage: [0, 5]}\nkeep: {age: [16, 64]}", "line 2: keep stands twice"),
+        ("codes: {sex: {1: male, 1: female}}", "line 1: 1 stands twice"),
+        ("codes: {sex: {1: male, '1': female}}", "1 stands twice"),
+        ("codes: {sex: {1: male, 1.0: female}}", "sex has two entries for the code 1"),
+        ("columns: {[a, b]: c}", "line 1: a key is no text"),
+        ("codes: {county: {3-1: '01'}}", "the range 3-1, which ends before it begins"),
+        ("keep: {wage: [300, 1]}", "below the lowest"),
+        ("columns:\n\tyear: yr", "line 2 is not YAML: it contains a tab"),
+        ("columns: {year: 2013}", "`columns.year` is neither a column's name nor a list"),
+        ("null_if: {wage: null}", "null_if.wage"),
+        ("extends: {a: b}", "`extends` names no shipped mapping"),
+        (
+            "columns: {earnings: {sum: [wage, profit]}}\ncodes: {earnings: {-9: null}}",
+            "`keep: {wage: [0, null]}`",
+        ),
+        (
+            "extends: lisa\ncodes: {youngest_child: {Barn0_3: infant}}",
+            "`codes` and `digits` of youngest_child do nothing",
+        ),
     ],
 )
 def test_a_faulty_mapping_is_refused_with_its_key(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         load_mapping(_mapping(tmp_path, text))
     assert message in str(caught.value)
+    assert len(caught.value.problems) == 1
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+def test_the_encoding_of_a_mapping_is_recognised_or_named(tmp_path: Path, encoding: str) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text("# the income\ncolumns: {earnings: Lön}", encoding=encoding)
+    if encoding == "latin-1":
+        with pytest.raises(
+            UsageError, match=r"line 2 is not UTF-8 text.*Save the mapping as UTF-8"
+        ):
+            load_mapping(file)
+    else:
+        assert load_mapping(file)[0].columns == {"earnings": "Lön"}
+
+
+CODES = [  # a key of `codes`, and of the cells those that it matches
+    ("yes", ["yes", "no", "on", "true"], ["yes"]),
+    ("NO", ["NO", "no"], ["NO"]),
+    ("off", ["off", "false"], ["off"]),
+    ("TRUE", ["TRUE", "true"], ["TRUE"]),
+    ("true", [True, False], [True]),
+    ("FALSE", [True, False], [False]),
+    ("011", ["011", "11", "9"], ["011"]),
+    ("01", [1, 2], [1]),
+    ("1.10", ["1.10", "1.1"], ["1.10"]),
+    ("1.0", ["1", "1.0", "1.00", " 1 ", "10"], ["1", "1.0", "1.00", " 1 "]),
+    ("1:30", ["1:30", "90"], ["1:30"]),
+    ("1_0", ["1_0", "10"], ["1_0"]),
+    ("-9", [-9.0, 9.0], [-9.0]),
+    ("-9--1", ["-9", "-1", "1", "-10"], ["-9", "-1"]),
+    ("'-9 - -1'", [-9, -5, 0], [-9, -5]),
+    ("1 - 3", [1, 2, 3, 4], [1, 2, 3]),
+    ("1..3", ["1", "3", "31"], ["1", "3"]),
+    ("-1..1.5", [-1.0, 1.0, 2.0], [-1.0, 1.0]),
+    ("1\u20133", [0, 1, 3], [1, 3]),
+    ("1-4", ["1-4", "5-9", "4"], ["1-4", "4"]),
+    ("null", ["null", "x"], ["null"]),
+]
+
+
+@pytest.mark.parametrize(("code", "cells", "matched"), CODES, ids=[c[0] for c in CODES])
+def test_a_code_is_the_text_that_is_written_or_a_range(
+    tmp_path: Path, code: str, cells: list[object], matched: list[object]
+) -> None:
+    text = f"extra: {{x: {{kind: category}}}}\ncodes: {{x: {{{code}: found, other: null}}}}"
+    rows = {"person_id": "a", "year": range(2000, 2000 + len(cells)), "birth_year": 1970}
+    frame = pl.DataFrame({**rows, "earnings": 1.0, "x": cells})
+    panel = read_panel(frame, mapping=_mapping(tmp_path, text), prices=2022)
+    found = [
+        cell for cell, new in zip(cells, panel.frame["extra_x"], strict=True) if new == "found"
+    ]
+    assert found == matched
+    assert panel.meta.unmatched == ("codes x: other",)
+
+
+NOT_FOUND = [  # part of a mapping, and the entry that finds nothing in `_wages`; True: an error
+    ("keep: {wages: [1, 300]}", "`keep`.*Is it wage", True),
+    ("keep: {earnings: [1, 300]}", "`keep`.*earnings is made from wage", True),
+    ("null_if: {guessed: true}", "`null_if`", True),
+    ("columns: {earnings: {sum: [wage, profit]}}", "profit.*`columns.earnings`", True),
+    ("columns: {sex: gender}", "columns sex", False),
+    ("columns: {sex: [gender, sex]}", "columns sex", False),
+    ("columns: {transfers: {sum: [a, b]}}", "columns transfers", False),
+    ("digits: {industry: 2}", "digits industry", False),
+    ("codes: {county: {1: '01'}}", "codes county", False),
+    ("codes: {sex: {F: female}}", "codes sex: F", False),
+    ("extra: {unoin: {kind: category}}", "extra unoin", False),
+    ("family: kin", "family", False),
+    ("null_if: {guess: 1}", "null_if guess", False),
+    ("null_if: {guess: [-9, -8]}", "null_if guess", False),
+]
+
+
+@pytest.mark.parametrize(("text", "entry", "is_error"), NOT_FOUND, ids=[n[0] for n in NOT_FOUND])
+@pytest.mark.parametrize("as_folder", [False, True])
+def test_an_entry_that_finds_nothing_is_an_error_or_is_told(
+    tmp_path: Path, text: str, entry: str, is_error: bool, as_folder: bool
+) -> None:
+    content: dict[str, Any] = {"columns": {"person_id": "ID", "year": "YR", "earnings": "wage"}}
+    if "sex: {F" in text:
+        content["columns"]["sex"] = "g"
+    for part, of in yaml.safe_load(text).items():
+        content[part] = {**content.get(part, {}), **of} if isinstance(of, dict) else of
+    mapping = _mapping(tmp_path, json.dumps(content))
+    source: pl.DataFrame | Path = _wages().with_columns(g=pl.lit("female"))
+    if as_folder:
+        (tmp_path / "in").mkdir()
+        for (year,), rows in _wages().with_columns(g=pl.lit("female")).group_by("YR"):
+            rows.write_parquet(tmp_path / "in" / f"{year}.parquet")
+        source = tmp_path / "in"
+    if is_error:
+        with pytest.raises(InputError, match=entry):
+            read_panel(source, mapping=mapping, prices=2022)
+    else:
+        panel = read_panel(source, mapping=mapping, prices=2022)
+        assert panel.meta.unmatched == (entry,)
+        assert f"matched nothing  {entry}" in str(panel)
+
+
+def test_a_shipped_mapping_may_find_less_than_it_names(tmp_path: Path) -> None:
+    """Also below entries of one's own, which are told."""
+    frame = _lisa(2015).select("LOPNR", "FodelseAr", "LoneInk", year=pl.lit(2015))
+    assert read_panel(frame, mapping="lisa", prices=2022).meta.unmatched == ()
+    own = _mapping(tmp_path, "extends: lisa\ndigits: {occupation: 3}\ncodes: {sex: {1: male}}")
+    unmatched = read_panel(frame, mapping=own, prices=2022).meta.unmatched
+    assert unmatched == ("digits occupation", "codes sex")
 
 
 def test_an_unknown_name_lists_the_shipped_mappings() -> None:
@@ -140,7 +269,7 @@ def test_an_unknown_name_lists_the_shipped_mappings() -> None:
 
 def test_the_first_known_alternative_counts_and_sums_skip_unknown_parts(tmp_path: Path) -> None:
     text = (
-        "columns: {person_id: [nr, ID], earnings: {sum: [wages, business, absent]}, "
+        "columns: {person_id: [nr, ID], earnings: {sum: [wages, business]}, "
         "sex: [new, old]}\ncodes: {sex: {1: male, 2: female}}"
     )
     frame = pl.DataFrame(
