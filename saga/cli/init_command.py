@@ -58,8 +58,8 @@ def init(
         console.result("", value, as_json=True)
         return
     if entries:
-        found = pl.Series("columns", [", ".join(effect.columns) for effect in preview.effects])
-        by_entry = pl.DataFrame(entries).drop("own").with_columns(found)
+        columns = pl.Series("columns", [", ".join(effect.columns) for effect in preview.effects])
+        by_entry = pl.DataFrame(entries).drop("own").with_columns(columns)
         console.table(by_entry, "Entries of the mapping")
     console.table(before, "The first rows of the source")
     console.table(after, "The same rows as the panel gets them")

@@ -6,7 +6,7 @@ import codecs
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
@@ -15,11 +15,11 @@ from typing import Any
 import polars as pl
 
 from saga.data.casting import least_inexact
+from saga.data.statistics_files import UTF_8, UnknownTextError, scan_statistics
 from saga.errors import InputError, Problem, UsageError
 from saga.files.folders import File, Folder, LocalFolder, find_file, open_folder
 from saga.files.object_store import ObjectFolder
 
-UTF_8 = "utf-8"
 SUFFIXES = (".parquet", ".csv", ".arrow", ".feather", ".dta", ".sas7bdat", ".sav")
 _ENCODING_FIX = (
     "Export the data again, CSV files as UTF-8; or name their encoding in a mapping: "
@@ -135,7 +135,7 @@ def scan_files(
     choose: Callable[[Sequence[str]], Sequence[str]],
     lacking: Callable[[Sequence[str]], Sequence[str]],
     *,
-    labels: bool = True,
+    labelled: Collection[str] = (),
     year_in_filename: bool = False,
     encoding: str = UTF_8,
 ) -> tuple[list[pl.LazyFrame], tuple[str, ...]]:
@@ -153,15 +153,16 @@ def scan_files(
         choose: The columns to read, given a file's columns.
         lacking: The required columns that cannot be made from a file's columns. If there are
             several files, each must have all required columns.
-        labels: Whether to read value labels of Stata and SPSS instead of their numbers.
+        labelled: Columns, in lower case, of which the value labels of Stata and SPSS are read
+            instead of their numbers.
         year_in_filename: Whether to take `year` from names such as LISA2015_Individ.
-        encoding: Encoding of CSV files.
+        encoding: Encoding of CSV files, and of those of Stata and SPSS that do not name theirs.
     """
     scans: list[pl.LazyFrame] = []
     unread: dict[str, None] = {}
     spellings: dict[str, list[str]] = {}
     for file in location.files:
-        lazy, in_file = _open(file, labels=labels, encoding=encoding)
+        lazy, in_file = _open(file, labelled, encoding)
         extra = _values_of_path(file, in_file, year_in_filename=year_in_filename)
         names = [*in_file, *extra]
         renamed = _first_spellings(names, spellings)
@@ -185,16 +186,18 @@ def scan_files(
     return _in_common_types(scans), tuple(unread)
 
 
-def _open(file: File, *, labels: bool, encoding: str) -> tuple[pl.LazyFrame, list[str]]:
+def _open(file: File, labelled: Collection[str], encoding: str) -> tuple[pl.LazyFrame, list[str]]:
     """A file, not yet read, and the names of its columns."""
     try:
         if encoding == UTF_8 and _is_utf16(file):
             raise _refuse(file, "the text is UTF-16", _ENCODING_FIX)
-        lazy = _scan(file, labels=labels, encoding=encoding)
+        lazy = _scan(file, labelled, encoding)
         names = lazy.collect_schema().names()
     except pl.exceptions.NoDataError:
         problem = Problem("no-rows", "the file has no content", "Export the data again.")
         raise InputError(f"{file} is empty", [problem]) from None
+    except UnknownTextError:
+        raise _refuse(file, "its text is not in the expected encoding", _ENCODING_FIX) from None
     except _DAMAGES:
         why, fix = "the file is damaged or not what its suffix says", "Export the data again."
         if isinstance(file.folder, ObjectFolder):
@@ -313,7 +316,7 @@ def _named_damage(place: File | str, files: Sequence[File], encoding: str) -> It
         raise _refuse(damaged, why, _ENCODING_FIX) from None
 
 
-def _scan(file: File, *, labels: bool, encoding: str) -> pl.LazyFrame:
+def _scan(file: File, labelled: Collection[str], encoding: str) -> pl.LazyFrame:
     place, options = file.location, file.folder.polars_options
     match file.suffix:
         case ".parquet":
@@ -339,14 +342,7 @@ def _scan(file: File, *, labels: bool, encoding: str) -> pl.LazyFrame:
             fix = "Export the data as Parquet, or copy the file."
             raise _refuse(file, "this type is read from file systems only", fix)
         case _:
-            from polars_readstat import scan_readstat
-
-            return scan_readstat(
-                str(place),
-                preserve_order=True,
-                missing_string_as_null=True,
-                value_labels_as_strings=labels,
-            )
+            return scan_statistics(place, labelled, encoding)
 
 
 def _is_utf16(file: File) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -33,6 +33,7 @@ from saga.data.mapping_file import load_mapping
 from saga.data.origins import without_later_exits
 from saga.data.panel import UNNAMED_PANEL, Panel, PanelMeta, sort_rows
 from saga.data.rules import RULES, describe_violations, find_violations, is_outside_ages
+from saga.data.statistics_files import STATISTICS, value_labels
 from saga.errors import FileProblem, InputError, Problem, UsageError
 from saga.files.atomic import digest_file
 from saga.files.folders import File, open_place
@@ -40,6 +41,10 @@ from saga.requests import OnError
 from saga.schema import BY_NAME, COLUMNS, EXIT, MAX_AGE, MIN_AGE, MONEY, REQUIRED, Column
 
 _INDEX = "__index_level_0__"  # an index of pandas that has no name
+_LABELLED = frozenset(
+    column.name for column in COLUMNS if column.kind in ("category", "label") and column.codes
+)
+_CODES = (pl.String, pl.Boolean, pl.Categorical, pl.Enum)
 _HOW = {
     "year": "; one row is one person in one year",
     "birth_year": "; it is the year minus the age",
@@ -154,7 +159,7 @@ class Source:
             location,
             choose,
             mapped.lacking,
-            labels=self.mapping is None,
+            labelled=_LABELLED if self.mapping is None else (),
             year_in_filename=mapped.year_in_filename,
             encoding=mapped.encoding,
         )
@@ -165,6 +170,22 @@ class Source:
     def _require_fit(self, names: Sequence[str]) -> None:
         if problems := self._mapped[0].unfit(names):
             raise InputError("the mapping does not fit the source", problems)
+
+    def _with_labels(self, problem: Problem) -> Problem:
+        """A problem with a code, with the file's value labels if there are some."""
+        if problem.rule != "unknown-code" or problem.column is None or not self._location:
+            return problem
+        file, mapped = self._location.files[0].location, self._mapped[0]
+        if not isinstance(file, Path) or file.suffix.lower() not in STATISTICS:
+            return problem
+        labels = value_labels(file)
+        names = mapped.columns_of(problem.column, list(labels))
+        named = [f"{code} = {label}" for name in names for code, label in labels[name].items()]
+        if not named:
+            return problem
+        read = "labels are read" if self.mapping is None else "numbers are read, not the labels"
+        hint = f" The file labels the numbers of {names[0]} ({', '.join(named[:20])}); {read}."
+        return replace(problem, fix=problem.fix + hint)
 
     def rows(self, *, fitting: bool = True) -> tuple[pl.DataFrame, tuple[str, ...]]:
         """All rows in the columns that the mapping reads, and the names of the other columns.
@@ -251,7 +272,11 @@ class Source:
         }
         if broken.height and rejected is not None:
             _write_rejected(rejected, rows, broken)
-        valid = _valid_rows(covered, broken, columns, self.on_error)
+        try:
+            valid = _valid_rows(covered, broken, columns, self.on_error)
+        except InputError as error:
+            problems = [self._with_labels(problem) for problem in error.problems]
+            raise InputError(error.args[0], problems) from None
         real, price_year, unpublished = _deflated(
             valid, present, mapped, self._prices, self._folders, self._facts
         )
@@ -317,7 +342,8 @@ def read_panel(
         UsageError: An option is not valid.
     """
     _check_options(source, on_error, rejected, prices, origin)
-    opened = Source(source, mapping, prices, on_error, facts, origin, panel_id)
+    in_prices, until = (None if year is None else int(year) for year in (prices, origin))
+    opened = Source(source, mapping, in_prices, on_error, facts, until, panel_id)
     return opened.panel(*opened.rows(), rejected)
 
 
@@ -374,7 +400,7 @@ def _check_options(
     origin: int | None,
 ) -> None:
     for name, year in (("prices", prices), ("origin", origin)):
-        if year is not None and not isinstance(year, int):
+        if year is not None and (not isinstance(year, int | np.integer) or year is True):
             raise UsageError(
                 f"{name} is a year such as 2022, or None; not a {type(year).__name__}."
             )
@@ -436,6 +462,12 @@ def _typed(
     for column in columns:
         typed, bad = read_column(renamed[column.name], column)
         series.append(typed)
+        dtype = renamed.schema[column.name]
+        if bad.any() and column.dtype == pl.Int32() and not (dtype.is_numeric() or dtype in _CODES):
+            why = f"{column.name} has dates, times or periods, not whole years"
+            fix = "Make a column of whole numbers: in Stata by year(), in pandas by .dt.year."
+            problem = Problem("not-a-year", why, fix, column=column.name)
+            raise InputError("the panel has rows that are not valid", [problem])
         if bad.any():
             unreadable[column.name] = numbers.filter(bad)
     return pl.DataFrame([numbers, *series]), unreadable
