@@ -8,7 +8,7 @@ WORKERS ?= 3
 BUILD ?= build/bundle
 SYSTEMS ?= linux windows
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
-BENCH ?= rollout marginals register
+BENCH ?= rollout marginals register threads
 
 BIN := .venv/bin
 PARALLEL := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1

@@ -47,6 +47,7 @@ from saga.forecast_results import Result
 from saga.forecaster import Forecaster, Plan
 from saga.pages.report import render_report
 from saga.requests import Draws, ForecastRequest, LifetimeRequest
+from saga.simulation.rollout import FEW_PERSONS
 
 if TYPE_CHECKING:
     from saga.api.jobs.job_service import JobService
@@ -133,13 +134,17 @@ class Service:
             precision=settings.precision,
             facts=open_facts(settings.facts),
         )
-        # The first forecast of a process is slow, so it is made before clients call.
-        body = json.dumps({"persons": example_persons(example_scale(forecaster))}).encode()
-        frame = parse_json(body, ForecastBody, max_persons=1).frame
+        # The first forecasts of a process are slow, so they are made before clients call: of enough
+        # persons that those of later calls are computed together (`persons_per_group`).
+        (person,) = example_persons(example_scale(forecaster))
+        persons = [{**person, "person_id": str(i)} for i in range(FEW_PERSONS + 1)]
+        body = json.dumps({"persons": persons}).encode()
+        frame = parse_json(body, ForecastBody, max_persons=len(persons)).frame
         people = read_request_panel(
             forecaster.transforms, frame, prices=None, facts=forecaster.facts
         )
-        forecaster.forecast(people.panel, ForecastRequest(horizons=[1]), Draws(n_paths=2))
+        forecaster.forecast(people.panel, ForecastRequest(horizons=[1]))
+        forecaster.lifetime(people.panel, LifetimeRequest(to_age=40))
         READER.start()
         if settings.database is not None:
             url = settings.database.get_secret_value()

@@ -6,8 +6,13 @@ fast.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+# Threads of PyTorch and LightGBM that wait would keep a core busy, so that programs side by side
+# take ten times as long. OpenMP reads this when PyTorch is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
     from saga.batch.engine import score

@@ -5,13 +5,13 @@ Nothing here is calibrated; the forecaster recalibrates.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple, Self, get_args
 
 import numpy as np
+from joblib import cpu_count  # respects affinity and the quota of a container
 from numpy.typing import NDArray
 
 from saga.bundle import Bundle
@@ -110,7 +110,7 @@ class BundleModel:
             *_process_and_calendar(bundle, facts),
             rollout,
             precision,
-            threads or os.cpu_count() or 1,
+            threads or cpu_count(),
             workers,
         )
 

@@ -45,7 +45,6 @@ BREAKS = ("none", "recession", "wages", "zeros", "definition")
 P = np.array([0.001, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.15, 0.25, 0.5])
 PROBABILITIES = np.concatenate([P, 1 - P[-2::-1]])
 N_PATHS = 100
-_GROUP_SIZE = 64  # persons computed together; so short a forecast is fastest with many
 
 
 _STORED = ("person_id", "less", "p_zero", "quantiles", "simulated", "slices", "ranks", "value")
@@ -279,7 +278,6 @@ def raw_forecasts(
     direct = DirectMarginals(
         member.network, member.transforms, calendar, process, n_horizons=N_HORIZONS
     )
-    direct.group_size = _GROUP_SIZE
     sequences = encode(past, member.transforms, calendar)
     marginals = direct.marginals(sequences, np.arange(len(sequences)), {})
     options = RolloutOptions(N_PATHS, 0, light=forecaster.rollout == "light")
@@ -288,8 +286,9 @@ def raw_forecasts(
     steps = np.minimum(years_left, N_HORIZONS)
     persons = np.flatnonzero([p in value_persons for p in marginals.person_id.tolist()])
     earnings = np.full((len(persons), N_HORIZONS, N_PATHS), np.nan, dtype=np.float32)
-    for start in range(0, len(persons), rollout.group_size):
-        rows = np.arange(start, min(start + rollout.group_size, len(persons)))
+    size = rollout.group_size(len(persons))
+    for start in range(0, len(persons), size):
+        rows = np.arange(start, min(start + size, len(persons)))
         group = persons[rows]
         for i, simulated in zip(
             rows.tolist(), rollout.simulate(sequences, group, steps[group]), strict=True

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytorch_lightning as lightning
 import torch
+from joblib import cpu_count  # respects affinity and the quota of a container
 from pytorch_lightning.callbacks import Callback, Timer, TQDMProgressBar
 from pytorch_lightning.utilities import rank_zero_only
 
@@ -95,7 +96,11 @@ class RunFolder:
 
 
 def seed_run(seed: int) -> None:
-    """Seed all random numbers of a run, and let Lightning report warnings only."""
+    """Seed all random numbers of a run, and let Lightning report warnings only.
+
+    PyTorch then uses at most the cores that this process may use.
+    """
+    torch.set_num_threads(min(torch.get_num_threads(), cpu_count()))
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     lightning.seed_everything(seed, verbose=False)
 

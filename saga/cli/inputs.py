@@ -3,7 +3,6 @@
 The fields of the dataclasses are options of the commands that take them (`saga.cli.options`).
 """
 
-import os
 import shlex
 import sys
 import tempfile
@@ -237,7 +236,10 @@ class Model:
     @property
     def workers(self) -> int:
         """Number of processes: `threads`, or one per core."""
-        return self.threads or os.cpu_count() or 1
+        from joblib import cpu_count  # respects affinity and the quota of a container
+
+        cores: int = cpu_count()
+        return self.threads or cores
 
     def open(self, facts: "Facts | None" = None) -> "Forecaster":
         """The forecaster of the bundle, with these dated facts or the shipped ones."""

@@ -93,10 +93,9 @@ class EnsembleRollout:
 
     rollouts: tuple[Rollout, ...]
 
-    @property
-    def group_size(self) -> int:
-        """Number of persons to simulate together."""
-        return min(rollout.group_size for rollout in self.rollouts)
+    def group_size(self, n_persons: int) -> int:
+        """Number of persons to simulate together, of `n_persons` in all."""
+        return min(rollout.group_size(n_persons) for rollout in self.rollouts)
 
     def simulate(
         self, sequences: MemberSequences, persons: NDArray[np.int64], steps: NDArray[np.int64]

@@ -12,7 +12,7 @@ import hashlib
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,6 +119,7 @@ class DirectMarginals:
         n_horizons: int = MAX_HORIZON,
     ) -> None:
         self.threads, self.n_horizons = threads, n_horizons
+        self._group_size = 1  # until it is found
         self.network, self.scenario = network, scenario
         with torch.inference_mode():
             self.direct = at_precision(network.direct, "float32")
@@ -134,15 +135,17 @@ class DirectMarginals:
         """The representative macro futures of an origin year."""
         return _nodes(self.economy, origin, self.n_horizons)
 
-    @cached_property
-    def group_size(self) -> int:
-        """Number of persons to compute together."""
+    def group_size(self, n_persons: int) -> int:
+        """Number of persons to compute together, of `n_persons` in all."""
+        if self._group_size > 1:
+            return self._group_size
         modules = (self.network, self.direct, self.head)
         # Numbers of rows that a person has in the matrix products: nodes of the next record,
         # horizons, and combinations of both.
         n = self.n_horizons
         rows = (N_NODES, n, min(n, N_NODES) * N_NODES, n * N_NODES)
-        return min(persons_per_group(modules, n_rows) for n_rows in rows)
+        self._group_size = min(persons_per_group(modules, n_rows, n_persons) for n_rows in rows)
+        return self._group_size
 
     def marginals(
         self,
@@ -155,8 +158,16 @@ class DirectMarginals:
         origins = sequences.year[sequences.offsets[1:][persons] - 1]
         for origin in np.unique(origins):
             self.nodes(int(origin))  # cached before the threads start
-        parts = split_persons(persons, self.threads, self.group_size)
-        compute = partial(self._compute, sequences, n_horizons=n_horizons)
+        size = self.group_size(len(persons))
+        parts = split_persons(persons, self.threads, size)
+        # Products of few rows may round differently. If they do, all horizons are computed.
+        n_computed = max(n_horizons, N_NODES) if size > 1 else self.n_horizons
+        compute = partial(
+            self._compute,
+            sequences,
+            n_horizons=n_horizons,
+            n_computed=min(n_computed, self.n_horizons),
+        )
         with single_threaded():
             if len(parts) == 1:  # starting threads would cost more than it saves
                 computed = [compute(persons)]
@@ -177,16 +188,17 @@ class DirectMarginals:
 
     @torch.inference_mode()
     def _compute(
-        self, sequences: Sequences, persons: NDArray[np.int64], *, n_horizons: int
+        self,
+        sequences: Sequences,
+        persons: NDArray[np.int64],
+        *,
+        n_horizons: int,
+        n_computed: int,
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
         """Grid (n, H, G) of log earnings, CDF (n, H, G) and probability of zero (n, H).
 
-        NaN beyond age 64. The network computes at least `N_NODES` horizons, because products of few
-        rows may round differently.
+        NaN beyond age 64. The network computes `n_computed` horizons.
         """
-        n_computed = self.n_horizons
-        if self.group_size > 1:
-            n_computed = min(max(n_horizons, N_NODES), n_computed)
         n_horizons = min(n_horizons, n_computed)
         padded, lengths = pad(sequences, persons, MAX_STEPS + 1), sequences.lengths[persons]
         rows, last = np.arange(len(persons)), lengths - 1

@@ -28,9 +28,8 @@ Records = TypeVar("Records", contravariant=True)
 class Simulator(Protocol[Records]):
     """A rollout of one network (`Rollout`) or of an ensemble (`EnsembleRollout`)."""
 
-    @property
-    def group_size(self) -> int:
-        """Number of persons to simulate together."""
+    def group_size(self, n_persons: int) -> int:
+        """Number of persons to simulate together, of `n_persons` in all."""
         ...
 
     def simulate(
@@ -68,7 +67,7 @@ def simulation_pool(
     workers = threads if processes == 1 else processes
 
     def simulate(persons: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
-        groups = split_persons(persons, workers, rollout.group_size)
+        groups = split_persons(persons, workers, rollout.group_size(len(persons)))
         return chain.from_iterable(executor.map(run, groups, [steps[group] for group in groups]))
 
     with single_threaded():

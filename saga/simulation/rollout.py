@@ -6,7 +6,7 @@ bitwise the same in any batch, order, engine or worker, for three reasons:
 
 - Random numbers are keyed by (seed, person, year), see `saga.simulation.path_numbers`.
 - Persons are computed together only if, on this machine, the bits of a row of a matrix product do
-  not depend on the other rows (`rows_are_independent` tests it).
+  not depend on the other rows (`persons_per_group` tests it).
 - Shapes do not depend on the other persons: records are padded to one length for all, and paths are
   filled up to whole vectors, because the processor computes the remainder of an array with other
   instructions, which round differently.
@@ -42,12 +42,20 @@ from saga.requests import Precision
 from saga.schema import MAX_AGE, MIN_AGE
 from saga.simulation.matmul import Affine, at_precision, product
 from saga.simulation.path_numbers import path_orders, path_uniforms
+from saga.simulation.pool import single_threaded
 from saga.simulation.steppers import Records, choose_stepper
 
 MAX_STEPS = MAX_AGE - MIN_AGE
 GROUP_ROWS = 4_096  # paths advanced together: eight persons with 500 paths each
+# Persons who are computed alone until `_rows_are_independent` has been asked, which takes a second.
+FEW_PERSONS = 32
 VECTOR = 32  # numbers per iteration of elementwise loops: two registers of 512 bits
 _REUSED_BYTES = 31 * 2**20  # below the 32 MiB from which glibc never reuses memory
+
+
+# Persons, rows of each, shape of the weight, whether there is a bias, type, whether it is `Affine`.
+_ProductShape = tuple[int, int, int, int, bool, torch.dtype, bool]
+_independent: dict[_ProductShape, bool] = {}  # products that `_rows_are_independent` has tested
 
 
 @dataclass(frozen=True)
@@ -130,15 +138,14 @@ class Rollout:
             torch.from_numpy(wage[self.columns].T.astype(np.float32, order="C")),
         )
 
-    @property
-    def group_size(self) -> int:
-        """Number of persons to simulate together.
+    def group_size(self, n_persons: int) -> int:
+        """Number of persons to simulate together, of `n_persons` in all.
 
         A larger group shares the fixed cost of a year; a smaller one fits into the processor's
         cache.
         """
         modules = (self.network, self.head, *self.step_modules)
-        return persons_per_group(modules, len(self.columns))
+        return persons_per_group(modules, len(self.columns), n_persons)
 
     @torch.inference_mode()
     def simulate(
@@ -271,18 +278,20 @@ def fill_vectors(n_paths: int) -> NDArray[np.int64]:
     return np.minimum(np.arange(-(-n_paths // VECTOR) * VECTOR), n_paths - 1)
 
 
-def persons_per_group(modules: Iterable[torch.nn.Module], rows: int) -> int:
-    """Persons of `rows` rows each to compute together; 1 if the rows are not independent."""
-    return max(1, GROUP_ROWS // rows) if rows_are_independent(modules, rows) else 1
+def persons_per_group(modules: Iterable[torch.nn.Module], rows: int, n_persons: int) -> int:
+    """Persons of `rows` rows each to compute together, of `n_persons` in all.
 
-
-def rows_are_independent(modules: Iterable[torch.nn.Module], n_paths: int) -> bool:
-    """Whether products give the rows of a person the same bits alone and with other persons.
-
-    Tested on this machine with the matrix shapes of the modules.
+    1 if the rows are not independent, and for few persons while this has not been tested.
     """
+    shapes = _product_shapes(modules, rows)
+    if n_persons <= FEW_PERSONS and not shapes <= _independent.keys():
+        return 1
+    return max(1, GROUP_ROWS // rows) if _rows_are_independent(shapes) else 1
+
+
+def _product_shapes(modules: Iterable[torch.nn.Module], n_paths: int) -> set[_ProductShape]:
+    """The products of the modules for a group of persons with `n_paths` rows each."""
     layers = [layer for module in modules for layer in module.modules()]
-    # Shape of the weight, whether there is a bias, type, whether it is `Affine`.
     shapes = {
         (*layer.weight.shape, layer.bias is not None, layer.weight.dtype, isinstance(layer, Affine))
         for layer in layers
@@ -293,14 +302,20 @@ def rows_are_independent(modules: Iterable[torch.nn.Module], n_paths: int) -> bo
         (4 * layer.hidden_size, layer.input_size, True, torch.float32, False) for layer in lstm
     }
     n_persons = max(2, GROUP_ROWS // n_paths)  # as in a group: large products use other kernels
-    return all(
-        _product_rows_are_independent(n_persons, rows, *shape)
-        for rows in (n_paths, MAX_STEPS + 1)
-        for shape in sorted(shapes, key=str)
-    )
+    return {(n_persons, rows, *shape) for rows in (n_paths, MAX_STEPS + 1) for shape in shapes}
 
 
-@lru_cache(maxsize=1024)
+def _rows_are_independent(shapes: set[_ProductShape]) -> bool:
+    """Whether products give the rows of a person the same bits alone and with other persons.
+
+    Tested once on this machine, with one thread in a product as in simulations.
+    """
+    with single_threaded():
+        for shape in shapes - _independent.keys():
+            _independent[shape] = _product_rows_are_independent(*shape)
+    return all(_independent[shape] for shape in shapes)
+
+
 def _product_rows_are_independent(
     n_persons: int, rows: int, out: int, size: int, bias: bool, dtype: torch.dtype, affine: bool
 ) -> bool:

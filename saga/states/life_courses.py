@@ -133,10 +133,10 @@ class LifeCourseSimulator:
         self.n_paths, self.seed, self.last_training_year = n_paths, seed, last_training_year
         self.path_index = fill_vectors(n_paths)
 
-    @property
-    def group_size(self) -> int:
+    def group_size(self, n_persons: int) -> int:
         """Number of persons that are best computed together, as in `Rollout.group_size`."""
-        return persons_per_group((self.state_network, self.network), len(self.path_index))
+        modules = (self.state_network, self.network)
+        return persons_per_group(modules, len(self.path_index), n_persons)
 
     def simulate_blocks(
         self, blocks: Iterable[Paths], macro_futures: Callable[[int], MacroFutures], threads: int
@@ -161,7 +161,8 @@ class LifeCourseSimulator:
         first = 0
         with thread_pool(threads) as executor:
             for block in blocks:
-                groups = split_persons(np.arange(len(block)), threads, self.group_size)
+                size = self.group_size(len(block))
+                groups = split_persons(np.arange(len(block)), threads, size)
                 parts = executor.map(partial(simulate_rows, block, first), groups)
                 numbers = np.concatenate(list(parts))
                 first += len(block)

@@ -103,7 +103,7 @@ class StateNetwork(nn.Module):
         self.register_buffer("starts", starts, persistent=False)
         self.ahead = nn.Embedding(2 * (MAX_LOOKAHEAD + 2) * (MAX_LOOKAHEAD + 1), width)
         # Two logits each: the rounding of a product with one output column depends on the other
-        # rows (`saga.simulation.rollout.rows_are_independent`).
+        # rows (`saga.simulation.rollout.persons_per_group`).
         self.leave, self.die = nn.Linear(width, 2), nn.Linear(width, 2)
         self.inner = nn.Linear(width, width)
         self.read = nn.Linear(width, n_column * self.share)

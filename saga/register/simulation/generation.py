@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from joblib import cpu_count
 
 from saga.data.panel import SIMULATED_ID
 from saga.errors import UsageError
@@ -243,7 +244,7 @@ def _check(out: Path, settings: RegisterSettings, workers: int) -> None:
         ),
         (settings.seed < 0, "The seed must be 0 or a positive whole number"),
         (
-            not 1 <= workers <= WORKERS_PER_CORE * (os.cpu_count() or 1),
+            not 1 <= workers <= WORKERS_PER_CORE * cpu_count(),
             "The number of workers must be at least 1 and not far above the number of processor "
             "cores",
         ),

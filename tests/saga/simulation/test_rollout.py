@@ -268,7 +268,7 @@ def test_numbers_are_bitwise_the_same_in_any_group(
 ) -> None:
     """45 paths do not fill whole vectors, so a person's last ones are inside the array."""
     rollout = build_rollout(networks[kind], 45, light=light, precision=precision)
-    assert rollout.group_size > 1
+    assert rollout.group_size(1_000) > 1
     steps = np.array([12, 3, 17, 1, 7, 12])
     persons = np.array([5, 0, 33, 61, 7, 78])
     together = rollout.simulate(sequences, persons, steps)
@@ -284,9 +284,20 @@ def test_products_whose_rows_depend_on_other_rows_are_detected(
     monkeypatch.setattr(
         torch.nn.functional, "linear", lambda x, w, b: correct(x, w, b) + 1e-7 * x.numel()
     )
-    rollout_module._product_rows_are_independent.cache_clear()
-    assert build_rollout(network).group_size == 1
-    rollout_module._product_rows_are_independent.cache_clear()
+    monkeypatch.setattr(rollout_module, "_independent", {})
+    assert build_rollout(network).group_size(1_000) == 1
+
+
+def test_few_persons_are_computed_alone_until_the_rows_have_been_tested(
+    network: Saga, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test takes longer than the simulation of a few persons."""
+    monkeypatch.setattr(rollout_module, "_independent", {})
+    rollout = build_rollout(network)
+    assert rollout.group_size(rollout_module.FEW_PERSONS) == 1
+    assert not rollout_module._independent
+    size = rollout.group_size(rollout_module.FEW_PERSONS + 1)
+    assert rollout.group_size(2) == size > 1
 
 
 def test_a_person_has_the_same_numbers_in_any_panel(

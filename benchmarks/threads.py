@@ -1,0 +1,100 @@
+"""What threads cost: processor seconds against one thread, alone and beside copies.
+
+    python benchmarks/threads.py [--persons 2000] [--copies 1 2 4]
+
+Runs `saga forecast` of ten persons, a short `saga train` and `saga calibrate` as 1, 2 and 4 copies
+at the same time. Prints processor seconds of a copy and their ratio to one thread (the bound is
+1.3), and how much faster the default is alone than one thread (aim: 1.5 on two idle cores, for
+training and for a batch of persons).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+CLI = "from saga.cli import main; main()"
+EXAMPLE = Path(__file__).parents[1] / "examples" / "people.csv"
+CONFIG = """model: {width: 96, layers: 2, heads: 4, bins: 96, head_width: 96, light: 64}
+batch_persons: 128
+max_steps: 60
+warmup_steps: 10
+learning_rate: 1.0e-3
+validate_every: 60
+validation_persons: 200
+"""
+
+
+def run(command: list[str], copies: int, *, one_thread: bool) -> tuple[float, float]:
+    """Mean processor seconds of a copy, and seconds until the last one ends.
+
+    `{copy}` in the command is the number of the copy.
+    """
+    environment = dict(os.environ)
+    for name in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS"):
+        environment.pop(name, None)
+        if one_thread:
+            environment[name] = "1"
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", CLI, *(word.format(copy=i) for word in command)],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for i in range(copies)
+    ]
+    codes = [process.wait() for process in running]
+    if any(codes):
+        raise SystemExit(f"saga {' '.join(command)} failed.")
+    seconds = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return used / copies, seconds
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--persons", type=int, default=2_000)
+    parser.add_argument("--copies", type=int, nargs="+", default=[1, 2, 4])
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        register, config = f"{folder}/register", f"{folder}/config.yaml"
+        Path(config).write_text(CONFIG)
+        persons = str(arguments.persons)
+        run(["register", "generate", "--persons", persons, "--out", register], 1, one_thread=True)
+        panel = f"{register}/panel"
+        train = ["train", "--panel", panel, "--config", config, "--out"]
+        for name, command in {
+            "forecast": ["forecast", str(EXAMPLE), "--out", f"{folder}/{{copy}}.csv"],
+            "train": [*train, f"{folder}/{{copy}}-{{run}}"],
+            "calibrate": ["calibrate", f"{folder}/{{copy}}-{{run}}", "--panel", panel],
+            "score": ["score", panel, f"{folder}/scored-{{copy}}-{{run}}"],
+        }.items():
+            print_cost(name, command, arguments.copies)
+
+
+def print_cost(name: str, command: list[str], copies: list[int]) -> None:
+    """Print the rows of a command."""
+    for n in copies:
+        words = [[word.replace("{run}", f"{n}-{k}") for word in command] for k in (0, 1)]
+        one, one_seconds = run(words[0], n, one_thread=True)
+        default, seconds = run(words[1], n, one_thread=False)
+        faster = f", {one_seconds / seconds:.2f} times as fast" if n == 1 else ""
+        print(
+            f"{name:9} {n} copies: {default:.1f} processor seconds a copy, "
+            f"{default / one:.2f} of one thread{faster}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
