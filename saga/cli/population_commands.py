@@ -64,6 +64,13 @@ def tables(
     transition_years: Annotated[
         int, typer.Option(min=1, help="Years between the classes of a transition.")
     ] = 5,
+    until: Annotated[
+        int | None,
+        typer.Option(
+            help="Last year of the tables.",
+            show_default="the year that lets the most values be published",
+        ),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Statistics of a population by groups and years, with disclosure control, for publication.
@@ -72,6 +79,7 @@ def tables(
         saga tables paths --by sex,age --panel register/ --out tables  # statistics to publish
     """
     from saga.files.folders import check_new_folder
+    from saga.pages.group import describe_suppressed
     from saga.population.disclosure import DisclosureRules
     from saga.population.policy_tables import make_tables
     from saga.population.scored_paths import ScoredPaths, read_persons
@@ -85,7 +93,13 @@ def tables(
     persons = read_persons(run, _read(panel, reading), groups, weights)
     with console.progress("Tables", quiet=as_json) as progress:
         results = make_tables(
-            run, persons, groups, rules, transition_years=transition_years, progress=progress
+            run,
+            persons,
+            groups,
+            rules,
+            transition_years=transition_years,
+            until=until,
+            progress=progress,
         )
     provenance = {
         **run.provenance,
@@ -96,14 +110,17 @@ def tables(
     }
     write_files(results, out, provenance)
     n_cells, n_hidden = results.statistics.height, results.statistics["suppressed"].sum()
+    years = results.statistics["year"]
     report = {
         "out": out,
         "cells": n_cells,
         "suppressed": n_hidden,
+        "years": [years.min(), years.max()],
         "log": f"{out.rstrip('/')}/{LOG}",
     }
     text = (
-        f"{n_cells:,} values are in {out}, {n_hidden:,} of them suppressed. "
+        f"{n_cells:,} values are in {out}. "
+        f"{describe_suppressed(results.statistics, results.suppressed_until)} "
         f"{LOG} says why; it is not for publication."
     )
     console.result(text, report, as_json=as_json)

@@ -102,13 +102,19 @@ def _write(frame: pl.DataFrame, suffix: str, part: Path) -> None:
         frame.write_excel(buffer, autofit=False)
         part.write_bytes(buffer.getvalue())
     else:
-        from polars_readstat import write_readstat
-
-        flags = pl.selectors.boolean().cast(pl.Int8)  # Stata has no booleans, and no dots in names
-        names = {name: re.sub(r"\W", "_", name) for name in frame.columns}
         stata = part.with_name(f"{part.name}.dta")  # the library wants the suffix
-        write_readstat(frame.with_columns(flags).rename(names), str(stata), format="dta")
+        write_stata(frame, stata)
         stata.replace(part)
+
+
+def write_stata(frame: pl.DataFrame, path: Path) -> None:
+    """Write a .dta file; Stata has no booleans, no column without a type, and no dots in names."""
+    from polars_readstat import write_readstat
+
+    flags = pl.selectors.boolean().cast(pl.Int8)
+    unknown = pl.selectors.by_dtype(pl.Null).cast(pl.Float64)  # a column without any value
+    names = {name: re.sub(r"\W", "_", name) for name in frame.columns}
+    write_readstat(frame.with_columns(flags, unknown).rename(names), str(path), format="dta")
 
 
 def _written_by_saga(path: Path) -> bool:

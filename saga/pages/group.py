@@ -26,10 +26,38 @@ _WITHOUT_UNIT = ("persons", "gini", "zero_share", "poverty_share")
 _MAX_YEARS, _YEAR_STEP = 8, 5  # of more than 8 years the page shows every fifth and the last
 
 
-def render_group(statistics: pl.DataFrame, provenance: Mapping[str, Any]) -> str:
+def describe_suppressed(statistics: pl.DataFrame, suppressed_until: Mapping[int, int]) -> str:
+    """How many values are suppressed, and with which last years fewer or more would be.
+
+    `suppressed_until` has the number for each last year that the tables can have.
+    """
+    last, per_year = statistics["year"].max(), statistics.filter(year=statistics["year"][0]).height
+    counts = {year: n // done for done, (year, n) in enumerate(suppressed_until.items(), start=1)}
+    fewer = [year for year in counts if counts[year] < counts[last]]  # all of them are earlier
+    best = [year for year in fewer if counts[year] == min(counts.values())]
+    parts = [
+        f"{suppressed_until[last]:,} of {statistics.height:,} values up to {last} are suppressed."
+    ]
+    parts += [
+        f"With --until {year}, {counts[year]} of the {per_year} values of a year would be, "
+        f"instead of {counts[last]}."
+        for year in sorted({*fewer[-1:], *best[-1:]}, reverse=True)
+    ]
+    final = max(counts)
+    if final > last:
+        parts.append(
+            f"The tables end where the most values can be published; with --until {final}, "
+            f"{counts[final]} of the values of a year would be suppressed."
+        )
+    return " ".join(parts)
+
+
+def render_group(
+    statistics: pl.DataFrame, provenance: Mapping[str, Any], suppressed_until: Mapping[int, int]
+) -> str:
     """The page: a table per statistic, with a row per group and a column per year.
 
-    `statistics` is the table of `saga.population.policy_tables.PolicyTables`.
+    `statistics` and `suppressed_until` are those of `saga.population.policy_tables.PolicyTables`.
     """
     groups = statistics.columns[1 : statistics.columns.index("statistic")]
     years = statistics["year"].unique().sort().to_list()
@@ -66,6 +94,7 @@ def render_group(statistics: pl.DataFrame, provenance: Mapping[str, Any]) -> str
         "first_year": years[0],
         "weighted": bool(provenance.get("weighted")),
         "simulated": SIMULATED if provenance.get("trained_on") == "simulated people" else "",
+        "suppressed": describe_suppressed(statistics, suppressed_until),
         "years_left_out": shown_years != years,
         "sections": sections,
         "provenance": {_words(name): str(value) for name, value in provenance.items()},

@@ -71,8 +71,10 @@ class DisclosureRules:
 
 def suppress(
     magnitudes: Sequence[Floats], unsafe: Flags, protection: float, suppressed: Flags | None = None
-) -> Flags:
+) -> tuple[Flags, dict[int, int]]:
     """The cells to suppress so that no unsafe cell can be computed from the others.
+
+    Also, for each further cell, the unsafe one that it hides (numbers in the flattened table).
 
     The last index of each dimension is its margin, the sum of the others.
 
@@ -84,14 +86,16 @@ def suppress(
     """
     hidden = unsafe if suppressed is None else unsafe | suppressed
     hidden = hidden.copy()
+    hides: dict[int, int] = {}
     sums = _sums_to_zero(unsafe.shape)
     order = np.argsort(-magnitudes[0], axis=None, kind="stable")
     for cell in order[unsafe.ravel()[order]]:
         chosen = _protect(magnitudes, hidden.ravel(), int(cell), protection, sums)
         if chosen is None:  # the table is too small for any other cell to hide this one
-            return np.ones_like(hidden)
+            chosen = np.ones(hidden.size, dtype=np.bool_)
+        hides |= dict.fromkeys(np.flatnonzero(chosen & ~hidden.ravel()).tolist(), int(cell))
         hidden |= chosen.reshape(hidden.shape)
-    return hidden
+    return hidden, hides
 
 
 def _protect(

@@ -1,12 +1,13 @@
 """Policy tables: statistics of a population by groups and years, of which unsafe cells are hidden.
 
 A table has a cell for each combination of groups, and all margins. A cell that is unsafe in one
-year is hidden in all years, because the neighbouring years would reveal its value.
+year is hidden in all years, because the neighbouring years would reveal its value. Groups become
+small as persons leave, so a table ends in the year that lets most values of groups be published.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -14,6 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.errors import UsageError
 from saga.pages.group import TOTAL
 from saga.population.cell_statistics import (
     STATISTICS,
@@ -44,12 +46,14 @@ class PolicyTables:
         statistics: Year, groups, statistic, value, its error by sampling and by paths, its spread
             by macro futures, and whether it is suppressed.
         transitions: Year, later year, groups, class, later class, share.
-        log: Which cells are suppressed, and by which rule.
+        log: Which cells are suppressed, by which rule, and for which unsafe cell.
+        suppressed_until: For each year, how many values would be suppressed if it were the last.
     """
 
     statistics: pl.DataFrame
     transitions: pl.DataFrame
     log: pl.DataFrame
+    suppressed_until: Mapping[int, int]
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ def make_tables(
     rules: DisclosureRules,
     *,
     transition_years: int = 5,
+    until: int | None = None,
     progress: Progress | None = None,
 ) -> PolicyTables:
     """The tables of a run, with unsafe cells hidden and numbers rounded.
@@ -98,54 +103,77 @@ def make_tables(
         by: Groups: columns of the panel or of life courses, age or cohort.
         rules: What may be published.
         transition_years: Years between the two classes of a transition.
+        until: The last year; None for the one up to which the most values can be published.
         progress: Called with the years done and the years in all.
     """
+    years = [year for year in scored.full_years if until is None or year <= until]
+    if not years:
+        raise UsageError(f"The tables begin in {scored.full_years[0]}. Choose a later --until.")
     grid = _grid(scored, persons, by)
     reasons: dict[int, dict[TableCell, str | None]] = {}
     estimates: dict[int, dict[TableCell, Estimates]] = {}
     hidden = np.zeros(grid.shape, dtype=np.bool_)
-    for done, year in enumerate(scored.full_years):
+    hidden_by: dict[int, Flags] = {}
+    inhabited = np.zeros(grid.shape)  # in how many years each cell has persons
+    published: dict[int, float] = {}
+    log: list[dict[str, object]] = []
+    for done, year in enumerate(years):
         if progress:
-            progress(done, len(scored.full_years))
+            progress(done, len(years))
         present = _YearPersons.of(scored, persons, grid, year)
         reasons[year], magnitudes, estimates[year] = _year_cells(present, grid, rules)
         unsafe = np.reshape([bool(reasons[year][cell]) for cell in grid.cells()], grid.shape)
-        hidden = suppress(magnitudes, unsafe, rules.protection, hidden)
+        hidden, hides = suppress(magnitudes, unsafe, rules.protection, hidden)
+        hidden_by[year] = hidden
+        inhabited += magnitudes[0] > 0
+        in_groups = (inhabited * ~hidden).ravel()[: hidden.size - 1 or None]
+        published[year] = in_groups.sum()
+        log += _log_entries(grid, "statistics", year, reasons[year], hides)
+    last = years[-1] if until else max(years, key=lambda year: (published[year], year))
+    years, hidden = [year for year in years if year <= last], hidden_by[last]
     transitions, transition_log = _transitions(
-        scored, persons, grid, rules, hidden, transition_years
+        scored, persons, grid, rules, hidden, years, transition_years
     )
     rows = [
         {"year": year, **grid.names(cell), **row}
-        for year, cells in estimates.items()
+        for year in years
         for cell in grid.cells()
-        for row in _rows(cells[cell], bool(hidden[cell]), rules)
+        for row in _rows(estimates[year][cell], bool(hidden[cell]), rules)
     ]
     if progress:
-        progress(len(scored.full_years), len(scored.full_years))
-    log = [*_log_entries(grid, reasons, hidden), *transition_log]
-    order = ["table", "year", *grid.groups, "class", "rule"]
+        progress(len(hidden_by), len(hidden_by))
+    log += transition_log
+    order = ["table", "year", *grid.groups, "class", "rule", "hides"]
     schema = {name: pl.Int32 if name == "year" else pl.String for name in order}
     return PolicyTables(
-        pl.DataFrame(rows, infer_schema_length=None).with_columns(pl.col("year").cast(pl.Int32)),
+        pl.DataFrame(rows, infer_schema_length=None).with_columns(
+            pl.col("year").cast(pl.Int32), pl.selectors.by_dtype(pl.Null).cast(pl.Float64)
+        ),
         transitions,
         pl.DataFrame(log, schema=schema),
+        {
+            year: done * int(hidden_by[year].sum()) * len(STATISTICS)
+            for done, year in enumerate(hidden_by, start=1)
+        },
     )
 
 
 def _log_entries(
-    grid: _Grid, reasons: dict[int, dict[TableCell, str | None]], hidden: Flags
+    grid: _Grid,
+    table: str,
+    year: int,
+    reasons: Mapping[TableCell, str | None],
+    hides: Mapping[int, int],
 ) -> Iterator[dict[str, object]]:
-    """The unsafe cells of each year, then those that are hidden only to protect them."""
-    unsafe = set()
-    for year, cells in reasons.items():
-        for cell, reason in cells.items():
-            if reason:
-                unsafe.add(cell)
-                yield {"table": "statistics", "year": year, **grid.names(cell), "rule": reason}
-    for cell in grid.cells():
-        if hidden[cell] and cell not in unsafe:
-            names = grid.names(cell)
-            yield {"table": "statistics", "year": None, **names, "rule": "complementary"}
+    """The unsafe cells of a year, and the cells that are hidden from then on to protect them."""
+    entry = {"table": table, "year": year}
+    for cell, reason in reasons.items():
+        if reason:
+            yield {**entry, **grid.names(cell), "rule": reason}
+    cells = list(grid.cells())
+    for number, cause in hides.items():
+        unsafe = ", ".join(grid.names(cells[cause]).values())
+        yield {**entry, **grid.names(cells[number]), "rule": "complementary", "hides": unsafe}
 
 
 @dataclass(frozen=True)
@@ -266,6 +294,7 @@ def _transitions(
     grid: _Grid,
     rules: DisclosureRules,
     hidden: Flags,
+    years: Sequence[int],
     step: int,
 ) -> tuple[pl.DataFrame, list[dict[str, object]]]:
     """Shares of earnings classes `step` years later, by groups and class; and the hidden cells.
@@ -273,18 +302,19 @@ def _transitions(
     A cell whose groups are `hidden` in the statistics is hidden here too.
     """
     by_class = grid.extended("class", CLASSES)
-    rows, log = [], []
-    years = [year for year in scored.full_years[::step] if year + step in scored.full_years]
-    for year in years:
+    rows: list[dict[str, object]] = []
+    log: list[dict[str, object]] = []
+    for year in years[::step]:
+        if year + step not in years:
+            break
         counts, n_persons = _count_transitions(scored, persons, grid, year, year + step)
         unsafe = (n_persons > 0) & (n_persons < rules.minimum)
         hidden_before = np.repeat(hidden[..., None], len(CLASSES) + 1, axis=-1)
-        hidden_cells = suppress([counts.sum(-1)], unsafe, rules.protection, hidden_before)
+        hidden_cells, hides = suppress([counts.sum(-1)], unsafe, rules.protection, hidden_before)
+        small = {cell: "minimum" if unsafe[cell] else None for cell in by_class.cells()}
+        log += _log_entries(by_class, "transitions", year, small, hides)
         for cell in by_class.cells():
             names = by_class.names(cell)
-            if hidden_cells[cell]:
-                rule = "minimum" if unsafe[cell] else "complementary"
-                log.append({"table": "transitions", "year": year, **names, "rule": rule})
             total = counts[cell].sum()
             for number, name in enumerate(CLASSES):
                 shown = not hidden_cells[cell] and total > 0

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from polars_readstat import write_readstat
 
 from saga.files.folders import new_folder, put_json
+from saga.files.tables import write_stata
 from saga.pages.group import render_group
 from saga.population.policy_tables import PolicyTables
 
@@ -20,13 +20,14 @@ LOG = "internal_suppression_log.csv"
 
 def write_files(tables: PolicyTables, out: str | Path, provenance: Mapping[str, Any]) -> None:
     """Write a new folder with all formats to a path or URL; `provenance.json` comes last."""
+    page = render_group(tables.statistics, provenance, tables.suppressed_until)
     with new_folder(out) as folder:
         frames = {"statistics": tables.statistics, "transitions": tables.transitions}
         for name, frame in frames.items():
             folder.put(f"{name}.csv", frame.write_csv().encode())
             folder.put(f"{name}.dta", stata_file(frame))
         folder.put("tables.xlsx", _excel_file(frames, provenance))
-        folder.put("tables.html", render_group(tables.statistics, provenance).encode())
+        folder.put("tables.html", page.encode())
         folder.put(LOG, tables.log.write_csv().encode())
         put_json(folder, "provenance.json", provenance)
 
@@ -35,9 +36,7 @@ def stata_file(frame: pl.DataFrame) -> bytes:
     """The content of a Stata file with a table; the library can only write it to a path."""
     with tempfile.TemporaryDirectory(prefix="saga-") as name:
         path = Path(name, "table.dta")
-        flags = pl.col("suppressed").cast(pl.Int8)
-        unknown = pl.selectors.by_dtype(pl.Null).cast(pl.Float64)  # a column without any value
-        write_readstat(frame.with_columns(flags, unknown), str(path), format="dta")
+        write_stata(frame, path)
         return path.read_bytes()
 
 

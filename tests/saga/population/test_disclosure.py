@@ -51,7 +51,7 @@ def random_table(shape: tuple[int, ...], seed: int) -> tuple[list[Floats], Flags
 def test_no_unsafe_cell_can_be_computed_from_margins(shape: tuple[int, ...], seed: int) -> None:
     magnitudes, unsafe = random_table(shape, seed)
     assert unsafe.any()
-    hidden = suppress(magnitudes, unsafe, PROTECTION)
+    hidden, _ = suppress(magnitudes, unsafe, PROTECTION)
     assert recovered(magnitudes, unsafe, hidden) == []
     assert not hidden.all(), "a table in which nothing is published proves nothing"
 
@@ -64,7 +64,7 @@ def test_primary_suppression_alone_is_seen_through() -> None:
 def test_one_unsafe_cell_of_a_square_takes_three_more_and_the_cheapest() -> None:
     persons = with_margins(np.array([[5.0, 40, 900], [30, 20, 900], [900, 900, 900]]))
     unsafe = persons < 10
-    hidden = suppress([persons], unsafe, PROTECTION)
+    hidden, _ = suppress([persons], unsafe, PROTECTION)
     assert np.argwhere(hidden).tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
 
 
@@ -72,14 +72,14 @@ def test_a_hidden_cell_next_to_a_tiny_one_is_not_enough() -> None:
     """Two unsafe cells in a line hide each other only if both can move far enough."""
     persons = with_margins(np.array([[9.0, 1, 500], [400, 300, 500]]))
     unsafe = persons < 10
-    hidden = suppress([persons], unsafe, PROTECTION)
+    hidden, _ = suppress([persons], unsafe, PROTECTION)
     assert recovered([persons], unsafe, hidden) == []
     assert hidden.sum() > 2
 
 
 def test_without_another_cell_the_margin_is_hidden_too() -> None:
     persons = with_margins(np.array([4.0, 0]))
-    hidden = suppress([persons], persons > 0, PROTECTION)
+    hidden, _ = suppress([persons], persons > 0, PROTECTION)
     assert hidden.tolist() == [True, False, True], "an empty cell hides nothing"
 
 
@@ -87,7 +87,7 @@ def test_suppressed_cells_of_another_year_stay_suppressed() -> None:
     magnitudes, unsafe = random_table((6, 5), 1)
     other = np.zeros_like(unsafe)
     other[2, 2] = True
-    hidden = suppress(magnitudes, unsafe, PROTECTION, other)
+    hidden, _ = suppress(magnitudes, unsafe, PROTECTION, other)
     assert hidden[2, 2]
     assert recovered(magnitudes, unsafe, hidden) == []
 

@@ -132,6 +132,41 @@ def test_few_records_that_end_early_hide_nothing_of_later_years(
     assert tables[0]["year"].min() == 2023
 
 
+def test_a_table_ends_before_few_persons_hide_all_years(panel: Path, tmp_path: Path) -> None:
+    """After four of twenty years only eight men are left."""
+    earnings = np.random.default_rng(8).lognormal(12, 0.5, (PERSONS, 20, PATHS))
+    men = pl.read_csv(panel)["sex"].to_numpy() == "male"
+    rows = path_rows(earnings)
+    gone = [f"{number:04d}" for number in np.flatnonzero(men)[8:]]
+    left = rows.filter(~pl.col("person_id").is_in(gone) | (pl.col("year") < 2027))
+    scored = write_scored(tmp_path / "paths", left)
+    table = _run(scored, panel, tmp_path / "out", "--by", "sex")
+    assert table["year"].unique().to_list() == [2023, 2024, 2025, 2026]
+    assert not table["suppressed"].any()
+    page = (tmp_path / "out" / "tables.html").read_text()
+    assert "0 of 132 values up to 2026 are suppressed" in page
+    assert "with --until 2042, 22 of the values of a year would be" in page
+    log = pl.read_csv(tmp_path / "out" / "internal_suppression_log.csv")
+    assert log.filter(rule="minimum", table="statistics").row(0)[:3] == ("statistics", 2027, "male")
+    (other,) = log.filter(rule="complementary", table="statistics").rows(named=True)
+    assert (other["sex"], other["year"], other["hides"]) == ("female", 2027, "male")
+    table = _run(scored, panel, tmp_path / "all", "--by", "sex", "--until", "2042")
+    assert table.filter("suppressed").height == 20 * 22
+    page = (tmp_path / "all" / "tables.html").read_text()
+    assert "440 of 660 values up to 2042 are suppressed. With --until 2026, 0 of the 33" in page
+
+
+@pytest.mark.parametrize("persons", [1, 5, 12])
+def test_tables_of_few_persons_are_written_in_all_formats(
+    panel: Path, tmp_path: Path, persons: int
+) -> None:
+    scored = write_scored(tmp_path / "paths", path_rows(np.ones((persons, 2, PATHS))))
+    table = _run(scored, panel, tmp_path / "out", "--by", "sex,age")
+    assert table["value"].dtype in (pl.Float64, pl.String), "an empty column of a CSV file is text"
+    stata = read_readstat(str(tmp_path / "out" / "statistics.dta"))
+    assert stata["value"].null_count() == table["value"].null_count()
+
+
 def test_differencing_with_the_margins_recovers_no_hidden_cell(
     scored: Path,
     panel: Path,
@@ -144,7 +179,9 @@ def test_differencing_with_the_margins_recovers_no_hidden_cell(
     assert _width(published[1], "total") > protected
     # Negative control: without further hidden cells the total is known but for rounding.
     monkeypatch.setattr(
-        policy_tables, "suppress", lambda magnitudes, unsafe, protection, hidden: unsafe | hidden
+        policy_tables,
+        "suppress",
+        lambda magnitudes, unsafe, protection, hidden: (unsafe | hidden, {}),
     )
     assert _width(_run(scored, panel, tmp_path / "out"), "total") < 100 < protected
 
@@ -214,6 +251,7 @@ def test_wrong_options_folders_and_weights_are_named(
         (scored, "--by shoe_size", "", "shoe_size"),
         (scored, "--by sex,sex", "", "twice"),
         (scored, "--by sex --minimum 1", "", "3 persons"),
+        (scored, "--by sex --until 2001", "", "begin in 2023"),
         (scored, "--by sex --dominance two", "", "--dominance"),
         (forecasts, "--by sex", "", "joint paths"),
         (tmp_path, "--by sex", "", "no complete scoring run"),
