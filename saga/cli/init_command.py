@@ -30,6 +30,7 @@ def init(
     import polars as pl
 
     from saga.data.reading import Source
+    from saga.schema import REQUIRED
 
     with opened(source) as path:
         preview = Source(path, mapping).preview()
@@ -65,6 +66,11 @@ def init(
     console.table(after, "The same rows as the panel gets them")
     for problem in preview.problems:
         console.note(f"Error: {problem}")
-    for heading, names in (("Match nothing", unmatched), ("Columns not used", preview.unread)):
+    lacking = [name for name in REQUIRED if name not in after.columns]
+    for heading, names in (
+        ("Match nothing", unmatched),
+        ("Required, but without a column", lacking),
+        ("Columns not used", preview.unread),
+    ):
         if names:
             console.note(f"{heading}: {', '.join(names)}")

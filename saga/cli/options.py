@@ -7,6 +7,7 @@ Typer. `heading` of its class is the heading of these options in help.
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import fields, is_dataclass, replace
@@ -82,14 +83,14 @@ def read_whole_numbers(text: str) -> tuple[int, ...]:
 
 
 def read_fractions(text: str) -> tuple[float, ...]:
-    """`.01,.05,.5` as fractions, or `1-99` as a range of whole percentages."""
-    if "-" in text.strip().lstrip("-"):
+    """`.01,.05,.5` as fractions, or `1-99` or `5,50,95` as whole percentages."""
+    if "-" in text.strip().lstrip("-") or re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)+", text):
         return tuple(percent / 100 for percent in read_whole_numbers(text))
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
         raise ValueError(
-            f"{text!r} is no list of fractions (.05,.5) and no range (1-99)."
+            f"{text!r} is no list of fractions (.05,.5) or percentages (5,50), and no range (1-99)."
         ) from None
 
 
@@ -120,7 +121,7 @@ _KINDS: dict[Any, tuple[Callable[[str], object] | None, str]] = {
     ),
     Sequence[float]: (
         read_fractions,
-        "Allowed: {option.range}, or a range of percentages (1-99).",
+        "Allowed: {option.range}, or percentages as a range (1-99) or a list (5,50,95).",
     ),
     **dict.fromkeys((int, int | None, float), (None, "Allowed: {option.range}.")),
     TaxSource: (_read_tax, "A reform is a YAML file."),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import codecs
+import csv
+import gzip
 import json
 import re
+import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +33,9 @@ _YEAR_IN_NAME = re.compile(r"(?<!\d)(?:19|20)\d{2}(?!\d)")
 
 _DAMAGES = (OSError, pl.exceptions.PolarsError, RuntimeError, ValueError)
 _ROWS_A_BLOCK = 1_000_000
+_PACKED = (".gz", ".zip", ".bz2", ".xz", ".zst", ".7z")
+_NO_NAME = r"(_duplicated_\d+)?"  # of columns after a comma that ends the header
+_GZIP = b"\x1f\x8b"
 _SAMPLE = 2**20  # bytes of a CSV file that show its separator
 REGISTER = "register.json"  # of a generated register, beside the folders of its persons
 _OF_REGISTER = ("panel", "future")
@@ -76,13 +82,17 @@ def locate_files(source: Path | str, *, beside: Sequence[str] = ()) -> Location:
 def _panel_files(folder: Folder, names: Sequence[str], beside: Sequence[str]) -> tuple[File, ...]:
     """The files of a folder that contain the panel."""
     skipped = {PurePosixPath(name).name for name in beside}
-    files = [
-        File(folder, name)
-        for name in names
-        if (path := PurePosixPath(name)).suffix.lower() in SUFFIXES
-        and path.name not in skipped
-        and not any(part.startswith((".", "_")) for part in path.parts)
+    shown = [
+        path
+        for path in map(PurePosixPath, names)
+        if path.name not in skipped and not any(part.startswith((".", "_")) for part in path.parts)
     ]
+    files = [file for path in shown if (file := File(folder, str(path))).suffix in SUFFIXES]
+    for path in shown:
+        file, unpacked = File(folder, str(path)), File(folder, path.stem)
+        packed = path.suffix.lower() in _PACKED and unpacked.suffix in SUFFIXES
+        if packed and file not in files and path.stem not in skipped:
+            raise _refuse(file, "it is packed, and would be left out", "Unpack it.")
     suffixes = sorted({file.suffix for file in files})
     if not files:
         fix = f"Files may be {' '.join(SUFFIXES)}."
@@ -181,7 +191,11 @@ def scan_files(
             lazy = lazy.filter(~pl.all_horizontal(pl.col(name).is_null() for name in read))
         constants = (pl.lit(value).alias(key) for key, value in extra.items())
         scans.append(lazy.with_columns(constants).rename(renamed).select(chosen))
-        unread |= dict.fromkeys(name for name in names[: len(in_file)] if name not in chosen)
+        unread |= dict.fromkeys(
+            name
+            for name in names[: len(in_file)]
+            if name not in chosen and not re.fullmatch(_NO_NAME, name)
+        )
     _require_one_spelling([name for scan in scans for name in scan.collect_schema().names()])
     return _in_common_types(scans), tuple(unread)
 
@@ -204,7 +218,7 @@ def _open(file: File, labelled: Collection[str], encoding: str) -> tuple[pl.Lazy
             why += ", or the store does not give parts of files correctly"
             fix += " If a copy of the file can be read, the fault is in the store."
         raise _refuse(file, why, fix) from None
-    if any(re.search(r"_duplicated_\d+$", name) for name in names):
+    if file.suffix == ".csv" and any(re.search(r"._duplicated_\d+$", name) for name in names):
         raise _refuse(file, "the header names a column twice", "Give each column its own name.")
     return lazy, names
 
@@ -323,17 +337,26 @@ def _scan(file: File, labelled: Collection[str], encoding: str) -> pl.LazyFrame:
             return pl.scan_parquet(
                 place, glob=False, hive_partitioning=False, storage_options=options
             )
-        case ".csv" if encoding == UTF_8:
-            return pl.scan_csv(
-                place,
-                glob=False,
-                infer_schema=False,
-                separator=_separator(file),
-                storage_options=options,
-            )
         case ".csv":
-            text = file.read().decode(encoding).encode(UTF_8)
-            return pl.read_csv(text, infer_schema=False, separator=_separator(file)).lazy()
+            head = _head(file, encoding)
+            separator, skipped = _separator(head)
+            only_cr = "\r" in head and "\n" not in head  # as old programs for the Mac end lines
+            if encoding == UTF_8 and not only_cr:
+                return pl.scan_csv(
+                    place,
+                    glob=False,
+                    infer_schema=False,
+                    separator=separator,
+                    skip_lines=skipped,
+                    storage_options=options,
+                )
+            content = file.read()
+            content = gzip.decompress(content) if content.startswith(_GZIP) else content
+            text = content.decode(encoding)
+            text = text.replace("\r", "\n") if only_cr else text
+            return pl.read_csv(
+                text.encode(UTF_8), infer_schema=False, separator=separator, skip_lines=skipped
+            ).lazy()
         case ".arrow" | ".feather":
             if file.start(6) == b"ARROW1":
                 return pl.scan_ipc(place, glob=False, storage_options=options)
@@ -355,21 +378,43 @@ def _broken_line(files: Sequence[File], encoding: str) -> tuple[File, str] | Non
     for file in files:
         if file.suffix != ".csv":
             continue
-        separator, lines = _separator(file), file.lines()
-        width = next(lines, b"").count(separator.encode())
-        for number, line in enumerate(lines, start=2):
+        (separator, skipped), lines = _separator(_head(file, encoding)), file.lines()
+        width = 0
+        for number, line in enumerate(lines, start=1):
+            if line.startswith(_GZIP) or number <= skipped:
+                continue
             try:
                 text = line.decode(encoding)
             except UnicodeDecodeError:
                 return file, f"line {number} is not {encoding.upper()} text"
             if text.count('"') % 2:
                 return file, f"line {number} has a quotation mark that is not closed"
-            if '"' not in text and text.count(separator) > width:
-                return file, f"line {number} has more cells than the header"
+            n_cells = len(next(csv.reader([text.rstrip("\r\n")], delimiter=separator), ()))
+            if number == skipped + 1:
+                width = n_cells
+            elif n_cells > width:
+                why = f"line {number} has more cells than the header"
+                if n_cells == width + 1:
+                    why += ", as if rows had names (in R: write.csv, or row.names = FALSE)"
+                return file, why
     return None
 
 
-def _separator(file: File) -> str:
-    """The most frequent of comma, semicolon, tab and bar in the header of a CSV file."""
-    header = file.start(_SAMPLE).partition(b"\n")[0].decode(errors="replace")
-    return max(",;\t|", key=header.count)
+def _head(file: File, encoding: str) -> str:
+    """The first part of a CSV file."""
+    content = file.start(_SAMPLE)
+    if content.startswith(_GZIP):
+        content = zlib.decompressobj(wbits=31).decompress(content, _SAMPLE)
+    return content.decode(encoding, errors="replace").removeprefix("\ufeff")
+
+
+def _separator(head: str) -> tuple[str, int]:
+    """The separator of a CSV file, and the number of lines before its header.
+
+    Excel's first line `sep=;` names the separator, else it is the most frequent of comma,
+    semicolon, tab and bar in the header.
+    """
+    header = re.split(r"[\r\n]", head, maxsplit=1)[0]
+    if named := re.fullmatch(r'"?sep=(.)"?', header, flags=re.IGNORECASE):
+        return named[1], 1
+    return max(",;\t|", key=header.count), 0

@@ -128,8 +128,9 @@ class File:
 
     @property
     def suffix(self) -> str:
-        """The suffix of its name, in lower case."""
-        return self.pure.suffix.lower()
+        """The suffix of its name, in lower case; of a packed CSV file (.csv.gz) .csv."""
+        name = self.pure.name.lower()
+        return PurePath(name.removesuffix(".gz") if name.endswith(".csv.gz") else name).suffix
 
     def lines(self) -> Iterator[bytes]:
         """The lines, read in pieces."""

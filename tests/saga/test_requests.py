@@ -77,8 +77,9 @@ def test_coverage_outside_the_open_unit_interval_is_refused(text: str) -> None:
 
 def test_quantiles_are_shares_or_a_range_of_per_cents() -> None:
     assert quantiles_of(".5,.05") == (0.05, 0.5)
+    assert quantiles_of("5,50, 95") == (0.05, 0.5, 0.95)
     assert quantiles_of("1-99") == tuple(percent / 100 for percent in range(1, 100))
-    for text in ("0-99", "1-100", "0", "1", "-.1", "x"):
+    for text in ("0-99", "1-100", "0", "1", "0,50", "5,100", ".5,50", "-.1", "x"):
         with pytest.raises((UsageError, ValueError)):
             quantiles_of(text)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import polars as pl
@@ -9,7 +10,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from saga.data.panel import Panel
-from saga.data.reading import read_panel
+from saga.data.reading import Source, read_panel
 from saga.errors import InputError
 
 ROWS = "person_id;year;birth_year;earnings;capital_income;county\nÅsa;2020;1980;{};{};01\n"
@@ -42,6 +43,7 @@ def test_another_encoding_without_its_name_is_refused_with_the_fix(tmp_path: Pat
         ("1 300 000", 1_300_000.0),
         ("1\u00a0300\u00a0000,25", 1_300_000.25),
         ("300000", 300_000.0),
+        ("+300000,5", 300_000.5),
         ("0", 0.0),
         ("", None),
     ],
@@ -98,3 +100,55 @@ def test_codes_of_another_classification_do_not_become_codes_of_this_one(
 ) -> None:
     with pytest.raises(InputError, match="occupation has an unknown code"):
         read_panel(_with_codes(occupation=codes))
+
+
+HEADER, FIRST, SECOND = "person_id,year,birth_year,earnings", "007,2000,1970,1", "007,2001,1970,+2"
+PLAIN = f"{HEADER}\n{FIRST}\n{SECOND}\n"
+DIALECTS = {
+    "plain.csv": PLAIN.encode(),
+    "one comma at the end.csv": PLAIN.replace("\n", ",\n").encode(),
+    "three commas at the end.csv": PLAIN.replace("\n", ",,,\n").encode(),
+    "CR.csv": PLAIN.replace("\n", "\r").encode(),
+    "CR and semicolons.csv": PLAIN.replace("\n", "\r").replace(",", ";").encode(),
+    "CRLF.csv": PLAIN.replace("\n", "\r\n").encode(),
+    "sep.csv": f"sep=;\n{PLAIN.replace(',', ';')}".encode(),
+    "sep, CRLF.csv": f"sep=;\n{PLAIN.replace(',', ';')}".replace("\n", "\r\n").encode(),
+    "sep in quotes.csv": f'"sep=;"\n{PLAIN.replace(",", ";")}'.encode(),
+    "BOM and sep.csv": f"\ufeffsep=\t\n{PLAIN}".replace(",", "\t").encode(),
+    "packed.csv.gz": gzip.compress(PLAIN.replace(",", ";").encode()),
+    "packed.CSV.GZ": gzip.compress(PLAIN.encode()),
+    "packed unnamed.csv": gzip.compress(PLAIN.replace(",", ";").encode()),
+}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_csv_files_of_other_programs_give_the_same_panel(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(DIALECTS[name])
+    source = Source(tmp_path, None, 2022)
+    for panel in (source.panel(*source.rows()), source.panel(pl.concat(source.blocks()))):
+        assert panel.frame["earnings"].to_list() == [1.0, 2.0]
+        assert panel.persons() == ["007"]
+        assert panel.meta.ignored == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", PLAIN.replace("007", "1,007"), "line 2 has more cells.*row.names = FALSE"),
+        ("a.csv", PLAIN.replace("007", '"1","007"'), "line 2 has more cells.*row.names = FALSE"),
+        ("a.csv", f"sep=,\n{PLAIN}1,2,3,4,5,6\n", "line 5 has more cells than the header. E"),
+        ("a.csv", PLAIN.replace("earnings", "earnings,year"), "names a column twice"),
+        ("a.parquet.gz", PLAIN, "it is packed"),
+        ("a.csv.zip", PLAIN, "it is packed"),
+        ("a.csv.gz", PLAIN.replace("007", "Å"), "encoding: latin-1"),
+    ],
+)
+def test_csv_files_that_cannot_be_read_are_refused_with_the_place(
+    name: str, text: str, message: str, tmp_path: Path
+) -> None:
+    """Also a packed file beside others, which would be left out."""
+    (tmp_path / "b.csv").write_text(PLAIN)
+    content = text.encode("latin-1")
+    (tmp_path / name).write_bytes(gzip.compress(content) if name == "a.csv.gz" else content)
+    with pytest.raises(InputError, match=message):
+        read_panel(tmp_path, prices=2022)
