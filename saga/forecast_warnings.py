@@ -305,6 +305,9 @@ def _about_mapping(panel: Panel) -> Iterator[ForecastWarning]:
     for entry, cells in panel.meta.nulled.items():
         message = f"Cells are unknown by `{entry}` of the mapping."
         yield ForecastWarning("made-unknown", message, count=cells, option="mapping")
+    for name, n_files in panel.meta.partly.items():
+        message = f"Only {n_files} files have {name}, which is unknown in the others."
+        yield ForecastWarning("made-unknown", message, column=name)
     for entry in panel.meta.unmatched:
         message = f"`{entry}` of the mapping applies to no cell."
         yield ForecastWarning("unmatched", message, option="mapping")

@@ -106,6 +106,9 @@ class Reading:
         ):
             if counts:
                 console.note(f"{heading}: {format_counts(counts)}")
+        if meta.partly:
+            files = (f"{name} {n}" for name, n in meta.partly.items())
+            console.note(f"columns that only some files have: {', '.join(files)}")
         for heading, names in (
             ("entries of the mapping that match nothing", meta.unmatched),
             ("columns not used", meta.ignored),
@@ -434,6 +437,6 @@ def show_warnings(warnings: "Sequence[ForecastWarning]") -> list[dict[str, objec
     from saga.forecast_warnings import merge_warnings, warning_dicts
 
     for warning in merge_warnings(warnings, max_persons=0):
-        if warning.option != "mapping":
+        if warning.code not in ("made-unknown", "unmatched"):
             console.note(f"Warning: {warning}")
     return warning_dicts(warnings)

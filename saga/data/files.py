@@ -33,6 +33,7 @@ _YEAR_IN_NAME = re.compile(r"(?<!\d)(?:19|20)\d{2}(?!\d)")
 
 _DAMAGES = (OSError, pl.exceptions.PolarsError, RuntimeError, ValueError)
 _ROWS_A_BLOCK = 1_000_000
+_NO_ID = "\x1a"  # a control character, which no id may have
 _PACKED = (".gz", ".zip", ".bz2", ".xz", ".zst", ".7z")
 _NO_NAME = r"(_duplicated_\d+)?"  # of columns after a comma that ends the header
 _GZIP = b"\x1f\x8b"
@@ -144,12 +145,13 @@ def scan_files(
     location: Location,
     choose: Callable[[Sequence[str]], Sequence[str]],
     lacking: Callable[[Sequence[str]], Sequence[str]],
+    ids: Callable[[Sequence[str]], Sequence[str]],
     *,
     labelled: Collection[str] = (),
     year_in_filename: bool = False,
     encoding: str = UTF_8,
-) -> tuple[list[pl.LazyFrame], tuple[str, ...]]:
-    """Each file's chosen columns, not yet read, and the names of the unread columns of all files.
+) -> tuple[list[pl.LazyFrame], tuple[str, ...], list[list[str]]]:
+    """Each file's chosen columns, not yet read; the unread columns of all files; each file's names.
 
     All files get the columns and types of all: names that differ in case or surrounding blanks
     alone get the first spelling, a column that a file lacks is unknown in it, and a column that is
@@ -163,6 +165,8 @@ def scan_files(
         choose: The columns to read, given a file's columns.
         lacking: The required columns that cannot be made from a file's columns. If there are
             several files, each must have all required columns.
+        ids: The columns that name persons, given a file's columns. If files have them in several
+            types, numbers that are not whole and exact become texts that no id may be.
         labelled: Columns, in lower case, of which the value labels of Stata and SPSS are read
             instead of their numbers.
         year_in_filename: Whether to take `year` from names such as LISA2015_Individ.
@@ -171,12 +175,14 @@ def scan_files(
     scans: list[pl.LazyFrame] = []
     unread: dict[str, None] = {}
     spellings: dict[str, list[str]] = {}
+    by_file: list[list[str]] = []
     for file in location.files:
         lazy, in_file = _open(file, labelled, encoding)
         extra = _values_of_path(file, in_file, year_in_filename=year_in_filename)
         names = [*in_file, *extra]
         renamed = _first_spellings(names, spellings)
         names = [renamed.get(name, name) for name in names]
+        by_file.append(names)
         chosen, lacks = choose(names), lacking(names)
         if lacks and len(location.files) > 1:
             why = f"{file.name} lacks the required column {lacks[0]}"
@@ -197,7 +203,8 @@ def scan_files(
             if name not in chosen and not re.fullmatch(_NO_NAME, name)
         )
     _require_one_spelling([name for scan in scans for name in scan.collect_schema().names()])
-    return _in_common_types(scans), tuple(unread)
+    exact = {name for names in by_file for name in ids(names)}
+    return _in_common_types(scans, exact), tuple(unread), by_file
 
 
 def _open(file: File, labelled: Collection[str], encoding: str) -> tuple[pl.LazyFrame, list[str]]:
@@ -264,8 +271,11 @@ def _values_of_path(file: File, names: Sequence[str], *, year_in_filename: bool)
     return {key: value for key, value in values.items() if _folded(key) not in in_file}
 
 
-def _in_common_types(scans: Sequence[pl.LazyFrame]) -> list[pl.LazyFrame]:
-    """The files with the columns and types of all; texts and numbers together become text."""
+def _in_common_types(scans: Sequence[pl.LazyFrame], exact: Collection[str]) -> list[pl.LazyFrame]:
+    """The files with the columns and types of all; texts and numbers together become text.
+
+    So do floats and other numbers of columns that have to be `exact`.
+    """
     if len(scans) == 1:
         return list(scans)
     schemas = [scan.collect_schema() for scan in scans]
@@ -276,7 +286,11 @@ def _in_common_types(scans: Sequence[pl.LazyFrame]) -> list[pl.LazyFrame]:
     as_text = {
         name: pl.String()
         for name, of in types.items()
-        if len(of) > 1 and not all(dtype.is_numeric() or dtype == pl.Null for dtype in of)
+        if len(of) > 1
+        and not all(
+            dtype == pl.Null or (dtype.is_numeric() and not (name in exact and dtype.is_float()))
+            for dtype in of
+        )
     }
     empty = [
         pl.DataFrame(schema={name: as_text.get(name, dtype) for name, dtype in schema.items()})
@@ -284,20 +298,23 @@ def _in_common_types(scans: Sequence[pl.LazyFrame]) -> list[pl.LazyFrame]:
     ]
     common = pl.concat(empty, how="diagonal_relaxed").schema
     return [
-        scan.select(_in_type(name, dtype, schema) for name, dtype in common.items())
+        scan.select(_in_type(name, dtype, schema, name in exact) for name, dtype in common.items())
         for scan, schema in zip(scans, schemas, strict=True)
     ]
 
 
-def _in_type(name: str, dtype: pl.DataType, schema: pl.Schema) -> pl.Expr:
+def _in_type(name: str, dtype: pl.DataType, schema: pl.Schema, exact: bool) -> pl.Expr:
     """A column of a file in the type that it has in all; a whole number as text has no `.0`."""
     if name not in schema:
         return pl.lit(None, dtype=dtype).alias(name)
     cell = pl.col(name)
-    if dtype == pl.String() and schema[name].is_float():
+    if dtype == pl.String() and schema[name].is_decimal():
+        cell = cell.cast(pl.Float64)
+    if dtype == pl.String() and (schema[name].is_float() or schema[name].is_decimal()):
         is_whole = (cell.floor() == cell) & (cell.abs() < least_inexact(schema[name]))
         whole = cell.cast(pl.Int64, strict=False).cast(pl.String)
-        return pl.when(is_whole).then(whole).otherwise(cell.cast(pl.String)).alias(name)
+        other = pl.lit(_NO_ID if exact else "") + cell.cast(pl.String)
+        return pl.when(is_whole).then(whole).otherwise(other).alias(name)
     return cell.cast(dtype)
 
 

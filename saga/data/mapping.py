@@ -395,6 +395,20 @@ class SourceMapping(_Strict):
             entry, base = entry[key], base[key]
         return bool(entry != base)
 
+    def found(self, names: Sequence[str]) -> set[str]:
+        """The columns of the panel that a file with columns `names` has, and parts of own sums.
+
+        Also the columns of `keep` and `null_if`.
+        """
+        parts = {part for part in (*self.keep, *self.null_if) if find_columns((part,), names)}
+        for name, source in self._sources().items():
+            columns = _parts(source)
+            if find_columns(columns, names):
+                parts.add(name)
+            if isinstance(source, Sum | FirstPositive) and self._is_own("columns", name):
+                parts |= {part for part in columns if find_columns((part,), names)}
+        return parts
+
     def unfit(self, names: Sequence[str]) -> list[Problem]:
         """Why a source with columns `names` would be read otherwise than the mapping says.
 

@@ -46,6 +46,7 @@ class PanelMeta:
         ignored: Columns of the source that were not used.
         excluded: Rows that the panel does not cover, by rule.
         dropped: Rows that broke a rule, by rule.
+        partly: Columns that only some files of the source have, with the number of files.
         nulled: Cells that a mapping made unknown, by its entry.
         unmatched: Entries of a mapping of the user's own that match no cell.
         padded: Codes that lacked a leading zero, by column.
@@ -68,6 +69,7 @@ class PanelMeta:
     ignored: tuple[str, ...] = ()
     excluded: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
+    partly: Mapping[str, str] = field(default_factory=dict)
     nulled: Mapping[str, int] = field(default_factory=dict)
     unmatched: tuple[str, ...] = ()
     padded: Mapping[str, int] = field(default_factory=dict)
@@ -151,6 +153,8 @@ class Panel(Summarised):
         ):
             if counts:
                 lines[name] = ", ".join(f"{rule} {n:,}" for rule, n in counts.items())
+        if meta.partly:
+            lines["in some files"] = ", ".join(f"{name} {n}" for name, n in meta.partly.items())
         for name, entries in (("matched nothing", meta.unmatched), ("not used", meta.ignored)):
             if entries:
                 lines[name] = ", ".join(entries)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -88,6 +89,8 @@ class Source:
     facts: Facts | str | Path | None = None
     origin: int | None = None
     panel_id: str | None = None
+    partly: Mapping[str, str] = field(default_factory=dict, init=False)
+    """Columns that not all files have, with the number of files, when the files are opened."""
 
     @property
     def path(self) -> Path | str:
@@ -155,16 +158,21 @@ class Source:
     ) -> tuple[Location, list[pl.LazyFrame], tuple[str, ...]]:
         """The files with the columns that `choose` selects, and the names of the others."""
         mapped, location = self._mapped[0], self._location or locate_files(self.path)
-        scans, unread = scan_files(
+        scans, unread, by_file = scan_files(
             location,
             choose,
             mapped.lacking,
+            partial(mapped.columns_of, "person_id"),
             labelled=_LABELLED if self.mapping is None else (),
             year_in_filename=mapped.year_in_filename,
             encoding=mapped.encoding,
         )
         if fitting:
             self._require_fit([*scans[0].collect_schema().names(), *unread])
+        found = [mapped.found(names) for names in by_file]
+        times = Counter(name for names in found for name in names)
+        partly = {name: f"{n} of {len(found)}" for name, n in times.items() if n < len(found)}
+        object.__setattr__(self, "partly", partly)
         return location, scans, unread
 
     def _require_fit(self, names: Sequence[str]) -> None:
@@ -296,6 +304,7 @@ class Source:
             ignored=unread,
             excluded={rule: count for rule, count in excluded.items() if count},
             dropped=_dropped_by_rule(broken),
+            partly=self.partly,
             nulled=_nulled(effects),
             unmatched=tuple(e.entry for e in effects if e.is_own and not e.matched),
             padded=_padded(renamed, columns),
@@ -350,13 +359,16 @@ def read_panel(
 def require_one_spelling(
     persons: pl.Series, by_file: Callable[[], Iterable[tuple[object, pl.Series]]]
 ) -> None:
-    """Raise InputError for persons whose ids differ by leading zeros alone, between files.
+    """Raise InputError for persons whose ids differ by zeros or codes of accents, between files.
 
-    Programs that store ids as numbers lose the zeros, so `007` of one file and `7` of another may
-    be one person. In one file they are two persons. `by_file` gives the ids of each file, or of
-    parts of it; it is only asked if there are such ids.
+    Programs that store ids as numbers lose leading zeros or add `.0`, so `007`, `7` and `7.0` of
+    several files may be one person, and so may a letter and the same with its accent apart. In one
+    file they are two persons. `by_file` gives the ids of each file, or of parts of it; it is only
+    asked if there are such ids.
     """
-    table = pl.DataFrame({"id": persons, "key": persons.str.strip_chars_start("0")})
+    key = persons.str.replace(r"^(\d+)\.0+$", "${1}").str.strip_chars_start("0")
+    key = key.str.normalize("NFC")
+    table = pl.DataFrame({"id": persons, "key": key})
     several = table.filter(pl.col("key").is_duplicated())
     if several.is_empty():
         return
@@ -369,7 +381,8 @@ def require_one_spelling(
     if unclear.height:
         problem = Problem(
             "person-id",
-            "an id has leading zeros in one file and fewer in another, so it may be one person",
+            "an id has leading zeros or .0 in one file and not in another, or other codes for the "
+            "same letters, so it may be one person",
             "Write ids the same way in all files, as text.",
             column="person_id",
             person_id=unclear["id"][0],

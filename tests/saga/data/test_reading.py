@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,12 @@ def _rows(**columns: Any) -> pl.DataFrame:
 def _problems(frame: pl.DataFrame, **options: Any) -> tuple[Problem, ...]:
     with pytest.raises(InputError) as caught:
         read_panel(frame, prices=2022, **options)
+    return caught.value.problems
+
+
+def _problems_of(source: Path) -> tuple[Problem, ...]:
+    with pytest.raises(InputError) as caught:
+        read_panel(source, prices=2022)
     return caught.value.problems
 
 
@@ -428,10 +435,13 @@ def test_a_person_is_one_whether_a_file_has_text_or_numbers(
         (["007", "12"], [7, 12], None),
         (["007", "12"], [7.0, 12.0], None),
         (["0", "12"], ["00", "12"], None),
+        (["7.0", "12.0"], ["7", "12"], None),
+        (["\u00c5sa", "12"], ["A\u030asa", "12"], None),
+        (["7", "12"], pl.Series([7, 12], dtype=pl.Decimal(10, 2)), ["12", "7"]),
     ],
 )
 def test_ids_that_may_be_one_person_are_refused_between_files(
-    first: list[str], second: list[object], persons: list[str] | None, tmp_path: Path
+    first: list[str], second: list[object] | pl.Series, persons: list[str] | None, tmp_path: Path
 ) -> None:
     for name, ids, years in (("a", first, [2000, 2001]), ("b", second, [2002, 2003])):
         rows = {"person_id": ids, "year": years, "birth_year": 1970, "earnings": 1.0}
@@ -448,6 +458,40 @@ def test_ids_of_single_precision_are_refused_where_they_are_not_exact() -> None:
     ids = pl.Series([16_777_216.0] * 3 + [5.0] * 3, dtype=pl.Float32)
     (problem,) = _problems(_rows(person_id=ids))
     assert (problem.rule, problem.column, problem.count) == ("not-text", "person_id", 3)
+
+
+@pytest.mark.parametrize("other", [["16777217", "5"], [16_777_217, 5], [16_777_217.0, 5.0]])
+def test_ids_that_are_not_exact_are_refused_beside_any_other_type(
+    other: list[object], tmp_path: Path
+) -> None:
+    """As text, `16777216.0` would be a person, and as a wider number one who may be another."""
+    single = pl.Series([16_777_216.0, 5.0], dtype=pl.Float32)
+    for name, ids, years in (("a", single, [2000, 2001]), ("b", other, [2002, 2003])):
+        rows = {"person_id": ids, "year": years, "birth_year": 1970, "earnings": 1.0}
+        pl.DataFrame(rows).write_parquet(tmp_path / f"{name}.parquet")
+    (problem,) = _problems_of(tmp_path)
+    assert (problem.rule, problem.column, problem.count) == ("not-text", "person_id", 1)
+
+
+def test_what_only_some_files_have_is_told(tmp_path: Path) -> None:
+    """Columns of the panel, and parts of an own sum; alternatives of one column are not."""
+    rows = _rows(sex="male", wage=1.0, profit=2.0, old="01")
+    (tmp_path / "in").mkdir()
+    rows.write_csv(tmp_path / "in" / "2003.csv")
+    later = rows.with_columns(pl.col("year") + 10, new=pl.lit("01"))
+    later.drop("sex", "profit", "old").write_csv(tmp_path / "in" / "2006.csv")
+    mapping = tmp_path / "m.yaml"
+    mapping.write_text("columns: {earnings: {sum: [wage, profit]}, county: [new, old]}")
+    source = Source(tmp_path / "in", mapping, 2022)
+    panels = [source.panel(*source.rows())]
+    source = Source(tmp_path / "in", mapping, 2022)
+    assert source.persons().len() == 2
+    source = pickle.loads(pickle.dumps(source))  # as in a process of a batch
+    panels.append(source.panel(pl.concat(source.blocks())))
+    for panel in panels:
+        assert panel.meta.partly == {"sex": "1 of 2", "profit": "1 of 2"}
+        assert "in some files" in str(panel)
+    assert read_panel(tmp_path / "in" / "2003.csv", mapping=mapping).meta.partly == {}
 
 
 SPELLED = """
