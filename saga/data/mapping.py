@@ -28,8 +28,8 @@ from pydantic import (
     model_validator,
 )
 
-from saga.data.files import UTF_8
 from saga.data.panel import FLOOR
+from saga.data.statistics_files import UTF_8
 from saga.errors import InputError, Problem
 from saga.schema import BY_NAME, EXTRA_PREFIX, FAMILY, PRICE_YEAR, REQUIRED, Column, extra_column
 

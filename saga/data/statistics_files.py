@@ -73,8 +73,11 @@ def _decoded(
         return ()
     read = getattr(pyreadstat, f"read_{place.suffix.lower()[1:]}")
     # None: the encoding that the file names. In Latin-1 every byte is a letter, so none is lost.
-    attempts = [None] if is_utf8 or encoding == UTF_8 else []
-    attempts = [_BYTES] if is_stata else [*attempts, *([encoding] if encoding != UTF_8 else [])]
+    attempts: list[str | None] = [None] if is_utf8 or encoding == UTF_8 else []
+    if is_stata:
+        attempts = [_BYTES]
+    elif encoding != UTF_8:
+        attempts.append(encoding)
     for attempt in attempts:
         try:
             frame = read(place, usecols=names, encoding=attempt, output_format="polars")[0]
