@@ -169,9 +169,8 @@ class Source:
         )
         if fitting:
             self._require_fit([*scans[0].collect_schema().names(), *unread])
-        found = [mapped.found(names) for names in by_file]
-        times = Counter(name for names in found for name in names)
-        partly = {name: f"{n} of {len(found)}" for name, n in times.items() if n < len(found)}
+        times = Counter(name for names in by_file for name in mapped.found(names))
+        partly = {name: f"{n} of {len(by_file)}" for name, n in times.items() if n < len(by_file)}
         object.__setattr__(self, "partly", partly)
         return location, scans, unread
 
