@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from typing import TextIO
+from collections.abc import Callable
+from typing import TextIO, cast
 
 import structlog
 from asgi_correlation_id import correlation_id
@@ -13,10 +14,44 @@ from saga.api.key_file import current_caller
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
 
-def make_logger(stream: TextIO) -> FilteringBoundLogger:
-    """A logger of JSON lines with time, log level and the correlation id of the call."""
+class _PatientStream:
+    """A stream that never fails: what is logged goes on with a full disk or a closed pipe.
+
+    The first line that can be written again says how many could not be. The stream is None if the
+    process was started without it.
+    """
+
+    def __init__(self, stream: TextIO | None, note_lost: Callable[[], None]) -> None:
+        self._stream, self._note_lost, self._lost = stream, note_lost, 0
+
+    def write(self, line: str) -> None:
+        if self._lost:
+            line = (
+                f'{{"event": "log_lines_lost", "level": "warning", "lines": {self._lost}}}\n{line}'
+            )
+        try:
+            if self._stream is None:
+                raise OSError("no stream")
+            self._stream.write(line)
+            self._stream.flush()
+            self._lost = 0
+        except (OSError, ValueError):  # a closed stream raises ValueError
+            self._lost += 1
+            self._note_lost()
+
+    def flush(self) -> None:
+        """Do nothing: `write` does."""
+
+
+def make_logger(
+    stream: TextIO | None, note_lost: Callable[[], None] = lambda: None
+) -> FilteringBoundLogger:
+    """A logger of JSON lines with time, log level and the correlation id of the call.
+
+    It never raises an error of the stream; `note_lost` is called for each line that is lost.
+    """
     logger: FilteringBoundLogger = structlog.wrap_logger(
-        structlog.WriteLogger(stream),
+        structlog.WriteLogger(cast(TextIO, _PatientStream(stream, note_lost))),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),

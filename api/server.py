@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import DupFd
@@ -116,10 +117,9 @@ def process_app(
         if not first.acquire(block=False):
             return
         command = curl(url, keyed=settings.keys is not None, scale=example_scale(forecaster))
-        sys.stdout.write(
-            f"SAGA is ready. In a browser: {url} (for programs: {url}/docs). Try:\n\n{command}\n\n"
-        )
-        sys.stdout.flush()  # so that a pipe gets it at once
+        text = f"SAGA is ready. In a browser: {url} (for programs: {url}/docs). Try:\n\n{command}\n"
+        with suppress(OSError, ValueError):  # a service works without a terminal
+            print(text, flush=True)  # noqa: T201  # flushed so that a pipe gets it at once
 
     if (supervisor := multiprocessing.parent_process()) is not None:
         threading.Thread(target=_end_with, args=[supervisor], daemon=True).start()

@@ -31,7 +31,7 @@ from saga.api.request_models import ForecastBody
 from saga.api.request_panel import RequestPanel, read_request_panel
 from saga.api.security import check_scope
 from saga.api.service_metrics import Metrics
-from saga.api.settings import Settings
+from saga.api.settings import Settings, unread_variables
 from saga.api.table_reader import READER
 from saga.api.tracing import open_tracing
 from saga.calibration.adaptive.issued_intervals import IssuedInterval
@@ -63,10 +63,12 @@ class Service:
     `start` makes the service ready. Until then, endpoints that compute return status 503.
     """
 
-    def __init__(self, settings: Settings, log: TextIO, shared: Path | None = None) -> None:
+    def __init__(self, settings: Settings, log: TextIO | None, shared: Path | None = None) -> None:
         self.settings, self.shared = settings, shared
-        self.log = make_logger(log)
         self.metrics = Metrics(shared)
+        self.log = make_logger(log, self.metrics.lost_lines.inc)
+        if unread := unread_variables():
+            self.log.warning("variables_not_read", names=unread)
         self.tracing = open_tracing("saga")
         self.queue = ComputeQueue(
             max_calls=settings.queue,

@@ -112,6 +112,11 @@ class Metrics:
             registry=self.registry,
             multiprocess_mode="livesum",
         )
+        self.lost_lines = Counter(
+            "saga_log_lines_lost",
+            "Lines that could not be written to the log, for example because its disk is full",
+            registry=self.registry,
+        )
         self.ready = Gauge(
             "saga_ready",
             "1 once the bundle is verified and warmed up",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -10,6 +12,10 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from saga.errors import Problem, UsageError
 from saga.requests import Precision, RolloutName
+
+_DAY, _TEN_YEARS = 86_400, 87_600  # seconds, hours
+_MOST = 1_024  # processes or threads
+_FURTHER = frozenset({"SAGA_DEBUG", "SAGA_HOLDER", "SAGA_KEY", "SAGA_KEYS_FILE", "SAGA_URL"})
 
 
 def _default_bundle() -> Path:
@@ -36,10 +42,15 @@ class Settings(BaseSettings):
         Path | None, Field(description="File of hashed bearer keys, made by `saga keys create`")
     ] = None
     workers: Annotated[
-        int, Field(ge=1, description="Processes that answer calls, each with a bundle and a queue")
+        int,
+        Field(
+            ge=1,
+            le=_MOST,
+            description="Processes that answer calls, each with a bundle and a queue",
+        ),
     ] = 1
     threads: Annotated[
-        int | None, Field(ge=1, description="Threads of one forecast; default: all cores")
+        int | None, Field(ge=1, le=_MOST, description="Threads of one forecast; default: all cores")
     ] = None
     rollout: Annotated[
         RolloutName | None,
@@ -59,13 +70,19 @@ class Settings(BaseSettings):
         int, Field(ge=1, description="Bytes of all request bodies in memory")
     ] = 128 * 2**20
     body_seconds: Annotated[
-        float, Field(gt=0, description="Longest time a client may take to send its body")
+        float, Field(gt=0, le=_DAY, description="Longest time a client may take to send its body")
     ] = 60.0
     header_seconds: Annotated[
-        float, Field(gt=0, description="Longest time a client may take to send its headers")
+        float,
+        Field(gt=0, le=_DAY, description="Longest time a client may take to send its headers"),
     ] = 10.0
     max_connections: Annotated[
-        int, Field(ge=8, description="Most connections; for one more, one without a call is closed")
+        int,
+        Field(
+            ge=8,
+            le=2**20,
+            description="Most connections; for one more, one without a call is closed",
+        ),
     ] = 512
     queue: Annotated[
         int, Field(ge=1, description="Most calls at a time; more get 503 before they are read")
@@ -88,15 +105,15 @@ class Settings(BaseSettings):
         ),
     ] = None
     drain_seconds: Annotated[
-        float, Field(ge=0, description="Seconds from SIGTERM to the end of listening")
+        float, Field(ge=0, le=_DAY, description="Seconds from SIGTERM to the end of listening")
     ] = 5.0
     stop_seconds: Annotated[
         float,
-        Field(gt=0, description="Seconds for calls to finish after listening ends"),
+        Field(gt=0, le=_DAY, description="Seconds for calls to finish after listening ends"),
     ] = 25.0
     queue_seconds: Annotated[
         float,
-        Field(gt=0, description="Longest wait in the queue; then a call gets 503"),
+        Field(gt=0, le=_DAY, description="Longest wait in the queue; then a call gets 503"),
     ] = 30.0
 
     jobs: Annotated[
@@ -115,11 +132,18 @@ class Settings(BaseSettings):
     ] = None
     job_workers: Annotated[
         int,
-        Field(ge=0, description="Jobs computed at a time by this service; 0: only by `saga work`"),
+        Field(
+            ge=0,
+            le=_MOST,
+            description="Jobs computed at a time by this service; 0: only by `saga work`",
+        ),
     ] = 1
-    job_processes: Annotated[int, Field(ge=1, description="Processes that compute one job")] = 1
+    job_processes: Annotated[
+        int, Field(ge=1, le=_MOST, description="Processes that compute one job")
+    ] = 1
     job_hours: Annotated[
-        float, Field(gt=0, description="Hours for which the result of a job is available")
+        float,
+        Field(gt=0, le=_TEN_YEARS, description="Hours for which the result of a job is available"),
     ] = 72.0
     max_jobs: Annotated[
         int, Field(ge=1, description="Most jobs of one holder that wait or run; more get 429")
@@ -145,8 +169,10 @@ class Settings(BaseSettings):
 
         A value that is None is treated as if it were left out.
 
-        Raises UsageError that names a setting that is unknown or out of range.
+        Raises UsageError that names a setting that is unknown or out of range, or a misspelt
+        variable of the environment.
         """
+        unread_variables()
         fix = "Correct the option or the variable SAGA_"
         stated = {name: value for name, value in values.items() if value is not None}
         try:
@@ -159,3 +185,21 @@ class Settings(BaseSettings):
                 for name in [str(entry["loc"][0])]
             ]
             raise UsageError("A setting of the service is not valid", problems) from None
+
+
+def unread_variables() -> list[str]:
+    """The variables SAGA_... of the environment that nothing reads.
+
+    Raises UsageError for one that looks like the misspelt name of a setting.
+    """
+    known = {f"SAGA_{name.upper()}" for name in Settings.model_fields}
+    names = {name for name in os.environ if name.upper().startswith("SAGA_")}
+    unread = sorted(name for name in names if name.upper() not in known | _FURTHER)
+    problems = [
+        Problem("setting", f"{name} is not a setting", f"Did you mean {near[0]}?", name)
+        for name in unread
+        if (near := get_close_matches(name.upper(), known, 1, 0.85))
+    ]
+    if problems:
+        raise UsageError("A variable of the environment is not known", problems)
+    return unread

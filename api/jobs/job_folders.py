@@ -13,16 +13,26 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from saga.files.atomic import commit_json, digest_json, file_lock, read_json, sync_folder
+from saga.files.atomic import (
+    FolderInUseError,
+    commit_json,
+    digest_json,
+    file_lock,
+    read_json,
+    sole_writer,
+    sync_folder,
+)
 
 JOB_ID = r"^[0-9a-f]{32}$"
 RESULT = "result.parquet"
 MAX_ATTEMPTS = 3  # processes of a job that end without progress
+_END_SECONDS = 10.0  # in which the process of a cancelled job has ended, usually half a second
 State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 EntryT = TypeVar("EntryT", "JobOrder", "Attempts", "Progress", "Outcome")
 
@@ -117,6 +127,25 @@ class JobFolder:
                     commit_json(self.path / _ENTRIES[Outcome], asdict(outcome))
         except FileNotFoundError:  # the job was deleted
             pass
+
+    @contextmanager
+    def sole_writer(self, seconds: float) -> Iterator[None]:
+        """Lock the folder, after at most `seconds` of waiting for a process of the job to end.
+
+        Raises FolderInUseError if it goes on, FileNotFoundError if the job was deleted.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            with ExitStack() as stack:
+                try:
+                    stack.enter_context(sole_writer(self.path))
+                except FolderInUseError:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.1)
+                    continue
+                yield
+                return
 
     def job(self) -> Job | None:
         """The job as its files describe it; None if there is none."""
@@ -227,17 +256,28 @@ class JobFolders:
         """The folders of present uploads, and those that a killed process left behind."""
         return sorted(self._unfinished.iterdir())
 
+    def orphans(self) -> list[JobFolder]:
+        """Folders without an order: they belong to no job, and nobody could delete them."""
+        return [
+            folder for folder in map(JobFolder, self._jobs.iterdir()) if not folder.read(JobOrder)
+        ]
+
     def place(self, upload: JobFolder, order: JobOrder) -> None:
         """Give a complete upload its name, which no job has."""
         upload.write(order)
+        self.remove(self.folder(order.id))
         upload.path.rename(self._jobs / order.id)
         sync_folder(self._jobs)
 
     def remove(self, folder: JobFolder) -> None:
-        """Delete a job; it disappears in one step."""
+        """Delete a job, in one step and as soon as no process writes to it.
+
+        Raises FolderInUseError if one does not end.
+        """
         trash = self._unfinished / uuid.uuid4().hex
         try:
-            folder.path.rename(trash)
+            with folder.sole_writer(_END_SECONDS):
+                folder.path.rename(trash)
         except FileNotFoundError:
             return
         shutil.rmtree(trash, ignore_errors=True)

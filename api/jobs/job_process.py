@@ -10,9 +10,7 @@ import json
 import os
 import shutil
 import sys
-import time
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +30,9 @@ from saga.batch.products import Recipe
 from saga.batch.run_folder import RUN, merge_parts
 from saga.bundle import Bundle
 from saga.data.reading import Source
-from saga.errors import SagaError, UsageError
+from saga.errors import SagaError
 from saga.features.transforms import Transforms
-from saga.files.atomic import read_json, sole_writer
+from saga.files.atomic import FolderInUseError, read_json
 
 _NICENESS = 10  # calls that wait for an answer go first
 _PREDECESSOR_SECONDS = 60.0  # longest wait for a process that computed the job before
@@ -134,22 +132,11 @@ def main() -> None:
     settings = receive_settings(folder.take_attempt_back)
     if hasattr(os, "nice"):
         os.nice(_NICENESS)
-    with ExitStack() as stack:
-        _become_sole_writer(stack, folder.path)
-        run_job(folder, settings)
-
-
-def _become_sole_writer(stack: ExitStack, path: Path) -> None:
-    """Wait until a process that computed this job before has ended."""
-    deadline = time.monotonic() + _PREDECESSOR_SECONDS
-    while True:
-        try:
-            stack.enter_context(sole_writer(path))
-            return
-        except UsageError:
-            if time.monotonic() > deadline:
-                sys.exit(1)
-            time.sleep(0.2)
+    try:
+        with folder.sole_writer(_PREDECESSOR_SECONDS):
+            run_job(folder, settings)
+    except (FolderInUseError, FileNotFoundError):  # computed by another process, or deleted
+        sys.exit(1)
 
 
 if __name__ == "__main__":

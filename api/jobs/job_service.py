@@ -205,9 +205,17 @@ class JobService:
 
     async def cancel_or_remove(self, job: Job) -> None:
         """Cancel a job that waits or runs; remove one that has ended, with its result."""
-        if job.outcome is not None:
+        if job.outcome is None:
+            job.folder.finish("cancelled")  # the worker of a running job deletes the data
+            if job.state == "queued":
+                await anyio.to_thread.run_sync(job.folder.discard_data)
+            now = job.folder.job()
+            if now is not None and now.state == "cancelled":
+                return
+        try:
             await anyio.to_thread.run_sync(self.folders.remove, job.folder)
-            return
-        job.folder.finish("cancelled")  # the worker of a running job deletes the data
-        if job.state == "queued":
-            await anyio.to_thread.run_sync(job.folder.discard_data)
+        except FolderInUseError:
+            problem = Problem("job-ends", "Its process has not ended yet", "Send DELETE again")
+            raise ProblemError(
+                503, "job-ends", "The job still ends", [problem], headers={"Retry-After": "5"}
+            ) from None

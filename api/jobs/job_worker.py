@@ -8,10 +8,13 @@ and only one process can write to the folder of a job.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import threading
 import time
+from asyncio.subprocess import Process
+from contextlib import suppress
 from datetime import datetime
 
 from dbos import DBOS
@@ -22,7 +25,7 @@ from saga.api.jobs.worker_locks import hold_worker_lock, is_worker_alive
 from saga.api.logs import bridge_logs, error_location, make_logger
 from saga.api.settings import Settings
 
-from saga.files.atomic import file_lock
+from saga.files.atomic import FolderInUseError, file_lock
 
 # Version of the workflow, not of SAGA: a job that was queued by one version of SAGA can be computed
 # by the next one.
@@ -31,6 +34,7 @@ _LOOK_SECONDS = 0.5  # between two looks whether a job was cancelled
 _PAUSE_SECONDS = 2.0  # before a job whose process was killed is started again
 _ADOPT_SECONDS = 2.0  # between two searches for workers that have ended
 _SWEEP_SECONDS = 30.0  # between two deletions of what has expired
+_ORPHAN_SECONDS = 600.0  # an older folder without an order is of a job that was deleted
 _UPLOAD_SECONDS = 24 * 3600  # an older upload belongs to a process that was killed
 
 
@@ -68,8 +72,17 @@ async def _run_process(folder: JobFolder) -> int:
         await asyncio.wait([ended], timeout=_LOOK_SECONDS)
         job = folder.job()
         if process.returncode is None and (job is None or job.state == "cancelled"):
-            process.kill()
+            _kill(process)
     return ended.result()
+
+
+def _kill(process: Process) -> None:
+    """End a process and those that it has started, so that none of them writes any more."""
+    if hasattr(os, "killpg"):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # `start_child` gives it a group
+    else:
+        process.kill()
 
 
 def work_until_stopped(settings: Settings) -> None:
@@ -154,14 +167,25 @@ def sweep_jobs(folders: JobFolders, keep_seconds: float) -> None:
         else:  # it never reached the queue
             end = datetime.fromisoformat(job.order.created).timestamp()
         if now > end + keep_seconds:
-            folders.remove(job.folder)
+            _remove(folders, job.folder)
         else:
             runs.discard(job.order.run)
     for run in runs:  # their folders are gone
         DBOS.delete_workflow(run)
-    for path in folders.uploads():
-        if now > path.stat().st_mtime + _UPLOAD_SECONDS:
-            folders.remove(JobFolder(path))
+    leftovers = [
+        *((folder, _ORPHAN_SECONDS) for folder in folders.orphans()),
+        *((JobFolder(path), _UPLOAD_SECONDS) for path in folders.uploads()),
+    ]
+    for folder, seconds in leftovers:
+        with suppress(FileNotFoundError):
+            if now > folder.path.stat().st_mtime + seconds:
+                _remove(folders, folder)
+
+
+def _remove(folders: JobFolders, folder: JobFolder) -> None:
+    """Delete a folder unless a process writes to it: then the next sweep will."""
+    with suppress(FolderInUseError):
+        folders.remove(folder)
 
 
 def main() -> None:

@@ -49,7 +49,7 @@ class Partitions:
         """The persons of a partition, sorted, and all their rows in the columns of the source."""
         group = f"{self.folder}/{_group_name(index // _PARTITIONS_A_GROUP)}"
         names = sorted(name for name in self.out.names(group) if name.endswith(".parquet"))
-        files = [self.out.location(f"{group}/{name}") for name in names]
+        files = [str(self.out.location(f"{group}/{name}")) for name in names]
         options = self.out.polars_options
         try:
             rows = (

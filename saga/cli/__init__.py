@@ -6,8 +6,10 @@ which commands continue), 70 internal error.
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
@@ -129,6 +131,12 @@ def root(
 ) -> None:
     """Options of all commands."""
     del debug  # `_Guarded.invoke` reads it from the context
+    if any(name.upper().startswith("SAGA_") for name in os.environ) and find_spec(
+        "pydantic_settings"
+    ):
+        from saga.api.settings import unread_variables
+
+        unread_variables()
     if version:
         from saga.version import current_version
 

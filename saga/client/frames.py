@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from saga.client.service_errors import ServiceError
 from saga.errors import UsageError
 
 FrameT = TypeVar("FrameT")  # a DataFrame of pandas or polars, or an Arrow table
@@ -53,12 +54,20 @@ def to_parquet(frame: FrameT) -> bytes:
 
 
 def read_answer(content: bytes | str, example: FrameT) -> Answer[FrameT]:
-    """The answer in Parquet bytes or a Parquet file; its frame is of the kind of `example`."""
+    """The answer in Parquet bytes or a Parquet file; its frame is of the kind of `example`.
+
+    Raises ServiceError if it is something else.
+    """
     source = content if isinstance(content, str) else io.BytesIO(content)
-    file = pq.ParquetFile(source)
-    # The key is `saga.files.tables.KEY`; that module needs polars, which the client does not.
-    provenance = json.loads((file.metadata.metadata or {}).get(b"saga", b"{}"))
-    table = file.read()
+    try:
+        file = pq.ParquetFile(source)
+        # The key is `saga.files.tables.KEY`; that module needs polars, which the client does not.
+        provenance = dict(json.loads((file.metadata.metadata or {}).get(b"saga", b"{}")))
+        table = file.read()
+    except (pa.ArrowException, ValueError, TypeError):
+        raise ServiceError(
+            "The answer is not a table of a SAGA service. Check the address, and what is before it."
+        ) from None
     warnings, left_out = (tuple(provenance.pop(name, ())) for name in ("warnings", "left_out"))
     frame = _as_frame(table.replace_schema_metadata(None), example)
     return Answer(frame, provenance, warnings, left_out)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, BinaryIO, Generic
+
+import httpx
 
 from saga.client.frames import Answer, FrameT, read_answer
-from saga.client.service_connection import ServiceConnection
-from saga.client.service_errors import JobError, document_error
+from saga.client.service_connection import ServiceConnection, json_of
+from saga.client.service_errors import JobError, document_error, foreign_answer
 
+PARQUET = "application/vnd.apache.parquet"
 _LOOK_SECONDS = 1.0  # between two looks at a job
 _LOST_SECONDS = 60.0  # after so long without a byte the connection counts as lost
-_CHUNK_BYTES = 2**20  # of a result that are received at a time
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,11 @@ class RemoteJob(Generic[FrameT]):
 
     def state(self) -> JobState:
         """How far the job is now."""
-        return job_state(self._connection.call("GET", self._address).json())
+        answer = self._connection.call("GET", self._address)
+        try:
+            return job_state(json_of(answer))
+        except (KeyError, TypeError):
+            raise foreign_answer(answer) from None
 
     def wait(self, progress: Callable[[JobState], None] = lambda _: None) -> JobState:
         """Wait until the job has succeeded; `progress` is called whenever its state changes.
@@ -80,17 +86,48 @@ class RemoteJob(Generic[FrameT]):
         return read_answer(response.content, self._example)
 
     def save(self, path: str | Path) -> Path:
-        """Write the result to a Parquet file, which appears when it is complete."""
+        """Write the result to a Parquet file, which appears when it is complete.
+
+        A download that breaks goes on where it broke, as long as each attempt brings it further.
+        """
         target = Path(path)
         partial = target.with_name(f"{target.name}.part")
-        with (
-            self._connection.stream(f"{self._address}/result", seconds=_LOST_SECONDS) as response,
-            partial.open("wb") as file,
-        ):
-            for chunk in response.iter_bytes(_CHUNK_BYTES):
-                file.write(chunk)
-        partial.replace(target)
+        try:
+            with partial.open("wb") as file:
+                self._download(file)
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
         return target
+
+    def _download(self, file: BinaryIO) -> None:
+        """Write the result to a file, in several calls if connections break."""
+        retries, tag, furthest, number = self._connection.retries, "", 0, 0
+        deadline = retries.clock() + retries.seconds
+        while True:
+            headers = {"Accept-Encoding": "identity"}  # so that a position is that of the file
+            if tag and file.tell():
+                headers |= {"Range": f"bytes={file.tell()}-", "If-Range": tag}
+            try:
+                with self._connection.stream(
+                    f"{self._address}/result", seconds=_LOST_SECONDS, headers=headers
+                ) as answer:
+                    if answer.headers.get("content-type") != PARQUET:
+                        raise foreign_answer(answer)
+                    if answer.status_code != 206:
+                        file.truncate(file.seek(0))
+                    tag = answer.headers.get("etag", "")
+                    for chunk in answer.iter_bytes():
+                        file.write(chunk)
+                return
+            except httpx.HTTPError as error:
+                if file.tell() > furthest:
+                    furthest, number = file.tell(), 0
+                    deadline = retries.clock() + retries.seconds
+                if retries.clock() >= deadline:
+                    raise self._connection.unreachable(error) from None
+            retries.sleep(retries.wait(number, None))
+            number += 1
 
     def cancel(self) -> None:
         """Cancel a job that waits or runs, or delete one that has ended."""

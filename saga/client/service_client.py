@@ -13,14 +13,14 @@ import httpx
 import pyarrow as pa
 
 from saga.client.frames import Answer, FrameT, read_answer, to_parquet
-from saga.client.remote_jobs import JobState, RemoteJob
-from saga.client.service_connection import ServiceConnection
+from saga.client.remote_jobs import PARQUET, JobState, RemoteJob
+from saga.client.service_connection import ServiceConnection, json_of
+from saga.client.service_errors import foreign_answer
 from saga.errors import UsageError
 from saga.requests import Draws, ForecastRequest, LifetimeRequest, OnError, PathsRequest, Request
 
 Prices = Literal["nominal"] | int
-_PARQUET = "application/vnd.apache.parquet"
-_FILE_TYPES = {".parquet": _PARQUET, ".csv": "text/csv"}
+_FILE_TYPES = {".parquet": PARQUET, ".csv": "text/csv"}
 _NAMES = {"states": "circumstances", "n_paths": "paths"}  # where HTTP has another name
 
 
@@ -87,7 +87,7 @@ class Client(ServiceConnection):
     ) -> RemoteJob[FrameT]:
         """Send persons of any number as a job. Raises ServiceError."""
         parameters = query(request, draws, _job_options(request, sending))
-        identifier = self._post_job(to_parquet(persons), _PARQUET, parameters, sending.key)
+        identifier = self._post_job(to_parquet(persons), PARQUET, parameters, sending.key)
         return RemoteJob(self, identifier, persons)
 
     def submit_file(
@@ -124,20 +124,18 @@ class Client(ServiceConnection):
     def send_outcomes(self, outcomes: FrameT, *, prices: Prices | None = None) -> dict[str, Any]:
         """Send realised earnings (`person_id`, `year`, `earnings`); repeating it has no effect."""
         parameters = {} if prices is None else {"prices": str(prices)}
-        headers = {"Content-Type": _PARQUET}
+        headers = {"Content-Type": PARQUET}
         content = to_parquet(outcomes)
-        answer: dict[str, Any] = self.call(
-            "POST", "/v1/outcomes", content=content, params=parameters, headers=headers
-        ).json()
-        return answer
+        return json_of(
+            self.call("POST", "/v1/outcomes", content=content, params=parameters, headers=headers)
+        )
 
     def model(self) -> dict[str, Any]:
         """The bundle of the service: digests, configuration, coverages, model card."""
-        answer: dict[str, Any] = self.call("GET", "/v1/model").json()
-        return answer
+        return json_of(self.call("GET", "/v1/model"))
 
     def _compute(self, path: str, persons: FrameT, parameters: Mapping[str, str]) -> Answer[FrameT]:
-        headers = {"Content-Type": _PARQUET, "Accept": _PARQUET}
+        headers = {"Content-Type": PARQUET, "Accept": PARQUET}
         response = self.call(
             "POST", path, content=to_parquet(persons), params=parameters, headers=headers
         )
@@ -153,7 +151,11 @@ class Client(ServiceConnection):
             with persons.open("rb") if isinstance(persons, Path) else nullcontext(persons) as body:
                 return self.http.post("/v1/jobs", content=body, params=parameters, headers=headers)
 
-        return str(self.checked(post).json()["id"])
+        answer = self.checked(post)
+        document = json_of(answer)
+        if "id" not in document:
+            raise foreign_answer(answer)
+        return str(document["id"])
 
 
 def query(

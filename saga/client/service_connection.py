@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
+import re
+import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -11,13 +14,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import httpx
 
-from saga.client.service_errors import UnreachableError, service_error
+from saga.client.service_errors import (
+    AuthorisationError,
+    UnreachableError,
+    foreign_answer,
+    service_error,
+)
 from saga.version import current_version
 
+_SHORTEST_SECONDS = 0.1  # of a wait, whatever the service and chance say
 _AGAIN = frozenset({408, 429, 502, 503, 504})  # the call had no effect, or repeating it has none
 
 
@@ -25,8 +34,9 @@ _AGAIN = frozenset({408, 429, 502, 503, 504})  # the call had no effect, or repe
 class Retries:
     """How long a call is repeated.
 
-    A wait is what `Retry-After` says, or doubles from `first_seconds` to `longest_seconds`; it is
-    randomised, so that clients do not come back together.
+    A wait is what `Retry-After` says, but not shorter than one that doubles from `first_seconds` to
+    `longest_seconds`; it is randomised, so that clients do not come back together. What cannot
+    pass, such as a host that nobody knows, is not repeated.
 
     Args:
         seconds: Longest time from the first attempt to the last one; 0: one attempt.
@@ -47,7 +57,7 @@ class Retries:
     def send(self, attempt: Callable[[], httpx.Response]) -> httpx.Response:
         """The first answer that is not to be tried again, or the last one.
 
-        Raises httpx.TransportError if the last attempt has no answer.
+        Raises httpx.TransportError if the last attempt has no answer, or no other one can have any.
         """
         deadline, number = self.clock() + self.seconds, 0
         while True:
@@ -56,8 +66,8 @@ class Retries:
                 response = attempt()
                 if _is_final(response):
                     return response
-            except httpx.TransportError:
-                if self.clock() >= deadline:
+            except httpx.TransportError as error:
+                if self.clock() >= deadline or _cannot_pass(error):
                     raise
             wait = self.wait(number, None if response is None else retry_after(response))
             if self.clock() + wait > deadline:
@@ -69,9 +79,12 @@ class Retries:
 
     def wait(self, number: int, stated: float | None) -> float:
         """Seconds before the attempt after attempt `number`, which counts from 0."""
-        if stated is not None:
-            return stated * (1 + 0.25 * self.random())
-        return self.random() * min(self.longest_seconds, self.first_seconds * 2.0**number)
+        # The exponent is bounded, because a float is.
+        growing = self.random() * min(
+            self.longest_seconds, self.first_seconds * 2.0 ** min(number, 60)
+        )
+        asked_for = 0.0 if stated is None else stated * (1 + 0.25 * self.random())
+        return max(_SHORTEST_SECONDS, growing, asked_for)
 
 
 def _is_final(response: httpx.Response) -> bool:
@@ -81,20 +94,53 @@ def _is_final(response: httpx.Response) -> bool:
     return response.status_code not in _AGAIN
 
 
+def _cannot_pass(error: httpx.TransportError) -> bool:
+    """Whether the call itself is wrong: no wait helps against another protocol or an unknown host.
+
+    A server that does not speak TLS, and a certificate that is not trusted, stay so.
+    """
+    if isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError):
+        return True
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError):
+            return True
+        if isinstance(cause, socket.gaierror) and cause.errno != socket.EAI_AGAIN:
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
+
+
 def retry_after(response: httpx.Response) -> float | None:
-    """Seconds of the header `Retry-After`, which is a number or a date."""
-    value = response.headers.get("retry-after")
-    if value is None:
-        return None
+    """Seconds of the header `Retry-After`, which is a number or a date; None if it is neither."""
+    value = response.headers.get("retry-after", "")
     try:
-        return max(0.0, float(value))
+        seconds = float(value)
+        return max(0.0, seconds) if math.isfinite(seconds) else None
     except ValueError:
         pass
     try:
         moment = parsedate_to_datetime(value)
-    except ValueError:
+        return max(0.0, (_in_utc(moment) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError, OverflowError):
         return None
-    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+
+
+def _in_utc(moment: datetime) -> datetime:
+    """A date of HTTP; one without a zone is of UTC."""
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _address(url: str) -> str:
+    """An address as messages show it, without the password that it may have."""
+    try:
+        parts = httpx.URL(url)
+    except httpx.InvalidURL:
+        parts = httpx.URL("")
+    if parts.scheme not in ("http", "https") or not parts.host:
+        fix = "the address of a service begins with http:// or https://, as in https://saga.example.org"
+        raise UnreachableError(f"This is not an address of a service: {fix}.")
+    return f"{parts.scheme}://{parts.netloc.decode('ascii', 'replace')}"
 
 
 class ServiceConnection:
@@ -106,6 +152,8 @@ class ServiceConnection:
         retries: How long a call is repeated while the service is busy or away.
         seconds: Longest wait for an answer, before the call counts as lost and is repeated.
         tls: Certificate authorities to trust, of `ssl.create_default_context(cafile=...)`.
+
+    Raises ServiceError for what is no address, or no key.
     """
 
     def __init__(
@@ -117,8 +165,14 @@ class ServiceConnection:
         seconds: float = 120.0,
         tls: ssl.SSLContext | None = None,
     ) -> None:
+        self.address = _address(url)
         headers = {"User-Agent": f"saga-client/{current_version()}"}
         if key is not None:
+            if not re.fullmatch("[!-~]+", key):
+                raise AuthorisationError(
+                    "The key is empty, or has a character that no key has, such as the end of a "
+                    "line. Strip it, or give None for a service without keys."
+                )
             headers["Authorization"] = f"Bearer {key}"
         self.retries = retries
         self.http = httpx.Client(
@@ -158,7 +212,9 @@ class ServiceConnection:
         )
 
     @contextmanager
-    def stream(self, path: str, *, seconds: float) -> Iterator[httpx.Response]:
+    def stream(
+        self, path: str, *, seconds: float, headers: Mapping[str, str]
+    ) -> Iterator[httpx.Response]:
         """The answer of a GET while it arrives; `seconds` is the longest pause.
 
         Raises:
@@ -166,7 +222,7 @@ class ServiceConnection:
             httpx.TransportError: The connection breaks later.
         """
         timeout = httpx.Timeout(seconds, connect=10.0)
-        request = self.http.build_request("GET", path, timeout=timeout)
+        request = self.http.build_request("GET", path, timeout=timeout, headers=headers)
         response = self.checked(lambda: self.http.send(request, stream=True))
         try:
             yield response
@@ -177,10 +233,24 @@ class ServiceConnection:
         """The answer of `attempt`, repeated as `retries` says; raises as `call`."""
         try:
             response = self.retries.send(attempt)
-        except httpx.TransportError as error:
-            message = f"No answer from {self.http.base_url} ({type(error).__name__})"
-            raise UnreachableError(message) from error
-        if response.is_success:
-            return response
-        response.read()
+            if response.is_success:
+                return response
+            response.read()
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise self.unreachable(error) from None  # a cause may show the headers, with the key
         raise service_error(response)
+
+    def unreachable(self, error: Exception) -> UnreachableError:
+        """The error of a call without a whole answer."""
+        return UnreachableError(f"No answer from {self.address} ({type(error).__name__})")
+
+
+def json_of(response: httpx.Response) -> dict[str, Any]:
+    """The object in an answer. Raises ServiceError if it has none: a proxy may have answered."""
+    try:
+        value = response.json()
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise foreign_answer(response)
+    return value

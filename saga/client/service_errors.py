@@ -77,21 +77,42 @@ def service_error(response: httpx.Response) -> ServiceError:
         document = None
     if not isinstance(document, dict) or "title" not in document:  # of a proxy
         return kind(f"HTTP status {status} {response.reason_phrase}", status=status)
-    return document_error(kind, document)
+    return document_error(kind, {**document, "status": status})
+
+
+def foreign_answer(response: httpx.Response) -> ServiceError:
+    """The exception of a successful answer that is not of the service, such as a page to log in."""
+    kind = response.headers.get("content-type", "no type")
+    return ServiceError(
+        f"The answer is not of a SAGA service ({kind}). Check the address, and what is before it.",
+        status=response.status_code,
+    )
 
 
 def document_error(kind: type[ServiceError], document: Mapping[str, Any]) -> ServiceError:
-    """The exception of a problem document."""
-    known = Problem.__dataclass_fields__.keys()
-    problems = [
-        Problem(**{name: value for name, value in entry.items() if name in known})
-        for entry in document.get("problems", [])
-    ]
-    text = document["title"] if problems else document.get("detail", document["title"])
+    """The exception of a problem document, of which anything but the title may be missing."""
+    entries = document.get("problems")
+    problems = [_problem(entry) for entry in entries] if isinstance(entries, list) else []
+    title, status = document["title"], document.get("status")
+    text = title if problems else document.get("detail") or title
     return kind(
-        text,
+        str(text),
         tuple(problems),
-        status=document.get("status", 0),
+        status=status if isinstance(status, int) else 0,
         kind=str(document.get("type", "none")).rsplit(":", 1)[-1],
         instance=document.get("instance"),
     )
+
+
+def _problem(entry: object) -> Problem:
+    """An entry of a problem document; what is not as SAGA writes it is shown as text."""
+    if not isinstance(entry, dict):
+        return Problem("foreign", str(entry), "")
+    rule, message, fix = (str(entry.get(name) or "") for name in ("rule", "message", "fix"))
+    column, person = (
+        None if entry.get(name) is None else str(entry[name]) for name in ("column", "person_id")
+    )
+    year, count = (
+        value if isinstance(value := entry.get(name), int) else None for name in ("year", "count")
+    )
+    return Problem(rule, message, fix, column, person, year, count or 1)

@@ -43,10 +43,14 @@ class LocalFolder:
         return self.path / name
 
     def put(self, name: str, content: bytes) -> None:
-        """Write a file in one step, durable after a power failure."""
+        """Write a file in one step, durable after a power failure.
+
+        Folders of the name are made, but not above this folder: one that was deleted stays away.
+        """
         path = self.path / name
         if not path.parent.is_dir():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            for parent in reversed(PurePath(name).parents):
+                (self.path / parent).mkdir(exist_ok=True)
             sync_folder(path.parent.parent)
         commit(path, partial(Path.write_bytes, data=content))
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -180,7 +181,7 @@ def _script(*answers: Answered) -> Iterator[Script]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=[0.01])
         thread.start()
         script.url = f"http://127.0.0.1:{server.server_address[1]}"
         try:
@@ -252,11 +253,185 @@ def test_what_may_pass_is_tried_again_and_a_refusal_for_good_is_not(
 
 def test_a_wait_is_random_or_until_a_date() -> None:
     waits = [Clock().retries(share=share).wait(3, None) for share in (0.0, 0.5, 1.0)]
-    assert waits == [0.0, 2.0, 4.0]
+    assert waits == [0.1, 2.0, 4.0]
     moment = format_datetime(datetime.now(UTC) + timedelta(seconds=50), usegmt=True)
     seconds = retry_after(httpx.Response(503, headers={"Retry-After": moment}))
     assert seconds is not None
     assert 40 < seconds <= 50
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        "0",
+        "-5",
+        "nan",
+        "inf",
+        "1e400",
+        "soon",
+        "",
+        "Wed, 21 Oct 2015 07:28:00 GMT",
+        "Wed, 21 Oct 2015 07:28:00 -0000",
+        "Wed Oct 21 07:28:00 2015",
+        "Fri, 31 Dec 9999 23:59:59",
+        "Wed, 21 Oct 2015 07:28:00 +9999",
+        "99 Foo 99999999999 99:99:99 GMT",
+        "1e300",
+    ],
+)
+def test_no_retry_after_makes_a_client_fast_or_wait_for_ever(stated: str) -> None:
+    clock = Clock()
+    answers = [problem(503, "busy", Retry_After=stated)] * 60
+    with (
+        _script(*answers) as script,
+        Client(script.url, retries=clock.retries(60.0)) as client,
+        pytest.raises(BusyError),
+    ):
+        client.model()
+    assert len(script.headers) <= 9
+    assert clock.now <= 60
+
+
+def _chain(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+@pytest.mark.parametrize(
+    "key", ["saga_SECRET\n", "saga_SECRET ", " saga_SECRET", "saga_SÉCRET", "", "\0"]
+)
+def test_a_key_that_cannot_be_sent_is_refused_at_once_and_not_shown(key: str) -> None:
+    with pytest.raises(AuthorisationError, match="character that no key has") as caught:
+        Client("http://127.0.0.1:1", key)
+    assert "SECRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8000", "localhost", "ftp://host", "http://", "", "http://a:b"]
+)
+def test_what_is_no_address_is_refused_at_once(url: str) -> None:
+    with pytest.raises(UnreachableError, match="begins with http://"):
+        Client(url)
+
+
+def test_a_call_that_cannot_pass_is_not_repeated() -> None:
+    clock = Clock()
+    with _script() as script:
+        secure = script.url.replace("http://", "https://user:PASSWORD@")
+        with (
+            Client(secure, "saga_SECRET", retries=clock.retries()) as client,
+            pytest.raises(UnreachableError, match="ConnectError") as caught,
+        ):
+            client.model()
+        with (
+            Client(script.url, "saga_SECRET", retries=clock.retries()) as client,
+            pytest.raises(UnreachableError, match="LocalProtocolError") as wrong,
+        ):
+            client.call("GET", "/v1/model", headers={"Idempotency-Key": "a\nb"})
+    assert clock.slept == []
+    for shown in map(_chain, (caught.value, wrong.value)):
+        assert "SECRET" not in shown
+        assert "PASSWORD" not in shown
+
+
+PAGE: Answered = (200, {"Content-Type": "text/html"}, b"<html>Log in</html>")
+
+
+FOREIGN_ENTRIES: list[Any] = [
+    None,
+    "text",
+    5,
+    {},
+    [None],
+    ["text"],
+    [{}],
+    [{"rule": 1, "count": "x"}],
+]
+
+
+def foreign(problems: Any) -> Answered:
+    return (422, {}, json.dumps({"title": "No", "detail": None, "problems": problems}).encode())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        PAGE,
+        (200, {}, b""),
+        (200, {}, b"[]"),
+        (200, {}, b"null"),
+        (200, {"Content-Encoding": "gzip"}, b"x"),
+        (502, {"Retry-After": "1e9"}, b"<html>"),
+        (308, {"Location": "/"}, b""),
+        (413, {}, b""),
+        *list(map(foreign, FOREIGN_ENTRIES)),
+    ],
+    ids=repr,
+)
+def test_every_answer_of_something_else_is_a_service_error(
+    answer: Answered, persons: pl.DataFrame, tmp_path: Path
+) -> None:
+    calls: list[Callable[[Client], object]] = [
+        lambda client: client.forecast(persons),
+        lambda client: client.send_outcomes(persons),
+        lambda client: client.submit(persons),
+        lambda client: client.job("a" * 32).state(),
+        lambda client: client.job("a" * 32).result(),
+        lambda client: client.job("a" * 32).save(tmp_path / "result.parquet"),
+    ]
+    for call in calls:
+        with (
+            _script(answer) as script,
+            Client(script.url, retries=ONCE) as client,
+            pytest.raises(ServiceError) as caught,
+        ):
+            call(client)
+        assert str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+def test_a_download_that_breaks_is_continued_or_is_a_service_error(
+    tmp_path: Path, *, resumes: bool
+) -> None:
+    """The server sends 400 bytes a call of 1,000; one that has no ranges never comes further."""
+    content, ranges = bytes(range(250)) * 4, []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked = self.headers.get("range")
+            ranges.append((asked, self.headers.get("if-range")))
+            start = int(asked[6:-1]) if asked and resumes else 0
+            self.send_response(206 if start else 200)
+            self.send_header("Content-Type", "application/vnd.apache.parquet")
+            self.send_header("ETag", '"one"')
+            self.send_header("Content-Length", str(len(content) - start))
+            self.end_headers()
+            self.wfile.write(content[start : start + 400])
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    clock = Clock()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=[0.01]).start()
+        try:
+            url = f"http://127.0.0.1:{server.server_address[1]}"
+            with Client(url, retries=clock.retries(30.0)) as client:
+                job = client.job("a" * 32)
+                if resumes:
+                    assert job.save(tmp_path / "result.parquet").read_bytes() == content
+                    assert ranges == [
+                        (None, None),
+                        ("bytes=400-", '"one"'),
+                        ("bytes=800-", '"one"'),
+                    ]
+                else:
+                    with pytest.raises(UnreachableError):
+                        job.save(tmp_path / "result.parquet")
+                    assert list(tmp_path.iterdir()) == []
+        finally:
+            server.shutdown()
+    assert clock.now <= 60
 
 
 def test_a_job_that_is_sent_again_has_the_same_idempotency_key(persons: pl.DataFrame) -> None:

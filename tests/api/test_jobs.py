@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import httpx
 import polars as pl
 import pytest
+from saga.api.jobs import job_folders
 from saga.api.jobs.job_folders import MAX_ATTEMPTS, JobFolders, Progress, State
 from saga.api.key_file import add_key, new_key
 from saga.api.settings import Settings
@@ -21,6 +22,8 @@ from saga.batch.engine import score
 from saga.batch.products import Recipe
 from saga.batch.run_folder import MANIFEST, REJECTED, merge_parts
 from saga.data.reading import Source
+from saga.files.atomic import FolderInUseError
+from saga.files.folders import LocalFolder
 from saga.requests import Draws, ForecastRequest, PathsRequest
 
 if TYPE_CHECKING:
@@ -121,6 +124,48 @@ def test_a_repeated_request_is_one_job_and_a_cancelled_one_has_no_result(
     assert jobs.client.get(f"{address}/result").status_code == 409
     assert jobs.client.delete(address).status_code == 204
     assert jobs.client.get(address).status_code == 404
+
+
+def test_a_job_deleted_while_it_runs_is_gone_with_its_files_and_its_key_is_free(
+    jobs: Running, persons: Path
+) -> None:
+    key = {"Idempotency-Key": "twice"}
+    first = post(jobs, persons, "product=paths&paths=2000&to_age=64", **key)
+    address, identifier = first.headers["location"], first.json()["id"]
+    assert jobs.settings.jobs is not None
+    folder = jobs.settings.jobs / "jobs" / identifier
+    deadline = time.monotonic() + 120
+    while not (folder / "out" / "_lock").exists():  # its process computes
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    answers = [jobs.client.delete(address).status_code for _ in range(3)]
+    assert answers == [204, 204, 404]
+    assert jobs.client.get(address).status_code == 404
+    time.sleep(2.0)
+    assert not folder.exists()
+    assert list((jobs.settings.jobs / "unfinished").iterdir()) == []
+    again = post(jobs, persons, "horizons=1", **key)
+    assert (again.status_code, again.json()["id"]) == (202, identifier)
+    assert await_end(jobs, identifier)["state"] == "succeeded"
+
+
+def test_a_folder_is_deleted_only_when_no_process_writes_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_folders, "_END_SECONDS", 0.2)
+    folders = JobFolders(tmp_path)
+    folders.create()
+    folder = folders.folder("0" * 32)
+    (folder.path / "out").mkdir(parents=True)
+    with folder.sole_writer(0.0), pytest.raises(FolderInUseError):
+        folders.remove(folder)
+    assert [orphan.path for orphan in folders.orphans()] == [folder.path]
+    folders.remove(folder)
+    assert not folder.path.exists()
+    with pytest.raises(FileNotFoundError):  # a writer that lives on does not make it anew
+        LocalFolder(folder.out).put("_receipts/part-00000.json", b"{}")
+    assert folders.orphans() == []
+    assert folders.uploads() == []
 
 
 def test_a_wrong_table_ends_the_job_with_what_is_wrong_and_no_path(
