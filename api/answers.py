@@ -103,7 +103,13 @@ class _Answer:
                     del headers[name]
                 return {**message, "body": b""}
         kind, accepted = headers.get("content-type", ""), sent.get("accept-encoding", "")
-        if len(body) >= _MIN_BYTES and kind.startswith(_COMPRESSIBLE) and _GZIP.search(accepted):
+        is_part = start["status"] == 206  # of the file as it is
+        if (
+            not is_part
+            and len(body) >= _MIN_BYTES
+            and kind.startswith(_COMPRESSIBLE)
+            and _GZIP.search(accepted)
+        ):
             begin, compress = (
                 time.perf_counter(),
                 partial(gzip.compress, body, _GZIP_LEVEL, mtime=0),

@@ -103,6 +103,7 @@ def create_app(
 
     app = FastAPIOffline(
         redoc_url=None,
+        redirect_slashes=False,  # behind a proxy a redirect would lose its scheme
         title="SAGA",
         version=current_version(),
         description=_DESCRIPTION,

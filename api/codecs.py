@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -82,7 +83,7 @@ def decode_json(body: bytes) -> Any:
             unknown one).
     """
     try:
-        content = jiter.from_json(body, catch_duplicate_keys=True)
+        content = jiter.from_json(body.removeprefix(BOM_UTF8), catch_duplicate_keys=True)
     except ValueError as error:
         position = re.search(r"at (line \d+ column \d+)$", str(error))
         where = f" at {position[1]}" if position else ""

@@ -80,7 +80,7 @@ def check_body_type(request: Request, *further: str) -> tuple[str, list[tuple[st
         fix = f"Set Content-Type to {', '.join(accepted)}"
         problem = Problem("content-type", "Not a known type", fix)
         raise ProblemError(415, "media-type", "The type of the body is not known", [problem])
-    if request.headers.get("content-encoding", "identity") != "identity":
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         problem = Problem(
             "content-encoding",
             "The body is compressed",
@@ -93,6 +93,29 @@ def check_body_type(request: Request, *further: str) -> tuple[str, list[tuple[st
             Problem("query", "A JSON call has no query parameters", "Put the options into the body")
         )
     return kind, query
+
+
+def accepted_type(request: Request) -> str:
+    """The type of the answer that the client likes best. Raises ProblemError 406 if there is none.
+
+    `Accept` is a list of types with weights; the first of the best counts, and JSON for a wildcard.
+    """
+    best, weight = "", 0.0
+    for entry in request.headers.get("accept", "*/*").split(","):
+        kind, *parameters = (part.strip().lower() for part in entry.split(";"))
+        kind = JSON if kind in ("*/*", "application/*", "") else kind
+        stated = [text[2:] for text in parameters if text.startswith("q=")]
+        try:
+            quality = float(stated[0]) if stated else 1.0
+        except ValueError:
+            quality = 0.0
+        if kind in (JSON, *TABLES) and quality > weight:
+            best, weight = kind, quality
+    if not best:
+        fix = f"Set Accept to {', '.join((JSON, *TABLES))}"
+        problem = Problem("accept", "No accepted type is served", fix)
+        raise ProblemError(406, "not-acceptable", "The answer has none of these types", [problem])
+    return best
 
 
 async def read_call(
@@ -114,6 +137,7 @@ async def read_call(
         to_request: Makes the typed request, before the panel is read.
     """
     kind, query = check_body_type(request)
+    accepted_type(request)  # refused before the work
     max_persons = service.settings.max_persons
 
     def decode(body: bytes) -> tuple[Call[OptionsT], RequestT]:
@@ -146,7 +170,7 @@ async def respond(
     A table has the `notes` in its provenance. `to_json` builds the JSON entries without provenance
     and notes.
     """
-    accepted, listed = media_type(request.headers.get("accept")), notes.as_dict()
+    accepted, listed = accepted_type(request), notes.as_dict()
     if accepted in TABLES:
         content = await anyio.to_thread.run_sync(
             encode_table, table, accepted, {**provenance, **listed}

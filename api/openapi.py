@@ -77,7 +77,7 @@ def _header(name: str) -> dict[str, Any]:
 def compute_responses() -> dict[int | str, dict[str, Any]]:
     """OpenAPI `responses` of an endpoint that computes: the table formats and errors."""
     headers = {name: _header(name) for name in ("X-Request-ID", "RateLimit-Policy", "RateLimit")}
-    return problem_responses(401, 403, 408, 413, 415, 422, 429, 503) | {
+    return problem_responses(401, 403, 406, 408, 413, 415, 422, 429, 503) | {
         200: {"content": _table_content(), "headers": headers}
     }
 

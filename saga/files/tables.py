@@ -87,10 +87,17 @@ def write_table(frame: pl.DataFrame, out: str | Path, provenance: Mapping[str, A
             out, lambda part: frame.write_parquet(part, compression="zstd", metadata={KEY: record})
         )
     else:
-        # The provenance is written first, so that there is never a table without provenance.
-        commit(_sidecar(out), lambda part: part.write_text(record + "\n", encoding="utf-8"))
-        commit(out, lambda part: _write(frame, out.suffix.lower(), part))
+        commit(_sidecar(out), lambda part: _write_pair(frame, record, part, out))
     return out
+
+
+def _write_pair(frame: pl.DataFrame, record: str, part: Path, out: Path) -> None:
+    """Write the provenance to `part`, then the table: if one fails, both stay as they are."""
+    with part.open("w", encoding="utf-8") as file:
+        file.write(record + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    commit(out, lambda table: _write(frame, out.suffix.lower(), table))
 
 
 def _write(frame: pl.DataFrame, suffix: str, part: Path) -> None:

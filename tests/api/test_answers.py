@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import socket
@@ -14,7 +15,13 @@ from pathlib import Path
 import httpx
 import pytest
 import uvicorn
+from fastapi import Request
+from fastapi.responses import FileResponse
+from saga.api.answers import AnswerFormat
 from saga.api.app import create_app
+from saga.api.codecs import ARROW_STREAM, JSON, PARQUET, decode_json
+from saga.api.negotiation import accepted_type
+from saga.api.problems import ProblemError
 from saga.api.server import open_socket, server_config
 from saga.api.settings import Settings
 
@@ -143,3 +150,59 @@ def test_silent_connections_give_way_to_those_that_call() -> None:
                 pass
             connection.close()
     assert closed >= 22
+
+
+def test_a_part_of_a_file_is_not_compressed(tmp_path: Path) -> None:
+    file = tmp_path / "rejected.csv"
+    file.write_text("person_id,rule\n" * 1_000)
+    wrapped = AnswerFormat(FileResponse(file, media_type="text/csv"), lambda *_: None)
+
+    async def send() -> httpx.Response:
+        transport = httpx.ASGITransport(wrapped)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            headers = {"Range": "bytes=0-2999", "Accept-Encoding": "gzip"}
+            return await client.get("/", headers=headers)
+
+    answer = asyncio.run(send())
+    assert answer.status_code == 206
+    assert "content-encoding" not in answer.headers
+    assert answer.content == file.read_bytes()[:3_000]
+
+
+@pytest.mark.parametrize(
+    ("header", "kind"),
+    [
+        (None, JSON),
+        ("*/*", JSON),
+        ("text/html, application/xhtml+xml, */*;q=0.8", JSON),
+        (PARQUET, PARQUET),
+        (f"application/json;q=0.5, {PARQUET}", PARQUET),
+        (f"{PARQUET};q=0.1, application/json", JSON),
+        (f"text/csv, {ARROW_STREAM};q=0.2", ARROW_STREAM),
+        ("text/csv", None),
+        ("application/json;q=0", None),
+        ("text/html;q=x, image/*", None),
+    ],
+)
+def test_the_answer_has_the_type_that_the_client_likes_best(
+    header: str | None, kind: str | None
+) -> None:
+    headers = [] if header is None else [(b"accept", header.encode())]
+    request = Request({"type": "http", "headers": headers})
+    if kind is not None:
+        assert accepted_type(request) == kind
+    else:
+        with pytest.raises(ProblemError) as caught:
+            accepted_type(request)
+        assert caught.value.status == 406
+
+
+def test_json_may_begin_with_a_byte_order_mark() -> None:
+    assert decode_json(b'\xef\xbb\xbf{"persons": []}') == {"persons": []}
+
+
+def test_an_address_with_a_slash_at_its_end_is_no_redirect() -> None:
+    """Behind a proxy that is not trusted a redirect would lead to plain HTTP."""
+    answer = ask("/v1/forecasts/", "POST")
+    assert answer.status_code == 404
+    assert answer.json()["type"] == "urn:saga:problem:http-404"

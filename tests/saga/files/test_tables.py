@@ -42,6 +42,27 @@ def test_a_failed_write_leaves_the_old_table(
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.parametrize("name", ["t.csv", "t.xlsx", "t.dta"])
+def test_table_and_provenance_appear_and_change_together(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever of the two fails: no provenance without its table, none of another table."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    for old in (False, True):
+        if old:
+            write_table(TABLE, tmp_path / name, {"seed": 1})
+        before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+        for fault in ("saga.files.tables._write", "os.fsync"):
+            with monkeypatch.context() as patch:
+                patch.setattr(fault, full)
+                with pytest.raises(OSError, match="No space"):
+                    write_table(TABLE.head(1), tmp_path / name, {"seed": 2})
+            assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
 def test_an_unusable_output_is_refused_before_the_work(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\.parquet, \.csv"):
         check_out(tmp_path / "t.ods")
