@@ -1,4 +1,17 @@
-"""The rival forecasters that the model is compared with, by name."""
+"""The rival forecasters that the model is compared with, by name.
+
+To add one, write a file with a class of the form `saga.evaluation.protocol.Baseline`, and register
+it in BASELINES by its `name`. `saga evaluate --baselines NAME` then uses it, and
+`tests/evaluation/baselines/test_baselines.py` tests it with the others (a short fit: `QUICK`).
+Describe it in `docs/method/baselines.md`.
+
+Parts for all of them: `person_states.known_states` (known earnings of each person and year),
+`origin_states.states_at` (the last ones before each origin), `realised_earnings` of
+`saga.data.origins` (outcomes to learn from), `saga.keyed_random.uniform_rows` with
+`origin_states.identities` (random numbers of each person), `origin_states.paths_of` (the result). A
+forecast by outcomes of similar persons that needs the last known earnings alone is a subclass of
+`naive.donor_base.DonorBaseline`, with its `base` and `groups`.
+"""
 
 from collections.abc import Callable
 

@@ -5,8 +5,15 @@ fold, weighted or not (`saga.calibration.fit.split_conformal`), from those of al
 (`saga.calibration.fit.cross_fitting`), or moved by later outcomes (`saga.calibration.adaptive`).
 
 To add a family, write one file with a subclass of `SetFamily`: its `kind`, `rank_scores` and
-`ends`. Register it in FAMILIES. It then has thresholds in every calibration that is fitted, rows of
-its kind in the calibration table, and sets by `Calibrator.sets(family, marginals, coverage)`.
+`ends` (`positive.py` is an example), and `randomised = False` if its sets have two sides. Register
+it in FAMILIES. It then has thresholds in every calibration that is fitted by the methods "sets" and
+"cv+", rows of its kind in the calibration table, and sets by
+`Calibrator.sets(family, marginals, coverage)`.
+
+Add it to the families in `tests/saga/conformal/test_families.py` (an outcome is in the set exactly
+if its score is at most q) and, for its coverage by every method, in
+`tests/calibration/fit/test_methods.py`: to `FAMILY_OF`, `FAMILY` and the kinds of the first test.
+Users see it only after `saga.conformal.published_sets` and `saga.forecast_tables` publish it.
 """
 
 from saga.conformal.families.one_sided import AT_LEAST, AT_MOST

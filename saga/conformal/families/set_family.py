@@ -44,6 +44,8 @@ class SetFamily(ABC):
         by_coverage: Whether the form of a set, and so the scores, depend on the coverage.
         bounded: Whether a set without a finite upper end is no set.
         randomised: Whether a zero in a set counts as a random part of its probability (`scores`).
+            False if sets that contain zero have two ends that move with q: the random part would
+            count as a miss at the lower end, and the sets would cover more than stated.
         of_paths: Whether outcomes are scored on paths; otherwise on marginals.
         always_given: Whether there are sets, "extrapolated" ones, where outcomes are too few.
         extrapolates: Whether horizons without outcomes have the threshold of a shorter one.
@@ -59,7 +61,11 @@ class SetFamily(ABC):
 
     @abstractmethod
     def rank_scores(self, less: Array, p_zero: Floats, coverage: float) -> Array:
-        """Scores from the probability of less (0 for zero) and that of zero; shapes broadcast."""
+        """Scores from the probability of less (0 for zero) and that of zero; shapes broadcast.
+
+        A score is between 0, in every set, and 1, in no finite set. An outcome must have a score of
+        at most q exactly if it lies between the `ends` of q.
+        """
 
     @abstractmethod
     def ends(self, marginals: Marginals, q: Array, coverage: Sequence[float]) -> Ends:
