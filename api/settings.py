@@ -148,7 +148,15 @@ class Settings(BaseSettings):
     max_jobs: Annotated[
         int, Field(ge=1, description="Most jobs of one holder that wait or run; more get 429")
     ] = 100
-    max_job_bytes: Annotated[int, Field(ge=1, description="Largest table of a job")] = 2 * 2**30
+    max_job_bytes: Annotated[
+        int, Field(ge=1, description="Largest table of a job, as it is sent and uncompressed")
+    ] = 2 * 2**30
+    job_memory_bytes: Annotated[
+        int, Field(ge=2**28, description="Memory that a process of a job may take for its work")
+    ] = 4 * 2**30
+    holder_bytes: Annotated[
+        int, Field(ge=1, description="Disk that all jobs of one holder may take")
+    ] = 20 * 2**30
 
     @property
     def job_queue_url(self) -> str:

@@ -5,8 +5,8 @@ that reads it. `api.table_reader` starts this program and talks to it over a con
 no other module of SAGA, so it starts fast.
 
 A table in the body of a call is decoded here. The table of a job is read by the batch engine, which
-has no such limits; here its texts are checked, a part of the file at a time: the texts of a panel
-are short, and a few kilobytes can hold gigabytes of them.
+has no such limits; here it is checked, a part of the file at a time: how many cells it has, what
+they need uncompressed, and the length of its texts. A few kilobytes can hold gigabytes of them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc
@@ -32,7 +33,8 @@ MAX_TABLE_BYTES = 32 * 2**20  # of the table as it is stored, uncompressed
 MEMORY_BYTES = 160 * 2**20  # beyond what the program needs without a table
 CPU_SECONDS = 5  # of one table; one within the limits takes a fraction of a second
 _ROWS = 20_000  # of a job's table that are checked at a time
-_LINE = 2**16  # bytes of a line of CSV; columns of a panel need some hundreds
+_LINE = 2**16  # bytes of a record of CSV; columns of a panel need some hundreds
+_FEWEST_COLUMNS = 4  # of a panel
 _PIECE = 2**20  # bytes of a CSV file read at a time
 # Limits of the footer of a Parquet file.
 _FOOTER_LIMITS = {
@@ -44,10 +46,12 @@ _FOOTER_LIMITS = {
 class RefusedTable(Exception):  # noqa: N818 # a verdict about the table, not a failure
     """A table that is not read: its rule, and the column or the number that breaks it."""
 
-    def __init__(self, rule: str, *, column: str | None = None, number: int | None = None) -> None:
+    def __init__(
+        self, rule: str, *, column: str | None = None, number: int = 0, limit: int = 0
+    ) -> None:
         super().__init__(rule)
         self.rule, self.column = rule, column
-        self.answer = {"refused": rule, "column": column, "number": number}
+        self.answer = {"refused": rule, "column": column, "number": number, "limit": limit}
 
 
 def limit_memory(n_bytes: int) -> None:
@@ -143,7 +147,7 @@ def _check_schema(schema: pa.Schema, n_columns: int) -> None:
 
 def _check_rows(n_rows: int, max_rows: int) -> None:
     if not 0 <= n_rows <= max_rows:
-        raise RefusedTable("table-rows", number=n_rows)
+        raise RefusedTable("table-rows", number=n_rows, limit=max_rows)
 
 
 def _check_bytes(n_bytes: int) -> None:
@@ -187,42 +191,110 @@ def _plain(cells: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     return pa.chunked_array(chunks, type=value_type)
 
 
-def check_file(path: Path, columns: set[str], prefix: str) -> None:
-    """Raise RefusedTable if a text of a panel column, or a line of CSV, is too long.
+class FileCheck:
+    """The check of the table of a job, before the batch engine reads it.
 
-    The columns of a panel are `columns` and those that start with `prefix`. A file that cannot be
-    read is left to the engine, which says what is wrong.
+    Args:
+        columns: Names of the columns of a panel; the others are not read.
+        prefix: Start of the names of further columns of a panel.
+        max_bytes: Most bytes of the table uncompressed; cells count as eight, and texts by length.
     """
 
-    def is_checked(field: pa.Field) -> bool:
-        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        name = field.name
-        return is_text(kind) and (name.strip().lower() in columns or name.startswith(prefix))
+    def __init__(self, columns: Iterable[str], prefix: str, max_bytes: int) -> None:
+        self._columns, self._prefix, self._max_bytes = set(columns), prefix, max_bytes
 
-    try:
-        if path.suffix == ".csv":
-            _check_lines(path)
-            return
-        with pa.memory_map(str(path)) as source:
-            if path.suffix == ".parquet":
-                # As dictionaries, so that a long text that many rows repeat is in memory once.
-                schema = pq.ParquetFile(source).schema_arrow
-                names = [field.name for field in schema if is_checked(field)]
-                file = pq.ParquetFile(source, read_dictionary=names)
-                batches = file.iter_batches(_ROWS, columns=names, use_threads=False)
-            else:
-                kind = _arrow_kind(source)
-                reader, _ = _open_arrow(source, kind)
-                fields = [i for i, field in enumerate(reader.schema) if is_checked(field)]
-                if not fields:
-                    return
-                source.seek(0)
-                _, batches = _open_arrow(source, kind, fields)
-            _check_batches(batches)
-    except MemoryError:
-        raise RefusedTable("table-memory") from None
-    except (pa.ArrowException, OSError):
-        return
+    def check(self, path: Path) -> None:
+        """Raise RefusedTable if the table is too large, or a text or a record of CSV too long."""
+        try:
+            if path.suffix == ".csv":
+                self._check_csv(path)
+                return
+            with pa.memory_map(str(path)) as source:
+                if path.suffix == ".parquet":
+                    self._check_parquet(source)
+                else:
+                    self._check_arrow(source)
+        except MemoryError:
+            raise RefusedTable("table-memory") from None
+
+    def _fields(self, schema: pa.Schema) -> tuple[list[int], list[int]]:
+        """Positions of the columns of a panel, and of those with text."""
+        read, texts = [], []
+        for i, field in enumerate(schema):
+            name = field.name
+            if name.strip().lower() in self._columns or name.startswith(self._prefix):
+                kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+                if is_text(kind):
+                    texts.append(i)
+                elif not (
+                    pa.types.is_primitive(kind)
+                    or pa.types.is_decimal(kind)
+                    or pa.types.is_null(kind)
+                ):
+                    raise RefusedTable("column-type", column=name)
+                read.append(i)
+        return read, texts
+
+    def _check_cells(self, n_cells: int) -> None:
+        limit = self._max_bytes // 8
+        if not 0 <= n_cells <= limit:
+            raise RefusedTable("table-cells", number=n_cells, limit=limit)
+
+    def _check_bytes(self, n_bytes: int) -> None:
+        if not 0 <= n_bytes <= self._max_bytes:
+            raise RefusedTable("table-bytes", number=n_bytes, limit=self._max_bytes)
+
+    def _check_parquet(self, source: pa.MemoryMappedFile) -> None:
+        file = pq.ParquetFile(source, **_FOOTER_LIMITS)
+        metadata, schema = file.metadata, file.schema_arrow
+        read, texts = self._fields(schema)
+        names = [schema.names[i] for i in texts]
+        is_read = {schema.names[i] for i in read}
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        n_rows = max(metadata.num_rows, sum(group.num_rows for group in groups))
+        self._check_cells(n_rows * max(_FEWEST_COLUMNS, len(read)))
+        stored = [group.column(i) for group in groups for i in range(group.num_columns)]
+        stored = [chunk for chunk in stored if chunk.path_in_schema in is_read]
+        self._check_cells(sum(chunk.num_values for chunk in stored))
+        self._check_bytes(sum(chunk.total_uncompressed_size for chunk in stored))
+        # As dictionaries, so that a long text that many rows repeat is in memory once.
+        file = pq.ParquetFile(source, read_dictionary=names, **_FOOTER_LIMITS)
+        _check_batches(file.iter_batches(_ROWS, columns=names, use_threads=False))
+
+    def _check_arrow(self, source: pa.MemoryMappedFile) -> None:
+        kind = _arrow_kind(source)
+        reader, _ = _open_arrow(source, kind)
+        read, texts = self._fields(reader.schema)
+        source.seek(0)
+        # Without texts one other column shows how many rows there are.
+        _, batches = _open_arrow(source, kind, texts or read[:1] or [0])
+
+        def counted() -> Iterator[pa.RecordBatch]:
+            n_rows = n_bytes = 0
+            for batch in batches:
+                n_rows += batch.num_rows
+                n_bytes += batch.nbytes
+                self._check_cells(n_rows * max(_FEWEST_COLUMNS, len(read)))
+                self._check_bytes(n_bytes)
+                if texts:
+                    yield batch
+
+        _check_batches(counted())
+
+    def _check_csv(self, path: Path) -> None:
+        """Lines within quotes are of one record: cells may contain line ends."""
+        n_rows = length = quotes = 0
+        with path.open("rb") as file:
+            while piece := file.read(_PIECE):
+                content = np.frombuffer(piece, np.uint8)
+                is_quoted = (quotes + np.cumsum(content == ord('"'))) % 2
+                ends = np.flatnonzero((content == ord("\n")) & (is_quoted == 0))
+                bounds = np.concatenate([[-1 - length], ends, [len(content)]])
+                if np.diff(bounds).max() > _LINE:
+                    raise RefusedTable("string_too_long")
+                quotes, length = int(is_quoted[-1]), len(content) - 1 - int(bounds[-2])
+                n_rows += len(ends)
+                self._check_cells(n_rows * _FEWEST_COLUMNS)
 
 
 def _arrow_kind(source: pa.MemoryMappedFile) -> str:
@@ -238,22 +310,11 @@ def _check_batches(batches: Iterable[pa.RecordBatch]) -> None:
             check_texts(cells.dictionary if pa.types.is_dictionary(cells.type) else cells, name)
 
 
-def _check_lines(path: Path) -> None:
-    length = 0
-    with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            first, *others = piece.split(b"\n")
-            longest = max([length + len(first), *map(len, others)])
-            if longest > _LINE:
-                raise RefusedTable("string_too_long")
-            length = len(others[-1]) if others else length + len(first)
-
-
 def answer(head: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
     """The verdict as JSON, and the table as an Arrow stream if it is one that was sent."""
     try:
         if "path" in head:
-            check_file(Path(head["path"]), set(head["columns"]), head["prefix"])
+            FileCheck(*head["check"]).check(Path(head["path"]))
             return {}, b""
         table = decode(body, head["kind"], head["max_rows"])
         sink = pa.BufferOutputStream()

@@ -69,7 +69,7 @@ class TableReader:
         """
         verdict, content = self._ask({"kind": kind, "max_rows": max_rows}, body)
         if "refused" in verdict:
-            raise refusal(verdict, kind, max_rows)
+            raise refusal(verdict, kind)
         return pl.read_ipc_stream(io.BytesIO(content))
 
     def _ask(self, head: dict[str, Any], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
@@ -115,23 +115,32 @@ class TableReader:
             process.wait()
 
 
-def check_file(path: Path) -> None:
-    """Raise InputError if the batch engine should not read the table of a job: a text is too long.
+def check_file(path: Path, max_bytes: int) -> None:
+    """Raise InputError if the batch engine should not read the table of a job.
 
-    See `saga.api.table_process.check_file`.
+    See `saga.api.table_process.FileCheck`; `max_bytes` may be needed uncompressed.
     """
     reader = TableReader(*_FILE_LIMITS)
     try:
-        question = {"path": str(path), "columns": list(BY_NAME), "prefix": EXTRA_PREFIX}
-        verdict, _ = reader._ask(question)
+        check = [list(BY_NAME), EXTRA_PREFIX, max_bytes]
+        verdict, _ = reader._ask({"path": str(path), "check": check})
     finally:
         reader.close()
     match verdict.get("refused"):
-        case None | "table":  # damaged: the engine says what is wrong
+        case None:
             return
+        case "table":
+            why, fix = "The file is damaged or not what its type says", "Export the data again"
+            problem = Problem("unreadable-file", why, fix)
+            raise InputError("The table cannot be read", [problem])
+        case "table-bytes" | "table-cells" as rule:
+            unit = rule.removeprefix("table-")
+            message = f"It has {verdict['number']:,} {unit} uncompressed in columns of a panel"
+            fix = f"{verdict['limit']:,} are allowed; divide the persons into several jobs"
+            raise InputError("The table is too large for one job", [Problem(rule, message, fix)])
         case "table-memory" | "table-time" as rule:
             limits = f"{_FILE_LIMITS[0] // 2**30} GiB and {_FILE_LIMITS[1]} CPU seconds"
-            problem = Problem(rule, f"Its texts need more than {limits}", "Divide the table")
+            problem = Problem(rule, f"The check needs more than {limits}", "Divide the table")
             raise InputError("The table cannot be checked", [problem])
         case _:
             raise refusal(verdict, path.suffix)
@@ -145,7 +154,7 @@ _REFUSALS: dict[str, tuple[_Refuse, str, str, str]] = {
         BudgetError,
         _TOO_LARGE,
         "The table has {number} rows",
-        "Send at most {max_rows} rows per call; `saga score` does any number in batch",
+        "Send at most {limit} rows per call; `saga score` does any number in batch",
     ),
     "table-columns": (
         InputError,
@@ -192,14 +201,14 @@ _REFUSALS: dict[str, tuple[_Refuse, str, str, str]] = {
 }
 
 
-def refusal(verdict: dict[str, Any], kind: str, max_rows: int = 0) -> Exception:
+def refusal(verdict: dict[str, Any], kind: str) -> Exception:
     """The error that says why a table of media type `kind` is refused.
 
-    `verdict` is that of `saga.api.table_process.RefusedTable`; `max_rows` are allowed.
+    `verdict` is that of `saga.api.table_process.RefusedTable`.
     """
     rule = "table-bytes" if verdict["refused"] == "table-memory" else verdict["refused"]
     make, title, message, fix = _REFUSALS[rule]
-    numbers = {"number": verdict.get("number"), "max_rows": max_rows, "kind": kind}
+    numbers = {**verdict, "kind": kind}
     problem = Problem(
         verdict["refused"],
         message.format_map(numbers),

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -170,6 +170,14 @@ class JobFolder:
         if (attempts := self.read(Attempts)) is not None:
             self.write(Attempts(attempts.started, attempts.count - 1, attempts.done))
 
+    def size(self) -> int:
+        """Bytes of all its files."""
+        n_bytes = 0
+        for path in self.path.rglob("*"):
+            with suppress(FileNotFoundError):  # a running job replaces files
+                n_bytes += path.stat().st_size
+        return n_bytes
+
     def result_files(self) -> dict[str, Path]:
         """The files of the scoring run that a client may read, by name."""
         from saga.batch.run_folder import MANIFEST, REJECTED  # loads polars; no worker needs it
@@ -227,6 +235,10 @@ class JobFolders:
     def count_unfinished(self, holder: str) -> int:
         """Number of jobs of a holder that wait or run."""
         return sum(job.order.holder == holder and job.outcome is None for job in self)
+
+    def bytes_of(self, holder: str) -> int:
+        """Bytes of all files of a holder's jobs."""
+        return sum(job.folder.size() for job in self if job.order.holder == holder)
 
     def counts(self) -> JobCounts:
         """How many jobs there are by state, how long the oldest one waits, and persons to do."""
@@ -340,8 +352,8 @@ KILLED: Mapping[str, Any] = {
     "type": "urn:saga:problem:killed",
     "title": "The process of the job was killed",
     "status": 500,
-    "detail": "The process ended three times without a result, perhaps for lack of memory. Send "
-    "fewer persons or paths, or ask the operator.",
+    "detail": "The process ended three times without a result, perhaps for lack of memory "
+    "(SAGA_JOB_MEMORY_BYTES). Send fewer persons or paths, or ask the operator.",
     "problems": [],
 }
 

@@ -11,16 +11,25 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from saga.api.jobs.child_process import receive_settings
-from saga.api.jobs.job_folders import JobFolder, JobOrder, Outcome, Progress
+from saga.api.jobs.job_folders import (
+    KILLED,
+    JobFolder,
+    JobFolders,
+    JobOrder,
+    Outcome,
+    Progress,
+)
 from saga.api.logs import error_location, make_logger
 from saga.api.problems import error_document, internal_document
 from saga.api.request_models import JobOptions
 from saga.api.request_panel import request_mapping
 from saga.api.settings import Settings
+from saga.api.table_process import limit_memory
 from saga.api.table_reader import check_file
 from saga.api.tracing import Tracing, open_tracing
 from saga.calibration.adaptive.issuance import AdaptiveRecipe
@@ -30,10 +39,13 @@ from saga.batch.products import Recipe
 from saga.batch.run_folder import RUN, merge_parts
 from saga.bundle import Bundle
 from saga.data.reading import Source
-from saga.errors import SagaError
+from saga.errors import BudgetError, Problem, SagaError
 from saga.features.transforms import Transforms
 from saga.files.atomic import FolderInUseError, read_json
+from saga.requests import ForecastRequest, PathsRequest
+from saga.schema import MIN_AGE
 
+_BYTES_A_PATH_YEAR, _BYTES_A_ROW = 10, 1_000  # on disk, in the parts and the merged file together
 _NICENESS = 10  # calls that wait for an answer go first
 _PREDECESSOR_SECONDS = 60.0  # longest wait for a process that computed the job before
 
@@ -52,10 +64,11 @@ def run_job(folder: JobFolder, settings: Settings) -> None:
     except BatchInterruptedError:
         log.warning("job_interrupted")
     except SagaError as error:
-        folder.finish("failed", problem=_without_path(error_document(error), folder))
+        folder.finish("failed", problem=_without_path(error_document(_unnamed(error)), folder))
         log.info("job_refused", title=error.title)
     except Exception as error:
-        folder.finish("failed", problem=internal_document())
+        is_memory = isinstance(error, MemoryError) or "allocate memory" in str(error)
+        folder.finish("failed", problem=KILLED if is_memory else internal_document())
         log.error("job_failed", **error_location(error))
     finally:
         tracing.close()
@@ -74,6 +87,8 @@ def _compute(
     with tracing.span("score", {"saga.product": options.product}) as span:
 
         def note(done: int, persons: int) -> None:
+            if folder.read(Progress) is None:
+                _check_disk(settings, order.holder, _expected_bytes(options, persons))
             folder.write(Progress(done, persons))
             if span is not None:
                 span.add_event("progress", {"done": done, "persons": persons})
@@ -88,7 +103,7 @@ def _compute(
 def _source(folder: JobFolder, order: JobOrder, options: JobOptions, settings: Settings) -> Source:
     """The persons, read as `saga.api.request_panel` reads those of a call."""
     path = folder.path / order.persons_file
-    check_file(path)
+    check_file(path, settings.max_job_bytes)
     prices = options.prices if isinstance(options.prices, int) else None
     transforms = Transforms.from_dict(Bundle.load(settings.bundle).transforms)
     mapping = request_mapping(transforms)
@@ -118,6 +133,36 @@ def _recipe(folder: JobFolder, options: JobOptions, settings: Settings, holder: 
     )
 
 
+def _expected_bytes(options: JobOptions, persons: int) -> int:
+    """About the most bytes that the result of so many persons takes, in parts and merged."""
+    match options.to_request():
+        case PathsRequest(to_age=to_age):
+            n_paths = options.draws().n_paths
+            return persons * n_paths * (to_age - MIN_AGE) * _BYTES_A_PATH_YEAR
+        case ForecastRequest(horizons=horizons):
+            return persons * len(horizons) * _BYTES_A_ROW
+        case _:
+            return persons * _BYTES_A_ROW
+
+
+def _check_disk(settings: Settings, holder: str, n_bytes: int) -> None:
+    """Raise BudgetError if a result of this size has no room on the disk or with its holder."""
+    assert settings.jobs is not None
+    free = shutil.disk_usage(settings.jobs).free
+    left = settings.holder_bytes - JobFolders(settings.jobs).bytes_of(holder)
+    if n_bytes > min(free, left):
+        where = "your jobs may still take" if left < free else "the disk has"
+        message = f"The result needs about {n_bytes:,} bytes; {where} {max(0, min(free, left)):,}"
+        fix = "Send fewer persons or paths, or delete jobs that have ended"
+        raise BudgetError("There is no space for the result", [Problem("disk", message, fix)])
+
+
+def _unnamed(error: SagaError) -> SagaError:
+    """The error without persons: the outcome of a job is kept after its table is deleted."""
+    error.problems = tuple(replace(problem, person_id=None) for problem in error.problems)
+    return error
+
+
 def _without_path(document: Mapping[str, Any], folder: JobFolder) -> Mapping[str, Any]:
     """The document without the paths of this machine."""
     content: Mapping[str, Any] = json.loads(
@@ -132,6 +177,7 @@ def main() -> None:
     settings = receive_settings(folder.take_attempt_back)
     if hasattr(os, "nice"):
         os.nice(_NICENESS)
+    limit_memory(settings.job_memory_bytes)
     try:
         with folder.sole_writer(_PREDECESSOR_SECONDS):
             run_job(folder, settings)

@@ -17,7 +17,7 @@ from saga.api.jobs import QueueError
 from saga.api.jobs.child_process import end_child, start_child
 from saga.api.jobs.job_folders import Job, JobFolders, JobOrder, job_id
 from saga.api.jobs.job_queue import UNAVAILABLE, JobQueue
-from saga.api.jobs.job_uploads import Upload, Uploads
+from saga.api.jobs.job_uploads import Upload, Uploads, no_space
 from saga.api.jobs.worker_locks import count_workers
 from saga.api.problems import ProblemError
 from saga.api.request_models import JobOptions
@@ -180,7 +180,7 @@ class JobService:
         """Give an upload its name, unless there is a job of this name, whose order it returns.
 
         The lock lets no two calls take the last place of a holder. Raises ProblemError 429 if there
-        is none left.
+        is none left, 507 if the results and tables of the holder take its whole disk.
         """
         limit = self._settings.max_jobs
         with file_lock(self.folders.queue_lock, wait=True):
@@ -191,6 +191,8 @@ class JobService:
                 problem = Problem("max-jobs", f"{limit} of your jobs wait or run", fix)
                 headers = {"Retry-After": "60"}
                 raise ProblemError(429, "max-jobs", "Too many jobs", [problem], headers=headers)
+            if self.folders.bytes_of(order.holder) > self._settings.holder_bytes:
+                raise no_space(f"Your jobs take more than {self._settings.holder_bytes:,} bytes")
             self.folders.place(upload.folder, order)
             return None
 

@@ -54,7 +54,7 @@ class Upload:
         except BaseException as error:
             self.discard()
             if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                raise _no_space() from None
+                raise no_space() from None
             raise
 
 
@@ -162,7 +162,7 @@ class Uploads:
                 413, "body-size", "The request body is too large", [problem], headers=headers
             )
         if _FREE_SPACE * n_bytes > shutil.disk_usage(self._folders.root).free:
-            raise _no_space()
+            raise no_space()
 
 
 def open_file(root: Path | None, holder: str | None, name: str) -> BinaryIO:
@@ -187,8 +187,9 @@ def open_file(root: Path | None, holder: str | None, name: str) -> BinaryIO:
     raise ProblemError(422, "file", "The file of the job cannot be read", [problem])
 
 
-def _no_space() -> ProblemError:
-    problem = Problem("disk", "There is no space for the table", "Ask the operator for space")
+def no_space(why: str = "There is no space for the table") -> ProblemError:
+    """The error of a call whose job the disk has no space for."""
+    problem = Problem("disk", why, "Delete jobs that have ended, or ask the operator for space")
     headers = {"Connection": "close"}
     title = "The service has no space for this job"
     return ProblemError(507, "no-space", title, [problem], headers=headers)

@@ -50,6 +50,8 @@ _HOW = {
     "year": "; one row is one person in one year",
     "birth_year": "; it is the year minus the age",
 }
+MAX_ROWS = 1_000  # of a person, whose years are at most some hundred
+MAX_ROWS_OF_NOBODY = 500_000  # rows without a person, which are read together
 MAX_CODES = 500  # a column with more codes names persons or places, it does not describe them
 
 
@@ -222,19 +224,26 @@ class Source:
             yield block
 
     def persons(self) -> pl.Series:
-        """All persons of the source, sorted, without the unknown one; reads no other column."""
+        """All persons of the source, sorted, without the unknown one; reads no other column.
+
+        Raises InputError if a person has more rows than have room in memory.
+        """
         mapped = self._mapped[0]
         location, scans, _ = self._scans(partial(mapped.columns_of, "person_id"))
-        persons = self.person_of(scans[0].limit(0).collect())
 
-        def by_file() -> Iterator[tuple[File, pl.Series]]:
+        def by_file() -> Iterator[tuple[File, pl.DataFrame]]:
             for file, block in read_blocks(location, scans, mapped.encoding):
-                yield file, self.person_of(block).unique()
+                ids = self.person_of(block).alias("person")
+                yield file, ids.value_counts(name="rows")
 
+        empty = self.person_of(scans[0].limit(0).collect()).alias("person")
+        counts = empty.value_counts(name="rows")
         for _, of_block in by_file():
-            persons = pl.concat([persons, of_block]).unique()
+            counts = pl.concat([counts, of_block]).group_by("person").agg(pl.col("rows").sum())
+            _require_few_rows(counts)
+        persons = counts["person"]
         if len(scans) > 1:
-            require_one_spelling(persons, by_file)
+            require_one_spelling(persons, lambda: ((f, ids["person"]) for f, ids in by_file()))
         return persons.filter(persons != "").sort()
 
     def person_of(self, rows: pl.DataFrame) -> pl.Series:
@@ -388,6 +397,25 @@ def require_one_spelling(
             count=unclear["key"].n_unique(),
         )
         raise InputError("the ids of persons differ between files", [problem])
+
+
+def _require_few_rows(counts: pl.DataFrame) -> None:
+    """Raise InputError if one of the persons of `counts` has too many rows to be read as one."""
+    allowed = pl.when(pl.col("person") == "").then(MAX_ROWS_OF_NOBODY).otherwise(MAX_ROWS)
+    many = counts.filter(pl.col("rows") > allowed).sort("person")
+    if many.height:
+        person = many["person"][0]
+        limit = MAX_ROWS if person else MAX_ROWS_OF_NOBODY
+        why = f"{limit:,} rows {'of one person' if person else 'without a person'} are allowed"
+        problem = Problem(
+            "person-rows",
+            why,
+            "Give one row for a person and year; check that person_id names persons.",
+            column="person_id",
+            person_id=person or None,
+            count=many.height,
+        )
+        raise InputError("a person has too many rows", [problem])
 
 
 def _valid_rows(

@@ -1,4 +1,4 @@
-"""The table of a job: long texts are refused before the engine has them in memory."""
+"""The table of a job: what unfolds to gigabytes is refused before the engine has it in memory."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 from saga.api.table_process import MAX_TEXT
-from saga.api.table_reader import check_file
+from saga.api.table_reader import check_file as check_file_up_to
 
+from saga.data.reading import MAX_ROWS, Source
 from saga.errors import InputError
 
+MAX_BYTES = 2**26
 SUFFIXES = [".parquet", ".arrow", ".stream.arrow", ".csv"]
+
+
+def check_file(path: Path, max_bytes: int = 2 * 2**30) -> None:
+    check_file_up_to(path, max_bytes)
 
 
 def write(frame: pl.DataFrame, path: Path) -> Path:
@@ -77,6 +83,112 @@ def test_a_batch_that_unfolds_to_gigabytes_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
-def test_a_damaged_table_is_left_to_the_engine(tmp_path: Path, suffix: str) -> None:
+def test_a_damaged_table_is_refused(tmp_path: Path, suffix: str) -> None:
+    """Otherwise the engine, whose library may read what the check could not, had it unchecked."""
     (tmp_path / f"panel{suffix}").write_bytes(b"no table at all")
-    check_file(tmp_path / f"panel{suffix}")
+    with pytest.raises(InputError) as caught:
+        check_file(tmp_path / f"panel{suffix}")
+    assert caught.value.problems[0].rule == "unreadable-file"
+
+
+def columns(n: int, **others: pa.Array) -> pa.Table:
+    """`n` equal rows of a panel, which take next to nothing when they are compressed."""
+    numbers = {"person_id": 1, "year": 2020, "birth_year": 1980, "earnings": 1.0}
+    return pa.table({name: pa.repeat(value, n) for name, value in numbers.items()} | others)
+
+
+def compressed(path: Path, table: pa.Table) -> Path:
+    if path.suffix == ".parquet":
+        pq.write_table(table, path, compression="zstd")
+    else:
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        make = pa.ipc.new_stream if ".stream" in path.suffixes else pa.ipc.new_file
+        with make(path, table.schema, options=options) as writer:
+            writer.write_table(table, max_chunksize=max(1, table.num_rows))
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".stream.arrow"])
+@pytest.mark.parametrize(
+    ("table", "rule"),
+    [
+        (columns(2_200_000), "table-cells"),
+        (pa.table({name: pa.nulls(2_200_000) for name in columns(0).column_names}), "table-cells"),
+        (columns(1, sex=pa.array([[1.0] * 100_000])), "column-type"),
+        (columns(1, sex=pa.array([b"x" * 100])), "column-type"),
+        (columns(2_000_000), None),
+        (columns(2_200_000).select([]).append_column("note", pa.repeat(1, 2_200_000)), None),
+    ],
+)
+def test_cells_are_counted_before_the_table_is_read(
+    tmp_path: Path, suffix: str, table: pa.Table, rule: str | None
+) -> None:
+    path = compressed(tmp_path / f"bomb{suffix}", table)
+    if rule is None and table.num_columns == 1:
+        rule = "table-cells"  # a table without a column of a panel still has rows
+    if rule is None:
+        check_file(path, MAX_BYTES)
+        return
+    with pytest.raises(InputError) as caught:
+        check_file(path, MAX_BYTES)
+    assert caught.value.problems[0].rule == rule
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_texts_are_counted_uncompressed(tmp_path: Path, suffix: str) -> None:
+    texts = pa.array([f"{i:064d}" for i in range(1_100)] * 1_000)
+    table = columns(len(texts)).set_column(0, "person_id", texts)
+    if suffix == ".parquet":
+        pq.write_table(table, tmp_path / "bomb.parquet", compression="zstd", use_dictionary=False)
+    else:
+        compressed(tmp_path / "bomb.arrow", table)
+    with pytest.raises(InputError) as caught:
+        check_file(tmp_path / f"bomb{suffix}", MAX_BYTES)
+    assert caught.value.problems[0].rule == "table-bytes"
+
+
+@pytest.mark.parametrize(
+    ("cell", "passes"),
+    [
+        (b"a,\n" * 10, True),
+        (b'a""\n' * 10, True),
+        (b"a\n" * 60_000, False),
+        (b'a""\n' * 30_000, False),
+    ],
+)
+def test_a_cell_with_line_ends_is_measured_whole(tmp_path: Path, cell: bytes, passes: bool) -> None:
+    path, head = tmp_path / "panel.csv", b"person_id,year,birth_year,earnings\n"
+    row = b"1,2020,1980,1\n"
+    path.write_bytes(head + row * 100_000 + b'"' + cell + b'",2020,1980,1\n' + row)
+    if passes:
+        check_file(path)
+        return
+    with pytest.raises(InputError) as caught:
+        check_file(path)
+    assert caught.value.problems[0].rule == "string_too_long"
+
+
+def test_rows_of_csv_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "panel.csv").write_bytes(b"person_id\n" + b",\n" * 2_200_000)
+    with pytest.raises(InputError) as caught:
+        check_file(tmp_path / "panel.csv", MAX_BYTES)
+    assert caught.value.problems[0].rule == "table-cells"
+
+
+@pytest.mark.parametrize(
+    ("person", "n", "passes"),
+    [("A", MAX_ROWS, True), ("A", MAX_ROWS + 1, False), (None, MAX_ROWS + 1, True)],
+)
+def test_rows_of_one_person_are_bounded(
+    tmp_path: Path, person: str | None, n: int, passes: bool
+) -> None:
+    """Rows of a person are read together, and so are those without a person, of which more pass."""
+    frame = pl.concat([persons("B", 3), persons("C", n).with_columns(person_id=pl.lit(person))])
+    frame.with_columns(birth_year=1980).write_parquet(tmp_path / "panel.parquet")
+    source = Source(tmp_path / "panel.parquet")
+    if passes:
+        assert "B" in source.persons().to_list()
+        return
+    with pytest.raises(InputError) as caught:
+        source.persons()
+    assert caught.value.problems[0].rule == "person-rows"

@@ -14,7 +14,15 @@ import httpx
 import polars as pl
 import pytest
 from saga.api.jobs import job_folders
-from saga.api.jobs.job_folders import MAX_ATTEMPTS, JobFolders, Progress, State
+from saga.api.jobs.job_folders import (
+    MAX_ATTEMPTS,
+    JobFolders,
+    JobOrder,
+    Outcome,
+    Progress,
+    State,
+)
+from saga.api.jobs.job_process import run_job
 from saga.api.key_file import add_key, new_key
 from saga.api.settings import Settings
 
@@ -227,6 +235,81 @@ def test_a_job_with_a_long_text_fails_without_the_engine(jobs: Running) -> None:
     job = await_end(jobs, answer.json()["id"])
     assert job["state"] == "failed"
     assert job["problem"]["problems"][0]["rule"] == "string_too_long"
+
+
+def _table(**columns: object) -> bytes:
+    frame = pl.DataFrame({"birth_year": 1980, **columns}, strict=False)
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("query", "columns", "rule"),
+    [
+        ("", {"person_id": ["1"] * 1_001, "year": 2020, "earnings": 1.0}, "person-rows"),
+        ("", {"person_id": ["1"], "year": 2020, "earnings": [[1.0] * 99]}, "column-type"),
+        (
+            "product=paths&paths=10000",
+            {"person_id": [str(i) for i in range(6_000)], "year": 2020, "earnings": 1.0},
+            "disk",
+        ),
+    ],
+)
+def test_a_job_that_is_too_large_fails_with_the_bound_and_without_persons(
+    jobs: Running, query: str, columns: dict[str, object], rule: str
+) -> None:
+    answer = jobs.client.post(f"/v1/jobs?{query}", content=_table(**columns), headers=PARQUET)
+    job = await_end(jobs, answer.json()["id"])
+    assert job["state"] == "failed"
+    (problem,) = job["problem"]["problems"]
+    assert problem["rule"] == rule
+    assert "person_id" not in problem
+    assert jobs.settings.jobs is not None
+    folder = jobs.settings.jobs / "jobs" / job["id"]
+    deadline = time.monotonic() + 30  # the worker deletes the rest when the process has ended
+    while (kept := {path.name for path in folder.iterdir()}) & {"out", "persons.parquet"}:
+        assert time.monotonic() < deadline, kept
+        time.sleep(0.1)
+    entries = {f"{name}.json" for name in ("order", "attempts", "progress", "outcome")}
+    assert kept <= entries | {"outcome.lock", "_lock"}
+
+
+def test_a_job_with_too_little_memory_says_so(
+    tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit is that of the process: what does not fit ends this job alone."""
+    folder = JobFolders(tmp_path)
+    folder.create()
+    upload = folder.new_upload()
+    order = JobOrder("a" * 32, "run", "one", "2026-01-01T00:00:00", "", "persons.parquet", {})
+    folder.place(upload, order)
+
+    def compute(*_: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr("saga.api.jobs.job_process._compute", compute)
+    run_job(folder.folder(order.id), Settings(bundle=tiny_bundle, jobs=tmp_path))
+    outcome = folder.folder(order.id).read(Outcome)
+    assert outcome is not None
+    assert outcome.problem is not None
+    assert "SAGA_JOB_MEMORY_BYTES" in outcome.problem["detail"]
+
+
+def test_a_holder_whose_disk_is_full_sends_no_job(
+    start: Start, tiny_bundle: Path, persons: Path, tmp_path: Path
+) -> None:
+    settings = Settings(
+        bundle=tiny_bundle, threads=1, jobs=tmp_path, job_workers=0, holder_bytes=100
+    )
+    with start(settings) as service:
+        service.wait_until_ready()
+        deadline = time.monotonic() + 60
+        while (answer := post(service, persons, "")).status_code == 503:
+            assert time.monotonic() < deadline, answer.text
+        assert answer.status_code == 202
+        again = post(service, persons, "")
+        assert (again.status_code, again.json()["problems"][0]["rule"]) == (507, "disk")
 
 
 def test_metrics_count_jobs_by_state(jobs: Running) -> None:
