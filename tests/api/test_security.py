@@ -127,9 +127,9 @@ def test_no_change_of_two_commands_at_once_is_lost(tmp_path: Path) -> None:
         add_key(file, new_key(f"old{i}")[1])
     made = [new_key(f"new{i}")[1] for i in range(20)]
     with ThreadPoolExecutor(8) as pool:
-        changes = [pool.submit(revoke_key, file, f"old{i}", NOW) for i in range(20)]
-        changes += [pool.submit(add_key, file, key) for key in made]
-        for change in changes:
+        revoked = [pool.submit(revoke_key, file, f"old{i}", NOW) for i in range(20)]
+        added = [pool.submit(add_key, file, key) for key in made]
+        for change in (*revoked, *added):
             change.result()
     status = {key.name: key.status(NOW) for key in read_keys(file).keys}
     assert status == {f"old{i}": "revoked" for i in range(20)} | {k.name: "active" for k in made}
