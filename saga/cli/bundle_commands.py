@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from saga.cli import console, options
+from saga.errors import BundleError
 
 
 def inspect(directory: options.Bundle, as_json: options.Json = False) -> None:
@@ -48,19 +53,37 @@ def inspect(directory: options.Bundle, as_json: options.Json = False) -> None:
     console.result("\n".join(lines), report, as_json=as_json)
 
 
-def verify(directory: options.Bundle, as_json: options.Json = False) -> None:
-    """Check every byte of a bundle; exit code 2 if a file is missing, unknown or changed."""
+def verify(
+    directory: options.Bundle,
+    digest: Annotated[
+        str | None,
+        typer.Option(metavar="SHA", help="The digest that whoever made the bundle told you."),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Check every byte of a bundle; exit code 2 if a file is missing, unknown or changed.
+
+    The seal has no key: it shows damage, but whoever changes a bundle can seal it again. With
+    --digest a bundle that somebody else sealed is refused, too.
+    """
     from saga.bundle import Bundle
 
     bundle = Bundle.load(directory)
+    if digest is not None and digest != bundle.digest:
+        raise BundleError(
+            f"{directory} is another bundle: its digest is {bundle.digest}. Get it from its source "
+            "again, and the digest by another way."
+        )
     report = {
         "path": bundle.path,
         "intact": True,
         "digest": bundle.digest,
+        "as_stated": digest is not None,
         "files": len(bundle.manifest["files"]),
     }
     console.result(
-        f"{directory} is intact: {report['files']} files, digest {bundle.digest}.",
+        f"{directory} is intact: {report['files']} files, digest {bundle.digest}"
+        + (", as stated." if digest else ". Who made it, only --digest shows."),
         report,
         as_json=as_json,
     )

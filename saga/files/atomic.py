@@ -59,7 +59,8 @@ def whole_folder(out: Path, *, retired: Path | None = None) -> Iterator[Path]:
     out = out.absolute()
     out.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-    unfinished.chmod(0o755)
+    os.umask(mask := os.umask(0o077))  # the only way to read it
+    unfinished.chmod(0o777 & ~mask)
     try:
         yield unfinished
         if out.exists() and retired is not None:

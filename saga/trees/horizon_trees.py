@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from saga.errors import BundleError
 from saga.requests import QUANTILES
 from saga.trees.recent_years import YEARS
+from saga.trees.tree_texts import check_tree_text
 
 if TYPE_CHECKING:
     from lightgbm import Booster
@@ -196,16 +198,28 @@ class HorizonTrees:
 
     @classmethod
     def from_texts(cls, texts: Mapping[str, str], names: Sequence[str]) -> Self:
-        """The models of `as_texts` for features of these names; ImportError without LightGBM."""
+        """The models of `as_texts` for features of these names; ImportError without LightGBM.
+
+        Raises BundleError for other texts.
+        """
         from lightgbm import Booster
 
-        simple = json.loads(texts[_SIMPLE])
-        classifier = texts.get(_CLASSIFIER)
+        try:
+            simple, classifier = json.loads(texts[_SIMPLE]), texts.get(_CLASSIFIER)
+            linear = Linear(names, np.array(simple["linear"], dtype=np.float64))
+            quantiles = [texts[f"{quantile:g}"] for quantile in QUANTILES]
+            share = float(simple["share"])
+        except (KeyError, TypeError, ValueError):
+            raise BundleError("The trees of the bundle lack a model. Restore the bundle.") from None
+        if classifier is not None:
+            check_tree_text(classifier, names)
+        for text in quantiles:
+            check_tree_text(text, [*names, "linear"])
         return cls(
-            simple["share"],
+            share,
             None if classifier is None else Booster(model_str=classifier),
-            Linear(names, np.array(simple["linear"])),
-            [Booster(model_str=texts[f"{quantile:g}"]) for quantile in QUANTILES],
+            linear,
+            [Booster(model_str=text) for text in quantiles],
         )
 
     def predict(self, features: NDArray[np.float32]) -> tuple[Floats, Floats]:
