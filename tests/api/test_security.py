@@ -129,8 +129,10 @@ def test_no_change_of_two_commands_at_once_is_lost(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         revoked = [pool.submit(revoke_key, file, f"old{i}", NOW) for i in range(20)]
         added = [pool.submit(add_key, file, key) for key in made]
-        for change in (*revoked, *added):
-            change.result()
+        for revocation in revoked:
+            revocation.result()
+        for addition in added:
+            addition.result()
     status = {key.name: key.status(NOW) for key in read_keys(file).keys}
     assert status == {f"old{i}": "revoked" for i in range(20)} | {k.name: "active" for k in made}
 
