@@ -9,6 +9,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from copy import copy
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Annotated, Any, ForwardRef, get_args, get_origin
 
 import typer
 
+from saga.files.atomic import sole_output
 from saga.requests import REQUESTS, Option, TaxSource, request_of
 from saga.schema import PRICE_YEAR
 
@@ -157,7 +159,10 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**values: Any) -> None:
         arguments = {name: make(values) for name, make in objects.items()}
-        command(**values, **arguments)
+        # Without `--out` a command that could have one changes its bundle.
+        written = values.get("out") or (values.get("bundle") if "out" in values else None)
+        with nullcontext() if written is None else sole_output(written):
+            command(**values, **arguments)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

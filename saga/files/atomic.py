@@ -6,6 +6,7 @@ A file is written under a temporary name, synced and renamed; then its folder is
 from __future__ import annotations
 
 import errno
+import getpass
 import hashlib
 import json
 import os
@@ -14,7 +15,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -169,6 +170,31 @@ def sole_writer(folder: Path) -> AbstractContextManager[None]:
     Raises `FolderInUseError` if another process writes to it.
     """
     return file_lock(folder / LOCK)
+
+
+@contextmanager
+def sole_output(out: str | Path) -> Iterator[None]:
+    """Lock an output, a file or a folder, against other processes of this user and machine.
+
+    The lock is a file in the folder of temporary files: the output may be absent, and is replaced.
+    Without such a folder there is no lock. Raises `FolderInUseError` if another process writes it.
+    """
+    if "LOCAL_RANK" in os.environ:  # one of the processes of a training on several devices
+        yield
+        return
+    name = hashlib.sha256(str(out if "://" in str(out) else Path(out).resolve()).encode())
+    folder = Path(tempfile.gettempdir(), f"saga-outputs-{getpass.getuser()}")
+    with ExitStack() as lock:
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            lock.enter_context(file_lock(folder / name.hexdigest()))
+        except FolderInUseError:
+            raise FolderInUseError(
+                f"Another process is writing {out}. Wait for it, or name another output."
+            ) from None
+        except OSError:
+            pass
+        yield
 
 
 @contextmanager

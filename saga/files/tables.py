@@ -17,10 +17,11 @@ from typing import Any
 import polars as pl
 
 from saga.errors import InputError, UsageError
-from saga.files.atomic import commit
+from saga.files.atomic import commit, commit_json, digest_file, read_json
 from saga.files.object_store import is_url, polars_options
 
 KEY = "saga"
+_DIGEST = "table_sha256"  # in the file beside a table
 SUFFIXES = (".parquet", ".csv", ".dta", ".xlsx")
 _EXCEL_ROWS = 1_048_575
 
@@ -39,11 +40,13 @@ def check_out(out: str | Path) -> Path:
     if out.is_dir():
         example = out / "forecast.parquet"
         raise UsageError(f"The output {out} is a directory. Name a file in it, such as {example}.")
-    if out.exists() and not _written_by_saga(out):
-        raise UsageError(
-            f"{out} exists and SAGA did not write it, so it is not replaced. "
-            "Choose another --out, or remove it."
-        )
+    sidecar = _sidecar(out)
+    for file, ours in ((out, _written_by_saga), (sidecar, _is_sidecar)):
+        if file.exists() and (file == out or out.suffix.lower() != ".parquet") and not ours(file):
+            raise UsageError(
+                f"{file} exists and SAGA did not write it, so it is not replaced. "
+                "Choose another --out, or remove it."
+            )
     check_writable(out)
     return out
 
@@ -87,17 +90,20 @@ def write_table(frame: pl.DataFrame, out: str | Path, provenance: Mapping[str, A
             out, lambda part: frame.write_parquet(part, compression="zstd", metadata={KEY: record})
         )
     else:
-        commit(_sidecar(out), lambda part: _write_pair(frame, record, part, out))
+        commit(out, lambda part: _write_pair(frame, record, part, out))
     return out
 
 
 def _write_pair(frame: pl.DataFrame, record: str, part: Path, out: Path) -> None:
-    """Write the provenance to `part`, then the table: if one fails, both stay as they are."""
-    with part.open("w", encoding="utf-8") as file:
-        file.write(record + "\n")
-        file.flush()
+    """Write the table to `part` and commit its provenance, which has the digest of the table.
+
+    The table is synced before: then a full disk changes neither. If the process is killed before
+    the table is renamed, the digest tells that the two do not belong together.
+    """
+    _write(frame, out.suffix.lower(), part)
+    with part.open("rb+") as file:
         os.fsync(file.fileno())
-    commit(out, lambda table: _write(frame, out.suffix.lower(), table))
+    commit_json(_sidecar(out), {**json.loads(record), _DIGEST: digest_file(part)})
 
 
 def _write(frame: pl.DataFrame, suffix: str, part: Path) -> None:
@@ -124,6 +130,10 @@ def write_stata(frame: pl.DataFrame, path: Path) -> None:
     write_readstat(frame.with_columns(flags, unknown).rename(names), str(path), format="dta")
 
 
+def _is_sidecar(path: Path) -> bool:
+    return _DIGEST in (read_json(path) or {})
+
+
 def _written_by_saga(path: Path) -> bool:
     try:
         read_provenance(path)
@@ -139,11 +149,12 @@ def read_provenance(path: str | Path) -> dict[str, Any]:
         record = pl.read_parquet_metadata(path, storage_options=polars_options()).get(KEY)
     elif (path := Path(path)).suffix.lower() == ".parquet":
         record = pl.read_parquet_metadata(path).get(KEY)
-    elif _sidecar(path).is_file():
-        record = _sidecar(path).read_text(encoding="utf-8")
+    elif (beside := read_json(_sidecar(path))) and beside.pop(_DIGEST, "") == digest_file(path):
+        return beside
     if record is None:
         raise InputError(
-            f"{path} has no provenance: SAGA did not write it, or its .json file was lost."
+            f"{path} has no provenance: SAGA did not write it, it was changed, or its .json file "
+            "was lost."
         )
     provenance: dict[str, Any] = json.loads(record)
     return provenance

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import polars as pl
 import pytest
 
 from saga.errors import InputError, UsageError
+from saga.files.atomic import sole_output
 from saga.files.tables import check_out, read_provenance, write_table
 
 TABLE = pl.DataFrame({"person_id": ["007", "Åsa"], "mean": [312_345.125, None], "horizon": [1, 2]})
@@ -61,6 +64,34 @@ def test_table_and_provenance_appear_and_change_together(
                 with pytest.raises(OSError, match="No space"):
                     write_table(TABLE.head(1), tmp_path / name, {"seed": 2})
             assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_a_foreign_table_or_a_foreign_file_beside_is_not_replaced(tmp_path: Path) -> None:
+    """Also where the provenance of an earlier table is left, or the user changed the table."""
+    out = write_table(TABLE, tmp_path / "t.csv", PROVENANCE)
+    out.write_text("my own table")
+    with pytest.raises(InputError, match="no provenance"):
+        read_provenance(out)
+    with pytest.raises(UsageError, match="SAGA did not write it"):
+        write_table(TABLE, out, PROVENANCE)
+    assert out.read_text() == "my own table"
+    (tmp_path / "u.csv.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"u\.csv\.json exists"):
+        check_out(tmp_path / "u.csv")
+
+
+def test_a_second_process_is_refused_an_output_that_one_is_writing(tmp_path: Path) -> None:
+    script = (
+        "import sys; from saga.files.atomic import sole_output\nwith sole_output(sys.argv[1]): pass"
+    )
+    command = [sys.executable, "-c", script]
+    with sole_output(tmp_path / "bundle"):
+        second = subprocess.run([*command, tmp_path / "bundle"], capture_output=True, text=True)
+        other = subprocess.run([*command, tmp_path / "other"], capture_output=True, text=True)
+    assert "Another process is writing" in second.stderr
+    assert not other.returncode
+    with sole_output(tmp_path / "bundle"):
+        pass
 
 
 def test_an_unusable_output_is_refused_before_the_work(tmp_path: Path) -> None:
