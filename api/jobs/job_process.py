@@ -106,7 +106,9 @@ def _source(folder: JobFolder, order: JobOrder, options: JobOptions, settings: S
     check_file(path, settings.max_job_bytes)
     prices = options.prices if isinstance(options.prices, int) else None
     transforms = Transforms.from_dict(Bundle.load(settings.bundle).transforms)
-    mapping = request_mapping(transforms)
+    mapping = None  # as `saga score` reads the file
+    if transforms.currency != "SEK" or transforms.extra:
+        mapping = request_mapping(transforms)
     if transforms.currency != "SEK":
         prices = transforms.price_year
     return Source(path, mapping, prices, options.on_error, settings.facts, options.origin)

@@ -221,6 +221,7 @@ def test_lifetimes_have_histograms_of_their_paths_and_the_statistics_of_the_libr
             (life.tax.tax_histogram, life.tax.tax_mean),
             (life.tax.net_histogram, life.tax.net_mean),
         ):
+            assert drawn is not None
             edges, shares = np.array(drawn.edges), np.array(drawn.shares)
             assert shares.sum() == pytest.approx(1)
             middle = float((edges[1:] + edges[:-1]) @ shares / 2)
