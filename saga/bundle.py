@@ -1,7 +1,8 @@
 """The bundle: one directory with everything needed to forecast, verified when it is opened.
 
-Weights are safetensors, tables are Parquet, all else is text or JSON: nothing in a bundle can run
-code. `saga.files.bundle_folder` writes and verifies the files.
+Weights are safetensors, tables are Parquet, all else is text or JSON, and no pickle is read. The
+texts of trees go to native code only after `saga.trees` has checked their indices. The seal shows
+damage, not who made the bundle. `saga.files.bundle_folder` writes and verifies the files.
 """
 
 from __future__ import annotations

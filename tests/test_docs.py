@@ -77,6 +77,15 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_every_test_that_the_threat_model_names_exists() -> None:
+    page = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(test_\w+)`", page))
+    sources = "".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")
+    )
+    assert named - set(re.findall(r"^(?:async )?def (test_\w+)\(", sources, re.M)) == set()
+
+
 def test_every_page_is_in_the_navigation_of_the_site() -> None:
     """Each page of docs/ is in mkdocs.yml once, and each entry is a page."""
     entries = re.findall(r"([\w/-]+\.md)", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))

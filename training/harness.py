@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import shutil
 import signal
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -111,9 +113,14 @@ def fit_module(
     data: Any,
     checkpoint: Path | None,
 ) -> None:
-    """Fit, from the file `checkpoint` if there is one. Raises KeyboardInterrupt on Ctrl-C."""
+    """Fit, from the file `checkpoint` if there is one. Raises KeyboardInterrupt on Ctrl-C.
+
+    Raises UsageError if the checkpoint or its folder belongs to another user.
+    """
     if checkpoint is not None and not checkpoint.is_file():
         checkpoint = None
+    if checkpoint is not None:
+        _check_own(checkpoint)
     with warnings.catch_warnings():
         for message in _EXPECTED_WARNINGS:
             warnings.filterwarnings("ignore", message=message)
@@ -128,6 +135,16 @@ def fit_module(
         except SystemExit:  # Lightning turns Ctrl-C into an exit, and ignores a second one
             signal.signal(signal.SIGINT, signal.default_int_handler)
             raise KeyboardInterrupt from None
+
+
+def _check_own(checkpoint: Path) -> None:
+    """Raise UsageError if another user could have written the checkpoint: it can contain code."""
+    for path in (checkpoint.parent, checkpoint):
+        if sys.platform != "win32" and path.stat().st_uid != os.getuid():
+            raise UsageError(
+                f"{path} belongs to another user, and a checkpoint can contain code. Write to "
+                "another output, or resume as the user who began the run."
+            )
 
 
 class ValidationLines(Callback):

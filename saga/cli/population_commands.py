@@ -47,7 +47,12 @@ def tables(
             help="Groups, with commas: columns of the panel or of --circumstances, age, cohort."
         ),
     ],
-    out: Annotated[str, typer.Option(help="Directory or URL for the tables, new or empty.")],
+    out: Annotated[
+        str,
+        typer.Option(
+            help="Directory or URL for the tables, new or empty; the log is in OUT-internal."
+        ),
+    ],
     reading: _Columns,
     panel: _Panel = None,
     weights: _Weights = None,
@@ -83,12 +88,13 @@ def tables(
     from saga.population.disclosure import DisclosureRules
     from saga.population.policy_tables import make_tables
     from saga.population.scored_paths import ScoredPaths, read_persons
-    from saga.population.table_files import LOG, write_files
+    from saga.population.table_files import LOG, internal_folder, write_files
     from saga.version import current_version
 
     largest = _parse_dominance(dominance)
     rules = DisclosureRules(minimum, *largest, protection, round_persons, round_amounts)
     check_new_folder(out)
+    check_new_folder(internal_folder(out))
     run, groups = ScoredPaths(scored), [name for name in by.split(",") if name]
     persons = read_persons(run, _read(panel, reading), groups, weights)
     with console.progress("Tables", quiet=as_json) as progress:
@@ -116,12 +122,12 @@ def tables(
         "cells": n_cells,
         "suppressed": n_hidden,
         "years": [years.min(), years.max()],
-        "log": f"{out.rstrip('/')}/{LOG}",
+        "log": f"{internal_folder(out)}/{LOG}",
     }
     text = (
         f"{n_cells:,} values are in {out}. "
         f"{describe_suppressed(results.statistics, results.suppressed_until)} "
-        f"{LOG} says why; it is not for publication."
+        f"{report['log']} says why; it is not for publication."
     )
     console.result(text, report, as_json=as_json)
 

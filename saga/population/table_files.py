@@ -18,17 +18,25 @@ from saga.population.policy_tables import PolicyTables
 LOG = "internal_suppression_log.csv"
 
 
-def write_files(tables: PolicyTables, out: str | Path, provenance: Mapping[str, Any]) -> None:
-    """Write a new folder with all formats to a path or URL; `provenance.json` comes last."""
+def internal_folder(out: str) -> str:
+    """The folder beside `out` for what is not for publication."""
+    return f"{out.rstrip('/')}-internal"
+
+
+def write_files(tables: PolicyTables, out: str, provenance: Mapping[str, Any]) -> None:
+    """Write a new folder with all formats to a path or URL; `provenance.json` comes last.
+
+    The log is in a folder of its own, so that whoever publishes `out` as a whole leaves it out.
+    """
     page = render_group(tables.statistics, provenance, tables.suppressed_until)
-    with new_folder(out) as folder:
+    with new_folder(internal_folder(out)) as internal, new_folder(out) as folder:
+        internal.put(LOG, tables.log.write_csv().encode())
         frames = {"statistics": tables.statistics, "transitions": tables.transitions}
         for name, frame in frames.items():
             folder.put(f"{name}.csv", frame.write_csv().encode())
             folder.put(f"{name}.dta", stata_file(frame))
         folder.put("tables.xlsx", _excel_file(frames, provenance))
         folder.put("tables.html", page.encode())
-        folder.put(LOG, tables.log.write_csv().encode())
         put_json(folder, "provenance.json", provenance)
 
 

@@ -140,6 +140,18 @@ def test_a_run_is_resumed_with_the_settings_that_it_was_started_with(
     assert train(out=tmp_path / "b", run=RESUMED, **short).metrics["training"]["steps"] == 30
 
 
+def test_a_checkpoint_of_another_user_is_not_read(
+    panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        stop_before(12, patched)
+        with pytest.raises(KeyboardInterrupt):
+            train(panel, tmp_path / "b", config=CONFIG, seed=3, run=QUIET)
+    monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(UsageError, match="belongs to another user"):
+        train(panel, tmp_path / "b", config=CONFIG, seed=3, run=RESUMED)
+
+
 def test_the_first_of_several_processes_fits_the_trees(
     panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,7 @@ import pytest
 import saga.training
 from typer.testing import CliRunner
 
-from saga.bundle import Bundle
+from saga.bundle import Bundle, replace_parts
 from saga.cli import app, console
 from saga.conformal.families.set_family import SMALLEST_AMOUNT
 from saga.files.tables import read_provenance
@@ -280,6 +280,20 @@ def test_bundle_verify_and_inspect_describe_a_bundle_and_name_a_changed_file(
         result = run(*command)
         assert result.exit_code == 2
         assert "config.json was changed" in error_text(result)
+
+
+def test_a_bundle_that_somebody_else_sealed_is_refused_with_the_digest_of_the_first(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    """The seal has no key, so that a changed bundle which is sealed again is intact."""
+    first = Bundle.load(tiny_bundle)
+    other = tmp_path / "other"
+    replace_parts(first, other, card="Another card.", command="by hand")
+    assert run(f"bundle verify {other}").exit_code == 0
+    assert "as stated" in run(f"bundle verify {tiny_bundle} --digest {first.digest}").stdout
+    refused = run(f"bundle verify {other} --digest {first.digest}")
+    assert refused.exit_code == 2
+    assert "another bundle" in error_text(refused)
 
 
 def test_keys_are_shown_once_and_stored_as_a_hash(tmp_path: Path) -> None:

@@ -62,6 +62,10 @@ def _run(scored: Path, panel: Path, out: Path, *more: str) -> pl.DataFrame:
     return pl.read_csv(out / "statistics.csv", infer_schema_length=None)
 
 
+def _log(out: Path) -> Path:
+    return out.with_name(f"{out.name}-internal") / "internal_suppression_log.csv"
+
+
 def _width(table: pl.DataFrame, statistic: str) -> float:
     """How closely men with the rare education are known in the first year, from what is published.
 
@@ -101,6 +105,22 @@ def test_published_cells_are_those_of_the_paths(
     assert women["value"].item() == pytest.approx(mean, abs=0.5)
 
 
+def test_what_is_published_lies_apart_from_the_log_of_small_cells(
+    published: tuple[Path, pl.DataFrame],
+) -> None:
+    out, _ = published
+    assert sorted(path.name for path in out.iterdir()) == [
+        "provenance.json",
+        "statistics.csv",
+        "statistics.dta",
+        "tables.html",
+        "tables.xlsx",
+        "transitions.csv",
+        "transitions.dta",
+    ]
+    assert _log(out).is_file()
+
+
 def test_a_rare_cell_and_others_that_would_reveal_it_are_hidden_in_all_years(
     published: tuple[Path, pl.DataFrame],
 ) -> None:
@@ -111,7 +131,7 @@ def test_a_rare_cell_and_others_that_would_reveal_it_are_hidden_in_all_years(
     assert hidden.height == cells.height * YEARS
     assert cells.height >= 4
     assert table.filter(pl.col("suppressed"))["value"].null_count() == hidden.height * 11
-    log = pl.read_csv(out / "internal_suppression_log.csv").filter(table="statistics")
+    log = pl.read_csv(_log(out)).filter(table="statistics")
     assert set(log["rule"]) == {"minimum", "complementary"}
     logged = log.select("sex", "education_level").unique().rows()
     assert set(logged) == set(cells.rows())
@@ -146,7 +166,7 @@ def test_a_table_ends_before_few_persons_hide_all_years(panel: Path, tmp_path: P
     page = (tmp_path / "out" / "tables.html").read_text()
     assert "0 of 132 values up to 2026 are suppressed" in page
     assert "with --until 2042, 22 of the values of a year would be" in page
-    log = pl.read_csv(tmp_path / "out" / "internal_suppression_log.csv")
+    log = pl.read_csv(_log(tmp_path / "out"))
     assert log.filter(rule="minimum", table="statistics").row(0)[:3] == ("statistics", 2027, "male")
     (other,) = log.filter(rule="complementary", table="statistics").rows(named=True)
     assert (other["sex"], other["year"], other["hides"]) == ("female", 2027, "male")
