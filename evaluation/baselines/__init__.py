@@ -3,7 +3,8 @@
 To add one, write a file with a class of the form `saga.evaluation.protocol.Baseline`, and register
 it in BASELINES by its `name`. `saga evaluate --baselines NAME` then uses it, and
 `tests/evaluation/baselines/test_baselines.py` tests it with the others (a short fit: `QUICK`).
-Describe it in `docs/method/baselines.md`.
+Describe it in `docs/method/baselines.md`, and in METHODS
+of `evaluation/report/contest_summary.py`, or the page does not list it.
 
 Parts for all of them: `person_states.known_states` (known earnings of each person and year),
 `origin_states.states_at` (the last ones before each origin), `realised_earnings` of

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 from saga.evaluation.report.evaluation_results import Results
 from saga.evaluation.scoring.comparison import BUNDLE_NAME, PERSON, SURE, verdict_lines
+from saga.evaluation.scoring.gap import CLAIRVOYANT
 
 from saga.data.panel import UNNAMED_PANEL, is_simulated
 
@@ -39,7 +40,7 @@ class ContestSummary:
     Args:
         simulated: Whether the persons judged are simulated.
         persons: Who was judged.
-        rules: SAGA beside each simple rule.
+        rules: SAGA beside the best rival, then beside each simple rule.
         coverage: Whether the intervals covered as stated.
         verdicts: SAGA against all others, one line per setting and test.
         methods: Names and meanings of the methods.
@@ -61,7 +62,7 @@ class ContestSummary:
         return cls(
             is_simulated(panel),
             _describe_persons(results.metrics, panel),
-            () if table is None else tuple(_compare_rules(table)),
+            () if table is None else (*_compare_best(table), *_compare_rules(table)),
             _describe_coverage(results.metrics),
             () if table is None else tuple(verdict_lines(table).values()),
             tuple((name, METHODS[name]) for name in METHODS if name in judged),
@@ -75,6 +76,38 @@ def _describe_persons(metrics: pl.DataFrame, panel: str) -> str:
     kind = "simulated people" if is_simulated(panel) else "persons"
     name = "panel" if panel == UNNAMED_PANEL else f"panel {panel}"
     return f"{most:,} {kind} of the {name}, none of whom was used to fit the model."
+
+
+def _compare_best(table: pl.DataFrame) -> Iterable[str]:
+    """The rival with the lowest error in the first setting, and who is better beyond chance."""
+    is_rival = (pl.col("model") != CLAIRVOYANT) & ~pl.col("model").str.starts_with(BUNDLE_NAME)
+    rows = table.filter(is_rival, pl.col("test").str.contains(PERSON), metric="crps_log")
+    rows = rows.filter(pl.col("setting") == pl.col("setting").max(), group="all")
+    rows = rows.drop_nulls("relative").sort("horizon")
+    if rows.is_empty():
+        return
+    means = rows.group_by("model", maintain_order=True).agg(pl.col("relative").mean())
+    rivals = dict(means.iter_rows())
+    best = min(rivals, key=lambda name: rivals[name])
+    cuts = rows.filter(model=best).select("relative", "horizon").iter_rows()
+    meaning = METHODS.get(best, best)
+    line = f"The best other method is {best} ({meaning}). Compared with it, SAGA's error is "
+    cut_words = _join_words([_describe_cut(*cut) for cut in cuts])
+    yield f"{line}{cut_words}. {_who_is_better(rows, best)}"
+    for name in rivals:
+        sure = rows.filter(pl.col("p_holm") < SURE, pl.col("relative") < 0, model=name)
+        if name != best and not sure.is_empty():
+            yield f"{name}, too, beats SAGA {_years_ahead(sure['horizon'].to_list())}."
+
+
+def _who_is_better(rows: pl.DataFrame, rival: str) -> str:
+    """Where SAGA beats a rival, where it is beaten, and where chance may explain the difference."""
+    ahead: dict[str, list[int]] = {}
+    for relative, p, h in rows.filter(model=rival).select("relative", "p_holm", "horizon").rows():
+        beaten = "SAGA beats it" if relative > 0 else "It beats SAGA"
+        words = beaten if p is not None and p < SURE else "Chance may explain the difference"
+        ahead.setdefault(words, []).append(h)
+    return " ".join(f"{words} {_years_ahead(horizons)}." for words, horizons in ahead.items())
 
 
 def _compare_rules(table: pl.DataFrame) -> Iterable[str]:

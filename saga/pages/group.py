@@ -31,7 +31,8 @@ def describe_suppressed(statistics: pl.DataFrame, suppressed_until: Mapping[int,
 
     `suppressed_until` has the number for each last year that the tables can have.
     """
-    last, per_year = statistics["year"].max(), statistics.filter(year=statistics["year"][0]).height
+    last = int(statistics["year"].to_numpy().max())
+    per_year = statistics.filter(year=last).height
     counts = {year: n // done for done, (year, n) in enumerate(suppressed_until.items(), start=1)}
     fewer = [year for year in counts if counts[year] < counts[last]]  # all of them are earlier
     best = [year for year in fewer if counts[year] == min(counts.values())]

@@ -11,10 +11,12 @@ import polars as pl
 import pytest
 from saga.evaluation.contest import Contest, ContestOptions
 from saga.evaluation.lifetime_scores import COLUMNS as LIFETIME_COLUMNS
+from saga.evaluation.report.contest_summary import _compare_best
 from saga.evaluation.report.evaluation_results import Results
 from saga.evaluation.report.pages import all_tables, write_pages
 from saga.evaluation.report.paper import paper_tables
 from saga.evaluation.report.result_tables import Table, published
+from saga.evaluation.scoring.comparison import PERSON
 
 from saga.data.panel import Panel
 
@@ -211,3 +213,27 @@ def test_no_column_of_a_page_is_empty(judged: Path) -> None:
     for _, _, *rows in tables:
         columns = zip(*(line.strip("| ").split(" | ") for line in rows), strict=False)
         assert all(any(text.strip() for text in column) for column in columns)
+
+
+def test_the_short_answer_names_the_best_rival_and_whether_it_is_better() -> None:
+    rows = [
+        ("carry", 1, 0.03, 0.001),
+        ("carry", 5, 0.03, 0.2),
+        ("gbt", 1, -0.06, 0.001),
+        ("gbt", 5, -0.08, 0.3),
+        ("lstm", 1, 0.05, 0.001),
+        ("lstm", 5, -0.02, 0.002),
+        ("clairvoyant", 1, -0.5, 0.001),
+        ("saga:permuted", 1, -0.3, 0.001),
+    ]
+    table = pl.DataFrame(
+        rows, schema=["model", "horizon", "relative", "p_holm"], orient="row"
+    ).with_columns(metric=pl.lit("crps_log"), group=pl.lit("all"), setting=pl.lit("in-time"))
+    first, second = _compare_best(table.with_columns(test=pl.lit(PERSON)))
+    assert first.replace("\u00a0", " ") == (
+        "The best other method is gbt (boosted trees). Compared with it, SAGA's error is 6 % "
+        "higher 1 year ahead and 8 % higher 5 years ahead. It beats SAGA 1 year ahead. Chance may "
+        "explain the difference 5 years ahead."
+    )
+    assert second == "lstm, too, beats SAGA 5 years ahead."
+    assert list(_compare_best(table.with_columns(test=pl.lit(PERSON)).clear())) == []

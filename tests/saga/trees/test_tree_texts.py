@@ -20,8 +20,8 @@ def text(request: pytest.FixtureRequest) -> str:
     random = np.random.default_rng(1)
     x = random.normal(size=(500, 3))
     x[:, 2] = random.integers(0, 40, 500)
-    y = x[:, 0] + x[:, 2]
-    y = y > 18 if request.param == "binary" else y
+    total = x[:, 0] + x[:, 2]
+    y = total > 18 if request.param == "binary" else total
     data = lightgbm.Dataset(x, y, categorical_feature=[2], feature_name=NAMES)
     settings = {"objective": request.param, "num_leaves": 6, "verbosity": -1}
     return _text_without_ranges(lightgbm.train(settings, data, num_boost_round=3))
