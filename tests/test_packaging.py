@@ -35,6 +35,13 @@ NOT_IMPORTED = {
 }
 
 
+def test_the_build_takes_the_pinned_setuptools() -> None:
+    pins = (ROOT / "requirements.lock").read_text().splitlines()
+    for project in (PROJECT, EVIDENCE):
+        (requirement,) = project["build-system"]["requires"]
+        assert requirement in pins
+
+
 def _name(requirement: str) -> str:
     return re.split(r"[<>=!~\[ ;]", requirement, maxsplit=1)[0].lower().replace("_", "-")
 

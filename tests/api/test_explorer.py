@@ -64,9 +64,12 @@ def test_the_policy_allows_exactly_the_style_of_the_chart_library(service: Runni
 
 
 def test_libraries_come_with_their_licences(service: Running) -> None:
-    for library in ("d3", "plot"):
-        licence = service.client.get(f"/explorer/{library}-licence.txt").text
-        assert "Permission to use, copy, modify" in licence
+    for library, words in (
+        ("d3", "Permission to use, copy, modify"),
+        ("plot", "Permission to use, copy, modify"),
+        ("interval-tree-1d", "Copyright (c) 2013 Mikola Lysenko"),
+    ):
+        assert words in service.client.get(f"/explorer/{library}-licence.txt").text
 
 
 def test_the_page_needs_no_key_but_its_calls_do(

@@ -160,6 +160,7 @@ def test_the_compose_file_starts_the_service_alone_and_hardens_all() -> None:
     ]
     for settings in services.values():
         assert settings["read_only"]
+        assert settings["mem_limit"]
         assert "/tmp" in settings["tmpfs"]
         assert settings["cap_drop"] == ["ALL"]
         assert "no-new-privileges:true" in settings["security_opt"]

@@ -80,7 +80,8 @@ def test_the_slurm_array_starts_every_shard(tmp_path: Path, first: int) -> None:
 
 
 def test_the_ray_job_starts_a_run_on_its_own_cluster() -> None:
-    job = yaml.safe_load((DOCKER / "kuberay.yaml").read_text(encoding="utf-8"))["spec"]
+    whole, policy = yaml.safe_load_all((DOCKER / "kuberay.yaml").read_text(encoding="utf-8"))
+    job = whole["spec"]
     words = job["entrypoint"].split()
     assert words[:2] == ["saga", "score"]
     assert _option(words[2:], "engine") == "ray"
@@ -91,5 +92,16 @@ def test_the_ray_job_starts_a_run_on_its_own_cluster() -> None:
     assert int(_option(words[2:], "workers")) == cpus
     assert cluster["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
     assert container["securityContext"]["readOnlyRootFilesystem"]
+    kubernetes_validate.validate(policy, "1.33", strict=True)
+    chosen = policy["spec"]["podSelector"]["matchLabels"]
+    inside, submitting = policy["spec"]["ingress"]
+    for group in (cluster["headGroupSpec"], workers):
+        assert group["template"]["metadata"]["labels"] == chosen
+        assert not group["template"]["spec"]["automountServiceAccountToken"]
+    assert inside == {"from": [{"podSelector": {"matchLabels": chosen}}]}
+    assert submitting["from"][0]["podSelector"]["matchLabels"] == {
+        "batch.kubernetes.io/job-name": whole["metadata"]["name"]
+    }
+    assert cluster["authOptions"] == {"mode": "token"}
     pins = (DOCKER.parent / "requirements.lock").read_text(encoding="utf-8")
     assert f"ray=={cluster['rayVersion']}\n" in pins
