@@ -2,6 +2,17 @@
 
 One row of a panel is a person-year. Validation, reading, the tokens of the model, the API's request
 body and `GET /v1/variables` all read this table.
+
+To add a column, add it to COLUMNS and run `python docs/columns/write.py`. Kind `money` or `number`
+and `category` are inputs of the network and of trees, `label` is not. README.md states the number
+of columns. The register leaves a number empty until `saga/register/simulation/records.py` fills it;
+a column of text must be filled there at once (a category: `_LABELS`). The mappings in
+`saga/data/mappings/` name its sources.
+
+Every bundle is bound to the names, kinds, types and codes of the table, so the shipped ones are
+refused until `make prior` and `make bundle` have trained them again; tests that train a bundle
+themselves pass before that. Descriptions and bounds are not bound. A column for one panel alone
+needs no code: `extra` of a mapping.
 """
 
 from __future__ import annotations
