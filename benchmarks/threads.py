@@ -2,10 +2,10 @@
 
     python benchmarks/threads.py [--persons 2000] [--copies 1 2 4]
 
-Runs `saga forecast` of ten persons, a short `saga train` and `saga calibrate` as 1, 2 and 4 copies
-at the same time. Prints processor seconds of a copy and their ratio to one thread (the bound is
-1.3), and how much faster the default is alone than one thread (aim: 1.5 on two idle cores, for
-training and for a batch of persons).
+Runs `saga forecast` of the example, a short `saga train`, `saga calibrate` and `saga score` as 1, 2
+and 4 copies at the same time. Prints processor seconds of a copy and their ratio to one thread (the
+bound is 1.3), and how much faster the default is alone than one thread (aim: 1.5 on two idle cores,
+for training and for a batch of persons).
 """
 
 from __future__ import annotations

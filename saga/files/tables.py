@@ -40,9 +40,11 @@ def check_out(out: str | Path) -> Path:
     if out.is_dir():
         example = out / "forecast.parquet"
         raise UsageError(f"The output {out} is a directory. Name a file in it, such as {example}.")
-    sidecar = _sidecar(out)
-    for file, ours in ((out, _written_by_saga), (sidecar, _is_sidecar)):
-        if file.exists() and (file == out or out.suffix.lower() != ".parquet") and not ours(file):
+    files = {out: _written_by_saga}
+    if out.suffix.lower() != ".parquet":
+        files[_sidecar(out)] = _is_sidecar
+    for file, is_ours in files.items():
+        if file.exists() and not is_ours(file):
             raise UsageError(
                 f"{file} exists and SAGA did not write it, so it is not replaced. "
                 "Choose another --out, or remove it."

@@ -47,7 +47,7 @@ from saga.simulation.steppers import Records, choose_stepper
 
 MAX_STEPS = MAX_AGE - MIN_AGE
 GROUP_ROWS = 4_096  # paths advanced together: eight persons with 500 paths each
-# Persons who are computed alone until `_rows_are_independent` has been asked, which takes a second.
+# So few persons are computed one by one until `_rows_are_independent` is known (it takes a second).
 FEW_PERSONS = 32
 VECTOR = 32  # numbers per iteration of elementwise loops: two registers of 512 bits
 _REUSED_BYTES = 31 * 2**20  # below the 32 MiB from which glibc never reuses memory
