@@ -35,9 +35,37 @@ QUANTILES = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 PATHS = 500
 RATE = 0.02
 TAX_PATTERN = r"none|paper|se-(?P<year>20\d\d)"
+# Statistics of a group in a year, of its lifetimes, and of two groups beside each other.
+GROUP_STATISTICS = (
+    "persons",
+    "total",
+    "mean",
+    "p10",
+    "p25",
+    "p50",
+    "p75",
+    "p90",
+    "gini",
+    "zero_share",
+    "poverty_share",
+)
+LIFETIME_STATISTICS = (
+    "lifetime_mean",
+    "lifetime_p10",
+    "lifetime_p50",
+    "lifetime_p90",
+    "lifetime_gini",
+    "lifetime_net_mean",
+)
+COMPARISONS = ("mean_ratio", "mean_gap", "p50_ratio", "p50_gap")
+LIFETIME_COMPARISONS = tuple(f"lifetime_{name}" for name in COMPARISONS)
+_EVENT = re.compile(
+    r"(?P<statistic>\w+) (?P<levels>.+?)(?: (?P<year>\d{4}))? (?P<sign>[<>]) "
+    r"(?:in (?P<reference>\d{4})|(?P<amount>-?\d+(?:\.\d+)?(?:e\d+)?))"
+)
 
 
-RequestT = TypeVar("RequestT", bound="Draws | Request")
+RequestT = TypeVar("RequestT", bound="Draws | Request | PopulationRequest")
 
 
 @dataclass(frozen=True)
@@ -317,6 +345,129 @@ class PathsRequest:
         _check(self)
 
 
+@dataclass(frozen=True)
+class GroupEvent:
+    """What may happen to a group: `mean female 2030 < in 2022`, `p50_ratio male/female 2040 < 1.1`.
+
+    A statistic, the levels of the group (`female and long_tertiary`; `all`), a year (none for a
+    lifetime), `<` or `>`, and an amount or the year with which it is compared.
+    """
+
+    text: str
+    statistic: str
+    levels: tuple[str, ...]
+    year: int | None
+    below: bool
+    reference: int | None
+    amount: float | None
+
+    @classmethod
+    def of(cls, text: str) -> "GroupEvent":
+        """The event of a text. UsageError if it is none."""
+        match = _EVENT.fullmatch(" ".join(text.split()))
+        of_lifetimes = (*LIFETIME_STATISTICS, *LIFETIME_COMPARISONS)
+        known = (*GROUP_STATISTICS, *COMPARISONS, *of_lifetimes)
+        if match is None or match["statistic"] not in known:
+            raise UsageError(
+                f"{text!r} is no event. Write a statistic ({', '.join(known)}), a group, a year, < "
+                "or >, and an amount or in YEAR: mean female 2030 < in 2022, or total all 2030 > "
+                "5e9."
+            )
+        lifetime = match["statistic"] in of_lifetimes
+        if lifetime != (match["year"] is None) or (lifetime and match["reference"]):
+            raise UsageError(
+                f"The event {text!r} needs a year after the group."
+                if not lifetime
+                else f"A lifetime has no year. Leave the years out of the event {text!r}."
+            )
+        levels = () if match["levels"] == "all" else tuple(match["levels"].split(" and "))
+        return cls(
+            match[0],
+            match["statistic"],
+            levels,
+            int(match["year"]) if match["year"] else None,
+            match["sign"] == "<",
+            int(match["reference"]) if match["reference"] else None,
+            float(match["amount"]) if match["amount"] else None,
+        )
+
+    @property
+    def is_comparison(self) -> bool:
+        """Whether the statistic is about two groups."""
+        return self.statistic in (*COMPARISONS, *LIFETIME_COMPARISONS)
+
+
+@dataclass(frozen=True)
+class PopulationRequest:
+    """Tables of groups by year, with 90 % bands and the parts of their spread.
+
+    Args:
+        by: Groups: categories of the panel or of life courses, age, cohort, birth_year.
+        compare: Pairs of levels of one group, such as male/female: ratio and gap on every path.
+        events: Events whose chance is asked (`GroupEvent`).
+        until: Last year; None: the one up to which the most values can be published.
+        rate: Real discount rate of lifetimes.
+        to_age: Last age that counts.
+        tax: Tax rule of net lifetimes, or a reform.
+
+    Raises:
+        UsageError: If a value is not allowed.
+    """
+
+    heading: ClassVar[str] = "Tables"
+
+    by: Annotated[
+        Sequence[str],
+        Option("Groups: columns of the panel or of --circumstances, age, cohort, birth_year."),
+    ] = ()
+    compare: Annotated[
+        Sequence[str],
+        Option("Pairs of levels whose ratio and gap are computed, such as male/female."),
+    ] = ()
+    events: Annotated[
+        Sequence[str],
+        Option("Events whose chance is computed, such as mean female 2030 < in 2022."),
+    ] = ()
+    until: Annotated[
+        int | None,
+        Option(
+            "Last year of the tables; none: up to which the most values can be published.",
+            least=1900,
+            most=2200,
+        ),
+    ] = None
+    rate: Annotated[
+        float, Option("Real discount rate of lifetimes a year.", above=-0.5, below=1)
+    ] = RATE
+    to_age: _ToAge = MAX_AGE
+    tax: Annotated[
+        TaxSource,
+        Option("Tax on earnings, for net lifetimes: none, paper, se-2026, or a reform."),
+    ] = "none"
+
+    def __post_init__(self) -> None:
+        _check(self)
+        for name in ("by", "compare", "events"):
+            texts = getattr(self, name)
+            if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+                raise UsageError(f"{name} is a list of texts.")
+            if twice := [text for text in texts if list(texts).count(text) > 1]:
+                raise UsageError(f"{twice[0]} is named twice in {name}.")
+            object.__setattr__(self, name, tuple(texts))
+        for pair in self.compare:
+            first, _, second = pair.partition("/")
+            if not first or not second or first == second:
+                raise UsageError(f"{pair!r} is no pair of groups. Write it like male/female.")
+        _ = self.group_events
+        if not isinstance(self.tax, TaxReform) and self.tax not in ("none", "paper"):
+            law_year_of(str(self.tax))
+
+    @property
+    def group_events(self) -> tuple[GroupEvent, ...]:
+        """The events."""
+        return tuple(map(GroupEvent.of, self.events))
+
+
 Request = ForecastRequest | LifetimeRequest | PathsRequest
 
 
@@ -365,7 +516,7 @@ def check_seed(seed: int) -> int:
     return seed
 
 
-def _check(request: "Draws | Request") -> None:
+def _check(request: "Draws | Request | PopulationRequest") -> None:
     """Check the numbers of a frozen request; lists are stored ascending and distinct."""
     for name, (field, option) in options_of(type(request)).items():
         kind, value = get_args(field.type)[0], getattr(request, name)

@@ -96,6 +96,11 @@ def read_fractions(text: str) -> tuple[float, ...]:
         ) from None
 
 
+def read_texts(text: str) -> tuple[str, ...]:
+    """`sex,age` as texts; none of them is empty."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
 def read_prices(text: str) -> int | None:
     """`nominal` as None, else the year in whose prices the amounts are."""
     if text == "nominal":
@@ -125,6 +130,7 @@ _KINDS: dict[Any, tuple[Callable[[str], object] | None, str]] = {
         read_fractions,
         "Allowed: {option.range}, or percentages as a range (1-99) or a list (5,50,95).",
     ),
+    Sequence[str]: (read_texts, "Several with commas."),
     **dict.fromkeys((int, int | None, float), (None, "Allowed: {option.range}.")),
     TaxSource: (_read_tax, "A reform is a YAML file."),
     ForwardRef("ScenarioSource"): (str, "The values are a CSV file."),
@@ -243,7 +249,7 @@ def _parameter(
             help=f"{text} {note.format(option=option)}".strip(),
             parser=read,
             callback=_checked(option),
-            show_default=show_default or True,
+            show_default=show_default or ("none" if default == () else True),
         )
         kind = str | None if read else kind
     option = copy(option)  # a subclass has another heading
@@ -272,6 +278,8 @@ def _text(value: object) -> str:
     """A default as a user writes it."""
     if not isinstance(value, tuple):
         return str(value)
+    if not value:
+        return ""
     if value == tuple(range(int(value[0]), int(value[-1]) + 1)):
         return f"{value[0]}-{value[-1]}"
     return ",".join(f"{number:g}" for number in value)

@@ -11,6 +11,7 @@ from saga.cli import console, options
 from saga.cli.inputs import Reading
 from saga.cli.options import Only
 from saga.errors import UsageError
+from saga.requests import PopulationRequest
 
 if TYPE_CHECKING:
     import polars as pl
@@ -37,16 +38,12 @@ _Weights = Annotated[
     ),
 ]
 _Columns = Annotated[Reading, Only("mapping", "prices")]
+_OF_PATHS = ("by", "compare", "events", "until", "rate", "tax")  # the paths have their last age
 
 
 def tables(
     scored: _Scored,
-    by: Annotated[
-        str,
-        typer.Option(
-            help="Groups, with commas: columns of the panel or of --circumstances, age, cohort."
-        ),
-    ],
+    request: Annotated[PopulationRequest, Only(*_OF_PATHS)],
     out: Annotated[
         str,
         typer.Option(
@@ -69,66 +66,67 @@ def tables(
     transition_years: Annotated[
         int, typer.Option(min=1, help="Years between the classes of a transition.")
     ] = 5,
-    until: Annotated[
-        int | None,
-        typer.Option(
-            help="Last year of the tables.",
-            show_default="the year that lets the most values be published",
-        ),
-    ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Statistics of a population by groups and years, with disclosure control, for publication.
+    """Statistics of groups by year with 90 % bands, with disclosure control, for publication.
+
+    Without --weights, totals and bands are about these persons; with it, about the population.
 
     Examples:
         saga tables paths --by sex,age --panel register/ --out tables  # statistics to publish
+        saga tables paths --panel p.csv --events "total all 2030 > 5e9" --out t  # and a chance
     """
     from saga.files.folders import check_new_folder
     from saga.pages.group import describe_suppressed
     from saga.population.disclosure import DisclosureRules
     from saga.population.policy_tables import make_tables
+    from saga.population.population_paths import Population
     from saga.population.scored_paths import ScoredPaths, read_persons
     from saga.population.table_files import LOG, internal_folder, write_files
+    from saga.tax.tax_rules import resolve_tax
     from saga.version import current_version
 
     largest = _parse_dominance(dominance)
     rules = DisclosureRules(minimum, *largest, protection, round_persons, round_amounts)
     check_new_folder(out)
     check_new_folder(internal_folder(out))
-    run, groups = ScoredPaths(scored), [name for name in by.split(",") if name]
-    persons = read_persons(run, _read(panel, reading), groups, weights)
+    run, people = ScoredPaths(scored), _read(panel, reading)
+    rule = resolve_tax(request.tax, price_year=run.provenance["price_year"])
+    population = Population(
+        run,
+        read_persons(run, people, request.by, weights),
+        weights is not None,
+        people.frame.select("person_id", "year", "earnings") if people else None,
+        None if request.tax == "none" else rule,
+    )
     with console.progress("Tables", quiet=as_json) as progress:
         results = make_tables(
-            run,
-            persons,
-            groups,
-            rules,
-            transition_years=transition_years,
-            until=until,
-            progress=progress,
+            population, request, rules, transition_years=transition_years, progress=progress
         )
     provenance = {
         **run.provenance,
-        "groups": groups,
-        "weighted": weights is not None,
+        **population.describe(request),
         "rules": rules.describe(),
         "code_version": current_version(),
     }
     write_files(results, out, provenance)
     n_cells, n_hidden = results.statistics.height, results.statistics["suppressed"].sum()
-    years = results.statistics["year"]
+    years = results.statistics["year"].drop_nulls()
     report = {
         "out": out,
         "cells": n_cells,
         "suppressed": n_hidden,
         "years": [years.min(), years.max()],
         "log": f"{internal_folder(out)}/{LOG}",
+        "chances": results.chances(),
     }
     text = (
         f"{n_cells:,} values are in {out}. "
         f"{describe_suppressed(results.statistics, results.suppressed_until)} "
         f"{report['log']} says why; it is not for publication."
     )
+    for event, chance in results.chances().items():
+        text += f"\n{event}: {'suppressed' if chance is None else f'{100 * chance:.0f} %'}"
     console.result(text, report, as_json=as_json)
 
 

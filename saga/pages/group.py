@@ -11,9 +11,10 @@ import polars as pl
 from saga.forecast_warnings import SIMULATED
 from saga.pages.format import money, number, percent
 from saga.pages.layout import render_page
+from saga.requests import COMPARISONS, GROUP_STATISTICS, LIFETIME_COMPARISONS
 
 TOTAL = "total"  # level of a margin
-LABELS = {
+_BY_YEAR = {
     "persons": "Number of persons",
     "total": "Sum of earnings",
     "mean": "Mean earnings, zeros counted",
@@ -21,8 +22,25 @@ LABELS = {
     "gini": "Gini coefficient, zeros counted",
     "zero_share": "Share of persons without earnings",
     "poverty_share": "Share of persons with less than 60 % of the median of all",
+    "mean_ratio": "Mean earnings of one group over those of another",
+    "mean_gap": "Mean earnings of one group minus those of another",
+    "p50_ratio": "Median earnings of one group over those of another",
+    "p50_gap": "Median earnings of one group minus those of another",
 }
-_WITHOUT_UNIT = ("persons", "gini", "zero_share", "poverty_share")
+_OF_LIFETIMES = {
+    "lifetime_mean": "Mean present value of future earnings",
+    **{
+        f"lifetime_p{share}": f"{share} % of persons have a present value of less than"
+        for share in (10, 50, 90)
+    },
+    "lifetime_gini": "Gini coefficient of present values",
+    "lifetime_net_mean": "Mean present value of future earnings after tax",
+    "lifetime_mean_ratio": "Mean present value of one group over that of another",
+    "lifetime_mean_gap": "Mean present value of one group minus that of another",
+    "lifetime_p50_ratio": "Median present value of one group over that of another",
+    "lifetime_p50_gap": "Median present value of one group minus that of another",
+}
+_WITHOUT_UNIT = re.compile("persons|.*gini|.*share|.*ratio")
 _MAX_YEARS, _YEAR_STEP = 8, 5  # of more than 8 years the page shows every fifth and the last
 
 
@@ -31,6 +49,9 @@ def describe_suppressed(statistics: pl.DataFrame, suppressed_until: Mapping[int,
 
     `suppressed_until` has the number for each last year that the tables can have.
     """
+    statistics = statistics.filter(
+        pl.col("year").is_not_null(), pl.col("statistic").is_in(GROUP_STATISTICS)
+    )
     last = int(statistics["year"].to_numpy().max())
     per_year = statistics.filter(year=last).height
     counts = {year: n // done for done, (year, n) in enumerate(suppressed_until.items(), start=1)}
@@ -60,8 +81,10 @@ def render_group(
 
     `statistics` and `suppressed_until` are those of `saga.population.policy_tables.PolicyTables`.
     """
+    described = describe_suppressed(statistics, suppressed_until)
+    events = statistics.filter(statistic="chance")
     groups = statistics.columns[1 : statistics.columns.index("statistic")]
-    years = statistics["year"].unique().sort().to_list()
+    years = statistics["year"].drop_nulls().unique().sort().to_list()
     step = 1 if len(years) <= _MAX_YEARS else _YEAR_STEP
     shown_years = sorted({*years[::step], years[-1]})
     persons = statistics.filter(pl.col("statistic") == "persons")
@@ -70,21 +93,26 @@ def render_group(
     )["value"]
     unit = f"{provenance['currency']} of {provenance['price_year']}"
     inhabited = persons.filter(pl.col("suppressed") | (pl.col("value") > 0))[groups].unique()
-    shown = statistics.filter(pl.col("year").is_in(shown_years))
     if groups:  # a group without a person in any year, such as an impossible age, has no row
-        shown = shown.join(inhabited, on=groups, how="semi", maintain_order="left")
+        pairs = pl.col("statistic").is_in([*COMPARISONS, *LIFETIME_COMPARISONS])
+        has_persons = statistics.join(inhabited, on=groups, how="semi", maintain_order="left")
+        statistics = pl.concat([has_persons, statistics.filter(pairs)])
     sections = []
-    for statistic, label in LABELS.items():
-        rows = shown.filter(statistic=statistic).with_columns(text=_cell_text(statistic))
-        cells = rows.partition_by(groups, maintain_order=True) if groups else [rows]
-        cells.sort(key=lambda cell: [_position(cell[group][0]) for group in groups])
-        sections.append(
-            {
-                "name": label if statistic in _WITHOUT_UNIT else f"{label}, {unit}",
-                "columns": [*(_words(group).capitalize() for group in groups), *shown_years],
-                "rows": [_page_row(cell, groups) for cell in cells],
-            }
-        )
+    for labels, at in ((_BY_YEAR, shown_years), (_OF_LIFETIMES, [None])):
+        shown = statistics.filter(pl.col("year").is_in(at, nulls_equal=True))
+        for statistic, label in labels.items():
+            rows = shown.filter(statistic=statistic)
+            cells = rows.partition_by(groups, maintain_order=True) if groups else [rows]
+            cells.sort(key=lambda cell: [_position(cell[group][0]) for group in groups])
+            if rows.height:
+                columns = ["lifetime" if year is None else year for year in at]
+                sections.append(
+                    {
+                        "name": label if _WITHOUT_UNIT.fullmatch(statistic) else f"{label}, {unit}",
+                        "columns": [*(_words(group).capitalize() for group in groups), *columns],
+                        "rows": [_page_row(cell, groups) for cell in cells],
+                    }
+                )
     by = [_words(group) for group in groups]
     values = {
         "title": "Earnings of a population" + (f" by {' and '.join(by)}" if by else ""),
@@ -95,9 +123,13 @@ def render_group(
         "first_year": years[0],
         "weighted": bool(provenance.get("weighted")),
         "simulated": SIMULATED if provenance.get("trained_on") == "simulated people" else "",
-        "suppressed": describe_suppressed(statistics, suppressed_until),
+        "suppressed": described,
         "years_left_out": shown_years != years,
         "sections": sections,
+        "chances": [
+            (row["event"], "x" if row["suppressed"] else percent(row["value"]))
+            for row in events.iter_rows(named=True)
+        ],
         "provenance": {_words(name): str(value) for name, value in provenance.items()},
     }
     return render_page("group.html", values)
@@ -110,23 +142,29 @@ def _position(level: str) -> tuple[bool, int, str]:
 
 
 def _page_row(cell: pl.DataFrame, groups: Sequence[str]) -> dict[str, Any]:
-    """A row of the page: the groups of a cell and its values by year."""
+    """A row of the page: the groups of a cell, and its values and bands by year."""
     levels = [cell[group][0] for group in groups]
     return {
         "groups": ["all" if level == TOTAL else _words(level) for level in levels],
-        "texts": cell["text"].to_list(),
+        "texts": [_texts(row) for row in cell.iter_rows(named=True)],
         "is_total": all(level == TOTAL for level in levels),
     }
 
 
-def _cell_text(statistic: str) -> pl.Expr:
+def _texts(row: Mapping[str, Any]) -> tuple[str, str]:
+    """A value and its band in words; x if it is suppressed."""
+    statistic = row["statistic"]
+
     def text(value: float) -> str:
         if statistic.endswith("share"):
             return percent(value)
-        return number(value) if statistic == "gini" else money(value)
+        return number(value) if statistic.endswith(("gini", "ratio")) else money(value)
 
-    value = pl.col("value").map_elements(text, return_dtype=pl.String)
-    return pl.when("suppressed").then(pl.lit("x")).otherwise(value)
+    if row["suppressed"] or row["value"] is None:
+        return "x" if row["suppressed"] else "", ""
+    has_band = row["lower_90"] is not None and statistic != "persons"
+    limits = f"{text(row['lower_90'])} to {text(row['upper_90'])}" if has_band else ""
+    return text(row["value"]), limits
 
 
 def _words(name: str) -> str:

@@ -1,153 +1,175 @@
-"""Statistics of a cell of persons in a year, over simulated paths, with three kinds of error.
+"""Statistics of a cell of persons over simulated paths, and what each person contributes to them.
 
-Path k of all persons has the same macro future, so each path gives one statistic of the population.
-The estimate is the mean over paths. Persons are divided into random groups, and each statistic is
-also computed without one group (delete-a-group jackknife; Kott 2001, Journal of Official Statistics
-17:521). What moves single paths more than their mean is noise of persons' own shocks; what moves
-paths beyond this noise is the macro future:
-
-- sampling: other persons could have been sampled, or born;
-- paths: there are few simulated paths;
-- macro: standard deviation over macro futures, which more persons and paths do not reduce.
+Path k of all persons has the same macro future, so each path gives one value of a statistic. Beside
+it stands the influence of persons on it, summed over random groups of persons: the statistic moves
+by this much if they count a little more (linearisation; Deville 1999, Survey Methodology 25:193).
+The variance of these sums is the variance of the statistic over samples of persons, and sums of
+two statistics are combined like the statistics themselves (`difference`, `ratio`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from saga.keyed_random import uniform_each
+from saga.requests import GROUP_STATISTICS
 
 Floats = NDArray[np.float64]
 
+RANDOM_GROUPS = 100  # of persons; a variance of influences has 99 degrees of freedom
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
-STATISTICS = (
-    "persons",
-    "total",
-    "mean",
-    *(f"p{round(100 * level)}" for level in QUANTILES),
-    "gini",
-    "zero_share",
-    "poverty_share",
-)
 POVERTY_LINE = 0.6  # of the median of all persons of the year, as in Eurostat's at-risk-of-poverty
-
-
-class Estimates(NamedTuple):
-    """Estimates and errors, each with one value for a statistic; named as in the tables."""
-
-    value: Floats
-    error_sampling: Floats
-    error_paths: Floats
-    spread_macro: Floats
-
-
-def sort_by_path(earnings: Floats, weights: Floats, groups: NDArray[np.int_]) -> SortedCell:
-    """Sort the persons of a cell within each path.
-
-    Args:
-        earnings: (n_person, n_path); NaN for a person who is not in the cell on a path.
-        weights: (n_person,).
-        groups: (n_person,), the random group of each person.
-    """
-    order = np.argsort(earnings, axis=0)  # NaN last
-    ordered = np.take_along_axis(earnings, order, axis=0)
-    present = np.isfinite(ordered)
-    return SortedCell(np.where(present, ordered, 0.0), weights[order] * present, groups[order])
+_NEAR_LINE = 0.1  # the density at the poverty line is that of earnings as near as this share of it
 
 
 @dataclass(frozen=True)
-class SortedCell:
-    """Persons of a cell, sorted by earnings within each path; each array (n_person, n_path)."""
+class PathStatistic:
+    """A statistic of persons on each path, and the influence of random groups of persons on it.
+
+    Attributes:
+        values: (n_path,).
+        influence: (n_random_group, n_path); the sum over groups is 0.
+    """
+
+    values: Floats
+    influence: Floats
+
+    def difference(self, other: PathStatistic | float) -> PathStatistic:
+        """This statistic minus another one, or minus a constant, on each path."""
+        if isinstance(other, PathStatistic):
+            return PathStatistic(self.values - other.values, self.influence - other.influence)
+        return PathStatistic(self.values - other, self.influence)
+
+    def ratio(self, other: PathStatistic) -> PathStatistic:
+        """This statistic over another one on each path; NaN where the other one is 0."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            below = np.where(other.values == 0, np.nan, other.values)
+            ratio = self.values / below
+            return PathStatistic(ratio, (self.influence - ratio * other.influence) / below)
+
+
+@dataclass(frozen=True)
+class PersonPaths:
+    """Persons of a cell: earnings (n_person, n_path), NaN on paths on which one is not in it.
+
+    `weights` and `random_groups` (the number of each one's group) have the shape (n_person,).
+    """
 
     earnings: Floats
     weights: Floats
-    groups: NDArray[np.int_]
+    random_groups: NDArray[np.int_]
 
-    def replicate_weights(self, n_groups: int) -> list[Floats]:
-        """The weights of all persons, then those without each random group."""
-        without = (np.asarray(self.weights * (self.groups != group)) for group in range(n_groups))
-        return [self.weights, *without]
+    @cached_property
+    def _order(self) -> NDArray[np.int_]:
+        return np.argsort(self.earnings, axis=0)  # NaN last
 
+    @cached_property
+    def _earnings(self) -> Floats:
+        """Sorted within each path; 0 for who is absent."""
+        return np.nan_to_num(np.take_along_axis(self.earnings, self._order, axis=0))
 
-def replicate(cell: SortedCell, n_groups: int, lines: Floats) -> Floats:
-    """Statistics of all persons and without each group: (1 + n_groups, n_path, n_statistic).
+    @cached_property
+    def _weights(self) -> Floats:
+        present = np.take_along_axis(np.isfinite(self.earnings), self._order, axis=0)
+        return np.asarray(self.weights[self._order] * present)
 
-    `lines` are the poverty lines, (1 + n_groups, n_path).
-    """
-    rise = [1.0, *[n_groups / (n_groups - 1)] * n_groups]
-    values = [
-        _statistics(cell.earnings, weight, line)
-        for weight, line in zip(cell.replicate_weights(n_groups), lines, strict=True)
-    ]
-    for factor, value in zip(rise, values, strict=True):
-        value[:, :2] *= factor  # numbers of persons and totals
-    return np.stack(values)
+    @cached_property
+    def _cumulated(self) -> Floats:
+        return np.cumsum(self._weights, axis=0)
 
+    @cached_property
+    def _group_and_path(self) -> NDArray[np.int_]:
+        n_paths = self.earnings.shape[1]
+        return np.asarray(self.random_groups[self._order] * n_paths + np.arange(n_paths)).ravel()
 
-def poverty_lines(cell: SortedCell, n_groups: int) -> Floats:
-    """The poverty line of each path, of all persons and without each group."""
-    return np.stack(
-        [
-            POVERTY_LINE * _quantile(cell.earnings, np.cumsum(weights, 0), 0.5)
-            for weights in cell.replicate_weights(n_groups)
-        ]
-    )
+    def _by_group(self, values: Floats) -> Floats:
+        """Sums over random groups on each path, (n_random_group, n_path), of sorted persons."""
+        n_paths = self.earnings.shape[1]
+        size = RANDOM_GROUPS * n_paths
+        sums = np.bincount(self._group_and_path, values.ravel(), size)
+        return np.asarray(sums.reshape(RANDOM_GROUPS, n_paths))
 
+    @cached_property
+    def _persons_by_group(self) -> Floats:
+        return self._by_group(self._weights)
 
-def estimate(replicates: Floats) -> Estimates:
-    """Estimates and errors from the statistics of `replicate`."""
-    whole, parts = replicates[0], replicates[1:]
-    n_paths = parts.shape[1]
-    of_mean = _jackknife_variance(parts.mean(1))
-    if n_paths == 1:
-        zero = np.zeros(whole.shape[1])
-        return Estimates(whole[0], np.sqrt(of_mean), zero * np.nan, zero * np.nan)
-    of_one = np.stack([_jackknife_variance(parts[:, k]) for k in range(n_paths)]).mean(0)
-    # of_one = sampling + own shocks, of_mean = sampling + own shocks / n_paths
-    shocks = np.maximum(of_one - of_mean, 0) * n_paths / (n_paths - 1)
-    between = whole.var(0, ddof=1)
-    macro = np.maximum(between - shocks, 0)
-    sampling = np.maximum(of_mean - shocks / n_paths, 0)
-    return Estimates(whole.mean(0), np.sqrt(sampling), np.sqrt(between / n_paths), np.sqrt(macro))
+    def _share(self, flags: NDArray[np.bool_]) -> PathStatistic:
+        """The share of persons for whom a flag is set."""
+        sums, persons = self._by_group(self._weights * flags), self._cumulated[-1]
+        share = sums.sum(0) / persons
+        return PathStatistic(share, (sums - share * self._persons_by_group) / persons)
 
+    def _least(self, level: float) -> Floats:
+        """The least earnings of each path at or below which at least `level` of the weight lies."""
+        reached = self._cumulated >= level * self._cumulated[-1] * (1 - 1e-12)
+        return np.asarray(self._earnings[reached.argmax(0), np.arange(reached.shape[1])])
 
-def _jackknife_variance(values: Floats) -> Floats:
-    """Variance of a statistic from its values without each group, (n_groups, ...)."""
-    n_groups = len(values)
-    squares = (values - values.mean(0)) ** 2
-    return np.asarray((n_groups - 1) / n_groups * squares.sum(0))
+    def quantile(self, level: float) -> PathStatistic:
+        """A quantile; its density is that within two standard errors (Woodruff 1952, JASA)."""
+        error = (level * (1 - level) / len(self.earnings)) ** 0.5
+        near = min(2 * error, min(level, 1 - level) / 2)
+        spread = (self._least(level + near) - self._least(level - near)) / (2 * near)
+        value = self._least(level)
+        return PathStatistic(value, -spread * self._share(self._earnings <= value).influence)
 
+    def statistics(
+        self, median: PathStatistic, everybody: NDArray[np.int_]
+    ) -> dict[str, PathStatistic]:
+        """GROUP_STATISTICS by name; NaN on a path without persons.
 
-def _statistics(earnings: Floats, weights: Floats, line: Floats) -> Floats:
-    """STATISTICS of each path, (n_path, n_statistic); NaN for a path without persons."""
-    cumulated = np.cumsum(weights, axis=0)
-    persons = cumulated[-1]
-    amounts = weights * earnings
-    total = amounts.sum(0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        rank = (amounts * (cumulated - weights / 2)).sum(0)
-        columns = [
-            persons,
-            total,
-            total / persons,
-            *(_quantile(earnings, cumulated, level) for level in QUANTILES),
-            np.where(total > 0, 2 * rank / (persons * total) - 1, 0.0),
-            (weights * (earnings == 0)).sum(0) / persons,
-            (weights * (earnings < line)).sum(0) / persons,
-        ]
-    columns[2:] = [np.where(persons > 0, column, np.nan) for column in columns[2:]]
-    return np.stack(columns, axis=1)
-
-
-def _quantile(earnings: Floats, cumulated: Floats, level: float) -> Floats:
-    """The least earnings of each path below or at which at least `level` of the weight lies."""
-    reached = cumulated >= level * cumulated[-1] * (1 - 1e-12)
-    return np.asarray(earnings[reached.argmax(0), np.arange(earnings.shape[1])])
+        Args:
+            median: That of all persons of the year, for the poverty line.
+            everybody: The random groups of all persons of the year, (n_all,). Numbers and sums are
+                also moved by the persons who are not in the cell.
+        """
+        with np.errstate(invalid="ignore", divide="ignore"):
+            weights, earnings = self._weights, self._earnings
+            persons, amounts = self._cumulated[-1], weights * earnings
+            by_group, amounts_by_group = self._persons_by_group, self._by_group(amounts)
+            total = amounts.sum(0)
+            share = np.bincount(everybody, minlength=RANDOM_GROUPS)[:, None] / len(everybody)
+            mean = total / persons
+            of_mean = (amounts_by_group - mean * by_group) / persons
+            rank = (self._cumulated - weights / 2) / persons
+            above = (total - np.cumsum(amounts, axis=0) + amounts / 2) / persons
+            ranked = (amounts * rank).sum(0) / persons  # mean of earnings x rank
+            gini = np.where(total > 0, 2 * ranked / mean - 1, 0.0)
+            of_rank = self._by_group(weights * (earnings * rank + above)) - 2 * ranked * by_group
+            of_gini = 2 * of_rank / total - (gini + 1) * of_mean / mean
+            line = POVERTY_LINE * median.values
+            low, high = ((1 + side * _NEAR_LINE) * line for side in (-1, 1))
+            poor = self._share(earnings < line)
+            near_line = self._share((earnings >= low) & (earnings < high)).values
+            density = np.where(line > 0, near_line / (high - low), 0.0)
+            statistics = [
+                PathStatistic(persons, by_group - persons * share),
+                PathStatistic(total, amounts_by_group - total * share),
+                PathStatistic(mean, of_mean),
+                *(self.quantile(level) for level in QUANTILES),
+                PathStatistic(gini, np.where(total > 0, of_gini, 0.0)),
+                self._share(earnings == 0),
+                PathStatistic(
+                    poor.values, poor.influence + density * POVERTY_LINE * median.influence
+                ),
+            ]
+        named = dict(zip(GROUP_STATISTICS, statistics, strict=True))
+        if (persons > 0).all():
+            return named
+        empty = persons == 0
+        return {
+            name: statistic
+            if name in GROUP_STATISTICS[:2]
+            else PathStatistic(
+                np.where(empty, np.nan, statistic.values),
+                np.where(empty, np.nan, statistic.influence),
+            )
+            for name, statistic in named.items()
+        }
 
 
 def earnings_classes(earnings: Floats) -> NDArray[np.int_]:
@@ -164,6 +186,6 @@ def earnings_classes(earnings: Floats) -> NDArray[np.int_]:
     return np.where(np.isfinite(positive), fifth, classes)
 
 
-def random_groups(person_ids: Sequence[str], n_groups: int) -> NDArray[np.int_]:
+def random_groups(person_ids: Sequence[str]) -> NDArray[np.int_]:
     """The random group of each person, from the person's id alone."""
-    return (uniform_each(person_ids, "jackknife") * n_groups).astype(np.int_)
+    return (uniform_each(person_ids, "random group") * RANDOM_GROUPS).astype(np.int_)

@@ -3,48 +3,49 @@
 A table has a cell for each combination of groups, and all margins. A cell that is unsafe in one
 year is hidden in all years, because the neighbouring years would reveal its value. Groups become
 small as persons leave, so a table ends in the year that lets most values of groups be published.
+Each value has a band (`saga.population.group_bands`). Totals are those of the persons of the paths.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from saga.errors import UsageError
-from saga.pages.group import TOTAL
-from saga.population.cell_statistics import (
-    STATISTICS,
-    Estimates,
-    earnings_classes,
-    estimate,
-    poverty_lines,
-    random_groups,
-    replicate,
-    sort_by_path,
-)
+from saga.population.cell_statistics import PathStatistic, earnings_classes
 from saga.population.disclosure import DisclosureRules, suppress
-from saga.population.scored_paths import ScoredPaths, YearPaths, person_levels, rows_of
-from saga.requests import Progress
+from saga.population.group_bands import GroupBand, band, chance_below_zero
+from saga.population.population_paths import Population, Present, grid_of, statistics_of
+from saga.population.scored_paths import PathRows, YearPaths
+from saga.population.table_grid import Grid, TableCell
+from saga.requests import (
+    COMPARISONS,
+    GROUP_STATISTICS,
+    LIFETIME_COMPARISONS,
+    LIFETIME_STATISTICS,
+    GroupEvent,
+    PopulationRequest,
+    Progress,
+)
 
 CLASSES = ("zero", "fifth 1", "fifth 2", "fifth 3", "fifth 4", "fifth 5")
-_JACKKNIFE = 20  # random groups of persons
 Flags = NDArray[np.bool_]
-# The index of a level of each group; the index after the last level is the margin of the group.
-TableCell = tuple[int, ...]
+Floats = NDArray[np.float64]
+_DIGITS = 4  # of shares, Gini coefficients and ratios
 
 
 @dataclass(frozen=True)
 class PolicyTables:
-    """Two tables to publish, and a log that must not be published.
+    """Tables to publish, and a log that must not be published.
 
     Attributes:
-        statistics: Year, groups, statistic, value, its error by sampling and by paths, its spread
-            by macro futures, and whether it is suppressed.
+        statistics: Year (null: of lifetimes), groups, statistic, the columns of `GroupBand`, and
+            whether it is suppressed. If there are events, the last rows have their chances, and
+            the column `event` their texts.
         transitions: Year, later year, groups, class, later class, share.
         log: Which cells are suppressed, by which rule, and for which unsafe cell.
         suppressed_until: For each year, how many values would be suppressed if it were the last.
@@ -55,91 +56,76 @@ class PolicyTables:
     log: pl.DataFrame
     suppressed_until: Mapping[int, int]
 
-
-@dataclass(frozen=True)
-class _Grid:
-    """The groups of a table and the levels of each; a cell for every combination of levels."""
-
-    groups: tuple[str, ...]
-    levels: tuple[tuple[str, ...], ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(len(levels) + 1 for levels in self.levels)
-
-    def cells(self) -> Iterator[TableCell]:
-        return product(*(range(size) for size in self.shape))
-
-    def names(self, cell: TableCell) -> dict[str, str]:
-        """The level of each group in a cell, or `TOTAL`."""
-        return {
-            group: (*levels, TOTAL)[index]
-            for group, levels, index in zip(self.groups, self.levels, cell, strict=True)
-        }
-
-    def extended(self, group: str, levels: tuple[str, ...]) -> _Grid:
-        return _Grid((*self.groups, group), (*self.levels, levels))
+    def chances(self) -> dict[str, float | None]:
+        """The events and their chances; None for one of a suppressed group."""
+        rows = self.statistics.filter(statistic="chance").iter_rows(named=True)
+        return {row["event"]: row["value"] for row in rows}
 
 
 def make_tables(
-    scored: ScoredPaths,
-    persons: pl.DataFrame,
-    by: Sequence[str],
+    population: Population,
+    request: PopulationRequest,
     rules: DisclosureRules,
     *,
     transition_years: int = 5,
-    until: int | None = None,
     progress: Progress | None = None,
 ) -> PolicyTables:
-    """The tables of a run, with unsafe cells hidden and numbers rounded.
+    """The tables of a population, with unsafe cells hidden and numbers rounded.
 
     Needs about ten times the memory of the earnings of one year, persons x paths x 8 bytes. The
-    tables begin with the first full year (`ScoredPaths.full_years`). Earlier years have few
-    persons, and a cell that is unsafe in one of them would be hidden in all years.
+    tables begin with the first full year (`PathRows.full_years`). Earlier years have few persons,
+    and a cell that is unsafe in one of them would be hidden in all years. Lifetimes are those of
+    all persons, up to the last year of the paths; ages are those in the first full year. There are
+    none by groups that change along a path.
 
     Args:
-        scored: A complete run of paths.
-        persons: Groups and weights of its persons.
-        by: Groups: columns of the panel or of life courses, age or cohort.
+        population: Persons, paths, weights and records.
+        request: Groups, comparisons, events, last year, rate and tax.
         rules: What may be published.
         transition_years: Years between the two classes of a transition.
-        until: The last year; None for the one up to which the most values can be published.
         progress: Called with the years done and the years in all.
+
+    Raises:
+        UsageError: If a group, level or year is not one of the population's.
     """
-    years = [year for year in scored.full_years if until is None or year <= until]
+    paths, until = population.paths, request.until
+    years = [year for year in paths.full_years if until is None or year <= until]
     if not years:
-        raise UsageError(f"The tables begin in {scored.full_years[0]}. Choose a later --until.")
-    grid = _grid(scored, persons, by)
-    reasons: dict[int, dict[TableCell, str | None]] = {}
-    estimates: dict[int, dict[TableCell, Estimates]] = {}
+        raise UsageError(f"The tables begin in {paths.full_years[0]}. Choose a later last year.")
+    grid = grid_of(population, request)
+    of_events = _EventStatistics.of(request.group_events, grid, population)
+    slices: dict[int | None, _Slice] = {}
     hidden = np.zeros(grid.shape, dtype=np.bool_)
     hidden_by: dict[int, Flags] = {}
     inhabited = np.zeros(grid.shape)  # in how many years each cell has persons
     published: dict[int, float] = {}
     log: list[dict[str, object]] = []
-    for done, year in enumerate(years):
+    for year in of_events.years_of_records(paths):
+        _keep_records(population, grid, year, of_events)
+    lifetimes: list[int | None] = [] if set(grid.groups) & set(paths.columns) else [None]
+    for done, at in enumerate([*lifetimes, *years]):
         if progress:
             progress(done, len(years))
-        present = _YearPersons.of(scored, persons, grid, year)
-        reasons[year], magnitudes, estimates[year] = _year_cells(present, grid, rules)
-        unsafe = np.reshape([bool(reasons[year][cell]) for cell in grid.cells()], grid.shape)
-        hidden, hides = suppress(magnitudes, unsafe, rules.protection, hidden)
-        hidden_by[year] = hidden
-        inhabited += magnitudes[0] > 0
-        in_groups = (inhabited * ~hidden).ravel()[: hidden.size - 1 or None]
-        published[year] = in_groups.sum()
-        log += _log_entries(grid, "statistics", year, reasons[year], hides)
+        slices[at] = present = _slice(population, grid, rules, at, request, of_events)
+        unsafe = np.reshape([bool(present.reasons[cell]) for cell in grid.cells()], grid.shape)
+        hidden, hides = suppress(present.magnitudes, unsafe, rules.protection, hidden)
+        log += _log_entries(grid, "statistics", at, present.reasons, hides)
+        if at is not None:
+            hidden_by[at] = hidden
+            inhabited += present.magnitudes[0] > 0
+            in_groups = (inhabited * ~hidden).ravel()[: hidden.size - 1 or None]
+            published[at] = in_groups.sum()
     last = years[-1] if until else max(years, key=lambda year: (published[year], year))
     years, hidden = [year for year in years if year <= last], hidden_by[last]
     transitions, transition_log = _transitions(
-        scored, persons, grid, rules, hidden, years, transition_years
+        population, grid, rules, hidden, years, transition_years
     )
-    rows = [
-        {"year": year, **grid.names(cell), **row}
-        for year in years
-        for cell in grid.cells()
-        for row in _rows(estimates[year][cell], bool(hidden[cell]), rules)
+    rows: list[dict[str, object]] = [
+        {"year": at, **row}
+        for at in [*years, *lifetimes]
+        for row in _rows(slices[at], grid, hidden, rules)
     ]
+    rows += _chance_rows(request.group_events, grid, of_events, hidden, population)
     if progress:
         progress(len(hidden_by), len(hidden_by))
     log += transition_log
@@ -152,16 +138,16 @@ def make_tables(
         transitions,
         pl.DataFrame(log, schema=schema),
         {
-            year: done * int(hidden_by[year].sum()) * len(STATISTICS)
+            year: done * int(hidden_by[year].sum()) * len(GROUP_STATISTICS)
             for done, year in enumerate(hidden_by, start=1)
         },
     )
 
 
 def _log_entries(
-    grid: _Grid,
+    grid: Grid,
     table: str,
-    year: int,
+    year: int | None,
     reasons: Mapping[TableCell, str | None],
     hides: Mapping[int, int],
 ) -> Iterator[dict[str, object]]:
@@ -177,121 +163,185 @@ def _log_entries(
 
 
 @dataclass(frozen=True)
-class _YearPersons:
-    """The persons of a year.
+class _Slice:
+    """What one year of a table has, or its lifetimes.
 
     Attributes:
-        paths: Their earnings, and codes of life courses.
-        weights: Weight of each, (n_person,).
-        jackknife_group: Number of each one's random group, (n_person,).
-        levels: For each group of the table, the index of the person's level, (n_person, 1), or
-            (n_person, n_path) if it differs between paths.
+        reasons: Why each cell is unsafe; None: it is safe.
+        magnitudes: What a margin has the sum of: numbers of persons, and earnings.
+        bands: The cell, or the two that are compared; the names of groups; bands by statistic.
     """
 
-    paths: YearPaths
-    weights: NDArray[np.float64]
-    jackknife_group: NDArray[np.int_]
-    levels: tuple[NDArray[np.int_], ...]
+    reasons: dict[TableCell, str | None]
+    magnitudes: list[Floats]
+    bands: list[tuple[tuple[TableCell, ...], tuple[str, ...], dict[str, GroupBand]]]
+
+
+_Key = tuple[int | None, tuple[str, ...], str]  # year, names of the cell or comparison, statistic
+
+
+@dataclass(frozen=True)
+class _EventStatistics:
+    """The statistics that events are about, as they become known year by year."""
+
+    keys: frozenset[_Key]
+    statistics: dict[_Key, PathStatistic] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, scored: ScoredPaths, persons: pl.DataFrame, grid: _Grid, year: int) -> _YearPersons:
-        columns = [name for name in grid.groups if name in scored.columns]
-        paths = scored.year(year, columns)
-        frame = rows_of(persons, paths.person_ids)
-        levels = [
-            paths.codes[group]
-            if group in columns
-            else frame.select(person_levels(group, year).cast(pl.Enum(names)))
-            .to_series()
-            .to_physical()
-            .to_numpy()[:, None]
-            for group, names in zip(grid.groups, grid.levels, strict=True)
-        ]
-        random = random_groups(paths.person_ids, _JACKKNIFE)
-        return cls(paths, frame["weight"].to_numpy(), random, tuple(levels))
+    def of(
+        cls, events: Sequence[GroupEvent], grid: Grid, population: Population
+    ) -> _EventStatistics:
+        """Raises UsageError for an unknown group, or a year without paths or records."""
+        keys = {
+            (year, grid.place(event), event.statistic)
+            for event in events
+            for year in (event.year, event.reference or event.year)
+        }
+        of_events, paths, records = cls(frozenset(keys)), population.paths, population.records
+        for year in of_events.years_of_records(paths):
+            if records is None or year > paths.years[0] or year not in records["year"]:
+                raise UsageError(
+                    f"Nothing is known about {year}: the tables are about {paths.full_years[0]} to "
+                    f"{paths.full_years[-1]}. Earlier years need records in the panel of the "
+                    "persons."
+                )
+            if set(grid.groups) & set(paths.columns):
+                raise UsageError(
+                    f"The groups of {year} are not known, because they change along a path. Use "
+                    "groups of the panel for events about years before the paths."
+                )
+        return of_events
 
-    def members(self, cell: TableCell, grid: _Grid) -> Flags:
-        """Whether each person is in a cell on each path, (n_person, n_path)."""
-        inside = np.isfinite(self.paths.earnings)
-        for index, levels, size in zip(cell, self.levels, grid.shape, strict=True):
-            if index < size - 1:
-                inside = inside & (levels == index)
-        return inside
+    def years_of_records(self, paths: PathRows) -> list[int]:
+        """The years of the keys that are not among the paths' full years."""
+        return sorted({year for year, *_ in self.keys if year and year not in paths.full_years})
 
-
-def _grid(scored: ScoredPaths, persons: pl.DataFrame, by: Sequence[str]) -> _Grid:
-    levels = []
-    for group in by:
-        if group in scored.columns:
-            levels.append(tuple(scored.levels(group)))
-            continue
-        texts = [
-            persons.select(person_levels(group, year).unique()).to_series()
-            for year in (scored.full_years if group == "age" else scored.full_years[:1])
-        ]
-        levels.append(tuple(pl.concat(texts).unique().sort().to_list()))
-    return _Grid(tuple(by), tuple(levels))
+    def keep(
+        self, year: int | None, names: tuple[str, ...], statistics: Mapping[str, PathStatistic]
+    ) -> None:
+        """Keep what events need of the statistics of a cell or comparison."""
+        for name, statistic in statistics.items():
+            if (key := (year, names, name)) in self.keys:
+                self.statistics[key] = statistic
 
 
-def _year_cells(
-    present: _YearPersons, grid: _Grid, rules: DisclosureRules
-) -> tuple[dict[TableCell, str | None], list[NDArray[np.float64]], dict[TableCell, Estimates]]:
-    """Why each cell of a year is unsafe (None: it is safe), the magnitudes, and the estimates.
-
-    The magnitudes are what a margin has the sum of: numbers of persons, and earnings.
-    """
-    earnings, n_paths = present.paths.earnings, present.paths.earnings.shape[1]
-    lines = poverty_lines(
-        sort_by_path(earnings, present.weights, present.jackknife_group), _JACKKNIFE
-    )
-    reasons, estimates = {}, {}
+def _slice(
+    population: Population,
+    grid: Grid,
+    rules: DisclosureRules,
+    year: int | None,
+    request: PopulationRequest,
+    of_events: _EventStatistics,
+) -> _Slice:
+    """The cells of a year, or of lifetimes."""
+    taxes, paths = None, population.paths
+    if year is None:
+        values, taxes = population.present_values(request.rate)
+        present = Present.of(population, grid, values, paths.full_years[0])
+    else:
+        columns = [name for name in grid.groups if name in paths.columns]
+        present = Present.of(population, grid, paths.year(year, columns), year)
+    shown = GROUP_STATISTICS + COMPARISONS if year else LIFETIME_STATISTICS + LIFETIME_COMPARISONS
+    reasons, bands = {}, []
     magnitudes = [np.zeros(grid.shape), np.zeros(grid.shape)]
-    for cell in grid.cells():
-        inside = present.members(cell, grid)
-        persons = inside.any(1)
-        inside, weights = inside[persons], present.weights[persons]
-        if persons.any():
-            values = np.where(inside, earnings[persons], np.nan)
-            ordered = sort_by_path(values, weights, present.jackknife_group[persons])
-            estimates[cell] = estimate(replicate(ordered, _JACKKNIFE, lines))
-            contributions = weights * np.nansum(values, axis=1) / n_paths
-        else:
-            of_nobody = np.full(len(STATISTICS), np.nan)
-            of_nobody[:2] = 0  # number of persons and sum of earnings
-            estimates[cell] = Estimates(of_nobody, of_nobody, of_nobody, of_nobody)
-            contributions = weights
-        reasons[cell] = rules.unsafe_reason(inside.sum() / n_paths, contributions)
-        for table, value in zip(magnitudes, estimates[cell].value[:2], strict=True):
-            table[cell] = value
-    return reasons, magnitudes, estimates
+    for cells, names, statistics in statistics_of(present, grid, taxes):
+        if len(cells) == 1:
+            for table, name in zip(magnitudes, ("persons", "total"), strict=True):
+                table[cells[0]] = statistics[name].values.mean()
+            reasons[cells[0]] = rules.unsafe_reason(*present.contributions(cells[0], grid))
+        if year is None:
+            statistics = {f"lifetime_{name}": statistic for name, statistic in statistics.items()}
+        of_events.keep(year, names, statistics)
+        of_cell = {
+            name: band(statistic, population.mean_weight)
+            for name, statistic in statistics.items()
+            if name in shown
+        }
+        bands.append((cells, names, of_cell))
+    return _Slice(reasons, magnitudes, bands)
+
+
+def _keep_records(
+    population: Population, grid: Grid, year: int, of_events: _EventStatistics
+) -> None:
+    """Keep what events need of a year before the paths, from the records of the persons."""
+    assert population.records is not None
+    rows = population.records.filter(pl.col("year") == year).drop_nulls("earnings")
+    rows = rows.join(population.persons, on="person_id", how="semi").sort("person_id")
+    earnings = np.repeat(rows["earnings"].to_numpy()[:, None], population.paths.n_paths, 1)
+    observed = YearPaths(rows["person_id"].to_list(), earnings, {})
+    for _, names, statistics in statistics_of(Present.of(population, grid, observed, year), grid):
+        of_events.keep(year, names, statistics)
 
 
 def _rows(
-    estimates: Estimates, hidden: bool, rules: DisclosureRules
+    table_slice: _Slice, grid: Grid, hidden: Flags, rules: DisclosureRules
 ) -> Iterator[dict[str, object]]:
     """A row for each statistic of a cell, rounded; without values if the cell is hidden."""
-    for number, statistic in enumerate(STATISTICS):
-        shown = {
-            name: None
-            if hidden or not np.isfinite(values[number])
-            else _rounded(statistic, values[number], rules)
-            for name, values in estimates._asdict().items()
+    for cells, names, bands in table_slice.bands:
+        is_hidden = any(bool(hidden[cell]) for cell in cells)
+        for statistic, of_statistic in bands.items():
+            limits = _limits(statistic)
+            shown = {
+                name: None
+                if is_hidden or value is None or not np.isfinite(value)
+                else _rounded(statistic, float(np.clip(value, *limits)), rules)
+                for name, value in of_statistic._asdict().items()
+            }
+            levels = dict(zip(grid.groups, names, strict=True))
+            yield {**levels, "statistic": statistic, **shown, "suppressed": is_hidden}
+
+
+def _chance_rows(
+    events: Sequence[GroupEvent],
+    grid: Grid,
+    of_events: _EventStatistics,
+    hidden: Flags,
+    population: Population,
+) -> Iterator[dict[str, object]]:
+    """A row for each event, with its chance; without it if a cell of the event is hidden."""
+    cells = {tuple(grid.names(cell).values()): [cell] for cell in grid.cells()}
+    cells |= {names: [first, second] for names, first, second in grid.comparisons()}
+    for event in events:
+        names = grid.place(event)
+        reference = event.reference and (event.reference, names, event.statistic)
+        statistic = of_events.statistics[event.year, names, event.statistic].difference(
+            of_events.statistics[reference] if reference else event.amount or 0.0
+        )
+        if not event.below:
+            statistic = PathStatistic(-statistic.values, -statistic.influence)
+        is_hidden = any(bool(hidden[cell]) for cell in cells[names])
+        chance = chance_below_zero(statistic, population.mean_weight)
+        error = (chance * (1 - chance) / population.paths.n_paths) ** 0.5
+        yield {
+            "year": event.year,
+            **dict(zip(grid.groups, names, strict=True)),
+            "statistic": "chance",
+            "value": None if is_hidden else round(chance, _DIGITS),
+            "mc_error": None if is_hidden else round(error, _DIGITS),
+            "suppressed": is_hidden,
+            "event": event.text,
         }
-        yield {"statistic": statistic, **shown, "suppressed": hidden}
+
+
+def _limits(statistic: str) -> tuple[float, float]:
+    """The least and largest value that a statistic can have."""
+    if statistic.endswith("gap"):
+        return -np.inf, np.inf
+    return 0.0, 1.0 if statistic.endswith(("share", "gini")) else np.inf
 
 
 def _rounded(statistic: str, value: float, rules: DisclosureRules) -> float:
     if statistic == "persons":
         return float(round(value / rules.count_base) * rules.count_base)
-    if statistic.endswith("share") or statistic == "gini":
-        return round(float(value), 4)
+    if statistic.endswith(("share", "gini", "ratio")):
+        return round(float(value), _DIGITS)
     return float(round(value / rules.amount_base) * rules.amount_base)
 
 
 def _transitions(
-    scored: ScoredPaths,
-    persons: pl.DataFrame,
-    grid: _Grid,
+    population: Population,
+    grid: Grid,
     rules: DisclosureRules,
     hidden: Flags,
     years: Sequence[int],
@@ -307,7 +357,7 @@ def _transitions(
     for year in years[::step]:
         if year + step not in years:
             break
-        counts, n_persons = _count_transitions(scored, persons, grid, year, year + step)
+        counts, n_persons = _count_transitions(population, grid, year, year + step)
         unsafe = (n_persons > 0) & (n_persons < rules.minimum)
         hidden_before = np.repeat(hidden[..., None], len(CLASSES) + 1, axis=-1)
         hidden_cells, hides = suppress([counts.sum(-1)], unsafe, rules.protection, hidden_before)
@@ -335,20 +385,23 @@ def _transitions(
 
 
 def _count_transitions(
-    scored: ScoredPaths, persons: pl.DataFrame, grid: _Grid, year: int, to_year: int
+    population: Population, grid: Grid, year: int, to_year: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Transitions between earnings classes of persons who are present in both years.
 
     Returns their weighted numbers by groups, class and later class, and the number of persons by
     groups and class. Both are means over paths; the last class is the margin.
     """
-    present, later = _YearPersons.of(scored, persons, grid, year), scored.year(to_year)
-    after = np.full(present.paths.earnings.shape, -1)
-    row_of = {person: row for row, person in enumerate(present.paths.person_ids)}
+    paths = population.paths
+    columns = [name for name in grid.groups if name in paths.columns]
+    present = Present.of(population, grid, paths.year(year, columns), year)
+    later = paths.year(to_year)
+    after = np.full(present.earnings.shape, -1)
+    row_of = {person: row for row, person in enumerate(present.person_ids)}
     later_rows = [row for row, person in enumerate(later.person_ids) if person in row_of]
     rows = [row_of[later.person_ids[row]] for row in later_rows]
     after[rows] = earnings_classes(later.earnings)[later_rows]
-    before = np.where(after >= 0, earnings_classes(present.paths.earnings), -1)
+    before = np.where(after >= 0, earnings_classes(present.earnings), -1)
     n_classes = len(CLASSES)
     counts = np.zeros((*grid.shape, n_classes + 1, n_classes))
     n_persons = np.zeros((*grid.shape, n_classes + 1))
@@ -356,9 +409,9 @@ def _count_transitions(
         inside = present.members(cell, grid)
         for number in range(n_classes + 1):
             in_class = inside & ((before == number) if number < n_classes else before >= 0)
-            n_persons[(*cell, number)] = in_class.sum() / scored.n_paths
+            n_persons[(*cell, number)] = in_class.sum() / paths.n_paths
             weights = np.broadcast_to(present.weights[:, None], after.shape)[in_class]
             counts[(*cell, number)] = (
-                np.bincount(after[in_class], weights, n_classes) / scored.n_paths
+                np.bincount(after[in_class], weights, n_classes) / paths.n_paths
             )
     return counts, n_persons

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,8 +39,81 @@ class YearPaths:
     codes: Mapping[str, NDArray[np.int_]]
 
 
+class PathRows(ABC):
+    """Paths of persons as rows of person, path and year, from which all tables are made."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> pl.LazyFrame:
+        """All rows; a query reads only the columns and years that it needs."""
+
+    @cached_property
+    def years(self) -> list[int]:
+        """The simulated years."""
+        return self.rows.select(pl.col("year").unique().sort()).collect()["year"].to_list()
+
+    @cached_property
+    def full_years(self) -> list[int]:
+        """The simulated years from the first one with half as many persons as the fullest year.
+
+        Before it are only persons whose records end early, often too few to be published.
+        """
+        rows = self.rows.filter(pl.col("path") == 0).group_by("year").len().collect().sort("year")
+        full = rows.filter(pl.col("len") >= pl.col("len").max() / 2)["year"].to_list()
+        return [year for year in self.years if year >= full[0]]
+
+    @cached_property
+    def person_ids(self) -> list[str]:
+        """The persons, sorted."""
+        return self.rows.select(pl.col("person_id").unique().sort()).collect().to_series().to_list()
+
+    @cached_property
+    def n_paths(self) -> int:
+        """Number of paths of each person."""
+        return int(self.rows.select(pl.col("path").max()).collect().item()) + 1
+
+    def levels(self, column: str) -> list[str]:
+        """The codes of a column of life courses, and "unknown"."""
+        dtype = self.rows.collect_schema()[column]
+        codes = dtype.categories.to_list() if isinstance(dtype, pl.Enum) else []
+        return [*codes, UNKNOWN]
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of life courses."""
+        schema = self.rows.collect_schema()
+        return [name for name, dtype in schema.items() if isinstance(dtype, pl.Enum)]
+
+    def year(self, year: int, columns: Sequence[str] = ()) -> YearPaths:
+        """The paths of a year, with the codes of these columns of life courses."""
+        rows = self.rows.filter(pl.col("year") == year).collect()
+        ids = rows["person_id"].unique().sort()
+        person = rows["person_id"].cast(pl.Enum(ids)).to_physical().to_numpy()
+        at = person, rows["path"].to_numpy()
+        earnings = np.full((len(ids), self.n_paths), np.nan)
+        earnings[at] = rows["earnings"].to_numpy()
+        codes = {}
+        for name in columns:
+            unknown = len(self.levels(name)) - 1
+            codes[name] = np.full(earnings.shape, unknown)
+            codes[name][at] = rows[name].to_physical().fill_null(unknown).to_numpy()
+        return YearPaths(ids.to_list(), earnings, codes)
+
+
 @dataclass(frozen=True)
-class ScoredPaths:
+class ComputedPaths(PathRows):
+    """The table of a result with the product paths."""
+
+    table: pl.DataFrame
+
+    @property
+    def rows(self) -> pl.LazyFrame:
+        """All rows."""
+        return self.table.lazy()
+
+
+@dataclass(frozen=True)
+class ScoredPaths(PathRows):
     """The complete output of `saga score --product paths`, in a folder or an object store."""
 
     place: str | Path
@@ -110,69 +184,15 @@ class ScoredPaths:
         places = [str(self.folder.location(part)) for part in parts]
         return pl.scan_parquet(places, glob=False, storage_options=self.folder.polars_options)
 
-    @cached_property
-    def years(self) -> list[int]:
-        """The simulated years."""
-        return self.rows.select(pl.col("year").unique().sort()).collect()["year"].to_list()
-
-    @cached_property
-    def full_years(self) -> list[int]:
-        """The simulated years from the first one with half as many persons as the fullest year.
-
-        Before it are only persons whose records end early, often too few to be published.
-        """
-        rows = self.rows.filter(pl.col("path") == 0).group_by("year").len().collect().sort("year")
-        full = rows.filter(pl.col("len") >= pl.col("len").max() / 2)["year"].to_list()
-        return [year for year in self.years if year >= full[0]]
-
-    @cached_property
-    def person_ids(self) -> list[str]:
-        """The persons, sorted."""
-        return self.rows.select(pl.col("person_id").unique().sort()).collect().to_series().to_list()
-
-    @cached_property
-    def n_paths(self) -> int:
-        """Number of paths of each person."""
-        return int(self.rows.select(pl.col("path").max()).collect().item()) + 1
-
-    def levels(self, column: str) -> list[str]:
-        """The codes of a column of life courses, and "unknown"."""
-        dtype = self.rows.collect_schema()[column]
-        codes = dtype.categories.to_list() if isinstance(dtype, pl.Enum) else []
-        return [*codes, UNKNOWN]
-
-    @property
-    def columns(self) -> list[str]:
-        """The columns of life courses."""
-        schema = self.rows.collect_schema()
-        return [name for name, dtype in schema.items() if isinstance(dtype, pl.Enum)]
-
-    def year(self, year: int, columns: Sequence[str] = ()) -> YearPaths:
-        """The paths of a year, with the codes of these columns of life courses."""
-        rows = self.rows.filter(pl.col("year") == year).collect()
-        ids = rows["person_id"].unique().sort()
-        person = rows["person_id"].cast(pl.Enum(ids)).to_physical().to_numpy()
-        at = person, rows["path"].to_numpy()
-        earnings = np.full((len(ids), self.n_paths), np.nan)
-        earnings[at] = rows["earnings"].to_numpy()
-        codes = {}
-        for name in columns:
-            unknown = len(self.levels(name)) - 1
-            codes[name] = np.full(earnings.shape, unknown)
-            codes[name][at] = rows[name].to_physical().fill_null(unknown).to_numpy()
-        return YearPaths(ids.to_list(), earnings, codes)
-
 
 def read_persons(
-    scored: ScoredPaths, panel: Panel | None, by: Sequence[str], weights: str | Path | None
+    scored: PathRows, panel: Panel | None, by: Sequence[str], weights: str | Path | None
 ) -> pl.DataFrame:
     """What is known of the persons of a run beside their paths: a row each, groups and a weight.
 
     Categories of the panel are those last known. Raises UsageError for an unknown group, InputError
     if persons are missing in the panel or the weights.
     """
-    if len(set(by)) < len(by):
-        raise UsageError("A group is named twice in --by.")
     frame = pl.DataFrame({"person_id": scored.person_ids}, schema={"person_id": pl.String})
     static = [name for name in by if name not in scored.columns]
     if static:
@@ -195,6 +215,8 @@ def rows_of(persons: pl.DataFrame, person_ids: Sequence[str]) -> pl.DataFrame:
 def person_levels(group: str, year: int | pl.Expr) -> pl.Expr:
     """The level of each person in a group that does not depend on the path, as text."""
     first = pl.col(BIRTH) // _BAND * _BAND if group == "cohort" else None
+    if group == BIRTH:
+        return pl.col(BIRTH).cast(pl.String)
     if group == "age":
         first = (year - pl.col(BIRTH)) // _BAND * _BAND
     if first is not None:
@@ -209,8 +231,8 @@ def _last_known(panel: Panel | None, by: Sequence[str]) -> pl.DataFrame:
             "score with --circumstances."
         )
     categories = {*CATEGORICAL, *panel.meta.extra_names("category")}
-    if unknown := [name for name in by if name not in {*categories, "age", "cohort"}]:
-        names = ", ".join(["age", "cohort", *sorted(categories)])
+    if unknown := [name for name in by if name not in {*categories, "age", "cohort", BIRTH}]:
+        names = ", ".join(["age", "cohort", BIRTH, *sorted(categories)])
         raise UsageError(f"There is no group {unknown[0]}. Groups are {names}.")
     columns = [name for name in by if name in categories]
     return panel.frame.group_by("person_id").agg(

@@ -1,20 +1,33 @@
-"""Statistics of weighted persons equal textbook formulas, and their errors a known truth."""
+"""Statistics of weighted persons equal textbook formulas, and their variances a known truth."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from saga.population.cell_statistics import (
-    STATISTICS,
+    RANDOM_GROUPS,
+    PathStatistic,
+    PersonPaths,
     earnings_classes,
-    estimate,
-    poverty_lines,
-    replicate,
-    sort_by_path,
 )
 
-GROUPS = 20
+Floats = NDArray[np.float64]
+
+
+def _statistics(
+    earnings: Floats, weights: Floats | None = None, inside: NDArray[np.bool_] | None = None
+) -> dict[str, PathStatistic]:
+    """Statistics of the persons `inside`, of persons in random groups."""
+    n = len(earnings)
+    inside = np.ones(n, dtype=np.bool_) if inside is None else inside
+    weights, groups = np.ones(n) if weights is None else weights, np.arange(n) % RANDOM_GROUPS
+    everybody = PersonPaths(earnings, weights, groups)
+    cell = PersonPaths(earnings[inside], weights[inside], groups[inside])
+    return cell.statistics(everybody.quantile(0.5), groups)
 
 
 def test_weights_count_as_so_many_persons_and_formulas_are_those_of_textbooks() -> None:
@@ -22,10 +35,7 @@ def test_weights_count_as_so_many_persons_and_formulas_are_those_of_textbooks() 
     earnings = np.where(rng.random((40, 3)) < 0.2, 0, rng.lognormal(10, 1, (40, 3)))
     weights = rng.integers(1, 4, 40)
     expanded = np.repeat(earnings, weights, axis=0)
-    random = np.arange(40) % GROUPS
-    cell = sort_by_path(earnings, weights.astype(float), random)
-    lines = poverty_lines(cell, GROUPS)
-    values = dict(zip(STATISTICS, replicate(cell, GROUPS, lines)[0].T, strict=True))
+    values = {name: s.values for name, s in _statistics(earnings, weights.astype(float)).items()}
     n = len(expanded)
     assert values["persons"] == pytest.approx([n] * 3)
     assert values["total"] == pytest.approx(expanded.sum(0))
@@ -40,48 +50,45 @@ def test_weights_count_as_so_many_persons_and_formulas_are_those_of_textbooks() 
 
 def test_absent_persons_do_not_count() -> None:
     earnings = np.array([[1.0, np.nan], [3.0, 5.0], [np.nan, 7.0]])
-    cell = sort_by_path(earnings, np.ones(3), np.arange(3))
-    values = replicate(cell, 3, poverty_lines(cell, 3))[0]
-    assert values[:, STATISTICS.index("persons")].tolist() == [2, 2]
-    assert values[:, STATISTICS.index("mean")].tolist() == [2, 6]
+    found = _statistics(earnings)
+    assert found["persons"].values.tolist() == [2, 2]
+    assert found["mean"].values.tolist() == [2, 6]
 
 
-def test_the_errors_of_a_mean_are_those_of_a_known_process() -> None:
-    """Earnings = person + macro future + own shock, all normal with known variances."""
-    n, n_paths, repetitions = 400, 50, 60
-    of_person, of_macro, of_shock = 3.0, 0.5, 6.0
-    rng = np.random.default_rng(2)
-    errors = []
-    for _ in range(repetitions):
-        earnings = 100 + (
-            of_person * rng.standard_normal((n, 1))
-            + of_macro * rng.standard_normal((1, n_paths))
-            + of_shock * rng.standard_normal((n, n_paths))
-        )
-        cell = sort_by_path(earnings, np.ones(n), rng.permutation(n) % GROUPS)
-        estimates = estimate(replicate(cell, GROUPS, np.zeros((1 + GROUPS, n_paths))))
-        mean = STATISTICS.index("mean")
-        errors.append([errors_of[mean] for errors_of in estimates[1:]])
-    variances = (np.array(errors) ** 2).mean(0)
-    truth = [
-        of_person**2 / n,
-        (of_macro**2 + of_shock**2 / n) / n_paths,
-        of_macro**2,
-    ]
-    # A jackknife variance from 20 groups has the relative error sqrt(2 / 19) in one repetition.
-    tolerance = 4 * np.sqrt(2 / 19 / repetitions)
-    assert variances == pytest.approx(truth, rel=tolerance)
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32), st.integers(1, 5))
+def test_groups_add_up_to_the_whole_on_every_path(seed: int, n_groups: int) -> None:
+    rng = np.random.default_rng(seed)
+    earnings = rng.lognormal(10, 1, (30, 4)) * (rng.random((30, 4)) < 0.8)
+    weights, groups = rng.random(30) + 0.1, np.arange(30) % n_groups
+    whole = _statistics(earnings, weights)
+    parts = [_statistics(earnings, weights, groups == group) for group in range(n_groups)]
+    for name in ("persons", "total"):
+        assert sum(part[name].values for part in parts) == pytest.approx(whole[name].values)
+        # The influences too, so that an error of the whole is that of its groups together.
+        together = sum(part[name].influence for part in parts)
+        assert together == pytest.approx(whole[name].influence, abs=1e-6 * whole[name].values.max())
 
 
-def test_more_persons_and_paths_do_not_reduce_the_spread_of_macro_futures() -> None:
+def test_the_variance_of_influences_is_that_over_samples_of_persons() -> None:
+    """Of all statistics of a group, and of the ratio and the gap of two groups."""
+    n, repetitions = 1000, 200
     rng = np.random.default_rng(3)
-    spreads = []
-    for n, n_paths in ((200, 40), (800, 160)):
-        earnings = 100 + rng.standard_normal((1, n_paths)) + rng.standard_normal((n, n_paths))
-        cell = sort_by_path(earnings, np.ones(n), rng.permutation(n) % GROUPS)
-        estimates = estimate(replicate(cell, GROUPS, np.zeros((1 + GROUPS, n_paths))))
-        spreads.append(estimates.spread_macro[STATISTICS.index("mean")])
-    assert spreads == pytest.approx([1, 1], rel=4 / np.sqrt(2 * 39))
+    values, variances = [], []
+    for _ in range(repetitions):
+        earnings = rng.lognormal(10, 0.6, (n, 1)) * (rng.random((n, 1)) < 0.95)
+        is_first = rng.random(n) < 0.5
+        one, other = (_statistics(earnings, None, part) for part in (is_first, ~is_first))
+        found = {name: s for name, s in one.items() if name != "persons"}
+        found |= {"ratio": one["mean"].ratio(other["mean"])}
+        found |= {"gap": one["p50"].difference(other["p50"])}
+        values.append([float(s.values[0]) for s in found.values()])
+        variances.append([float((s.influence**2).sum()) for s in found.values()])
+    stated = np.sqrt(np.mean(variances, axis=0))
+    true = np.std(values, axis=0, ddof=1)
+    # The spread of 200 values has the relative error 1 / sqrt(400); a tenth is for densities.
+    ratio = dict(zip(found, stated / true, strict=True))
+    assert ratio == pytest.approx(dict.fromkeys(found, 1), abs=4 / np.sqrt(400) + 0.1), ratio
 
 
 def test_classes_are_zero_and_fifths_of_the_positive() -> None:

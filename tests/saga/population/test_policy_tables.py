@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from differencing import possible_range
+from numpy.typing import NDArray
 from polars_readstat import read_readstat
 from scored_folder import path_rows, write_scored
 from typer.testing import CliRunner
@@ -18,6 +19,7 @@ from saga.pages.group import TOTAL
 from saga.population import policy_tables
 from saga.population.table_files import stata_file
 
+Floats = NDArray[np.float64]
 PERSONS, YEARS, PATHS = 300, 3, 4
 LEVELS = ("compulsory", "upper_secondary", "short_tertiary", "long_tertiary")
 RARE = LEVELS[3]
@@ -125,12 +127,13 @@ def test_a_rare_cell_and_others_that_would_reveal_it_are_hidden_in_all_years(
     published: tuple[Path, pl.DataFrame],
 ) -> None:
     out, table = published
-    hidden = table.filter("suppressed").select("sex", "education_level", "year").unique()
+    by_year = table.drop_nulls("year")
+    hidden = by_year.filter("suppressed").select("sex", "education_level", "year").unique()
     cells = hidden.select("sex", "education_level").unique()
     assert ("male", RARE) in cells.rows()
     assert hidden.height == cells.height * YEARS
     assert cells.height >= 4
-    assert table.filter(pl.col("suppressed"))["value"].null_count() == hidden.height * 11
+    assert by_year.filter(pl.col("suppressed"))["value"].null_count() == hidden.height * 11
     log = pl.read_csv(_log(out)).filter(table="statistics")
     assert set(log["rule"]) == {"minimum", "complementary"}
     logged = log.select("sex", "education_level").unique().rows()
@@ -147,7 +150,7 @@ def test_few_records_that_end_early_hide_nothing_of_later_years(
     tables = []
     for name, parts in (("with", rows), ("without", rows[1:])):
         scored = write_scored(tmp_path / f"{name}-paths", pl.concat(parts))
-        tables.append(_run(scored, panel, tmp_path / name))
+        tables.append(_run(scored, panel, tmp_path / name).drop_nulls("year"))
     assert tables[0].equals(tables[1])
     assert tables[0]["year"].min() == 2023
 
@@ -160,7 +163,7 @@ def test_a_table_ends_before_few_persons_hide_all_years(panel: Path, tmp_path: P
     gone = [f"{number:04d}" for number in np.flatnonzero(men)[8:]]
     left = rows.filter(~pl.col("person_id").is_in(gone) | (pl.col("year") < 2027))
     scored = write_scored(tmp_path / "paths", left)
-    table = _run(scored, panel, tmp_path / "out", "--by", "sex")
+    table = _run(scored, panel, tmp_path / "out", "--by", "sex").drop_nulls("year")
     assert table["year"].unique().to_list() == [2023, 2024, 2025, 2026]
     assert not table["suppressed"].any()
     page = (tmp_path / "out" / "tables.html").read_text()
@@ -171,6 +174,7 @@ def test_a_table_ends_before_few_persons_hide_all_years(panel: Path, tmp_path: P
     (other,) = log.filter(rule="complementary", table="statistics").rows(named=True)
     assert (other["sex"], other["year"], other["hides"]) == ("female", 2027, "male")
     table = _run(scored, panel, tmp_path / "all", "--by", "sex", "--until", "2042")
+    table = table.drop_nulls("year")
     assert table.filter("suppressed").height == 20 * 22
     page = (tmp_path / "all" / "tables.html").read_text()
     assert "440 of 660 values up to 2042 are suppressed. With --until 2026, 0 of the 33" in page
@@ -256,6 +260,97 @@ def test_weights_of_persons_move_numbers_and_not_the_minimum(
     assert counts["a"].to_list() == pytest.approx((7 * counts["b"]).to_list())
     gini = both.filter(s="gini").drop_nulls()
     assert gini["a"].to_list() == pytest.approx(gini["b"].to_list())
+
+
+def _one(table: pl.DataFrame, **cell: object) -> dict[str, float]:
+    """The row of a cell; a year of None is that of lifetimes."""
+    conditions = [pl.col(name).eq_missing(pl.lit(value)) for name, value in cell.items()]
+    return table.filter(conditions).row(0, named=True)
+
+
+def test_comparisons_lifetimes_and_chances_are_those_of_the_paths(
+    scored: Path, panel: Path, tmp_path: Path
+) -> None:
+    """On every path first: the ratio of means is not the mean of persons' ratios."""
+    events = (
+        "mean female 2024 < 160000, mean female 2024 > 160000, mean_ratio male/female 2025 < in "
+        "2023, lifetime_mean all > 1, mean female 2023 > in 2022"
+    )
+    more = ["--by", "sex", "--compare", "male/female", "--events", events, "--rate", "0.1"]
+    table = _run(scored, panel, tmp_path / "out", *more, "--tax", "paper")
+    rows = pl.read_parquet(scored / "part-*.parquet").join(
+        pl.read_csv(panel, infer_schema=False).select("person_id", "sex"), on="person_id"
+    )
+
+    def by_path(sex: str, year: int) -> Floats:
+        means = rows.filter(sex=sex, year=year).group_by("path").agg(pl.col("earnings").mean())
+        return means.sort("path")["earnings"].to_numpy()
+
+    ratio = {year: by_path("male", year) / by_path("female", year) for year in (2023, 2025)}
+    found = _one(table, statistic="mean_ratio", sex="male/female", year=2025)
+    assert found["value"] == pytest.approx(ratio[2025].mean(), abs=1e-4)
+    assert found["lower_90"] <= found["value"] <= found["upper_90"]
+    gap = _one(table, statistic="mean_gap", sex="male/female", year=2023)["value"]
+    assert gap == pytest.approx((by_path("male", 2023) - by_path("female", 2023)).mean(), abs=0.5)
+    discounted = rows.with_columns(pl.col("earnings") / 1.1 ** (pl.col("year") - 2022.0))
+    lifetime = discounted["earnings"].sum() / PERSONS / PATHS
+    whole = _one(table, statistic="lifetime_mean", sex=TOTAL, year=None)["value"]
+    assert whole == pytest.approx(lifetime, abs=0.5)
+    net = _one(table, statistic="lifetime_net_mean", sex=TOTAL, year=None)["value"]
+    assert 0.5 * whole < net < 0.676 * whole  # the paper's rule takes 32.4 % and more
+    chances = {row["event"]: row["value"] for row in table.drop_nulls("event").to_dicts()}
+    below, above, narrower, all_of_it, grows = chances.values()
+    assert below == (by_path("female", 2024) < 160_000).mean() == 1 - above
+    assert narrower == (ratio[2025] < ratio[2023]).mean()
+    assert (all_of_it, grows) == (1, 1), "in 2022 everybody had 1,000 in the panel"
+
+
+def test_what_is_said_of_a_hidden_group_is_hidden(
+    scored: Path, panel: Path, tmp_path: Path
+) -> None:
+    """Its share of a comparison, its lifetime and the chance of an event."""
+    events = f"mean male and {RARE} 2024 < 1, mean male 2024 < 1"
+    table = _run(scored, panel, tmp_path / "out", "--compare", "male/female", "--events", events)
+    about = table.filter(pl.col("sex").is_in(["male", "male/female"]), education_level=RARE)
+    assert {"mean", "mean_gap", "lifetime_mean", "chance"} <= set(about["statistic"])
+    bands = about.select("value", "lower_90", "upper_90", "^sd_.*$", "mc_error")
+    assert bands.null_count().row(0) == (about.height,) * len(bands.columns)
+    assert not table.filter(event="mean male 2024 < 1")["suppressed"].item()
+
+
+def test_only_persons_with_weights_are_a_sample(scored: Path, panel: Path, tmp_path: Path) -> None:
+    weights = tmp_path / "weights.csv"
+    ids = [f"{number:04d}" for number in range(PERSONS)]
+    pl.DataFrame({"person_id": ids, "weight": 50.0}).write_csv(weights)
+    means = []
+    for name, more in (("panel", []), ("sample", ["--weights", str(weights)])):
+        table = _run(scored, panel, tmp_path / name, "--by", "sex", *more)
+        means.append(_one(table, statistic="mean", sex=TOTAL, year=2024))
+    these, population = means
+    assert these["sd_persons"] == 0 < population["sd_persons"]
+    assert population["sd_paths"] == pytest.approx(these["sd_paths"] / 50**0.5, abs=1)
+    assert population["sd_economy"] == these["sd_economy"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--events women<2", "is no event"),
+        ("--events mean#all#<#2", "needs a year"),
+        ("--events lifetime_mean#all#2030#<#2", "has no year"),
+        ("--events mean#women#2024#<#2", "which no group has"),
+        ("--events mean#all#1999#<#2", "Nothing is known about 1999"),
+        ("--compare female", "no pair of groups"),
+        ("--compare female/children", "which no group has"),
+    ],
+)
+def test_events_and_comparisons_that_cannot_be_told_are_named(
+    scored: Path, panel: Path, tmp_path: Path, options: str, message: str
+) -> None:
+    line = ["tables", str(scored), "--panel", str(panel), "--out", str(tmp_path / "out")]
+    more = [word.replace("#", " ") for word in options.split()]
+    done = CliRunner().invoke(app, [*line, "--by", "sex", *more])
+    assert (done.exit_code, message in " ".join(done.stderr.split())) == (2, True), done.stderr
 
 
 def test_wrong_options_folders_and_weights_are_named(

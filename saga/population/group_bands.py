@@ -1,0 +1,115 @@
+"""Bands of statistics of groups, and the parts of their spread.
+
+The forecast of a statistic is its distribution over paths: path k of all persons has one macro
+future, so what the economy does to all does not average out, and what happens to single persons
+does. With T_k the value of path k, and U_kg the influence of random group g of persons on it:
+
+- paths: persons' own futures. The variance of U_kg over g has both what persons differ in and what
+  happens to them on path k; the variance of its mean over paths has only the former. The difference
+  is what persons' own futures do to one T_k; it falls with 1 / persons.
+- economy: the variance of T_k over paths, without the part before. More persons and more paths
+  leave it as it is.
+- persons: the variance of the mean over paths of U_kg: other persons could have been sampled. It
+  counts only if the persons stand for a population.
+
+The band of these persons lies between quantiles of T_k. That of the population is stretched around
+the mean, so that it has the sum of the parts as its variance; persons' own futures are then those
+of as many persons as the weights say.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from saga.population.cell_statistics import PathStatistic
+
+Floats = NDArray[np.float64]
+
+_LIMITS = (0.05, 0.95)  # of the 90 % band
+
+
+class GroupBand(NamedTuple):
+    """A statistic of a group: mean over paths, 90 % band, parts of its spread; named as in tables.
+
+    The parts are standard deviations. `sd_model`, that of the model's own error, is not known yet.
+    `mc_error` is the standard error of the value because paths are few.
+    """
+
+    value: float
+    lower_90: float | None = None
+    upper_90: float | None = None
+    sd_persons: float | None = None
+    sd_paths: float | None = None
+    sd_economy: float | None = None
+    sd_model: float | None = None
+    mc_error: float | None = None
+
+
+def band(statistic: PathStatistic, population: float | None = None) -> GroupBand:
+    """The band of a statistic.
+
+    Args:
+        statistic: Values of paths and influences of persons; nothing but the value is known of a
+            single path.
+        population: How many persons of the population each one stands for, on average; None: the
+            band is that of these persons.
+    """
+    value, n_paths = float(statistic.values.mean()), len(statistic.values)
+    if n_paths == 1 or not np.isfinite(value):
+        return GroupBand(value)
+    draws, (persons, paths, economy) = _forecast(statistic, population)
+    lower, upper = np.quantile(draws, _LIMITS, method="weibull")
+    return GroupBand(
+        value,
+        float(lower),
+        float(upper),
+        float(np.sqrt(persons)),
+        float(np.sqrt(paths)),
+        float(np.sqrt(economy)),
+        None,
+        float(np.sqrt(statistic.values.var(ddof=1) / n_paths)),
+    )
+
+
+def chance_below_zero(statistic: PathStatistic, population: float | None = None) -> float:
+    """The probability that a statistic, such as a difference of two years, is below 0."""
+    return float((_forecast(statistic, population)[0] < 0).mean())
+
+
+def _forecast(
+    statistic: PathStatistic, population: float | None
+) -> tuple[Floats, tuple[float, float, float]]:
+    """Values (n_path,) that have the distribution of the forecast, and the variances of its parts.
+
+    The parts are persons, paths and economy.
+    """
+    values, n_paths = statistic.values, len(statistic.values)
+    differences = _variance(statistic.influence.mean(1))
+    of_own_futures = (
+        max(_variance(statistic.influence).mean() - differences, 0.0) * n_paths / (n_paths - 1)
+    )
+    between = float(values.var(ddof=1))
+    economy = max(between - of_own_futures, 0.0)
+    if population is None:
+        return values, (0.0, float(of_own_futures), economy)
+    persons, paths = (
+        max(differences - of_own_futures / n_paths, 0.0),
+        of_own_futures / max(population, 1.0),
+    )
+    # Without any spread over paths the band is that of a normal distribution.
+    shape = norm.ppf((np.arange(n_paths) + 0.5) / n_paths)
+    if between > 0:
+        shape = (values - values.mean()) / np.sqrt(between)
+    draws = values.mean() + shape * np.sqrt(persons + paths + economy)
+    return draws, (float(persons), float(paths), economy)
+
+
+def _variance(influence: Floats) -> Floats:
+    """Variance of a sum over independent groups, (n_group, ...), estimated from their sums."""
+    n_groups = len(influence)
+    squares = (influence - influence.mean(0)) ** 2
+    return np.asarray(n_groups / (n_groups - 1) * squares.sum(0))

@@ -1,0 +1,209 @@
+"""The persons of a table: their paths, groups, weights and records, and statistics of each cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from saga.population.cell_statistics import (
+    RANDOM_GROUPS,
+    PathStatistic,
+    PersonPaths,
+    random_groups,
+)
+from saga.population.scored_paths import PathRows, YearPaths, person_levels, rows_of
+from saga.population.table_grid import Grid, TableCell
+from saga.requests import COMPARISONS, GROUP_STATISTICS, PopulationRequest
+from saga.tax.tax_rules import TaxRule
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Population:
+    """The persons of a table, and what is known of them beside their paths.
+
+    Attributes:
+        paths: Their paths.
+        persons: Their groups and weights (`saga.population.scored_paths.read_persons`).
+        sampled: Whether they are a sample with weights, so that bands are those of the population.
+        records: Their observed years: person_id, year, earnings; None: events cannot name them.
+        tax: The tax rule of net lifetimes; None: there are none.
+    """
+
+    paths: PathRows
+    persons: pl.DataFrame
+    sampled: bool = False
+    records: pl.DataFrame | None = None
+    tax: TaxRule | None = None
+
+    @property
+    def mean_weight(self) -> float | None:
+        """How many persons a sampled one stands for, each weighted by that; None: no sample."""
+        weights = self.persons["weight"].to_numpy()
+        return float((weights**2).sum() / weights.sum()) if self.sampled else None
+
+    def describe(self, request: PopulationRequest) -> dict[str, object]:
+        """What a table is about, for its provenance."""
+        return {
+            "groups": list(request.by),
+            "weighted": self.sampled,
+            "bands_of": "the population of the weights" if self.sampled else "these persons",
+            "rate": request.rate,
+            "tax": request.tax if isinstance(request.tax, str) else request.tax.name,
+            **({"tax_rule": self.tax.describe()} if self.tax else {}),
+        }
+
+    def present_values(self, rate: float) -> tuple[YearPaths, Floats | None]:
+        """Present values of all paths, and of the tax on them if there is a rule.
+
+        Discounted to the year before a person's first; summed in the order of the years.
+        """
+        ids = self.paths.person_ids
+        row_of = {person: row for row, person in enumerate(ids)}
+        values = np.zeros((len(ids), self.paths.n_paths))
+        taxes, ahead = np.zeros_like(values), np.zeros(len(ids))
+        for year in self.paths.years:
+            present = self.paths.year(year)
+            rows = [row_of[person] for person in present.person_ids]
+            ahead[rows] += 1
+            discount = (1 + rate) ** -ahead[rows, None]
+            values[rows] += present.earnings * discount
+            if self.tax is not None:
+                years = np.full(len(rows), year)
+                taxes[rows] += self.tax.tax(present.earnings, years) * discount
+        return YearPaths(ids, values, {}), taxes if self.tax is not None else None
+
+
+@dataclass(frozen=True)
+class Present:
+    """The persons of a year, or of lifetimes.
+
+    Attributes:
+        person_ids: Who they are, sorted.
+        earnings: Of the year, or present values; (n_person, n_path), NaN for who is absent.
+        weights: Weight of each, (n_person,).
+        random_groups: Number of each one's random group, (n_person,).
+        levels: For each group of the table, the index of the person's level, (n_person, 1), or
+            (n_person, n_path) if it differs between paths.
+    """
+
+    person_ids: Sequence[str]
+    earnings: Floats
+    weights: Floats
+    random_groups: NDArray[np.int_]
+    levels: tuple[NDArray[np.int_], ...]
+
+    @classmethod
+    def of(
+        cls,
+        population: Population,
+        grid: Grid,
+        paths: YearPaths,
+        year: int,
+    ) -> Present:
+        """The persons of `paths`; ages are those of the year."""
+        frame = rows_of(population.persons, paths.person_ids)
+        levels = [
+            paths.codes[group]
+            if group in paths.codes
+            else frame.select(person_levels(group, year).cast(pl.Enum(names)))
+            .to_series()
+            .to_physical()
+            .to_numpy()[:, None]
+            for group, names in zip(grid.groups, grid.levels, strict=True)
+        ]
+        random, weights = random_groups(paths.person_ids), frame["weight"].to_numpy()
+        return cls(paths.person_ids, paths.earnings, weights, random, tuple(levels))
+
+    def members(self, cell: TableCell, grid: Grid) -> Flags:
+        """Whether each person is in a cell on each path, (n_person, n_path)."""
+        inside = np.isfinite(self.earnings)
+        for index, levels, size in zip(cell, self.levels, grid.shape, strict=True):
+            if index < size - 1:
+                inside = inside & (levels == index)
+        return inside
+
+    def cell(self, inside: Flags) -> PersonPaths:
+        """The persons who are in a cell on any path."""
+        present = inside.any(1)
+        values = np.where(inside[present], self.earnings[present], np.nan)
+        return PersonPaths(values, self.weights[present], self.random_groups[present])
+
+    def contributions(self, cell: TableCell, grid: Grid) -> tuple[float, Floats]:
+        """The number of persons in a cell, and what each adds to its total, means over paths."""
+        inside = self.members(cell, grid)
+        n_paths, persons = inside.shape[1], self.cell(inside)
+        amounts = persons.weights * np.nansum(persons.earnings, axis=1) / n_paths
+        return float(inside.sum() / n_paths), amounts
+
+    def statistics(self, cell: PersonPaths, median: PathStatistic) -> dict[str, PathStatistic]:
+        """The statistics of a cell by name; 0 persons and no others if nobody is in it."""
+        if len(cell.earnings):
+            return cell.statistics(median, self.random_groups)
+        nobody = np.zeros((RANDOM_GROUPS, self.earnings.shape[1]))
+        none, unknown = (PathStatistic(of_all[0], of_all) for of_all in (nobody, nobody * np.nan))
+        return dict.fromkeys(GROUP_STATISTICS, unknown) | {"persons": none, "total": none}
+
+
+def grid_of(population: Population, request: PopulationRequest) -> Grid:
+    """The grid of a request. Raises UsageError if a pair of levels is not in one group."""
+    levels, paths = [], population.paths
+    for group in request.by:
+        if group in paths.columns:
+            levels.append(tuple(paths.levels(group)))
+            continue
+        texts = [
+            population.persons.select(person_levels(group, year).unique()).to_series()
+            for year in (paths.years if group == "age" else paths.years[:1])
+        ]
+        levels.append(tuple(pl.concat(texts).unique().sort().to_list()))
+    grid = Grid(tuple(request.by), tuple(levels))
+    in_events = [
+        level
+        for event in request.group_events
+        if event.is_comparison
+        for level in event.levels
+        if "/" in level
+    ]
+    pairs = []
+    for pair in dict.fromkeys([*request.compare, *in_events]):
+        two = pair.split("/")
+        axis = grid.axis_of(two, f"The comparison {pair}")
+        first, second = (grid.levels[axis].index(level) for level in two)
+        pairs.append((axis, first, second))
+    return replace(grid, pairs=tuple(pairs))
+
+
+def statistics_of(
+    present: Present, grid: Grid, taxes: Floats | None = None
+) -> Iterator[tuple[tuple[TableCell, ...], tuple[str, ...], dict[str, PathStatistic]]]:
+    """Each cell, then each comparison of two: the cells, the names, statistics by name.
+
+    With `taxes`, shaped like the earnings, also the net mean.
+    """
+    median = present.cell(np.isfinite(present.earnings)).quantile(0.5)
+    means = {}
+    for cell in grid.cells():
+        inside = present.members(cell, grid)
+        statistics = present.statistics(present.cell(inside), median)
+        means[cell] = [statistics[name] for name in ("mean", "p50")]
+        if taxes is not None:
+            after_tax = replace(present, earnings=present.earnings - taxes)
+            statistics["net_mean"] = present.statistics(after_tax.cell(inside), median)["mean"]
+        yield (cell,), tuple(grid.names(cell).values()), statistics
+    for names, first, second in grid.comparisons():
+        pairs = zip(means[first], means[second], strict=True)
+        statistics = dict(
+            zip(
+                COMPARISONS,
+                (part for a, b in pairs for part in (a.ratio(b), a.difference(b))),
+                strict=True,
+            )
+        )
+        yield (first, second), names, statistics

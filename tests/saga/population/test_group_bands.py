@@ -1,0 +1,120 @@
+"""In a world of known variances the parts are the truth, and bands contain 90 % of outcomes.
+
+Earnings are 100 + person + economy + own future, all normal. The outcome of these persons is their
+mean in one more future; that of the population has neither persons nor own futures in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from saga.population.cell_statistics import RANDOM_GROUPS, PersonPaths
+from saga.population.group_bands import GroupBand, band, chance_below_zero
+
+Floats = NDArray[np.float64]
+PERSONS, PATHS, WORLDS = 200, 99, 300
+OF_PERSON, OF_ECONOMY, OF_OWN = 4.0, 1.0, 6.0
+LARGE = 1e6  # persons of the population for each one
+
+
+def _world(rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Paths (n_person, n_path + 1), the last one is the outcome; and the economy of each path."""
+    economy = OF_ECONOMY * rng.standard_normal(PATHS + 1)
+    persons = OF_PERSON * rng.standard_normal((PERSONS, 1))
+    own = OF_OWN * rng.standard_normal((PERSONS, PATHS + 1))
+    return 100 + persons + economy + own, economy
+
+
+def _band_of_mean(paths: Floats, population: float | None) -> GroupBand:
+    n = len(paths)
+    groups = np.arange(n) % RANDOM_GROUPS
+    cell = PersonPaths(paths, np.ones(n), groups)
+    return band(cell.statistics(cell.quantile(0.5), groups)["mean"], population)
+
+
+def _covered(
+    population: float | None, change: Callable[[Floats, np.random.Generator], Floats]
+) -> tuple[float, list[GroupBand]]:
+    """The share of worlds whose outcome lies in the band, and the bands."""
+    rng = np.random.default_rng(5)
+    bands, inside = [], []
+    for _ in range(WORLDS):
+        paths, economy = _world(rng)
+        found = _band_of_mean(change(paths[:, :-1], rng), population)
+        outcome = paths[:, -1].mean() if population is None else 100 + economy[-1]
+        assert found.lower_90 is not None
+        assert found.upper_90 is not None
+        bands.append(found)
+        inside.append(found.lower_90 <= outcome <= found.upper_90)
+    return float(np.mean(inside)), bands
+
+
+def _as_they_are(paths: Floats, _: np.random.Generator) -> Floats:
+    return paths
+
+
+def _each_in_an_economy_of_its_own(paths: Floats, rng: np.random.Generator) -> Floats:
+    return rng.permuted(paths, axis=1)
+
+
+_ERROR = 3.5 * (0.9 * 0.1 / WORLDS) ** 0.5  # of a coverage
+
+
+@pytest.mark.parametrize("population", [None, LARGE])
+def test_bands_contain_90_percent_of_outcomes_and_parts_are_the_truth(
+    population: float | None,
+) -> None:
+    coverage, bands = _covered(population, _as_they_are)
+    assert coverage == pytest.approx(0.9, abs=_ERROR)
+    parts = [[b.sd_persons, b.sd_paths, b.sd_economy] for b in bands]
+    variances = (np.array(parts, dtype=float) ** 2).mean(0)
+    truth = [
+        0.0 if population is None else OF_PERSON**2 / PERSONS,
+        OF_OWN**2 / PERSONS / (1.0 if population is None else population),
+        OF_ECONOMY**2,
+    ]
+    # A variance from 98 or 99 degrees of freedom has the relative error sqrt(2 / 98) in one world.
+    # That of the economy is what is left of a larger one.
+    rises = [1, 1, 1 + OF_OWN**2 / PERSONS / OF_ECONOMY**2]
+    for found, true, rise in zip(variances, truth, rises, strict=True):
+        assert found == pytest.approx(true, rel=4 * rise * np.sqrt(2 / 98 / WORLDS) + 0.01)
+    assert {b.sd_model for b in bands} == {None}
+
+
+def test_persons_who_are_treated_as_independent_have_bands_that_miss() -> None:
+    """Negative control: bands are 1.645 x 6.1 / sqrt(200) wide, the spread of outcomes is 1.09."""
+    coverage, _ = _covered(None, _each_in_an_economy_of_its_own)
+    assert coverage < 0.9 - 4 * _ERROR
+
+
+def test_own_futures_average_out_over_persons_and_the_economy_does_not() -> None:
+    rng = np.random.default_rng(7)
+    economy = rng.standard_normal(400)
+    small, large = (
+        _band_of_mean(economy + 5 * rng.standard_normal((n, 400)), None) for n in (100, 1600)
+    )
+    assert large.sd_paths == pytest.approx((small.sd_paths or 0) / 4, rel=0.1)
+    # Of the same 400 futures, so their spread is one number; a hundredth is for own futures.
+    assert large.sd_economy == pytest.approx(float(economy.std(ddof=1)), rel=0.02)
+    assert small.sd_economy == pytest.approx(float(economy.std(ddof=1)), rel=0.1)
+
+
+def test_the_chance_of_an_event_is_that_of_the_known_normal() -> None:
+    """The mean is 100 with the standard deviation 1; 99 is the quantile of .159."""
+    rng = np.random.default_rng(9)
+    paths = 100 + OF_ECONOMY * rng.standard_normal(4000) + np.zeros((20, 1))
+    cell = PersonPaths(paths, np.ones(20), np.arange(20))
+    mean = cell.statistics(cell.quantile(0.5), np.arange(20))["mean"]
+    error = 4 * (0.159 * 0.841 / 4000) ** 0.5
+    assert chance_below_zero(mean.difference(99.0)) == pytest.approx(0.159, abs=error)
+    assert chance_below_zero(mean.difference(mean)) == 0
+
+
+def test_one_path_has_a_value_and_no_band() -> None:
+    found = _band_of_mean(np.arange(20.0)[:, None], None)
+    assert found.value == pytest.approx(9.5)
+    assert found[1:] == (None,) * 7
