@@ -92,6 +92,8 @@ TABLES: dict[str, Table] = {
             "tolerance": _number("largest deviation that counts as negligible"),
             "coverage": _number("stated coverage at which the deviation is largest"),
             "group": _text("group, period or figure at which the deviation is largest"),
+            "figures": _integer("figures of which the verdict is the worst; null: there is one"),
+            "judged": _integer("those of them that can tell; the others do not count"),
         },
     ),
     "guarantees": Table(

@@ -12,6 +12,7 @@ from saga.calibration.diagnostics.several_years import Inside
 from saga.calibration.diagnostics.verdicts import (
     Verdict,
     coverage_band,
+    coverage_sees_miss,
     publishable,
     status,
     typical_value,
@@ -232,7 +233,14 @@ def _judge(
     lower, upper = coverage_band(target, n, calibrated_on, probability=1 - alarm)
     tolerance = QUESTIONS[unclear.question]
     verdict_status = status(
-        share, lower, upper, n, target=target, tolerance=tolerance, mild_above=True
+        share,
+        lower,
+        upper,
+        n,
+        target=target,
+        tolerance=tolerance,
+        sees_miss=coverage_sees_miss(lower, target, n, calibrated_on, tolerance),
+        mild_above=True,
     )
     columns = {
         "n": n,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,11 @@ from saga.small_groups import MIN_PERSONS, neighbour_mean
 Array = NDArray[np.float64]
 # Questions for which covering too much is better than too little.
 COVERING = ("coverage", "groups", "together", "periods", "zero_bins")
-# A figure inside its band "holds" only within these limits; otherwise it is "unclear".
+# A figure inside its band "holds" within its tolerance, and only if a miss of so many tolerances
+# would have left the band with this probability; otherwise it is "unclear".
+MISS = 2
+POWER = 0.8
 MIN_VERDICT_PERSONS = 100
-MAX_REACH = 5  # half the width of the band, in tolerances
-MAX_SIZE = 2  # deviation, in tolerances
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class Verdict:
         coverage: The coverage at which the deviation is largest.
         group: The group, period or figure at which it is largest.
         tolerance: Largest deviation that is small in practice; 0: that of QUESTIONS.
+        figures: Figures of which this is the worst; None: the question has one.
+        judged: Those of them that can tell.
     """
 
     question: str
@@ -51,6 +54,8 @@ class Verdict:
     coverage: float | None = None
     group: str | None = None
     tolerance: float = 0.0
+    figures: int | None = None
+    judged: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tolerance", self.tolerance or QUESTIONS[self.question])
@@ -89,6 +94,24 @@ def coverage_band(
             [min(int(np.searchsorted(cdf, tail)), n) for cdf, tail in zip(cdfs, tails, strict=True)]
         )
     return float(ends[0] / n), float(ends[1] / n)
+
+
+def coverage_sees_miss(
+    lower: float, coverage: float, n: int, calibrated_on: int | None, tolerance: float
+) -> bool:
+    """Whether intervals that cover MISS tolerances too few would be seen with probability POWER.
+
+    Seen means a share below `lower`, the lower end of the `coverage_band` of n test persons.
+    """
+    missed = coverage - MISS * tolerance
+    if missed <= 0:
+        return False
+    return coverage_band(missed, n, calibrated_on, probability=2 * POWER - 1)[1] < lower
+
+
+def sees_miss(reach: float, sd: float, tolerance: float) -> bool:
+    """The same of a normal figure with standard deviation `sd` and a band of width 2 `reach`."""
+    return reach + float(stats.norm.ppf(POWER)) * sd <= MISS * tolerance
 
 
 def map_noise(
@@ -139,13 +162,13 @@ def status(
     *,
     target: float,
     tolerance: float,
+    sees_miss: bool,
     mild_above: bool = False,
 ) -> str:
     """Status "holds" or "unclear" inside the sampling band, "watch" or "fails" outside.
 
-    Outside the band a figure fails if it is further from `target` than `tolerance`. Inside, it is
-    unclear with fewer than 100 persons, a band wider than 5 tolerances on each side, or a deviation
-    of more than 2 tolerances.
+    Outside the band a figure fails if it is further from `target` than `tolerance`. Inside, it
+    holds if it is no further, and 100 persons and more would have shown a miss.
 
     Args:
         figure: The figure that is judged.
@@ -154,38 +177,37 @@ def status(
         n: Persons judged.
         target: What the figure should be.
         tolerance: The deviation that is small in practice.
+        sees_miss: Whether a miss would probably have left the band.
         mild_above: Above the band "watch" is the worst status, because intervals that cover too
             much are only wider than necessary.
     """
-    if not lower <= figure <= upper:
-        mild = (mild_above and figure > upper) or abs(figure - target) <= tolerance
-        return "watch" if mild else "fails"
-    return _status_inside((upper - lower) / 2, n, abs(figure - target), tolerance)
+    size = abs(figure - target)
+    if mild_above and figure > upper:
+        return "watch"
+    outside = not lower <= figure <= upper
+    return curve_status(outside, n, size=size, tolerance=tolerance, sees_miss=sees_miss)
 
 
-def curve_status(outside: bool, reach: float, n: int, *, size: float, tolerance: float) -> str:
+def curve_status(outside: bool, n: int, *, size: float, tolerance: float, sees_miss: bool) -> str:
     """The status of a curve, by the same rules.
 
     Args:
         outside: Whether any part of the curve is outside its band.
-        reach: Half the width of the band.
         n: Persons judged.
         size: Typical or largest deviation.
         tolerance: The deviation that is small in practice.
+        sees_miss: Whether a miss would probably have left the band.
     """
     if outside:
         return "fails" if size > tolerance else "watch"
-    return _status_inside(reach, n, size, tolerance)
-
-
-def _status_inside(reach: float, n: int, size: float, tolerance: float) -> str:
-    is_clear = reach <= MAX_REACH * tolerance and size <= MAX_SIZE * tolerance
-    return "holds" if is_clear and n >= MIN_VERDICT_PERSONS else "unclear"
+    return "holds" if size <= tolerance and sees_miss and n >= MIN_VERDICT_PERSONS else "unclear"
 
 
 def worst_verdict(verdicts: Sequence[Verdict]) -> Verdict:
-    """The worst by `severity`; an unclear one only if all are unclear."""
-    return max([v for v in verdicts if v.status != "unclear"] or verdicts, key=severity)
+    """The worst by `severity`, with its counts; an unclear one only if all are unclear."""
+    clear = [v for v in verdicts if v.status != "unclear"]
+    worst = max(clear or verdicts, key=severity)
+    return replace(worst, figures=len(verdicts), judged=len(clear))
 
 
 def severity(verdict: Verdict) -> tuple[int, bool, float]:

@@ -31,6 +31,7 @@ from saga.calibration.diagnostics.verdicts import (
     curve_status,
     map_noise,
     rounded,
+    sees_miss,
     severity,
     simultaneous_band,
     status,
@@ -60,15 +61,21 @@ def tabulate_pit(cases: Cases) -> tuple[Rows, list[Verdict]]:
         ranks = map_noise(bins, cases.mapped_on(h), _n_replicates(probability), rng)
         chance = rng.multinomial(n, np.diff(ranks, axis=1)) / n
         share, ecdf = counts[bins] / n, np.cumsum(counts[bins]) / n
-        lower, upper = simultaneous_band(np.cumsum(chance, axis=1)[:, :-1], probability)
+        curves = np.cumsum(chance, axis=1)[:, :-1]
+        lower, upper = simultaneous_band(curves, probability)
         share_lower, share_upper = simultaneous_band(chance, probability)
         rank = np.arange(1, bins + 1) / bins
         size = float(np.abs(ecdf - rank).max())
         lower, upper = np.append(lower, 1.0), np.append(upper, 1.0)  # all ranks lie below 1
         outside = (ecdf < lower) | (ecdf > upper)
-        reach = float((upper - lower)[:-1].max()) / 2
+        reach, sd = float((upper - lower)[:-1].max()) / 2, float(curves.std(axis=0).max())
+        tolerance = QUESTIONS["shape"]
         verdict_status = curve_status(
-            bool(outside.any()), reach, n, size=size, tolerance=QUESTIONS["shape"]
+            bool(outside.any()),
+            n,
+            size=size,
+            tolerance=tolerance,
+            sees_miss=sees_miss(reach, sd, tolerance),
         )
         verdicts.append(Verdict("shape", h, verdict_status, n, size))
         rows += [
@@ -114,8 +121,14 @@ def tabulate_reliability(cases: Cases) -> tuple[Rows, list[Verdict]]:
             )
             outside = (curve.observed < lower) | (curve.observed > upper)
             reach = float(np.average(upper - lower, weights=curve.n)) / 2
+            sd = float(np.average(curve.chance.std(axis=0), weights=curve.n))
+            tolerance = QUESTIONS[event]
             verdict_status = curve_status(
-                bool(outside.any()), reach, n, size=curve.error, tolerance=QUESTIONS[event]
+                bool(outside.any()),
+                n,
+                size=curve.error,
+                tolerance=tolerance,
+                sees_miss=sees_miss(reach, sd, tolerance),
             )
             # An event that neither happened nor was forecast says nothing.
             verdict_status = verdict_status if happened.any() or forecast.any() else "unclear"
@@ -208,10 +221,22 @@ def tabulate_mean_error(cases: Cases, unconditioned: Cases) -> tuple[Rows, list[
         mean_error, slope = regression.mean_error, regression.slope
         error_reach, slope_reach = z * regression.mean_error_se, z * regression.slope_se
         error_status = status(
-            mean_error, -error_reach, error_reach, n, target=0, tolerance=tolerance
+            mean_error,
+            -error_reach,
+            error_reach,
+            n,
+            target=0,
+            tolerance=tolerance,
+            sees_miss=sees_miss(error_reach, regression.mean_error_se, tolerance),
         )
         slope_status = status(
-            slope, 1 - slope_reach, 1 + slope_reach, n, target=1, tolerance=2 * tolerance
+            slope,
+            1 - slope_reach,
+            1 + slope_reach,
+            n,
+            target=1,
+            tolerance=2 * tolerance,
+            sees_miss=sees_miss(slope_reach, regression.slope_se, 2 * tolerance),
         )
         # The worse of the two is the verdict; unclear is worse than holds, because both figures are
         # of the same persons.

@@ -88,9 +88,10 @@ def diagnose_true_world(
     seed: int = 3,
     n: int = 1_500,
     fault: Callable[[Marginals], Marginals] | None = None,
+    calibrated_on: int = 800,
 ) -> Diagnostics:
     """Diagnostics of a calibrated forecaster; `fault` changes its forecasts after calibration."""
-    calibration, truth = draw_true_world(800, 10_000 + seed)
+    calibration, truth = draw_true_world(calibrated_on, 10_000 + seed)
     marginals, outcomes = draw_true_world(n, seed)
     calibrator = fit_calibration(calibration, truth, seed=seed)
     marginals = calibrator.recalibrate(marginals)
