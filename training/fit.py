@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import pytorch_lightning as lightning
 import torch
+from joblib import cpu_count  # respects affinity and the quota of a container
 from pytorch_lightning.callbacks import (
     Callback,
     EarlyStopping,
@@ -28,6 +29,7 @@ from saga.training.data import PanelData
 from saga.training.harness import RunFolder, RunOptions, fit_module, progress_callbacks, seed_run
 from saga.training.head_subspaces import head_diversity
 from saga.training.module import ForecastModule
+from saga.training.person_parts import PersonParts
 from saga.training.train_config import (
     AUTO,
     TrainConfig,
@@ -58,6 +60,7 @@ from saga.macro.history import (
 from saga.macro.process import MacroProcess
 from saga.model import Saga
 from saga.simulation.matmul import has_matrix_units
+from saga.simulation.pool import single_threaded
 
 _MAX_AVERAGED_STEPS = 1_000  # over which weights are averaged
 _MIN_BFLOAT16_WIDTH = 128  # narrower networks are faster in float32, also with matrix units
@@ -241,7 +244,10 @@ def fit_best(
             f"validating on {len(data.validation):,}: {settings.max_steps:,} steps at most, a "
             f"validation every {settings.validate_every:,}."
         )
-    module = ForecastModule(network, settings)
+    parts = None
+    if run.devices == 1 and not torch.cuda.is_available():
+        parts = PersonParts(min(torch.get_num_threads(), cpu_count()), data.seed)
+    module = ForecastModule(network, settings, parts)
     best = ModelCheckpoint(
         dirpath=folder.path,
         filename="best",
@@ -253,7 +259,8 @@ def fit_best(
     epoch_steps = len(data.train) // settings.batch_persons
     callbacks = [best, clock, *progress_callbacks(run, clock)]
     trainer = lightning_trainer(settings, folder.path, callbacks, run, epoch_steps)
-    fit_module(trainer, module, data, folder.checkpoint if run.resume else None)
+    with contextlib.nullcontext() if parts is None else single_threaded():
+        fit_module(trainer, module, data, folder.checkpoint if run.resume else None)
     if not trainer.is_global_zero:
         sys.exit()
     checkpoint = torch.load(best.best_model_path, map_location="cpu", weights_only=False)

@@ -5,14 +5,16 @@ The network and its losses are defined in `saga.model`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from saga.training.data import Batch
 from saga.training.harness import half_cosine, schedule_rate
+from saga.training.losses import Losses
 from saga.training.masking import DIRECT_QUESTIONS
 from saga.training.optimizer import Muon
+from saga.training.person_parts import PersonParts
 from saga.training.train_config import TrainConfig
 from torch import Tensor
 
@@ -21,36 +23,25 @@ from saga.model import Saga
 _FINAL_SHARE = 0.02  # final learning rate as a share of the peak
 
 
-class Losses(NamedTuple):
-    """The losses of a batch.
-
-    Attributes:
-        means: Losses averaged over tokens with a target, by their name in the log.
-        nll: Mean negative log-likelihood per token with a target.
-        objective: The loss that training minimises.
-    """
-
-    means: dict[str, Tensor]
-    nll: Tensor
-    objective: Tensor
-
-
 class ForecastModule(pl.LightningModule):
     """Training by maximum likelihood, or by the head's own criterion.
 
     The likelihood is that of the next observed year's earnings, with an atom at zero, and of death.
     """
 
-    def __init__(self, network: Saga, config: TrainConfig) -> None:
+    def __init__(
+        self, network: Saga, config: TrainConfig, parts: PersonParts | None = None
+    ) -> None:
+        """`parts` computes the losses of a training batch; by default PyTorch's threads do."""
         super().__init__()
-        self.network, self.config = network, config
+        self.network, self.config, self.parts = network, config, parts
 
     def losses(self, batch: Batch) -> Losses:
         """Losses of a batch (`saga.training.data.make_batch`).
 
-        `means` contains the backbone's loss under the name of the head's criterion: "pinball" for
-        the quantile head, else "nll"; `means["direct"]` is the loss of the direct forecast, and
-        `means["light"]` that of the fast cell, if there is one, on tokens after each person's
+        `sums` contains the backbone's loss under the name of the head's criterion: "pinball" for
+        the quantile head, else "nll"; `sums["direct"]` is the loss of the direct forecast, and
+        `sums["light"]` that of the fast cell, if there is one, on tokens after each person's
         origin.
 
         The objective is the sum of all losses divided by the batch's person-years; the direct loss
@@ -65,21 +56,21 @@ class ForecastModule(pl.LightningModule):
         hidden, _ = net.hidden(tokens, batch["age"])
         has_target = batch["gap"] > 0
         total, nll = self._summed_losses(hidden, has_target, batch)
-        count = has_target.sum().clamp(min=1)
-        means, objective = {net.head.criterion: total / count}, total
-        total, n_direct = self._summed_direct_losses(hidden, batch)
-        means["direct"] = total / n_direct.clamp(min=1)
-        objective = objective + total / DIRECT_QUESTIONS
+        n_targets = has_target.sum()
+        sums, counts = {net.head.criterion: total}, {net.head.criterion: n_targets}
+        objective = total
+        sums["direct"], counts["direct"] = self._summed_direct_losses(hidden, batch)
+        objective = objective + sums["direct"] / DIRECT_QUESTIONS
         if net.light is not None:
             position = torch.arange(has_target.shape[1], device=has_target.device)
             after = has_target & (position > batch["origin"][:, None])
             light_hidden = net.fast_hidden(
                 hidden, batch["origin"], batch["state"], batch["z"], batch["age"]
             )
-            total, _ = self._summed_losses(light_hidden, after, batch)
-            means["light"] = total / after.sum().clamp(min=1)
-            objective = objective + total
-        return Losses(means, nll / count, objective / batch["person_years"])
+            sums["light"], _ = self._summed_losses(light_hidden, after, batch)
+            counts["light"] = after.sum()
+            objective = objective + sums["light"]
+        return Losses(sums, counts, nll, n_targets, objective / batch["person_years"])
 
     def _summed_losses(
         self, hidden: Tensor, selected: Tensor, batch: Batch
@@ -113,9 +104,14 @@ class ForecastModule(pl.LightningModule):
 
     def training_step(self, batch: Batch, _index: int) -> Tensor:
         """The objective of a batch; its losses are logged."""
-        losses = self.losses(batch)
+        if self.parts is None:
+            losses = self.losses(batch)
+        else:
+            weights = [weight for weight in self.parameters() if weight.requires_grad]
+            context = self.trainer.precision_plugin.train_step_context
+            losses = self.parts.losses(self.losses, batch, weights, self.global_step, context)
         for name, value in losses.means.items():
-            self.log(f"train_{name}", value, prog_bar=True, batch_size=1)
+            self.log(f"train_{name}", value.detach(), prog_bar=True, batch_size=1)
         return losses.objective
 
     def validation_step(self, batch: Batch, _index: int) -> None:
@@ -124,9 +120,9 @@ class ForecastModule(pl.LightningModule):
         The weights with the smallest `validation` are kept, and training stops when it no longer
         falls.
         """
-        means, nll, _ = self.losses(batch)
-        weight = int((batch["gap"] > 0).sum())
-        for name, value in {**means, "nll": nll}.items():
+        losses = self.losses(batch)
+        means, weight = losses.means, int(losses.n_targets)
+        for name, value in {**means, "nll": losses.nll / losses.n_targets.clamp(min=1)}.items():
             self.log(f"validation_{name}", value, prog_bar=True, batch_size=weight, sync_dist=True)
         total = torch.stack(list(means.values())).sum()
         self.log("validation", total, batch_size=weight, sync_dist=True)
@@ -153,5 +149,11 @@ class ForecastModule(pl.LightningModule):
             progress = (step - warmup) / max(1, total - warmup)
             return _FINAL_SHARE + (1 - _FINAL_SHARE) * half_cosine(progress)
 
-        optimizer = Muon(matrices, rest, lr=config.learning_rate, weight_decay=config.weight_decay)
+        optimizer = Muon(
+            matrices,
+            rest,
+            lr=config.learning_rate,
+            weight_decay=config.weight_decay,
+            each=map if self.parts is None else self.parts.each,
+        )
         return schedule_rate(optimizer, rate)

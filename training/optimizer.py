@@ -11,7 +11,9 @@ Lightning's automatic optimisation needs.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,7 +43,10 @@ class Muon(torch.optim.Optimizer):
         *,
         lr: float,
         weight_decay: float = 0.01,
+        each: Callable[[Callable[[Tensor], None], Iterable[Tensor]], Iterable[None]] = map,
     ) -> None:
+        """`each` applies Muon to matrices, perhaps by threads, as the built-in `map` does."""
+        self.each = each
         rest = list(rest)
         groups: list[dict[str, Any]] = [
             {"params": list(matrices), "orthogonal": True, "weight_decay": weight_decay},
@@ -62,12 +67,16 @@ class Muon(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            update = self._orthogonal_step if group["orthogonal"] else self._adam_step
-            for weight in group["params"]:
-                if weight.grad is not None:
-                    weight.mul_(1 - group["lr"] * group["weight_decay"])
-                    update(weight, weight.grad, group["lr"])
+            changing = [weight for weight in group["params"] if weight.grad is not None]
+            each = self.each if group["orthogonal"] else map
+            deque(each(partial(self._update, group), changing), maxlen=0)
         return loss
+
+    @torch.no_grad()
+    def _update(self, group: dict[str, Any], weight: Tensor) -> None:
+        update = self._orthogonal_step if group["orthogonal"] else self._adam_step
+        weight.mul_(1 - group["lr"] * group["weight_decay"])
+        update(weight, weight.grad, group["lr"])
 
     def _orthogonal_step(self, weight: Tensor, gradient: Tensor, lr: float) -> None:
         state = self.state[weight]

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from saga.model.backbones import Cache, RecurrentBackbone
 from saga.model.config import ModelConfig
 from saga.model.decoder import squared_relu
+from saga.model.dropout import Dropout
 
 RECORDS = 10  # last records of a person that the network sees
 
@@ -31,7 +32,7 @@ class FeedForwardBackbone(RecurrentBackbone):
         self.norms = nn.ModuleList(nn.LayerNorm(d) for _ in range(config.layers))
         self.ups = nn.ModuleList(nn.Linear(d, inner) for _ in range(config.layers))
         self.downs = nn.ModuleList(nn.Linear(inner, d) for _ in range(config.layers))
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, token: Tensor, _age: Tensor) -> tuple[Tensor, Cache]:
         """Residual stream (n, t, d), and the flattened window (n, 10 d) at the last token.

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from saga.model.backbones import Cache, RecurrentBackbone
 from saga.model.config import ModelConfig
+from saga.model.dropout import Dropout
 
 
 class LSTMBackbone(RecurrentBackbone):
@@ -22,7 +23,7 @@ class LSTMBackbone(RecurrentBackbone):
         d = config.width
         self.norms = nn.ModuleList(nn.LayerNorm(d) for _ in range(config.layers))
         self.cells = nn.ModuleList(nn.LSTM(d, d, batch_first=True) for _ in range(config.layers))
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         for layer in self.layers:
             # The forget gate starts open (Jozefowicz, Zaremba and Sutskever 2015).
             lstm_parameter(layer, "bias_ih_l0").data[d : 2 * d] = 1.0

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import polars as pl
+from joblib import cpu_count  # respects affinity and the quota of a container
 
 from saga.batch.partitions import Partitions, plan, stage
 from saga.batch.run_folder import (
@@ -48,6 +49,7 @@ from saga.files.tables import KEY
 from saga.forecast_results import Result
 from saga.forecast_warnings import warning_dicts
 from saga.requests import Progress
+from saga.simulation.pool import thread_pool
 from saga.simulation.worker_process import follow_parent
 
 _PARTITIONS = 250  # enough for shards and workers that differ in speed
@@ -56,6 +58,11 @@ _FEW_PERSONS = 500  # fewer are not worth a part of their own
 
 class Computation(Protocol):
     """Computes the rows of one partition."""
+
+    @property
+    def concurrent(self) -> bool:
+        """Whether several threads may compute partitions at the same time."""
+        ...
 
     def ineligible(self, panel: Panel) -> Mapping[str, str]:
         """The persons that cannot be forecast -> the rule that excludes them."""
@@ -97,10 +104,10 @@ class BatchRun:
         return self.partitions.out
 
 
-Engine = Callable[[BatchRun, Sequence[int], int], Iterator[dict[str, Any]]]
-"""Writes the pending partitions of a run, in any order and in any processes, of which the last
-argument is the number; yields receipts as they finish. Raises BatchInterruptedError if processes
-ended too often to go on."""
+Engine = Callable[[BatchRun, Sequence[int], int | None], Iterator[dict[str, Any]]]
+"""Writes the pending partitions of a run, in any order; yields receipts as they finish. The last
+argument is the number of processes, None for the engine's own choice. Raises BatchInterruptedError
+if processes ended too often to go on."""
 
 
 class BatchInterruptedError(SagaError):
@@ -201,13 +208,26 @@ class PartitionWriter:
 
 
 def compute_locally(
-    run: BatchRun, pending: Sequence[int], workers: int
+    run: BatchRun, pending: Sequence[int], workers: int | None
 ) -> Iterator[dict[str, Any]]:
-    """The engine of one machine: this process, or worker processes."""
-    workers = min(workers, len(pending))
-    if workers <= 1:
-        yield from map(PartitionWriter(run).write, pending)
+    """The engine of one machine: this process, or worker processes.
+
+    By default it is this process with a thread per core: threads start faster than processes, which
+    pay off for many persons only.
+    """
+    if workers is None or min(workers, len(pending)) == 1:
+        writer = PartitionWriter(run)
+        threads = min(cpu_count(), len(pending)) if workers is None else 1
+        if threads == 1 or not writer.computation.concurrent:
+            yield from map(writer.write, pending)
+            return
+        with thread_pool(threads) as pool:
+            try:
+                yield from pool.map(writer.write, pending)
+            finally:  # after an interrupt, only the partitions that have begun are completed
+                pool.shutdown(cancel_futures=True)
         return
+    workers = min(workers, len(pending))
     other_processes = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")
     with _one_thread_a_process():
@@ -264,7 +284,7 @@ def score(
     out_dir: str | Path,
     recipe: BatchRecipe,
     *,
-    workers: int = 1,
+    workers: int | None = None,
     persons_per_partition: int | None = None,
     progress: Progress | None = None,
     shard: Shard = ALL_PARTITIONS,
@@ -280,7 +300,9 @@ def score(
             how to read it.
         out_dir: Path or URL of the parts, empty or of a run with the same arguments.
         recipe: The product, usually a `Recipe`.
-        workers: Number of processes; the rows do not depend on it.
+        workers: Number of processes; the rows do not depend on it. More than one needs
+            `if __name__ == "__main__"` in a script. None means threads of this process, one per
+            core; Ray then has one process.
         persons_per_partition: Number of persons of one part; the rows do not depend on it. None
             means as many as have room in memory, and many parts.
         progress: Called with the persons done and the persons in all.
@@ -294,7 +316,7 @@ def score(
     """
     source = source if isinstance(source, Source) else Source(source)
     require_output_outside_input(source.path, open_place(out_dir), "The output")
-    if workers < 1 or (persons_per_partition is not None and persons_per_partition < 1):
+    if min(1 if n is None else n for n in (workers, persons_per_partition)) < 1:
         raise UsageError("The workers, and the persons a partition, must be at least 1.")
     values = {
         "input": source.describe(),
@@ -344,7 +366,7 @@ def _compute_missing(
     shard: Shard,
     receipts: dict[int, dict[str, Any]],
     engine: Engine,
-    workers: int,
+    workers: int | None,
     progress: Progress | None,
 ) -> int:
     """Compute the shard's partitions without a valid receipt; adds receipts as they come.

@@ -110,6 +110,11 @@ class ProductComputation:
         self.recipe, self.forecaster = recipe, forecaster
         self.in_force, self.enter = in_force, enter
 
+    @property
+    def concurrent(self) -> bool:
+        """Whether threads may share this: not if it enters rows in a ledger."""
+        return self.enter is None
+
     def ineligible(self, panel: Panel) -> dict[str, str]:
         """The persons that cannot be forecast -> the rule that excludes them."""
         ages = eligible_ages(self.recipe.request)

@@ -32,13 +32,15 @@ class RayEngine:
     address: str | None = None
 
     def __call__(
-        self, run: BatchRun, pending: Sequence[int], workers: int
+        self, run: BatchRun, pending: Sequence[int], workers: int | None
     ) -> Iterator[dict[str, Any]]:
         """Write the pending partitions; receipts as they finish.
 
-        At most `workers` processes of one CPU each. Raises UsageError if Ray is not installed or
-        the cluster cannot be reached, BatchInterruptedError if workers are lost again and again.
+        At most `workers` processes of one CPU each, by default one. Raises UsageError if Ray is not
+        installed or the cluster cannot be reached, BatchInterruptedError if workers are lost again
+        and again.
         """
+        workers = workers or 1
         with _connection(self.address, workers):
             yield from _write_all(run, pending, workers)
 

@@ -57,7 +57,14 @@ def score(
             help="Ray: the cluster, HOST:PORT or auto.", show_default="one on this machine"
         ),
     ] = None,
-    workers: options.Workers = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Processes; the result does not depend on it.",
+            show_default="threads of one process, one per core",
+        ),
+    ] = None,
     persons_per_partition: Annotated[
         int | None,
         typer.Option(min=1, help="Persons of one part.", show_default="by input and product"),

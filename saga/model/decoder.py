@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saga.model.config import ModelConfig
+from saga.model.dropout import Dropout
 
 
 def rotation(age: Tensor, size: int) -> tuple[Tensor, Tensor]:
@@ -42,7 +43,7 @@ class Block(nn.Module):
         self.out = nn.Linear(d, d)
         self.up = nn.Linear(d, config.mlp_ratio * d)
         self.down = nn.Linear(config.mlp_ratio * d, d)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Rotated queries (..., heads, size) and key (..., size), and value, of x (..., d)."""

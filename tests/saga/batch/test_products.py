@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Container, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -186,7 +187,7 @@ def test_a_disk_that_becomes_full_leaves_no_half_file_and_the_run_continues(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", fill)
         with pytest.raises(OSError, match="No space left"):
-            score(source, out, Carry(), persons_per_partition=20)
+            score(source, out, Carry(), persons_per_partition=20, workers=1)
     assert not list(out.glob(".*.tmp"))
     assert not (out / "part-00001.parquet").exists()
     assert score(source, out, Carry(), persons_per_partition=20).resumed == 1
@@ -302,10 +303,11 @@ def test_ctrl_c_ends_the_run_with_exit_code_3_and_complete_partitions_stay(
         if done >= persons / 2:
             raise KeyboardInterrupt
 
+    one_by_one = partial(score, source, tmp_path / "out", Carry(), persons_per_partition=10)
     with pytest.raises(BatchInterruptedError, match="3 partitions complete") as stopped:
-        score(source, tmp_path / "out", Carry(), persons_per_partition=10, progress=stop_at_half)
+        one_by_one(workers=1, progress=stop_at_half)
     assert stopped.value.exit_code == 3
-    assert score(source, tmp_path / "out", Carry(), persons_per_partition=10).resumed == 3
+    assert one_by_one().resumed == 3
 
 
 def test_a_part_that_was_changed_or_lost_is_computed_again(source: Path, tmp_path: Path) -> None:
@@ -424,8 +426,8 @@ def test_after_a_full_disk_another_bundle_is_refused_and_the_same_command_contin
 ) -> None:
     bundle, out, write = tmp_path / "bundle", tmp_path / "out", Path.write_bytes
     shutil.copytree(tiny_bundle, bundle)
-    options = f"--bundle {bundle} --horizons 1 --persons-per-partition 5 --json".split()
-    line = ["score", str(people), str(out), *options]
+    options = f"--bundle {bundle} --horizons 1 --persons-per-partition 5 --workers 1 --json"
+    line = ["score", str(people), str(out), *options.split()]
 
     def fill(path: Path, data: bytes) -> int:
         return write(Path("/dev/full") if "part-00001.parquet" in path.name else path, data)

@@ -51,6 +51,10 @@ class CarryComputation:
         last = panel.frame.group_by("person_id").agg(pl.col("earnings").is_not_null().any())
         return dict.fromkeys(last.filter(~pl.col("earnings"))["person_id"], "no-earnings")
 
+    @property
+    def concurrent(self) -> bool:
+        return True
+
     def compute(self, panel: Panel) -> Result:
         time.sleep(self.recipe.seconds)
         if self.recipe.fault == "die":

@@ -1,0 +1,108 @@
+"""The loss of a batch computed by threads, each for a part of its persons.
+
+PyTorch's own threads share each operation. The operations of a small network are too short for
+that: threads that do not keep cores busy while they wait make training no faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from functools import cached_property, reduce
+from itertools import count, pairwise
+from operator import add
+from typing import Any
+
+import numpy as np
+import torch
+from saga.training.data import Batch
+from saga.training.losses import Losses
+from torch import Tensor, nn
+
+from saga.model.dropout import seeded_masks
+
+_MAX_PARTS = 4  # of a batch; Python runs one thread at a time between operations
+
+
+class PersonParts:
+    """Computes losses with this many cores; masks of dropout depend on the seed."""
+
+    def __init__(self, cores: int, seed: int) -> None:
+        self.cores, self.seed = cores, seed
+        self.parts = min(cores, _MAX_PARTS)
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        """The threads; begun late, because Lightning copies the module before the fit."""
+        threads = self.cores // self.parts
+        return ThreadPoolExecutor(self.parts, "part", torch.set_num_threads, (threads,))
+
+    def each(self, function: Callable[[Tensor], None], tensors: Iterable[Tensor]) -> Iterable[None]:
+        """Apply a function to tensors, by the threads."""
+        return self._pool.map(function, tensors)
+
+    def losses(
+        self,
+        compute: Callable[[Batch], Losses],
+        batch: Batch,
+        weights: Sequence[nn.Parameter],
+        step: int,
+        context: Callable[[], AbstractContextManager[Any]],
+    ) -> Losses:
+        """The losses of a batch; the objective has gradients for `weights`.
+
+        Args:
+            compute: The losses of some persons.
+            batch: All persons of the step.
+            weights: What training changes.
+            step: Number of the step.
+            context: Entered by each thread, for the precision.
+        """
+
+        def compute_part(number: int, part: Batch) -> tuple[Losses, tuple[Tensor | None, ...]]:
+            masks = int(np.random.SeedSequence([self.seed, step, number]).generate_state(1)[0])
+            with context(), seeded_masks(masks):
+                losses = compute(part)
+            return losses, torch.autograd.grad(losses.objective, weights, allow_unused=True)
+
+        computed = self._pool.map(compute_part, count(), split_batch(batch, self.parts))
+        parts, gradients = zip(*computed, strict=True)
+        losses: Losses = reduce(add, parts)
+        sums = [_sum(of_weight) for of_weight in zip(*gradients, strict=True)]
+        objective = KnownGradient.apply(losses.objective.detach(), sums, *weights)
+        return losses._replace(objective=objective)
+
+
+def split_batch(batch: Batch, parts: int) -> list[Batch]:
+    """At most `parts` parts of about equally many persons; what is not by person is in each."""
+    n = len(batch["age"])
+    cuts = [n * i // parts for i in range(parts + 1)]
+    return [
+        {name: value[a:b] if len(value) == n else value for name, value in batch.items()}
+        for a, b in pairwise(cuts)
+        if b > a
+    ]
+
+
+def _sum(gradients: Sequence[Tensor | None]) -> Tensor | None:
+    """The sum of a weight's gradients; None where no loss depends on it."""
+    present = [gradient for gradient in gradients if gradient is not None]
+    return reduce(add, present) if present else None
+
+
+class KnownGradient(torch.autograd.Function):
+    """A loss whose gradient is known: `apply(loss, gradients, *weights)` returns the loss."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, loss: Tensor, gradients: Sequence[Tensor | None], *_weights: Tensor
+    ) -> Tensor:
+        """The loss; `gradients` are those of the weights, None where it does not depend."""
+        ctx.gradients = gradients
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *factor: Tensor) -> Any:
+        """The gradients times the factor of the loss."""
+        return None, None, *(g if g is None else g * factor[0] for g in ctx.gradients)
