@@ -1,4 +1,4 @@
-"""What all answers share: security headers, HEAD, entity tags and compression."""
+"""What all answers share: security headers, HEAD, entity tags, compression, problems as errors."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 import anyio.to_thread
+from saga.api.problems import MEDIA_TYPE, library_error
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -37,6 +38,7 @@ ANSWER_HEADERS = "saga.answer_headers"  # entry of a request's scope: further he
 class AnswerFormat:
     """Middleware: HEAD like GET without a body, 304 for a known entity tag, compression, headers.
 
+    An error of a library that is a text, such as that of a wrong `Range`, becomes a problem.
     All answers of the service are complete when they begin, so each is one body.
     """
 
@@ -73,6 +75,8 @@ class _Answer:
             return
         if self._start is not None:
             start, self._start = self._start, None
+            if start["status"] >= 400:
+                message = self._as_problem(start, message)
             if message["type"] == "http.response.body" and not message.get("more_body"):
                 message = await self._finish(start, message)
             await self._send(start)
@@ -89,6 +93,15 @@ class _Answer:
         may_be_cached = self._method in ("GET", "HEAD") and status == 200
         headers.setdefault("cache-control", "no-cache" if may_be_cached else "no-store")
         headers.add_vary_header("Accept-Encoding")
+
+    def _as_problem(self, start: Message, message: Message) -> Message:
+        """The body of an error as a problem document, with the other headers as they are."""
+        headers = MutableHeaders(raw=start["headers"])
+        if headers.get("content-type") == MEDIA_TYPE:
+            return message
+        problem = library_error(start["status"])
+        headers.update(problem.headers)
+        return {**message, "body": problem.body}
 
     async def _finish(self, start: Message, message: Message) -> Message:
         """The message; its body is compressed if the client accepts it, empty if it has it."""

@@ -68,7 +68,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 def create_app(
     settings: Settings | None = None,
     *,
-    log: TextIO | None = sys.stderr,
+    log: TextIO | None = sys.__stderr__,
     announce: Callable[[Forecaster], None] = lambda _: None,
     shared: Path | None = None,
 ) -> FastAPI:

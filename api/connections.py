@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sys
 from http import HTTPStatus
 from typing import Any
 
@@ -22,6 +23,8 @@ _OTHER_VERSION = re.compile(rb"^[A-Z]+ \S+ HTTP/(?!1\.[01]$)\d")
 _TITLES = {
     400: ("http-400", "This is not a request of HTTP/1.1"),
     408: ("header-slow", "The headers of the request did not arrive in time"),
+    431: ("header-size", "The first line and the headers of the request are too large"),
+    501: ("transfer-encoding", "The service takes bodies with a length, or in chunks"),
     503: ("connections", "The service has as many connections as it can serve"),
     505: ("http-version", "The service speaks HTTP/1.1 and HTTP/1.0"),
 }
@@ -121,8 +124,12 @@ class GuardedProtocol(H11Protocol):
             self._write_timer = None
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 # uvicorn's text is not used
-        """Answer bytes that are no request with a problem document."""
-        self.refuse(400)
+        """Answer bytes that are no request with a problem document.
+
+        uvicorn calls this while it handles h11's error, which suggests a status.
+        """
+        status = getattr(sys.exception(), "error_status_hint", 400)
+        self.refuse(status if status in _TITLES else 400)
 
     def refuse(self, status: int) -> None:
         """Answer with a problem document, without a call, and close."""

@@ -326,18 +326,24 @@ def response_to(error: ProblemError) -> JSONResponse:
 
 
 async def _on_http_exception(_: Request, error: HTTPException) -> JSONResponse:
-    title = HTTPStatus(error.status_code).phrase
+    return library_error(error.status_code, error.headers)
+
+
+def library_error(status: int, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """The response for an error of a library, of which only the status is known."""
+    title = HTTPStatus(status).phrase
     detail = {
+        400: "The call or one of its headers, such as Range, is malformed",
         404: "There is nothing at this address; /docs lists what there is",
         405: "This address does not take this method",
+        416: "The file has no such bytes; Content-Range says how many it has",
     }
-    return problem_response(
-        error.status_code,
-        f"http-{error.status_code}",
-        title,
-        detail.get(error.status_code, title),
-        headers=error.headers,
-    )
+    slug = f"http-{status}"
+    return problem_response(status, slug, title, detail.get(status, title), headers=headers)
+
+
+async def _on_unexpected_error(_: Request, __: Exception) -> JSONResponse:
+    return internal_error()
 
 
 async def _on_validation_error(_: Request, error: RequestValidationError) -> JSONResponse:
@@ -383,3 +389,4 @@ def install(app: FastAPI) -> None:
     app.exception_handler(ProblemError)(_on_http_problem)
     app.exception_handler(HTTPException)(_on_http_exception)
     app.exception_handler(RequestValidationError)(_on_validation_error)
+    app.exception_handler(Exception)(_on_unexpected_error)  # beyond all middleware of ours

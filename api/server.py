@@ -97,7 +97,7 @@ def _serve_in_processes(
     application: Callable[..., FastAPI], settings: Settings, listener: socket.socket
 ) -> None:
     """Run several processes that accept calls at one socket; one that ends is started again."""
-    bridge_logs(make_logger(sys.stderr), "uvicorn")
+    bridge_logs(make_logger(sys.__stderr__), "uvicorn")
     with tempfile.TemporaryDirectory(prefix="saga-") as folder:
         # The processes must find the variable when they import the library of the metrics.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
@@ -150,6 +150,7 @@ def server_config(app: Callable[[], FastAPI], settings: Settings) -> uvicorn.Con
         app,
         factory=True,
         http=limits.protocol,  # type: ignore[arg-type]  # called like a class
+        ws="none",  # a library for them would take connections from the protocol above
         log_config=None,
         log_level="warning",
         access_log=False,

@@ -352,8 +352,16 @@ KILLED: Mapping[str, Any] = {
     "type": "urn:saga:problem:killed",
     "title": "The process of the job was killed",
     "status": 500,
-    "detail": "The process ended three times without a result, perhaps for lack of memory "
-    "(SAGA_JOB_MEMORY_BYTES). Send fewer persons or paths, or ask the operator.",
+    "detail": "The process was killed three times without a result, perhaps for lack of memory on "
+    "the machine. Send fewer persons or paths, or ask the operator.",
+    "problems": [],
+}
+OUT_OF_MEMORY: Mapping[str, Any] = {
+    "type": "urn:saga:problem:memory",
+    "title": "The job needs more memory than it may have",
+    "status": 500,
+    "detail": "Its process ended at the limit SAGA_JOB_MEMORY_BYTES. Send fewer persons or paths, "
+    "or ask the operator.",
     "problems": [],
 }
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from saga.api.jobs.child_process import receive_settings
 from saga.api.jobs.job_folders import (
-    KILLED,
+    OUT_OF_MEMORY,
     JobFolder,
     JobFolders,
     JobOrder,
@@ -55,7 +55,7 @@ def run_job(folder: JobFolder, settings: Settings) -> None:
     order = folder.read(JobOrder)
     if order is None or folder.read(Outcome) is not None:
         return
-    log = make_logger(sys.stderr).bind(job=order.id, holder=order.holder)
+    log = make_logger(sys.__stderr__).bind(job=order.id, holder=order.holder)
     tracing = open_tracing("saga-jobs")
     try:
         with tracing.span("job", {"saga.job": order.id}, order.trace):
@@ -68,7 +68,7 @@ def run_job(folder: JobFolder, settings: Settings) -> None:
         log.info("job_refused", title=error.title)
     except Exception as error:
         is_memory = isinstance(error, MemoryError) or "allocate memory" in str(error)
-        folder.finish("failed", problem=KILLED if is_memory else internal_document())
+        folder.finish("failed", problem=OUT_OF_MEMORY if is_memory else internal_document())
         log.error("job_failed", **error_location(error))
     finally:
         tracing.close()

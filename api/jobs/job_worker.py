@@ -19,7 +19,7 @@ from datetime import datetime
 
 from dbos import DBOS
 from saga.api.jobs.child_process import receive_settings, start_child
-from saga.api.jobs.job_folders import KILLED, JobFolder, JobFolders
+from saga.api.jobs.job_folders import KILLED, OUT_OF_MEMORY, JobFolder, JobFolders
 from saga.api.jobs.job_queue import APPLICATION, QUEUE, SERIALIZER, WORKFLOW
 from saga.api.jobs.worker_locks import hold_worker_lock, is_worker_alive
 from saga.api.logs import bridge_logs, error_location, make_logger
@@ -55,8 +55,12 @@ async def compute_job(job_id: str) -> None:
     while (job := folder.job()) is not None and job.outcome is None:
         if not folder.count_attempt():
             folder.finish("failed", problem=KILLED)
-        elif await _run_process(folder) != 0:
-            await asyncio.sleep(_PAUSE_SECONDS)
+        else:
+            code = await _run_process(folder)
+            if code == -signal.SIGABRT:  # as native code ends that gets no memory
+                folder.finish("failed", problem=OUT_OF_MEMORY)
+            elif code != 0:
+                await asyncio.sleep(_PAUSE_SECONDS)
     folder.discard_persons()
     if job is None or job.state != "succeeded":
         folder.discard_data()
@@ -93,7 +97,7 @@ def work_until_stopped(settings: Settings) -> None:
     """
     if settings.jobs is None:
         raise ValueError("no folder of jobs")
-    log = make_logger(sys.stderr)
+    log = make_logger(sys.__stderr__)
     bridge_logs(log, "dbos")
     folders = JobFolders(settings.jobs)
     folders.create()

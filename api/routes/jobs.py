@@ -219,7 +219,7 @@ async def get_events(
     name="job_result",
     summary="The result of a job, one Parquet file",
     response_class=FileResponse,
-    responses=problem_responses(401, 403, 404, 409, 422, 503)
+    responses=problem_responses(400, 401, 403, 404, 409, 416, 422, 503)
     | {200: {"content": {PARQUET: {"schema": {"type": "string", "format": "binary"}}}}},
 )
 async def get_result(job: CurrentJob) -> Response:
@@ -232,7 +232,7 @@ async def get_result(job: CurrentJob) -> Response:
     name="job_result_file",
     summary="A file of the result as `saga score` writes it",
     response_class=FileResponse,
-    responses=problem_responses(401, 403, 404, 409, 422, 503),
+    responses=problem_responses(400, 401, 403, 404, 409, 416, 422, 503),
 )
 async def get_result_file(
     job: CurrentJob,

@@ -114,6 +114,7 @@ def main() -> None:
     """Entry point of the console script `saga`."""
     # A container that is stopped counts as interrupted, not as an error.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    console.protect_streams()
     app()
 
 

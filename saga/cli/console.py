@@ -7,13 +7,15 @@ standard error. A log file gets a line of progress a minute in place of a bar.
 from __future__ import annotations
 
 import errno
+import io
 import json
+import os
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -76,6 +78,38 @@ _FILE_ERRORS = (
     errno.ENOTDIR,
     errno.EEXIST,
 )
+
+
+class _LastingErrors(io.TextIOWrapper):
+    """Standard error that drops what a full disk, a lost terminal or a closed pipe does not take.
+
+    The work of hours must not end because its log cannot be written.
+    """
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            super().flush()
+
+
+def protect_streams() -> None:
+    """Let no failure of standard error end a command, and open what is closed of the three streams.
+
+    Otherwise the next file would get the number of a closed stream, and with it the messages that
+    native code writes there.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = os.fdopen(os.open(os.devnull, os.O_RDWR), mode)
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
+    sys.stderr = _LastingErrors(
+        sys.stderr.buffer, sys.stderr.encoding, "backslashreplace", line_buffering=True
+    )
 
 
 def note(text: str) -> None:

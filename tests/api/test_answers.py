@@ -15,15 +15,17 @@ from pathlib import Path
 import httpx
 import pytest
 import uvicorn
-from fastapi import Request
+from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse
 from saga.api.answers import AnswerFormat
 from saga.api.app import create_app
 from saga.api.codecs import ARROW_STREAM, JSON, PARQUET, decode_json
+from saga.api.logs import bridge_logs
 from saga.api.negotiation import accepted_type
 from saga.api.problems import ProblemError
 from saga.api.server import open_socket, server_config
 from saga.api.settings import Settings
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tests.api import conftest
 
@@ -82,13 +84,35 @@ def test_a_large_answer_is_compressed_if_the_client_allows(
     assert answer.content == ask(path, **{"Accept-Encoding": ""}).content
 
 
+class Crash:
+    """Middleware outside all others, with a defect."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("path") == "/crash-outside":
+            raise RuntimeError("secret")
+        await self._app(scope, receive, send)
+
+
+def crash() -> None:
+    raise RuntimeError("secret")
+
+
 @contextmanager
 def listening(**options: float) -> Iterator[int]:
-    """A service without a bundle that listens; its port."""
+    """A service without a bundle that listens, and crashes at two addresses; its port."""
     settings = Settings.of(bundle=Path("none"), **options)
-    server = uvicorn.Server(
-        server_config(lambda: create_app(settings, log=io.StringIO()), settings)
-    )
+
+    def make() -> FastAPI:
+        app = create_app(settings, log=io.StringIO())
+        app.add_middleware(Crash)
+        app.add_api_route("/crash", crash)
+        bridge_logs(app.state.service.log, "uvicorn")
+        return app
+
+    server = uvicorn.Server(server_config(make, settings))
     with open_socket("127.0.0.1", 0) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
@@ -112,27 +136,72 @@ def read_all(connection: socket.socket) -> bytes:
     return answer
 
 
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    """The port of a service that closes silent connections soon."""
+    with listening(header_seconds=0.2) as number:
+        yield number
+
+
+HOST = b"Host: localhost\r\n"
+STATIC = b"GET /static-offline-docs/swagger-ui.css HTTP/1.1\r\n" + HOST
+POST = b"POST /v1/forecasts HTTP/1.1\r\n" + HOST
+
+
 @pytest.mark.parametrize(
     ("sent", "status"),
     [
         (b"\x00\x01\r\n\r\n", 400),
         (b"GET\r\n\r\n", 400),
-        (b"GET / HTTP/9.9\r\n\r\n", 505),
+        (b"GET /livez HTTP/1.1\r\n\r\n", 400),  # without Host
+        (b"GET /livez HTTP/1.1\r\nHost : localhost\r\n\r\n", 400),
+        (POST + b"Content-Length: x\r\n\r\n", 400),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\nnot a length\r\n", 400),
+        (STATIC + b"Range: bytes=a-b\r\n\r\n", 400),
+        (STATIC + b"Range: lines=1-2\r\n\r\n", 400),
+        (STATIC + b"Range: bytes=5-2\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.1\r\nHost: evil.example\r\n\r\n", 403),
+        (b"GET /livez HTTP/1.1\r\n" + HOST + b"Origin: http://evil.example\r\n\r\n", 403),
+        (b"GET /nothing HTTP/1.1\r\n" + HOST + b"\r\n", 404),
+        (b"GET /static-offline-docs/nothing HTTP/1.1\r\n" + HOST + b"\r\n", 404),
+        (b"BREW /livez HTTP/1.1\r\n" + HOST + b"\r\n", 405),
         (b"GET /livez HTTP/1.1\r\nHost: x\r\n", 408),
+        (STATIC + b"Range: bytes=99999999999-\r\n\r\n", 416),
+        (STATIC + b"Range: bytes=-0\r\n\r\n", 416),
+        (b"GET /livez HTTP/1.1\r\nX: " + b"x" * 70_000, 431),
+        (b"GET /" + b"x" * 70_000, 431),
+        (b"GET /crash HTTP/1.1\r\n" + HOST + b"\r\n", 500),
+        (b"GET /crash-outside HTTP/1.1\r\n" + HOST + b"\r\n", 500),
+        (POST + b"Transfer-Encoding: gzip\r\n\r\n", 501),
+        (POST + b"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}", 503),
+        (b"GET / HTTP/9.9\r\n\r\n", 505),
     ],
 )
-def test_a_request_that_is_none_or_never_ends_gets_a_problem_document(
-    sent: bytes, status: int
-) -> None:
-    with (
-        listening(header_seconds=0.2) as port,
-        socket.create_connection(("127.0.0.1", port)) as client,
-    ):
+def test_every_error_is_a_problem_document(port: int, sent: bytes, status: int) -> None:
+    """Members of each layer: bytes, connections, middleware, routes, files, defects of ours."""
+    with socket.create_connection(("127.0.0.1", port)) as client:
         client.sendall(sent)
         head, _, body = read_all(client).partition(b"\r\n\r\n")
     assert head.startswith(f"HTTP/1.1 {status} ".encode())
-    assert b"application/problem+json" in head
-    assert json.loads(body)["status"] == status
+    assert b"content-type: application/problem+json" in head.lower()
+    document = json.loads(body)
+    assert document["status"] == status
+    assert {"type", "title", "detail", "instance"} <= document.keys()
+    assert b"secret" not in body
+    if status == 416:
+        assert b"content-range: bytes */" in head.lower()
+    if status == 405:
+        assert b"allow: " in head.lower()
+
+
+def test_a_websocket_is_not_offered(port: int) -> None:
+    """Its protocol would not have the limits of connections, and answers with texts."""
+    upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    assert server_config(FastAPI, Settings()).ws == "none"
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(b"GET /nothing HTTP/1.1\r\n" + HOST + upgrade + b"\r\n")
+        head, _, _ = read_all(client).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 404 ")
 
 
 def test_silent_connections_give_way_to_those_that_call() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import io
 import json
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -13,7 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import httpx
 import polars as pl
 import pytest
-from saga.api.jobs import job_folders
+from saga.api.jobs import job_folders, job_worker
 from saga.api.jobs.job_folders import (
     MAX_ATTEMPTS,
     JobFolders,
@@ -363,6 +366,30 @@ def test_a_job_that_ends_its_process_each_time_fails_whichever_worker_starts_it(
         service.wait_until_ready()
         view = await_end(service, job)
     assert (view["state"], view["problem"]["type"]) == ("failed", "urn:saga:problem:killed")
+
+
+def test_a_job_whose_process_aborts_is_not_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Native code that gets no memory aborts, and would again; a process that is killed may not."""
+    folders, codes = JobFolders(tmp_path), [-signal.SIGKILL, -signal.SIGABRT]
+    folders.create()
+    order = JobOrder("a" * 32, "run", "one", "2026-01-01T00:00:00", "", "persons.parquet", {})
+    folders.place(folders.new_upload(), order)
+
+    async def end(_: object) -> int:
+        return codes.pop(0)
+
+    monkeypatch.setattr(job_worker, "_run_process", end)
+    monkeypatch.setattr(job_worker, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(job_worker._WorkerContext, "folders", folders, raising=False)
+    asyncio.run(inspect.unwrap(job_worker.compute_job)(order.id))
+    job = folders.folder(order.id).job()
+    assert job is not None
+    assert (job.state, codes) == ("failed", [])
+    assert job.outcome is not None
+    assert job.outcome.problem is not None
+    assert job.outcome.problem["type"] == "urn:saga:problem:memory"
 
 
 def test_a_job_does_not_exist_for_another_holder(

@@ -132,7 +132,11 @@ def production(
     line = (
         f"docker compose -p {project} -f docker-compose.yml -f {override} --profile production"
     ).split()
-    settings = {"SAGA_KEYS_FILE": str(keys), "SAGA_POSTGRES_PASSWORD": _PASSWORD}
+    settings = {
+        "SAGA_KEYS_FILE": str(keys),
+        "SAGA_POSTGRES_PASSWORD": _PASSWORD,
+        "SAGA_POSTGRES_IMAGE": "postgres:15",
+    }
 
     def compose(arguments: str) -> str:
         done = subprocess.run(

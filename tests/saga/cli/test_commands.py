@@ -512,6 +512,47 @@ def test_the_console_script_returns_the_exit_codes_to_the_shell(
     assert "Traceback" not in refused.stderr
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("log", ["full disk", "closed", "closed pipe"])
+def test_a_log_that_cannot_be_written_ends_no_command(
+    people: Path, tmp_path: Path, log: str
+) -> None:
+    """The forecast is written, though it begins with a warning; an error keeps its exit code."""
+    reader, pipe = os.pipe()
+    os.close(reader)
+    full = os.open("/dev/full", os.O_WRONLY)
+
+    def call(*arguments: str | Path) -> int:
+        program = [sys.executable, "-c", MAIN, *map(str, arguments)]
+        return subprocess.run(
+            program,
+            stdout=subprocess.DEVNULL,
+            stderr=full if log == "full disk" else pipe,
+            preexec_fn=(lambda: os.close(2)) if log == "closed" else None,
+        ).returncode
+
+    options = ("--horizons", "1", "--out", tmp_path / "forecast.csv")
+    try:
+        assert call("forecast", people, *options) == 0
+        assert call("forecast", tmp_path / "absent.csv", *options) == 2
+    finally:
+        os.close(full)
+        os.close(pipe)
+    assert pl.read_csv(tmp_path / "forecast.csv").height > 0
+
+
+def test_no_file_gets_the_number_of_a_closed_stream() -> None:
+    """Native code writes its messages to number 2, and they would be in that file."""
+    code = (
+        "import os; from saga.cli import console; console.protect_streams();"
+        "raise SystemExit(min(os.open('/', os.O_RDONLY), 3))"
+    )
+    for redirection in ("2>&-", "<&- >&- 2>&-", ">&-"):
+        line = f"{shlex.quote(sys.executable)} -c {shlex.quote(code)} {redirection}"
+        done = subprocess.run(line, shell=True)
+        assert done.returncode == 3
+
+
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM], ids=("ctrl-c", "container stop"))
 def test_an_interrupted_run_ends_with_3(
