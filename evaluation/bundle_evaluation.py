@@ -87,12 +87,11 @@ def evaluate(
     forecaster = Forecaster.load(
         bundle, workers=options.workers, rollout=options.rollout, facts=facts
     )
-    until = forecaster.bundle.config.get("until")
+    until = forecaster.bundle.training_records.last_year
     contest = Contest(panel, replace(contest_options, until=until), progress=progress)
     sample = contest.sample
     has_later_years = sample.until < sample.end
-    calibrated_until = forecaster.bundle.metrics.get("calibration", {}).get("until")
-    if notice and has_later_years and (calibrated_until is None or calibrated_until > sample.until):
+    if notice and has_later_years and forecaster.records.last_year > sample.until:
         notice(
             f"The bundle may be calibrated with outcomes after {until}: "
             f"calibrate it with --until {until}."

@@ -36,6 +36,8 @@ from saga.features.transforms import Transforms
 from saga.files.bundle_folder import check_replaceable
 from saga.forecast_warnings import SIMULATED
 from saga.model import Saga
+from saga.schema import MAX_AGE, MIN_AGE
+from saga.training_records import TrainingRecords
 
 POOL_EPOCHS = 2  # epochs for which a pool is used: drawing it takes a tenth of their time
 
@@ -112,7 +114,9 @@ def pretrain(
         config={
             "model": settings.model.as_dict(),
             "training": settings.as_dict(),
-            "until": LAST_YEAR,
+            "records": TrainingRecords(
+                LAST_YEAR - reference.span, LAST_YEAR, reference.span, MIN_AGE, MAX_AGE
+            ).as_dict(),
         },
         transforms=reference.as_dict(),
         macro={"series": None},

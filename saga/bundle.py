@@ -37,6 +37,7 @@ from saga.files.bundle_folder import (
     read_folder,
     write_folder,
 )
+from saga.training_records import TrainingRecords
 
 # These files determine raw forecasts; a bundle need not have trees.
 _MODEL = (WEIGHTS, TREES, "config.json", "macro.json", "transforms.json")
@@ -105,6 +106,17 @@ class Bundle(BundleContents):
     def trained_on(self) -> str:
         """Word for provenance: "simulated people" or "records"."""
         return "simulated people" if self.simulated else "records"
+
+    @property
+    def training_records(self) -> TrainingRecords:
+        """What the records of the training persons span."""
+        return TrainingRecords.from_dict(self.config["records"])
+
+    @property
+    def calibration_records(self) -> TrainingRecords | None:
+        """What the records of the calibration persons span; None without calibration."""
+        calibration = self.metrics.get("calibration")
+        return None if calibration is None else TrainingRecords.from_dict(calibration["records"])
 
     def state_weights(self) -> dict[str, torch.Tensor]:
         """Weights of the state network.

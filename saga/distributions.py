@@ -59,7 +59,7 @@ class Marginals(PersonForecasts):
 
     @property
     def exists(self) -> NDArray[np.bool_]:
-        """Whether there is a distribution (n, H): not beyond age 64."""
+        """Whether there is a distribution (n, H): not beyond age 64, nor where it is left out."""
         return np.asarray(~np.isnan(self.p_zero))
 
     @classmethod
@@ -74,6 +74,11 @@ class Marginals(PersonForecasts):
         unknown = np.zeros(len(samples), dtype=np.int64)
         person_id = np.array([""] * len(samples), dtype=np.str_)
         return cls(person_id, unknown, unknown, grid, cdf, p_zero, recalibrated=recalibrated)
+
+    def only(self, chosen: NDArray[np.bool_]) -> Marginals:
+        """The distributions where `chosen` (n, H); the others are left out."""
+        cdf = np.where(chosen[..., None], self.cdf, np.nan)
+        return replace(self, cdf=cdf, p_zero=np.where(chosen, self.p_zero, np.nan))
 
     def first(self, n_horizons: int) -> Marginals:
         """The distributions at horizons 1..`n_horizons`."""

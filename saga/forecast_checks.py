@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from saga.data.facts import Facts
@@ -10,9 +11,10 @@ from saga.data.rules import find_ineligible, keep_eligible
 from saga.errors import InputError, Problem, UsageError
 from saga.features.transforms import Transforms
 from saga.macro.scenarios import Scenario
-from saga.requests import TaxSource
+from saga.requests import ForecastRequest, Request, TaxSource
 from saga.schema import MAX_AGE
 from saga.tax.tax_rules import TaxRule, resolve_tax
+from saga.training_records import TrainingRecords
 
 
 def check_panel(panel: Panel, transforms: Transforms, to_age: int = MAX_AGE) -> None:
@@ -34,17 +36,41 @@ def check_panel(panel: Panel, transforms: Transforms, to_age: int = MAX_AGE) -> 
         raise InputError(f"{len(problems)} person(s) cannot be forecast.", problems[:20])
 
 
+def find_without_rows(
+    panel: Panel, request: Request, records: TrainingRecords
+) -> dict[str, Problem]:
+    """Person -> why the requested table has no row of the person.
+
+    The person cannot be forecast, or all years lie beyond the span of the training `records`.
+    """
+    if not isinstance(request, ForecastRequest):
+        return find_ineligible(panel, request.to_age)
+    reasons = find_ineligible(panel, ahead=min(request.horizons))
+    if request.beyond_span:
+        return reasons
+    last = panel.frame[panel.last_rows].select("person_id", "year", "birth_year")
+    age = (last["year"] - last["birth_year"]).to_numpy()
+    is_reached = records.reach(age[:, None], np.array(request.horizons)).any(axis=1)
+    why = f"Every year lies beyond the training records, which have outcomes {records}"
+    fix = "Ask for years within them, or with beyond_span for extrapolated ones."
+    for person, year, _ in last.filter(~pl.Series(is_reached)).iter_rows():
+        reasons.setdefault(
+            person, Problem("beyond-span", why, fix, "beyond_span", person_id=person, year=year)
+        )
+    return reasons
+
+
 def leave_out_ineligible(
-    panel: Panel, to_age: int = MAX_AGE, ahead: int = 1
+    panel: Panel, request: Request, records: TrainingRecords
 ) -> tuple[Panel, tuple[Problem, ...]]:
-    """The persons who can be forecast, and why the others cannot.
+    """The persons who have rows, and why the others have none; see `find_without_rows`.
 
     Raises:
-        InputError: If nobody can be forecast.
+        InputError: If nobody has a row.
         UsageError: If it is no panel.
     """
     _check_type(panel)
-    ineligible = find_ineligible(panel, to_age, ahead)
+    ineligible = find_without_rows(panel, request, records)
     lost = (panel.meta.lost,) if panel.meta.lost else ()
     return keep_eligible(panel, ineligible), (*lost, *ineligible.values())
 

@@ -28,6 +28,7 @@ from saga.lifetime import observed_past, of_persons, past_years, present_value
 from saga.paths import Paths
 from saga.requests import ForecastRequest, LifetimeRequest
 from saga.tax.tax_rules import TaxRule
+from saga.training_records import TrainingRecords
 
 Array = NDArray[np.float64]
 _MONEY_COLUMNS = re.compile(
@@ -43,9 +44,11 @@ def percent_label(fraction: float) -> str:
 
 
 def forecast_table(
-    marginals: Marginals, calibrator: Calibrator, request: ForecastRequest
+    marginals: Marginals, calibrator: Calibrator, request: ForecastRequest, records: TrainingRecords
 ) -> pl.DataFrame:
     """One row per person and horizon, until age 64, of recalibrated marginals.
+
+    No guarantee is better than "extrapolated" where the training `records` do not reach.
 
     Columns: person_id, origin_year, horizon, year, mean, p_zero, one q.. per quantile; lower_,
     upper_, includes_zero_ and guarantee_ for each coverage (three nulls and "none" if there is no
@@ -79,7 +82,9 @@ def forecast_table(
     if request.bands is not None:
         bands = band_intervals(calibrator, marginals, request.bands, request.coverage)
         table |= _band_columns(bands, person, horizon)
-    return pl.DataFrame(table)
+    age = marginals.origin_year - marginals.birth_year
+    is_reached = records.reach(age[person], horizon + 1)
+    return _lower_guarantees(pl.DataFrame(table), is_reached, records)
 
 
 def lifetime_table(
@@ -87,6 +92,7 @@ def lifetime_table(
     calibrator: Calibrator,
     panel: Panel,
     request: LifetimeRequest,
+    records: TrainingRecords,
     decimals: int | None = None,
     *,
     tax: TaxRule | None = None,
@@ -98,7 +104,8 @@ def lifetime_table(
     Columns: person_id, origin_year, to_age, rate, mean, one q.. per quantile; lower_, upper_ and
     guarantee_ for each coverage; tax_mean and net_mean, null without a `tax` rule. With `from_age`
     also unknown_years, the number of years since then without known earnings; unless the request
-    fills them, the amounts are null, and the values NaN.
+    fills them, the amounts are null, and the values NaN. No guarantee is better than "extrapolated"
+    where the training `records` do not reach.
     """
     paths.require_recalibrated()
     years, unknown, past = _past(paths, panel, request)
@@ -130,20 +137,24 @@ def lifetime_table(
     frame = pl.DataFrame(table).with_columns(pl.col(pl.Float64).fill_nan(None))
     frame = round_amounts(frame, decimals)
     frame = frame.with_columns(*unknown, net_mean=pl.col("mean") - pl.col("tax_mean"))
-    return frame, values, taxes
+    age = paths.origin_year - paths.birth_year
+    is_reached = records.reach(age, request.to_age - age)
+    return _lower_guarantees(frame, is_reached, records), values, taxes
 
 
-def lower_guarantees(table: pl.DataFrame, last_year: int) -> pl.DataFrame:
-    """The table with guarantee "extrapolated" for origins after `last_year`.
+def _lower_guarantees(
+    table: pl.DataFrame, is_reached: NDArray[np.bool_], records: TrainingRecords
+) -> pl.DataFrame:
+    """The table with guarantee "extrapolated" where a row is not reached by the training records.
 
-    The guarantee "none" does not change.
+    The same for origins in other years than theirs. The guarantee "none" does not change.
     """
-    if not (table["origin_year"] > last_year).any():
+    is_inside = is_reached & records.contain(table["origin_year"].to_numpy())
+    if is_inside.all():
         return table
-    late = pl.col("origin_year") > last_year
     guarantees = pl.col("^guarantee_.*$")
     return table.with_columns(
-        pl.when(late & (guarantees != "none"))
+        pl.when(pl.Series(~is_inside) & (guarantees != "none"))
         .then(pl.lit("extrapolated"))
         .otherwise(guarantees)
         .name.keep()

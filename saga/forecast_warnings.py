@@ -24,6 +24,7 @@ from saga.macro.scenarios import Scenario
 from saga.requests import PATHS, Draws, ForecastRequest, LifetimeRequest, Request
 from saga.schema import MAX_AGE, MONEY
 from saga.tax.tax_rules import TaxRule
+from saga.training_records import TrainingRecords
 
 _Limits = tuple[tuple[float, float], ...]
 MAX_PERSONS = 20  # of one message; beyond that the warning has their number instead
@@ -61,7 +62,9 @@ WarningCode = Literal[
     "simulated-people",
     "ledger-unavailable",
     "nothing-recorded",
+    "early-origin",
     "late-origin",
+    "beyond-span",
     "seen-years",
     "macro-ends",
     "unpublished-prices",
@@ -91,16 +94,16 @@ class ForecastWarning:
 
 
 @dataclass(frozen=True)
-class TrainingRecords:
+class Training:
     """What a forecaster was made from, besides the transforms.
 
     Args:
-        last_year: Last year of the records with which it was trained and calibrated.
+        records: What the records span with which it was trained and calibrated.
         last_macro_year: Last year of the macro series; None without macro series.
         simulated: Whether they are records of simulated people.
     """
 
-    last_year: int
+    records: TrainingRecords
     last_macro_year: int | None
     simulated: bool = False
 
@@ -113,7 +116,7 @@ def find_warnings(
     *,
     scenario: Scenario | None = None,
     path_options: Sequence[str] = (),
-    training: TrainingRecords | None = None,
+    training: Training | None = None,
     compared: ComparedRecords | None = None,
 ) -> tuple[ForecastWarning, ...]:
     """All warnings of a request for the persons of a panel, at most 20 of one kind.
@@ -127,13 +130,14 @@ def find_warnings(
         scenario: The scenario of the draws.
         path_options: Options of simulated paths that are not the usual ones: "precision", or
             "rollout" if it is another one than that of the calibration.
-        training: The records that the forecaster knows.
+        training: What the forecaster was made from.
         compared: The panel's records beside those of training, if they are compared already.
     """
     ends = _ends(panel)
     return merge_warnings(
         [
             *(_about_training(panel, ends, training) if training else ()),
+            *(_beyond_span(panel, ends, request, training.records) if training else ()),
             *_without_effect(request, draws, path_options),
             *_scenario_without_effect(panel, ends, request, scenario),
             *_beyond_age(panel, ends, request),
@@ -187,14 +191,18 @@ def add_counts(parts: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, A
     return warning_dicts(warnings, max_persons=0)
 
 
-def _about_training(
-    panel: Panel, ends: _Ends, training: TrainingRecords
-) -> Iterator[ForecastWarning]:
-    """Origins after the known years, backtests on seen years, and prices that are not published."""
+def _about_training(panel: Panel, ends: _Ends, training: Training) -> Iterator[ForecastWarning]:
+    """Origins in unknown years, backtests on seen years, and prices that are not published."""
     if training.simulated:
         yield ForecastWarning("simulated-people", SIMULATED)
-    last_year, last_macro_year = training.last_year, training.last_macro_year
-    origin = ends.year
+    first_year, last_year = training.records.first_year, training.records.last_year
+    last_macro_year, origin = training.last_macro_year, ends.year
+    message = (
+        f"The origin is before {first_year}, the first year of the records that the bundle was "
+        "trained and calibrated on. Nothing shows that its intervals held then, so their "
+        "guarantee is extrapolated."
+    )
+    yield from _about(panel, origin < first_year, "early-origin", message)
     message = (
         f"The origin is after {last_year}, the last year of the records that the bundle was "
         "trained and calibrated on. Nothing shows that its intervals still hold, so their "
@@ -282,6 +290,23 @@ def _beyond_age(panel: Panel, ends: _Ends, request: Request) -> list[ForecastWar
     beyond = ends.year + request.horizons[-1] - ends.birth_year > MAX_AGE
     message = f"Forecasts end at age {MAX_AGE}. Later years have no row."
     return _about(panel, beyond, "beyond-age", message)
+
+
+def _beyond_span(
+    panel: Panel, ends: _Ends, request: Request, records: TrainingRecords
+) -> list[ForecastWarning]:
+    said, option = "What lies beyond is extrapolated: nothing shows whether it is right.", None
+    if isinstance(request, ForecastRequest):
+        to_age, horizons, option = MAX_AGE, np.array(request.horizons), "beyond_span"
+        if not request.beyond_span:
+            said = "Later years and other ages have no row; with beyond_span they are extrapolated."
+    else:
+        to_age, horizons = request.to_age, np.arange(1, request.to_age)
+    age = (ends.year - ends.birth_year)[:, None]
+    beyond = np.any((age + horizons <= to_age) & ~records.reach(age, horizons), axis=1)
+    message = "The records that the bundle was trained and calibrated on have outcomes "
+    message += f"{records}. {said}"
+    return _about(panel, beyond, "beyond-span", message, option=option)
 
 
 def _unobserved_past(panel: Panel, request: Request) -> list[ForecastWarning]:

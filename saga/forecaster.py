@@ -53,16 +53,10 @@ from saga.forecast_results import Forecasts, Lifetimes, Result
 from saga.forecast_tables import (
     forecast_table,
     lifetime_table,
-    lower_guarantees,
     round_amounts,
     round_population,
 )
-from saga.forecast_warnings import (
-    ForecastWarning,
-    TrainingRecords,
-    find_warnings,
-    tax_warnings,
-)
+from saga.forecast_warnings import ForecastWarning, Training, find_warnings, tax_warnings
 from saga.lifetime import population
 from saga.macro.process import MacroProcess
 from saga.macro.scenarios import Scenario, ScenarioSource
@@ -130,8 +124,8 @@ class Forecaster(Summarised):
             threads=threads,
             workers=workers,
         )
-        # Last year of outcomes that the intervals know; later origins have no guarantee.
-        self.last_outcome_year = max(bundle.config["until"], calibration.get("until", 0))
+        calibrated = bundle.calibration_records
+        self.records = bundle.training_records.joined(calibrated or bundle.training_records)
         self.calibrator = (
             Calibrator.from_table(bundle.calibration)
             if bundle.calibration is not None
@@ -175,8 +169,9 @@ class Forecaster(Summarised):
         trees = "" if self.model.trees is None else f", with trees (weights {self.model.trees})"
         lines = {
             "bundle": f"{self.bundle.path} ({self.bundle.digest[:12]})",
-            "trained on": f"{self.bundle.trained_on}, until {self.bundle.config['until']}{trees}",
-            "forecasts": f"1 to {MAX_HORIZON} years ahead, up to age {MAX_AGE}, in {money}",
+            "trained on": f"{self.bundle.trained_on}, until {self.records.last_year}{trees}",
+            "forecasts": f"1 to {min(MAX_HORIZON, self.records.longest)} years ahead, up to age "
+            f"{self.records.last_age}, in {money}",
             "calibration": self._method or "none: forecasts have no intervals",
             "rollout": self.rollout,
         }
@@ -220,7 +215,7 @@ class Forecaster(Summarised):
         """
         other = copy.copy(self)
         other.calibrator = calibrator
-        other.last_outcome_year = max(self.last_outcome_year, outcomes_until or 0)
+        other.records = self.records.with_outcomes(outcomes_until)
         return other
 
     def provenance(self, draws: Draws = Draws()) -> dict[str, object]:
@@ -269,7 +264,7 @@ class Forecaster(Summarised):
             self.transforms,
             scenario=self.scenario(draws.scenario),
             path_options=self._unusual_path_options(),
-            training=TrainingRecords(self.last_outcome_year, macro, self.bundle.simulated),
+            training=Training(self.records, macro, self.bundle.simulated),
             compared=compared,
         )
         if not isinstance(request, LifetimeRequest) or request.tax == "none":
@@ -417,7 +412,7 @@ class Forecaster(Summarised):
             labels,
             n_paths=draws.n_paths,
             seed=draws.seed,
-            last_training_year=int(self.bundle.config["until"]),
+            last_training_year=self.bundle.training_records.last_year,
         )
         blocks = self.blocks(panel, draws, to_horizon=None, progress=progress)
         for block in simulator.simulate_blocks(
@@ -435,9 +430,10 @@ class Forecaster(Summarised):
     ) -> Forecasts:
         """The forecast table, in real money of the bundle's price year, and its warnings.
 
-        One row per person and horizon, until age 64; columns as in `forecast_table`. Persons who
-        cannot be forecast have no row; `left_out` lists them with the reason. Of the `draws` only
-        the scenario matters: marginals need no paths.
+        One row per person and horizon, until age 64 and within the span of the training records
+        (`beyond_span`); columns as in `forecast_table`. Persons without a row are listed in
+        `left_out` with the reason. Of the `draws` only the scenario matters: marginals need no
+        paths.
 
         Raises:
             InputError: If nobody can be forecast.
@@ -497,7 +493,7 @@ class Forecaster(Summarised):
         if record and in_force is not None:
             in_force.check_recordable(request, draws)
         forecaster.check(request)
-        panel, left_out = leave_out_ineligible(panel, *eligible_ages(request))
+        panel, left_out = leave_out_ineligible(panel, request, forecaster.records)
         return Plan(forecaster, request, panel, draws, left_out, in_force, record)
 
     def lifetime(
@@ -530,13 +526,6 @@ class Forecaster(Summarised):
         other_paths = isinstance(forecast, Paths) and not self._calibrated_paths
         extrapolated = forecast.conditioned or other_paths
         return replace(self.calibrator, extrapolated=True) if extrapolated else self.calibrator
-
-
-def eligible_ages(request: Request) -> tuple[int, int]:
-    """The last age that counts, and how many years after the origin the first row is."""
-    if isinstance(request, ForecastRequest):
-        return MAX_AGE, min(request.horizons)
-    return request.to_age, 1
 
 
 class InForce(Protocol):
@@ -633,9 +622,12 @@ class Plan:
                 piece, draws.scenario, n_horizons=request.n_years, progress=progress
             ):
                 calibrator = forecaster.calibrator_for(marginals)
-                table = round_amounts(forecast_table(marginals, calibrator, request), decimals)
-                table = lower_guarantees(table, forecaster.last_outcome_year)
-                yield PieceOutput(table, self._issue(marginals))
+                if not request.beyond_span:
+                    age = marginals.origin_year - marginals.birth_year
+                    ahead = np.arange(1, marginals.n_horizons + 1)
+                    marginals = marginals.only(forecaster.records.reach(age[:, None], ahead))
+                table = forecast_table(marginals, calibrator, request, forecaster.records)
+                yield PieceOutput(round_amounts(table, decimals), self._issue(marginals))
         elif isinstance(request, PathsRequest) and request.states:
             for courses in forecaster.life_courses(
                 piece, draws, to_age=request.to_age, progress=progress
@@ -659,10 +651,10 @@ class Plan:
             forecaster.calibrator_for(paths),
             piece,
             request,
+            forecaster.records,
             forecaster.decimals(request),
             tax=rule,
         )
-        table = lower_guarantees(table, forecaster.last_outcome_year)
         return PieceOutput(table, self._issue(paths), values, taxes)
 
     def _issue(self, block: Marginals | Paths) -> tuple[object, ...]:

@@ -175,6 +175,8 @@ class ForecastRequest:
         quantiles: Quantiles, each strictly between 0 and 1; stored ascending.
         limits: Whether to add one-sided limits and intervals given positive earnings.
         bands: K, to add path bands over the first K years; None: no bands.
+        beyond_span: Whether to add rows further ahead, or at other ages, than any record of the
+            training persons, as "extrapolated" ones.
         unrounded: Whether amounts have all digits, instead of whole units of the currency.
 
     Raises:
@@ -201,6 +203,10 @@ class ForecastRequest:
         int | None,
         Option("Also bands for all of the next K years together.", least=1, most=MAX_HORIZON),
     ] = None
+    beyond_span: Annotated[
+        bool,
+        Option("Also years further ahead, or at other ages, than any training record shows."),
+    ] = False
     unrounded: _Unrounded = False
 
     def __post_init__(self) -> None:

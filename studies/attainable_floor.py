@@ -117,7 +117,7 @@ def main() -> int:
             n_paths=args.paths,
             seed=args.contest_seed,
             n_persons=args.persons,
-            until=bundle.config["until"],
+            until=bundle.training_records.last_year,
             cache=folder,
         ),
         progress=StepLog(),
@@ -178,7 +178,7 @@ def arguments() -> argparse.Namespace:
 
 def check_register_of(bundle: Bundle, register: Panel) -> None:
     """Raise UsageError unless the bundle was trained on this register, in all its years."""
-    trained_on = (bundle.panel_id, bundle.split["scheme"], bundle.config["until"])
+    trained_on = (bundle.panel_id, bundle.split["scheme"], bundle.training_records.last_year)
     if trained_on != (register.meta.panel_id, "person", last_year(register)):
         message = "it was trained on {} (split: {}, until {})".format(*trained_on)
         problem = Problem("register", message, "Give the register that it was trained on.")

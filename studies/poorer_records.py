@@ -184,7 +184,7 @@ def main() -> int:
             n_paths=args.paths,
             seed=args.seed,
             n_persons=args.persons,
-            until=forecaster.bundle.config.get("until"),
+            until=forecaster.bundle.training_records.last_year,
             cache=folder,
         ),
         progress=StepLog(),

@@ -27,7 +27,7 @@ from saga.calibration.adaptive.ledger import open_ledger
 from typer.testing import CliRunner
 
 from saga.batch.run_folder import MANIFEST
-from saga.bundle import shipped_bundle
+from saga.bundle import Bundle, shipped_bundle, write_bundle
 from saga.cli import app
 from saga.client import Client, Sending
 from saga.data.origins import history, origins_at
@@ -71,6 +71,7 @@ CASES = {
     "forecasts under a scenario": Case(YEARLY, Draws(scenario="recession-1990s")),
     "forecasts under a ledger": Case(YEARLY, ledger=True),
     "forecasts of a backtest": Case(YEARLY, origin=2018),
+    "forecasts beyond the span of the records": Case(replace(YEARLY, beyond_span=True)),
     "lifetimes": Case(LifetimeRequest()),
     "lifetimes with tax and past": Case(LIVES),
     "lifetimes with a past whose gaps are filled": Case(
@@ -137,7 +138,7 @@ def world(
     register_panel: Panel, start: Start, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("doors")
-    bundle = shipped_bundle("small").resolve()
+    bundle = with_short_records(folder / "bundle")
     forecaster = Forecaster.load(bundle, threads=1)
     test_persons = register_panel.only(persons_of(register_panel, "test"))
     origins = origins_at(test_persons, 2019)
@@ -161,6 +162,19 @@ def world(
     ledger.close()
     with ExitStack() as stack:
         yield World(bundle, folder / "people.parquet", url, start, forecaster, folder, stack)
+
+
+def with_short_records(path: Path) -> Path:
+    """The shipped bundle as if its records had outcomes up to four years ahead and age 61."""
+    shipped = Bundle.load(shipped_bundle("small"))
+    records = replace(shipped.training_records, longest=4, last_age=61).as_dict()
+    calibration = {**shipped.metrics["calibration"], "records": records}
+    contents = replace(
+        shipped,
+        config={**shipped.config, "records": records},
+        metrics={**shipped.metrics, "calibration": calibration},
+    )
+    return write_bundle(path, contents, seed=1, command="of short records").path
 
 
 def options(request: Request, draws: Draws) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from saga.training.transfer import Source
 from saga.training.tree_member import allows_trees, fit_tree_member
 
 from saga.bundle import Bundle, BundleContents, write_bundle
-from saga.data.origins import cut, last_year
+from saga.data.origins import cut
 from saga.data.panel import Panel
 from saga.data.split import (
     FOLDS_SCHEME,
@@ -42,6 +42,7 @@ from saga.features.transforms import Transforms
 from saga.files.bundle_folder import MANIFEST, check_replaceable
 from saga.keyed_random import uniform_each
 from saga.model.members import MEMBERS, joined_weights
+from saga.training_records import TrainingRecords
 from saga.trees.mixture import WEIGHTS, described_weights
 
 MemberProgress = Callable[[int, int, Bundle], None]
@@ -175,7 +176,7 @@ def train_folds(
         if progress:
             progress(k, n_folds, members[-1])
     people = panel.only(persons.tolist())
-    contents = _by_fold(panel, people, members, settings, until, run.command, source)
+    contents = _by_fold(panel, people, members, settings, run.command, source)
     bundle = _write(out, contents, seed, run, source)
     shutil.rmtree(folder.path)
     return bundle
@@ -314,7 +315,6 @@ def _by_fold(
     people: Panel,
     members: Sequence[Bundle],
     settings: TrainConfig,
-    until: int | None,
     command: str,
     source: Source | None,
 ) -> BundleContents:
@@ -336,7 +336,11 @@ def _by_fold(
         "person_years": people.frame.height,
     }
     return BundleContents(
-        config={**members[0].config, "until": until or last_year(panel), MEMBERS: n_folds},
+        config={
+            **members[0].config,
+            "records": TrainingRecords.of(people).as_dict(),
+            MEMBERS: n_folds,
+        },
         transforms={**shared.as_dict(), MEMBERS: [member.transforms for member in members]},
         macro=members[0].macro,
         split={

@@ -61,6 +61,7 @@ from saga.macro.process import MacroProcess
 from saga.model import Saga
 from saga.simulation.matmul import has_matrix_units
 from saga.simulation.pool import single_threaded
+from saga.training_records import TrainingRecords
 
 _MAX_AVERAGED_STEPS = 1_000  # over which weights are averaged
 _MIN_BFLOAT16_WIDTH = 128  # narrower networks are faster in float32, also with matrix units
@@ -86,13 +87,14 @@ class TrainReport:
 class Preparation(NamedTuple):
     """What is fixed before the fit: batches, the network, and parts of the bundle.
 
-    `macro` is the content of macro.json.
+    `macro` is the content of macro.json, `records` what the training persons' records span.
     """
 
     data: PanelData
     network: Saga
     transforms: Transforms
     macro: dict[str, Any]
+    records: TrainingRecords
 
 
 def run_settings(
@@ -168,7 +170,7 @@ def train(
         config={
             "model": settings.model.as_dict(),
             "training": settings.as_dict(),
-            "until": until or last_year(panel),
+            "records": prepared.records.as_dict(),
             **({} if source is None else {"source": source.as_dict()}),
         },
         transforms=prepared.transforms.as_dict(),
@@ -327,7 +329,7 @@ def prepare(
     else:
         known = data.train.state[data.train.state != UNKNOWN]
         network = source.network(settings.model, transforms, float((known == ZERO).mean()))
-    return Preparation(data, network, transforms, macro)
+    return Preparation(data, network, transforms, macro, TrainingRecords.of(training_panel))
 
 
 def macro_of(panel: Panel) -> tuple[MacroHistory | None, dict[str, Any]]:

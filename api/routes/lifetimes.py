@@ -40,8 +40,9 @@ router = APIRouter(prefix="/v1", tags=["lifetimes"])
 _N_BINS = 24  # of a histogram
 _PART_SIZE = 100_000  # path-years that are computed in some tenths of a second
 _REASONS = REASONS | {
-    "extrapolated": "Not guaranteed: no present value over so many years was observed, or none "
-    "at this rate or in this scenario, or the origin is after the calibration years.",
+    "extrapolated": "Not guaranteed: present values over so many years were observed from one "
+    "origin year or none, or none at this rate or in this scenario, or years lie beyond the span "
+    "of the records.",
     "none": f"{REASONS['none']} Or earnings of the past are unknown.",
 }
 

@@ -112,7 +112,11 @@ def diagnose(
     headline = headline_coverage(calibrator.coverage or COVERAGE)
     years = [h for h in horizons if h > 1]
     rules = SimpleRules.fit(
-        panel, grouping, horizons, seed=draws.seed, until=_last_training_year(forecaster, end)
+        panel,
+        grouping,
+        horizons,
+        seed=draws.seed,
+        until=min(end, forecaster.bundle.training_records.last_year),
     )
     known = known_at_origin(records, origins, grouping)
     paths = (
@@ -157,18 +161,15 @@ def diagnose(
 
 def _late_origins(forecaster: Forecaster, origins: Origins) -> str | None:
     """How many origins are after the years that the intervals know, as a warning; None: none."""
-    late = int((origins.year > forecaster.last_outcome_year).sum())
+    last_year = forecaster.records.last_year
+    late = int((origins.year > last_year).sum())
     if not late:
         return None
     return (
-        f"{late:,} of {len(origins):,} forecasts start after {forecaster.last_outcome_year}, the "
+        f"{late:,} of {len(origins):,} forecasts start after {last_year}, the "
         "last year of the records that the bundle was trained and calibrated on. Their intervals "
         "have no guarantee."
     )
-
-
-def _last_training_year(forecaster: Forecaster, end: int) -> int:
-    return min(end, int(forecaster.bundle.config.get("until", end)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,6 +38,7 @@ from saga.forecaster import Forecaster
 from saga.macro.scenarios import Scenario
 from saga.paths import Paths
 from saga.requests import COVERAGE, MAX_HORIZON, CalibrationMethod, Draws, Progress, RolloutName
+from saga.training_records import TrainingRecords
 
 MAX_PATH_PERSONS = 20_000  # whose present values are calibrated; paths cost most of the time
 # Few persons have several origins each, so that a threshold depends less on which were drawn.
@@ -143,7 +144,7 @@ def calibrate_bundle(
         "seed": options.seed,
         "levels": list(COVERAGE),
         "rollout": forecaster.rollout,
-        "until": sample.end,
+        "records": TrainingRecords.of(sample.people).as_dict(),
         "panel_id": panel.meta.panel_id,
         **({} if options.shares is None else {"shares": percents_of(options.shares)}),
         **({} if facts is None else {"facts": facts.provenance()}),
@@ -340,12 +341,14 @@ _METHODS: dict[CalibrationMethod, _Method] = {
 
 def with_profile(calibrator: Calibrator, poorer: Calibrator, profile: str) -> Calibrator:
     """The calibrator with cells for records of a poorer `profile`, taken from `poorer`."""
-    cells = {
-        (horizon, f"profile={profile}"): cell
-        for (horizon, group), cell in poorer.cells.items()
-        if group == ALL
-    }
-    return replace(calibrator, cells={**calibrator.cells, **cells})
+    keys = {(h, ALL): (h, f"profile={profile}") for h, group in poorer.cells if group == ALL}
+    cells = {key: poorer.cells[of] for of, key in keys.items()}
+    origin_years = {key: poorer.origin_years[of] for of, key in keys.items()}
+    return replace(
+        calibrator,
+        cells={**calibrator.cells, **cells},
+        origin_years={**calibrator.origin_years, **origin_years},
+    )
 
 
 def _target_weights(

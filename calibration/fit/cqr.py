@@ -41,6 +41,7 @@ def fit_cqr(
     """
     check_forecasts(marginals, outcomes, coverage, one_origin=True)
     cells: dict[tuple[int, str], Cell] = {}
+    origin_years: dict[tuple[int, str], int] = {}
     coverages_left = set(coverage)
     ends = [marginals.quantiles(p) for p in central_probabilities(coverage)]
     has_outcome = ~np.isnan(outcomes) & marginals.exists
@@ -56,7 +57,8 @@ def fit_cqr(
             if thresholds[share] is None:
                 coverages_left.discard(share)
         cells[h + 1, ALL] = Cell(np.empty(0), np.empty(0), 0, thresholds, int(rows.sum()))
-    return Calibrator(cells, year=QUANTILE_INTERVALS)
+        origin_years[h + 1, ALL] = len(np.unique(marginals.origin_year[rows]))
+    return Calibrator(cells, origin_years=origin_years, year=QUANTILE_INTERVALS)
 
 
 def cqr_threshold(

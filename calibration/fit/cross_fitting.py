@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from saga.calibration.fit.split_conformal import check_forecasts
 
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.cross_fitted import FoldCounts
+from saga.conformal.cross_fitted import CROSS_FITTED, FoldCounts
 from saga.conformal.families import FAMILIES, YEAR
 from saga.distributions import Marginals
 from saga.errors import UsageError
@@ -61,8 +61,13 @@ def fit_cross_fitted(
             for share, values in of_fold.items():
                 key = family.kind, share
                 scores.setdefault(key, np.full(outcomes.shape, np.nan))[rows] = values
+    has_outcome = ~np.isnan(outcomes) & marginals.exists
     return Calibrator(
         {},
+        origin_years={
+            (h + 1, CROSS_FITTED): len(np.unique(marginals.origin_year[has_outcome[:, h]]))
+            for h in np.flatnonzero(has_outcome.any(axis=0)).tolist()
+        },
         fold_counts={
             (kind, h + 1, share): smooth_counts(
                 [values[(folds == k) & known[:, h], h] for k in range(n_folds)]

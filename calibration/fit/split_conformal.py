@@ -95,6 +95,9 @@ def fit_calibration(
         )
         for (horizon, group), (map_rows, rows) in rows_of.items()
     }
+    origin_years = {
+        key: len(np.unique(marginals.origin_year[rows])) for key, (_, rows) in rows_of.items()
+    }
     mapped, uniforms = Calibrator(cells).recalibrate(marginals), pit_uniforms(marginals)
     scores = YEAR.scores_by_coverage(mapped, outcomes, coverage, uniforms)
     shifts = {
@@ -118,9 +121,8 @@ def fit_calibration(
         thresholds = counts.thresholds(shifted, rows, horizon - 1)
         cells[horizon, group] = replace(cells[horizon, group], thresholds=thresholds)
     map_scores = BAND.scores(mapped.take(in_map), outcomes[in_map], 0.0)
-    calibrator = Calibrator(
-        cells, shifts, band_scales=_fit_band_scales(map_scores, counts.n_origins)
-    )
+    band_scales = _fit_band_scales(map_scores, counts.n_origins)
+    calibrator = Calibrator(cells, shifts, band_scales=band_scales, origin_years=origin_years)
     thresholds_of_kind = _fit_kinds(calibrator, mapped, outcomes, in_map, counts, paths)
     return replace(calibrator, thresholds_of_kind=thresholds_of_kind)
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from saga.bundle import Bundle
 from saga.data.facts import open_facts
 from saga.data.panel import Panel
-from saga.data.rules import find_ineligible
 from saga.files.atomic import digest_file
+from saga.forecast_checks import find_without_rows
 from saga.forecast_results import Result
-from saga.forecaster import Forecaster, InForce, eligible_ages
+from saga.forecaster import Forecaster, InForce
 from saga.requests import (
     Draws,
     ForecastRequest,
@@ -116,9 +116,9 @@ class ProductComputation:
         return self.enter is None
 
     def ineligible(self, panel: Panel) -> dict[str, str]:
-        """The persons that cannot be forecast -> the rule that excludes them."""
-        ages = eligible_ages(self.recipe.request)
-        return {person: problem.rule for person, problem in find_ineligible(panel, *ages).items()}
+        """The persons without rows -> the rule that excludes them."""
+        reasons = find_without_rows(panel, self.recipe.request, self.forecaster.records)
+        return {person: problem.rule for person, problem in reasons.items()}
 
     def compute(self, panel: Panel) -> Result:
         """The result of a panel of eligible persons, person by person in sorted order."""

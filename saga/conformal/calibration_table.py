@@ -9,12 +9,14 @@ Every figure is an average over persons. Each row is of one kind; unused columns
 - "stretch": a score of `knot` at a horizon counts as `value` in path bands.
 - the kinds of `saga.conformal.families.FAMILIES`: as "threshold", for all persons; present values
   are those of `knot` paths.
+- "origin_years": the persons of the cell have outcomes from `n` distinct origin years.
 - "drift": `value` is the deviation of coverage `level` in `n` past origin years.
-- "cqr": as "threshold", in money; the only kind if the method is "cqr".
+- "cqr": as "threshold", in money; the only other kind if the method is "cqr".
 - "fold": `value` scores of the fold `split` are at or above `knot`, for sets of coverage `level` or
-  for another kind of limit (`group`); the only kind if the method is "cv+".
+  for another kind of limit (`group`); the only other kind if the method is "cv+".
 
-`n` is the number of persons, and `split` their fold: "A" is the map fold, "B" the threshold fold.
+Elsewhere `n` is the number of persons, and `split` their fold: "A" is the map fold, "B" the
+threshold fold.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ _Row = tuple[str, int | None, str, float | None, float | None, float | None, int
 
 ALL = "all"  # the group of all persons
 FOLD = "fold"  # the kind of rows with fold counts
+ORIGIN_YEARS = "origin_years"
 # Family of the sets of a year -> the kind of the rows of its thresholds, and their fold.
 _CELL_ROWS = {YEAR: ("threshold", "B"), QUANTILE_INTERVALS: ("cqr", "AB")}
 METHODS: dict[CalibrationMethod, str] = {
@@ -79,6 +82,10 @@ def table_of(calibrator: Calibrator) -> pl.DataFrame:
         rows += _map_rows("stretch", (horizon, ALL), knots, values, None)
     for (kind, horizon), fitted in sorted(calibrator.thresholds_of_kind.items()):
         rows += _threshold_rows(kind, (horizon, ALL), fitted, "B")
+    rows += [
+        (ORIGIN_YEARS, horizon, group, None, None, None, n_years, None)
+        for (horizon, group), n_years in sorted(calibrator.origin_years.items())
+    ]
     rows += [
         ("drift", horizon, ALL, coverage, None, deviation, n_years, "B")
         for (horizon, coverage), (deviation, n_years) in sorted(calibrator.drift.items())
@@ -122,6 +129,12 @@ def read_parts(table: pl.DataFrame) -> dict[str, Any]:
             if kind == "stretch"
         },
         "grouping": Grouping.from_rows(_of_kind(table, "cut")),
+        "origin_years": {
+            (h, group): n
+            for h, group, n in _of_kind(table, ORIGIN_YEARS)
+            .select("horizon", "group", "n")
+            .iter_rows()
+        },
         "drift": {(h, coverage): (value, n) for h, coverage, value, n in drift.iter_rows()},
         "year": QUANTILE_INTERVALS if calibration_method(table) == "cqr" else YEAR,
         "fold_counts": {key: _read_fold_counts(part) for key, part in by_fold_key.items()},

@@ -43,9 +43,9 @@ REASONS: dict[str, str] = {
     "persons, in the same years.",
     "assumption": "Holds if this person resembles the calibration persons (in statistics: is "
     "exchangeable with them) and conditions have not changed since then.",
-    "extrapolated": "Not guaranteed: no outcome was observed this far ahead, or none under such a "
-    "scenario, or paths come from another rollout, or the origin is after the calibration years. "
-    "The nearest threshold is used.",
+    "extrapolated": "Not guaranteed: outcomes this far ahead were observed from one origin year "
+    "or none, or none at this age or under such a scenario, or paths come from another rollout, or "
+    "the origin is before or after the years of the records. The nearest threshold is used.",
     "cross-fitted": "Cross-fitted (CV+): a stated coverage 1 - a holds about in practice, and at "
     "least 1 - 2a less a small term in the worst case, if this person resembles the calibration "
     "persons and conditions have not changed since then.",
@@ -74,6 +74,8 @@ class Calibrator:
             bands and present values, by kind and horizon (or number of years).
         band_scales: Horizon -> knots and values of the map that makes scores of all horizons
             comparable, for path bands.
+        origin_years: (horizon, group) -> number of distinct origin years whose outcomes the cell
+            has seen; the group is "cross-fitted" if the method is "cv+".
         grouping: How persons are grouped; None if the calibration has no groups.
         extrapolated: Whether forecasts are made differently from those of the calibration (under
             a scenario, or with paths of another rollout). No guarantee is then better than
@@ -92,6 +94,7 @@ class Calibrator:
     shifts: Mapping[tuple[int, float], Mapping[str, float]] = field(default_factory=dict)
     thresholds_of_kind: Mapping[tuple[str, int], KindThresholds] = field(default_factory=dict)
     band_scales: Mapping[int, tuple[Array, Array]] = field(default_factory=dict)
+    origin_years: Mapping[tuple[int, str], int] = field(default_factory=dict)
     grouping: Grouping | None = None
     extrapolated: bool = False
     drift: Mapping[tuple[int, float], tuple[float, int]] = field(default_factory=dict)
@@ -133,14 +136,19 @@ class Calibrator:
     def fitted(self) -> SplitThresholds:
         """Which cells, maps and thresholds apply to a person."""
         return SplitThresholds(
-            self.cells, self.shifts, self.thresholds_of_kind, self.year, self.extrapolated
+            self.cells,
+            self.shifts,
+            self.thresholds_of_kind,
+            self.origin_years,
+            self.year,
+            self.extrapolated,
         )
 
     @cached_property
     def thresholds(self) -> SplitThresholds | CrossFittedCounts:
         """How the thresholds of sets are found: from one fold, or by cross-fitting."""
         if self.fold_counts:
-            return CrossFittedCounts(self.fold_counts, self.extrapolated)
+            return CrossFittedCounts(self.fold_counts, self.origin_years, self.extrapolated)
         return self.fitted
 
     @property

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from saga.conformal.families.set_family import SMALLEST_AMOUNT, Ends, SetFamily
 from saga.conformal.families.year import YEAR
-from saga.conformal.intervals import Guarantee, Intervals, latest
+from saga.conformal.intervals import Intervals, latest
 from saga.distributions import Marginals
+from saga.training_records import Guarantee
 
 Array = NDArray[np.float64]
 # Scores (n, H, P) of amounts (n, H, P) under the distributions of a member.
@@ -71,6 +72,7 @@ class CrossFittedCounts:
     """
 
     fold_counts: Mapping[tuple[str, int, float], FoldCounts]
+    origin_years: Mapping[tuple[int, str], int]
     extrapolated: bool = False
 
     @cached_property
@@ -97,7 +99,11 @@ class CrossFittedCounts:
         """
         key = family.kind, coverage if family.by_coverage else 0.0
         fitted = [
-            (h, counts if counts.has_sets(coverage) else None)
+            (
+                h,
+                counts if counts.has_sets(coverage) else None,
+                self.origin_years.get((h, CROSS_FITTED), 0),
+            )
             for (kind, h, share), counts in sorted(self.fold_counts.items())
             if (kind, share) == key
         ]

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from saga.distributions import Marginals
 from saga.scores import covered
+from saga.training_records import Guarantee, guarantee_of
 
 Array = NDArray[np.float64]
 Value = TypeVar("Value")
-Guarantee = Literal["finite-sample", "assumption", "extrapolated", "none"]
-
-
-def guarantee_of(observed: bool, extrapolated: bool) -> Guarantee:
-    """The guarantee of a threshold whose horizon has observed outcomes, or has not.
-
-    `extrapolated`: forecasts are made differently from those of the calibration.
-    """
-    return "assumption" if observed and not extrapolated else "extrapolated"
 
 
 def latest(
-    fitted: Iterable[tuple[int, Value | None]],
+    fitted: Iterable[tuple[int, Value | None, int]],
     horizon: int,
     extrapolated: bool,
     *,
@@ -35,21 +27,26 @@ def latest(
     """The horizon whose thresholds a set at `horizon` has, with these, and the set's guarantee.
 
     It is the longest of the horizons with outcomes up to `horizon`; beyond all of them the
-    guarantee is "extrapolated". From the first horizon on with too few outcomes there is none, so
-    that a longer horizon never has a stronger guarantee than a shorter one with outcomes.
+    guarantee is "extrapolated". From the first horizon on with too few outcomes there is none, and
+    from the first one on whose outcomes are of a single origin year none is better than
+    "extrapolated": a longer horizon never has a stronger guarantee than a shorter one with
+    outcomes.
 
     Args:
-        fitted: Horizons with outcomes, ascending, and what was fitted; None if they are too few.
+        fitted: Horizons with outcomes, ascending; what was fitted, None if they are too few; and
+            the number of their origin years.
         horizon: The horizon, or number of years, of the set.
         extrapolated: See `guarantee_of`.
         always: Where outcomes are too few, the last thresholds are used, and extrapolated.
     """
-    known = [(h, value) for h, value in fitted if h <= horizon]
-    with_value = [(h, value) for h, value in known if value is not None]
+    known = [entry for entry in fitted if entry[0] <= horizon]
+    with_value = [(h, value) for h, value, _ in known if value is not None]
     has_all = len(with_value) == len(known)
     if not with_value or not (has_all or always):
         return None, "none"
-    return with_value[-1], guarantee_of(with_value[-1][0] == horizon and has_all, extrapolated)
+    is_observed = with_value[-1][0] == horizon and has_all
+    origin_years = min(n for _, _, n in known) if is_observed else 0
+    return with_value[-1], guarantee_of(origin_years, extrapolated)
 
 
 @dataclass(frozen=True, eq=False)

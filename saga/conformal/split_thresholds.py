@@ -17,10 +17,11 @@ from saga.conformal.calibration_table import ALL
 from saga.conformal.families.set_family import KindThresholds, SetFamily
 from saga.conformal.families.year import YEAR
 from saga.conformal.group_effects import is_shifted, members_of, number_labels, sum_effects
-from saga.conformal.intervals import Guarantee, Intervals, latest
+from saga.conformal.intervals import Intervals, latest
 from saga.conformal.recalibration import Cell
 from saga.distributions import Marginals
 from saga.person_forecasts import PersonForecasts
+from saga.training_records import Guarantee
 
 Array = NDArray[np.float64]
 Words = NDArray[np.str_]
@@ -41,6 +42,7 @@ class SplitThresholds:
     cells: Mapping[tuple[int, str], Cell]
     shifts: Mapping[tuple[int, float], Mapping[str, float]]
     thresholds_of_kind: Mapping[tuple[str, int], KindThresholds] = field(default_factory=dict)
+    origin_years: Mapping[tuple[int, str], int] = field(default_factory=dict)
     year: SetFamily = YEAR
     extrapolated: bool = False
 
@@ -80,10 +82,11 @@ class SplitThresholds:
         finds. From the first horizon with too few outcomes of all persons on there is none.
         """
         of_family = self.horizons if self.year.extrapolates or horizon in self.horizons else []
-        fitted = [
+        used = [
             (h, self.threshold_group(h, groups, coverage) if self._is_finite(h, coverage) else None)
             for h in of_family
         ]
+        fitted = [(h, group, self.origin_years.get((h, group or ALL), 0)) for h, group in used]
         key, guarantee = latest(fitted, horizon, self.extrapolated)
         q = None if key is None else self.cells[key].thresholds[coverage]
         return q, guarantee, key
@@ -206,7 +209,11 @@ class SplitThresholds:
         highest = -np.inf
         for j, coverage in enumerate(self.coverage):
             finite = [
-                (h, thresholds[coverage] if family.is_finite(thresholds.get(coverage)) else None)
+                (
+                    h,
+                    thresholds[coverage] if family.is_finite(thresholds.get(coverage)) else None,
+                    self.origin_years.get((h, ALL), 0),
+                )
                 for h, thresholds in of_family
             ]
             nearest, guarantee = latest(

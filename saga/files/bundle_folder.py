@@ -19,8 +19,8 @@ from saga.files.tables import check_writable
 from saga.version import current_version
 
 # Format 1 conditioned recorded years on macro values; in format 2 macro values entered the network
-# before the layers of the head.
-FORMAT = 3
+# before the layers of the head; format 3 did not say what the training records span.
+FORMAT = 4
 MANIFEST, CARD, WEIGHTS = "manifest.json", "README.md", "model.safetensors"
 CALIBRATION, DIAGNOSTICS = "calibration.parquet", "diagnostics.parquet"
 CIRCUMSTANCES, TREES = "circumstances.safetensors", "trees.parquet"

@@ -32,7 +32,8 @@ def lognormal_marginals(
     cdf[..., 0], cdf[..., -1] = zero, 1.0
     grid = centre[..., None] + sd[..., None] * _Z
     ids = np.array([f"{names}-{i}" for i in range(n)])
-    return Marginals(ids, np.full(n, 1970), np.full(n, 2000), grid, cdf, zero)
+    origin_year = 2000 + np.arange(n) % 2  # outcomes of one origin year promise nothing
+    return Marginals(ids, np.full(n, 1970), origin_year, grid, cdf, zero)
 
 
 def draw_world(

@@ -19,7 +19,7 @@ from saga.features.transforms import Transforms
 from saga.forecast_warnings import (
     MAX_PERSONS,
     ForecastWarning,
-    TrainingRecords,
+    Training,
     add_counts,
     find_warnings,
     merge_warnings,
@@ -28,6 +28,7 @@ from saga.forecast_warnings import (
 from saga.macro.scenarios import Scenario
 from saga.register import RegisterSettings, generate_register
 from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest, Request
+from saga.training_records import TrainingRecords
 
 N = 3_000
 
@@ -272,7 +273,8 @@ def test_unknown_years_of_the_past_are_named() -> None:
 
 
 def test_simulated_people_come_first() -> None:
-    panel, training = panel_of(ordinary(1)), TrainingRecords(2022, 2022, simulated=True)
+    records = TrainingRecords(1990, 2022, 32, 16, 64)
+    panel, training = panel_of(ordinary(1)), Training(records, 2022, simulated=True)
     warnings = find_warnings(panel, ForecastRequest(), Draws(seed=1), PLAIN, training=training)
     assert warnings[0].code == "simulated-people"
     assert "simulated people" in warnings[0].message

@@ -23,6 +23,7 @@ from saga.errors import UsageError
 from saga.forecast_tables import forecast_table, lifetime_table
 from saga.paths import Paths
 from saga.requests import ForecastRequest, LifetimeRequest
+from saga.training_records import TrainingRecords
 
 N, YEARS, M = 12, 3, 30
 COVERAGE = (0.8, 0.9)
@@ -42,6 +43,7 @@ def outcomes(raw: Paths) -> NDArray[np.float64]:
 
 IDENTITY = Calibrator.identity()
 PANEL = Panel.of(pl.DataFrame(schema=["person_id"]), PanelMeta("empty"))
+RECORDS = TrainingRecords(1990, 2022, 32, 16, 64)
 
 
 def as_raw(marginals: Marginals) -> Marginals:
@@ -65,7 +67,7 @@ def marginals(raw: Paths) -> Marginals:
         lambda m, _: band_intervals(IDENTITY, m, YEARS, COVERAGE),
         lambda m, y: POSITIVE.scores(m.at_horizon(1), y[:, :1], 0.9),
         lambda m, y: BAND.scores(m, y, 0.9),
-        lambda m, _: forecast_table(m, IDENTITY, ForecastRequest(horizons=(1,))),
+        lambda m, _: forecast_table(m, IDENTITY, ForecastRequest(horizons=(1,)), RECORDS),
         lambda m, y: judge_persons(
             m,
             IDENTITY.intervals(replace(m, recalibrated=True), COVERAGE),
@@ -89,7 +91,9 @@ def test_raw_marginals_are_refused_where_recalibrated_ones_are_needed(
     "use",
     [
         lambda paths, y: PRESENT_VALUE.scores(paths, y, 0.9),
-        lambda paths, _: lifetime_table(paths, IDENTITY, PANEL, LifetimeRequest(to_age=43)),
+        lambda paths, _: lifetime_table(
+            paths, IDENTITY, PANEL, LifetimeRequest(to_age=43), RECORDS
+        ),
     ],
 )
 def test_raw_paths_are_refused_where_recalibrated_ones_are_needed(

@@ -285,7 +285,7 @@ def test_until_cuts_records_exits_and_macro(panel: Panel, tmp_path: Path) -> Non
     bundle = train(
         panel, tmp_path / "b", config=replace(CONFIG, max_steps=5), until=2012, run=QUIET
     )
-    assert bundle.config["until"] == 2012
+    assert bundle.training_records.last_year == 2012
     assert MacroProcess.from_dict(bundle.macro).history.last_year == 2012
     part = assign_parts("toy", past.frame["person_id"])
     assert bundle.metrics["training"]["person_years"] == (part == "train").sum()

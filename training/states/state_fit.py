@@ -180,7 +180,7 @@ def fit_state_network(
     forecaster = Forecaster.load(source)
     bundle, network = forecaster.bundle, forecaster.network
     _check_panel(panel, forecaster)
-    last_training_year = int(bundle.config["until"])
+    last_training_year = bundle.training_records.last_year
     panel = cut(panel, last_training_year)
     training, validating = _divide(panel, shares_of(bundle.split))
     run = RunFolder(

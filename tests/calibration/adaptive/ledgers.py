@@ -50,7 +50,12 @@ def make_calibrator() -> Calibrator:
     own = Cell(np.empty(0), np.empty(0), 0, {share: share for share in COVERAGE}, 1_000)
     cells = {(h, group): own for h in range(1, K + 1) for group in (ALL, "quintile=1")}
     kinds = {(kind, K): thresholds for kind in (BAND, PRESENT_VALUE)}
-    return Calibrator(cells, thresholds_of_kind=kinds, band_scales=scales)
+    return Calibrator(
+        cells,
+        thresholds_of_kind=kinds,
+        band_scales=scales,
+        origin_years=dict.fromkeys(cells, 2),
+    )
 
 
 def make_paths(n: int = N, origin: int = ORIGIN, seed: int = 0) -> Paths:

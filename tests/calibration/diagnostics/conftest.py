@@ -45,7 +45,7 @@ def draw_true_world(n: int, seed: int, *, horizons: int = 2) -> tuple[Marginals,
     cdf[..., 0], cdf[..., -1] = zero, 1.0
     grid = centre[..., None] + sd[..., None] * _Z
     ids = np.array([f"{seed}-{i}" for i in range(n)])
-    return Marginals(ids, np.full(n, 1970), np.full(n, 2000), grid, cdf, zero), outcomes
+    return Marginals(ids, np.full(n, 1970), 2000 + np.arange(n) % 2, grid, cdf, zero), outcomes
 
 
 @pytest.fixture(scope="session")

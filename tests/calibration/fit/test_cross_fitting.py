@@ -58,7 +58,7 @@ def fit_member(seen: Population, persons: Population) -> Marginals:
     z = (GRID - LEVEL - (persons.x @ slope)[:, None, None]) / 0.6
     cdf = p_zero[..., None] + (1 - p_zero[..., None]) * norm.cdf(z) * np.ones((1, HORIZONS, 1))
     cdf[..., 0], cdf[..., -1] = p_zero, 1.0
-    years = np.full(n, 2000)
+    years = 2000 + np.arange(n) % 2
     names = np.char.add("p", np.arange(n).astype(str))
     return Marginals(names, years - 40, years, np.broadcast_to(GRID, cdf.shape), cdf, p_zero)
 

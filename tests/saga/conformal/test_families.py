@@ -139,12 +139,16 @@ def test_a_limit_in_the_atom_is_zero_to_the_last_bit() -> None:
     np.testing.assert_array_equal(quantiles == 0, inside_atom)
 
 
-@given(st.lists(st.booleans(), max_size=6), st.booleans(), st.booleans())
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=6), st.booleans(), st.booleans()
+)
 def test_a_longer_horizon_never_has_more_guarantee_than_a_shorter_one(
-    has_enough: list[bool], extrapolated: bool, always: bool
+    outcomes: list[tuple[bool, int]], extrapolated: bool, always: bool
 ) -> None:
-    """Whether outcomes at the first horizons are enough, in any pattern; then none are known."""
-    fitted = [(h, h if enough else None) for h, enough in enumerate(has_enough, start=1)]
+    """Whether outcomes at the first horizons are enough, and of how many origin years, in any
+    pattern; then none are known."""
+    has_enough, origin_years = [enough for enough, _ in outcomes], [n for _, n in outcomes]
+    fitted = [(h, h if enough else None, n) for h, (enough, n) in enumerate(outcomes, start=1)]
     words = ("none", "extrapolated", "assumption")
     found = [latest(fitted, h, extrapolated, always=always) for h in range(1, 11)]
     rank = np.array([words.index(guarantee) for _, guarantee in found])
@@ -154,4 +158,5 @@ def test_a_longer_horizon_never_has_more_guarantee_than_a_shorter_one(
     for h, (used, guarantee) in enumerate(found, start=1):
         assert (used is None) == (guarantee == "none")
         assert guarantee != "assumption" or (used == (h, h) and not extrapolated)
+        assert guarantee != "assumption" or min(origin_years[:h]) > 1
         assert always or used is None or all(has_enough[:h])
