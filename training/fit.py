@@ -38,6 +38,7 @@ from saga.training.train_config import (
     load_config,
 )
 from saga.training.transfer import Source
+from saga.training.unseen_years import fill_unseen
 from torch import Tensor
 
 from saga.bundle import Bundle, BundleContents, write_bundle
@@ -166,6 +167,9 @@ def train(
     prepared = prepare(panel, settings, seed, validation, shares, source)
     data, network = prepared.data, prepared.network
     report = fit_best(network, data, settings, folder, run)
+    fill_unseen(
+        network, prepared.records if source is None else prepared.records.joined(source.records)
+    )
     contents = BundleContents(
         config={
             "model": settings.model.as_dict(),

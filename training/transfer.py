@@ -20,6 +20,7 @@ from saga.features.sequences import N_OTHER
 from saga.features.transforms import OTHER, Transforms
 from saga.model import ModelConfig, Saga
 from saga.model.members import count_members
+from saga.training_records import TrainingRecords
 
 _UNSEEN = (0.0, 1.0)  # location and spread of a column without values in training
 
@@ -33,6 +34,7 @@ class Source:
     panel_id: str
     model: ModelConfig
     transforms: Transforms
+    records: TrainingRecords
     weights: dict[str, Tensor]
 
     @classmethod
@@ -50,6 +52,7 @@ class Source:
             panel_id=str(bundle.split.get("panel_id", "")),
             model=ModelConfig.from_dict(bundle.config["model"]),
             transforms=Transforms.from_dict(bundle.transforms),
+            records=bundle.training_records,
             weights=bundle.weights,
         )
 

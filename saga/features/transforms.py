@@ -24,6 +24,7 @@ from saga.errors import InputError, Problem
 from saga.features.calendar import CLIP, Calendar
 from saga.features.training_reference import TrainingReference
 from saga.features.units import IDENTITY, STANDARD_QUARTILES, Units
+from saga.training_records import TrainingRecords
 
 Floats = NDArray[np.float64]
 OTHER = tuple(name for name in schema.CONTINUOUS if name != "earnings")
@@ -152,7 +153,8 @@ class Transforms:
                 empty.
         """
         frame = panel.frame
-        z, units = _relative_earnings(panel, calendar, scale_free=scale_free, like=like)
+        longest = TrainingRecords.of(panel).longest
+        z, units = _relative_earnings(panel, calendar, longest, scale_free=scale_free, like=like)
         extra = _own_columns(panel)
         location, spread = _scales(frame, extra, units, like)
         codes = _codes(frame, extra, like)
@@ -290,7 +292,7 @@ class Transforms:
 
 
 def _relative_earnings(
-    panel: Panel, calendar: Calendar, *, scale_free: bool, like: Transforms | None
+    panel: Panel, calendar: Calendar, longest: int, *, scale_free: bool, like: Transforms | None
 ) -> tuple[Floats, Units]:
     """Positive earnings as z, and the units of z. InputError if there are fewer than 200."""
     positive = panel.frame.filter(pl.col("earnings") > 0)
@@ -309,6 +311,7 @@ def _relative_earnings(
         z,
         age,
         year,
+        longest=longest,
         by_age=by_age,
         continues=calendar.history is None,
         quartiles=STANDARD_QUARTILES if like is None or by_age else like.quartiles,

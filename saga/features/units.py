@@ -38,6 +38,8 @@ class Units:
         years: Part that depends on the year, from `first_year` on, shape (n_year,).
         first_year: First year of the panel; earlier years have its level.
         growth: Growth of the level in each year after the last one.
+        longest: Number of years after the last one that grow: the longest distance between two
+            records of a person. No growth has been seen over more years.
     """
 
     scale: float
@@ -45,6 +47,7 @@ class Units:
     years: Floats
     first_year: int
     growth: float
+    longest: int
 
     @classmethod
     def fit(
@@ -53,6 +56,7 @@ class Units:
         age: Integers,
         year: Integers,
         *,
+        longest: int,
         by_age: bool = True,
         continues: bool = True,
         quartiles: tuple[float, float, float] = STANDARD_QUARTILES,
@@ -68,6 +72,7 @@ class Units:
             logs: Log earnings less the log wage index.
             age: Ages in these years.
             year: The years.
+            longest: Longest distance in years between two records of a person.
             by_age: Whether the level depends on age.
             continues: Whether the trend continues after the last year; if the wage index contains
                 the growth of wages, it does not.
@@ -104,13 +109,15 @@ class Units:
             years=growth * _trend(n_years) + deviations,
             first_year=first,
             growth=float(growth) if continues else 0.0,
+            longest=longest,
         )
 
     def level(self, age: Integers, year: Integers) -> Floats:
         """Level (...,) at ages (...,) in years (...,), in logs."""
         index = np.asarray(year) - self.first_year
         last = len(self.years) - 1
-        by_year = self.years[np.clip(index, 0, last)] + self.growth * np.maximum(index - last, 0)
+        after = np.clip(index - last, 0, self.longest)
+        by_year = self.years[np.clip(index, 0, last)] + self.growth * after
         level: Floats = self.ages[np.clip(age, MIN_AGE, MAX_AGE) - MIN_AGE] + by_year
         return level
 
@@ -137,6 +144,7 @@ class Units:
             "years": self.years.tolist(),
             "first_year": self.first_year,
             "growth": self.growth,
+            "longest": self.longest,
         }
 
     @classmethod
@@ -145,7 +153,7 @@ class Units:
         return cls(**{**d, "ages": np.array(d["ages"]), "years": np.array(d["years"])})
 
 
-IDENTITY = Units(1.0, np.zeros(_N_AGES), np.zeros(1), 0, 0.0)
+IDENTITY = Units(1.0, np.zeros(_N_AGES), np.zeros(1), 0, 0.0, 0)
 
 
 def _trend(n_years: int) -> Floats:

@@ -52,7 +52,7 @@ class TreeMember:
         return cls(trees, np.array(weights, dtype=float))
 
     def weights_at(self, horizons: Sequence[int]) -> NDArray[np.float64]:
-        """Weights (K,) at `horizons`, interpolated as the trees are."""
+        """Weights (K,) at `horizons`, interpolated as the trees are, and constant beyond."""
         return np.interp(horizons, self.trees.grid, self.weights)
 
     def mix_with(self, panel: Panel) -> Mix:
@@ -64,9 +64,8 @@ class TreeMember:
         features = window.features(panel, origins)
 
         def mix(rows: NDArray[np.int64], marginals: Marginals) -> Marginals:
-            horizons = range(1, min(marginals.n_horizons, int(self.trees.grid[-1])) + 1)
-            network = marginals.first(len(horizons))
-            trees = self.trees.marginals(features[rows], origins.take(rows), network, horizons)
+            horizons = range(1, marginals.n_horizons + 1)
+            trees = self.trees.marginals(features[rows], origins.take(rows), marginals, horizons)
             return mixed(marginals, trees, self.weights_at(horizons))
 
         return mix
@@ -87,18 +86,13 @@ def mixed(
 ) -> Marginals:
     """The average of two sets of distributions on the same grid.
 
-    Horizons beyond the last of `trees` stay as they are.
-
     Args:
-        marginals: raw distributions at horizons 1..H.
-        trees: distributions of the same persons at horizons 1..K, K <= H.
-        weights: weight of `trees`, one or (K,).
+        marginals: raw distributions (n, H).
+        trees: distributions of the same persons (n, H).
+        weights: weight of `trees`, one or (H,).
     """
-    h = slice(0, trees.n_horizons)
     w = np.broadcast_to(weights, trees.n_horizons)
-    cdf, p_zero = marginals.cdf.copy(), marginals.p_zero.copy()
-    both = (1 - w)[:, None] * cdf[:, h] + w[:, None] * trees.cdf
-    atom = (1 - w) * p_zero[:, h] + w * trees.p_zero
-    both[..., 0], both[..., -1] = atom, np.where(np.isnan(atom), np.nan, 1.0)
-    cdf[:, h], p_zero[:, h] = np.maximum.accumulate(both, axis=-1), atom
-    return replace(marginals, cdf=cdf, p_zero=p_zero)
+    cdf = (1 - w)[:, None] * marginals.cdf + w[:, None] * trees.cdf
+    p_zero = (1 - w) * marginals.p_zero + w * trees.p_zero
+    cdf[..., 0], cdf[..., -1] = p_zero, np.where(np.isnan(p_zero), np.nan, 1.0)
+    return replace(marginals, cdf=np.maximum.accumulate(cdf, axis=-1), p_zero=p_zero)

@@ -74,15 +74,17 @@ def test_the_fit_finds_the_level_and_the_spread() -> None:
     level = 9 - 2 * np.exp(-(age - 16) / 8) + 0.015 * (year - 2009) - 0.1 * (year == 1993)
     logs = level + rng.normal(0, 0.5, n)
     logs[rng.random(n) < 0.02] -= 6  # amounts of a few days' work move neither level nor spread
-    units = Units.fit(logs, age, year)
+    units = Units.fit(logs, age, year, longest=10)
     error = units.level(age, year) - level
     assert abs(error.mean()) < 0.02
     assert error.std() < 0.02
     assert abs(units.scale - 0.5) < 0.02
-    # The trend continues after the last year, unless the wage index contains growth.
-    ahead = units.level(np.full(2, 40), np.array([2009, 2019]))
+    # The trend continues after the last year for as many years as a record lasts, unless the wage
+    # index contains growth.
+    ahead = units.level(np.full(3, 40), np.array([2009, 2019, 2039]))
     assert abs(ahead[1] - ahead[0] - 0.15) < 0.02
-    still = Units.fit(logs, age, year, continues=False).level(
+    assert ahead[2] == ahead[1]
+    still = Units.fit(logs, age, year, longest=10, continues=False).level(
         np.full(2, 40), np.array([2009, 2019])
     )
     assert still[0] == still[1]

@@ -103,24 +103,19 @@ def some_trees(network: Marginals, horizons: int, seed: int) -> Marginals:
 
 
 def test_a_mixture_is_the_average_of_probabilities() -> None:
-    network = some_marginals(40, 5, 0)
+    network = some_marginals(40, 3, 0)
     of_trees = some_trees(network, 3, 1)
     both = mixed(network, of_trees, 0.4)
     amounts = np.exp(network.grid[:, :, 20:100:20].astype(float))
-    expected = 0.6 * network.probability(amounts)
-    expected[:, :3] += 0.4 * of_trees.probability(amounts[:, :3])
-    np.testing.assert_allclose(both.probability(amounts)[:, :3], expected[:, :3], atol=1e-9)
-    np.testing.assert_allclose(
-        both.p_zero[:, :3], 0.6 * network.p_zero[:, :3] + 0.4 * of_trees.p_zero
-    )
-    # Beyond the last horizon of the trees the network is alone.
-    assert np.array_equal(both.cdf[:, 3:], network.cdf[:, 3:])
+    expected = 0.6 * network.probability(amounts) + 0.4 * of_trees.probability(amounts)
+    np.testing.assert_allclose(both.probability(amounts), expected, atol=1e-9)
+    np.testing.assert_allclose(both.p_zero, 0.6 * network.p_zero + 0.4 * of_trees.p_zero)
     assert (np.diff(both.cdf, axis=-1) >= 0).all()
     assert np.array_equal(mixed(network, of_trees, 0.0).cdf, network.cdf)
 
 
 def test_every_horizon_has_its_own_weight() -> None:
-    network, weights = some_marginals(20, 5, 0), (0.1, 0.4, 0.9)
+    network, weights = some_marginals(20, 3, 0), (0.1, 0.4, 0.9)
     of_trees = some_trees(network, 3, 1)
     both = mixed(network, of_trees, np.array(weights))
     for h, weight in enumerate(weights):
@@ -131,7 +126,19 @@ def test_every_horizon_has_its_own_weight() -> None:
 
 def test_weights_between_horizons_of_the_trees_are_interpolated(trees: TreeForecast) -> None:
     member = TreeMember.of(trees.to_table(), {"tree_weights": {"1": 0.2, "2": 0.3, "5": 0.6}})
-    np.testing.assert_allclose(member.weights_at(range(1, 6)), [0.2, 0.3, 0.4, 0.5, 0.6])
+    np.testing.assert_allclose(member.weights_at(range(1, 8)), [0.2, 0.3, 0.4, 0.5, 0.6, 0.6, 0.6])
+
+
+def test_trees_go_on_beyond_their_last_horizon(trees: TreeForecast, panel: Panel) -> None:
+    """If the network says the same of all years, so does the mixture after the trees' last one."""
+    member = TreeMember.of(trees.to_table(), {"tree_weights": {"1": 0.2, "2": 0.3, "5": 0.6}})
+    people, last = panel.only(panel.persons()[:20]), int(trees.grid[-1])
+    always = some_marginals(20, 1, 0).at_horizons([1] * (last + 4))
+    both = member.mix_with(people)(np.arange(20), always)
+    for h in range(last, last + 4):
+        np.testing.assert_array_equal(both.cdf[:, h], both.cdf[:, last - 1])
+        np.testing.assert_array_equal(both.p_zero[:, h], both.p_zero[:, last - 1])
+    assert (both.p_zero[:, last - 1] != always.p_zero[:, last - 1]).all()
 
 
 def test_no_distribution_stays_none() -> None:
