@@ -34,6 +34,7 @@ from saga.api.routes import (
     lifetimes,
     model,
     outcomes,
+    populations,
 )
 from saga.api.security import KeyStore, check_exposure, check_local, identify, unauthorised
 from saga.api.service import Service
@@ -57,6 +58,7 @@ _DESCRIPTION = (
 _TAGS = {
     "forecasts": "Earnings of single years",
     "lifetimes": "Present values of working lives",
+    "populations": "Groups and totals with 90 % bands",
     "jobs": "Products for any number of persons, in the background",
     "calibration": "Thresholds of the intervals, and the outcomes that move them",
     "model": "The bundle, and the columns of a person",
@@ -118,7 +120,7 @@ def create_app(
     problems.install(app)
     app.include_router(health.open_router)
     app.include_router(explorer.router)
-    for routes in (forecasts, lifetimes, jobs, outcomes, model, calibration, health):
+    for routes in (forecasts, lifetimes, populations, jobs, outcomes, model, calibration, health):
         app.include_router(routes.router, dependencies=[Depends(identify)])
     app.add_middleware(RequestMonitor, service=service, key_store=key_store)
     app.add_middleware(AnswerFormat, observe=service.metrics.observe_stage)

@@ -27,13 +27,14 @@ from saga.api.request_panel import RequestPanel
 from saga.api.service import Service
 
 from saga.conformal.calibration_table import ALL
-from saga.errors import Problem, SagaError
+from saga.errors import InputError, Problem, SagaError
 from saga.forecast_tables import percent_label
 from saga.forecast_warnings import ForecastWarning, warning_dicts
-from saga.requests import Draws, ForecastRequest, LifetimeRequest
+from saga.requests import Draws, ForecastRequest, LifetimeRequest, PopulationRequest
+from saga.schema import EXTRA_PREFIX
 
 OptionsT = TypeVar("OptionsT", bound=CallOptions)
-RequestT = TypeVar("RequestT", ForecastRequest, LifetimeRequest)
+RequestT = TypeVar("RequestT", ForecastRequest, LifetimeRequest, PopulationRequest)
 
 TableRow = Mapping[str, Any]
 _SMALL_TABLE = 32  # rows of which JSON is written without another thread
@@ -42,12 +43,13 @@ Explain = Callable[[str, str], str]  # from guarantee and cell to the reason tex
 
 @dataclass(frozen=True)
 class ComputeCall(Generic[OptionsT, RequestT]):
-    """A decoded call: its options, the typed request, the draws and the persons."""
+    """A decoded call: its options, the typed request, the draws, the persons and their weights."""
 
     options: OptionsT
     request: RequestT
     draws: Draws
     people: RequestPanel
+    weights: pl.DataFrame | None = None
 
 
 @dataclass(frozen=True)
@@ -148,14 +150,35 @@ async def read_call(
         return call, to_request(call.options)
 
     call, typed = await service.parse(request, ticket, decode)
+    frame, weights = split_weights(call.frame, call.options.own_column)
     ticket.stage = "panel"
-    people = await service.panels.submit(
-        SentFrame(call.frame, call.options.prices, call.options.origin)
-    )
+    people = await service.panels.submit(SentFrame(frame, call.options.prices, call.options.origin))
     ticket.stage = "compute"
     if isinstance(people, SagaError):
         raise people
-    return ComputeCall(call.options, typed, call.options.draws(), people)
+    return ComputeCall(call.options, typed, call.options.draws(), people, weights)
+
+
+def split_weights(
+    frame: pl.DataFrame, column: str | None
+) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+    """The person-years without their own column of weights, and the weight of each person.
+
+    Raises InputError if the column is missing, or differs between the years of a person.
+    """
+    if column is None:
+        return frame, None
+    name = column if column.startswith(EXTRA_PREFIX) else f"{EXTRA_PREFIX}{column}"
+    if name not in frame.columns or "person_id" not in frame.columns:
+        fix = f"Send it in `extra` of each year, or as the column {name} of a table"
+        raise InputError("There are no weights", [Problem("weights", "No such column", fix, name)])
+    known = frame.select(
+        pl.col("person_id").cast(pl.String).str.strip_chars(), weight=pl.col(name)
+    ).unique()
+    if known["person_id"].is_duplicated().any():
+        problem = Problem("weights", "A person has two weights", "Give one weight a person", name)
+        raise InputError("The weights contradict themselves", [problem])
+    return frame.drop(name), known
 
 
 async def respond(

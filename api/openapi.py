@@ -20,6 +20,8 @@ from saga.api.request_models import (
     LifetimeOptions,
     OutcomesBody,
     OutcomesOptions,
+    PopulationBody,
+    PopulationOptions,
 )
 
 from saga.macro.scenarios import SCENARIOS
@@ -28,6 +30,7 @@ _REF = "#/components/schemas/{model}"
 _BODIES: dict[str, type[BaseModel]] = {
     "ForecastRequest": ForecastBody,
     "LifetimeRequest": LifetimeBody,
+    "PopulationRequest": PopulationBody,
     "OutcomesRequest": OutcomesBody,
     "JobRequest": JobBody,
     "JobFileRequest": JobFileBody,
@@ -37,6 +40,7 @@ _BODIES: dict[str, type[BaseModel]] = {
 _OPTIONS: dict[str, type[BaseModel]] = {
     "ForecastRequest": ForecastOptions,
     "LifetimeRequest": LifetimeOptions,
+    "PopulationRequest": PopulationOptions,
     "OutcomesRequest": OutcomesOptions,
     "JobRequest": JobOptions,
 }

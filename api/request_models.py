@@ -28,7 +28,15 @@ from saga.api.example import example_persons
 from saga.calibration.adaptive.outcome_entries import MAX_AMOUNT, CorrectionReason
 
 from saga import requests
-from saga.requests import REQUESTS, Draws, ForecastRequest, LifetimeRequest, Option, Request
+from saga.requests import (
+    JOB_REQUESTS,
+    Draws,
+    ForecastRequest,
+    LifetimeRequest,
+    Option,
+    PopulationRequest,
+    Request,
+)
 from saga.schema import COLUMNS, MAX_CONTEXT_YEARS, Column
 from saga.tax.tax_reform import reform_from
 
@@ -213,23 +221,24 @@ Tax = Annotated[
 # What JSON and a query have where the type of a request's field says too little.
 _SPECIAL: dict[str, Any] = {"scenario": Scenario | None, "tax": Tax, "coverage": Coverages}
 _MAX_VALUES = 99  # of a list
+_Source = type[Draws] | type[Request] | type[PopulationRequest]
 
 
 class CallOptions(BaseModel):
-    """What HTTP asks besides the typed request: how the persons are read, what is recorded."""
+    """What HTTP asks besides the typed request: how the persons are read."""
 
     model_config = _STRICT
     prices: Prices | None = _PRICES
     origin: Year | None = Field(
         None, description="For backtests: records and exits after this year are not read"
     )
-    record: Flag = Field(
-        False,
-        description="Enter what is issued in the ledger, to be compared with outcomes later; "
-        "present values for the calibrated rate, without from_age",
-    )
 
-    def sent(self, *sources: type[Draws] | type[Request]) -> dict[str, Any]:
+    @property
+    def own_column(self) -> str | None:
+        """The own column that is no part of the panel; None: there is none."""
+        return None
+
+    def sent(self, *sources: _Source) -> dict[str, Any]:
         """The options of typed requests that were sent, in the form that these have."""
         names = {name for source in sources for name in requests.user_names(source)}
         return {name: _plain(getattr(self, name)) for name in names & self.model_fields_set}
@@ -237,6 +246,16 @@ class CallOptions(BaseModel):
     def draws(self) -> Draws:
         """Options of the simulation, in the form that the forecaster needs."""
         return requests.request_from(Draws, self.sent(Draws))
+
+
+class RecordingOptions(CallOptions):
+    """Also what is recorded."""
+
+    record: Flag = Field(
+        False,
+        description="Enter what is issued in the ledger, to be compared with outcomes later; "
+        "present values for the calibrated rate, without from_age",
+    )
 
 
 OptionsT = TypeVar("OptionsT", bound=CallOptions)
@@ -251,7 +270,7 @@ def _plain(value: object) -> object:
 
 
 def _with_fields_of(
-    *sources: type[Draws] | type[Request],
+    *sources: _Source,
 ) -> Callable[[type[OptionsT]], type[OptionsT]]:
     """Adds the fields of typed requests to a model, by the names that users know."""
     fields = {
@@ -281,10 +300,12 @@ def _option_field(annotation: object, default: object, option: Option, name: str
         float: real,
         Sequence[int]: GenericAlias(list, (whole,)),
         Sequence[float]: GenericAlias(list, (real,)),
+        Sequence[str]: GenericAlias(list, (Annotated[str, Strict(), Field(max_length=200)],)),
         requests.UnknownYears: requests.UnknownYears,
     }
     is_list = isinstance(default, tuple)
-    length: dict[str, Any] = {"min_length": 1, "max_length": _MAX_VALUES} if is_list else {}
+    least = {"min_length": 1} if default else {}
+    length: dict[str, Any] = {**least, "max_length": _MAX_VALUES} if is_list else {}
     return (
         _SPECIAL.get(name) or kinds[get_args(annotation)[0]],
         Field(
@@ -296,7 +317,7 @@ def _option_field(annotation: object, default: object, option: Option, name: str
 
 
 @_with_fields_of(Draws, ForecastRequest)
-class ForecastOptions(CallOptions):
+class ForecastOptions(RecordingOptions):
     """Options of `POST /v1/forecasts`; query parameters if the body is Parquet or Arrow."""
 
     def to_request(self) -> ForecastRequest:
@@ -305,7 +326,7 @@ class ForecastOptions(CallOptions):
 
 
 @_with_fields_of(Draws, LifetimeRequest)
-class LifetimeOptions(CallOptions):
+class LifetimeOptions(RecordingOptions):
     """Options of `POST /v1/lifetimes`; query parameters if the body is Parquet or Arrow."""
 
     def to_request(self) -> LifetimeRequest:
@@ -313,24 +334,44 @@ class LifetimeOptions(CallOptions):
         return requests.request_from(LifetimeRequest, self.sent(LifetimeRequest))
 
 
-@_with_fields_of(Draws, *REQUESTS.values())
-class JobOptions(CallOptions):
+@_with_fields_of(Draws, PopulationRequest)
+class PopulationOptions(CallOptions):
+    """Options of `POST /v1/populations`; query parameters if the body is Parquet or Arrow."""
+
+    weights: _OwnName | None = Field(
+        None,
+        description="Own column of the rows, named as in `extra`: how many persons of a population "
+        "each one stands for",
+    )
+
+    @property
+    def own_column(self) -> str | None:
+        """The column of weights."""
+        return self.weights
+
+    def to_request(self) -> PopulationRequest:
+        """The typed request. Raises UsageError for an event or pair that is none."""
+        return requests.request_from(PopulationRequest, self.sent(PopulationRequest))
+
+
+@_with_fields_of(Draws, *JOB_REQUESTS.values())
+class JobOptions(RecordingOptions):
     """Options of `POST /v1/jobs`: those of the product, and how to treat broken rows.
 
     They are query parameters if the body is a table.
     """
 
-    product: requests.Product = Field("forecasts", description="What to compute")
+    product: requests.JobProduct = Field("forecasts", description="What to compute")
     on_error: requests.OnError = Field(
         "fail", description="Whether rows that break a rule end the job, or are dropped and counted"
     )
 
-    def to_request(self) -> Request:
+    def to_request(self) -> Request | PopulationRequest:
         """The typed request. Raises UsageError for an option of another product."""
-        sent = self.sent(*REQUESTS.values())
-        if self.product == "paths" and self.record:
+        sent = self.sent(*JOB_REQUESTS.values())
+        if self.product in ("paths", "populations") and self.record:
             sent["record"] = True  # outcomes judge no single path
-        return requests.request_of(self.product, sent)
+        return requests.request_of(JOB_REQUESTS[self.product], sent)
 
 
 # Validation stops at the first wrong person, so that a request with millions of wrong values does
@@ -356,6 +397,17 @@ class LifetimeBody(LifetimeOptions):
         title="LifetimeRequest",
         extra="forbid",
         json_schema_extra={"example": {"persons": example_persons(), "rate": 0.02, "to_age": 64}},
+    )
+    persons: Persons
+
+
+class PopulationBody(PopulationOptions):
+    """Persons with their histories, and which tables of groups to compute."""
+
+    model_config = ConfigDict(
+        title="PopulationRequest",
+        extra="forbid",
+        json_schema_extra={"example": {"persons": example_persons(), "by": ["sex"], "paths": 50}},
     )
     persons: Persons
 

@@ -16,7 +16,7 @@ from saga.calibration.adaptive.ledger import RecordCounts
 from saga.calibration.adaptive.outcome_entries import CorrectionReport, SettlementReport
 
 from saga.forecast_warnings import ForecastWarning
-from saga.requests import CalibrationMethod, Product
+from saga.requests import CalibrationMethod, JobProduct
 
 Money = Annotated[
     float | None, Field(description="Real, in prices of the price year; null if not available")
@@ -44,7 +44,7 @@ class JobResponse(BaseModel):
 
     id: str
     state: State
-    product: Product
+    product: JobProduct
     created: str
     started: str | None
     finished: str | None
@@ -320,6 +320,47 @@ class LifetimeResponse(BaseModel):
     left_out: list[ProblemEntry]
     lifetimes: list[PersonLifetime]
     population: Population
+
+
+class GroupStatistic(BaseModel):
+    """A statistic of a group in a year, or of its lifetimes (`year` is null).
+
+    `group` has a level of each group of `by`, "total", or a pair such as male/female. The parts of
+    the spread are standard deviations; `sd_model` is null, because the model's own error is not
+    known. Everything is null if it is suppressed, or if nobody is in the group.
+    """
+
+    year: int | None
+    group: dict[str, str]
+    statistic: str
+    value: float | None
+    lower_90: float | None
+    upper_90: float | None
+    sd_persons: float | None
+    sd_paths: float | None
+    sd_economy: float | None
+    sd_model: float | None
+    mc_error: float | None
+    suppressed: bool
+
+
+class EventChance(BaseModel):
+    """The chance of an event, and its error because paths are few."""
+
+    event: str
+    chance: float | None
+    mc_error: float | None
+    suppressed: bool
+
+
+class PopulationResponse(BaseModel):
+    """Groups with bands, chances of events, and their provenance."""
+
+    provenance: Provenance
+    warnings: list[ForecastWarning]
+    left_out: list[ProblemEntry]
+    groups: list[GroupStatistic]
+    events: list[EventChance]
 
 
 class ModelCard(BaseModel):

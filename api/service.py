@@ -47,6 +47,7 @@ from saga.forecast_results import Result
 from saga.forecaster import Forecaster, Plan
 from saga.pages.report import render_report
 from saga.requests import Draws, ForecastRequest, LifetimeRequest
+from saga.requests import Request as TypedRequest
 from saga.simulation.rollout import FEW_PERSONS
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ class Service:
 
     def plan(
         self,
-        request: ForecastRequest | LifetimeRequest,
+        request: TypedRequest,
         panel: Panel,
         draws: Draws,
         caller: Caller,

@@ -120,13 +120,7 @@ def check_tax(tax: TaxSource, transforms: Transforms, facts: Facts) -> TaxRule:
 
     Raises UsageError if the bundle is in another currency, or the facts lack the rule's year.
     """
-    if tax != "none" and transforms.currency != "SEK":
-        name = tax if isinstance(tax, str) else tax.name
-        raise UsageError(
-            f"The tax rule {name!r} is for SEK, the bundle is in {transforms.currency}. Leave the "
-            "tax out."
-        )
-    return resolve_tax(tax, facts, transforms.price_year)
+    return resolve_tax(tax, facts, transforms.price_year, transforms.currency)
 
 
 def check_scenario(

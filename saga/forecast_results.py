@@ -69,10 +69,10 @@ class Result(Summarised):
 
     def summary(self) -> Summary:
         """Numbers of persons (also left out) and rows, years and warnings; no value of a person."""
-        n_persons = self.table["person_id"].n_unique()
+        n_persons = self.panel.n_persons
         lines = {"rows": f"{len(self.table):,}", "columns": ", ".join(self.table.columns)}
         if "year" in self.table.columns and len(self.table):
-            years = self.table["year"].to_numpy()
+            years = self.table["year"].drop_nulls().to_numpy()
             lines["years"] = f"{years.min()} to {years.max()}"
         if self.left_out:
             rules: Counter[str] = Counter()

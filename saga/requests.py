@@ -21,6 +21,7 @@ CalibrationMethod = Literal["sets", "cqr", "cv+"]
 OnError = Literal["fail", "drop"]
 Precision = Literal["float32", "bfloat16"]
 Product = Literal["forecasts", "lifetimes", "paths"]
+JobProduct = Literal["forecasts", "lifetimes", "paths", "populations"]
 Progress = Callable[[int, int], None]  # called with the number that is done, and the number in all
 RolloutName = Literal["exact", "light"]
 UnknownYears = Literal["null", "interpolate", "zero"]
@@ -66,6 +67,7 @@ _EVENT = re.compile(
 
 
 RequestT = TypeVar("RequestT", bound="Draws | Request | PopulationRequest")
+ProductT = TypeVar("ProductT", bound="Request | PopulationRequest")
 
 
 @dataclass(frozen=True)
@@ -421,6 +423,7 @@ class PopulationRequest:
     """
 
     heading: ClassVar[str] = "Tables"
+    product: ClassVar[JobProduct] = "populations"
 
     by: Annotated[
         Sequence[str],
@@ -469,6 +472,11 @@ class PopulationRequest:
             law_year_of(str(self.tax))
 
     @property
+    def of_paths(self) -> PathsRequest:
+        """The paths from which the tables are made."""
+        return PathsRequest(self.to_age)
+
+    @property
     def group_events(self) -> tuple[GroupEvent, ...]:
         """The events."""
         return tuple(map(GroupEvent.of, self.events))
@@ -479,6 +487,11 @@ Request = ForecastRequest | LifetimeRequest | PathsRequest
 
 REQUESTS: dict[Product, type[Request]] = {
     kind.product: kind for kind in (ForecastRequest, LifetimeRequest, PathsRequest)
+}
+
+
+JOB_REQUESTS: dict[JobProduct, type[Request | PopulationRequest]] = {
+    kind.product: kind for kind in (*REQUESTS.values(), PopulationRequest)
 }
 
 
@@ -493,18 +506,17 @@ def request_from(kind: type[RequestT], values: Mapping[str, object]) -> RequestT
     return kind(**by_field)  # type: ignore[arg-type]
 
 
-def request_of(product: Product, values: Mapping[str, object]) -> Request:
+def request_of(kind: type[ProductT], values: Mapping[str, object]) -> ProductT:
     """The request for a product from the values that a user gave, by the names users know.
 
     Raises:
         UsageError: If a value is not allowed, or belongs to another product.
     """
-    kind = REQUESTS[product]
     if foreign := sorted(values.keys() - user_names(kind).keys()):
         raise UsageError(
-            f"The product {product} has no option {foreign[0]}. Leave it out.",
+            f"The product {kind.product} has no option {foreign[0]}. Leave it out.",
             [
-                Problem("product", f"Not an option of {product}", "Leave it out", name)
+                Problem("product", f"Not an option of {kind.product}", "Leave it out", name)
                 for name in foreign
             ],
         )

@@ -21,6 +21,7 @@ import pytest
 import sqlalchemy as sa
 from polars.testing import assert_frame_equal
 from pydantic import SecretStr
+from saga.api.response_models import PopulationResponse
 from saga.api.settings import Settings
 from saga.calibration.adaptive.issuance import AdaptedForecaster, run_and_record
 from saga.calibration.adaptive.ledger import open_ledger
@@ -36,11 +37,13 @@ from saga.data.reading import read_panel
 from saga.data.split import persons_of
 from saga.forecast_tables import percent_label
 from saga.forecaster import Forecaster
+from saga.population.group_forecast import forecast_groups
 from saga.requests import (
     Draws,
     ForecastRequest,
     LifetimeRequest,
     PathsRequest,
+    PopulationRequest,
     Request,
     options_of,
 )
@@ -177,7 +180,7 @@ def with_short_records(path: Path) -> Path:
     return write_bundle(path, contents, seed=1, command="of short records").path
 
 
-def options(request: Request, draws: Draws) -> dict[str, Any]:
+def options(request: Request | PopulationRequest, draws: Draws) -> dict[str, Any]:
     """The options that differ from their defaults, by the names that users know."""
     return {
         option.name or name: getattr(source, name)
@@ -399,6 +402,105 @@ def test_every_door_gives_the_result_of_the_library(world: World, door: str, nam
     assert expected.rows["person_id"].n_unique() + expected.left_out.total() == PERSONS + 3
     assert ("adaptive" in expected.provenance) == case.ledger
     assert_same(DOORS[door](world, case, url, record=False), expected, door)
+
+
+GROUPS = PopulationRequest(
+    ("sex",),
+    ("male/female",),
+    ("mean female 2025 < in 2019", "mean_ratio male/female 2024 > 1", "total all 2023 > 1e7"),
+    2025,
+    0.03,
+    60,
+    "se-2022",
+)
+
+
+def _tables_of_command(world: World, file: Path, draws: Draws) -> pl.DataFrame:
+    """`saga score`, then `saga tables`."""
+    paths, out = world.output(), world.output()
+    bundle = ["--bundle", world.bundle, "--product", "paths", "--to-age", GROUPS.to_age]
+    drawn = ["--paths", draws.n_paths, "--seed", draws.seed]
+    wanted = ["--panel", file, "--by", "sex", "--compare", "male/female", "--until", GROUPS.until]
+    wanted += ["--events", ",".join(GROUPS.events), "--rate", GROUPS.rate, "--tax", GROUPS.tax]
+    for words in (
+        ["score", file, paths, *bundle, *drawn],
+        ["tables", paths, *wanted, "--out", out],
+    ):
+        done = CliRunner().invoke(app, [*map(str, words), "--prices", str(MONEY_OF), "--json"])
+        assert done.exit_code == 0, done.stderr
+    return pl.read_csv(out / "statistics.csv", infer_schema_length=None)
+
+
+def _tables_of_service(world: World, file: Path, draws: Draws) -> pl.DataFrame:
+    """JSON in and out."""
+    years = pl.read_parquet(file).rows_by_key("person_id", named=True)
+    persons = [
+        {
+            "person_id": person,
+            "history": [{n: v for n, v in year.items() if v is not None} for year in of_person],
+        }
+        for person, of_person in reversed(years.items())
+    ]
+    body = {"persons": persons, "prices": MONEY_OF} | options(GROUPS, draws)
+    answer = world.service(None).client.post("/v1/populations", json=body)
+    assert answer.status_code == 200, answer.text
+    content = PopulationResponse.model_validate(answer.json()).model_dump()
+    rows = [row.pop("group") | row for row in content["groups"]]
+    chances = [
+        {"statistic": "chance", "value": entry.pop("chance"), **entry}
+        for entry in content["events"]
+    ]
+    return pl.DataFrame([*rows, *chances], infer_schema_length=None)
+
+
+def _tables_of_parquet(world: World, file: Path, draws: Draws) -> pl.DataFrame:
+    asked = {**options(GROUPS, draws), "prices": MONEY_OF}
+    query = {n: ",".join(v) if isinstance(v, tuple) else str(v) for n, v in asked.items()}
+    kind = "application/vnd.apache.parquet"
+    answer = world.service(None).client.post(
+        "/v1/populations",
+        params=query,
+        content=file.read_bytes(),
+        headers={"Content-Type": kind, "Accept": kind},
+    )
+    assert answer.status_code == 200, answer.text
+    return pl.read_parquet(answer.content)
+
+
+def _tables_of_job(world: World, file: Path, draws: Draws) -> pl.DataFrame:
+    with Client(world.service(None).url) as client:
+        sent = client.submit(pl.read_parquet(file), GROUPS, draws, Sending(prices=MONEY_OF))
+        sent.wait()
+        return sent.result().frame
+
+
+@pytest.mark.parametrize(
+    "door", [_tables_of_command, _tables_of_service, _tables_of_parquet, _tables_of_job]
+)
+def test_every_door_gives_the_same_tables_of_groups(
+    world: World,
+    register_panel: Panel,
+    door: Callable[[World, Path, Draws], pl.DataFrame],
+) -> None:
+    file, draws = world.folder / "groups.parquet", Draws(20, 3)
+    if not file.exists():
+        origins = origins_at(register_panel, 2019)
+        every_age = slice(0, None, len(origins) // 60)
+        history(register_panel, origins.take(every_age)).frame.write_parquet(file)
+    panel = read_panel(file, prices=MONEY_OF)
+    expected = forecast_groups(world.forecaster, panel, GROUPS, draws).table
+    assert expected.drop_nulls("value").height > 100
+    assert expected.filter(statistic="chance")["value"].null_count() == 0
+    got = door(world, file, draws)
+    apart = [] if door is not _tables_of_service else ["year", "sex"]
+    for about_events in (True, False):  # JSON has neither the year nor the group of an event
+        both = [
+            table.filter((pl.col("statistic") == "chance") == about_events)
+            .select(name for name in expected.columns if not about_events or name not in apart)
+            .cast({pl.Null: pl.Float64})
+            for table in (got, expected)
+        ]
+        assert_frame_equal(*both, check_dtypes=False, check_exact=True)
 
 
 def entries(url: str) -> list[Any]:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from saga.api.codecs import PARQUET, encode_table
 from saga.api.jobs.child_process import receive_settings
 from saga.api.jobs.job_folders import (
     OUT_OF_MEMORY,
@@ -38,12 +39,18 @@ from saga.batch.engine import BatchInterruptedError, BatchRecipe, score
 from saga.batch.products import Recipe
 from saga.batch.run_folder import RUN, merge_parts
 from saga.bundle import Bundle
+from saga.data.facts import open_facts
 from saga.data.reading import Source
 from saga.errors import BudgetError, Problem, SagaError
 from saga.features.transforms import Transforms
-from saga.files.atomic import FolderInUseError, read_json
-from saga.requests import ForecastRequest, PathsRequest
+from saga.files.atomic import FolderInUseError, commit, read_json
+from saga.population.disclosure import DisclosureRules
+from saga.population.policy_tables import make_tables
+from saga.population.population_paths import population_of
+from saga.population.scored_paths import ScoredPaths
+from saga.requests import ForecastRequest, PathsRequest, PopulationRequest
 from saga.schema import MIN_AGE
+from saga.tax.tax_rules import resolve_tax
 
 _BYTES_A_PATH_YEAR, _BYTES_A_ROW = 10, 1_000  # on disk, in the parts and the merged file together
 _NICENESS = 10  # calls that wait for an answer go first
@@ -94,10 +101,34 @@ def _compute(
                 span.add_event("progress", {"done": done, "persons": persons})
 
         report = score(source, folder.out, recipe, workers=settings.job_processes, progress=note)
-    if report.rows:
+    request = options.to_request()
+    if report.rows and isinstance(request, PopulationRequest):
+        with tracing.span("tables"):
+            _tabulate(folder, source, request, settings)
+    elif report.rows:
         with tracing.span("merge", {"saga.rows": report.rows}):
             merge_parts(folder.out, folder.result)
     return report.totals
+
+
+def _tabulate(
+    folder: JobFolder, source: Source, request: PopulationRequest, settings: Settings
+) -> None:
+    """Write the table of groups, and delete the paths of single persons."""
+    scored, panel = ScoredPaths(folder.out), source.panel(*source.rows())
+    money = scored.provenance["price_year"], scored.provenance["currency"]
+    rule = resolve_tax(request.tax, open_facts(settings.facts), *money)
+    population, rules = population_of(scored, panel, request, None, rule), DisclosureRules()
+    table = make_tables(population, request, rules, transition_years=None).statistics
+    provenance = {
+        **scored.provenance,
+        **population.describe(request),
+        "rules": rules.describe(),
+        "warnings": scored.totals["warnings"],
+    }
+    content = encode_table(table, PARQUET, provenance)
+    commit(folder.result, lambda path: path.write_bytes(content))
+    shutil.rmtree(folder.out)
 
 
 def _source(folder: JobFolder, order: JobOrder, options: JobOptions, settings: Settings) -> Source:
@@ -115,9 +146,10 @@ def _source(folder: JobFolder, order: JobOrder, options: JobOptions, settings: S
 
 
 def _recipe(folder: JobFolder, options: JobOptions, settings: Settings, holder: str) -> BatchRecipe:
+    request = options.to_request()
     recipe = Recipe(
         settings.bundle,
-        options.to_request(),
+        request.of_paths if isinstance(request, PopulationRequest) else request,
         options.draws(),
         settings.rollout,
         settings.precision,
@@ -138,7 +170,7 @@ def _recipe(folder: JobFolder, options: JobOptions, settings: Settings, holder: 
 def _expected_bytes(options: JobOptions, persons: int) -> int:
     """About the most bytes that the result of so many persons takes, in parts and merged."""
     match options.to_request():
-        case PathsRequest(to_age=to_age):
+        case PathsRequest(to_age=to_age) | PopulationRequest(to_age=to_age):
             n_paths = options.draws().n_paths
             return persons * n_paths * (to_age - MIN_AGE) * _BYTES_A_PATH_YEAR
         case ForecastRequest(horizons=horizons):

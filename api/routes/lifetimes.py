@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 import numpy as np
-import polars as pl
 from fastapi import APIRouter, Request, Response
 from numpy.typing import NDArray
 from saga.api import budget
@@ -92,7 +91,7 @@ async def _compute(
 ) -> Lifetimes:
     plan = service.plan(call.request, call.people.panel, call.draws, caller, call.options.record)
     n_persons, n_paths = plan.panel.n_persons, call.draws.n_paths
-    n_years = _years_ahead(plan.panel, call.request.to_age)
+    n_years = plan.years_ahead(call.request.to_age)
     size = budget.check_work(n_persons, n_paths, n_years, service.settings.max_work)
 
     def compute(pieces: list[Panel]) -> list[PieceOutput]:
@@ -125,12 +124,6 @@ async def _answer(
         Notes(warnings, call.people.all_left_out(lifetimes)),
         lambda: _lifetimes_json(lifetimes, call.people.person_ids, call.request, decimals),
     )
-
-
-def _years_ahead(panel: Panel, to_age: int) -> int:
-    """Years to simulate for the youngest person."""
-    age = panel.frame.group_by("person_id").agg(age=(pl.col("year") - pl.col("birth_year")).max())
-    return max(1, to_age - int(age["age"].to_numpy().min()))
 
 
 def _lifetimes_json(

@@ -221,7 +221,7 @@ def _of_products() -> tuple[list[inspect.Parameter], Callable[[dict[str, Any]], 
         entered = {option.name: values.pop(option.name) for option in options}
         # A flag that is not on the line is False; 0 is a rate.
         chosen = {k: v for k, v in entered.items() if v is not None and v is not False}
-        return request_of(values["product"], chosen)
+        return request_of(REQUESTS[values["product"]], chosen)
 
     return options, make
 

@@ -80,8 +80,8 @@ def tables(
     from saga.pages.group import describe_suppressed
     from saga.population.disclosure import DisclosureRules
     from saga.population.policy_tables import make_tables
-    from saga.population.population_paths import Population
-    from saga.population.scored_paths import ScoredPaths, read_persons
+    from saga.population.population_paths import population_of
+    from saga.population.scored_paths import ScoredPaths
     from saga.population.table_files import LOG, internal_folder, write_files
     from saga.tax.tax_rules import resolve_tax
     from saga.version import current_version
@@ -91,14 +91,9 @@ def tables(
     check_new_folder(out)
     check_new_folder(internal_folder(out))
     run, people = ScoredPaths(scored), _read(panel, reading)
-    rule = resolve_tax(request.tax, price_year=run.provenance["price_year"])
-    population = Population(
-        run,
-        read_persons(run, people, request.by, weights),
-        weights is not None,
-        people.frame.select("person_id", "year", "earnings") if people else None,
-        None if request.tax == "none" else rule,
-    )
+    money = run.provenance["price_year"], run.provenance["currency"]
+    rule = resolve_tax(request.tax, None, *money)
+    population = population_of(run, people, request, weights, rule)
     with console.progress("Tables", quiet=as_json) as progress:
         results = make_tables(
             population, request, rules, transition_years=transition_years, progress=progress

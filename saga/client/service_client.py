@@ -17,7 +17,14 @@ from saga.client.remote_jobs import PARQUET, JobState, RemoteJob
 from saga.client.service_connection import ServiceConnection, json_of
 from saga.client.service_errors import foreign_answer
 from saga.errors import UsageError
-from saga.requests import Draws, ForecastRequest, LifetimeRequest, OnError, PathsRequest, Request
+from saga.requests import (
+    Draws,
+    ForecastRequest,
+    LifetimeRequest,
+    OnError,
+    PopulationRequest,
+    Request,
+)
 
 Prices = Literal["nominal"] | int
 _FILE_TYPES = {".parquet": PARQUET, ".csv": "text/csv"}
@@ -81,7 +88,7 @@ class Client(ServiceConnection):
     def submit(
         self,
         persons: FrameT,
-        request: Request = ForecastRequest(),
+        request: Request | PopulationRequest = ForecastRequest(),
         draws: Draws = Draws(),
         sending: Sending = Sending(),
     ) -> RemoteJob[FrameT]:
@@ -93,7 +100,7 @@ class Client(ServiceConnection):
     def submit_file(
         self,
         path: Path,
-        request: Request = ForecastRequest(),
+        request: Request | PopulationRequest = ForecastRequest(),
         draws: Draws = Draws(),
         sending: Sending = Sending(),
     ) -> RemoteJob[pa.Table]:
@@ -159,7 +166,7 @@ class Client(ServiceConnection):
 
 
 def query(
-    request: ForecastRequest | LifetimeRequest | PathsRequest,
+    request: Request | PopulationRequest,
     draws: Draws,
     extra: Mapping[str, object],
 ) -> dict[str, str]:
@@ -169,7 +176,9 @@ def query(
     """
     if draws.scenario is not None and not isinstance(draws.scenario, str):
         raise UsageError("With a table the scenario is a name, such as recession-1990s.")
-    if isinstance(request, LifetimeRequest) and not isinstance(request.tax, str):
+    if isinstance(request, LifetimeRequest | PopulationRequest) and not isinstance(
+        request.tax, str
+    ):
         raise UsageError("With a table the tax is a name, such as se-2026.")
     stated = {
         _NAMES.get(entry.name, entry.name): getattr(source, entry.name)
@@ -180,7 +189,7 @@ def query(
     return {name: _text(value) for name, value in {**stated, **extra}.items() if value is not None}
 
 
-def _job_options(request: Request, sending: Sending) -> dict[str, object]:
+def _job_options(request: Request | PopulationRequest, sending: Sending) -> dict[str, object]:
     return {
         "product": None if request.product == "forecasts" else request.product,
         "prices": sending.prices,

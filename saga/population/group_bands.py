@@ -76,7 +76,12 @@ def band(statistic: PathStatistic, population: float | None = None) -> GroupBand
 
 
 def chance_below_zero(statistic: PathStatistic, population: float | None = None) -> float:
-    """The probability that a statistic, such as a difference of two years, is below 0."""
+    """The probability that a statistic, such as a difference of two years, is below 0.
+
+    NaN if a path has no value, and for a single path.
+    """
+    if len(statistic.values) == 1 or not np.isfinite(statistic.values).all():
+        return float("nan")
     return float((_forecast(statistic, population)[0] < 0).mean())
 
 

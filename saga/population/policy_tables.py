@@ -20,7 +20,7 @@ from saga.population.cell_statistics import PathStatistic, earnings_classes
 from saga.population.disclosure import DisclosureRules, suppress
 from saga.population.group_bands import GroupBand, band, chance_below_zero
 from saga.population.population_paths import Population, Present, grid_of, statistics_of
-from saga.population.scored_paths import PathRows, YearPaths
+from saga.population.scored_paths import YearPaths
 from saga.population.table_grid import Grid, TableCell
 from saga.requests import (
     COMPARISONS,
@@ -67,7 +67,7 @@ def make_tables(
     request: PopulationRequest,
     rules: DisclosureRules,
     *,
-    transition_years: int = 5,
+    transition_years: int | None = 5,
     progress: Progress | None = None,
 ) -> PolicyTables:
     """The tables of a population, with unsafe cells hidden and numbers rounded.
@@ -82,7 +82,7 @@ def make_tables(
         population: Persons, paths, weights and records.
         request: Groups, comparisons, events, last year, rate and tax.
         rules: What may be published.
-        transition_years: Years between the two classes of a transition.
+        transition_years: Years between the two classes of a transition; None: no transitions.
         progress: Called with the years done and the years in all.
 
     Raises:
@@ -93,15 +93,15 @@ def make_tables(
     if not years:
         raise UsageError(f"The tables begin in {paths.full_years[0]}. Choose a later last year.")
     grid = grid_of(population, request)
-    of_events = _EventStatistics.of(request.group_events, grid, population)
+    of_events = _EventStatistics.of(request.group_events, grid, population, years)
     slices: dict[int | None, _Slice] = {}
     hidden = np.zeros(grid.shape, dtype=np.bool_)
     hidden_by: dict[int, Flags] = {}
     inhabited = np.zeros(grid.shape)  # in how many years each cell has persons
     published: dict[int, float] = {}
     log: list[dict[str, object]] = []
-    for year in of_events.years_of_records(paths):
-        _keep_records(population, grid, year, of_events)
+    for year in of_events.earlier:
+        _keep_records(population, grid, year, rules, of_events)
     lifetimes: list[int | None] = [] if set(grid.groups) & set(paths.columns) else [None]
     for done, at in enumerate([*lifetimes, *years]):
         if progress:
@@ -118,14 +118,14 @@ def make_tables(
     last = years[-1] if until else max(years, key=lambda year: (published[year], year))
     years, hidden = [year for year in years if year <= last], hidden_by[last]
     transitions, transition_log = _transitions(
-        population, grid, rules, hidden, years, transition_years
+        population, grid, rules, hidden, years if transition_years else [], transition_years or 1
     )
     rows: list[dict[str, object]] = [
         {"year": at, **row}
         for at in [*years, *lifetimes]
         for row in _rows(slices[at], grid, hidden, rules)
     ]
-    rows += _chance_rows(request.group_events, grid, of_events, hidden, population)
+    rows += _chance_rows(request.group_events, grid, of_events, hidden_by, last, population)
     if progress:
         progress(len(hidden_by), len(hidden_by))
     log += transition_log
@@ -185,36 +185,38 @@ class _EventStatistics:
     """The statistics that events are about, as they become known year by year."""
 
     keys: frozenset[_Key]
+    earlier: Sequence[int]  # years before the tables
     statistics: dict[_Key, PathStatistic] = field(default_factory=dict)
+    unsafe: set[tuple[int, tuple[str, ...]]] = field(default_factory=set)  # in earlier years
 
     @classmethod
     def of(
-        cls, events: Sequence[GroupEvent], grid: Grid, population: Population
+        cls,
+        events: Sequence[GroupEvent],
+        grid: Grid,
+        population: Population,
+        years: Sequence[int],
     ) -> _EventStatistics:
-        """Raises UsageError for an unknown group, or a year without paths or records."""
+        """Raises UsageError for an unknown group, or a year without a table or records."""
         keys = {
             (year, grid.place(event), event.statistic)
             for event in events
             for year in (event.year, event.reference or event.year)
         }
-        of_events, paths, records = cls(frozenset(keys)), population.paths, population.records
-        for year in of_events.years_of_records(paths):
-            if records is None or year > paths.years[0] or year not in records["year"]:
+        paths, records = population.paths, population.records
+        earlier = sorted({year for year, *_ in keys if year and year not in years})
+        for year in earlier:
+            if records is None or year >= years[0] or year not in records["year"]:
                 raise UsageError(
-                    f"Nothing is known about {year}: the tables are about {paths.full_years[0]} to "
-                    f"{paths.full_years[-1]}. Earlier years need records in the panel of the "
-                    "persons."
+                    f"Nothing is known about {year}: the tables are about {years[0]} to "
+                    f"{years[-1]}. Earlier years need records in the panel of the persons."
                 )
             if set(grid.groups) & set(paths.columns):
                 raise UsageError(
                     f"The groups of {year} are not known, because they change along a path. Use "
                     "groups of the panel for events about years before the paths."
                 )
-        return of_events
-
-    def years_of_records(self, paths: PathRows) -> list[int]:
-        """The years of the keys that are not among the paths' full years."""
-        return sorted({year for year, *_ in self.keys if year and year not in paths.full_years})
+        return cls(frozenset(keys), earlier)
 
     def keep(
         self, year: int | None, names: tuple[str, ...], statistics: Mapping[str, PathStatistic]
@@ -262,7 +264,11 @@ def _slice(
 
 
 def _keep_records(
-    population: Population, grid: Grid, year: int, of_events: _EventStatistics
+    population: Population,
+    grid: Grid,
+    year: int,
+    rules: DisclosureRules,
+    of_events: _EventStatistics,
 ) -> None:
     """Keep what events need of a year before the paths, from the records of the persons."""
     assert population.records is not None
@@ -270,8 +276,11 @@ def _keep_records(
     rows = rows.join(population.persons, on="person_id", how="semi").sort("person_id")
     earnings = np.repeat(rows["earnings"].to_numpy()[:, None], population.paths.n_paths, 1)
     observed = YearPaths(rows["person_id"].to_list(), earnings, {})
-    for _, names, statistics in statistics_of(Present.of(population, grid, observed, year), grid):
+    present = Present.of(population, grid, observed, year)
+    for cells, names, statistics in statistics_of(present, grid):
         of_events.keep(year, names, statistics)
+        if any(rules.unsafe_reason(*present.contributions(cell, grid)) for cell in cells):
+            of_events.unsafe.add((year, names))
 
 
 def _rows(
@@ -296,7 +305,8 @@ def _chance_rows(
     events: Sequence[GroupEvent],
     grid: Grid,
     of_events: _EventStatistics,
-    hidden: Flags,
+    hidden_by: Mapping[int, Flags],
+    last: int,
     population: Population,
 ) -> Iterator[dict[str, object]]:
     """A row for each event, with its chance; without it if a cell of the event is hidden."""
@@ -310,15 +320,19 @@ def _chance_rows(
         )
         if not event.below:
             statistic = PathStatistic(-statistic.values, -statistic.influence)
+        # A cell may be unsafe in the year of an event after the last one of the tables.
+        hidden = hidden_by[max(last, event.year or last, event.reference or last)]
         is_hidden = any(bool(hidden[cell]) for cell in cells[names])
+        is_hidden |= (event.reference, names) in of_events.unsafe
         chance = chance_below_zero(statistic, population.mean_weight)
+        is_known = not is_hidden and bool(np.isfinite(chance))
         error = (chance * (1 - chance) / population.paths.n_paths) ** 0.5
         yield {
             "year": event.year,
             **dict(zip(grid.groups, names, strict=True)),
             "statistic": "chance",
-            "value": None if is_hidden else round(chance, _DIGITS),
-            "mc_error": None if is_hidden else round(error, _DIGITS),
+            "value": round(chance, _DIGITS) if is_known else None,
+            "mc_error": round(error, _DIGITS) if is_known else None,
             "suppressed": is_hidden,
             "event": event.text,
         }

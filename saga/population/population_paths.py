@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga.data.panel import Panel
 from saga.population.cell_statistics import (
     RANDOM_GROUPS,
     PathStatistic,
     PersonPaths,
     random_groups,
 )
-from saga.population.scored_paths import PathRows, YearPaths, person_levels, rows_of
+from saga.population.scored_paths import (
+    PathRows,
+    YearPaths,
+    person_levels,
+    read_persons,
+    rows_of,
+)
 from saga.population.table_grid import Grid, TableCell
 from saga.requests import COMPARISONS, GROUP_STATISTICS, PopulationRequest
 from saga.tax.tax_rules import TaxRule
@@ -51,6 +59,7 @@ class Population:
     def describe(self, request: PopulationRequest) -> dict[str, object]:
         """What a table is about, for its provenance."""
         return {
+            "product": request.product,
             "groups": list(request.by),
             "weighted": self.sampled,
             "bands_of": "the population of the weights" if self.sampled else "these persons",
@@ -78,6 +87,25 @@ class Population:
                 years = np.full(len(rows), year)
                 taxes[rows] += self.tax.tax(present.earnings, years) * discount
         return YearPaths(ids, values, {}), taxes if self.tax is not None else None
+
+
+def population_of(
+    paths: PathRows,
+    panel: Panel | None,
+    request: PopulationRequest,
+    weights: str | Path | pl.DataFrame | None,
+    rule: TaxRule,
+) -> Population:
+    """The population of paths, with groups and records of the panel of their persons.
+
+    Raises:
+        UsageError: If a group is unknown, or there is no panel for it.
+        InputError: If a person is missing in the panel or the weights.
+    """
+    persons = read_persons(paths, panel, request.by, weights)
+    records = panel.frame.select("person_id", "year", "earnings") if panel else None
+    tax = None if request.tax == "none" else rule
+    return Population(paths, persons, weights is not None, records, tax)
 
 
 @dataclass(frozen=True)

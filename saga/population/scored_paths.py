@@ -186,7 +186,10 @@ class ScoredPaths(PathRows):
 
 
 def read_persons(
-    scored: PathRows, panel: Panel | None, by: Sequence[str], weights: str | Path | None
+    scored: PathRows,
+    panel: Panel | None,
+    by: Sequence[str],
+    weights: str | Path | pl.DataFrame | None,
 ) -> pl.DataFrame:
     """What is known of the persons of a run beside their paths: a row each, groups and a weight.
 
@@ -199,8 +202,12 @@ def read_persons(
         frame = frame.join(_last_known(panel, static), on="person_id", how="left")
         _require(frame, BIRTH, "the panel")
     if weights is not None:
-        frame = frame.join(_read_weights(weights), on="person_id", how="left")
-        _require(frame, "weight", str(weights))
+        name = "the table of weights" if isinstance(weights, pl.DataFrame) else str(weights)
+        known = _check_weights(
+            weights if isinstance(weights, pl.DataFrame) else _read(weights), name
+        )
+        frame = frame.join(known, on="person_id", how="left")
+        _require(frame, "weight", name)
     else:
         frame = frame.with_columns(weight=pl.lit(1.0))
     return frame
@@ -241,10 +248,13 @@ def _last_known(panel: Panel | None, by: Sequence[str]) -> pl.DataFrame:
     )
 
 
-def _read_weights(path: str | Path) -> pl.DataFrame:
+def _read(path: str | Path) -> pl.DataFrame:
     file = open_file(path)
     is_parquet, content = file.suffix == ".parquet", file.read()
-    frame = pl.read_parquet(content) if is_parquet else pl.read_csv(content, infer_schema=False)
+    return pl.read_parquet(content) if is_parquet else pl.read_csv(content, infer_schema=False)
+
+
+def _check_weights(frame: pl.DataFrame, path: str) -> pl.DataFrame:
     if missing := {"person_id", "weight"} - set(frame.columns):
         raise InputError(f"{path} lacks the column {min(missing)}.")
     frame = frame.select(

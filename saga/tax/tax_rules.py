@@ -160,13 +160,21 @@ def _uprated(law: SwedishTax, uprating: Uprating, wages: float, n_years: int) ->
 
 
 def resolve_tax(
-    source: TaxSource, facts: Facts | None = None, price_year: int = PRICE_YEAR
+    source: TaxSource,
+    facts: Facts | None = None,
+    price_year: int = PRICE_YEAR,
+    currency: str = "SEK",
 ) -> TaxRule:
-    """The rule of a name or a reform, for earnings in SEK of `price_year`.
+    """The rule of a name or a reform, for earnings in a currency of `price_year`.
 
     `facts` are by default the shipped ones. Raises UsageError if they lack the year of the law or
-    its prices, or a reform contradicts itself.
+    its prices, a reform contradicts itself, or there is a tax and the currency is not SEK.
     """
+    if source != "none" and currency != "SEK":
+        name = source if isinstance(source, str) else source.name
+        raise UsageError(
+            f"The tax rule {name!r} is for SEK, the amounts are in {currency}. Leave the tax out."
+        )
     facts = facts or shipped_facts()
     if source == "none":
         return TaxRule("none", NoTax(), price_year)

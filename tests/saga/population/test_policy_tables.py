@@ -318,6 +318,30 @@ def test_what_is_said_of_a_hidden_group_is_hidden(
     assert not table.filter(event="mean male 2024 < 1")["suppressed"].item()
 
 
+def test_an_event_after_the_tables_is_of_a_group_that_may_be_small_then(
+    panel: Path, tmp_path: Path
+) -> None:
+    """Eight men have paths from 2025 on, and eight had a record in 2021; a table ends in 2024."""
+    earnings = np.random.default_rng(8).lognormal(12, 0.5, (PERSONS, 4, PATHS))
+    people = pl.read_csv(panel, infer_schema=False)
+    men = people.filter(sex="male")["person_id"]
+    rows = path_rows(earnings)
+    left = rows.filter(~pl.col("person_id").is_in(men[8:].implode()) | (pl.col("year") < 2025))
+    scored = write_scored(tmp_path / "paths", left)
+    earlier = people.filter(~pl.col("person_id").is_in(men[8:].implode())).with_columns(
+        year=pl.lit("2021")
+    )
+    longer = tmp_path / "longer.csv"
+    pl.concat([people, earlier]).write_csv(longer)
+    events = ["mean male 2024 > 1", "mean male 2025 > 1", "mean male 2024 > in 2021"]
+    events += ["mean male 2024 > in 2022"]
+    table = _run(scored, longer, tmp_path / "out", "--by", "sex", "--events", ",".join(events))
+    assert table["year"].max() == 2025, "the events come last"
+    chances = table.drop_nulls("event")
+    assert chances["suppressed"].to_list() == [False, True, True, False]
+    assert chances["value"].to_list() == [1, None, None, 1]
+
+
 def test_only_persons_with_weights_are_a_sample(scored: Path, panel: Path, tmp_path: Path) -> None:
     weights = tmp_path / "weights.csv"
     ids = [f"{number:04d}" for number in range(PERSONS)]

@@ -1,0 +1,100 @@
+"""`POST /v1/populations`: tables of groups with 90 % bands, from the paths of the persons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+from fastapi import APIRouter, Request, Response
+from saga.api import budget
+from saga.api.compute_queue import Work
+from saga.api.negotiation import Notes, read_call, respond
+from saga.api.openapi import compute_responses, request_body
+from saga.api.request_models import PopulationBody, PopulationOptions
+from saga.api.response_models import PopulationResponse
+from saga.api.security import ForecastCaller
+from saga.api.service import CurrentService
+
+from saga.data.panel import Panel
+from saga.forecast_results import Result
+from saga.forecaster import PieceOutput
+from saga.population.group_forecast import tabulate
+
+router = APIRouter(prefix="/v1", tags=["populations"])
+
+_PART_SIZE = 100_000  # path-years that are computed in some tenths of a second
+
+
+@router.post(
+    "/populations",
+    name="populations",
+    summary="Earnings of groups by year, with 90 % bands",
+    response_model=PopulationResponse,
+    responses=compute_responses(),
+    openapi_extra=request_body("PopulationRequest"),
+)
+async def post_populations(
+    request: Request, service: CurrentService, caller: ForecastCaller
+) -> Response:
+    """Statistics of groups of the persons of the call, by year and over lifetimes, up to `to_age`.
+
+    Path k of every person has the same macro values, so each statistic is computed on every path;
+    groups add up to the whole. `groups` has for each the mean over paths, the 90 % band and the
+    parts of its spread. `compare` adds ratios and gaps of two groups, `events` chances. Totals are
+    sums over these persons. With `weights`, an own column of the rows (`extra`), the persons are a
+    sample, and totals and bands are those of the population.
+
+    Groups with fewer than 10 persons are suppressed, and others that would reveal them. A Parquet
+    or Arrow response has one row per year, group and statistic. Persons who cannot be forecast are
+    in `left_out`.
+    """
+    async with service.admit(request, caller) as ticket:
+        call = await read_call(
+            request,
+            service,
+            ticket,
+            PopulationBody,
+            PopulationOptions,
+            PopulationOptions.to_request,
+        )
+        plan = service.plan(call.request.of_paths, call.people.panel, call.draws, caller, False)
+        n_persons, n_paths = plan.panel.n_persons, call.draws.n_paths
+        n_years = plan.years_ahead(call.request.to_age)
+        size = budget.check_work(n_persons, n_paths, n_years, service.settings.max_work)
+
+        computed: list[PieceOutput] = []
+
+        def compute(parts: list[Panel | None]) -> list[Result | None]:
+            """The paths of a piece, or in the end (None) the tables of all."""
+            if parts[0] is not None:
+                computed.append(plan.compute(parts[0]))
+                return [None]
+            paths = service.with_ledger_notes(plan.result(computed), caller)
+            return [tabulate(plan.forecaster, paths, call.request, call.weights)]
+
+        pieces = plan.pieces(max(1, _PART_SIZE // (n_paths * n_years)))
+        outputs = await service.queue.run(request, ticket, Work([*pieces, None], compute, size))
+        groups = outputs[-1]
+        assert groups is not None
+        service.count_computed("populations", n_persons, n_paths, n_years)
+    return await respond(
+        request,
+        groups.table,
+        {**groups.provenance, **call.people.provenance()},
+        Notes(groups.warnings, call.people.all_left_out(groups)),
+        lambda: _groups_json(groups.table),
+    )
+
+
+def _groups_json(table: pl.DataFrame) -> Mapping[str, object]:
+    """The rows of the table, and the chances of events apart."""
+    groups = table.columns[1 : table.columns.index("statistic")]
+    events = table.filter(statistic="chance").rename({"value": "chance"})
+    rows = table.filter(pl.col("statistic") != "chance").drop("event", strict=False)
+    return {
+        "groups": [
+            {"group": {name: row.pop(name) for name in groups}, **row}
+            for row in rows.iter_rows(named=True)
+        ],
+        "events": events.select(pl.col("^event$"), "chance", "mc_error", "suppressed").to_dicts(),
+    }

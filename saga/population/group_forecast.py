@@ -1,0 +1,62 @@
+"""Group tables of the persons whose paths a forecaster simulates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+
+from saga.data.panel import Panel
+from saga.forecast_checks import check_tax
+from saga.forecast_results import Result
+from saga.forecaster import Forecaster
+from saga.population.disclosure import DisclosureRules
+from saga.population.policy_tables import make_tables
+from saga.population.population_paths import population_of
+from saga.population.scored_paths import ComputedPaths
+from saga.requests import Draws, PopulationRequest
+
+
+def forecast_groups(
+    forecaster: Forecaster,
+    panel: Panel,
+    request: PopulationRequest = PopulationRequest(),
+    draws: Draws = Draws(),
+    *,
+    weights: pl.DataFrame | None = None,
+) -> Result:
+    """Statistics of groups by year with 90 % bands, as `saga score` and `saga tables` give them.
+
+    The result's table is that of `saga.population.policy_tables.PolicyTables.statistics`. All paths
+    are in memory: persons x years x paths x 40 bytes, and some ten times one year of it.
+
+    Args:
+        forecaster: The bundle.
+        panel: Persons' records; the origin of each is the last year of the record. Groups are
+            those last known.
+        request: Groups, comparisons, events, rate and tax.
+        draws: Number of paths, seed and scenario.
+        weights: person_id and weight, for persons who are a sample.
+
+    Raises:
+        InputError: If nobody can be forecast, or a person has no weight.
+        UsageError: If a group, level or year is not one of the persons'.
+    """
+    paths = forecaster.run(request.of_paths, panel, draws)
+    return tabulate(forecaster, paths, request, weights)
+
+
+def tabulate(
+    forecaster: Forecaster,
+    paths: Result,
+    request: PopulationRequest,
+    weights: pl.DataFrame | None = None,
+) -> Result:
+    """The table of a result with the paths of the request; arguments as in `forecast_groups`."""
+    rules = DisclosureRules()
+    rule = check_tax(request.tax, forecaster.transforms, forecaster.facts)
+    rows = ComputedPaths(paths.table)
+    population = population_of(rows, paths.panel, request, weights, rule)
+    table = make_tables(population, request, rules, transition_years=None).statistics
+    provenance = {**paths.provenance, **population.describe(request), "rules": rules.describe()}
+    return replace(paths, table=table, provenance=provenance)
