@@ -20,7 +20,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from saga.macro.wage_trends import TrendPosterior, WageTrend
+from saga.macro.moving_mean import GrowthTrend
+from saga.macro.wage_trends import (
+    DEGREES,
+    TrendPosterior,
+    country_spreads,
+    growth_of_countries,
+    growth_trends,
+)
 from saga.scores import interval_score
 from studies.study_page import StepLog, study_parser
 
@@ -30,16 +37,20 @@ COVERAGES = (80, 90)
 FIRST_ORIGIN = 1980
 
 
-def growth_of_countries(file: Path) -> tuple[Floats, list[str], list[int]]:
-    """Yearly growth (n_year, n_country), NaN where unknown, with the countries and the years."""
-    table = pl.read_csv(file).select("country", "year", "log_real_wage").sort("year", "country")
-    wide = table.pivot("country", index="year", values="log_real_wage").sort("year")
-    years = wide["year"].to_list()
-    if years != list(range(years[0], years[-1] + 1)):
-        raise SystemExit(f"{file}: years are missing between {years[0]} and {years[-1]}")
-    countries = sorted(set(wide.columns) - {"year"})
-    levels = wide.select(countries).to_numpy().astype(np.float64)
-    return np.diff(levels, axis=0), countries, years[1:]
+def growth_futures(
+    trend: GrowthTrend, spread: float, seed: int, n_paths: int, n_years: int
+) -> Floats:
+    """Yearly growth (n_paths, n_years) after the last year: the moving mean, and shocks.
+
+    `spread` is the scale of the country's own shocks, as estimated (`country_spreads`).
+    """
+    mean = trend.draw(seed, n_paths, -1, 0, n_years + 1)[:, 1:]
+    parameters = trend.parameters(seed, n_paths)
+    random = np.random.default_rng(seed)
+    common = parameters.year_shock[:, None] * random.standard_normal(mean.shape)
+    own = (parameters.spread_factor * spread)[:, None] * random.standard_t(DEGREES, mean.shape)
+    futures: Floats = mean + common + own
+    return futures
 
 
 def judge(growth: Floats, years: list[int], origin: int, n_paths: int) -> Iterator[dict[str, Any]]:
@@ -55,11 +66,13 @@ def judge(growth: Floats, years: list[int], origin: int, n_paths: int) -> Iterat
             for country in range(half, len(usable), 2)
             if np.sum(~np.isnan(past[-30:, country])) >= 20
         ]
+        spreads = country_spreads(past)
         for country, trend in zip(
-            judged, WageTrend.of_countries(past, posterior, judged), strict=True
+            judged, growth_trends(past, posterior, judged, end - 1), strict=True
         ):
             outcome = growth[end:, usable[country]]
-            levels = trend.draw(origin, n_paths, max(HORIZONS)).cumsum(axis=1)
+            futures = growth_futures(trend, spreads[country], origin, n_paths, max(HORIZONS))
+            levels = futures.cumsum(axis=1)
             for horizon in HORIZONS:
                 realised = outcome[:horizon]
                 if len(realised) < horizon or np.isnan(realised).any():

@@ -59,6 +59,7 @@ from saga.macro.history import (
     sweden_as_published,
 )
 from saga.macro.process import MacroProcess
+from saga.macro.wage_trends import with_moving_mean
 from saga.model import Saga
 from saga.simulation.matmul import has_matrix_units
 from saga.simulation.pool import single_threaded
@@ -341,7 +342,8 @@ def macro_of(panel: Panel) -> tuple[MacroHistory | None, dict[str, Any]]:
     until = last_year(panel)
     if panel.meta.macro_rows is not None:
         history = MacroHistory.of(panel.meta.macro_rows).until(until)
-        return history, {**MacroProcess.fit(history).as_dict(), "source": panel.meta.macro}
+        process = with_moving_mean(MacroProcess.fit(history), history)
+        return history, {**process.as_dict(), "source": panel.meta.macro}
     if panel.meta.macro != "sweden":
         return None, {"series": None}
     if panel.meta.simulated:  # the later years of a register have another economy
@@ -349,7 +351,8 @@ def macro_of(panel: Panel) -> tuple[MacroHistory | None, dict[str, Any]]:
     facts = panel.meta.facts
     history = sweden(until, facts)
     # Dynamics fitted to the published series forecast unemployment better.
-    process = MacroProcess.fit(history, dynamics=sweden_as_published(until, facts))
+    published = sweden_as_published(until, facts)
+    process = with_moving_mean(MacroProcess.fit(history, dynamics=published), published)
     used = {} if facts is None else {"facts": facts.provenance()}
     return history, {"series": "sweden", **used, **process.as_dict()}
 

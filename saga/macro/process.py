@@ -1,7 +1,7 @@
 """The macro process: macro series after the origin.
 
 No realised series is used after the origin. Futures are drawn from a vector autoregression fitted
-on the history up to the cut-off, or follow a scenario.
+on the history up to the cut-off, around a mean that moves, or follow a scenario.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from saga.data.macro_rows import SERIES, UNEMPLOYMENT_RANGE
 from saga.errors import UsageError
 from saga.keyed_random import uniforms
 from saga.macro.history import MacroHistory
+from saga.macro.moving_mean import MovingMean
 from saga.macro.scenarios import Scenario, named_scenario
 
 Floats = NDArray[np.float64]
@@ -28,8 +29,9 @@ class MacroProcess:
     """Vector autoregression of log unemployment, real wage growth and inflation.
 
     It has order one and Gaussian innovations. It is fitted by ridge regression on standardised
-    series, because 33 years are few. The spectral radius is below one, so futures are
-    stationary. `history` ends at the cut-off. `known` also has later years, as far as they are
+    series, because 33 years are few. The spectral radius is below one, so futures return to
+    their mean. `mean` (3,) is that expected at the cut-off; with `moving`, the mean of each path
+    moves. `history` ends at the cut-off. `known` also has later years, as far as they are
     published: forecasts from a later origin start from them.
     """
 
@@ -38,6 +40,7 @@ class MacroProcess:
     transition: Floats
     innovation: Floats
     known: MacroHistory | None = None
+    moving: MovingMean | None = None
 
     @classmethod
     def fit(
@@ -88,11 +91,14 @@ class MacroProcess:
         They start from the state of `from_year`: observed, of the scenario, expected from the last
         known year, or, before the first one, the long-run mean. Path k uses the random numbers
         keyed by (seed, k, year), so it does not depend on the number of paths. Years in the
-        scenario are taken from it.
+        scenario are taken from it; the mean moves on meanwhile.
         """
         scenario = self._started(scenario, from_year)
         years = range(from_year + 1, to_year + 1)
         out = np.empty((n_paths, len(years), 3))
+        mean = np.tile(self.mean, (n_paths, len(years) + 1, 1))
+        if self.moving is not None:
+            mean[..., :2] = self.moving.draw(seed, n_paths, from_year, to_year)
         x = np.broadcast_to(self._at(from_year, scenario), (n_paths, 3))
         fixed = scenario.rows if scenario else {}
         for i, year in enumerate(years):
@@ -100,7 +106,8 @@ class MacroProcess:
                 x = np.broadcast_to(_state(np.array([fixed[year]]))[0], (n_paths, 3))
             else:
                 shock = ndtri(uniforms(3 * n_paths, "macro", seed, year)).reshape(n_paths, 3)
-                x = self.mean + (x - self.mean) @ self.transition.T + shock @ self.innovation.T
+                deviation = (x - mean[:, i]) @ self.transition.T + shock @ self.innovation.T
+                x = mean[:, i + 1] + deviation
             out[:, i] = _series(x)
         return out
 
@@ -153,14 +160,20 @@ class MacroProcess:
             "mean": self.mean.tolist(),
             "transition": self.transition.tolist(),
             "innovation": self.innovation.tolist(),
+            **({} if self.moving is None else {"moving_mean": self.moving.as_dict()}),
         }
 
     @classmethod
     def from_dict(cls, d: Mapping[str, Any]) -> MacroProcess:
         """Inverse of `as_dict`."""
         history = MacroHistory(int(d["first_year"]), np.array(d["history"], dtype=float))
+        moving = d.get("moving_mean")
         return cls(
-            history, np.array(d["mean"]), np.array(d["transition"]), np.array(d["innovation"])
+            history,
+            np.array(d["mean"]),
+            np.array(d["transition"]),
+            np.array(d["innovation"]),
+            moving=None if moving is None else MovingMean.from_dict(moving),
         )
 
 

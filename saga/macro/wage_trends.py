@@ -1,4 +1,4 @@
-"""Real wage growth whose mean drifts, with a prior from many countries.
+"""Estimates the moving mean of a macro process, with the wages of many countries as a prior.
 
 Growth of country c in year t is
 
@@ -18,16 +18,24 @@ the values of highest posterior density given the countries' growth, with the cu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import IO
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 from scipy.special import ndtri
-from scipy.stats import t as student
 
+from saga.data.macro_rows import SERIES
+from saga.errors import UsageError
 from saga.keyed_random import uniforms
+from saga.macro.history import MacroHistory
+from saga.macro.moving_mean import GrowthTrend, MovingMean, Parameters, UnemploymentLevel
+from saga.macro.process import MacroProcess
 
 Floats = NDArray[np.float64]
 DEGREES = 5
@@ -36,31 +44,22 @@ DEGREES = 5
 # own drifts of a point that halve in a decade, and common shocks of half a point.
 PRIOR_MEAN = np.array([np.log(0.002), 2.6, np.log(0.01), np.log(0.006), 0.0])
 PRIOR_SD = np.array([0.9, 0.8, 0.5, 0.7, 0.15])
-MOST_PERSISTENT = 0.99
 # The mean growth before the first year of any series.
 FIRST_MEAN, FIRST_SD = 0.02, 0.02
 # A country's spread: shocks of recent years weigh more (half as much every 15 years), and the
 # typical spread of all countries weighs as much as 8 years.
 HALF_LIFE, POOLED_YEARS = 15.0, 8.0
-N_DRAWS = 64
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """Standard deviations of the parts of yearly growth, persistence of d, factor of spreads."""
-
-    common_step: float
-    persistence: float
-    own_drift: float
-    year_shock: float
-    spread_factor: float
-
-    @classmethod
-    def of(cls, values: Floats) -> Parameters:
-        """From the unbounded values (5,), in the order of PRIOR_MEAN."""
-        logs = np.exp(values)
-        persistence = min(1 / (1 + np.exp(-values[1])), MOST_PERSISTENT)
-        return cls(logs[0], float(persistence), logs[2], logs[3], logs[4])
+# Parameters for which the filter is run: what they say about the last year is averaged.
+N_DRAWS = 32
+# A country needs so many years of growth.
+MIN_YEARS = 10
+# Prior of the level of log unemployment: a mean of 6 % that may as well be 3.5 or 10 %, and steps
+# of 4 % of the level a year, 2 to 9 % at the ends of a 90 % interval. Means of decades have moved
+# by a fifth in the United States since the 1960s, a part of it by the cycle, and by two fifths and
+# more in Europe, where they trebled in two decades (Blanchard and Wolfers 2000, Economic Journal
+# 110; Ball 2009, NBER working paper 14818).
+LEVEL_MEAN, LEVEL_SD = float(np.log(0.06)), 0.35
+LEVEL_STEP, LEVEL_STEP_SD = 0.04, 0.45
 
 
 @dataclass(frozen=True)
@@ -76,6 +75,8 @@ class TrendPosterior:
     @classmethod
     def fit(cls, growth: Floats) -> TrendPosterior:
         """From yearly growth of log wages (n_year, n_country), NaN where unknown."""
+        if not growth.size:
+            return cls(PRIOR_MEAN, np.diag(PRIOR_SD))
         spreads = country_spreads(growth)
 
         def loss(values: Floats) -> float:
@@ -89,15 +90,15 @@ class TrendPosterior:
         # The prior's own curvature is at least 1 / .9**2.
         return cls(mode, axes / np.sqrt(np.maximum(curvature, 1.0)))
 
-    def draws(self, seed: int, n_draws: int = N_DRAWS) -> list[Parameters]:
+    def draws(self, n_draws: int) -> list[Parameters]:
         """Draws of the parameters; the first n do not depend on their number."""
-        numbers = [ndtri(uniforms(len(self.mode), "trend", seed, k)) for k in range(n_draws)]
+        numbers = [ndtri(uniforms(len(self.mode), "trend", k)) for k in range(n_draws)]
         return [Parameters.of(self.mode + self.root @ number) for number in numbers]
 
 
 @dataclass(frozen=True)
 class Filtered:
-    """Means (1 + n_country,) and covariance of f and all d after the last year."""
+    """Means (n_year, 1 + n_country) and covariances of f and all d at the end of each year."""
 
     mean: Floats
     covariance: Floats
@@ -148,92 +149,146 @@ def filter_growth(growth: Floats, spreads: Floats, parameters: Parameters) -> Fi
     ]
     noise = (parameters.spread_factor * spreads) ** 2
     log_likelihood = 0.0
-    for year in growth:
+    means = np.empty((len(growth), len(mean)))
+    covariances = np.empty((*means.shape, len(mean)))
+    for i, year in enumerate(growth):
         mean = persistence * mean
         covariance = persistence[:, None] * covariance * persistence + np.diag(steps)
         known = np.flatnonzero(~np.isnan(year))
-        if not len(known):
-            continue
         loading = covariance[0] + covariance[known + 1]
         expected = loading[:, :1] + loading[:, known + 1] + parameters.year_shock**2
         error = year[known] - mean[0] - mean[known + 1]
         z2 = error**2 / (np.diag(expected) + noise[known])
         robust = noise[known] * np.maximum((DEGREES + z2) / (DEGREES + 1), 1.0)
         lower = np.linalg.cholesky(expected + np.diag(robust))
-        scaled = solve_triangular(lower, error, lower=True)
-        gain = solve_triangular(lower, loading, lower=True)
+        inverse = np.linalg.inv(lower)
+        scaled, gain = inverse @ error, inverse @ loading
         mean = mean + gain.T @ scaled
         covariance = covariance - gain.T @ gain
         log_likelihood -= 0.5 * (scaled @ scaled + len(known) * np.log(2 * np.pi))
         log_likelihood -= float(np.log(np.diag(lower)).sum())
-    return Filtered(mean, covariance, float(log_likelihood))
+        means[i], covariances[i] = mean, covariance
+    return Filtered(means, covariances, float(log_likelihood))
+
+
+def growth_trends(
+    growth: Floats, posterior: TrendPosterior, countries: Sequence[int], first_row: int = 0
+) -> list[GrowthTrend]:
+    """The trends of these columns of `growth` (n_year, n_country), given all columns.
+
+    They know the years from `first_row` on. Of the filtered means and covariances for drawn
+    parameters, they have the total mean and covariance.
+    """
+    spreads = country_spreads(growth)
+    filtered = [
+        filter_growth(growth, spreads, parameters) for parameters in posterior.draws(N_DRAWS)
+    ]
+    trends = []
+    for country in countries:
+        chosen = [0, country + 1]
+        means = np.array([each.mean[first_row:, chosen] for each in filtered])
+        inner = np.array([each.covariance[first_row:, chosen][..., chosen] for each in filtered])
+        apart = means - means.mean(axis=0)
+        covariance = inner.mean(axis=0) + np.einsum("kyi,kyj->yij", apart, apart) / len(apart)
+        root = np.linalg.cholesky(covariance + 1e-12 * np.eye(2))
+        trends.append(GrowthTrend(posterior.mode, posterior.root, means.mean(axis=0), root))
+    return trends
+
+
+def growth_of_countries(file: IO[bytes] | Path) -> tuple[Floats, list[str], list[int]]:
+    """Yearly growth of log wages (n_year, n_country), with the countries and the years.
+
+    The CSV file has the columns country, year and log_real_wage, and may begin with lines of
+    comment (#). Unknown growth is NaN. Raises UsageError if no country has a year between the first
+    and the last one.
+    """
+    table = (
+        pl.read_csv(file, comment_prefix="#")
+        .select("country", "year", "log_real_wage")
+        .sort("year", "country")
+    )
+    wide = table.pivot("country", index="year", values="log_real_wage").sort("year")
+    years = wide["year"].to_list()
+    missing = sorted({*range(years[0], years[-1] + 1)} - {*years})
+    if missing:
+        raise UsageError(f"Wages of countries: no row of the year {missing[0]}. Add it.")
+    countries = sorted(set(wide.columns) - {"year"})
+    levels = wide.select(countries).to_numpy().astype(np.float64)
+    return np.diff(levels, axis=0), countries, years[1:]
 
 
 @dataclass(frozen=True)
-class WageTrend:
-    """The growth of one country after the last year of the series.
+class CountryWages:
+    """Yearly real wage growth of countries, and what it tells about the parameters.
 
-    Arrays have one entry for each draw of the parameters. `mean` (n_draw, 2) and `root`
-    (n_draw, 2, 2) are those of (f, d) in the last year; `spread` is the scale of e.
+    `growth` (n_year, n_country), a fraction, begins in `first_year`; NaN where unknown.
     """
 
-    parameters: list[Parameters]
-    mean: Floats
-    root: Floats
-    spread: Floats
+    growth: Floats
+    first_year: int
+    posterior: TrendPosterior
 
     @classmethod
-    def of_countries(
-        cls,
-        growth: Floats,
-        posterior: TrendPosterior,
-        countries: Sequence[int],
-        *,
-        seed: int = 0,
-        n_draws: int = N_DRAWS,
-    ) -> list[WageTrend]:
-        """The trends of these columns of `growth` (n_year, n_country), given all columns.
+    @cache
+    def shipped(cls, last_year: int) -> CountryWages:
+        """The shipped countries up to `last_year`, without those of few years; takes seconds."""
+        table = resources.files("saga.data").joinpath("tables", "real_wages_of_countries.csv")
+        with table.open("rb") as file:
+            growth, _, years = growth_of_countries(file)
+        growth = np.expm1(growth[: max(0, last_year + 1 - years[0])])
+        growth = growth[:, np.sum(~np.isnan(growth), axis=0) >= MIN_YEARS]
+        return cls(growth, years[0], TrendPosterior.fit(growth))
 
-        `n_draws` draws of the parameters, keyed by `seed`, are shared by all columns.
+    def beside(self, own: Floats, first_year: int) -> Floats:
+        """The growth (n_year, 1 + n_country) with `own` (n_year,) as the first column.
+
+        Years are those from the first one known to the last one of `own`.
         """
-        spreads = country_spreads(growth)
-        draws = posterior.draws(seed, n_draws)
-        filtered = [filter_growth(growth, spreads, parameters) for parameters in draws]
-        factors = np.array([draw.spread_factor for draw in draws])
-        trends = []
-        for country in countries:
-            chosen = [0, country + 1]
-            covariances = np.array([each.covariance[np.ix_(chosen, chosen)] for each in filtered])
-            means = np.array([each.mean[chosen] for each in filtered])
-            root = np.asarray(np.linalg.cholesky(covariances + 1e-12 * np.eye(2)), np.float64)
-            trends.append(cls(draws, means, root, factors * spreads[country]))
-        return trends
+        start = min(self.first_year, first_year)
+        n_years = first_year + len(own) - start
+        joined = np.full((n_years, 1 + self.growth.shape[1]), np.nan)
+        joined[first_year - start :, 0] = own
+        row = self.first_year - start
+        joined[row : row + len(self.growth), 1:] = self.growth[: n_years - row]
+        return joined
 
-    def draw(self, seed: int, n_paths: int, n_years: int) -> Floats:
-        """Yearly growth (n_paths, n_years) after the last year.
 
-        Path k has the k-th draw of the parameters, beginning anew after the last one, and random
-        numbers that depend on (seed, year, k) alone.
-        """
-        which = np.arange(n_paths) % len(self.parameters)
-        values = np.array(
-            [
-                (each.common_step, each.persistence, each.own_drift, each.year_shock)
-                for each in self.parameters
-            ]
-        )[which]
-        common_step, persistence, own_drift, year_shock = values.T
-        start = ndtri(uniforms(2 * n_paths, "trend start", seed)).reshape(n_paths, 2)
-        common, drift = (self.mean[which] + np.einsum("kij,kj->ki", self.root[which], start)).T
-        growth = np.empty((n_paths, n_years))
-        for year in range(n_years):
-            numbers = uniforms(4 * n_paths, "trend", seed, year).reshape(n_paths, 4)
-            normal = ndtri(numbers[:, :3]).T
-            common = common + common_step * normal[0]
-            drift = persistence * drift + own_drift * np.sqrt(1 - persistence**2) * normal[1]
-            shock = self.spread[which] * student.ppf(numbers[:, 3], DEGREES)
-            growth[:, year] = common + drift + year_shock * normal[2] + shock
-        return growth
+def with_moving_mean(
+    process: MacroProcess, dynamics: MacroHistory, wages: CountryWages | None = None
+) -> MacroProcess:
+    """The process with a mean that moves, as it is known at the end of each year of `dynamics`.
+
+    Its mean becomes that expected in the last year.
+
+    Args:
+        process: A process with a fixed mean.
+        dynamics: The history to which it was fitted.
+        wages: Wages of countries up to the last year of `dynamics`. None: the shipped ones.
+    """
+    wages = wages or CountryWages.shipped(dynamics.last_year)
+    own = dynamics.values[:, SERIES.index("real_wage_growth")]
+    growth = wages.beside(own, dynamics.first_year)
+    (trend,) = growth_trends(growth, wages.posterior, [0], len(growth) - len(own))
+    level = _unemployment_level(process, dynamics)
+    mean = process.mean.copy()
+    mean[:2] = level.state_mean[-1], trend.state_mean[-1].sum()
+    return replace(process, mean=mean, moving=MovingMean(dynamics.first_year, level, trend))
+
+
+def _unemployment_level(process: MacroProcess, dynamics: MacroHistory) -> UnemploymentLevel:
+    """Kalman filter of the level, where deviations have their long-run variance every year."""
+    effect = np.linalg.inv(np.eye(3) - process.transition) @ process.innovation
+    noise = float(effect[0] @ effect[0])
+    step = LEVEL_STEP**2 * np.exp(2 * LEVEL_STEP_SD**2)
+    mean, variance = LEVEL_MEAN, LEVEL_SD**2
+    states = []
+    for value in np.log(dynamics.values[:, SERIES.index("unemployment")]):
+        variance += step
+        gain = variance / (variance + noise)
+        mean, variance = mean + gain * (value - mean), variance * (1 - gain)
+        states.append((mean, variance**0.5))
+    means, sds = np.array(states).T
+    return UnemploymentLevel(LEVEL_STEP, LEVEL_STEP_SD, means, sds)
 
 
 def _hessian(loss: Callable[[Floats], float], at: Floats, step: float = 0.1) -> Floats:

@@ -286,7 +286,10 @@ def test_until_cuts_records_exits_and_macro(panel: Panel, tmp_path: Path) -> Non
         panel, tmp_path / "b", config=replace(CONFIG, max_steps=5), until=2012, run=QUIET
     )
     assert bundle.training_records.last_year == 2012
-    assert MacroProcess.from_dict(bundle.macro).history.last_year == 2012
+    process = MacroProcess.from_dict(bundle.macro)
+    assert process.history.last_year == 2012
+    assert process.moving is not None
+    assert len(process.moving.growth.state_mean) == 2012 - process.moving.first_year + 1
     part = assign_parts("toy", past.frame["person_id"])
     assert bundle.metrics["training"]["person_years"] == (part == "train").sum()
     assert not bundle.transforms["has_death"]

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
-from scipy.stats import binom, multivariate_normal
+from scipy.stats import multivariate_normal
 
+from saga.errors import UsageError
 from saga.macro import wage_trends
+from saga.macro.moving_mean import Parameters
 from saga.macro.wage_trends import (
     FIRST_MEAN,
     FIRST_SD,
-    Parameters,
+    CountryWages,
     TrendPosterior,
-    WageTrend,
     country_spreads,
     filter_growth,
+    growth_of_countries,
+    growth_trends,
 )
 
-TRUE = Parameters(
-    common_step=0.003, persistence=0.9, own_drift=0.008, year_shock=0.004, spread_factor=1.0
-)
+TRUE = Parameters(*np.array([0.003, 0.9, 0.008, 0.004, 1.0]))
 
 
 def simulated_growth(
@@ -67,9 +70,12 @@ def test_the_filter_is_the_normal_distribution_written_out(monkeypatch: pytest.M
     of_own = np.kron(own[-1], same[1])[known]
     weighted = np.linalg.solve(seen, error)
     means = [FIRST_MEAN + of_common @ weighted, of_own @ weighted]
-    assert filtered.mean[[0, 2]] == pytest.approx(means, rel=1e-8)
+    assert filtered.mean[-1, [0, 2]] == pytest.approx(means, rel=1e-8)
     variance = common[-1, -1] - of_common @ np.linalg.solve(seen, of_common)
-    assert filtered.covariance[0, 0] == pytest.approx(variance, rel=1e-8)
+    assert filtered.covariance[-1, 0, 0] == pytest.approx(variance, rel=1e-8)
+    # What is known at the end of an earlier year is what its years tell.
+    earlier = filter_growth(growth[:4], spreads, TRUE)
+    assert np.array_equal(filtered.covariance[:4], earlier.covariance)
 
 
 def test_spreads_are_those_of_the_shocks_drawn_to_the_typical_one() -> None:
@@ -86,47 +92,38 @@ def test_spreads_are_those_of_the_shocks_drawn_to_the_typical_one() -> None:
     assert np.isfinite(country_spreads(growth)).all()
 
 
-def test_a_path_does_not_depend_on_their_number_and_a_draw_not_on_later_ones() -> None:
+def test_a_trend_has_the_mean_and_spread_over_the_draws_of_the_parameters() -> None:
     growth = simulated_growth(40, 4, seed=3)
-    posterior = TrendPosterior(wage_trends.PRIOR_MEAN, 0.1 * np.eye(5))
-    (trend,) = WageTrend.of_countries(growth, posterior, [1])
-    many, few = trend.draw(7, 200, 12), trend.draw(7, 70, 5)
-    assert np.array_equal(many[:70, :5], few)
-    assert not np.array_equal(many[:64, 0], many[64:128, 0])
-    assert posterior.draws(0, 5) == posterior.draws(0, 9)[:5]
-    assert not np.array_equal(trend.draw(8, 70, 5), few)
+    posterior = TrendPosterior(wage_trends.PRIOR_MEAN, 0.3 * np.eye(5))
+    (trend,) = growth_trends(growth, posterior, [1], first_row=30)
+    draws = posterior.draws(wage_trends.N_DRAWS)
+    assert posterior.draws(5) == draws[:5]
+    filtered = [filter_growth(growth, country_spreads(growth), draw) for draw in draws]
+    means = np.array([each.mean[-1, [0, 2]] for each in filtered])
+    within = np.mean([each.covariance[-1][np.ix_([0, 2], [0, 2])] for each in filtered], axis=0)
+    assert trend.state_mean.shape == (10, 2)
+    assert trend.state_mean[-1] == pytest.approx(means.mean(axis=0), rel=1e-12)
+    covariance = trend.state_root[-1] @ trend.state_root[-1].T
+    assert covariance == pytest.approx(within + np.cov(means.T, bias=True), rel=1e-6, abs=2e-12)
 
 
-def covered(fixed_mean: bool) -> tuple[int, int]:
-    """Levels 20 years ahead inside their 90 % bands, and their number, in simulated worlds."""
-    inside = n = 0
-    for seed in range(60):
-        growth = simulated_growth(65, 6, seed=100 + seed)
-        past, future = growth[:45], growth[45:].sum(axis=0)
-        posterior = TrendPosterior(
-            np.array([np.log(0.003), np.log(9.0), np.log(0.008), np.log(0.004), 0.0]),
-            np.zeros((5, 5)),
-        )
-        # One country a world: countries of a world share its common trend.
-        (trend,) = WageTrend.of_countries(past, posterior, [seed % 6], n_draws=1)
-        levels = trend.draw(seed, 2000, 20).sum(axis=1)
-        if fixed_mean:
-            levels = 20 * past[:, seed % 6].mean() + past[:, seed % 6].std() * 20**0.5 * (
-                (levels - levels.mean()) / levels.std()
-            )
-        lower, upper = np.quantile(levels, [0.05, 0.95])
-        inside += bool(lower <= future[seed % 6] <= upper)
-        n += 1
-    return inside, n
+def test_the_shipped_wages_end_with_the_cut_off_and_begin_with_enough_countries() -> None:
+    full, early = CountryWages.shipped(2022), CountryWages.shipped(1982)
+    assert full.growth.shape == (69, 18)
+    assert early.growth.shape[0] == 1982 - 1951 + 1
+    assert early.growth.shape[1] < 18
+    kept = (~np.isnan(full.growth[:32])).sum(axis=0) >= wage_trends.MIN_YEARS
+    assert np.array_equal(early.growth, full.growth[:32, kept], equal_nan=True)
+    assert not np.array_equal(early.posterior.mode, full.posterior.mode)
+    # Before any country has enough years, the prior is all that is known.
+    assert np.array_equal(CountryWages.shipped(1955).posterior.mode, wage_trends.PRIOR_MEAN)
 
 
-def test_bands_of_the_level_cover_where_the_process_is_true() -> None:
-    inside, n = covered(fixed_mean=False)
-    # 1 in 1,000 on each side; spreads are estimated, which takes some coverage.
-    assert binom.ppf(0.001, n, 0.88) <= inside <= binom.ppf(0.999, n, 0.92)
-    # A process with a fixed mean, as in a stationary autoregression, is too sure of itself.
-    narrow, _ = covered(fixed_mean=True)
-    assert narrow < binom.ppf(0.001, n, 0.88)
+def test_a_file_without_a_year_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "wages.csv"
+    file.write_text("country,year,log_real_wage\nA,1990,1\nA,1991,1.1\nA,1993,1.2\n")
+    with pytest.raises(UsageError, match="1992"):
+        growth_of_countries(file)
 
 
 def test_the_posterior_finds_what_many_countries_show() -> None:
