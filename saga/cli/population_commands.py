@@ -178,10 +178,13 @@ def align(
         put_json(folder, "alignment.json", {**run.provenance, "aligned": settings})
     factors = (diagnostics["target"] / diagnostics["before"]).to_list()
     lowest, highest = min(factors), max(factors)
+    inside = diagnostics["target"].is_between(diagnostics["lower_90"], diagnostics["upper_90"])
+    outside = int((~inside).sum())
     console.result(
         f"{len(factors)} targets are met in {out}. Totals moved by factors from {lowest:.3f} "
-        f"to {highest:.3f}; alignment.csv has each.",
-        {"out": out, **settings, "factors": [lowest, highest]},
+        f"to {highest:.3f}; {outside} of the targets lie outside the 90 % band of the paths. "
+        "alignment.csv has each.",
+        {"out": out, **settings, "factors": [lowest, highest], "outside_90": outside},
         as_json=as_json,
     )
 

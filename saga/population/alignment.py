@@ -30,6 +30,7 @@ from saga.data.groups import UNKNOWN
 from saga.errors import InputError, Problem
 from saga.files.folders import Folder, open_file, put_json
 from saga.files.tables import KEY, read_provenance
+from saga.population.group_bands import central_range
 from saga.population.scored_paths import ScoredPaths, person_levels
 
 Floats = NDArray[np.float64]
@@ -99,21 +100,27 @@ def _label(group: str) -> str:
 def compare(scored: ScoredPaths, persons: pl.DataFrame, targets: Targets) -> pl.DataFrame:
     """The targets beside the totals and persons of the paths, mean over paths.
 
-    Columns: the targets' keys, `target`, `before` (both totals) and `persons`. Raises InputError if
-    paths have no earnings in a target's cell.
+    Columns: the targets' keys, `target`, `before` (both totals), `persons`, the 90 % range of the
+    total over paths (`lower_90`, `upper_90`) and `percentile`, the share of paths whose total is
+    below the target. Raises InputError if paths have no earnings in a target's cell.
     """
     weight = pl.col("weight")
     before, count = (weight * pl.col("earnings")).sum(), weight.sum()
     # Part by part, because a sum whose order changes has other last digits in each run.
     sums = [
         _labelled(scored, persons, targets, part)
-        .group_by(targets.keys, maintain_order=True)
-        .agg(before=before / scored.n_paths, persons=count / scored.n_paths)
+        .group_by(*targets.keys, "path", maintain_order=True)
+        .agg(total=before, persons=count)
         .collect()
         for part in scored.parts
     ]
-    totals = pl.col("before", "persons").sum()
-    cells = pl.concat(sums).group_by(targets.keys, maintain_order=True).agg(totals)
+    of_path = pl.col("total", "persons").sum()
+    paths = pl.concat(sums).group_by(*targets.keys, "path", maintain_order=True).agg(of_path)
+    cells = paths.group_by(targets.keys, maintain_order=True).agg(
+        before=pl.col("total").sum() / scored.n_paths,
+        persons=pl.col("persons").sum() / scored.n_paths,
+        totals=pl.col("total"),
+    )
     frame = targets.frame.join(cells, on=targets.keys, how="left", maintain_order="left")
     empty = frame.filter(~(pl.col("before") > 0).fill_null(False))
     if empty.height:
@@ -123,7 +130,22 @@ def compare(scored: ScoredPaths, persons: pl.DataFrame, targets: Targets) -> pl.
             f"{cell}. Leave these targets out, or write groups as the panel does."
         )
     total = pl.col("total") if targets.statistic == "total" else pl.col("mean") * pl.col("persons")
-    return frame.select(*targets.keys, "persons", "before", target=total)
+    compared = frame.with_columns(target=total)
+    totals = [series.to_numpy() for series in compared["totals"]]
+    ranges = [central_range(of_cell) for of_cell in totals]
+    below = [
+        (of_cell < target).mean()
+        for of_cell, target in zip(totals, compared["target"], strict=True)
+    ]
+    return compared.select(
+        *targets.keys,
+        "persons",
+        "before",
+        "target",
+        pl.Series("lower_90", [lower for lower, _ in ranges]),
+        pl.Series("upper_90", [upper for _, upper in ranges]),
+        pl.Series("percentile", below),
+    )
 
 
 def adjust(

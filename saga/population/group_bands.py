@@ -62,17 +62,21 @@ def band(statistic: PathStatistic, population: float | None = None) -> GroupBand
     if n_paths == 1 or not np.isfinite(value):
         return GroupBand(value)
     draws, (persons, paths, economy) = _forecast(statistic, population)
-    lower, upper = np.quantile(draws, _LIMITS, method="weibull")
     return GroupBand(
         value,
-        float(lower),
-        float(upper),
+        *central_range(draws),
         float(np.sqrt(persons)),
         float(np.sqrt(paths)),
         float(np.sqrt(economy)),
         None,
         float(np.sqrt(statistic.values.var(ddof=1) / n_paths)),
     )
+
+
+def central_range(values: Floats) -> tuple[float, float]:
+    """The range that contains one more value with probability 90 %, if there are enough (n,)."""
+    lower, upper = np.quantile(values, _LIMITS, method="weibull")
+    return float(lower), float(upper)
 
 
 def chance_below_zero(statistic: PathStatistic, population: float | None = None) -> float:

@@ -176,3 +176,27 @@ def test_single_forecasts_are_not_aligned_and_bad_targets_are_named(
         said = " ".join(done.stderr.split())
         assert (done.exit_code, message in said) == (2, True), done.stderr
         assert not (tmp_path / "out").exists()
+
+
+def test_an_official_figure_is_placed_in_the_band_of_the_same_paths(
+    scored: Path, panel: Path, tmp_path: Path
+) -> None:
+    """The total of a path is above as many paths as have a lower one."""
+    people = pl.read_csv(panel, infer_schema=False).select("person_id", "sex")
+    rows = pl.read_parquet(scored / "part-*.parquet").join(people, on="person_id")
+    by_path = rows.group_by("year", "sex", "path").agg(total=pl.col("earnings").sum())
+    by_path = by_path.sort("year", "sex", "total")
+    cells = by_path.group_by("year", "sex", maintain_order=True)
+    for place, is_outside in ((7, False), (PATHS - 1, True)):
+        out, targets = tmp_path / f"out{place}", tmp_path / f"targets{place}.csv"
+        factor = 1 if place == 7 else 1.5
+        cells.agg((pl.col("total").get(place) + 1) * factor).write_csv(targets)
+        line = ["align", scored, "--targets", targets, "--panel", panel, "--out", out, "--json"]
+        done = CliRunner().invoke(app, list(map(str, line)))
+        assert done.exit_code == 0, done.stderr
+        table = pl.read_csv(out / "alignment.csv")
+        assert table["percentile"].to_list() == [(place + 1) / PATHS] * table.height
+        assert json.loads(done.stdout)["outside_90"] == table.height * is_outside
+        if place == 7:
+            assert (table["lower_90"] < table["before"]).all()
+            assert (table["before"] < table["upper_90"]).all()
