@@ -273,6 +273,10 @@ TABLES: dict[str, Table] = {
                 for share in (50, 80, 90)
                 for end in ("lower", "upper")
             },
+            **{
+                f"guarantee_{share}": _text(f"guarantee of the {share} % interval")
+                for share in (50, 80, 90)
+            },
         },
     ),
     "adaptive": Table(

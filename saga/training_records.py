@@ -21,6 +21,7 @@ from saga.small_groups import MIN_PERSONS
 
 Integers = NDArray[np.integer[Any]]
 Guarantee = Literal["finite-sample", "assumption", "extrapolated", "none"]
+TESTED: tuple[Guarantee, ...] = ("finite-sample", "assumption")  # whose coverage was tested
 
 
 def guarantee_of(origin_years: int, extrapolated: bool) -> Guarantee:

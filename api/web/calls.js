@@ -2,15 +2,18 @@
 
 let key = "";
 
+const SHAPE = "urn:saga:problem:request"; // a request that a form makes of what was entered
+
 /** An answer that is an error: its status, and the lines to show. */
 export class CallError extends Error {
   constructor(status, document) {
-    super(document.title ?? "The service does not answer");
+    super(document.type === SHAPE ? "A value of the record has the wrong form." : document.title ?? "The service does not answer");
     this.status = status;
     this.lines = (document.problems ?? []).map((problem) => {
       const place = [problem.year && `year ${problem.year}`, problem.column && `column ${problem.column}`];
       const where = place.filter(Boolean).join(", ");
-      return `${problem.message}${where ? ` (${where})` : ""}. ${problem.fix}.`.replace("..", ".");
+      const fix = problem.fix.includes("JSON") ? "Correct it in the record" : problem.fix; // a form sends JSON, its user does not
+      return `${problem.message}${where ? ` (${where})` : ""}. ${fix}.`.replace("..", ".");
     });
   }
 }

@@ -1,9 +1,10 @@
 // Charts of one case: the fan with the chance of no earnings below, and the lifetime distribution.
 /* global Plot, d3 */
 
-import { setText } from "./sentences.js";
+import { isTested, setText } from "./sentences.js";
 
 const SETS = [[0.9, 0.22], [0.8, 0.3], [0.5, 0.5]]; // coverage and opacity, from wide to narrow
+const MARGIN = 1.25; // pixels by which a shade reaches beyond the next narrower one, so that two with the same end are seen to be two
 const STYLE = "saga-plot"; // the class of all charts: the content policy allows exactly its style
 const NARROW = 480;
 
@@ -13,26 +14,23 @@ export function topAmount(person, horizons) {
   return d3.max([...person.history.map((year) => year.earnings), ...upper]);
 }
 
-/** Record, published sets, zero and median by year. */
+/** Record, published sets, zero and median by year; sets whose coverage was not tested are dashed outlines. */
 export function drawFan(person, horizons, { width, top, unit, description }) {
   const record = person.history.filter((year) => year.earnings !== undefined && year.earnings !== null);
   const earnings = new Map(record.map((row) => [row.year, row.earnings]));
   const [first, last] = d3.extent(earnings.keys());
   // A year without a row breaks the line: it must not look like a year with earnings in between.
   const line = d3.range(first, last + 1).map((year) => ({ year, earnings: earnings.get(year) }));
-  const sets = SETS.flatMap(([coverage, opacity]) => {
-    const rows = horizons.map((row) => ({ year: row.year, ...row.intervals.find((x) => x.coverage === coverage) }));
-    const published = rows.filter((row) => row.lower !== null && row.lower !== undefined);
-    const options = { x: "year", fill: "var(--set)", fillOpacity: opacity };
-    return published.length > 1
-      ? [Plot.areaY(published, { ...options, y1: "lower", y2: "upper" })]
-      : [Plot.ruleX(published, { x: "year", y1: "lower", y2: "upper", stroke: "var(--set)", strokeOpacity: opacity, strokeWidth: 9 })];
+  const height = width < NARROW ? 230 : 300;
+  const sets = SETS.flatMap(([coverage, opacity], i) => {
+    const margin = (SETS.length - 1 - i) * MARGIN * top / height;
+    return drawSets(horizons.map((row) => ({ year: row.year, ...row.intervals.find((x) => x.coverage === coverage) })), opacity, margin);
   });
   const zeros = horizons.filter((row) => row.intervals.some((x) => x.coverage <= 0.9 && x.includes_zero));
   const median = { x: "year", y: (row) => row.quantiles["0.5"] };
   return draw({
     width,
-    height: width < NARROW ? 230 : 300,
+    height,
     description,
     x: yearScale(person, horizons),
     y: { domain: [0, top], nice: true, grid: true, label: `${unit} a year`, ticks: 5, tickFormat: width < NARROW ? shortAmount : ",.0f" },
@@ -46,6 +44,35 @@ export function drawFan(person, horizons, { width, top, unit, description }) {
       Plot.tip(horizons, Plot.pointerX({ ...median, title: tipText, fill: "var(--paper)", stroke: "var(--soft)" })),
     ],
   });
+}
+
+/** The sets of a coverage by year: shades, a bar where a year stands alone, and dashed outlines from the last tested year on. */
+function drawSets(rows, opacity, margin) {
+  const isKind = (row, tested) => row !== undefined && hasSet(row) && isTested(row) === tested;
+  const isBeside = (i, tested) => isKind(rows[i - 1], tested) || isKind(rows[i + 1], tested);
+  const shaded = rows.map((row, i) => isKind(row, true) && isBeside(i, true));
+  const outlined = rows.map((row, i) => isKind(row, false) || (isKind(row, true) && isBeside(i, false)));
+  const of = (flags) => (end) => (row, i) => (flags[i] ? end(row) : NaN); // NaN breaks a shade and a line
+  const ends = [(row) => row.lower - margin, (row) => row.upper + margin];
+  const outline = { stroke: "var(--median)", strokeWidth: 1.2, strokeDasharray: "4 3" };
+  const [y1, y2] = ends.map(of(shaded));
+  const alone = rows.filter((row, i) => isKind(row, true) && !shaded[i]);
+  const outlinedAlone = rows.filter((row, i) => isKind(row, false) && !isBeside(i, true) && !isBeside(i, false));
+  return [
+    Plot.areaY(rows, { x: "year", y1, y2, fill: "var(--set)", fillOpacity: opacity }),
+    Plot.ruleX(alone, { x: "year", y1: ends[0], y2: ends[1], stroke: "var(--set)", strokeOpacity: opacity, strokeWidth: 9 }),
+    ...ends.map((end) => Plot.lineY(rows, { x: "year", y: of(outlined)(end), ...outline })),
+    Plot.ruleX(outlinedAlone, { x: "year", y1: "lower", y2: "upper", ...outline }),
+  ];
+}
+
+/** Whether a case shows a set whose coverage was not tested. */
+export function hasUntested(horizons) {
+  return horizons.some((row) => row.intervals.some((x) => x.coverage <= 0.9 && hasSet(x) && !isTested(x)));
+}
+
+function hasSet(interval) {
+  return interval.lower !== null && interval.lower !== undefined;
 }
 
 function shortAmount(amount) {

@@ -2,7 +2,7 @@
 /* global d3 */
 
 import { CallError, callService, setKey } from "./calls.js";
-import { drawFan, drawLifetime, drawZero, lifetimeParts, topAmount, topDensity } from "./charts.js";
+import { drawFan, drawLifetime, drawZero, hasUntested, lifetimeParts, topAmount, topDensity } from "./charts.js";
 import { csvOf, joinFigures, pngOf, saveFile } from "./downloads.js";
 import { changePerson, formatRecord, hasColumn, isSameRecord, OWN, parsePersons, readYear, steadyValue } from "./records.js";
 import { about, describeChange, describeLifetime, describePerson, describeYear, explainRise, sentenceYear, setText, share } from "./sentences.js";
@@ -92,9 +92,9 @@ function restore(entry) {
     if (name === "to") fillTargets();
     if ([...element(name).options].some((option) => option.value === form[name])) element(name).value = form[name];
   }
-  setStatus("Nothing is computed yet.");
-  if (entry || known) showForecast();
-  else if (link.has("example")) setStatus("The link has the options of an own record, but not the record. Enter it to see a forecast.");
+  if (link.has("example") && !entry && !known) setStatus("The link has the options of an own record, but not the record. Enter it to see a forecast.");
+  else if (form.record || element("record").value) showForecast({ isFirst: !entry && !known });
+  else setStatus("Enter a record, then press “Show the forecast”.");
 }
 
 /** A form that was shown becomes an entry of the tab's history; the browser forgets it with the tab. */
@@ -262,7 +262,8 @@ function readCases() {
   return cases;
 }
 
-async function showForecast() {
+/** Asks for the forecast of the form; `isFirst`: the page has just opened, so it stays at its top. */
+async function showForecast({ isFirst = false } = {}) {
   const number = ++latest;
   showProblem(null);
   try {
@@ -294,8 +295,8 @@ async function showForecast() {
     draw();
     setStatus("The forecast is shown.");
     const { top } = element("result").getBoundingClientRect();
-    if (top < 0 || top > window.innerHeight / 2) element("result").scrollIntoView();
-    keep(form);
+    if (!isFirst && (top < 0 || top > window.innerHeight / 2)) element("result").scrollIntoView();
+    if (!isFirst) keep(form);
     await showLifetimes(number, cases, prices, unit);
   } catch (error) {
     if (number === latest) showProblem(error);
@@ -328,6 +329,7 @@ function draw() {
   element("who").textContent = `${who}.`;
   element("sentences").replaceChildren(...sentences.map((text) => node("p", text)));
   element("warnings").replaceChildren(...warnings.map((text) => node("li", text)));
+  element("untested").hidden = !cases.some((each) => hasUntested(each.horizons));
   const top = d3.max(cases, (each) => topAmount(each.record, each.horizons));
   const figures = cases.map(() => document.createElement("figure"));
   element("figures").replaceChildren(...figures);
@@ -414,7 +416,8 @@ async function download(kind) {
     return;
   }
   const title = cases.length > 1 ? [`Left: as it is. Right: ${cases[1].label.toLowerCase()}.`] : [];
-  const legend = `Shades: sets of 50, 80 and 90 %. Line: median. Circle: the set includes a year without earnings. Amounts in ${unit}, bundle ${provenance.bundle.slice(0, 12)}.`;
+  const untested = cases.some((each) => hasUntested(each.horizons)) ? "Dashed: the coverage of the set was not tested. " : "";
+  const legend = `Shades: sets of 50, 80 and 90 %. Line: median. Circle: the set includes a year without earnings. ${untested}Amounts in ${unit}, bundle ${provenance.bundle.slice(0, 12)}.`;
   const simulated = element("simulated").hidden ? [] : [SIMULATED];
   const svg = joinFigures(cases.map((each) => each.svgs), [`${who}.`, ...sentences, ...title, legend, ...simulated]);
   if (kind === "svg") saveFile(svg, "image/svg+xml", "forecast.svg");

@@ -3,6 +3,7 @@
 
 const PREFERRED = [0.8, 0.9, 0.5, 0.95];
 const SENTENCE_HORIZON = 5;
+const TESTED = ["finite-sample", "assumption"]; // guarantees of sets whose coverage was tested
 
 /** An amount with three significant digits: 412345 -> "412,000". */
 export function about(amount) {
@@ -16,9 +17,18 @@ export function share(probability) {
   return `${d3.format(".0f")(100 * probability)} %`;
 }
 
-/** The text of a published set; a set without zero that begins at 1 unit begins above 0. */
+/** Whether the coverage of a set was tested. */
+export function isTested(interval) {
+  return TESTED.includes(interval.guarantee);
+}
+
+/** The text of a published set, with a note if its coverage was not tested; a set without zero that begins at 1 unit begins above 0. */
 export function setText(interval, show = about) {
   if (!interval || interval.lower === null) return "none";
+  return `${rangeText(interval, show)}${isTested(interval) ? "" : " (coverage not tested)"}`;
+}
+
+function rangeText(interval, show) {
   if (interval.upper === 0) return "no earnings alone";
   const zero = interval.includes_zero && interval.lower > 0 ? "0 or " : "";
   const start = interval.lower > 0 && interval.lower <= 1 ? "above 0" : show(interval.lower);
@@ -47,8 +57,9 @@ export function describeYear(row, unit) {
   const middle = median > 0
     ? `${start}, earnings are as likely to be above as below ${about(median)} ${unit}`
     : `${start}, having no earnings is more likely than having some`;
-  const found = PREFERRED.map((c) => row.intervals.find((x) => x.coverage === c)).find(Boolean);
-  const published = found && found.lower !== null
+  const sets = PREFERRED.map((c) => row.intervals.find((x) => x.coverage === c)).filter((x) => x && x.lower !== null);
+  const found = sets.find(isTested) ?? sets[0];
+  const published = found
     ? `the ${100 * found.coverage} % set is ${setText(found)}`
     : "there is no set of stated coverage";
   return `${middle}; ${published}, and the chance of no earnings is ${share(row.p_zero)}.`;
@@ -77,7 +88,7 @@ export function describeLifetime(lifetime, unit, label) {
   const value = lifetime.present_value;
   const interval = value.intervals[0];
   const range = interval.lower === null ? "" :
-    ` The ${100 * interval.coverage} % interval is ${about(interval.lower)} to ${about(interval.upper)}.`;
+    ` The ${100 * interval.coverage} % interval is ${setText(interval)}.`;
   const tax = lifetime.tax ? ` Of the mean, ${about(lifetime.tax.tax_mean)} is income tax by the rules of 2022, and ` +
     `${about(lifetime.tax.net_mean)} remains.` : "";
   const rate = lifetime.rate ? `, discounted at ${100 * lifetime.rate} % a year,` : "";

@@ -1,24 +1,25 @@
-"""Ten example persons: their record and what a reader of the forecast sees.
+"""Example persons: their record and what a reader of the forecast sees.
 
 If the panel is a generated register, they are test persons, drawn by a keyed rule from ten kinds.
-Otherwise the records are invented, so that no person of the panel is shown.
+Otherwise at most ten records are invented, so that no person of the panel is shown.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import polars as pl
 from saga.calibration.diagnostics.person_results import Rows
 
 from saga.data.origins import last_year
 from saga.data.panel import Panel
-from saga.distributions import Marginals
-from saga.forecast_tables import percent_label
+from saga.diagnostics_tables import TABLES
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_rows
+from saga.requests import MAX_HORIZON, ForecastRequest
+from saga.schema import MAX_AGE, MIN_AGE
 
 COVERAGE = (0.5, 0.8, 0.9)  # of the sets that are drawn
 # Records up to each origin, and person_id -> kind, in the order of the report.
@@ -55,6 +56,10 @@ INVENTED: dict[str, tuple[int, tuple[float | None, ...]]] = {
 }
 
 
+# Kinds that are about an age; the other records are moved to the nearest age that the panel has.
+AT_THEIR_AGE = ("First years of work", "Close to retirement")
+
+
 def draw_example_persons(records: Panel, groups: pl.DataFrame, seed: int) -> Examples:
     """One simulated person of each kind, by a keyed rule; kinds without a person are left out.
 
@@ -88,50 +93,72 @@ def draw_example_persons(records: Panel, groups: pl.DataFrame, seed: int) -> Exa
 
 
 def invent_persons(panel: Panel, usual_earnings: float) -> Examples:
-    """Ten invented records in the panel's money, which end in the panel's last year."""
-    end, rows, kinds = last_year(panel), list[dict[str, Any]](), {}
+    """Invented records in the panel's money, in its last years and at ages that it has.
+
+    A kind that the panel does not have is left out: an age of which nobody is in the last year,
+    years without earnings, gaps.
+    """
+    known = panel.frame.drop_nulls("earnings").with_columns(
+        age=pl.col("year") - pl.col("birth_year")
+    )
+    years, end = known["year"].unique().sort().to_list(), last_year(panel)
+    of_last_year = pl.col("year").eq(end) & pl.col("age").is_between(MIN_AGE, MAX_AGE - 1)
+    ages = known.filter(of_last_year)["age"].unique().to_list()
+    youngest = known["age"].min()
+    has = {0.0: bool((known["earnings"] == 0).any()), None: _has_gaps(known, years)}
+    rows, kinds = list[dict[str, Any]](), dict[str, str]()
     for i, (kind, (age, multiples)) in enumerate(INVENTED.items()):
+        nearest = min(ages, key=lambda each: abs(each - age), default=None)
+        if nearest is None or not all(has.get(multiple, True) for multiple in multiples):
+            continue
+        if kind in AT_THEIR_AGE and abs(nearest - age) > 2:
+            continue
         person = f"example-{i}"
         kinds[person] = kind
+        birth_year = end - nearest
+        record = zip(reversed(years), reversed(multiples), strict=False)
         rows += [
             {
                 "person_id": person,
-                "year": end - len(multiples) + 1 + j,
-                "birth_year": end - age,
+                "year": year,
+                "birth_year": birth_year,
                 "earnings": None if multiple is None else multiple * usual_earnings,
             }
-            for j, multiple in enumerate(multiples)
+            for year, multiple in reversed(list(record))
+            if year - birth_year >= youngest
         ]
+    if not kinds:
+        return panel.only([]), kinds
     meta = replace(panel.meta, present=(), simulated=True)
     return Panel.of(pl.DataFrame(rows), meta), kinds
 
 
+def _has_gaps(known: pl.DataFrame, years: Sequence[int]) -> bool:
+    """Whether earnings of a person are unknown in one of the panel's years between known ones."""
+    position = pl.col("year").replace_strict(years, range(len(years)), return_dtype=pl.Int64)
+    spans = known.group_by("person_id").agg(span=position.max() - position.min() + 1, n=pl.len())
+    return bool((spans["span"] > spans["n"]).any())
+
+
 def tabulate_example_persons(forecaster: Forecaster, examples: Examples) -> Rows:
-    """One row per person and year: earnings of the record, or the forecast."""
+    """One row per person and year: earnings of the record, or the forecast as a user gets it."""
     records, kinds = examples
     if not kinds:
         return []
-    marginals = Marginals.joined(list(forecaster.marginals(records)))
-    calibrator = forecaster.calibrator
-    coverage = tuple(share for share in COVERAGE if share in calibrator.coverage)
-    sets, median = calibrator.intervals(marginals, coverage), marginals.quantiles([0.5])[..., 0]
-    row_of = {person: i for i, person in enumerate(marginals.person_id.tolist())}
-    past = records.frame.partition_by("person_id", as_dict=True)
-    rows: Rows = []
-    for number, (person, kind) in enumerate(kinds.items(), start=1):
-        i, birth_year = row_of[person], int(past[(person,)]["birth_year"][0])
-        for year, earnings in past[(person,)].select("year", "earnings").iter_rows():
-            row = {"person": number, "kind": kind, "year": year, "age": year - birth_year}
-            rows.append(row | {"earnings": None if earnings is None else round(earnings)})
-        for h in np.flatnonzero(marginals.exists[i]).tolist():
-            year = int(marginals.origin_year[i]) + h + 1
-            row = {"person": number, "kind": kind, "year": year, "age": year - birth_year}
-            row |= {"horizon": h + 1, "p_zero": float(marginals.p_zero[i, h])}
-            row["median"] = round(float(median[i, h]))
-            for j, share in enumerate(coverage):
-                ends = float(sets.lower[i, h, j]), float(sets.upper[i, h, j])
-                if not np.isnan(ends[0]):
-                    label = percent_label(share)
-                    row |= {f"lower_{label}": round(ends[0]), f"upper_{label}": round(ends[1])}
-            rows.append(row)
-    return rows
+    coverage = tuple(share for share in COVERAGE if share in forecaster.calibrator.coverage)
+    horizons = range(1, MAX_HORIZON + 1)
+    request = ForecastRequest(horizons=horizons, coverage=coverage or COVERAGE, quantiles=(0.5,))
+    ahead = forecaster.forecast(records, request).table.rename({"q50": "median"})
+    past = records.frame.select("person_id", "year", pl.col("earnings").round())
+    born = records.frame.group_by("person_id").agg(pl.col("birth_year").first())
+    kind = pl.DataFrame({"person_id": list(kinds), "kind": list(kinds.values())})
+    people = (
+        pl.concat([past, ahead], how="diagonal_relaxed")
+        .join(kind.with_row_index("person", offset=1), on="person_id")
+        .join(born, on="person_id")
+        .join(ahead.select("person_id").unique(), on="person_id", how="semi")
+        .with_columns(age=pl.col("year") - pl.col("birth_year"))
+        .sort("person", "year")
+    )
+    columns = [name for name in TABLES["people"].columns if name in people.columns]
+    return people.select(columns).to_dicts()

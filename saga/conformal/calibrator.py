@@ -224,8 +224,9 @@ class Calibrator:
         return replace(marginals, cdf=cdf, p_zero=p_zero, recalibrated=True, members=members)
 
     def intervals(self, marginals: Marginals, coverage: Sequence[float]) -> Intervals:
-        """The sets of a year of recalibrated marginals, see `sets`."""
-        return self.sets(self.year, marginals, coverage)
+        """The sets of a year of recalibrated marginals, see `sets` and `Intervals.containing`."""
+        median = marginals.quantiles([0.5])[..., 0]
+        return self.sets(self.year, marginals, coverage).containing(median)
 
     def sets(
         self,

@@ -15,6 +15,7 @@ from saga.training_records import Guarantee, guarantee_of
 
 Array = NDArray[np.float64]
 Value = TypeVar("Value")
+MEDIAN_COVERAGE = 0.5  # of the smallest sets that contain the median
 
 
 def latest(
@@ -83,6 +84,21 @@ class Intervals:
             upper=self.upper[..., columns],
             includes_zero=self.includes_zero[..., columns],
             guarantee=self.guarantee[..., columns],
+        )
+
+    def containing(self, median: Array) -> Intervals:
+        """The sets, of which those of 50 % and more are extended to the median (n, H).
+
+        Without this, a threshold below 50 % puts the median outside a set that begins at zero. No
+        set gets smaller, so coverage is kept, and sets stay nested.
+        """
+        extended = (np.array(self.coverage) >= MEDIAN_COVERAGE) & ~np.isnan(self.lower)
+        median, at_zero = median[..., None], median[..., None] == 0
+        return replace(
+            self,
+            lower=np.where(extended & ~at_zero, np.minimum(self.lower, median), self.lower),
+            upper=np.where(extended, np.maximum(self.upper, median), self.upper),
+            includes_zero=self.includes_zero | (extended & at_zero),
         )
 
     def covered(self, outcomes: Array) -> Array:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from saga.conformal.families.set_family import SMALLEST_AMOUNT
+from saga.training_records import TESTED
 
+NOT_TESTED = "coverage not tested"  # of sets that are extrapolated
 NOT_SHOWN = "-"  # figures that are hidden or unknown
 
 
@@ -98,14 +100,18 @@ def set_start(lower: float, show: Callable[[float], str]) -> str:
 
 
 def set_text(row: Mapping[str, Any], label: str) -> str:
-    """The set of a year in words, from the columns of the forecast table with this `label`."""
+    """The set of a year in words, from the columns of the forecast table with this `label`.
+
+    It says so if the coverage of the set was not tested.
+    """
     lower, upper = row[f"lower_{label}"], row[f"upper_{label}"]
     if lower is None:
         return "none"
+    note = "" if row[f"guarantee_{label}"] in TESTED else f" ({NOT_TESTED})"
     if upper == 0:
-        return "no earnings alone"
+        return f"no earnings alone{note}"
     zero = "0 or " if row.get(f"includes_zero_{label}") and lower > 0 else ""
-    return f"{zero}{set_start(lower, about)} to {about(upper)}"
+    return f"{zero}{set_start(lower, about)} to {about(upper)}{note}"
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

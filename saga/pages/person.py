@@ -20,9 +20,10 @@ from saga.data.panel import Panel
 from saga.errors import InputError, Problem, UsageError
 from saga.files.atomic import commit
 from saga.forecast_warnings import ForecastWarning
-from saga.pages.format import about, chance, set_text
+from saga.pages.format import NOT_TESTED, about, chance, set_text
 from saga.pages.layout import check_page, render_page
 from saga.pages.theme import INK, draw_svg, write_picture
+from saga.training_records import TESTED
 
 SUFFIXES = (".html", ".svg", ".png")
 SIMULATED = "Simulated people, not real: the bundle was trained on simulated people."
@@ -31,6 +32,8 @@ _SENTENCE_HORIZON = 5  # the year that the sentence is about
 _PREFERRED = ("80", "90", "50", "95")  # coverage of the set that a sentence names
 _WIDTH = 108  # characters of a line above the chart
 _ZERO = "#8a5a12"
+_OUTLINE = "#4a7fb5"
+_BORDER = 2.5  # pixels, half of them outside, for each narrower set
 _SHADES = ("#7fabda", "#b4cfeb", "#dbe7f5", "#eef4fb")  # sets, from the narrowest to the widest
 _TIGHT = alt.Scale(zero=False, nice=False)
 
@@ -201,11 +204,20 @@ def describe_year(row: Mapping[str, Any], unit: str) -> str:
 
 
 def describe_set(row: Mapping[str, Any]) -> str:
-    """The published set of a year at the first of the preferred coverages that the row has."""
+    """The set of a year at the first of the preferred coverages that the row has.
+
+    A set whose coverage was tested goes before one whose coverage was not, which is said.
+    """
     labels = [name.removeprefix("lower_") for name in row if name.startswith("lower_")]
-    label = next((x for x in _PREFERRED if x in labels), labels[0] if labels else None)
-    if label is None or row[f"lower_{label}"] is None:
+    labels = [label for label in labels if row[f"lower_{label}"] is not None]
+    if not labels:
         return "there is no set of stated coverage"
+
+    def rank(label: str) -> tuple[bool, int]:
+        preferred = _PREFERRED.index(label) if label in _PREFERRED else len(_PREFERRED)
+        return row[f"guarantee_{label}"] not in TESTED, preferred
+
+    label = min(labels, key=rank)
     return f"the {label} % set is {set_text(row, label)}"
 
 
@@ -219,6 +231,10 @@ class ChartSize:
     is_large: bool = True
     bar: int = 9  # width of the bars of the lower panel
     legend_columns: int = 0  # 0: one row
+
+    def legend(self, **options: Any) -> alt.Legend | None:
+        """A legend above a large chart."""
+        return alt.Legend(title=None, orient="top", **options) if self.is_large else None
 
 
 PHONE = ChartSize(width=250, height=220, zero_height=50, bar=4, legend_columns=3)
@@ -234,49 +250,82 @@ def coverage_labels(rows: pl.DataFrame) -> list[str]:
 def draw_person(rows: pl.DataFrame, unit: str, size: ChartSize = ChartSize()) -> Any:
     """Record and forecast on top, the chance of no earnings below, as an Altair chart.
 
-    `rows`: one row per year with `earnings` of the record, or `median`, `p_zero`, `lower_..` and
-    `upper_..` of the forecast. With `includes_zero_..`, a dot marks a set that contains zero.
-    """
-    forecast = rows.filter(pl.col("p_zero").is_not_null())
-    labels = coverage_labels(rows)
-    names = {"record": INK, "median": MEDIAN}
-    names |= {f"{x} % set": shade for x, shade in zip(labels, _SHADES, strict=False)}
-    scale = alt.Scale(domain=list(names), range=list(names.values()))
-    legend = (
-        alt.Legend(title=None, orient="top", symbolType="square", columns=size.legend_columns)
-        if size.is_large
-        else None
-    )
+    Sets whose coverage was tested are shades, the others dashed outlines; a year without a set has
+    none. A dot marks a set that contains zero.
 
-    colour = alt.Color("layer:N", scale=scale, legend=legend)
+    `rows`: one row per year with `earnings` of the record, or `median`, `p_zero`, `lower_..`,
+    `upper_..`, `guarantee_..` and perhaps `includes_zero_..` of the forecast.
+    """
+    forecast = _every_year(rows.filter(pl.col("p_zero").is_not_null()))
+    labels = coverage_labels(rows)
+    kinds = {label: _kinds_of_years(forecast, label) for label in labels}
+    names = {"record": INK, "median": MEDIAN}
+    shades = dict(zip(labels, _SHADES, strict=False))
+    names |= {f"{x} % set": shades[x] for x in labels if kinds[x]["tested"].any()}
+    colour = alt.Color(
+        "layer:N",
+        scale=alt.Scale(domain=list(names), range=list(names.values())),
+        legend=size.legend(symbolType="square", columns=size.legend_columns),
+    )
+    not_tested = ", ".join(label for label in labels if kinds[label]["beyond"].any())
+    not_tested = f"{not_tested} % sets: {NOT_TESTED}"
+    dash = alt.StrokeDash(
+        "kind:N",
+        scale=alt.Scale(domain=[not_tested], range=[[4, 3]]),
+        legend=size.legend(symbolType="stroke", symbolStrokeColor=_OUTLINE, labelLimit=size.width),
+    )
+    year = alt.X("year:Q", title=None, axis=alt.Axis(format="d", tickCount=6), scale=_TIGHT)
+    amount = alt.Axis(format=",.0f" if size.is_large else "~s", tickCount=5 if size.is_large else 4)
+    y_title = unit if size.is_large else None
 
     def layer_of(data: Any, name: str) -> Any:
         return data.transform_calculate(layer=f"'{name}'").encode(color=colour)
 
-    year = alt.X("year:Q", title=None, axis=alt.Axis(format="d", tickCount=6), scale=_TIGHT)
-    amount = alt.Axis(format=",.0f" if size.is_large else "~s", tickCount=5 if size.is_large else 4)
-    y_title = unit if size.is_large else None
-    base = alt.Chart(forecast).encode(x=year)
-    # Bars if years are missing: an area would suggest sets in the years between.
-    is_dense = forecast.height > 1 and bool((forecast["year"].diff().drop_nulls() == 1).all())
+    def sets_of(label: str, flag: str) -> Any:
+        """The ends of the sets in the years that have a flag."""
+        ends = [pl.col(f"{end}_{label}").alias(end) for end in ("lower", "upper")]
+        chosen = [pl.when(kinds[label][flag]).then(end) for end in ends]
+        return alt.Chart(forecast.select("year", *chosen)).encode(x=year)
+
+    spans = {"y": alt.Y("lower:Q", title=y_title, axis=amount), "y2": "upper"}
     layers = []
-    for label in reversed(labels):
-        sets = base.transform_filter(f"isValid(datum.lower_{label})")
-        mark = sets.mark_area(opacity=1) if is_dense else sets.mark_bar(opacity=1, width=7)
-        ends = {"y": alt.Y(f"lower_{label}:Q", title=y_title, axis=amount), "y2": f"upper_{label}"}
-        layers.append(layer_of(mark.encode(**ends), f"{label} % set"))
+    for i, label in reversed(list(enumerate(labels))):
+        # The border reaches 1.25 pixels beyond that of the next narrower set, so that two sets with
+        # the same end are seen to be two. A bar is a year alone: a shade would suggest sets around.
+        border = {"stroke": shades[label], "strokeWidth": _BORDER * i, "strokeJoin": "round"}
+        if kinds[label]["shaded"].any():
+            shade = sets_of(label, "shaded").mark_area(opacity=1, **border).encode(**spans)
+            layers.append(layer_of(shade, f"{label} % set"))
+        if kinds[label]["alone"].any():
+            bars = sets_of(label, "alone").transform_filter("isValid(datum.lower)")
+            bars = bars.mark_bar(width=7, **border).encode(**spans)
+            layers.append(layer_of(bars, f"{label} % set"))
+        if kinds[label]["beyond"].any():
+            outline = sets_of(label, "outlined").transform_calculate(kind=f"'{not_tested}'")
+            layers += [
+                outline.mark_line(color=_OUTLINE, strokeWidth=1.2).encode(
+                    y=f"{end}:Q", strokeDash=dash
+                )
+                for end in ("lower", "upper")
+            ]
+            boxes = sets_of(label, "outlined_alone").transform_filter("isValid(datum.lower)")
+            boxes = boxes.mark_bar(
+                filled=False, width=7 + 4 * i, stroke=_OUTLINE, strokeDash=[4, 3]
+            )
+            layers.append(boxes.encode(**spans))
     for label in reversed(labels):
         if f"includes_zero_{label}" in rows.columns:
-            has_zero = base.transform_filter(f"datum.includes_zero_{label}")
-            dots = has_zero.mark_point(filled=True, size=26, opacity=1, stroke=MEDIAN)
-            layers.append(layer_of(dots.encode(y=alt.datum(0)), f"{label} % set"))
-    median = base.mark_line(strokeWidth=2, point=not is_dense).encode(y="median:Q")
-    years = rows.select(pl.int_range(pl.col("year").min(), pl.col("year").max() + 1).alias("year"))
-    record = rows.filter(pl.col("earnings").is_not_null()).select("year", "earnings")
-    # A year without a row breaks the line: it must not look like a year with earnings in between.
-    past = alt.Chart(years.join(record, on="year", how="left")).encode(
-        x=year, y=alt.Y("earnings:Q", title=y_title, axis=amount)
-    )
+            for flag, fill in (("tested", shades[label]), ("beyond", "white")):
+                at_zero = forecast.filter(kinds[label][flag] & pl.col(f"includes_zero_{label}"))
+                dots = alt.Chart(at_zero.select("year")).encode(x=year, y=alt.datum(0))
+                layers.append(
+                    dots.mark_point(filled=True, size=26, opacity=1, stroke=MEDIAN, fill=fill)
+                )
+    base = alt.Chart(forecast).encode(x=year)
+    is_alone = forecast["median"].null_count() > 0 or forecast.height == 1
+    median = base.mark_line(strokeWidth=2, point=is_alone).encode(y="median:Q")
+    record = _every_year(rows.filter(pl.col("earnings").is_not_null()).select("year", "earnings"))
+    past = alt.Chart(record).encode(x=year, y=alt.Y("earnings:Q", title=y_title, axis=amount))
     line, points = past.mark_line(strokeWidth=1.5), past.mark_point(filled=True, size=16, opacity=1)
     layers += [layer_of(median, "median"), layer_of(line, "record"), layer_of(points, "record")]
     sets_panel = alt.layer(*layers).properties(width=size.width, height=size.height)
@@ -295,3 +344,36 @@ def draw_person(rows: pl.DataFrame, unit: str, size: ChartSize = ChartSize()) ->
         .properties(width=size.width, height=size.zero_height)
     )
     return alt.vconcat(sets_panel, zero_panel, spacing=8).resolve_scale(x="shared")
+
+
+def _every_year(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows, with an empty one for each missing year, so that lines break there."""
+    if rows.is_empty():
+        return rows
+    years = pl.int_range(pl.col("year").min(), pl.col("year").max() + 1, dtype=pl.Int64)
+    rows = rows.with_columns(pl.col("year").cast(pl.Int64))
+    return rows.select(years.alias("year")).join(rows, on="year", how="left", maintain_order="left")
+
+
+def _kinds_of_years(forecast: pl.DataFrame, label: str) -> pl.DataFrame:
+    """How the set of a coverage is drawn in each year: flags by year of consecutive years.
+
+    - `tested`: its coverage was tested; `shaded` if that of a neighbouring year was too, or `alone`
+    - `beyond`: it was not; `outlined` are these years and their neighbours, where outlines begin,
+      and `outlined_alone` those without a neighbour
+    """
+    guarantee, has_set = pl.col(f"guarantee_{label}"), pl.col(f"lower_{label}").is_not_null()
+    tested = guarantee.is_in(TESTED)
+    flags = forecast.select(
+        tested=(tested & has_set).fill_null(False), beyond=(~tested & has_set).fill_null(False)
+    )
+
+    def near(name: str) -> pl.Expr:
+        flag = pl.col(name)
+        return flag.shift(1, fill_value=False) | flag.shift(-1, fill_value=False)
+
+    return flags.with_columns(
+        shaded=pl.col("tested") & near("tested"),
+        alone=pl.col("tested") & ~near("tested"),
+        outlined=pl.col("beyond") | (pl.col("tested") & near("beyond")),
+    ).with_columns(outlined_alone=pl.col("beyond") & ~near("outlined"))

@@ -119,7 +119,7 @@ def _instead_of_last_year(figures: _Figures) -> Use:
     """Whether the intervals say more than last year's earnings plus usual changes."""
     question = "Instead of the rule: same as last year"
     if figures.rule is None or figures.rule["status"] is None:
-        return Use(question, ANSWERS["unclear"], "unclear", "The rule was not compared.")
+        return Use(question, ANSWERS["unclear"], "unclear", TOO_FEW)
     size, status = figures.rule["size"], figures.rule["status"]
     better = "better" if size < 0 else "worse"
     reason = (

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,8 +82,14 @@ def show(page: Page, example: str = "gaps", **values: str) -> None:
     ask(page)
 
 
-def ask(page: Page) -> None:
+def press(page: Page) -> None:
+    """Ask for the forecast of the form, with nothing left of the one before."""
+    page.evaluate("document.getElementById('life-figures').replaceChildren()")
     page.get_by_role("button", name="Show the forecast").click()
+
+
+def ask(page: Page) -> None:
+    press(page)
     page.wait_for_selector("#life-figures svg")
 
 
@@ -125,7 +132,10 @@ def sentence(year: dict[str, Any]) -> str:
     row["median"] = year["quantiles"]["0.5"]
     for each in year["intervals"]:
         label = f"{100 * each['coverage']:.0f}"
-        row |= {f"{name}_{label}": each[name] for name in ("lower", "upper", "includes_zero")}
+        row |= {
+            f"{name}_{label}": each[name]
+            for name in ("lower", "upper", "includes_zero", "guarantee")
+        }
     return describe_year(row, "SEK of 2022")
 
 
@@ -150,6 +160,44 @@ def test_an_example_is_shown_with_the_numbers_that_a_program_gets(
             assert number(row[f"lower_{label}"]) == each["lower"]
             assert number(row[f"upper_{label}"]) == each["upper"]
             assert row[f"guarantee_{label}"] == each["guarantee"]
+
+
+@pytest.mark.parametrize("size", [{"width": 1280, "height": 900}, {"width": 390, "height": 844}])
+def test_a_new_page_shows_the_forecast_of_an_example_and_stays_at_its_top(
+    service: Running, visit: Callable[..., Page], size: ViewportSize
+) -> None:
+    page = visit(service.url, viewport=size)
+    page.wait_for_selector("#life-figures svg")
+    example = page.input_value("#example")
+    assert words(page, "#sentences") == sentence(
+        forecast_of(service, example_person(service, example))[4]
+    )
+    assert page.evaluate("window.scrollY") == 0
+    assert "#" not in page.url, "nothing was chosen yet"
+
+
+def test_sets_whose_coverage_was_not_tested_are_dashed_and_named(
+    service: Running, visit: Callable[..., Page]
+) -> None:
+    # Under a scenario no outcome has been observed: all its sets are extrapolated.
+    page = visit(service.url)
+    show(page, "student", change="scenario", to="high-growth")
+    page.wait_for_selector("#life-figures figure:nth-child(2) svg")
+    student = example_person(service, "student")
+    for i, scenario in enumerate(("baseline", "high-growth"), start=1):
+        years = forecast_of(service, student, scenario=scenario)
+        words_of = [[each["guarantee"] for each in year["intervals"]] for year in years]
+        picture = page.locator(f"#figures figure:nth-child({i}) svg").first
+        by_coverage = list(zip(*words_of, strict=True))
+        shaded = [("assumption", "assumption") in pairwise(words) for words in by_coverage]
+        dashed = ["extrapolated" in words for words in by_coverage]
+        assert picture.locator("[fill-opacity] path").count() == sum(shaded)
+        assert picture.locator("[stroke-dasharray='4 3'] path").count() == 2 * sum(dashed)
+        assert dashed == [True] * 3 or scenario == "baseline"
+        rows = page.locator("#tables table").nth(i - 1).locator("tbody tr").all_text_contents()
+        told = [row.count("(coverage not tested)") for row in rows]
+        assert told == [words.count("extrapolated") for words in words_of]
+    assert page.is_visible("#untested")
 
 
 def test_the_chart_names_a_set_in_the_words_of_the_table(
@@ -236,14 +284,15 @@ def sent(browser: Browser, service: Running) -> Iterator[tuple[Page, list[dict[s
         lambda call: persons.extend(json.loads(call.post_data or "{}").get("persons", [])),
     )
     page.goto(service.url)
-    page.wait_for_selector("#example option:nth-child(3)", state="attached")
+    page.wait_for_selector("#life-figures svg")  # of the example that a new page shows
+    persons.clear()
     yield page, persons
     page.close()
 
 
 def outcome(page: Page) -> str:
     """What the page says after the button: an error, or nothing."""
-    page.get_by_role("button", name="Show the forecast").click()
+    press(page)
     page.wait_for_selector("#problem p, #life-figures svg")
     return page.inner_text("#problem")
 
@@ -365,6 +414,24 @@ def test_an_error_is_seen_and_takes_the_forecast_away(
     assert page.evaluate("document.activeElement.id") == "problem"
     assert not page.is_visible("#answer")
     assert page.get_by_role("status").inner_text() == ""
+
+
+def test_the_form_speaks_of_the_record_and_not_of_the_request(
+    sent: tuple[Page, list[dict[str, Any]]],
+) -> None:
+    page, _ = sent
+    # What the service says to a program whose request has another type than the schema.
+    problem = {"rule": "float_type", "message": "This must be a number", "year": 2020}
+    problem |= {"column": "earnings", "fix": "Send a JSON number"}
+    document = {"type": "urn:saga:problem:request", "title": "The request has the wrong shape"}
+    body = json.dumps(document | {"status": 422, "problems": [problem]})
+    page.route("**/v1/forecasts", lambda route: route.fulfill(status=422, body=body))
+    page.get_by_role("button", name="Show the forecast").click()
+    page.wait_for_selector("#problem p")
+    told = page.inner_text("#problem")
+    assert "This must be a number (year 2020, column earnings)" in told
+    assert "JSON" not in told
+    assert "request" not in told
 
 
 def test_a_record_of_our_own_register_goes_in_and_out(

@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 from saga.bundle import Bundle
 from saga.cli import app
 from saga.data.panel import Panel
+from saga.data.reading import read_panel
 from saga.diagnostics_tables import SIMULATED, STATUSES, TABLES, Diagnostics
 from saga.distributions import Marginals
 from saga.errors import UsageError
@@ -232,7 +233,15 @@ def test_red_verdicts_are_described_in_words(diagnosed: Callable[..., Diagnostic
 def test_a_report_of_few_persons_is_drawn_too(diagnosed: Callable[..., Diagnostics]) -> None:
     few = diagnosed(n=9)
     assert answers(few) == ["Not known", "No", "Not known"]
-    assert not Page(render_report(few)).labels
+    text = render_report(few)
+    assert not Page(text).labels
+    assert "--folds" in text, "what to do is said"
+
+
+def test_a_report_that_can_tell_does_not_ask_for_folds(
+    diagnosed: Callable[..., Diagnostics],
+) -> None:
+    assert "--folds" not in render_report(diagnosed(n=3_000, calibrated_on=6_000))
 
 
 def test_a_reader_needs_no_statistics_and_sees_first_that_people_are_simulated(
@@ -312,3 +321,52 @@ def test_persons_of_a_real_panel_are_never_drawn(register_panel: Panel) -> None:
     invented, kinds = invent_persons(real, 300_000.0)
     assert not set(invented.persons()) & set(real.persons())
     assert len(kinds) == 10
+
+
+ROWS = {
+    # Name -> birth years, years, whether some are zero, whether some cells are unknown.
+    "workers of 50 and more": (range(1955, 1972), range(2012, 2022), True, True),
+    "young men without zeros": (range(1957, 1964), range(1980, 1988), False, False),
+    "every second year": (range(1950, 1990), range(1997, 2018, 2), True, False),
+    "two years": (range(1960, 1995), range(2020, 2022), True, False),
+    "gaps alone": (range(1960, 1995), range(2005, 2020), False, True),
+    "nobody before retirement": (range(1954, 1956), range(2015, 2020), True, False),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_invented_persons_are_like_those_of_the_panel(name: str, tmp_path: Path) -> None:
+    born, years, with_zeros, with_gaps = ROWS[name]
+    rows = [
+        {
+            "person_id": f"{birth_year}-{i}",
+            "year": year,
+            "birth_year": birth_year,
+            "earnings": None
+            if with_gaps and (year + i) % 4 == 0
+            else 0.0
+            if with_zeros and (year + i) % 3 == 0
+            else 200_000.0,
+        }
+        for birth_year in born
+        for i in range(4)
+        for year in years
+        if 16 <= year - birth_year
+    ]
+    pl.DataFrame(rows).write_csv(tmp_path / "panel.csv")
+    panel = read_panel(tmp_path / "panel.csv")
+    invented, kinds = invent_persons(panel, 300_000.0)
+    known, ours = panel.frame.drop_nulls("earnings"), invented.frame
+    end, age = known["year"].max(), pl.col("year") - pl.col("birth_year")
+    in_last_year = set(known.filter(pl.col("year") == end).select(age).to_series())
+    assert set(kinds) == set(invented.persons())
+    assert bool(kinds) == (name != "nobody before retirement")
+    assert set(ours["year"]) <= set(known["year"])
+    assert set(ours.filter(pl.col("year") == end).select(age).to_series()) <= in_last_year
+    assert (ours.select(age).to_series() >= known.select(age).min().item()).all()
+    assert (ours["earnings"] == 0).any() <= with_zeros
+    assert (ours["earnings"].null_count() > 0) <= with_gaps
+    assert not set(invented.persons()) & set(panel.persons())
+    if name == "workers of 50 and more":
+        assert "Close to retirement" in kinds.values()
+        assert "First years of work" not in kinds.values()

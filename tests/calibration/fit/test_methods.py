@@ -262,7 +262,7 @@ def test_a_large_atom_does_not_make_the_sets_of_other_persons_too_small() -> Non
     broken = Calibrator({(1, "all"): replace(fitted.cells[1, "all"], thresholds={0.5: too_small})})
     mapped = fitted.recalibrate(fresh_raw)
     inside, broken_inside = (
-        c.intervals(mapped, (0.5,)).covered(y)[:, 0, 0] for c in (fitted, broken)
+        c.sets(c.year, mapped, (0.5,)).covered(y)[:, 0, 0] for c in (fitted, broken)
     )
     error = 0.5 * (1 / others.sum() + 1 / threshold_fold.sum()) ** 0.5
     assert abs(inside[others].mean() - 0.5) < 5 * error

@@ -4,13 +4,16 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from saga.conformal.calibration_table import ALL
+from saga.conformal.calibrator import Calibrator
 from saga.conformal.families import AT_LEAST, AT_MOST, BAND, POSITIVE, YEAR
 from saga.conformal.families.set_family import SetFamily
 from saga.conformal.intervals import latest
+from saga.conformal.recalibration import Cell
 from saga.distributions import Marginals
 from saga.requests import COVERAGE
 
@@ -160,3 +163,47 @@ def test_a_longer_horizon_never_has_more_guarantee_than_a_shorter_one(
         assert guarantee != "assumption" or (used == (h, h) and not extrapolated)
         assert guarantee != "assumption" or min(origin_years[:h]) > 1
         assert always or used is None or all(has_enough[:h])
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 50),
+    thresholds=st.lists(st.floats(0.0, 0.999), min_size=6, max_size=6),
+)
+def test_a_median_lies_in_its_sets_of_half_and_more_at_every_horizon(
+    seed: int, thresholds: list[float]
+) -> None:
+    # Whatever the thresholds are: those of 50 % end below the median where a set begins at zero.
+    coverage = (0.2, 0.4, 0.5, 0.8, 0.9, 0.95)
+    m = spread_over_years(marginals(seed))
+    cells = {
+        (h, ALL): Cell(np.empty(0), np.empty(0), 0, dict(zip(coverage, q, strict=True)), 2_000)
+        for h, q in ((1, sorted(thresholds)), (2, thresholds), (3, coverage))
+    }
+    calibrator = Calibrator(cells)
+    sets, plain = calibrator.intervals(m, coverage), calibrator.sets(YEAR, m, coverage)
+    median = m.quantiles([0.5])
+    for j, share in enumerate(coverage):
+        lower, upper, zero = (
+            sets.lower[..., [j]],
+            sets.upper[..., [j]],
+            sets.includes_zero[..., [j]],
+        )
+        has_set = ~np.isnan(lower)
+        if share >= 0.5:
+            assert (contains(lower, upper, zero, median) | ~has_set).all()
+        unchanged = contains(plain.lower[..., [j]], plain.upper[..., [j]], zero, median) | ~has_set
+        for ours, before in ((lower, plain.lower), (upper, plain.upper)):
+            np.testing.assert_array_equal(ours[unchanged], before[..., [j]][unchanged])
+    with np.errstate(invalid="ignore"):
+        assert not (np.diff(sets.lower, axis=-1) > 0).any()
+        assert not (np.diff(sets.upper, axis=-1) < 0).any()
+
+
+def spread_over_years(m: Marginals) -> Marginals:
+    """Persons with one year each as a third as many persons with three years."""
+    n = len(m) // 3
+    columns = (x.reshape(n, 3, *x.shape[2:]) for x in (m.grid, m.cdf, m.p_zero))
+    return Marginals(
+        m.person_id[:n], m.birth_year[:n], m.origin_year[:n], *columns, recalibrated=True
+    )

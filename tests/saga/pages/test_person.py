@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from typer.testing import CliRunner
@@ -18,8 +20,14 @@ from saga.data.reading import read_panel
 from saga.errors import InputError, UsageError
 from saga.forecast_results import Forecasts
 from saga.forecaster import Forecaster
-from saga.pages.format import chance
-from saga.pages.person import SIMULATED, ForecastPicture, describe_set, describe_year
+from saga.pages.format import NOT_TESTED, chance
+from saga.pages.person import (
+    SIMULATED,
+    ForecastPicture,
+    describe_set,
+    describe_year,
+    draw_person,
+)
 from saga.requests import ForecastRequest
 
 PEOPLE = """person_id,year,birth_year,earnings
@@ -70,7 +78,7 @@ def test_the_chart_has_the_published_numbers_and_the_record(
         }
         assert rows[row["year"]]["median"] == row["q50"]
     record = panel.frame.filter(person_id="007").select("year", "earnings").rows()
-    past = {(r["year"], r["earnings"]) for r in chart_rows(picture) if r.get("p_zero") is None}
+    past = {(r["year"], r["earnings"]) for r in chart_rows(picture) if "earnings" in r}
     known = {year: earnings for year, earnings in record if earnings is not None}
     assert past >= set(known.items())
     missing = set(range(min(known), max(known))) - set(known)
@@ -131,7 +139,9 @@ YEAR = {
     "lower_80": 210_400.0,
     "upper_80": 640_000.0,
     "includes_zero_80": False,
+    "guarantee_80": "assumption",
 }
+FIFTY = {"lower_50": 300_000.0, "upper_50": 500_000.0, "guarantee_50": "assumption"}
 
 
 @pytest.mark.parametrize(
@@ -143,6 +153,15 @@ YEAR = {
         ({"lower_80": 0.0, "upper_80": 0.0}, "the 80 % set is no earnings alone"),
         ({"lower_80": 1.0}, "the 80 % set is above 0 to 640,000"),
         ({"lower_80": None, "upper_80": None}, "there is no set of stated coverage"),
+        (
+            {"guarantee_80": "extrapolated"},
+            "the 80 % set is 210,000 to 640,000 (coverage not tested)",
+        ),
+        (
+            {"guarantee_80": "extrapolated", **FIFTY},
+            "the 50 % set is 300,000 to 500,000",  # what is tested goes first
+        ),
+        ({"lower_80": None, "upper_80": None, **FIFTY}, "the 50 % set is 300,000 to 500,000"),
     ],
 )
 def test_a_sentence_describes_the_published_set(changes: dict[str, Any], words: str) -> None:
@@ -201,3 +220,89 @@ def test_a_record_that_ends_in_zeros_and_a_set_without_interval_are_drawn(
     drawn = str(replace(forecasts, table=table).plot("007").chart.to_dict())
     assert "50 % set" in drawn
     assert "90 % set" not in drawn
+
+
+LABELS = ("50", "80", "90")
+GUARANTEES = ("assumption", "extrapolated", "none", None)  # None: the year is not in the table
+Guarantees = list[str | None]
+
+
+def forecast_rows(guarantees: dict[str, Guarantees], *, equal: bool = False) -> pl.DataFrame:
+    """A record, and a forecast whose sets have these guarantees; `equal`: the same sets."""
+    ahead: list[dict[str, Any]] = [{"year": 2022, "earnings": 300_000.0}]
+    for h, words in enumerate(zip(*guarantees.values(), strict=True), start=1):
+        if None in words:
+            continue
+        row: dict[str, Any] = {"year": 2022 + h, "horizon": h, "median": 3e5, "p_zero": 0.1}
+        for i, (label, word) in enumerate(zip(guarantees, words, strict=True)):
+            reach = 1e5 if equal else 1e5 * (i + 1)
+            ends = (3e5 - reach, 3e5 + reach) if word != "none" else (None, None)
+            row |= {f"lower_{label}": ends[0], f"upper_{label}": ends[1]}
+            row |= {f"guarantee_{label}": word, f"includes_zero_{label}": False}
+        ahead.append(row)
+    return pl.DataFrame(ahead, infer_schema_length=None)
+
+
+def drawn_years(rows: pl.DataFrame) -> tuple[dict[float, list[int]], dict[float, set[int]]]:
+    """Upper end of the sets -> years of its shades and bars, and -> years of its outlines."""
+    chart = draw_person(rows, "SEK").to_dict()
+    filled: dict[float, list[int]] = {}
+    outlined: dict[float, set[int]] = {}
+    for layer in chart["vconcat"][0]["layer"]:
+        kind, data = layer["mark"]["type"], chart["datasets"][layer["data"]["name"]]
+        shown = {row["year"]: row["upper"] for row in data if row.get("upper") is not None}
+        for year, upper in shown.items():
+            if kind in ("area", "bar") and layer["mark"].get("filled", True):
+                filled.setdefault(upper, []).append(year)
+            else:
+                outlined.setdefault(upper, set()).add(year)
+    return filled, outlined
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_was_tested_is_filled_what_was_not_is_outlined_and_nothing_else_is_drawn(
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    # Guarantees in any order, and years that are not in the table.
+    drawn = rng.choice(
+        np.array(GUARANTEES, dtype=object), (len(LABELS), 24), p=[0.4, 0.4, 0.1, 0.1]
+    )
+    guarantees = dict(zip(LABELS, drawn.tolist(), strict=True))
+    rows = forecast_rows(guarantees)
+    filled, outlined = drawn_years(rows)
+    for i, label in enumerate(LABELS):
+        words = dict(rows.drop_nulls("horizon").select("year", f"guarantee_{label}").iter_rows())
+        upper = 3e5 + 1e5 * (i + 1)
+        tested = [year for year, word in words.items() if word == "assumption"]
+        beyond = {year for year, word in words.items() if word == "extrapolated"}
+        assert sorted(filled.get(upper, [])) == tested
+        assert outlined.get(upper, set()) >= beyond
+        # An outline begins at the last tested year beside it, and nowhere else.
+        begins = outlined.get(upper, set()) - beyond
+        assert begins == {y for y in tested if {y - 1, y + 1} & beyond}
+
+
+def test_shades_that_end_at_the_same_amount_are_seen_to_be_several() -> None:
+    rows = forecast_rows({label: ["assumption"] * 4 for label in LABELS}, equal=True)
+    marks = [
+        layer["mark"]
+        for layer in draw_person(rows, "SEK").to_dict()["vconcat"][0]["layer"]
+        if layer["mark"]["type"] == "area"
+    ]
+    # From wide to narrow, each in its own colour; half of a border lies outside the set.
+    borders = [mark["strokeWidth"] for mark in marks]
+    assert len({mark["stroke"] for mark in marks}) == len(marks) == 3
+    assert all(wide - narrow >= 2 for wide, narrow in pairwise(borders))
+
+
+@pytest.mark.parametrize("n_beyond", [0, 5])
+def test_the_legend_and_the_table_say_which_coverage_was_not_tested(
+    forecasts: Forecasts, n_beyond: int
+) -> None:
+    tested: Guarantees = ["assumption"] * 8
+    of_90: Guarantees = [*["assumption"] * (8 - n_beyond), *["extrapolated"] * n_beyond]
+    rows = forecast_rows({"50": tested, "90": of_90})
+    picture = replace(forecasts.plot("007"), rows=rows)
+    assert picture._page().count(f"({NOT_TESTED})") == n_beyond
+    assert (f"90 % sets: {NOT_TESTED}" in picture.page_svgs[0]) == (n_beyond > 0)
