@@ -152,7 +152,7 @@ class Settings(BaseSettings):
         int, Field(ge=1, description="Largest table of a job, as it is sent and uncompressed")
     ] = 2 * 2**30
     job_memory_bytes: Annotated[
-        int, Field(ge=2**28, description="Memory that a process of a job may take for its work")
+        int, Field(ge=2**30, description="Memory that a process of a job may take for its work")
     ] = 4 * 2**30
     holder_bytes: Annotated[
         int, Field(ge=1, description="Disk that all jobs of one holder may take")

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from saga.api.codecs import ARROW_STREAM, CSV, PARQUET
-from saga.api.jobs.job_folders import Attempts, JobFolders
+from saga.api.jobs.job_folders import JobFolders
 from saga.api.key_file import add_key, new_key, revoke_key
 
 from saga.requests import QUANTILES
@@ -203,20 +203,16 @@ def table_bombs() -> Iterator[tuple[str, str, bytes]]:
 def test_jobs_that_unfold_are_refused_and_others_go_on(
     computing: Holders, figures: Figures
 ) -> None:
-    pid = computing.served.pid
-    peak, stop = {"calm": 0.0, "bombs": 0.0}, threading.Event()
-    phase = "calm"
+    pid, memory, stop = computing.served.pid, 0.0, threading.Event()
 
     def measure() -> None:
+        nonlocal memory
         while not stop.wait(0.05):
-            peak[phase] = max(peak[phase], resident_mb(pid))
+            memory = max(memory, resident_mb(pid))
 
     thread = threading.Thread(target=measure)
     thread.start()
     try:
-        first = computing.send("two", PERSON.format("two"))
-        assert computing.end_of("two", first)["state"] == "succeeded"
-        phase = "bombs"
         with watch(computing.served) as seen:
             jobs = [(name, computing.send("one", body, kind)) for name, kind, body in table_bombs()]
             beside = computing.send("two", PERSON.format("two"))
@@ -228,10 +224,11 @@ def test_jobs_that_unfold_are_refused_and_others_go_on(
     finally:
         stop.set()
         thread.join()
-    expected = ["table-cells", "table-cells", "string_too_long"]
+    expected = ["person-rows", "person-rows", "string_too_long"]
     wrong = [rule for rule, due in zip(rules.values(), expected, strict=True) if rule != due]
     figures.at_most("3 job bombs: not refused by the bound that they break", len(wrong), 0)
-    figures.at_most("job bombs: more memory than a small job", peak["bombs"] - peak["calm"], 1024)
+    # An honest job of any size may take as much (test_jobs_under_kill.py).
+    figures.at_most("job bombs: resident memory of the service and its jobs", memory, 3_000, "MB")
     figures.at_most("job bombs: slowest /livez", seen.slowest_ms, 250, "ms")
 
 
@@ -244,7 +241,8 @@ def test_a_result_without_room_is_refused_before_it_is_computed(
     persons.with_columns(year=2020, birth_year=1980, earnings=2e5).write_parquet(buffer)
     answer = computing.send("one", buffer.getvalue(), PARQUET, "product=paths&paths=500")
     view = computing.end_of("one", answer)
-    assert (view["problem"] or {}).get("title") == "There is no space for the result", view
+    assert view["state"] == "failed", view
+    assert view["problem"]["problems"][0]["rule"] == "disk"
     left = computing.folders.folder(view["id"]).size() / MB
     figures.at_most("a result of 300 MB beyond the quota: left on disk", left, 1, "MB")
     outcome = (computing.folders.folder(view["id"]).path / "outcome.json").read_text()
@@ -254,7 +252,7 @@ def test_a_result_without_room_is_refused_before_it_is_computed(
 def test_a_failed_job_keeps_no_person(computing: Holders, figures: Figures) -> None:
     """Its table is deleted; what is wrong is told with the year and the column alone."""
     wrong = PERSON.format("SENTINEL").replace("1980", "2021")
-    address = computing.send("one", wrong, query="horizons=1&on_error=stop")
+    address = computing.send("one", wrong, query="horizons=1&on_error=fail")
     view = computing.end_of("one", address)
     deadline, folder = time.monotonic() + 30, computing.folders.folder(view["id"]).path
     while list(folder.glob("persons.*")) and time.monotonic() < deadline:
@@ -411,32 +409,18 @@ FOREIGN = [
 ]
 
 
-def test_without_keys_no_page_of_the_web_has_a_job_computed(
+def test_without_keys_calls_of_foreign_pages_do_nothing(
     serve: Serve, figures: Figures, tmp_path: Path
 ) -> None:
-    """DNS rebinding; and a job that needs more memory than it may have ends at its first try."""
-    settings = {"jobs": str(tmp_path / "jobs"), "job_memory_bytes": str(2**28)}
-    with serve(**settings) as served, served.client() as client:
-        own = Holders(served, client, {"own": {}}, tmp_path)
-        addresses = ("/v1/jobs", "/v1/forecasts")
-        statuses = [
-            client.post(
-                address, content=PERSON, headers={"Content-Type": CSV} | headers
-            ).status_code
-            for address in addresses
+    """A page of the web whose name was made to point to this machine (DNS rebinding)."""
+    with serve(jobs=str(tmp_path / "jobs")) as served, served.client() as client:
+        answers = [
+            client.post(address, content=PERSON, headers={"Content-Type": CSV} | headers)
+            for address in ("/v1/jobs", "/v1/forecasts")
             for headers in FOREIGN
         ]
-        accepted = sum(status != 403 for status in statuses)
-        figures.at_most(f"{len(statuses)} calls of foreign pages: not refused", accepted, 0)
-        rows = {"year": 2020, "birth_year": 1980, "earnings": 2e5}
-        persons = pl.DataFrame({"person_id": [f"{i:07d}" for i in range(2_000_000)]})
-        buffer = io.BytesIO()
-        persons.with_columns(**rows).write_parquet(buffer)
-        view = own.end_of("own", own.send("own", buffer.getvalue(), PARQUET))
-        attempts = own.folders.folder(view["id"]).read(Attempts)
-    assert view["problem"]["type"] == "urn:saga:problem:memory", view
-    assert attempts is not None
-    figures.at_most("a job without enough memory: processes started", attempts.count, 1)
+    passed = sum(answer.status_code != 403 for answer in answers)
+    figures.at_most(f"{len(answers)} calls of foreign pages: not refused", passed, 0)
 
 
 LOAD = """
@@ -454,12 +438,17 @@ trees.predict(np.zeros((4, len(names)), np.float32))
 
 
 @pytest.mark.parametrize(
-    ("line", "value"),
-    [("split_feature", "100000000"), ("left_child", "0"), ("right_child", "77")],
-    ids=["beyond memory", "cycle", "no such child"],
+    ("line", "value", "code"),
+    [
+        ("max_feature_idx", "18", 0),
+        ("split_feature", "100000000", 3),
+        ("left_child", "0", 3),
+        ("right_child", "77", 3),
+    ],
+    ids=["unchanged", "beyond memory", "cycle", "no such child"],
 )
 def test_trees_of_a_foreign_bundle_neither_crash_nor_hang(
-    figures: Figures, line: str, value: str
+    figures: Figures, line: str, value: str, code: int
 ) -> None:
     levels, zeros = (f"level_{lag}" for lag in range(10)), (f"zero_{lag}" for lag in range(5))
     names = ["age", *levels, *zeros, "window_mean", "mean_level"]
@@ -472,7 +461,7 @@ def test_trees_of_a_foreign_bundle_neither_crash_nor_hang(
     trees = bad.split("\n\n", 1)[1].split("end of trees")[0]
     sizes = [len(tree) for tree in re.findall(r"Tree=\d+\n.*?\n\n\n", trees, re.DOTALL)]
     bad = re.sub("tree_sizes=.*", f"tree_sizes={' '.join(map(str, sizes))}", bad)
-    simple = json.dumps({"share": 0.1, "linear": [0.0] * 40})
+    simple = json.dumps({"share": 0.1, "linear": [0.0] * 21})
     texts = {"simple": simple} | {f"{q:g}": bad for q in QUANTILES}
     program = [sys.executable, "-c", LOAD]
     try:
@@ -481,4 +470,4 @@ def test_trees_of_a_foreign_bundle_neither_crash_nor_hang(
         ).returncode
     except subprocess.TimeoutExpired:
         done = -1
-    figures.at_most(f"foreign trees, {line}={value}: crashed or did not end", done != 3, 0)
+    figures.at_most(f"foreign trees, {line}={value}: wrong exit code ({done})", done != code, 0)
