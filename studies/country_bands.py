@@ -48,8 +48,8 @@ def growth_futures(
     parameters = trend.parameters(seed, n_paths)
     random = np.random.default_rng(seed)
     common = parameters.year_shock[:, None] * random.standard_normal(mean.shape)
-    own = (parameters.spread_factor * spread)[:, None] * random.standard_t(DEGREES, mean.shape)
-    futures: Floats = mean + common + own
+    national = (parameters.spread_factor * spread)[:, None] * random.standard_t(DEGREES, mean.shape)
+    futures: Floats = mean + common + national
     return futures
 
 

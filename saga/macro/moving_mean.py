@@ -70,14 +70,14 @@ class GrowthTrend:
         """Mean growth (n_paths, n_years) of years from `first_year`, when `row` is known."""
         parameters = self.parameters(seed, n_paths)
         start = _normals(n_paths, 2, "state", seed) @ self.state_root[row].T
-        common, own = (self.state_mean[row] + start).T
+        common, drift = (self.state_mean[row] + start).T
         mean = np.empty((n_paths, n_years))
-        mean[:, :1] = (common + own)[:, None]
+        mean[:, :1] = (common + drift)[:, None]
         for i in range(1, n_years):
             steps = _normals(n_paths, 2, "steps", seed, first_year + i)
             common = common + parameters.common_step * steps[:, 0]
-            own = parameters.persistence * own + parameters.own_step * steps[:, 1]
-            mean[:, i] = common + own
+            drift = parameters.persistence * drift + parameters.own_step * steps[:, 1]
+            mean[:, i] = common + drift
         return mean
 
 

@@ -239,15 +239,15 @@ class CountryWages:
         growth = growth[:, np.sum(~np.isnan(growth), axis=0) >= MIN_YEARS]
         return cls(growth, years[0], TrendPosterior.fit(growth))
 
-    def beside(self, own: Floats, first_year: int) -> Floats:
-        """The growth (n_year, 1 + n_country) with `own` (n_year,) as the first column.
+    def beside(self, country: Floats, first_year: int) -> Floats:
+        """The growth (n_year, 1 + n_country) with `country` (n_year,) as the first column.
 
-        Years are those from the first one known to the last one of `own`.
+        Years are those from the first one known to the last one of `country`.
         """
         start = min(self.first_year, first_year)
-        n_years = first_year + len(own) - start
+        n_years = first_year + len(country) - start
         joined = np.full((n_years, 1 + self.growth.shape[1]), np.nan)
-        joined[first_year - start :, 0] = own
+        joined[first_year - start :, 0] = country
         row = self.first_year - start
         joined[row : row + len(self.growth), 1:] = self.growth[: n_years - row]
         return joined
@@ -266,9 +266,9 @@ def with_moving_mean(
         wages: Wages of countries up to the last year of `dynamics`. None: the shipped ones.
     """
     wages = wages or CountryWages.shipped(dynamics.last_year)
-    own = dynamics.values[:, SERIES.index("real_wage_growth")]
-    growth = wages.beside(own, dynamics.first_year)
-    (trend,) = growth_trends(growth, wages.posterior, [0], len(growth) - len(own))
+    country = dynamics.values[:, SERIES.index("real_wage_growth")]
+    growth = wages.beside(country, dynamics.first_year)
+    (trend,) = growth_trends(growth, wages.posterior, [0], len(growth) - len(country))
     level = _unemployment_level(process, dynamics)
     mean = process.mean.copy()
     mean[:2] = level.state_mean[-1], trend.state_mean[-1].sum()
