@@ -43,13 +43,14 @@ def everything(world: World, register_panel: Panel) -> Calibrator:
 def test_each_kind_of_row_changes_what_is_read(everything: Calibrator, world: World) -> None:
     table = everything.to_table()
     kinds = set(table["kind"])
-    assert kinds == {"cut", "map", "threshold", "shift", "stretch", "drift", *FAMILIES}
+    expected = {"cut", "map", "threshold", "shift", "stretch", "origin_years", "drift", *FAMILIES}
+    assert kinds == expected
     for kind in kinds - {"threshold"}:  # without these nothing loads
         without = Calibrator.from_table(table.filter(pl.col("kind") != kind))
         assert without.digest != everything.digest, f"nothing reads {kind}"
     assert Calibrator.from_table(table).digest == everything.digest
     cqr = fit_cqr(*world(300, 42)).to_table()
-    assert set(cqr["kind"]) == {"cqr"}
+    assert set(cqr["kind"]) == {"cqr", "origin_years"}
     assert Calibrator.from_table(cqr).to_table().equals(cqr)
 
 

@@ -164,7 +164,7 @@ def test_forecasts_publish_the_intervals_and_name_the_method(
 ) -> None:
     bundle = Bundle.load(cqr_bundle)
     assert bundle.calibration is not None
-    assert set(bundle.calibration["kind"]) == {"cqr"}
+    assert set(bundle.calibration["kind"]) == {"cqr", "origin_years"}
     assert bundle.metrics["calibration"]["method"] == "cqr"
     young.frame.write_parquet(tmp_path / "people.parquet")
     arguments = ["forecast", str(tmp_path / "people.parquet"), "--bundle", str(cqr_bundle)]
