@@ -29,6 +29,8 @@ _ADAM_RMS = 0.2
 _MOMENTUM = 0.95
 _BETAS, _EPSILON = (0.9, 0.98), 1e-8
 
+Each = Callable[[Callable[[Tensor], None], Iterable[Tensor]], Iterable[None]]
+
 
 class Muon(torch.optim.Optimizer):
     """Muon for `matrices`, AdamW for `rest`.
@@ -43,7 +45,7 @@ class Muon(torch.optim.Optimizer):
         *,
         lr: float,
         weight_decay: float = 0.01,
-        each: Callable[[Callable[[Tensor], None], Iterable[Tensor]], Iterable[None]] = map,
+        each: Each = map,
     ) -> None:
         """`each` applies Muon to matrices, perhaps by threads, as the built-in `map` does."""
         self.each = each
@@ -67,16 +69,16 @@ class Muon(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            changing = [weight for weight in group["params"] if weight.grad is not None]
-            each = self.each if group["orthogonal"] else map
-            deque(each(partial(self._update, group), changing), maxlen=0)
+            each: Each = self.each if group["orthogonal"] else map
+            deque(each(partial(self._update, group), group["params"]), maxlen=0)
         return loss
 
     @torch.no_grad()
     def _update(self, group: dict[str, Any], weight: Tensor) -> None:
-        update = self._orthogonal_step if group["orthogonal"] else self._adam_step
-        weight.mul_(1 - group["lr"] * group["weight_decay"])
-        update(weight, weight.grad, group["lr"])
+        if weight.grad is not None:
+            update = self._orthogonal_step if group["orthogonal"] else self._adam_step
+            weight.mul_(1 - group["lr"] * group["weight_decay"])
+            update(weight, weight.grad, group["lr"])
 
     def _orthogonal_step(self, weight: Tensor, gradient: Tensor, lr: float) -> None:
         state = self.state[weight]

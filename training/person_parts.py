@@ -70,7 +70,8 @@ class PersonParts:
         parts, gradients = zip(*computed, strict=True)
         losses: Losses = reduce(add, parts)
         sums = [_sum(of_weight) for of_weight in zip(*gradients, strict=True)]
-        objective = KnownGradient.apply(losses.objective.detach(), sums, *weights)
+        total = losses.objective.detach()
+        objective: Tensor = KnownGradient.apply(total, sums, *weights)  # type: ignore[no-untyped-call]
         return losses._replace(objective=objective)
 
 

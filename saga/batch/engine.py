@@ -221,11 +221,11 @@ def compute_locally(
         if threads == 1 or not writer.computation.concurrent:
             yield from map(writer.write, pending)
             return
-        with thread_pool(threads) as pool:
+        with thread_pool(threads) as executor:
             try:
-                yield from pool.map(writer.write, pending)
+                yield from executor.map(writer.write, pending)
             finally:  # after an interrupt, only the partitions that have begun are completed
-                pool.shutdown(cancel_futures=True)
+                executor.shutdown(cancel_futures=True)
         return
     workers = min(workers, len(pending))
     other_processes = set(multiprocessing.active_children())

@@ -38,5 +38,5 @@ class Dropout(nn.Module):
         if not self.training or self.share == 0:
             return x
         generator = getattr(_thread, "generator", None)
-        kept = torch.rand(x.shape, generator=generator, device=x.device) >= self.share
-        return x * (kept / (1 - self.share))
+        mask = torch.rand(x.shape, generator=generator, device=x.device) >= self.share
+        return x * (mask / (1 - self.share))

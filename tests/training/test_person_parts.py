@@ -42,7 +42,7 @@ def gradient(module: ForecastModule, batch: Batch, cores: int) -> tuple[float, T
     module.zero_grad()
     parts = PersonParts(cores, seed=0)
     losses = parts.losses(module.losses, batch, weights, 0, nullcontext)
-    (2 * losses.objective).backward()
+    torch.autograd.backward(2 * losses.objective)
     return float(losses.objective.detach()), gradient_of(weights) / 2
 
 
@@ -52,7 +52,7 @@ def test_parts_have_the_loss_and_gradient_of_the_batch(
 ) -> None:
     module.zero_grad()
     whole = module.losses(batch)
-    whole.objective.backward()
+    torch.autograd.backward(whole.objective)
     weights = [weight for weight in module.parameters() if weight.requires_grad]
     expected = gradient_of(weights)
     objective, computed = gradient(module, batch, cores)
