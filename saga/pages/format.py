@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import ROUND_HALF_UP, Context
 from typing import Any
 
 from saga.conformal.families.set_family import SMALLEST_AMOUNT
 from saga.training_records import TESTED
 
+_THREE_DIGITS = Context(prec=3, rounding=ROUND_HALF_UP)
 NOT_TESTED = "coverage not tested"  # of sets that are extrapolated
 NOT_SHOWN = "-"  # figures that are hidden or unknown
 
@@ -75,8 +77,11 @@ def persons(value: int | None, min_persons: str | int = "") -> str:
 
 
 def about(amount: float) -> str:
-    """An amount with three significant digits: 412,345 -> "412,000"."""
-    return money(float(f"{amount:.3g}"))
+    """An amount with three significant digits: 412,345 -> "412,000".
+
+    Halves are rounded up, as a browser does, so that all pages show one number.
+    """
+    return money(float(_THREE_DIGITS.create_decimal_from_float(amount)))
 
 
 def signed(amount: float) -> str:

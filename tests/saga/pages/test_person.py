@@ -20,7 +20,7 @@ from saga.data.reading import read_panel
 from saga.errors import InputError, UsageError
 from saga.forecast_results import Forecasts
 from saga.forecaster import Forecaster
-from saga.pages.format import NOT_TESTED, chance
+from saga.pages.format import NOT_TESTED, about, chance
 from saga.pages.person import (
     SIMULATED,
     ForecastPicture,
@@ -306,3 +306,12 @@ def test_the_legend_and_the_table_say_which_coverage_was_not_tested(
     picture = replace(forecasts.plot("007"), rows=rows)
     assert picture._page().count(f"({NOT_TESTED})") == n_beyond
     assert (f"90 % sets: {NOT_TESTED}" in picture.page_svgs[0]) == (n_beyond > 0)
+
+
+@pytest.mark.parametrize(
+    ("amount", "words"),
+    [(3805, "3,810"), (3795, "3,800"), (412345.0, "412,000"), (0, "0"), (999.5, "1,000")],
+)
+def test_halves_are_rounded_up_as_a_browser_does(amount: float, words: str) -> None:
+    """The explorer has `Number.toPrecision`, which takes the larger of two equally near numbers."""
+    assert about(amount) == words
