@@ -95,4 +95,7 @@ def mixed(
     cdf = (1 - w)[:, None] * marginals.cdf + w[:, None] * trees.cdf
     p_zero = (1 - w) * marginals.p_zero + w * trees.p_zero
     cdf[..., 0], cdf[..., -1] = p_zero, np.where(np.isnan(p_zero), np.nan, 1.0)
-    return replace(marginals, cdf=np.maximum.accumulate(cdf, axis=-1), p_zero=p_zero)
+    # In the precision of the network's distributions: a person has the same bits in any batch.
+    single = marginals.cdf.dtype
+    cdf = np.maximum.accumulate(cdf, axis=-1).astype(single)
+    return replace(marginals, cdf=cdf, p_zero=p_zero.astype(single))

@@ -88,7 +88,9 @@ def newcomer(race: str | None, **changes: float | None) -> Panel:
 
 
 def mean(forecaster: Forecaster, panel: Panel) -> float:
-    return float(forecaster.forecast(panel, ForecastRequest((1,))).table["mean"][0])
+    return float(
+        forecaster.forecast(panel, ForecastRequest((1,), beyond_span=True)).table["mean"][0]
+    )
 
 
 def test_the_bundle_remembers_own_columns(bundle: Bundle) -> None:
@@ -128,7 +130,7 @@ def test_unknown_codes_and_columns_count_as_missing_and_are_warned_of(
     shoes = newcomer("1").frame.with_columns(extra_shoe_size=pl.lit(40.0))
 
     def warned(panel: Panel) -> list[str | None]:
-        warnings = forecaster.warnings(panel, ForecastRequest((1,)))
+        warnings = forecaster.warnings(panel, ForecastRequest((1,), beyond_span=True))
         return [w.column for w in warnings if w.code == "own-column"]
 
     for panel in (
@@ -149,7 +151,7 @@ def test_a_column_of_another_kind_and_one_without_values_are_refused(
     meta = replace(META, extra=(extra_column("race", "number"),))
     number = Panel.of(newcomer("1").frame.with_columns(extra_race=pl.lit(1.0)), meta)
     with pytest.raises(UsageError, match="extra_race as a number"):
-        forecaster.forecast(number)
+        forecaster.forecast(number, ForecastRequest((1,), beyond_span=True))
     empty = panel.with_frame(panel.frame.with_columns(extra_race=pl.lit(None, dtype=pl.String)))
     with pytest.raises(InputError, match="extra_race"):
         train(empty, tmp_path / "b", config=CONFIG, seed=1, run=QUIET)
@@ -192,6 +194,8 @@ def test_the_macro_series_of_a_file_are_in_the_bundle(
         for year in (2010, 2011)
     ]
     panel = newcomer("1")
-    under_scenario = forecaster.forecast(panel, ForecastRequest((1,)), Draws(scenario=scenario))
+    under_scenario = forecaster.forecast(
+        panel, ForecastRequest((1,), beyond_span=True), Draws(scenario=scenario)
+    )
     assert under_scenario.table["mean"][0] != mean(forecaster, panel)
     assert forecaster.scenario("high-growth").rows.keys() == set(range(2010, 2020))  # type: ignore[union-attr]

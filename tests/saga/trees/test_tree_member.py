@@ -255,7 +255,7 @@ def test_training_adds_trees_where_they_help(bundle: Bundle, panel: Panel) -> No
 
 def test_a_person_alone_has_the_same_bits(bundle: Bundle, panel: Panel) -> None:
     forecaster, ids = Forecaster(bundle), panel.persons()[:40]
-    request = ForecastRequest(horizons=(1, 2, 5), unrounded=True)
+    request = ForecastRequest(horizons=(1, 2, 5), unrounded=True, beyond_span=True)
     together = forecaster.forecast(panel.only(ids), request).table
     for person in (ids[0], ids[17]):
         alone = forecaster.forecast(panel.only([person]), request).table
