@@ -23,6 +23,8 @@ Scan = Callable[[bytes], None]
 MAX_MARKS = 600_000
 # Most bytes in a row without a comma or opening bracket: the texts of a call are names and codes.
 MAX_STRETCH = 256 * 1024
+# Path-years of a piece: they are computed in some tenths of a second.
+PIECE_PATH_YEARS = 100_000
 _MARKS = (b",", b"[", b"{")
 _BATCH = "`saga score` does any number of persons in batch"
 

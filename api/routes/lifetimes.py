@@ -37,7 +37,6 @@ from saga.requests import LifetimeRequest
 router = APIRouter(prefix="/v1", tags=["lifetimes"])
 
 _N_BINS = 24  # of a histogram
-_PART_SIZE = 100_000  # path-years that are computed in some tenths of a second
 _REASONS = REASONS | {
     "extrapolated": "Not guaranteed: present values over so many years were observed from one "
     "origin year or none, or none at this rate or in this scenario, or years lie beyond the span "
@@ -97,7 +96,7 @@ async def _compute(
     def compute(pieces: list[Panel]) -> list[PieceOutput]:
         return [plan.compute(piece) for piece in pieces]
 
-    pieces = plan.pieces(max(1, _PART_SIZE // (n_paths * n_years)))
+    pieces = plan.pieces(max(1, budget.PIECE_PATH_YEARS // (n_paths * n_years)))
     outputs = await service.queue.run(request, ticket, Work(pieces, compute, size))
     service.count_computed("lifetimes", n_persons, n_paths, n_years)
     lifetimes = service.with_ledger_notes(plan.result(outputs), caller)

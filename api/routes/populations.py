@@ -22,8 +22,6 @@ from saga.population.group_forecast import tabulate
 
 router = APIRouter(prefix="/v1", tags=["populations"])
 
-_PART_SIZE = 100_000  # path-years that are computed in some tenths of a second
-
 
 @router.post(
     "/populations",
@@ -72,7 +70,7 @@ async def post_populations(
             paths = service.with_ledger_notes(plan.result(computed), caller)
             return [tabulate(plan.forecaster, paths, call.request, call.weights)]
 
-        pieces = plan.pieces(max(1, _PART_SIZE // (n_paths * n_years)))
+        pieces = plan.pieces(max(1, budget.PIECE_PATH_YEARS // (n_paths * n_years)))
         outputs = await service.queue.run(request, ticket, Work([*pieces, None], compute, size))
         groups = outputs[-1]
         assert groups is not None
