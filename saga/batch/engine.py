@@ -336,8 +336,8 @@ def score(
         except (KeyboardInterrupt, BatchInterruptedError) as stop:
             cause = "Stopped" if isinstance(stop, KeyboardInterrupt) else str(stop)
             raise BatchInterruptedError(
-                f"{cause} with {len(receipts)} partitions complete. Give the same command again to "
-                "continue."
+                f"{cause}; at least {len(receipts)} partitions are complete. Give the same command "
+                "again to continue."
             ) from None
         finally:
             if shard.is_whole:

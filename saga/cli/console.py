@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from rich.box import SIMPLE
 from rich.console import Console
@@ -117,12 +117,28 @@ def note(text: str) -> None:
     Console(stderr=True, highlight=False, soft_wrap=True).print(escape(text))
 
 
+@contextmanager
+def standard_output() -> Iterator[TextIO]:
+    """Standard output, for results. Raises UsageError if it takes no more, as on a full disk."""
+    try:
+        yield sys.stdout
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UsageError(
+            f"Standard output cannot be written: {error.strerror}. Files that the command wrote "
+            "are complete."
+        ) from None
+
+
 def result(text: str, value: Mapping[str, object], *, as_json: bool) -> None:
     """Print the result of a command: `value` as one JSON object, or `text`."""
-    if as_json:
-        sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
-    else:
-        Console(highlight=False, soft_wrap=True).print(escape(text))
+    with standard_output() as output:
+        if as_json:
+            output.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+        else:
+            Console(highlight=False, soft_wrap=True).print(escape(text))
 
 
 def table(frame: pl.DataFrame, title: str, headings: Mapping[str, str] | None = None) -> None:
@@ -135,7 +151,8 @@ def table(frame: pl.DataFrame, title: str, headings: Mapping[str, str] | None = 
         shown.add_column(heading, justify="right" if dtype.is_numeric() else "left")
     for row in frame.iter_rows():
         shown.add_row(*(escape(show_value(*cell)) for cell in zip(frame.columns, row, strict=True)))
-    Console().print(shown)
+    with standard_output():
+        Console().print(shown)
 
 
 class Advance(Protocol):

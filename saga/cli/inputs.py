@@ -395,7 +395,8 @@ def write_output(table: "pl.DataFrame", out: Path, provenance: Mapping[str, obje
     from saga.files.tables import write_table
 
     if out == STANDARD:
-        sys.stdout.write(table.write_csv())
+        with console.standard_output() as output:
+            output.write(table.write_csv())
     else:
         write_table(table, out, provenance)
 

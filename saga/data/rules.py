@@ -46,7 +46,8 @@ RULES: Mapping[str, Rule] = {
         "Write years as whole numbers, such as 2015.",
     ),
     "not-text": Rule(
-        "{column} contains something that is neither plain text nor a whole number",
+        "{column} contains something that is neither plain text nor a whole number that its type "
+        "stores exactly (single precision: below 16,777,216)",
         "Write it as text without control characters.",
     ),
     "missing-value": Rule("{column} is empty", "Fill it in, or leave the row out."),

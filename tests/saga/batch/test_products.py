@@ -304,7 +304,7 @@ def test_ctrl_c_ends_the_run_with_exit_code_3_and_complete_partitions_stay(
             raise KeyboardInterrupt
 
     one_by_one = partial(score, source, tmp_path / "out", Carry(), persons_per_partition=10)
-    with pytest.raises(BatchInterruptedError, match="3 partitions complete") as stopped:
+    with pytest.raises(BatchInterruptedError, match="3 partitions are complete") as stopped:
         one_by_one(workers=1, progress=stop_at_half)
     assert stopped.value.exit_code == 3
     assert one_by_one().resumed == 3

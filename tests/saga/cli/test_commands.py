@@ -541,6 +541,20 @@ def test_a_log_that_cannot_be_written_ends_no_command(
     assert pl.read_csv(tmp_path / "forecast.csv").height > 0
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_standard_output_is_named_and_files_are_complete(
+    people: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "forecast.parquet"
+    program = [sys.executable, "-c", MAIN, "forecast", people, "--horizons", "1", "--out"]
+    with Path("/dev/full").open("w") as full:
+        for target in (out, "-"):
+            done = subprocess.run([*program, target], stdout=full, stderr=subprocess.PIPE)
+            assert done.returncode == 2
+            assert b"Standard output cannot be written" in done.stderr
+    assert pl.read_parquet(out).height > 0
+
+
 def test_no_file_gets_the_number_of_a_closed_stream() -> None:
     """Native code writes its messages to number 2, and they would be in that file."""
     code = (
