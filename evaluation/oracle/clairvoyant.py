@@ -108,6 +108,7 @@ class Oracle:
             first_year=first_year,
             last_year=last_year,
             parameters=parameters,
+            history=metadata.get("history"),
         )
         return cls(settings, metadata, workers)
 

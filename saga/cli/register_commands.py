@@ -42,6 +42,14 @@ def generate(
             help="Futures have all columns of the panel, not only earnings and exits.",
         ),
     ] = False,
+    history: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            show_default="Sweden as published",
+            help="Number of a drawn economy up to 2022, the same for every seed.",
+        ),
+    ] = None,
     latent_years: Annotated[
         Sequence[int] | None,
         Option(
@@ -89,6 +97,7 @@ def generate(
                 process=simulated,
                 without=tuple(without or ()),
                 future_records=future_records,
+                history=history,
             ),
             workers=workers,
             progress=progress,

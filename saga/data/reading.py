@@ -296,7 +296,7 @@ class Source:
         real, price_year, unpublished = _deflated(
             valid, present, mapped, self._prices, self._folders, self._facts
         )
-        macro, macro_rows = _macro(mapped, self._folders)
+        macro, macro_rows = _macro(mapped, self._folders, self._register)
         register = self._register.get("register_id")
         register_id = register if isinstance(register, str) else None
         meta = PanelMeta(
@@ -651,11 +651,18 @@ def _deflated(
 
 
 def _macro(
-    mapped: SourceMapping, folders: Sequence[Path]
+    mapped: SourceMapping, folders: Sequence[Path], register: Mapping[str, Any]
 ) -> tuple[str | None, dict[int, MacroRow] | None]:
-    """Name and rows of the macro series; no rows for a series that comes with SAGA."""
+    """Name and rows of the macro series; no rows for a series that comes with SAGA.
+
+    A register with a drawn history has its own in register.json.
+    """
     if not isinstance(mapped.macro, MacroFile):
-        return mapped.macro, None
+        return (
+            (register["macro"], {int(y): tuple(row) for y, row in register["macro_rows"].items()})
+            if mapped.macro and "macro_rows" in register
+            else (mapped.macro, None)
+        )
     path = _file_beside(mapped.macro.file, folders, "macro-file", "the macro series are missing")
     return path.stem, read_macro_file(path)
 

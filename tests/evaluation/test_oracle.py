@@ -202,7 +202,7 @@ def test_forward_the_pit_is_uniform_over_macro_futures(
 def test_forward_the_pit_is_not_uniform_if_the_macro_process_is_wrong(
     standard: OraclePanel, futures: Futures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wrong = Parameters().changed({"economy.growth_mean": 0.04})
+    wrong = Parameters().changed({"economy.growth_sd": 0.04})
     drawn_worlds = clairvoyant.drawn_worlds
     monkeypatch.setattr(
         clairvoyant,

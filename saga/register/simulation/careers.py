@@ -40,6 +40,8 @@ def simulate_work(
 ) -> Activity:
     """One year of work of all persons; changes the labour state in place."""
     n, resident, p = len(life), life.resident, year.parameters.careers
+    drift = p.attachment_trend * year.macro.groups.attachment
+    life.attachment = life.attachment + np.where(life.female, 0.5, -0.5) * drift
     activity = Activity(
         worked=np.zeros(n),
         unemployed=np.zeros(n),

@@ -76,6 +76,7 @@ class RegisterSettings:
         process: Textbook process that replaces the full one.
         without: Names of mechanisms that are switched off.
         future_records: Whether futures have all columns of the panel instead of earnings alone.
+        history: Number of the drawn history; None for the years of Sweden.
     """
 
     persons: int
@@ -89,6 +90,7 @@ class RegisterSettings:
     process: Process | None = None
     without: tuple[str, ...] = ()
     future_records: bool = False
+    history: int | None = None
 
     def world(self, draw: int | None = None) -> World:
         """Economy and employers of the history, or of the future under macro draw `draw`."""
@@ -114,7 +116,7 @@ def _world(settings: RegisterSettings, draw: int | None) -> World:
     seed, p = settings.seed, settings.parameters
     first = settings.first_year - (MAX_AGE - MIN_AGE)
     last = settings.last_year if draw is None else settings.future_end
-    economy = build_economy(first, last, p.economy, seed=seed, draw=draw)
+    economy = build_economy(first, last, p.economy, seed=seed, draw=draw, history=settings.history)
     employers = Employers.draw(seed, p.labour_market)
     closings = {
         year: employers.draw_closings(seed, draw, year, economy[year].job_loss)

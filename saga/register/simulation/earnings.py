@@ -16,7 +16,6 @@ from saga.register.simulation.economy import (
     COUNTY_PREMIUM,
     INDUSTRY_OWN_FIRMS,
     INDUSTRY_PREMIUM,
-    LAST_HISTORY,
     OCCUPATION_PART_TIME,
     OCCUPATION_PREMIUM,
 )
@@ -209,6 +208,7 @@ def full_time_pay(life: LifeState, year: CohortYear) -> Floats:
         _education_premium(life, year)
         + _experience_profile(life, year)
         + _gender_gap(life, year)
+        + year.macro.groups.young * (p.middle_age - year.age) / p.generation
         + _origin_gap(life, year)
         + _job_premium(life, year)
         + p.job_premia * COUNTY_PREMIUM[life.county]
@@ -226,10 +226,12 @@ def full_time_pay(life: LifeState, year: CohortYear) -> Floats:
 
 def _education_premium(life: LifeState, year: CohortYear) -> Floats:
     p = year.parameters.careers
-    missing = np.clip((p.tertiary_rise_to - year.calendar_year) / p.tertiary_rise_years, 0.0, 1.0)
+    until = min(year.calendar_year, year.macro.last_published)
+    missing = np.clip((p.tertiary_rise_to - until) / p.tertiary_rise_years, 0.0, 1.0)
     tertiary = life.level > UPPER_SECONDARY
     premium = np.asarray(p.education_premium)[life.level]
-    return np.asarray(premium - p.tertiary_rise * missing * tertiary)
+    trend = year.macro.groups.tertiary * (tertiary - p.tertiary_share)
+    return np.asarray(premium - p.tertiary_rise * missing * tertiary + trend)
 
 
 def _experience_profile(life: LifeState, year: CohortYear) -> Floats:
@@ -241,7 +243,8 @@ def _experience_profile(life: LifeState, year: CohortYear) -> Floats:
 
 def _gender_gap(life: LifeState, year: CohortYear) -> Floats:
     p = year.parameters.careers
-    gap = p.women - p.women_trend * (p.women_reference_year - min(year.calendar_year, LAST_HISTORY))
+    until = min(year.calendar_year, year.macro.last_published)
+    gap = p.women - p.women_trend * (p.women_reference_year - until) + year.macro.groups.women
     return np.asarray(np.where(life.female, 0.5, -0.5) * gap)
 
 

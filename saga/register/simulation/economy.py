@@ -1,9 +1,10 @@
 """The Swedish economy: its years, and its counties, industries, occupations and employers.
 
 Years are a constant past, the realised years 1990-2022, and drawn futures; rates are fractions a
-year. The history is the same for every seed. A future is a draw of a Markov-switching process. Its
-innovations are functions of (seed, draw, year), so the first years of a future do not depend on its
-length.
+year. The history is the same for every seed, unless one is drawn. A draw is a Markov-switching
+process around a trend of growth, and trends of groups, that are resampled from countries
+(`realised_trends`). Its innovations are functions of (seed, draw, year), so the first years of a
+future do not depend on its length.
 
 Sizes, premia and sensitivities to the cycle are rounded; they give the regional and industrial
 pattern of the Swedish economy. The codes are those of SCB (SSYK 2012, SNI 2007).
@@ -11,6 +12,7 @@ pattern of the Swedish economy. The codes are those of SCB (SSYK 2012, SNI 2007)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -22,9 +24,17 @@ from saga import schema
 from saga.data.facts import shipped_facts
 from saga.macro.history import LAST_REGISTER_YEAR, sweden_as_published, uncounted_jobless
 from saga.register.simulation.parameters import Section, read_columns, to_numbers
+from saga.register.simulation.realised_trends import (
+    PAST_YEARS,
+    GroupTrends,
+    draw_group_trends,
+    draw_growth,
+)
 
 FIRST_HISTORY, LAST_HISTORY = 1990, LAST_REGISTER_YEAR
-MACRO_TAG = 0x6D6163  # separates these random streams from others
+FIRST_DRAWN = FIRST_HISTORY - (schema.MAX_AGE - schema.MIN_AGE)  # of a drawn history
+# Separate these random streams from others.
+MACRO_TAG, HISTORY_TAG, TRENDS_TAG = 0x6D6163, 0x686973, 0x747264
 
 _FACTS = shipped_facts()
 # Price base amounts of the history, SEK.
@@ -57,6 +67,8 @@ class MacroYear:
         interest: Nominal interest rate.
         job_loss: Share of the employed who lose their job.
         job_finding: Share of the unemployed who find one.
+        groups: Drawn trends of groups.
+        last_published: Last year before trends are drawn.
     """
 
     year: int
@@ -70,6 +82,8 @@ class MacroYear:
     interest: float
     job_loss: float
     job_finding: float
+    groups: GroupTrends
+    last_published: int
 
 
 @dataclass(frozen=True)
@@ -95,25 +109,36 @@ class Economy:
 
 
 def build_economy(
-    first_year: int, last_year: int, p: Section, *, seed: int = 0, draw: int | None = None
+    first_year: int,
+    last_year: int,
+    p: Section,
+    *,
+    seed: int = 0,
+    draw: int | None = None,
+    history: int | None = None,
 ) -> Economy:
-    """The economy from `first_year` to `last_year`.
+    """The economy from `first_year`, 1942 or later, to `last_year`.
 
-    Years after 2022 depend on (seed, draw, year) alone.
+    Without a `history`, years up to 2022 are those of Sweden. With one they are drawn, and depend
+    on (history, year) alone; prices are Sweden's in every history. Years after 2022 depend on
+    (seed, draw, history, year) alone.
 
     Raises:
         ValueError: If there are years after 2022 and no `draw`.
     """
-    rates = _rates(first_year, last_year, p, seed, draw)
+    rates = _rates(last_year, p, seed, draw, history)
+    groups = _group_trends(last_year, seed, draw, history)
     prices, wages = _price_and_wage_index(rates)
     years: dict[int, MacroYear] = {}
     interest = p.past_inflation + p.past_real_interest
     for year in range(first_year, last_year + 1):
         unemployment, growth, inflation = rates[year]
+        # A drawn rate has the present definition throughout.
+        definitions = [(y, y if history is None else LAST_HISTORY) for y in (year - 1, year)]
         before, joblessness = (
             p.unemployment_mean
-            + p.felt * (rates[y][0] + uncounted_jobless(y) - p.unemployment_mean)
-            for y in (year - 1, year)
+            + p.felt * (rates[y][0] + uncounted_jobless(of) - p.unemployment_mean)
+            for y, of in definitions
         )
         job_loss, job_finding = labour_flows(before, joblessness, p)
         # Nominal rates follow inflation with a lag.
@@ -132,6 +157,8 @@ def build_economy(
             interest=interest,
             job_loss=job_loss,
             job_finding=job_finding,
+            groups=groups.get(year, GroupTrends()),
+            last_published=LAST_HISTORY if history is None else FIRST_HISTORY - 1,
         )
     return Economy(years)
 
@@ -151,18 +178,44 @@ def labour_flows(before: float, after: float, p: Section) -> tuple[float, float]
 
 
 def _rates(
-    first_year: int, last_year: int, p: Section, seed: int, draw: int | None
+    last_year: int, p: Section, seed: int, draw: int | None, history: int | None
 ) -> dict[int, MacroRates]:
     past = (p.past_unemployment, p.past_growth, p.past_inflation)
-    rates: dict[int, MacroRates] = dict.fromkeys(range(first_year - 1, FIRST_HISTORY), past)
-    history = sweden_as_published()
-    for t, (unemployment, growth, inflation) in enumerate(history.values):
-        rates[history.first_year + t] = (float(unemployment), float(growth), float(inflation))
+    rates: dict[int, MacroRates] = dict.fromkeys(
+        range(FIRST_DRAWN - PAST_YEARS, FIRST_HISTORY), past
+    )
+    published = sweden_as_published()
+    for t, (unemployment, growth, inflation) in enumerate(published.values):
+        rates[published.first_year + t] = (float(unemployment), float(growth), float(inflation))
+    if history is not None:
+        years = range(FIRST_DRAWN, LAST_HISTORY + 1)
+        for year, (unemployment, growth, _) in _draw(years, p, (history, HISTORY_TAG), rates):
+            rates[year] = (unemployment, growth, rates[year][2])
     if last_year > LAST_HISTORY:
         if draw is None:
             raise ValueError(f"years after {LAST_HISTORY} are drawn: name the draw")
-        rates |= _draw_future(last_year, p, (seed, MACRO_TAG, draw), rates)
+        key = _future_key(seed, draw, history)
+        rates |= dict(_draw(range(LAST_HISTORY + 1, last_year + 1), p, key, rates))
     return rates
+
+
+def _group_trends(
+    last_year: int, seed: int, draw: int | None, history: int | None
+) -> dict[int, GroupTrends]:
+    """The trends of groups in the years that are drawn."""
+    trends: dict[int, GroupTrends] = {}
+    if history is not None:
+        years = range(FIRST_HISTORY, LAST_HISTORY + 1)
+        trends |= draw_group_trends(years, GroupTrends(), (history, HISTORY_TAG, TRENDS_TAG))
+    if draw is not None:
+        before = trends.get(LAST_HISTORY, GroupTrends())
+        key = (*_future_key(seed, draw, history), TRENDS_TAG)
+        trends |= draw_group_trends(range(LAST_HISTORY + 1, last_year + 1), before, key)
+    return trends
+
+
+def _future_key(seed: int, draw: int, history: int | None) -> tuple[int, ...]:
+    return (seed, MACRO_TAG, draw, *(() if history is None else (history,)))
 
 
 def _price_and_wage_index(
@@ -180,15 +233,17 @@ def _price_and_wage_index(
     return prices, {year: prices[year] * real[year] for year in rates}
 
 
-def _draw_future(
-    last_year: int, p: Section, key: tuple[int, ...], history: dict[int, MacroRates]
-) -> dict[int, MacroRates]:
-    """Draw the years after the history from the Markov-switching process."""
-    rates: dict[int, MacroRates] = {}
-    unemployment, _, inflation = history[LAST_HISTORY]
-    change = unemployment - history[LAST_HISTORY - 1][0]
+def _draw(
+    years: range, p: Section, key: tuple[int, ...], before: dict[int, MacroRates]
+) -> Iterator[tuple[int, MacroRates]]:
+    """Draw `years` from the Markov-switching process around a resampled trend of growth."""
+    first = years.start
+    unemployment, _, inflation = before[first - 1]
+    change = unemployment - before[first - 2][0]
     recession = False
-    for year in range(LAST_HISTORY + 1, last_year + 1):
+    past = np.array([before[year][1] for year in range(first - PAST_YEARS, first)])
+    trend = draw_growth(past, len(years), (*key, TRENDS_TAG))
+    for year, mean_growth in zip(years, trend, strict=True):
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence((*key, year))))
         switch = rng.random()
         e = rng.standard_normal(3)
@@ -208,13 +263,12 @@ def _draw_future(
             + p.inflation_sd * e[1]
         )
         growth = (
-            p.growth_mean
+            mean_growth
             + p.growth_on_unemployment * change
             + p.growth_on_inflation * (inflation - p.inflation_mean)
             + p.growth_sd * e[2]
         )
-        rates[year] = (float(unemployment), float(growth), float(inflation))
-    return rates
+        yield year, (float(unemployment), float(growth), float(inflation))
 
 
 Bools = NDArray[np.bool_]

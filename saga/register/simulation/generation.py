@@ -206,6 +206,12 @@ def _describe(settings: RegisterSettings, rows: int) -> dict[str, object]:
     process = settings.process
     name = "full" if process is None else process.name
     prefix = f"{SIMULATED_ID}{'register' if process is None else name}"
+    history: dict[str, object] = {"macro": "sweden"}
+    if settings.history is not None:
+        prefix += f"-history-{settings.history}"
+        years = settings.world().economy.to_frame(settings.first_year, settings.last_year)
+        by_year = {str(year): rates for year, *rates in years.iter_rows()}
+        history = {"macro": "drawn", "history": settings.history, "macro_rows": by_year}
     return {
         "register_id": f"{prefix}-{settings.seed}-{settings.persons}",
         "format_version": FORMAT_VERSION,
@@ -216,7 +222,7 @@ def _describe(settings: RegisterSettings, rows: int) -> dict[str, object]:
         "years": [settings.first_year, settings.last_year],
         "latent_years": list(settings.latent_years),
         "prices": "nominal",
-        "macro": "sweden",
+        **history,
         "future_to": settings.future_to,
         "future_draws": settings.future_draws,
         "future_prices": PRICE_YEAR,
@@ -270,9 +276,10 @@ def _check(out: Path, settings: RegisterSettings, workers: int) -> None:
             "Records of futures need futures; also give --future-to, or leave out --future-records",
         ),
         (
-            settings.process is not None and settings.without,
-            "A textbook process has none of the register's mechanisms; leave out --without or "
-            "--process",
+            settings.process is not None
+            and (bool(settings.without) or settings.history is not None),
+            "A textbook process has none of the register's mechanisms and no history; leave out "
+            "--without and --history, or --process",
         ),
         (
             settings.process is not None and settings.future_records,

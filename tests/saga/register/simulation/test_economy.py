@@ -9,6 +9,7 @@ from saga.data.facts import shipped_facts
 from saga.macro.history import sweden, sweden_as_published, uncounted_jobless
 from saga.register.simulation.economy import build_economy, labour_flows
 from saga.register.simulation.parameters import Parameters
+from saga.register.simulation.realised_trends import GroupTrends
 
 P = Parameters().economy
 
@@ -80,3 +81,22 @@ def test_flows_carry_unemployment_from_one_year_to_the_next() -> None:
 def test_years_after_the_history_require_a_draw() -> None:
     with pytest.raises(ValueError, match="name the draw"):
         build_economy(2000, 2030, P)
+
+
+def test_a_drawn_history_is_one_for_all_seeds_and_another_than_swedens() -> None:
+    drawn = [build_economy(1942, 2022, P, seed=seed, history=3) for seed in (0, 1)]
+    assert drawn[0] == drawn[1]
+    sweden_lived, other = build_economy(1942, 2022, P), build_economy(1942, 2022, P, history=4)
+    for year in range(1990, 2023):
+        rates = {each[year].unemployment for each in (drawn[0], sweden_lived, other)}
+        assert len(rates) == 3
+        assert drawn[0][year].prices == sweden_lived[year].prices
+    assert drawn[0][1989].groups == sweden_lived[2022].groups == GroupTrends()
+    assert drawn[0][2022].groups.women != other[2022].groups.women
+
+
+def test_a_future_continues_the_trends_of_its_history() -> None:
+    economy = build_economy(1990, 2030, P, seed=1, draw=0, history=3)
+    steps = [economy[y].groups.women - economy[y - 1].groups.women for y in range(1991, 2031)]
+    assert max(map(abs, steps)) < 0.05
+    assert economy[2022] == build_economy(1990, 2022, P, history=3)[2022]

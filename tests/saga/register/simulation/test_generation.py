@@ -14,6 +14,7 @@ from saga.evaluation.textbook.gaussian_ar1 import GaussianProcess
 from saga.data.reading import read_panel
 from saga.errors import UsageError
 from saga.register import RegisterSettings, generate_register
+from saga.register.simulation.economy import build_economy
 from saga.register.simulation.parameters import Parameters
 from saga.register.simulation.population import cohort_sizes
 from tests.saga.register.register_files import digests
@@ -169,3 +170,17 @@ def test_a_macro_draw_does_not_depend_on_the_number_of_draws(tmp_path: Path) -> 
     assert macro_of_fifty.filter(pl.col("draw") == 0).equals(macro)
     rates = macro_of_fifty.group_by("year").agg(pl.col("unemployment").n_unique())
     assert rates["unemployment"].to_list() == [50] * 4
+
+
+def test_a_drawn_history_brings_its_own_macro_series(tmp_path: Path) -> None:
+    generate_register(tmp_path / "drawn", replace(SETTINGS, history=3))
+    generate_register(tmp_path / "sweden", SETTINGS)
+    drawn, sweden = (read_panel(tmp_path / name) for name in ("drawn", "sweden"))
+    economy = build_economy(1942, 2022, Parameters().economy, history=3)
+    rows = drawn.meta.macro_rows
+    assert sweden.meta.macro_rows is None
+    assert rows is not None
+    assert sorted(rows) == list(range(1990, 2023))
+    assert [rows[2000][0], rows[2000][1]] == [economy[2000].unemployment, economy[2000].growth]
+    assert drawn.meta.panel_id != sweden.meta.panel_id
+    assert not drawn.frame["earnings"].equals(sweden.frame["earnings"])
