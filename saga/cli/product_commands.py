@@ -137,7 +137,6 @@ def _make(
     as_json: bool,
 ) -> None:
     """Compute a product for the persons of a source, write its table and report it."""
-    from saga.calibration.adaptive.issuance import AdaptedForecaster
     from saga.forecast_results import Forecasts, Lifetimes
 
     check_output(source, out, as_json=as_json)
@@ -146,7 +145,9 @@ def _make(
     panel = reading.read_until_origin(source)
     ledger = ledger_options.open()
     in_force = None
-    if ledger is not None:
+    if ledger is not None:  # imported late: its database takes long to load
+        from saga.calibration.adaptive.issuance import AdaptedForecaster
+
         in_force = AdaptedForecaster.of(forecaster, ledger.state(forecaster.bundle.digest))
     plan = forecaster.plan(request, panel, draws, in_force, record=ledger_options.record)
     plan.check_scenario()

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 _Row = tuple[str, int | None, str, float | None, float | None, float | None, int | None, str | None]
+_Part = Mapping[str, list[Any]]  # the columns of the rows with one kind, horizon and group
 
 ALL = "all"  # the group of all persons
 FOLD = "fold"  # the kind of rows with fold counts
@@ -106,7 +107,12 @@ def read_parts(table: pl.DataFrame) -> dict[str, Any]:
             "the calibration table does not have its columns",
             [Problem("calibration-form", f"expected {list(SCHEMA)}", "Calibrate again.")],
         )
-    parts = table.partition_by("kind", "horizon", "group", as_dict=True)
+    # Lists of values, because a thousand small tables would take longer than the forecast.
+    by = ("kind", "horizon", "group")
+    grouped = table.group_by(by, maintain_order=True).agg("level", "knot", "value", "n")
+    parts: dict[tuple[Any, ...], _Part] = {
+        tuple(row.pop(name) for name in by): row for row in grouped.iter_rows(named=True)
+    }
     shifts: dict[tuple[int, float], dict[str, float]] = {}
     for horizon, coverage, group, value in (
         _of_kind(table, "shift").select("horizon", "level", "group", "value").iter_rows()
@@ -124,7 +130,7 @@ def read_parts(table: pl.DataFrame) -> dict[str, Any]:
             if kind in FAMILIES
         },
         "band_scales": {
-            horizon: (part["knot"].to_numpy(), part["value"].to_numpy())
+            horizon: (np.array(part["knot"]), np.array(part["value"]))
             for (kind, horizon, _), part in parts.items()
             if kind == "stretch"
         },
@@ -190,16 +196,16 @@ def _of_kind(table: pl.DataFrame, kind: str) -> pl.DataFrame:
     return table.filter(pl.col("kind") == kind)
 
 
-def _read_thresholds(rows: pl.DataFrame) -> KindThresholds:
+def _read_thresholds(rows: _Part) -> KindThresholds:
     n_paths = rows["knot"][0]
     return KindThresholds(
-        dict(rows.select("level", "value").iter_rows()),
+        dict(zip(rows["level"], rows["value"], strict=True)),
         int(rows["n"][0]),
         None if n_paths is None else int(n_paths),
     )
 
 
-def _read_cells(parts: Mapping[tuple[Any, ...], pl.DataFrame]) -> dict[tuple[int, str], Cell]:
+def _read_cells(parts: Mapping[tuple[Any, ...], _Part]) -> dict[tuple[int, str], Cell]:
     """The cells of a table, from its rows by kind, horizon and group."""
     cells: dict[tuple[int, str], Cell] = {}
     kinds = [kind for kind, _ in _CELL_ROWS.values()]
@@ -213,8 +219,8 @@ def _read_cells(parts: Mapping[tuple[Any, ...], pl.DataFrame]) -> dict[tuple[int
         fitted = _read_thresholds(rows)
         knots = parts.get(("map", *key))
         cells[key] = Cell(
-            np.empty(0) if knots is None else knots["knot"].to_numpy(),
-            np.empty(0) if knots is None else knots["value"].to_numpy(),
+            np.array([] if knots is None else knots["knot"], dtype=np.float64),
+            np.array([] if knots is None else knots["value"], dtype=np.float64),
             0 if knots is None else int(knots["n"][0]),
             fitted.thresholds,
             fitted.n,
