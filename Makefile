@@ -41,7 +41,7 @@ build/store-tools:
 	$(PYTHON) -m venv $@ && $@/bin/pip install --quiet "moto[s3,server]==5.2.5" || { rm -rf $@; exit 1; }
 
 # Trainings, evaluations and known truths that take long; the fixtures are made again.
-test-thorough: setup
+test-thorough: setup build/store-tools
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m thorough $(PARALLEL)
 
 # mypy and import-linter look for a module where its name says; build/names has links that show them this tree.

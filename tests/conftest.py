@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import faulthandler
 import io
 import os
 import signal
 import socket
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -18,6 +21,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from fastapi import FastAPI
 from filelock import FileLock
 from saga.api.app import create_app
 from saga.api.server import open_socket, server_config
@@ -152,11 +156,32 @@ class Running:
         return self.client.post("/v1/forecasts", json=body)
 
 
+def _stacks(loops: list[asyncio.AbstractEventLoop]) -> str:
+    """Where all threads of this process are, and all tasks of these loops."""
+    text, names = io.StringIO(), {thread.ident: thread.name for thread in threading.enumerate()}
+    for ident, frame in sys._current_frames().items():
+        print(f"\nThread {names.get(ident)}", file=text)
+        traceback.print_stack(frame, file=text)
+    for task in (task for loop in loops for task in asyncio.all_tasks(loop)):
+        print(f"\n{task}", file=text)
+        waiting: Any = task.get_coro()
+        while frame := getattr(waiting, "cr_frame", None):
+            traceback.print_stack(frame, limit=1, file=text)
+            waiting = waiting.cr_await
+    return text.getvalue()
+
+
 @contextmanager
 def _running(settings: Settings) -> Iterator[Running]:
     log = io.StringIO()
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    def make_app() -> FastAPI:
+        loops.append(asyncio.get_running_loop())
+        return create_app(settings, log=log)
+
     with open_socket("127.0.0.1", 0) as listener:
-        server = uvicorn.Server(server_config(lambda: create_app(settings, log=log), settings))
+        server = uvicorn.Server(server_config(make_app, settings))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         while thread.is_alive() and not server.started:
@@ -168,7 +193,7 @@ def _running(settings: Settings) -> Iterator[Running]:
             finally:
                 server.should_exit = True
                 thread.join(_END_SECONDS)
-                assert not thread.is_alive(), "the service does not end"
+                assert not thread.is_alive(), f"the service does not end{_stacks(loops)}"
 
 
 @pytest.fixture(scope="session")

@@ -389,8 +389,14 @@ def assert_same(got: Got, expected: Got, door: str) -> None:
     assert got.left_out == expected.left_out
 
 
+def slow_door(door: str, *case: str) -> Any:
+    """A case of a door; that of a job, which starts a process, is left to `make test-thorough`."""
+    marks = [pytest.mark.thorough] * (door == "job" and case != JOBS[:1])
+    return pytest.param(door, *case, marks=marks)
+
+
 @pytest.mark.parametrize(
-    ("door", "name"), [(door, name) for name in CASES for door in doors_of(name)]
+    ("door", "name"), [slow_door(door, name) for name in CASES for door in doors_of(name)]
 )
 def test_every_door_gives_the_result_of_the_library(world: World, door: str, name: str) -> None:
     case = CASES[name]
@@ -475,7 +481,13 @@ def _tables_of_job(world: World, file: Path, draws: Draws) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize(
-    "door", [_tables_of_command, _tables_of_service, _tables_of_parquet, _tables_of_job]
+    "door",
+    [
+        _tables_of_command,
+        _tables_of_service,
+        _tables_of_parquet,
+        pytest.param(_tables_of_job, marks=pytest.mark.thorough),
+    ],
 )
 def test_every_door_gives_the_same_tables_of_groups(
     world: World,
@@ -522,7 +534,7 @@ RECORDED = {
 }
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("door", [slow_door(door) for door in DOORS])
 @pytest.mark.parametrize("product", RECORDED)
 def test_every_door_records_what_it_issues(world: World, door: str, product: str) -> None:
     case = RECORDED[product]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,27 @@ from saga.files.tables import read_provenance, write_table
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def test_results_and_readme_are_what_the_metrics_give() -> None:
-    done = subprocess.run(
-        [sys.executable, ROOT / "docs/results/write.py", "--check"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr or "run: python docs/results/write.py"
+@pytest.fixture
+def write(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """The program `docs/results/write.py`; its folders may be replaced by keyword."""
+    spec = spec_from_file_location("docs_results_write", ROOT / "docs/results/write.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    def run(*arguments: str, **folders: Path) -> int:
+        for name, path in folders.items():
+            monkeypatch.setattr(module, name, path)
+        monkeypatch.setattr(sys, "argv", ["write.py", *arguments])
+        status: int = module.main()
+        return status
+
+    return run
+
+
+def test_results_and_readme_are_what_the_metrics_give(write: Callable[..., int]) -> None:
+    assert write("--check") == 0, "run: python docs/results/write.py"
 
 
 def test_the_results_are_of_the_shipped_model_and_calibration_or_the_page_says_of_which() -> None:
@@ -40,9 +53,8 @@ def test_the_results_are_of_the_shipped_model_and_calibration_or_the_page_says_o
         assert shipped.digest[:12] in page
 
 
-def test_every_table_can_be_written_as_a_page(tmp_path: Path) -> None:
-    script = ROOT / "docs/results/write.py"
-    subprocess.run([sys.executable, script, "--tables", tmp_path], cwd=ROOT, check=True)
+def test_every_table_can_be_written_as_a_page(tmp_path: Path, write: Callable[..., int]) -> None:
+    write("--tables", str(tmp_path))
     text = (tmp_path / "register/tables.md").read_text(encoding="utf-8")
     for title in ("Accuracy, forward", "Subgroups", "Tax on lifetimes, rule paper", "Cost"):
         assert f"## {title}\n" in text
@@ -85,25 +97,9 @@ class Workspace:
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    spec = spec_from_file_location("docs_results_write", ROOT / "docs/results/write.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for name, path in {
-        "HERE": tmp_path,
-        "RESULTS": tmp_path / "results.md",
-        "README": tmp_path / "README.md",
-    }.items():
-        monkeypatch.setattr(module, name, path)
-
-    def run(*arguments: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["write.py", *arguments])
-        status: int = module.main()
-        return status
-
-    return Workspace(tmp_path, run)
+def workspace(tmp_path: Path, write: Callable[..., int]) -> Workspace:
+    own = {"HERE": tmp_path, "RESULTS": tmp_path / "results.md", "README": tmp_path / "README.md"}
+    return Workspace(tmp_path, partial(write, **own))
 
 
 def test_staying_rows_keep_the_bundle_of_their_contest(workspace: Workspace) -> None:

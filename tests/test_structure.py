@@ -6,9 +6,8 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("saga", "training", "calibration", "evaluation", "api", "studies")
@@ -29,6 +28,11 @@ VAGUE_NAMES = frozenset(
 )
 
 
+@cache
+def syntax_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def module_name(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
@@ -47,22 +51,21 @@ def test_module_names_are_unique() -> None:
     assert [name for name, count in counts.items() if count > 1] == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=module_name)
-def test_no_function_or_class_has_the_name_of_its_module(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    definitions = [
-        node.name
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-    ]
-    assert path.stem not in definitions
+def test_no_function_or_class_has_the_name_of_its_module() -> None:
+    definitions = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    assert [
+        module_name(path)
+        for path in MODULES
+        for node in syntax_of(path).body
+        if isinstance(node, definitions) and node.name == path.stem
+    ] == []
 
 
 def test_variables_say_what_they_hold() -> None:
     vague = {
         f"{module_name(path)}: {name}"
         for path in MODULES
-        for name in names_bound(ast.parse(path.read_text(encoding="utf-8")))
+        for name in names_bound(syntax_of(path))
         if name.strip("_") in VAGUE_NAMES
     }
     assert sorted(vague - FORMAT_NAMES) == []
@@ -74,7 +77,7 @@ def test_no_function_takes_options_of_any_kind() -> None:
         f"{module_name(path)}: {node.name}"
         for path in MODULES
         if path.relative_to(ROOT).parts[0] != "studies"
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(syntax_of(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.args.kwarg
     }
     assert sorted(untyped) == ["api.settings: of", "saga.cli.options: run"]
@@ -85,7 +88,7 @@ def test_files_are_named_and_never_matched() -> None:
     calls = [
         (path, node)
         for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(syntax_of(path))
         if isinstance(node, ast.Call) and re.fullmatch(r"pl\.scan_\w+", ast.unparse(node.func))
     ]
     assert calls

@@ -134,6 +134,7 @@ def test_every_folder_with_code_is_a_package_of_its_distribution() -> None:
         assert set(described["packages"]) == names | bundles
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_wheels_have_the_files_of_the_checkout_byte_for_byte(
     source: Path, wheel: Path, evidence: Path
@@ -147,6 +148,7 @@ def test_the_wheels_have_the_files_of_the_checkout_byte_for_byte(
         assert archive.read("saga_forecast-0.1.0.dist-info/top_level.txt").split() == [b"saga"]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_without_the_evidence_a_command_names_it(wheel: Path, tmp_path: Path) -> None:
     """The product works alone, and says what judges, explains and makes textbook registers."""
@@ -186,6 +188,7 @@ main()
         assert "saga-forecast[evidence]" in " ".join(done.stderr.split()), command
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_editable_installations_share_the_package_saga(source: Path, tmp_path: Path) -> None:
     """An editable installation of the evidence leaves `saga` to the product."""

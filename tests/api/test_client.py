@@ -456,6 +456,7 @@ def test_waiting_for_a_job_pauses_between_its_looks() -> None:
     assert clock.slept == [1, 1, 1]
 
 
+@pytest.mark.thorough
 def test_a_job_gives_the_rows_of_a_forecast_and_tells_its_progress(
     start: Start, tiny_bundle: Path, persons: pl.DataFrame, tmp_path: Path
 ) -> None:

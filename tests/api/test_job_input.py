@@ -16,7 +16,8 @@ from saga.data.reading import MAX_ROWS, Source
 from saga.errors import InputError
 
 MAX_BYTES = 2**26
-SUFFIXES = [".parquet", ".arrow", ".stream.arrow", ".csv"]
+STREAM = pytest.param(".stream.arrow", marks=pytest.mark.thorough)  # batches as those of a file
+SUFFIXES = [".parquet", ".arrow", STREAM, ".csv"]
 
 
 def check_file(path: Path, max_bytes: int = 2 * 2**30) -> None:
@@ -71,6 +72,7 @@ def test_a_text_that_unfolds_to_gigabytes_is_refused_with_little_memory(tmp_path
     assert caught.value.problems[0].rule == "string_too_long", "found within the limit of memory"
 
 
+@pytest.mark.thorough
 def test_a_batch_that_unfolds_to_gigabytes_is_refused(tmp_path: Path) -> None:
     pieces = pa.array(["z" * 2**20] * 1_900, pa.large_string())
     table = pa.table({"person_id": pieces, "year": pa.array([2020] * len(pieces))})
@@ -108,7 +110,7 @@ def compressed(path: Path, table: pa.Table) -> Path:
     return path
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".stream.arrow"])
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", STREAM])
 @pytest.mark.parametrize(
     ("table", "rule"),
     [

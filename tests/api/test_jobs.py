@@ -137,6 +137,7 @@ def test_a_repeated_request_is_one_job_and_a_cancelled_one_has_no_result(
     assert jobs.client.get(address).status_code == 404
 
 
+@pytest.mark.thorough
 def test_a_job_deleted_while_it_runs_is_gone_with_its_files_and_its_key_is_free(
     jobs: Running, persons: Path
 ) -> None:
@@ -216,6 +217,7 @@ def test_persons_in_json_give_the_same_rows_as_a_forecast(
     assert pl.read_parquet(io.BytesIO(result)).equals(pl.read_parquet(io.BytesIO(table)))
 
 
+@pytest.mark.thorough
 def test_a_job_may_name_a_file_instead_of_sending_it(jobs: Running, persons: Path) -> None:
     sent = post(jobs, persons, "horizons=2").json()["id"]
     named = jobs.client.post("/v1/jobs", json={"file": persons.name, "horizons": [2]})
@@ -230,6 +232,7 @@ def test_a_job_may_name_a_file_instead_of_sending_it(jobs: Running, persons: Pat
     assert (refused.status_code, refused.json()["problems"][0]["rule"]) == (422, "file")
 
 
+@pytest.mark.thorough
 def test_a_job_with_a_long_text_fails_without_the_engine(jobs: Running) -> None:
     buffer = io.BytesIO()
     frame = pl.DataFrame({"person_id": ["x" * 2**21], "year": [2020], "birth_year": [1980]})
@@ -251,11 +254,17 @@ def _table(**columns: object) -> bytes:
     ("query", "columns", "rule"),
     [
         ("", {"person_id": ["1"] * 1_001, "year": 2020, "earnings": 1.0}, "person-rows"),
-        ("", {"person_id": ["1"], "year": 2020, "earnings": [[1.0] * 99]}, "column-type"),
-        (
+        pytest.param(
+            "",
+            {"person_id": ["1"], "year": 2020, "earnings": [[1.0] * 99]},
+            "column-type",
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param(
             "product=paths&paths=10000",
             {"person_id": [str(i) for i in range(6_000)], "year": 2020, "earnings": 1.0},
             "disk",
+            marks=pytest.mark.thorough,
         ),
     ],
 )
@@ -328,6 +337,7 @@ def test_metrics_count_jobs_by_state(jobs: Running) -> None:
     assert float(counts['saga_jobs{state="succeeded"}']) >= 1
 
 
+@pytest.mark.thorough
 def test_a_job_continues_after_a_restart_of_the_service(
     start: Start, tiny_bundle: Path, persons: Path, tmp_path: Path
 ) -> None:
@@ -349,6 +359,7 @@ def test_a_job_continues_after_a_restart_of_the_service(
     assert served == (tmp_path / "out" / "part-00000.parquet").read_bytes()
 
 
+@pytest.mark.thorough
 def test_a_job_that_ends_its_process_each_time_fails_whichever_worker_starts_it(
     start: Start, tiny_bundle: Path, persons: Path, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import multiprocessing
 import socket
 from multiprocessing.connection import Connection
 
+import pytest
 from saga.api.server import open_socket
 
 
@@ -13,6 +14,7 @@ def report_port(listener: socket.socket, answer: Connection) -> None:
     answer.send((type(listener).__name__, listener.getsockname()[1]))
 
 
+@pytest.mark.thorough
 def test_a_started_process_gets_the_same_listener() -> None:
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)

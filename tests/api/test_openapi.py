@@ -76,6 +76,7 @@ def test_every_operation_has_a_name_texts_and_its_errors(schema: dict[str, Any])
             assert "example" in component, name
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_client_can_be_generated_without_a_warning(
     schema: dict[str, Any], tmp_path: Path

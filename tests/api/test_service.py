@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tests.conftest import Running
 
 Start = Callable[[Settings], AbstractContextManager["Running"]]
-CASES = int(os.environ.get("SAGA_TEST_CASES", "8"))  # random calls of each endpoint
+CASES = int(os.environ.get("SAGA_TEST_CASES", "4"))  # random calls of each endpoint
 
 
 def test_a_service_with_a_changed_bundle_is_never_ready(
@@ -168,6 +168,7 @@ def test_random_calls_keep_to_the_published_schema(
             check()
 
 
+@pytest.mark.thorough
 def test_one_call_starts_the_service_and_the_printed_curl_works(tiny_bundle: Path) -> None:
     settings = f"Settings.of(bundle={str(tiny_bundle)!r}, port=0, threads=1)"
     program = f"from saga.api.server import Settings, serve; serve({settings})"

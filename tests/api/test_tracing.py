@@ -85,6 +85,7 @@ def _attributes(span: Span) -> dict[str, Any]:
     }
 
 
+@pytest.mark.thorough
 def test_a_call_and_a_job_are_traced_through_all_their_steps(
     start: Start, tiny_bundle: Path, collector: Collector, tmp_path: Path
 ) -> None:

@@ -122,6 +122,7 @@ def test_years_held_out_are_judged_too_and_never_fitted(
     assert {sample.training.frame["year"].max() for sample in samples} == {2012}
 
 
+@pytest.mark.thorough
 def test_networks_are_fitted_with_the_configuration_of_the_bundle(
     random_walk: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +151,7 @@ def test_a_panel_smaller_than_its_folds_is_refused(random_walk: Make, tmp_path: 
         FoldOptions(1)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_bundles_are_trained_and_calibrated_without_the_persons_of_their_fold(
     relatives: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -199,6 +199,7 @@ def test_forward_the_pit_is_uniform_over_macro_futures(
     assert forward_p_value(*standard, *futures) > RARE
 
 
+@pytest.mark.thorough
 def test_forward_the_pit_is_not_uniform_if_the_macro_process_is_wrong(
     standard: OraclePanel, futures: Futures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,6 +213,7 @@ def test_forward_the_pit_is_not_uniform_if_the_macro_process_is_wrong(
     assert forward_p_value(*standard, *futures) < RARE
 
 
+@pytest.mark.thorough
 def test_path_k_of_all_persons_has_the_same_macro_future(standard: OraclePanel) -> None:
     """If wage growth varies strongly after 2022, the paths of two cohorts vary together."""
     clairvoyant, panel = standard
@@ -226,6 +228,7 @@ def test_path_k_of_all_persons_has_the_same_macro_future(standard: OraclePanel) 
     assert np.corrcoef(*means)[0, 1] > 0.9
 
 
+@pytest.mark.thorough
 def test_numbers_do_not_depend_on_order_blocks_or_processes(standard: OraclePanel) -> None:
     clairvoyant, panel = standard
     early, late = cohort_origins(panel, 1960, 2005), cohort_origins(panel, 1985, 2022)

@@ -11,7 +11,6 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from saga import read_panel
 from saga.data.panel import Panel, PanelMeta
 from saga.features.calendar import Calendar
 from saga.features.training_reference import LEVELS, TrainingReference
@@ -26,7 +25,6 @@ from saga.forecast_warnings import (
     warning_dicts,
 )
 from saga.macro.scenarios import Scenario
-from saga.register import RegisterSettings, generate_register
 from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest, Request
 from saga.training_records import TrainingRecords
 
@@ -154,14 +152,6 @@ def test_few_persons_with_monthly_amounts_are_recognised(reference: TrainingRefe
         (warning,) = [w for w in warn(monthly, reference) if w.code == "unit"]
         assert "amounts per month" in warning.message
         assert warning.count == n
-
-
-@pytest.fixture(scope="module")
-def register_panel(tmp_path_factory: pytest.TempPathFactory) -> Panel:
-    """A generated register, in which some persons earn little for years."""
-    folder = tmp_path_factory.mktemp("register") / "register"
-    generate_register(folder, RegisterSettings(persons=3_000, seed=5))
-    return read_panel(folder)
 
 
 def test_two_persons_with_a_steady_monthly_wage_are_recognised(register_panel: Panel) -> None:

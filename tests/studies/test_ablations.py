@@ -58,6 +58,7 @@ def short(name: str, **changes: Any) -> TrainConfig:
     return replace(load_config(name), **{**brief, **changes})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_every_ablation_trains_and_forecasts(
     panel: Panel, five_persons: Panel, tmp_path: Path, name: str

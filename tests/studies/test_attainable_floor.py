@@ -123,6 +123,7 @@ def test_the_floor_is_the_weighted_mean_if_more_persons_do_not_help() -> None:
         fit_floors(list(SIZES.values()), worse, np.ones((1, 3)), [])
 
 
+@pytest.mark.thorough
 def test_errors_cover_the_floor_and_the_share(tmp_path: Path) -> None:
     rng, replications = np.random.default_rng(3), 60
     share = (ENDS[GAP_START] - _power_law()[:, -1]) / (ENDS[GAP_START] - FLOOR)

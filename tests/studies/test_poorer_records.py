@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ def judged(
     folder = tmp_path_factory.mktemp("scores")
     contest = Contest(random_walk(4000), ContestOptions(horizons=(1, 5), n_paths=40))
 
+    @cache
     def table(told: bool) -> pl.DataFrame:
         best = walker(HINDSIGHT if told else "best")
         rivals = [walker("vague", spread=3.5), walker("same", spread=1.3), best, Learner("saga")]

@@ -1,4 +1,7 @@
-"""Fixtures of the tests of the ledger: each runs on SQLite and on PostgreSQL."""
+"""Fixtures of the tests of the ledger: each runs on SQLite, and on PostgreSQL with `thorough`.
+
+A test that says so (`ON_BOTH`) runs on both in any case.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,12 @@ from tests.calibration.adaptive.ledgers import KEY
 from tests.postgresql_server import database_of
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param("postgresql", marks=[pytest.mark.postgresql, pytest.mark.thorough]),
+    ]
+)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     with database_of(request.param, tmp_path) as database_url:
         yield database_url

@@ -215,6 +215,7 @@ def test_a_run_cannot_continue_under_another_ledger_or_without_one(
         score(Source(source, prices=2022), out, recipe, persons_per_partition=6)
 
 
+@pytest.mark.thorough
 def test_workers_record_together_what_one_process_records(
     url: str, people: Path, tiny_bundle: Path, tmp_path: Path
 ) -> None:

@@ -62,6 +62,11 @@ from tests.calibration.adaptive.ledgers import (
 )
 
 MANY = 400  # persons of the tests of coverage
+ON_BOTH = pytest.mark.parametrize(
+    "url",
+    ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)],
+    indirect=True,
+)
 
 
 def in_parts(outcomes: Outcomes, size: int) -> Iterator[Outcomes]:
@@ -141,6 +146,7 @@ def test_an_outcome_is_matched_with_what_waits_for_it(ledger: Ledger, family: st
     )
 
 
+@ON_BOTH
 def test_a_contradiction_is_named_without_amounts_and_changes_nothing(ledger: Ledger) -> None:
     ledger.record(BUNDLE, issue(YEAR))
     outcomes = outcomes_of(make_amounts())
@@ -390,6 +396,7 @@ def state_of_everything(folder: Path) -> object:
     return state_of(folder, (issued, outcomes_of(make_amounts()))).cells
 
 
+@pytest.mark.thorough
 def test_two_processes_lose_nothing_and_count_nothing_twice(
     url: str, ledger: Ledger, tmp_path: Path
 ) -> None:
@@ -403,6 +410,7 @@ def test_two_processes_lose_nothing_and_count_nothing_twice(
     assert current_state(ledger).cells == state_of_everything(tmp_path)
 
 
+@pytest.mark.thorough
 def test_a_killed_process_leaves_a_consistent_state_that_a_repetition_completes(
     url: str, ledger: Ledger, tmp_path: Path
 ) -> None:
@@ -423,6 +431,7 @@ def test_a_killed_process_leaves_a_consistent_state_that_a_repetition_completes(
     assert current_state(ledger).cells == state_of_everything(tmp_path)
 
 
+@ON_BOTH
 def test_concurrent_first_openings_create_the_tables_once(url: str) -> None:
     with ThreadPoolExecutor(4) as pool:
         for opened in pool.map(lambda _: Ledger(url, KEY), range(4)):

@@ -100,23 +100,19 @@ def test_a_target_is_described_by_groups_known_at_the_origin(register_panel: Pan
     people = register_panel.only(persons_of(register_panel, "calibration"))
     origins = draw_origins(people, max_horizon=5, seed=0)
     labels = labels_of(history(people, origins), grouping, origins, ("cohort", "sex"))
-    born = dict(people.frame.select("person_id", "birth_year").unique().iter_rows())
+    born = dict(register_panel.frame.select("person_id", "birth_year").unique().iter_rows())
     assert [label[:3] for label in labels["cohort"]] == [
         str(born[p])[:3] for p in origins.person_id
     ]
     target = Target.of(register_panel, grouping)
-    ages = last_record_origins(register_panel).year - np.array(
-        [born_in(register_panel)[p] for p in last_record_origins(register_panel).person_id]
-    )
+    last = last_record_origins(register_panel)
+    ages = last.year - np.array([born[p] for p in last.person_id])
     assert len(target.years_left) == (ages < 64).sum()
     with pytest.raises(UsageError, match="cannot be described"):
         Target.of(register_panel, grouping, ("wealth",))
 
 
-def born_in(panel: Panel) -> dict[str, int]:
-    return dict(panel.frame.select("person_id", "birth_year").unique().iter_rows())
-
-
+@pytest.mark.usefixtures("two_origins")
 def test_the_command_weights_for_another_panel_and_says_so(
     tiny_bundle: Path, register_panel: Panel, tmp_path: Path
 ) -> None:

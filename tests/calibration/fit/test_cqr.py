@@ -204,6 +204,7 @@ def test_present_values_and_ledgers_are_not_offered(cqr_bundle: Path, young: Pan
         check_recordable(forecaster, ForecastRequest(), Draws())
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_the_report_compares_the_method_on_test_persons(
     cqr_bundle: Path, register_panel: Panel
 ) -> None:
@@ -229,6 +230,7 @@ def test_options_of_nested_sets_are_refused(
             )
 
 
+@pytest.mark.thorough
 def test_only_fitting_by_cqr_imports_mapie(cqr_bundle: Path) -> None:
     code = """
 import sys

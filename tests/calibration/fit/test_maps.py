@@ -94,19 +94,26 @@ def mean_gain(fit: Callable[[Array], Map], distortion: str, n: int, repeats: int
     return float(np.mean(gains))
 
 
-def does_no_harm(fit: Callable[[Array], Map], n: int, repeats: int) -> bool:
-    """Whether maps from n persons lose at most two nats over n persons against no map."""
-    return all(mean_gain(fit, name, n, repeats) > -2 / n for name in DISTORTIONS)
-
-
-@pytest.mark.parametrize(("n", "repeats"), [(100, 60), (300, 40), (1_000, 20), (10_000, 5)])
+@pytest.mark.parametrize(
+    ("n", "repeats"),
+    [
+        (100, 60),
+        pytest.param(300, 40, marks=pytest.mark.thorough),
+        pytest.param(1_000, 20, marks=pytest.mark.thorough),
+        (10_000, 5),
+    ],
+)
 def test_a_map_does_no_harm_and_is_better_than_an_unshrunk_one(n: int, repeats: int) -> None:
-    assert does_no_harm(fit_map, n, repeats)
-    assert not does_no_harm(empirical_map, n, repeats), "the broken version"
-    for name in DISTORTIONS:
-        gain, unshrunk = (mean_gain(fit, name, n, repeats) for fit in (fit_map, empirical_map))
-        assert gain > unshrunk - (0.003 if name == "wrong" else 0)
-        assert gain > 0.09 or name != "wrong"
+    """A map from n persons loses at most two nats over n persons against no map."""
+    gains, unshrunk = (
+        {name: mean_gain(fit, name, n, repeats) for name in DISTORTIONS}
+        for fit in (fit_map, empirical_map)
+    )
+    assert min(gains.values()) > -2 / n
+    assert min(unshrunk.values()) <= -2 / n, "the broken version"
+    assert gains["wrong"] > 0.09
+    for name, gain in gains.items():
+        assert gain > unshrunk[name] - (0.003 if name == "wrong" else 0)
 
 
 @pytest.mark.parametrize("distortion", list(DISTORTIONS))
@@ -120,7 +127,7 @@ def test_a_map_from_many_persons_is_close_to_the_true_map(distortion: str) -> No
 
 
 @pytest.mark.parametrize("wrong", [False, True])
-@pytest.mark.parametrize("n", [200, 10_000])
+@pytest.mark.parametrize("n", [200, pytest.param(10_000, marks=pytest.mark.thorough)])
 def test_recalibrated_forecasts_of_fresh_persons_score_no_worse_than_raw_ones(
     n: int, wrong: bool
 ) -> None:

@@ -206,7 +206,9 @@ def persons_behind(method: str, kind: str) -> int:
 @pytest.mark.parametrize(
     ("method", "kind"),
     [
-        (method, kind)
+        pytest.param(
+            method, kind, marks=[pytest.mark.thorough] * (not {"set", "sets"} & {method, kind})
+        )
         for method in METHODS
         for kind in ("set", "at_least", "at_most", "positive", "band", "present_value")
         if kind == "set" or not (method == "cqr" or (method, kind) == ("cv+", "present_value"))
@@ -231,6 +233,7 @@ def test_fresh_persons_are_covered_as_stated_and_without_calibration_they_are_no
     assert not hold(uncalibrated(kind, calibrated(method), fresh(method)))
 
 
+@pytest.mark.thorough
 def test_yearly_sets_do_not_cover_whole_paths_nor_unweighted_ones_another_population() -> None:
     calibrator, sample = calibrated("sets"), fresh("sets")
     n = persons_behind("sets", "band")

@@ -35,6 +35,7 @@ Array = NDArray[np.float64]
 NINETY = COVERAGE.index(0.9)
 
 
+@pytest.mark.thorough
 def test_the_report_separates_the_economy_from_the_model() -> None:
     """The model is right about persons: no verdict is red there, and the surprise is shown.
 
@@ -69,6 +70,7 @@ def test_the_report_separates_the_economy_from_the_model() -> None:
     )
 
 
+@pytest.mark.usefixtures("two_origins")
 def test_only_the_map_fold_is_forecast_under_the_realised_economy(
     tiny_bundle: Path, register_panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

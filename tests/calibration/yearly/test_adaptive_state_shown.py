@@ -37,6 +37,7 @@ def state_after_misses(persons: int) -> AdaptiveState:
     return AdaptiveState(3, 2023, {("all", *key): cell for key, cell in cells.items()})
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_the_table_has_the_cells_of_the_state_and_no_figure_of_few_persons(
     shipped: Diagnostics,
 ) -> None:
@@ -56,6 +57,7 @@ def test_the_table_has_the_cells_of_the_state_and_no_figure_of_few_persons(
     assert len({render_report(each) for each in (shipped, shown, empty)}) == 3
 
 
+@pytest.mark.thorough
 def test_command_and_service_show_the_ledgers_state(
     tmp_path: Path, start: Callable[[Settings], AbstractContextManager[Any]]
 ) -> None:

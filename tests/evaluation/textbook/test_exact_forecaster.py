@@ -207,6 +207,7 @@ class TestParticleFilter:
                 second - np.outer(first, first), covariance[i], rtol=0.01, atol=1e-4
             )
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("rate", [GKOS.rate, 0.7])
     def test_equals_importance_sampling_by_brute_force(self, rate: float) -> None:
         """A million histories from the process, weighted by the density of the transitory shock.
@@ -263,6 +264,7 @@ class TestParticleFilter:
                 error = np.sqrt(np.sum((w * (values - value)) ** 2)) / w.sum()
                 assert abs(filtered[key] - value) < 4.5 * error + 1e-4 * abs(value), (name, key)
 
+    @pytest.mark.thorough
     def test_twice_the_particles_give_the_same(self, gkos_filter: GkosFilter) -> None:
         """25 years of history: posterior means and CRPS agree far within their spread."""
         rows, twice = simulated_rows(GKOS, 40, 6), GkosFilter(GKOS, 1_000)

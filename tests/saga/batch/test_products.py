@@ -234,6 +234,7 @@ def _await_persons(process: subprocess.Popen[str], persons: int) -> None:
     pytest.fail("the run ended before it could be killed")
 
 
+@pytest.mark.thorough
 def test_of_two_processes_racing_for_one_folder_one_is_refused_and_the_other_completes(
     source: Path, tmp_path: Path
 ) -> None:
@@ -272,6 +273,7 @@ score({str(source)!r}, {str(out)!r}, Carry(seconds=0.2), persons_per_partition=3
     assert files_of(out) == files_of(tmp_path / "whole")
 
 
+@pytest.mark.thorough
 def test_a_run_that_is_killed_at_random_moments_continues_where_it_stopped(
     source: Path, tmp_path: Path
 ) -> None:
@@ -362,6 +364,7 @@ def test_broken_rows_fail_the_run_or_are_dropped_and_counted(tmp_path: Path) -> 
     assert sum(report.rows_dropped.values()) == 1
 
 
+@pytest.mark.thorough
 def test_an_error_of_a_worker_process_keeps_its_problems(tmp_path: Path) -> None:
     rows = _rows().with_columns(
         earnings=pl.when(pl.col("person_id") == "033").then(-1.0).otherwise("earnings")
@@ -377,7 +380,7 @@ def test_an_error_of_a_worker_process_keeps_its_problems(tmp_path: Path) -> None
     assert broken.value.problems[0].person_id == "033"
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_an_error_in_opening_the_product_is_raised_unchanged(
     source: Path, tmp_path: Path, workers: int
 ) -> None:

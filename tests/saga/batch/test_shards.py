@@ -70,6 +70,7 @@ def test_a_shard_stages_its_own_persons_alone(source: Path, tmp_path: Path) -> N
     assert set(numbers) == {0}
 
 
+@pytest.mark.thorough
 def test_processes_at_the_same_time_one_killed_and_run_again(
     source: Path, one_run: dict[str, bytes], tmp_path: Path
 ) -> None:

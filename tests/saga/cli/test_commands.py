@@ -513,7 +513,14 @@ def test_the_console_script_returns_the_exit_codes_to_the_shell(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-@pytest.mark.parametrize("log", ["full disk", "closed", "closed pipe"])
+@pytest.mark.parametrize(
+    "log",
+    [
+        "full disk",
+        pytest.param("closed", marks=pytest.mark.thorough),
+        pytest.param("closed pipe", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_log_that_cannot_be_written_ends_no_command(
     people: Path, tmp_path: Path, log: str
 ) -> None:
@@ -541,6 +548,7 @@ def test_a_log_that_cannot_be_written_ends_no_command(
     assert pl.read_csv(tmp_path / "forecast.csv").height > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_full_standard_output_is_named_and_files_are_complete(
     people: Path, tmp_path: Path
@@ -568,7 +576,11 @@ def test_no_file_gets_the_number_of_a_closed_stream() -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM], ids=("ctrl-c", "container stop"))
+@pytest.mark.parametrize(
+    "stop",
+    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)],
+    ids=("ctrl-c", "container stop"),
+)
 def test_an_interrupted_run_ends_with_3(
     tiny_bundle: Path, people: Path, tmp_path: Path, stop: signal.Signals
 ) -> None:

@@ -29,7 +29,7 @@ SETTINGS = RegisterSettings(
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("release") / "data-set"
-    release_register(out, SETTINGS, workers=2)
+    release_register(out, SETTINGS)
     return out
 
 
@@ -40,12 +40,12 @@ def checksums(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.thorough
-def test_the_command_writes_the_same_bytes_under_another_name_and_with_one_worker(
+def test_the_command_writes_the_same_bytes_under_another_name_and_with_two_workers(
     release: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "another"
     options = "--persons 1000 --seed 3 --years 2018-2020 --future-to 2024"
-    command = ["register", "release", str(out), *options.split(), "--json"]
+    command = ["register", "release", str(out), *options.split(), "--workers", "2", "--json"]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.stderr
     assert (out / "SHA256SUMS").read_text() == (release / "SHA256SUMS").read_text()

@@ -181,18 +181,17 @@ def test_paths_of_the_batch_have_state_columns(
     source = tmp_path / "people.parquet"
     people.frame.write_parquet(source)
 
-    def compute(name: str, request: PathsRequest, *, size: int = 500, workers: int = 1) -> None:
+    def compute(name: str, request: PathsRequest, size: int = 500) -> None:
         score(
             Source(source, prices=2022),
             tmp_path / name,
             Recipe(living_bundle, request, Draws(5)),
             persons_per_partition=size,
-            workers=workers,
         )
 
     compute("bare", PathsRequest())
-    compute("full", PathsRequest(states=True), size=5)
-    compute("again", PathsRequest(states=True), size=3, workers=2)
+    compute("full", PathsRequest(states=True), 5)
+    compute("again", PathsRequest(states=True), 3)
     bare, full = (
         pl.read_parquet(tmp_path / name / "*.parquet").sort("person_id", "path", "year")
         for name in ("bare", "full")
@@ -202,7 +201,7 @@ def test_paths_of_the_batch_have_state_columns(
         pl.read_parquet(tmp_path / "again" / "*.parquet")
         .sort("person_id", "path", "year")
         .equals(full)
-    ), "for any partitions and workers"
+    ), "for any partitions"
     assert set(full["state"].cast(pl.String).unique()) <= {*STATES, "dead", "abroad"}
     assert full["state"].null_count() == 0
 

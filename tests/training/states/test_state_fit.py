@@ -187,6 +187,7 @@ def test_another_panel_or_other_money_is_refused(
             fit_state_network(tiny_bundle, panel, out=tmp_path / "fitted", progress=False)
 
 
+@pytest.mark.thorough
 def test_a_stopped_run_resumes_to_the_same_weights(
     tiny_bundle: Path, register_panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ def register(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.thorough
 def test_bytes_do_not_depend_on_the_number_of_workers(register: Path, tmp_path: Path) -> None:
     generate_register(tmp_path / "two", WITH_FUTURES, workers=2)
     assert digests(tmp_path / "two") == digests(register)
