@@ -165,8 +165,8 @@ def _stacks(loops: list[asyncio.AbstractEventLoop]) -> str:
     for task in (task for loop in loops for task in asyncio.all_tasks(loop)):
         print(f"\n{task}", file=text)
         waiting: Any = task.get_coro()
-        while frame := getattr(waiting, "cr_frame", None):
-            traceback.print_stack(frame, limit=1, file=text)
+        while suspended := getattr(waiting, "cr_frame", None):
+            traceback.print_stack(suspended, limit=1, file=text)
             waiting = waiting.cr_await
     return text.getvalue()
 
