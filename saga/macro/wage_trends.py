@@ -230,14 +230,17 @@ class CountryWages:
 
     @classmethod
     @cache
-    def shipped(cls, last_year: int) -> CountryWages:
-        """The shipped countries up to `last_year`, without those of few years; takes seconds."""
+    def shipped(cls, last_year: int, without: tuple[str, ...] = ()) -> CountryWages:
+        """The shipped countries up to `last_year`, without those of few years; takes seconds.
+
+        A judge leaves out the countries `without`, which have fed the futures.
+        """
         table = resources.files("saga.data").joinpath("tables", "real_wages_of_countries.csv")
         with table.open("rb") as file:
-            growth, _, years = growth_of_countries(file)
+            growth, countries, years = growth_of_countries(file)
         growth = np.expm1(growth[: max(0, last_year + 1 - years[0])])
-        growth = growth[:, np.sum(~np.isnan(growth), axis=0) >= MIN_YEARS]
-        return cls(growth, years[0], TrendPosterior.fit(growth))
+        usable = ~np.isin(countries, without) & (np.sum(~np.isnan(growth), axis=0) >= MIN_YEARS)
+        return cls(growth[:, usable], years[0], TrendPosterior.fit(growth[:, usable]))
 
     def beside(self, country: Floats, first_year: int) -> Floats:
         """The growth (n_year, 1 + n_country) with `country` (n_year,) as the first column.

@@ -1,0 +1,83 @@
+"""The study of group means in drawn histories: it sees a wrong mean and a narrow band."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from studies import group_futures
+from studies.group_futures import group_values, summarise
+
+ROOT = Path(__file__).resolve().parents[2]
+HISTORIES, FUTURES = 100, 10
+
+
+def _worlds(*, shift: float = 0.0, width: float = 1.0) -> pl.DataFrame:
+    """Outcomes of groups, each history with its own error; the band is right for width 1."""
+    random = np.random.default_rng(1)
+    common = random.normal(0, 0.8, (HISTORIES, 1))
+    error = shift + common + random.normal(0, 0.6, (HISTORIES, FUTURES))
+    history, future = np.indices(error.shape)
+    rows = {"history": history.ravel(), "future": future.ravel(), "error": error.ravel()}
+    inside = np.abs(error.ravel()) < 1.645 * width
+    key = {"horizon": 1, "statistic": "mean", "group": "all"}
+    return pl.DataFrame({**rows, "inside": inside}).with_columns(
+        scale=pl.lit(1.0), **{name: pl.lit(value) for name, value in key.items()}
+    )
+
+
+def test_right_bands_pass_and_wrong_ones_are_seen() -> None:
+    right, biased, narrow = (
+        summarise(_worlds(**world), ["horizon"]).row(0, named=True)
+        for world in ({}, {"shift": 1.0}, {"width": 0.6})
+    )
+    assert right["p_holm"] > 0.01
+    assert abs(right["bias"]) < 3 * right["bias_se"]
+    # Histories are the unit: their errors do not average out over futures.
+    assert right["bias_se"] == pytest.approx(np.sqrt(0.8**2 + 0.6**2 / FUTURES) / 10, rel=0.2)
+    assert biased["bias"] > 5 * biased["bias_se"]
+    assert biased["p_holm"] < 0.001
+    assert narrow["p_holm"] < 0.001
+
+
+def test_only_persons_with_an_outcome_count_on_both_sides() -> None:
+    outcomes = np.repeat([10.0, np.nan, 0.0, 2.0], [40, 40, 40, 80])
+    paths = np.tile(np.repeat([20.0, 99.0, 0.0, 5.0], [40, 40, 40, 80])[:, None], 3)
+    men = np.arange(200) < 80
+    members = {
+        "all": np.full(200, fill_value=True),
+        "male": men,
+        "female": ~men,
+        "few": men & False,
+    }
+    values = group_values(outcomes, paths, members)
+    assert values["mean", "all"].tolist() == [3.5, 7.5, 7.5, 7.5]
+    assert values["zeros", "all"].tolist() == [0.25, 0.25, 0.25, 0.25]
+    assert values["mean", "male"].tolist() == [10.0, 20.0, 20.0, 20.0]
+    assert values["ratio", "male/female"].tolist() == pytest.approx([7.5, 6.0, 6.0, 6.0])
+    assert ("mean", "few") not in values
+
+
+def test_the_command_judges_histories_and_keeps_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"MIN_PERSONS": 10, "AGES": (35, 45)}.items():
+        monkeypatch.setattr(group_futures, name, value)
+    sizes = {"histories": 1, "futures": 1, "persons": 150, "paths": 10}
+    arguments = [str(ROOT / "bundles" / "small"), "--told", "--json", "--out", str(tmp_path)]
+    arguments += [f"--{name}={value}" for name, value in sizes.items()]
+    monkeypatch.setattr(sys, "argv", ["group_futures", *arguments])
+    group_futures.main()
+    first = capsys.readouterr().out
+    kept = list(tmp_path.rglob("history-*.parquet"))
+    assert len(kept) == 1
+    monkeypatch.setattr(group_futures, "judge", None)  # nothing is judged twice
+    group_futures.main()
+    assert capsys.readouterr().out == first
+    cells = json.loads(first)["horizon and statistic and group"]
+    assert {(row["horizon"], row["statistic"]) for row in cells} >= {(20, "mean"), (1, "zeros")}
