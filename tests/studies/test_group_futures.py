@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from saga.register.simulation import generation
 from studies import group_futures
 from studies.group_futures import group_values, summarise
 
@@ -66,9 +67,10 @@ def test_only_persons_with_an_outcome_count_on_both_sides() -> None:
 def test_the_command_judges_histories_and_keeps_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, value in {"MIN_PERSONS": 10, "AGES": (35, 45)}.items():
-        monkeypatch.setattr(group_futures, name, value)
-    sizes = {"histories": 1, "futures": 1, "persons": 150, "paths": 10}
+    few = {1965: 40, 1975: 40, 1985: 40, 1995: 40}
+    monkeypatch.setattr(generation, "cohort_sizes", lambda *_: few)
+    monkeypatch.setattr(group_futures, "MIN_PERSONS", 10)
+    sizes = {"histories": 1, "futures": 1, "persons": 160, "paths": 10}
     arguments = [str(ROOT / "bundles" / "small"), "--told", "--json", "--out", str(tmp_path)]
     arguments += [f"--{name}={value}" for name, value in sizes.items()]
     monkeypatch.setattr(sys, "argv", ["group_futures", *arguments])

@@ -105,7 +105,7 @@ def _growth_stretches() -> tuple[Floats, list[Floats]]:
 @cache
 def _ratio_trends() -> list[Floats]:
     ratio = (1 - pl.col("gap_percent") / PER_CENT).log()
-    return [_trend(steps) for steps in _steps("gender_gaps_of_countries", ratio)]
+    return [_trend(steps) for steps in _steps("gender_pay_gap_of_countries", ratio)]
 
 
 def _steps(table: str, log_level: pl.Expr) -> list[Floats]:
