@@ -326,8 +326,8 @@ class GroupStatistic(BaseModel):
     """A statistic of a group in a year, or of its lifetimes (`year` is null).
 
     `group` has a level of each group of `by`, "total", or a pair such as male/female. The parts of
-    the spread are standard deviations; `sd_model` is null, because the model's own error is not
-    known. Everything is null if it is suppressed, or if nobody is in the group.
+    the spread are standard deviations; `sd_model` is null if the bundle has no vintages, which the
+    provenance counts. Everything is null if it is suppressed, or if nobody is in the group.
     """
 
     year: int | None

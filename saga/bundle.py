@@ -30,6 +30,7 @@ from saga.files.bundle_folder import (
     DIAGNOSTICS,
     PARTS,
     TREES,
+    VINTAGES,
     WEIGHTS,
     digest_files,
     encode_part,
@@ -58,6 +59,7 @@ class BundleContents:
     metrics: dict[str, Any] = field(default_factory=dict)
     calibration: pl.DataFrame | None = None
     diagnostics: pl.DataFrame | None = None
+    vintages: pl.DataFrame | None = None
     circumstances: dict[str, torch.Tensor] | None = None
     trees: pl.DataFrame | None = None
 
@@ -151,7 +153,7 @@ class Bundle(BundleContents):
         _check_schema(parts["schema"], path, str(manifest["code_version"]))
         tables = {
             name: pl.read_parquet(io.BytesIO(content[name]))
-            for name in (CALIBRATION, DIAGNOSTICS, TREES)
+            for name in (CALIBRATION, DIAGNOSTICS, TREES, VINTAGES)
             if name in content
         }
         states = content.get(CIRCUMSTANCES)
@@ -162,6 +164,7 @@ class Bundle(BundleContents):
             calibration=tables.get(CALIBRATION),
             diagnostics=tables.get(DIAGNOSTICS),
             trees=tables.get(TREES),
+            vintages=tables.get(VINTAGES),
             circumstances=None if states is None else load_safetensors(states),
             card=content[CARD].decode("utf-8"),
             manifest=manifest,
@@ -201,6 +204,7 @@ def write_bundle(
         CALIBRATION: contents.calibration,
         DIAGNOSTICS: contents.diagnostics,
         TREES: contents.trees,
+        VINTAGES: contents.vintages,
     }
     for name, table in tables.items():
         if table is not None:

@@ -61,6 +61,7 @@ from saga.lifetime import population
 from saga.macro.process import MacroProcess
 from saga.macro.scenarios import Scenario, ScenarioSource
 from saga.model import Saga
+from saga.model_error import ModelError
 from saga.paths import Paths
 from saga.requests import (
     MAX_HORIZON,
@@ -680,6 +681,9 @@ class Plan:
                 "tax": request.tax if isinstance(request.tax, str) else request.tax.name,
                 **self.forecaster.tax_provenance(request),
             }
+        vintages = self.forecaster.bundle.vintages
+        if isinstance(request, PathsRequest) and vintages is not None:
+            provenance["vintages"] = ModelError.fit(vintages).as_dict()
         if self.in_force is not None:
             provenance["adaptive"] = self.in_force.identity()
         return provenance

@@ -32,6 +32,7 @@ from saga.cli.report_command import report
 from saga.cli.score_command import score
 from saga.cli.service_commands import serve, work
 from saga.cli.train_commands import circumstances, train
+from saga.cli.vintage_command import vintages
 
 
 class _Guarded(TyperGroup):
@@ -87,7 +88,7 @@ def _add_group(heading: str, name: str, about: str, *commands: Callable[..., Non
 
 
 _add("Forecast", forecast, lifetime, plot, score, tables, align, explain)
-_add("Judge", report, evaluate)
+_add("Judge", report, evaluate, vintages)
 _add("Make a bundle", train, calibrate, circumstances, deliver)
 _add("Service", serve, work)
 _add("Data", init)

@@ -24,9 +24,10 @@ FORMAT = 4
 MANIFEST, CARD, WEIGHTS = "manifest.json", "README.md", "model.safetensors"
 CALIBRATION, DIAGNOSTICS = "calibration.parquet", "diagnostics.parquet"
 CIRCUMSTANCES, TREES = "circumstances.safetensors", "trees.parquet"
+VINTAGES = "vintages.parquet"  # errors of group means of models trained up to earlier years
 PARTS = ("config", "schema", "transforms", "macro", "split", "metrics")  # each is PART.json
 REQUIRED = frozenset({WEIGHTS, CARD, *(f"{part}.json" for part in PARTS)})
-OPTIONAL = frozenset({CALIBRATION, DIAGNOSTICS, CIRCUMSTANCES, TREES})
+OPTIONAL = frozenset({CALIBRATION, DIAGNOSTICS, CIRCUMSTANCES, TREES, VINTAGES})
 _MANIFEST_KEYS = frozenset(
     {"format", "code_version", "seed", "command", "parents", "files", "digest", "seal"}
 )

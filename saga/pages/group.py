@@ -121,6 +121,7 @@ def render_group(
         if everybody.null_count()
         else f"about {money(everybody[0])} persons",
         "first_year": years[0],
+        "vintages": provenance.get("vintages"),
         "weighted": bool(provenance.get("weighted")),
         "simulated": SIMULATED if provenance.get("trained_on") == "simulated people" else "",
         "suppressed": described,

@@ -11,10 +11,11 @@ does. With T_k the value of path k, and U_kg the influence of random group g of 
   leave it as it is.
 - persons: the variance of the mean over paths of U_kg: other persons could have been sampled. It
   counts only if the persons stand for a population.
+- model: the model's own error, known from vintages (`saga.model_error`).
 
-The band of these persons lies between quantiles of T_k. That of the population is stretched around
-the mean, so that it has the sum of the parts as its variance; persons' own futures are then those
-of as many persons as the weights say.
+The band of these persons lies between quantiles of T_k. That of the population, or with the model's
+error, is stretched around the mean, so that it has the sum of the parts as its variance; persons'
+own futures are those of as many persons as the weights say.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ _LIMITS = (0.05, 0.95)  # of the 90 % band
 class GroupBand(NamedTuple):
     """A statistic of a group: mean over paths, 90 % band, parts of its spread; named as in tables.
 
-    The parts are standard deviations. `sd_model`, that of the model's own error, is not known yet.
-    `mc_error` is the standard error of the value because paths are few.
+    The parts are standard deviations. `sd_model`, that of the model's own error, is None without
+    vintages. `mc_error` is the standard error of the value because paths are few.
     """
 
     value: float
@@ -49,7 +50,9 @@ class GroupBand(NamedTuple):
     mc_error: float | None = None
 
 
-def band(statistic: PathStatistic, population: float | None = None) -> GroupBand:
+def band(
+    statistic: PathStatistic, population: float | None = None, model: float | None = None
+) -> GroupBand:
     """The band of a statistic.
 
     Args:
@@ -57,18 +60,19 @@ def band(statistic: PathStatistic, population: float | None = None) -> GroupBand
             single path.
         population: How many persons of the population each one stands for, on average; None: the
             band is that of these persons.
+        model: Standard deviation of the model's own error; None: it is not known.
     """
     value, n_paths = float(statistic.values.mean()), len(statistic.values)
     if n_paths == 1 or not np.isfinite(value):
         return GroupBand(value)
-    draws, (persons, paths, economy) = _forecast(statistic, population)
+    draws, (persons, paths, economy) = _forecast(statistic, population, model)
     return GroupBand(
         value,
         *central_range(draws),
         float(np.sqrt(persons)),
         float(np.sqrt(paths)),
         float(np.sqrt(economy)),
-        None,
+        model,
         float(np.sqrt(statistic.values.var(ddof=1) / n_paths)),
     )
 
@@ -79,18 +83,25 @@ def central_range(values: Floats) -> tuple[float, float]:
     return float(lower), float(upper)
 
 
-def chance_below_zero(statistic: PathStatistic, population: float | None = None) -> float:
+def error_of_persons(statistic: PathStatistic) -> float:
+    """The standard error of a statistic's mean over paths, because persons are few."""
+    return float(np.sqrt(_variance(statistic.influence.mean(1))))
+
+
+def chance_below_zero(
+    statistic: PathStatistic, population: float | None = None, model: float | None = None
+) -> float:
     """The probability that a statistic, such as a difference of two years, is below 0.
 
     NaN if a path has no value, and for a single path.
     """
     if len(statistic.values) == 1 or not np.isfinite(statistic.values).all():
         return float("nan")
-    return float((_forecast(statistic, population)[0] < 0).mean())
+    return float((_forecast(statistic, population, model)[0] < 0).mean())
 
 
 def _forecast(
-    statistic: PathStatistic, population: float | None
+    statistic: PathStatistic, population: float | None, model: float | None
 ) -> tuple[Floats, tuple[float, float, float]]:
     """Values (n_path,) that have the distribution of the forecast, and the variances of its parts.
 
@@ -103,17 +114,17 @@ def _forecast(
     )
     between = float(values.var(ddof=1))
     economy = max(between - of_own_futures, 0.0)
-    if population is None:
+    if population is None and not model:
         return values, (0.0, float(of_own_futures), economy)
-    persons, paths = (
-        max(differences - of_own_futures / n_paths, 0.0),
-        of_own_futures / max(population, 1.0),
-    )
+    persons, paths = 0.0, of_own_futures
+    if population is not None:
+        persons = max(differences - of_own_futures / n_paths, 0.0)
+        paths = of_own_futures / max(population, 1.0)
     # Without any spread over paths the band is that of a normal distribution.
     shape = norm.ppf((np.arange(n_paths) + 0.5) / n_paths)
     if between > 0:
         shape = (values - values.mean()) / np.sqrt(between)
-    draws = values.mean() + shape * np.sqrt(persons + paths + economy)
+    draws = values.mean() + shape * np.sqrt(persons + paths + economy + (model or 0.0) ** 2)
     return draws, (float(persons), float(paths), economy)
 
 

@@ -55,7 +55,7 @@ def tabulate(
     """The table of a result with the paths of the request; arguments as in `forecast_groups`."""
     rules = DisclosureRules()
     rule = check_tax(request.tax, forecaster.transforms, forecaster.facts)
-    rows = ComputedPaths(paths.table)
+    rows = ComputedPaths(paths)
     population = population_of(rows, paths.panel, request, weights, rule)
     table = make_tables(population, request, rules, transition_years=None).statistics
     provenance = {**paths.provenance, **population.describe(request), "rules": rules.describe()}

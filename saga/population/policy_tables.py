@@ -255,7 +255,11 @@ def _slice(
             statistics = {f"lifetime_{name}": statistic for name, statistic in statistics.items()}
         of_events.keep(year, names, statistics)
         of_cell = {
-            name: band(statistic, population.mean_weight)
+            name: band(
+                statistic,
+                population.mean_weight,
+                population.sd_model(name, names, year, statistic.values.mean()),
+            )
             for name, statistic in statistics.items()
             if name in shown
         }
@@ -314,17 +318,22 @@ def _chance_rows(
     cells |= {names: [first, second] for names, first, second in grid.comparisons()}
     for event in events:
         names = grid.place(event)
-        reference = event.reference and (event.reference, names, event.statistic)
-        statistic = of_events.statistics[event.year, names, event.statistic].difference(
-            of_events.statistics[reference] if reference else event.amount or 0.0
-        )
+        years = [event.year, *([event.reference] if event.reference else [])]
+        sides = [of_events.statistics[year, names, event.statistic] for year in years]
+        statistic = sides[0].difference(sides[1] if event.reference else event.amount or 0.0)
+        of_model = [
+            population.sd_model(event.statistic, names, year, side.values.mean()) or 0.0
+            for year, side in zip(years, sides, strict=True)
+        ]
         if not event.below:
             statistic = PathStatistic(-statistic.values, -statistic.influence)
         # A cell may be unsafe in the year of an event after the last one of the tables.
         hidden = hidden_by[max(last, event.year or last, event.reference or last)]
         is_hidden = any(bool(hidden[cell]) for cell in cells[names])
         is_hidden |= (event.reference, names) in of_events.unsafe
-        chance = chance_below_zero(statistic, population.mean_weight)
+        # The model's error grows by independent steps from one year to another.
+        model = abs(of_model[0] ** 2 - sum(of_model[1:]) ** 2) ** 0.5
+        chance = chance_below_zero(statistic, population.mean_weight, model)
         is_known = not is_hidden and bool(np.isfinite(chance))
         error = (chance * (1 - chance) / population.paths.n_paths) ** 0.5
         yield {

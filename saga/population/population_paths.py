@@ -11,6 +11,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga.data.panel import Panel
+from saga.model_error import EVERYBODY, GROUPS, ModelError
+from saga.pages.group import TOTAL
 from saga.population.cell_statistics import (
     RANDOM_GROUPS,
     PathStatistic,
@@ -42,6 +44,7 @@ class Population:
         sampled: Whether they are a sample with weights, so that bands are those of the population.
         records: Their observed years: person_id, year, earnings; None: events cannot name them.
         tax: The tax rule of net lifetimes; None: there are none.
+        model_error: The model's own error; None: it is not known.
     """
 
     paths: PathRows
@@ -49,6 +52,7 @@ class Population:
     sampled: bool = False
     records: pl.DataFrame | None = None
     tax: TaxRule | None = None
+    model_error: ModelError | None = None
 
     @property
     def mean_weight(self) -> float | None:
@@ -66,7 +70,23 @@ class Population:
             "rate": request.rate,
             "tax": request.tax if isinstance(request.tax, str) else request.tax.name,
             **({"tax_rule": self.tax.describe()} if self.tax else {}),
+            **({"vintages": self.model_error.describe()} if self.model_error else {}),
         }
+
+    def sd_model(
+        self, statistic: str, names: Sequence[str], year: int | None, value: float
+    ) -> float | None:
+        """The deviation of the model's error of a statistic; None: it is not known.
+
+        It is 0 in years before the paths. Horizons count from the year before the first full one;
+        `year` is None for lifetimes.
+        """
+        if self.model_error is None:
+            return None
+        of = EVERYBODY if set(names) <= {TOTAL} else GROUPS
+        years = self.paths.full_years
+        horizons = [max(at - years[0] + 1, 0) for at in ([year] if year else years)]
+        return self.model_error.sd(statistic, of, horizons, value)
 
     def present_values(self, rate: float) -> tuple[YearPaths, Floats | None]:
         """Present values of all paths, and of the tax on them if there is a rule.
@@ -105,7 +125,8 @@ def population_of(
     persons = read_persons(paths, panel, request.by, weights)
     records = panel.frame.select("person_id", "year", "earnings") if panel else None
     tax = None if request.tax == "none" else rule
-    return Population(paths, persons, weights is not None, records, tax)
+    known = ModelError.of(paths.provenance)
+    return Population(paths, persons, weights is not None, records, tax, known)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from saga.data.panel import Panel
 from saga.errors import InputError, Problem, UsageError
 from saga.files.folders import Folder, open_file, open_folder, read_json_of
 from saga.files.tables import read_provenance
+from saga.forecast_results import Result
 from saga.schema import CATEGORICAL
 
 Floats = NDArray[np.float64]
@@ -46,6 +47,11 @@ class PathRows(ABC):
     @abstractmethod
     def rows(self) -> pl.LazyFrame:
         """All rows; a query reads only the columns and years that it needs."""
+
+    @property
+    @abstractmethod
+    def provenance(self) -> Mapping[str, Any]:
+        """Where the paths come from."""
 
     @cached_property
     def years(self) -> list[int]:
@@ -102,14 +108,19 @@ class PathRows(ABC):
 
 @dataclass(frozen=True)
 class ComputedPaths(PathRows):
-    """The table of a result with the product paths."""
+    """A result with the product paths."""
 
-    table: pl.DataFrame
+    result: Result
 
     @property
     def rows(self) -> pl.LazyFrame:
         """All rows."""
-        return self.table.lazy()
+        return self.result.table.lazy()
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """The provenance of the result."""
+        return self.result.provenance
 
 
 @dataclass(frozen=True)
@@ -199,7 +210,7 @@ def read_persons(
     frame = pl.DataFrame({"person_id": scored.person_ids}, schema={"person_id": pl.String})
     static = [name for name in by if name not in scored.columns]
     if static:
-        frame = frame.join(_last_known(panel, static), on="person_id", how="left")
+        frame = frame.join(last_known(panel, static), on="person_id", how="left")
         _require(frame, BIRTH, "the panel")
     if weights is not None:
         name = "the table of weights" if isinstance(weights, pl.DataFrame) else str(weights)
@@ -231,7 +242,8 @@ def person_levels(group: str, year: int | pl.Expr) -> pl.Expr:
     return pl.col(group).fill_null(UNKNOWN)
 
 
-def _last_known(panel: Panel | None, by: Sequence[str]) -> pl.DataFrame:
+def last_known(panel: Panel | None, by: Sequence[str]) -> pl.DataFrame:
+    """A row for each person: birth_year, and the last known codes of the groups in `by`."""
     if panel is None:
         raise UsageError(
             f"The paths have no column {by[0]}. Give the panel of the persons with --panel, or "

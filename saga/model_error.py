@@ -1,0 +1,137 @@
+"""The model's own error of group statistics, from vintages: forecasts of models of earlier years.
+
+A vintage is a model fitted on the years up to a cut-off and judged by what groups earned later.
+The error of a statistic has parts that bands know: persons, their own futures, the economy. What
+its mean square is beyond them is the model's: a bias counts like spread, because nobody knows the
+next one. With q(h) the mean over vintages of error^2 - se^2 - sd_economy^2, each vintage the mean
+over its groups weighted by persons, and n(h) the number of vintages h years or more apart,
+
+    variance(h) = (n(h) q(h) + 4 b h) / (n(h) + 4), at least 0,
+
+where b = sum n(h) q(h) / h / sum n(h): few vintages are drawn towards an error that grows by
+independent steps. The deviation is multiplied by the ratio of the 95 % quantiles of Student's t
+and the normal distribution, with min(n(h) + 4, largest n) degrees of freedom.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+from scipy.stats import norm, t
+
+MIN_VINTAGES = 3
+_PRIOR = 4.0  # vintages that the common growth of the error counts as
+_ABSOLUTE = re.compile(r".*(share|gini|gap)")  # errors of other statistics are relative
+_LIKE = {"total": "mean", "net_mean": "mean"}  # these err as the mean does
+EVERYBODY, GROUPS = "everybody", "groups"
+
+
+def scale_of(statistic: str, value: float) -> float:
+    """What errors of a statistic are divided by: the forecast for amounts and ratios, else 1."""
+    return 1.0 if _ABSOLUTE.fullmatch(statistic) else abs(value) or 1.0
+
+
+def separate(cutoffs: Sequence[int], horizon: int) -> int:
+    """How many of these years, ascending, are `horizon` years or more apart."""
+    count, last = 0, -np.inf
+    for year in cutoffs:
+        if year >= last + horizon:
+            count, last = count + 1, year
+    return count
+
+
+@dataclass(frozen=True)
+class ModelError:
+    """Standard deviations of the model's own error.
+
+    Attributes:
+        cutoffs: The last years of the vintages.
+        separate: By horizon, how many of them do not overlap.
+        deviations: Statistic -> "everybody" or "groups" -> horizon -> standard deviation, relative
+            for amounts and ratios. Horizons are texts, as in JSON.
+    """
+
+    cutoffs: Sequence[int]
+    separate: Mapping[str, int]
+    deviations: Mapping[str, Mapping[str, Mapping[str, float]]]
+
+    @classmethod
+    def of(cls, provenance: Mapping[str, Any]) -> Self | None:
+        """That in the provenance of paths; None: it is not known."""
+        stored = provenance.get("vintages")
+        return None if stored is None else cls(**stored)
+
+    @classmethod
+    def fit(cls, errors: pl.DataFrame) -> Self:
+        """From rows of `saga.population.group_errors` with the column `cutoff`."""
+        beyond = pl.col("error") ** 2 - pl.col("se") ** 2 - pl.col("sd_economy") ** 2
+        everybody = pl.col("grouping") == "total"
+        known = errors.with_columns(
+            beyond=beyond,
+            of=pl.when(everybody).then(pl.lit(EVERYBODY)).otherwise(pl.lit(GROUPS)),
+        ).filter(pl.col("beyond").is_finite())
+        cell, n = ["statistic", "of", "horizon"], pl.col("persons")
+        cells = (
+            known.group_by(*cell, "cutoff")
+            .agg(beyond=(n * pl.col("beyond")).sum() / n.sum())
+            .group_by(cell)
+            .agg(q=pl.col("beyond").mean(), cutoffs=pl.col("cutoff").sort())
+            .sort("horizon")
+        )
+        deviations: dict[str, dict[str, dict[str, float]]] = {}
+        counts: dict[str, int] = {}
+        for (name, of), rows in cells.group_by("statistic", "of", maintain_order=True):
+            h, q = rows["horizon"].to_numpy(), rows["q"].to_numpy()
+            n_apart = [separate(years, at) for years, at in zip(rows["cutoffs"], h, strict=True)]
+            counts |= dict(zip(map(str, h.tolist()), n_apart, strict=True))
+            deviations.setdefault(str(name), {})[str(of)] = dict(
+                zip(map(str, h.tolist()), _deviations(h, q, np.array(n_apart)), strict=True)
+            )
+        return cls(errors["cutoff"].unique().sort().to_list(), counts, deviations)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON; `of` reads it."""
+        return asdict(self)
+
+    def describe(self) -> str:
+        """How many vintages there are, in words."""
+        apart = ", ".join(f"{n} at {h}" for h, n in self.separate.items())
+        years = f"{self.cutoffs[0]}-{self.cutoffs[-1]}"
+        return f"{len(self.cutoffs)} vintages ({years}); without overlap, by years ahead: {apart}"
+
+    def sd(self, statistic: str, of: str, horizons: Sequence[int], value: float) -> float | None:
+        """The deviation of a statistic in one year, or of one over several years; None: unknown.
+
+        That of several years is the mean over them (the sum for gaps), as if all had one error.
+        Between horizons of the vintages variances are interpolated, and beyond the last one they
+        grow as from the origin to it.
+
+        Args:
+            statistic: Its name in tables.
+            of: "everybody" or "groups".
+            horizons: Years ahead.
+            value: The forecast.
+        """
+        name = statistic.removeprefix("lifetime_")
+        if name == "persons":
+            return 0.0
+        known = self.deviations.get(_LIKE.get(name, name), {}).get(of)
+        if known is None:
+            return None
+        at = np.array([0, *map(int, known)], dtype=float)
+        variance, years = np.array([0.0, *known.values()]) ** 2, np.array(horizons, dtype=float)
+        grown = np.interp(years, at, variance) * np.maximum(years / at[-1], 1)
+        deviation = np.sqrt(grown).sum() if name.endswith("gap") else np.sqrt(grown).mean()
+        return float(deviation) * scale_of(name, value)
+
+
+def _deviations(h: np.ndarray, q: np.ndarray, n: np.ndarray) -> list[float]:
+    growth = (n * q / h).sum() / n.sum()
+    variance = np.maximum((n * q + _PRIOR * growth * h) / (n + _PRIOR), 0.0)
+    width = t.ppf(0.95, np.minimum(n + _PRIOR, n.max())) / norm.ppf(0.95)
+    return [float(value) for value in np.sqrt(variance) * width]

@@ -1,0 +1,160 @@
+"""`saga vintages`: complete vintages stay, and what a bundle stores enters all group tables."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+import torch
+from scipy.stats import norm, t
+
+from saga.bundle import Bundle
+from saga.data.panel import Panel
+from saga.errors import InputError, UsageError
+from saga.forecaster import Forecaster
+from saga.model_error import ModelError
+from saga.pages.vintage_table import describe_vintages
+from saga.population.group_forecast import forecast_groups
+from saga.requests import Draws, PathsRequest, PopulationRequest
+from saga.vintages import VintageOptions, choose_cutoffs, make_vintages, store_vintages
+from tests.toy_training import TOY, make_panel
+
+CUTOFF, LAST = 2013, 2016
+OPTIONS = VintageOptions(config=TOY, folds=3, horizons=(1, 2), by=("age",), draws=Draws(20))
+
+
+@pytest.fixture(scope="module")
+def panel() -> Panel:
+    return make_panel()
+
+
+@pytest.fixture(scope="module")
+def folder(panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A vintage of 2013, made of three members of a toy network."""
+    torch.set_num_threads(1)
+    out = tmp_path_factory.mktemp("vintages") / "v"
+    make_vintages(panel, out, [CUTOFF], OPTIONS)
+    return out
+
+
+def test_cutoffs_have_years_before_and_outcomes_after(panel: Panel) -> None:
+    assert (panel.frame["year"].min(), panel.frame["year"].max()) == (2005, LAST)
+    assert choose_cutoffs(panel, 2, 1) == [2015]
+    rows = pl.concat([panel.frame, panel.frame.with_columns(pl.col("year") + 12)])
+    long = panel.with_frame(rows.sort("person_id", "year"))
+    assert choose_cutoffs(long, 5, 3) == [2015, 2020, 2025]
+    with pytest.raises(InputError, match="too few for a vintage"):
+        choose_cutoffs(panel, 2, 3)
+
+
+def test_every_person_of_the_folds_is_judged_by_outcomes_after_the_cutoff(
+    panel: Panel, folder: Path
+) -> None:
+    errors = pl.read_parquet(folder / "vintages.parquet")
+    everybody = errors.filter(statistic="mean", grouping="total").sort("horizon")
+    assert everybody["horizon"].to_list() == [1, 2]
+    assert min(everybody["persons"].to_list()) > 200  # nine in ten of 240
+    bundle = Bundle.load(folder / str(CUTOFF) / "bundle")
+    assert bundle.training_records.last_year == CUTOFF
+
+
+def test_a_complete_vintage_is_not_made_again(
+    panel: Panel, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("saga.vintages.train_folds", refuse)
+    monkeypatch.setattr("saga.vintages.judge_vintage", refuse)
+    before = pl.read_parquet(folder / "vintages.parquet")
+    assert make_vintages(panel, folder, [CUTOFF], OPTIONS).equals(before)
+    with pytest.raises(UsageError, match="other settings: seed"):
+        make_vintages(panel, folder, [CUTOFF], _with_seed(1))
+
+
+def test_a_folder_with_something_else_is_not_touched(panel: Panel, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(UsageError, match="not empty"):
+        make_vintages(panel, tmp_path, [CUTOFF], OPTIONS)
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def _with_seed(seed: int) -> VintageOptions:
+    return VintageOptions(**{**vars(OPTIONS), "draws": Draws(20, seed)})
+
+
+@pytest.fixture(scope="module")
+def stored(panel: Panel, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """The bundle of the vintage with three vintages in it, whose means missed by 30 %."""
+    one = pl.read_parquet(folder / "vintages.parquet").with_columns(
+        error=pl.when(pl.col("statistic") == "mean").then(0.3).otherwise(0.0),
+        se=0.0,
+        sd_economy=0.0,
+    )
+    errors = pl.concat(
+        [one.with_columns(cutoff=pl.lit(year, pl.Int32)) for year in (2001, 2005, 2009)]
+    )
+    path = tmp_path_factory.mktemp("stored") / "b"
+    shutil.copytree(folder / str(CUTOFF) / "bundle", path)
+    before = Bundle.load(path)
+    bundle = store_vintages(errors, path, panel, "saga vintages")
+    assert bundle.model_digest == before.model_digest
+    assert before.digest in bundle.manifest["parents"]
+    return bundle
+
+
+def test_group_tables_have_the_fourth_part_and_name_the_vintages(
+    panel: Panel, stored: Bundle
+) -> None:
+    request, draws = PopulationRequest(by=("cohort",), until=LAST + 2), Draws(20)
+    with_error = forecast_groups(Forecaster(stored), panel, request, draws)
+    without = forecast_groups(Forecaster(replace(stored, vintages=None)), panel, request, draws)
+    assert str(with_error.provenance["vintages"]).startswith("3 vintages (2001-2009)")
+    assert "vintages" not in without.provenance
+    assert without.table["sd_model"].null_count() == without.table.height
+    rows = with_error.table.filter(pl.col("year") == LAST + 1, ~pl.col("suppressed"))
+    mean, total, gini = (rows.filter(statistic=name) for name in ("mean", "total", "gini"))
+    # An error of .3 at 1 and 2 years ahead, drawn towards steady growth, with three vintages.
+    growth = (0.3**2 + 0.3**2 / 2) / 2
+    share = ((3 * 0.3**2 + 4 * growth) / 7) ** 0.5 * t.ppf(0.95, 3) / norm.ppf(0.95)
+    assert (mean["sd_model"] / mean["value"]).to_list() == pytest.approx(
+        [share] * mean.height, rel=0.01
+    )
+    assert (total["sd_model"] / total["value"]).to_list() == pytest.approx(
+        [share] * mean.height, rel=0.01
+    )
+    assert gini["sd_model"].to_list() == [0.0] * gini.height
+    narrow = without.table.filter(pl.col("year") == LAST + 1, statistic="mean")
+    assert (mean["upper_90"] > narrow["upper_90"]).all()
+    assert (mean["value"] == narrow["value"]).all()
+
+
+def test_scored_paths_take_the_error_of_the_model_along(
+    panel: Panel, stored: Bundle, tmp_path: Path
+) -> None:
+    """`saga tables` knows paths, not the bundle; both doors give the same table."""
+    result = Forecaster(stored).run(PathsRequest(), panel, Draws(20))
+    assert stored.vintages is not None
+    known = ModelError.fit(stored.vintages)
+    assert ModelError.of(json.loads(json.dumps(result.provenance))) == known
+
+
+def test_only_enough_vintages_of_the_same_panel_are_stored(panel: Panel, stored: Bundle) -> None:
+    assert stored.vintages is not None
+    one = stored.vintages.filter(cutoff=2001)
+    with pytest.raises(UsageError, match="1 vintages say too little"):
+        store_vintages(one, stored.path, panel, "")
+    other = replace(panel, meta=replace(panel.meta, panel_id="other"))
+    with pytest.raises(UsageError, match="was trained on the panel toy"):
+        store_vintages(stored.vintages, stored.path, other, "")
+
+
+def test_the_table_in_words_counts_vintages_that_do_not_overlap(stored: Bundle) -> None:
+    assert stored.vintages is not None
+    text = describe_vintages(stored.vintages)
+    assert "3 models, trained and calibrated on records up to 2001, 2005, 2009" in text
+    assert "| 1 | 3 | 3 | 30.0 % | 30.0 % |" in text
