@@ -23,14 +23,16 @@ from saga.errors import UsageError
 from saga.features.calendar import Calendar
 from saga.features.sequences import encode
 from saga.features.transforms import Transforms
+from saga.macro.group_trends import GroupTrends
 from saga.macro.history import sweden
 from saga.macro.process import MacroProcess
-from saga.macro.scenarios import Scenario, ScenarioSource, scenario_from
+from saga.macro.scenarios import SCENARIOS, Scenario, ScenarioSource, scenario_from
 from saga.model import Saga
 from saga.model.members import Member, build_members, shared_transforms
 from saga.paths import Paths
 from saga.requests import Draws, Precision, Progress, RolloutName
 from saga.simulation.ensemble import EnsembleMarginals, EnsembleRollout, MemberSequences
+from saga.simulation.group_layer import GroupLayer
 from saga.simulation.marginals import DirectMarginals
 from saga.simulation.pool import simulation_pool
 from saga.simulation.rollout import MacroFutures, Rollout, RolloutOptions
@@ -62,6 +64,7 @@ class BundleModel:
         trees: Boosted trees that are mixed into the marginals, if the bundle has some.
         transforms: What all members share: money, rhythm and codes.
         process: The macro process; None if the bundle was trained without macro series.
+        groups: The economy of groups; None if the bundle has none.
         calendar: The macro covariates of each year.
         rollout: How paths are simulated.
         precision: Precision of a rollout's matrix products.
@@ -73,6 +76,7 @@ class BundleModel:
     trees: TreeMember | None
     transforms: Transforms
     process: MacroProcess | None
+    groups: GroupLayer | None
     calendar: Calendar
     rollout: RolloutName
     precision: Precision
@@ -103,11 +107,15 @@ class BundleModel:
         trees = None if bundle.trees is None else TreeMember.of(bundle.trees, bundle.config)
         if rollout == "light":
             members[0].network.fast_cell()
+        transforms, groups = shared_transforms(bundle.transforms), bundle.macro.get("groups")
+        process, calendar = _process_and_calendar(bundle, facts)
         return cls(
             members,
             trees,
-            shared_transforms(bundle.transforms),
-            *_process_and_calendar(bundle, facts),
+            transforms,
+            process,
+            None if groups is None else GroupLayer(GroupTrends.from_dict(groups), transforms),
+            calendar,
             rollout,
             precision,
             threads or cpu_count(),
@@ -128,12 +136,23 @@ class BundleModel:
         """The scenario of a source; UsageError if the bundle has no macro series."""
         if source is None or source == "baseline":
             return None
-        if self.process is None:
+        history = None if self.process is None else self.process.history
+        scenario = None
+        if history is not None or source not in SCENARIOS:
+            scenario = scenario_from(source, history)
+        if scenario is None or (history is None and scenario.rows):
             raise UsageError(
-                "This bundle was trained without macro series, so it has no scenarios. Leave the "
-                "scenario out."
+                "This bundle was trained without macro series, so it has no scenarios of them. "
+                "Leave the scenario out."
             )
-        return scenario_from(source, self.process.history)
+        for column in sorted({c for ratios in scenario.ratios.values() for c in ratios}):
+            if self.groups is None:
+                raise UsageError(
+                    f"The scenario has the column '{column}', but this bundle has no economy of "
+                    "groups. Leave the column out."
+                )
+            self.groups.trends.contrast(column)
+        return scenario
 
     def of_panel(self, panel: Panel, scenario: ScenarioSource) -> PanelModel:
         """The model for a panel's persons under a scenario."""
@@ -142,15 +161,19 @@ class BundleModel:
         direct = (
             self._unconditioned if conditions is None else self._conditioned(conditions)
         ).marginals
-        if self.trees is None:
-            return PanelModel(
-                records, lambda block, n: direct(records, block.rows, block.groups, n)
-            )
-        mix = self.trees.mix_with(panel)
-        return PanelModel(
-            records,
-            lambda block, n: mix(block.rows, direct(records, block.rows, block.groups, n)),
-        )
+        mix = None if self.trees is None else self.trees.mix_with(panel)
+        groups = self.groups
+
+        def marginals(block: PersonBlock, n: int) -> Marginals:
+            raw = direct(records, block.rows, block.groups, n)
+            if mix is not None:
+                raw = mix(block.rows, raw)
+            if groups is not None:
+                levels = groups.levels(records[0], block.rows)
+                raw = groups.move_marginals(raw, levels, conditions)
+            return raw
+
+        return PanelModel(records, marginals)
 
     def simulate_blocks(
         self,
@@ -164,6 +187,7 @@ class BundleModel:
     ) -> Iterator[tuple[PersonBlock, Paths]]:
         """Raw paths of each block of persons; arguments as in `Forecaster.blocks`."""
         rollout, persons = self._ensemble_rollout(draws), records[0]
+        groups, conditions = self.groups, self.scenario(draws.scenario)
         origin = persons.year[persons.offsets[1:] - 1]
         years_left = to_age - (origin - persons.birth_year)
         steps = np.clip(years_left, 0, to_horizon)
@@ -179,6 +203,9 @@ class BundleModel:
                     earnings[i, : len(path_earnings)] = path_earnings
                     if progress:
                         progress(int(rows[i]) + 1, len(persons))
+                if groups is not None:
+                    levels = groups.levels(persons, rows)
+                    earnings = groups.move_paths(earnings, origin[rows], levels, draws, conditions)
                 yield (
                     block,
                     Paths(

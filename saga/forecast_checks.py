@@ -138,7 +138,8 @@ def check_scenario(
     )
     spans = ahead.select("first", "last").unique().rows()
     if not any(scenario.covers(first, last) for first, last in spans):
-        scenario_years = f"{min(scenario.rows)} to {max(scenario.rows)}"
+        years_told = {*scenario.rows, *scenario.ratios}
+        scenario_years = f"{min(years_told)} to {max(years_told)}"
         forecast_years = f"{min(first for first, _ in spans)} to {max(last for _, last in spans)}"
         raise UsageError(
             f"The scenario is about {scenario_years}, the forecasts are about {forecast_years}. "

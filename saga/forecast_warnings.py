@@ -276,8 +276,9 @@ def _scenario_without_effect(
         to_age = request.to_age
     end = np.minimum(ends.year + years, ends.birth_year + to_age)
     first = ends.year + 1
-    scenario_years = np.array(sorted(scenario.rows))
+    scenario_years = np.array(sorted(scenario.rows), dtype=int)
     covered = ((scenario_years >= first[:, None]) & (scenario_years <= end[:, None])).any(axis=1)
+    covered |= first <= max(scenario.ratios, default=0)  # draws lead to a ratio
     if scenario.by_name:  # it starts after a later origin
         covered |= first > scenario_years[0]
     message = "The scenario gives no year that is forecast, so it changes nothing."

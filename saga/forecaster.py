@@ -176,6 +176,9 @@ class Forecaster(Summarised):
             "calibration": self._method or "none: forecasts have no intervals",
             "rollout": self.rollout,
         }
+        if self.model.groups is not None:
+            now = self.model.groups.trends.ratios()
+            lines["ratios"] = ", ".join(f"{name} {ratio:.3f}" for name, ratio in now.items())
         return Summary("Forecaster", lines)
 
     @property

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from saga.training.fit import macro_of, run_settings, settings_for, train
+from saga.training.group_fit import with_groups
 from saga.training.harness import RUN_SETTINGS, RunFolder, RunOptions
 from saga.training.train_config import TrainConfig
 from saga.training.transfer import Source
@@ -85,7 +86,8 @@ def train_members(
     settings = settings_for(config, len(persons_of(panel, "train", shares)), source)
     with_trees = allows_trees(panel, settings)
     if settings.members == 1 and not with_trees:
-        return train(panel, out, config=settings, seed=seed, until=until, shares=shares, run=run)
+        bundle = train(panel, out, config=settings, seed=seed, until=until, shares=shares, run=run)
+        return with_groups(bundle, panel, command=run.command)
     _require_one_device(run, settings.members)
     folder = _begin(
         out,
@@ -116,7 +118,7 @@ def train_members(
         networks = folder.path / "networks"
         joined = write_bundle(networks, contents, seed=seed, command=run.command)
         contents = _with_trees(joined, known, settings, shares, seed, run)
-    bundle = _write(out, contents, seed, run, source)
+    bundle = with_groups(_write(out, contents, seed, run, source), panel, command=run.command)
     for file in list(folder.path.rglob(MANIFEST)):  # the logs stay
         shutil.rmtree(file.parent)
     return bundle
@@ -177,7 +179,7 @@ def train_folds(
             progress(k, n_folds, members[-1])
     people = panel.only(persons.tolist())
     contents = _by_fold(panel, people, members, settings, run.command, source)
-    bundle = _write(out, contents, seed, run, source)
+    bundle = with_groups(_write(out, contents, seed, run, source), panel, command=run.command)
     shutil.rmtree(folder.path)
     return bundle
 

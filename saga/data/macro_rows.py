@@ -1,6 +1,7 @@
 """Reads and checks rows of macro series: a year, its unemployment, real wage growth and inflation.
 
-Scenarios and the macro series of another country have these rows.
+Scenarios and the macro series of another country have these rows. Those of a scenario may have
+ratios of groups, beside the series or instead of them: in a column such as female/male.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ SERIES = ("unemployment", "real_wage_growth", "inflation")
 UNEMPLOYMENT_RANGE = (0.005, 0.30)
 _RANGES = (UNEMPLOYMENT_RANGE, (-0.5, 0.5), (-0.5, 0.5))  # of valid values of SERIES
 _MIN_RANGE = 1e-4  # a series with less between its lowest and highest value is constant
+_RATIO_RANGE, FORECAST_YEARS = (0.05, 20.0), range(1900, 2201)
+ODDS_PREFIX = "odds:"  # of columns with ratios of the odds of having earnings
 MacroRow = tuple[float, float, float]
 """Values of a year in the order of SERIES, fractions."""
 
@@ -48,6 +51,8 @@ def parse_rows(rows: Sequence[Mapping[str, Any]], subject: str) -> dict[int, Mac
 
     for number, row in enumerate(rows, start=1):
         missing = [column for column in ("year", *SERIES) if row.get(column) in (None, "")]
+        if len(missing) == len(SERIES) and "year" not in missing and _ratio_columns(row):
+            continue
         if missing:
             lacks = f"{subject} row {number} lacks {', '.join(missing)}"
             report(lacks, f"{give_columns}, separated by commas.")
@@ -77,6 +82,36 @@ def parse_rows(rows: Sequence[Mapping[str, Any]], subject: str) -> dict[int, Mac
     if problems:
         raise InputError(f"The {subject.lower()} cannot be used.", problems)
     return values_by_year
+
+
+def parse_ratios(rows: Sequence[Mapping[str, Any]], subject: str) -> dict[int, dict[str, float]]:
+    """The ratios of groups by year and column; arguments and errors as in `parse_rows`.
+
+    An empty cell is no ratio.
+    """
+    problems: list[Problem] = []
+    by_year: dict[int, dict[str, float]] = {}
+    low, high = _RATIO_RANGE
+    for number, row in enumerate(rows, start=1):
+        for column in _ratio_columns(row):
+            try:
+                year, ratio = float(row["year"]), float(row[column])
+            except (TypeError, ValueError):
+                year, ratio = 0.0, 0.0
+            if year in FORECAST_YEARS and low <= ratio <= high:
+                by_year.setdefault(int(year), {})[column] = ratio
+                continue
+            message = f"{subject} row {number} has no valid ratio in its year"
+            fix = f"Give a calendar year and a number from {low:g} to {high:g}, or an empty cell."
+            problems.append(Problem(_rule(subject), message, fix, column=column))
+    if problems:
+        raise InputError(f"The {subject.lower()} cannot be used.", problems)
+    return by_year
+
+
+def _ratio_columns(row: Mapping[str, Any]) -> list[str]:
+    """The columns of a row that have a ratio of two groups."""
+    return [c for c in row if c and "/" in c and row[c] not in (None, "")]
 
 
 def _rule(subject: str) -> str:

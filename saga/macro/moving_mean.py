@@ -64,17 +64,17 @@ class GrowthTrend:
 
     def parameters(self, seed: int, n_paths: int) -> Parameters:
         """The parameters of each path."""
-        return Parameters.of(self.mode + _normals(n_paths, 5, "parameters", seed) @ self.root.T)
+        return Parameters.of(self.mode + path_normals(n_paths, 5, "parameters", seed) @ self.root.T)
 
     def draw(self, seed: int, n_paths: int, row: int, first_year: int, n_years: int) -> Floats:
         """Mean growth (n_paths, n_years) of years from `first_year`, when `row` is known."""
         parameters = self.parameters(seed, n_paths)
-        start = _normals(n_paths, 2, "state", seed) @ self.state_root[row].T
+        start = path_normals(n_paths, 2, "state", seed) @ self.state_root[row].T
         common, drift = (self.state_mean[row] + start).T
         mean = np.empty((n_paths, n_years))
         mean[:, :1] = (common + drift)[:, None]
         for i in range(1, n_years):
-            steps = _normals(n_paths, 2, "steps", seed, first_year + i)
+            steps = path_normals(n_paths, 2, "steps", seed, first_year + i)
             common = common + parameters.common_step * steps[:, 0]
             drift = parameters.persistence * drift + parameters.own_step * steps[:, 1]
             mean[:, i] = common + drift
@@ -96,12 +96,12 @@ class UnemploymentLevel:
 
     def draw(self, seed: int, n_paths: int, row: int, first_year: int, n_years: int) -> Floats:
         """Levels (n_paths, n_years) of years from `first_year`, when `row` is known."""
-        step_number, start = _normals(n_paths, 2, "level", seed).T
+        step_number, start = path_normals(n_paths, 2, "level", seed).T
         step = self.step * np.exp(self.step_sd * step_number)
         level = np.empty((n_paths, n_years))
         level[:, 0] = self.state_mean[row] + self.state_sd[row] * start
         for i in range(1, n_years):
-            number = _normals(n_paths, 1, "level", seed, first_year + i)[:, 0]
+            number = path_normals(n_paths, 1, "level", seed, first_year + i)[:, 0]
             level[:, i] = level[:, i - 1] + step * number
         return level
 
@@ -161,7 +161,7 @@ class MovingMean:
         )
 
 
-def _normals(n_paths: int, n: int, *key: int | str) -> Floats:
+def path_normals(n_paths: int, n: int, *key: int | str) -> Floats:
     """Standard normal numbers (n_paths, n); those of a path do not depend on `n_paths`."""
     numbers: Floats = ndtri(uniforms(n * n_paths, "moving mean", *key)).reshape(n_paths, n)
     return numbers

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from saga.data.macro_rows import MacroRow, parse_rows, read_rows
+from saga.data.macro_rows import MacroRow, parse_ratios, parse_rows, read_rows
 from saga.errors import UsageError
 from saga.macro.history import MacroHistory, sweden
 
@@ -18,12 +19,14 @@ SCENARIOS = ("baseline", "recession-1990s", "high-growth")
 class Scenario:
     """Fixed macro values: year -> (unemployment, real wage growth, inflation), fractions.
 
-    A scenario `by_name` starts after the origin if that is later than the history.
+    A scenario `by_name` starts after the origin if that is later than the history. `ratios` are
+    those of groups, year -> column -> ratio (`saga.macro.group_trends`).
     """
 
     name: str
     rows: Mapping[int, MacroRow]
     by_name: bool = False
+    ratios: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -32,23 +35,26 @@ class Scenario:
         """Whether a forecast of the years `first` to `last` has a year of the scenario."""
         if self.by_name and first > min(self.rows):
             return True
-        return any(first <= year <= last for year in self.rows)
+        leads_to_ratio = first <= max(self.ratios, default=0)
+        return leads_to_ratio or any(first <= year <= last for year in self.rows)
 
     @property
     def digest(self) -> str:
         """sha256 of the rows; it distinguishes two files of the same name."""
-        return hashlib.sha256(repr(sorted(self.rows.items())).encode()).hexdigest()
+        rows = sorted(self.rows.items()), sorted(self.ratios.items())
+        return hashlib.sha256(repr(rows).encode()).hexdigest()
 
 
 ScenarioSource = str | Path | Sequence[Mapping[str, float]] | Scenario | None
 """What names a scenario: a name of SCENARIOS, a CSV file, rows, or the scenario itself."""
 
 
-def scenario_from(source: ScenarioSource, history: MacroHistory) -> Scenario | None:
+def scenario_from(source: ScenarioSource, history: MacroHistory | None) -> Scenario | None:
     """A scenario from a name of SCENARIOS, a CSV file, rows, or itself.
 
     None and "baseline" mean drawn futures. Files and rows have the columns
-    `year,unemployment,real_wage_growth,inflation` (fractions); other years are drawn. Raises
+    `year,unemployment,real_wage_growth,inflation` (fractions), and ratios of groups such as
+    `female/male`; other years and empty columns are drawn. A name needs the history. Raises
     UsageError if a name is unknown, InputError if the rows are not valid.
     """
     if source is None or source == "baseline":
@@ -57,6 +63,7 @@ def scenario_from(source: ScenarioSource, history: MacroHistory) -> Scenario | N
         return source
     if isinstance(source, (str, Path)):
         if source in SCENARIOS:
+            assert history is not None
             last = history.last_year
             return named_scenario(str(source), last, float(history.values[-1, 0]))
         path = Path(source)
@@ -64,8 +71,13 @@ def scenario_from(source: ScenarioSource, history: MacroHistory) -> Scenario | N
             raise UsageError(
                 f"Scenario '{source}' is neither a file nor one of {', '.join(SCENARIOS)}."
             )
-        return Scenario(path.stem, parse_rows(read_rows(path, "Scenario"), "Scenario"))
-    return Scenario("given", parse_rows(list(source), "Scenario"))
+        return _given(path.stem, read_rows(path, "Scenario"))
+    return _given("given", list(source))
+
+
+def _given(name: str, rows: Sequence[Mapping[str, Any]]) -> Scenario:
+    macro = parse_rows(rows, "Scenario")
+    return Scenario(name, macro, ratios=parse_ratios(rows, "Scenario"))
 
 
 def named_scenario(name: str, start: int, last: float) -> Scenario:

@@ -84,11 +84,7 @@ class TrendPosterior:
             filtered = filter_growth(growth, spreads, Parameters.of(values))
             return float(0.5 * surprise @ surprise - filtered.log_likelihood)
 
-        options = {"gtol": 0.05, "eps": 1e-3, "maxiter": 30}
-        mode = minimize(loss, PRIOR_MEAN, method="BFGS", options=options).x
-        curvature, axes = np.linalg.eigh(_hessian(loss, mode))
-        # The prior's own curvature is at least 1 / .9**2.
-        return cls(mode, axes / np.sqrt(np.maximum(curvature, 1.0)))
+        return cls(*laplace(loss, PRIOR_MEAN))
 
     def draws(self, n_draws: int) -> list[Parameters]:
         """Draws of the parameters; the first n do not depend on their number."""
@@ -292,6 +288,17 @@ def _unemployment_level(process: MacroProcess, dynamics: MacroHistory) -> Unempl
         states.append((mean, variance**0.5))
     means, sds = np.array(states).T
     return UnemploymentLevel(LEVEL_STEP, LEVEL_STEP_SD, means, sds)
+
+
+def laplace(loss: Callable[[Floats], float], start: Floats) -> tuple[Floats, Floats]:
+    """Mode (n,) and root (n, n) of the covariance of a posterior, from minus its log density.
+
+    The prior's standard deviations are at most one, so the curvature is at least one.
+    """
+    options = {"gtol": 0.05, "eps": 1e-3, "maxiter": 30}
+    mode = minimize(loss, start, method="BFGS", options=options).x
+    curvature, axes = np.linalg.eigh(_hessian(loss, mode))
+    return mode, axes / np.sqrt(np.maximum(curvature, 1.0))
 
 
 def _hessian(loss: Callable[[Floats], float], at: Floats, step: float = 0.1) -> Floats:

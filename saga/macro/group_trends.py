@@ -1,0 +1,236 @@
+"""What groups earn beside the whole, and how many of them work: drawn after the origin.
+
+A level of a column (female; long_tertiary) has an effect on the log mean of positive earnings and
+one on the log odds of having any, at equal age and equal levels of the other columns. Effects move:
+each has a trend that goes on in part, and yearly steps (`saga.macro.ratio_prior` says how large).
+Nobody knows how much of a trend goes on, so each path has its own parameters. All persons of a
+level share the draw of a path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from saga.data.macro_rows import ODDS_PREFIX
+from saga.errors import UsageError
+from saga.macro.moving_mean import path_normals
+from saga.macro.scenarios import Scenario
+from saga.schema import STATIC
+
+Floats = NDArray[np.float64]
+STATISTICS = ("earnings", "odds")
+# Sizes of steps beside those of the pay of women and men in countries. No series of many countries
+# is shipped for work, so that of the odds is a judgement.
+SCALES = {"earnings": 1.0, "odds": 2.0}
+
+
+@dataclass(frozen=True)
+class TrendParameters:
+    """How the log ratio of two groups moves; each a number, or with one entry per path.
+
+    Of a trend the share `persistence` is left after a year. `trend_step` and `level_step` are
+    standard deviations of yearly steps, `pull` the share of the ratio that is lost in a year, and
+    `noise` the standard deviation of an error of observation.
+    """
+
+    persistence: Floats
+    trend_step: Floats
+    level_step: Floats
+    pull: Floats
+    noise: Floats
+
+    @classmethod
+    def of(cls, values: Floats) -> TrendParameters:
+        """From unbounded values (..., 5): logs, but the logit of the persistence."""
+        logs = np.exp(values)
+        return cls(expit(values[..., 0]), logs[..., 1], logs[..., 2], logs[..., 3], logs[..., 4])
+
+
+@dataclass(frozen=True)
+class GroupSeries:
+    """Effects of K levels on one statistic, as they are known at the end of each year.
+
+    Attributes:
+        level: Effects (n_year, K), in logs.
+        trend: Their yearly trends (n_year, K), and `trend_sd` the standard deviations of these.
+        weights: Weights (K,) with which the effects of a column have mean zero.
+        implied: Changes (H, K) 1..H years ahead that the network forecasts without this.
+    """
+
+    level: Floats
+    trend: Floats
+    trend_sd: Floats
+    weights: Floats
+    implied: Floats
+
+
+@dataclass(frozen=True)
+class GroupTrends:
+    """The series of a bundle's groups, known at the end of years from `first_year`.
+
+    `columns` are pairs of a column and its levels. The parameters are normal with mean
+    `mode` (5,) and covariance `root` @ `root`.T, on the scale of `TrendParameters.of`. The last
+    year is the cut-off: forecasts from a later origin know no more.
+    """
+
+    columns: Sequence[tuple[str, Sequence[str]]]
+    first_year: int
+    mode: Floats
+    root: Floats
+    series: Mapping[str, GroupSeries]
+
+    @cached_property
+    def levels(self) -> list[tuple[str, str]]:
+        """The K levels, each with its column."""
+        return [(column, level) for column, levels in self.columns for level in levels]
+
+    @cached_property
+    def for_life(self) -> NDArray[np.bool_]:
+        """Which levels (K,) a person has for life."""
+        return np.array([column in STATIC for column, _ in self.levels])
+
+    def pulled(self, statistic: str) -> NDArray[np.bool_]:
+        """Which effects (K,) are pulled to zero: pay of women and men, as in the countries."""
+        return np.array([column == "sex" and statistic == "earnings" for column, _ in self.levels])
+
+    def changes(
+        self,
+        statistic: str,
+        seed: int,
+        n_paths: int,
+        origin: int,
+        n_years: int,
+        scenario: Scenario | None = None,
+    ) -> Floats:
+        """Changes (n_path, n_year, K) of effects since `origin`, less those of the network.
+
+        What is known in the year `origin`, or in the nearest year, is the start. Path k uses the
+        random numbers keyed by (seed, k, year). Ratios of the scenario hold in their years; in the
+        years before, the draws lead to them, and after the last one they go on from there.
+        """
+        series, told = self.series[statistic], self._told(statistic, origin, scenario)
+        start = min(origin, self.first_year + len(series.level) - 1)
+        until = max([origin + n_years, *(year for _, ratios in told for year in ratios)])
+        level = self._draw(statistic, seed, n_paths, start, until)[:, origin - start :]
+        if told:
+            contrasts = np.stack([contrast for contrast, _ in told])
+            missing = np.stack(
+                [_missing(level @ contrast, origin, ratios) for contrast, ratios in told],
+                axis=-1,
+            )
+            # The smallest weighted change that gives these ratios; it keeps the weighted mean.
+            spread = contrasts.T / series.weights[:, None]
+            level = level + missing @ (spread @ np.linalg.pinv(contrasts @ spread)).T
+        ahead = np.minimum(np.arange(n_years), len(series.implied) - 1)
+        changes: Floats = level[:, 1 : n_years + 1] - level[:, :1] - series.implied[ahead]
+        return changes
+
+    def _draw(self, statistic: str, seed: int, n_paths: int, start: int, until: int) -> Floats:
+        """Effects (n_path, n_year, K) of the years `start` .. `until`."""
+        series, k = self.series[statistic], len(self.levels)
+        row = max(0, start - self.first_year)
+        numbers = path_normals(n_paths, 5, "groups", "parameters", seed)
+        p = TrendParameters.of(self.mode + numbers @ self.root.T)
+        left = 1 - p.pull[:, None] * self.pulled(statistic)
+        # A ratio is the difference of two effects: each has half of the variance.
+        size = SCALES[statistic] * np.sqrt(0.5)
+        numbers = path_normals(n_paths, k, "groups", statistic, seed)
+        trend = series.trend[row] + series.trend_sd[row] * numbers
+        level = np.empty((n_paths, until - start + 1, k))
+        level[:, 0] = series.level[row]
+        for i in range(1, level.shape[1]):
+            numbers = path_normals(n_paths, 2 * k, "groups", statistic, seed, start + i)
+            trend = p.persistence[:, None] * trend
+            trend += size * p.trend_step[:, None] * numbers[:, :k]
+            level[:, i] = left * level[:, i - 1] + trend
+            level[:, i] += size * p.level_step[:, None] * numbers[:, k:]
+        return self.centred(level, series.weights)
+
+    def centred(self, effects: Floats, weights: Floats) -> Floats:
+        """Effects (..., K) less the weighted mean (K,) of their column."""
+        of_column = np.array([column for column, _ in self.levels])
+        together = (of_column[:, None] == of_column) * weights
+        mean: Floats = effects @ (together / together.sum(1, keepdims=True)).T
+        return effects - mean
+
+    def _told(
+        self, statistic: str, origin: int, scenario: Scenario | None
+    ) -> list[tuple[Floats, dict[int, float]]]:
+        """The contrasts (K,) whose log ratios are told for years from `origin`, with these."""
+        by_name: dict[str, dict[int, float]] = {}
+        for year, ratios in sorted(scenario.ratios.items() if scenario else ()):
+            for name, ratio in ratios.items():
+                if year >= origin and name.startswith(ODDS_PREFIX) == (statistic == "odds"):
+                    by_name.setdefault(name, {})[year] = float(np.log(ratio))
+        return [(self.contrast(name), ratios) for name, ratios in by_name.items()]
+
+    def contrast(self, name: str) -> Floats:
+        """The contrast (K,) of a scenario's column, such as female/male.
+
+        Raises UsageError if the two are not levels of one column.
+        """
+        pair = name.removeprefix(ODDS_PREFIX).split("/")
+        for column, levels in self.columns:
+            if len(pair) == 2 and pair[0] != pair[1] and {*pair} <= {*levels}:
+                at = [self.levels.index((column, level)) for level in pair]
+                contrast = np.zeros(len(self.levels))
+                contrast[at] = 1.0, -1.0
+                return contrast
+        known = "; ".join(f"{column}: {', '.join(levels)}" for column, levels in self.columns)
+        raise UsageError(
+            f"The scenario has the column '{name}'. Name two groups of one of these columns, such "
+            f"as {self.levels[0][1]}/{self.levels[1][1]}. {known}."
+        )
+
+    def ratios(self) -> dict[str, float]:
+        """The ratios at the cut-off of each level to the first one of its column."""
+        first = {column: levels[0] for column, levels in self.columns}
+        names = [f"{level}/{first[c]}" for c, level in self.levels if level != first[c]]
+        now = self.series["earnings"].level[-1]
+        return {name: float(np.exp(now @ self.contrast(name))) for name in names}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain lists, for macro.json; five decimals."""
+        return {
+            "columns": [[column, list(levels)] for column, levels in self.columns],
+            "first_year": self.first_year,
+            "mode": self.mode.tolist(),
+            "root": self.root.tolist(),
+            "series": {
+                statistic: {name: values.round(5).tolist() for name, values in asdict(each).items()}
+                for statistic, each in self.series.items()
+            },
+        }
+
+    @classmethod
+    def from_dict(cls, d: Mapping[str, Any]) -> GroupTrends:
+        """Inverse of `as_dict`."""
+        return cls(
+            d["columns"],
+            d["first_year"],
+            np.array(d["mode"]),
+            np.array(d["root"]),
+            {
+                statistic: GroupSeries(**{name: np.array(v) for name, v in each.items()})
+                for statistic, each in d["series"].items()
+            },
+        )
+
+
+def _missing(drawn: Floats, origin: int, ratios: Mapping[int, float]) -> Floats:
+    """What drawn log ratios (n_path, n_year) from `origin` lack of those told, (n_path, n_year).
+
+    It grows evenly from zero at the origin to each year told, and stays after the last one.
+    """
+    told = {origin: drawn[:, 0]} | {year: np.full(len(drawn), r) for year, r in ratios.items()}
+    years = np.array(list(told)) - origin
+    lacks = np.stack(list(told.values()), axis=1) - drawn[:, years]
+    hats = [np.interp(np.arange(drawn.shape[1]), years, row) for row in np.eye(len(years))]
+    return lacks @ np.stack(hats)

@@ -1,0 +1,149 @@
+"""Draws of groups on marginals and paths: the mixture, coherence, and means told the truth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from scipy.special import expit, logit
+from scipy.stats import norm
+
+from saga.distributions import Marginals
+from saga.macro.group_trends import GroupSeries, GroupTrends
+from saga.macro.ratio_prior import PRIOR_MEAN, PRIOR_SD
+from saga.macro.scenarios import Scenario
+from saga.requests import MAX_HORIZON, Draws
+from saga.simulation.group_layer import GroupLayer
+
+SHARES = np.array([0.45, 0.55])
+STILL = np.zeros((33, 2))
+OWN = np.arange(1, 31)[:, None] * np.array([0.005, -0.004])  # the network's trend
+SERIES = GroupSeries(np.tile([-0.15, 0.12], (33, 1)), STILL, STILL + 0.003, SHARES, OWN)
+TRENDS = GroupTrends(
+    [("sex", ["female", "male"])],
+    1990,
+    PRIOR_MEAN,
+    np.diag(PRIOR_SD / 4),
+    {"earnings": SERIES, "odds": replace(SERIES, implied=0 * OWN)},
+)
+KNOWN = TRENDS.changes("earnings", 0, 4096, 2022, MAX_HORIZON)
+FEMALE, MALE, UNKNOWN = 0, 1, 2
+
+
+class Transforms:
+    """What a layer needs of a bundle's transforms."""
+
+    categories = ("sex",)
+    codes: ClassVar = {"sex": ("female", "male")}
+
+
+TRANSFORMS: Any = Transforms()
+LAYER = GroupLayer(TRENDS, TRANSFORMS)
+
+
+def normal_marginals(n: int, sd: float = 0.9, p_zero: float = 0.15) -> Marginals:
+    """Log earnings N(12, sd) with an atom, at 30 horizons."""
+    grid = np.broadcast_to(12 + np.linspace(-9, 9, 241) * sd, (n, MAX_HORIZON, 241)).copy()
+    cdf = p_zero + (1 - p_zero) * norm.cdf((grid - 12) / sd)
+    cdf[..., 0], cdf[..., -1] = p_zero, 1.0
+    ids = np.array([f"p{i}" for i in range(n)])
+    year = np.full(n, 2022)
+    return Marginals(ids, year - 30, year, grid, cdf, np.full((n, MAX_HORIZON), p_zero))
+
+
+def test_a_marginal_is_the_mixture_over_the_draws() -> None:
+    raw = normal_marginals(1)
+    moved = LAYER.move_marginals(raw, np.array([[FEMALE]]), None)
+    d = KNOWN[:, -1, FEMALE]
+    e = TRENDS.changes("odds", 0, 4096, 2022, MAX_HORIZON)[:, -1, FEMALE]
+    p_zero = expit(logit(0.15) - e).mean()
+    assert moved.p_zero[0, -1] == pytest.approx(p_zero, abs=1e-4)
+    assert moved.mean[0, -1] == pytest.approx(
+        raw.mean[0, -1] * np.exp(d).mean() * (1 - p_zero) / 0.85, rel=1e-4
+    )
+    p = np.linspace(0.2, 0.98, 14)
+    quantiles = np.log(moved.quantiles(p)[0, -1])
+    mixture = norm.cdf(quantiles[:, None], 12 + d, 0.9).mean(axis=1)
+    np.testing.assert_allclose(p_zero + (1 - p_zero) * mixture, p, atol=5e-4)
+
+
+def test_a_person_of_unknown_group_or_without_earnings_stays_as_forecast() -> None:
+    raw = normal_marginals(2)
+    unknown = LAYER.move_marginals(raw, np.array([[UNKNOWN], [UNKNOWN]]), None)
+    np.testing.assert_allclose(unknown.mean, raw.mean, rtol=1e-9)
+    np.testing.assert_allclose(unknown.cdf, raw.cdf, atol=1e-12)
+    never = normal_marginals(1, p_zero=1.0)
+    moved = LAYER.move_marginals(never, np.array([[FEMALE]]), None)
+    np.testing.assert_array_equal(moved.p_zero, never.p_zero)
+    assert np.isfinite(moved.grid).all()
+    absent = replace(raw, cdf=raw.cdf * np.nan, p_zero=raw.p_zero * np.nan)
+    assert np.isnan(LAYER.move_marginals(absent, np.array([[MALE], [MALE]]), None).cdf).all()
+
+
+def test_a_person_has_the_same_bits_in_any_batch() -> None:
+    raw, levels = normal_marginals(5), np.array([[0], [1], [2], [1], [0]])
+    together = LAYER.move_marginals(raw, levels, None)
+    for i in range(5):
+        alone = LAYER.move_marginals(raw.take(slice(i, i + 1)), levels[i : i + 1], None)
+        np.testing.assert_array_equal(alone.grid[0], together.grid[i])
+        np.testing.assert_array_equal(alone.cdf[0], together.cdf[i])
+
+
+def simulated(n_paths: int, p_zero: float = 0.2) -> np.ndarray:
+    """Paths (2, 30, n_path): the same two persons, whose states last some years."""
+    rng = np.random.default_rng(1)
+    out = np.empty((2, MAX_HORIZON, n_paths), dtype=np.float32)
+    state = rng.normal(size=(2, n_paths))
+    for h in range(MAX_HORIZON):
+        state = 0.95 * state + np.sqrt(1 - 0.95**2) * rng.normal(size=state.shape)
+        out[:, h] = np.where(norm.cdf(state) < p_zero, 0.0, np.exp(12 + 0.9 * state))
+    return out
+
+
+def test_paths_have_the_means_and_zeros_of_the_marginals() -> None:
+    raw, n = simulated(4000), 4000
+    year, levels = np.full(2, 2022), np.array([[FEMALE], [MALE]])
+    moved = LAYER.move_paths(raw, year, levels, Draws(n, 5), None)
+    distributions = replace(Marginals.from_samples(raw), origin_year=year)
+    marginals = LAYER.move_marginals(distributions, levels, None)
+    for h in (0, 9, 29):
+        d, e = KNOWN[:, h], TRENDS.changes("odds", 0, 4096, 2022, 30)[:, h]
+        # Draws of two seeds differ: the error of a mean over draws, and rounding of ranks.
+        tolerance = 4 * d.std(axis=0) * np.sqrt(2 / n) + 0.003
+        of_paths = moved[:, h].mean(axis=1) / raw[:, h].mean(axis=1)
+        ratio = of_paths / (marginals.mean[:, h] / distributions.mean[:, h])
+        tolerance = tolerance + 4 * e.std() * 0.2 / np.sqrt(n)
+        np.testing.assert_array_less(np.abs(ratio - 1), tolerance)
+        zeros = (moved[:, h] == 0).mean(axis=1)
+        np.testing.assert_allclose(zeros, marginals.p_zero[:, h], atol=0.005)
+
+
+def test_all_persons_of_a_group_share_a_paths_draw() -> None:
+    raw = simulated(200, p_zero=0.0)
+    year, levels = np.full(2, 2022), np.array([[FEMALE], [FEMALE]])
+    factor = LAYER.move_paths(raw, year, levels, Draws(200, 5), None) / raw
+    np.testing.assert_allclose(factor[0], factor[1], rtol=1e-6)
+    np.testing.assert_allclose(
+        np.log(factor[0]).T, TRENDS.changes("earnings", 5, 200, 2022, 30)[..., FEMALE], atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(("forgets", "bias"), [(False, 0.0), (True, -0.009 * 20)])
+def test_told_the_true_ratio_means_are_unbiased(forgets: bool, bias: float) -> None:
+    """In the world the ratio goes to .95 in 2042; the network alone goes on as in `OWN`."""
+    true_change = np.log(0.95) + 0.27  # of the log ratio, from -.27
+    series = TRENDS.series["earnings"]
+    broken = replace(series, implied=0 * OWN)
+    trends = replace(TRENDS, series={**TRENDS.series, "earnings": broken if forgets else series})
+    told = Scenario("told", {}, ratios={2042: {"female/male": 0.95}})
+    layer = GroupLayer(trends, TRANSFORMS)
+    levels = np.array([[FEMALE], [MALE]])
+    raw = normal_marginals(2)
+    network = replace(raw, grid=raw.grid + (OWN.T)[..., None])
+    mean = layer.move_marginals(network, levels, told).mean[:, 19]
+    forecast = np.log(mean[0] / mean[1])
+    working = 1 - layer.move_marginals(network, levels, told).p_zero[:, 19]
+    forecast -= np.log(working[0] / working[1])
+    assert forecast == pytest.approx(true_change - bias, abs=0.002)

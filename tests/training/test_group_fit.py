@@ -1,0 +1,148 @@
+"""The economy of groups of a panel: known effects are found, and the network's own trend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from saga.training.group_fit import group_trends, with_groups
+
+from saga.bundle import Bundle
+from saga.data.panel import Panel, PanelMeta
+from saga.distributions import Marginals
+from saga.forecaster import Forecaster
+
+FIRST, LAST, N = 2003, 2022, 6_000
+PACE = 0.008  # by which the log ratio of women to men rises each year
+
+
+def make_people() -> pl.DataFrame:
+    """Person-years of a world whose effects are known; the educated become more over time."""
+    rng = np.random.default_rng(1)
+    years = np.arange(FIRST, LAST + 1)
+    born, n = rng.integers(FIRST - 64, LAST - 16 + 1, N), N
+    frame = pl.DataFrame(
+        {
+            "person_id": [f"{i:06d}" for i in range(n)],
+            "birth_year": born,
+            "female": rng.random(n) < 0.5,
+            "person": rng.normal(size=n) * 0.5,
+            "tertiary": rng.random(n) < 0.2 + 0.01 * (born - born.min()),
+        }
+    ).join(pl.DataFrame({"year": years}), how="cross")
+    age = (frame["year"] - frame["birth_year"]).to_numpy()
+    female, tertiary = (frame[name].to_numpy() for name in ("female", "tertiary"))
+    gap = -0.40 + PACE * (frame["year"].to_numpy() - FIRST)
+    log = 12 + 0.02 * age - 0.0002 * age**2 + gap * female + 0.3 * tertiary
+    log += frame["person"].to_numpy() + 0.2 * rng.normal(size=len(age))
+    works = rng.random(len(age)) < np.where(female, 0.8, 0.9)
+    return frame.select(
+        "person_id",
+        "year",
+        "birth_year",
+        earnings=pl.Series(np.where(works, np.exp(log), 0.0)),
+        sex=pl.when("female").then(pl.lit("female")).otherwise(pl.lit("male")),
+        education_level=pl.when("tertiary")
+        .then(pl.lit("long_tertiary"))
+        .otherwise(pl.lit("upper_secondary")),
+    ).filter((pl.col("year") - pl.col("birth_year")).is_between(16, 64))
+
+
+class NetworkThatContinues:
+    """Forecasts persons' mean earnings by age and group, with the trend of women going on."""
+
+    def __init__(self, pace: float) -> None:
+        self.pace = pace
+
+    def marginals(self, panel: Panel, *, recalibrate: bool) -> Iterator[Marginals]:
+        """Degenerate distributions: a person's mean, and the share of the group at work."""
+        assert not recalibrate
+        last = panel.frame.group_by("person_id", maintain_order=True).last()
+        female = (last["sex"] == "female").to_numpy()
+        tertiary = (last["education_level"] == "long_tertiary").fill_null(value=False).to_numpy()
+        ahead = np.arange(1, 31)
+        age = (LAST - last["birth_year"].to_numpy())[:, None] + ahead
+        gap = -0.40 + PACE * (LAST - FIRST) + self.pace * ahead
+        log = 12 + 0.02 * age - 0.0002 * age**2 + gap * female[:, None]
+        log = log + 0.3 * tertiary[:, None] + (0.5**2 + 0.2**2) / 2
+        grid = log[..., None] + np.array([-1e-3, 1e-3])
+        p_zero = np.broadcast_to(np.where(female, 0.2, 0.1)[:, None], log.shape)
+        cdf = np.stack([p_zero, np.ones_like(p_zero)], axis=-1)
+        ids, year = last["person_id"].to_numpy().astype(np.str_), np.full(len(last), LAST)
+        yield Marginals(ids, last["birth_year"].to_numpy(), year, grid, cdf, p_zero)
+
+
+def fitted(frame: pl.DataFrame, pace: float = 0.0) -> Any:
+    panel = Panel.of(frame, PanelMeta("p"))
+    network: Any = NetworkThatContinues(pace)
+    return group_trends(network, panel, panel.persons())
+
+
+@pytest.fixture(scope="module")
+def people() -> pl.DataFrame:
+    return make_people()
+
+
+def test_effects_at_equal_age_and_education_are_found(people: pl.DataFrame) -> None:
+    trends = fitted(people)
+    women = trends.series["earnings"].level @ trends.contrast("female/male")
+    years = np.arange(FIRST, LAST + 1) - FIRST
+    # Means of thousands of persons whose logs have a deviation of .54.
+    np.testing.assert_allclose(women, -0.40 + PACE * years, atol=4 * 0.54 * 2 / np.sqrt(N / 2))
+    educated = trends.series["earnings"].level @ trends.contrast("long_tertiary/upper_secondary")
+    assert educated[-1] == pytest.approx(0.3, abs=0.06)
+    odds = trends.series["odds"].level @ trends.contrast("female/male")
+    assert odds[-1] == pytest.approx(np.log(4 / 9), abs=0.2)
+    for series in trends.series.values():
+        np.testing.assert_allclose(series.level[:, :2] @ series.weights[:2], 0, atol=1e-9)
+
+
+def test_the_networks_own_trend_is_measured_for_what_a_person_has_for_life(
+    people: pl.DataFrame,
+) -> None:
+    still, goes_on = (fitted(people, pace) for pace in (0.0, 0.006))
+    women = still.contrast("female/male")
+    own = (goes_on.series["earnings"].implied - still.series["earnings"].implied) @ women
+    np.testing.assert_allclose(own, 0.006 * np.arange(1, 31), atol=0.004)
+    # Beside zero: the persons of an age now and later differ by chance.
+    assert abs(still.series["earnings"].implied[19] @ women) < 4 * 0.54 * 2 / np.sqrt(N / 3)
+    assert not goes_on.series["earnings"].implied[:, 2:].any()
+    assert not goes_on.series["odds"].implied.any()
+
+
+def test_cells_of_fewer_than_ten_workers_count_for_nothing(people: pl.DataFrame) -> None:
+    few = people["person_id"].unique().sort()[:9]
+    rich = pl.when(pl.col("person_id").is_in(few.implode()))
+    odd = people.with_columns(
+        education_level=rich.then(pl.lit("compulsory")).otherwise("education_level"),
+        earnings=rich.then(1e9).otherwise("earnings"),
+    )
+    without = people.filter(~pl.col("person_id").is_in(few.implode()))
+    assert fitted(odd).columns == fitted(without).columns
+    for one, other in zip(
+        fitted(odd).series.values(), fitted(without).series.values(), strict=True
+    ):
+        np.testing.assert_array_equal(one.level, other.level)
+
+
+def test_a_panel_of_one_group_or_few_ages_has_no_economy_of_groups(people: pl.DataFrame) -> None:
+    nothing = pl.lit(None, dtype=pl.String)
+    assert fitted(people.with_columns(sex=pl.lit("male"), education_level=nothing)) is None
+    assert [name for name, _ in fitted(people.drop("education_level")).columns] == ["sex"]
+    ageing = pl.col("birth_year").is_between(LAST - 48, LAST - 38)
+    assert fitted(people.filter(ageing)) is None
+
+
+def test_a_bundle_gets_the_economy_of_its_panel(
+    tiny_bundle: Any, register_panel: Panel, tmp_path: Any
+) -> None:
+    import shutil
+
+    copy = shutil.copytree(tiny_bundle, tmp_path / "bundle")
+    changed = with_groups(Bundle.load(copy), register_panel)
+    assert "groups" in changed.macro
+    assert changed.calibration is None
+    assert "female" in str(Forecaster(changed).summary())

@@ -1,0 +1,260 @@
+"""The economy of groups of a panel, for macro.json: its past, and what the network makes of it.
+
+In each year the cells of age, sex and education with ten persons or more have a log mean of
+positive earnings and log odds of having any. A regression on ages and levels gives the effects of
+levels with their errors; a Kalman filter with the steps of many countries shrinks them and tells
+their trends. Last, the network forecasts training persons from the last year. What changes in the
+effects of its forecasts, beside persons of the same age in that year, is its own trend: the layer
+after it (`saga.simulation.group_layer`) puts a drawn one in its place. Where this comparison fails
+(`_implied`), and for the odds of work, the network's trend stays, and draws spread around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from saga.bundle import Bundle, write_bundle
+from saga.data.origins import cut, last_year
+from saga.data.panel import Panel
+from saga.data.split import persons_of, shares_of
+from saga.forecaster import Forecaster
+from saga.keyed_random import sample_persons
+from saga.macro.group_trends import SCALES, STATISTICS, GroupSeries, GroupTrends, TrendParameters
+from saga.macro.ratio_prior import filter_ratios, ratio_prior
+from saga.small_groups import MIN_PERSONS
+
+Floats = NDArray[np.float64]
+COLUMNS = ("sex", "education_level")
+# Ages from which a person belongs to the whole, and the years of a band. Forecasts of persons who
+# are still at school would tell of their later education.
+FIRST_AGE, LAST_AGE, BAND, SETTLED_AGE = 20, 64, 5, 28
+_MIN_BANDS = 5  # of ages, in all years: else a trend cannot be told from ageing
+_MAX_PERSONS = 40_000  # whom the network forecasts
+
+
+def with_groups(
+    bundle: Bundle,
+    panel: Panel,
+    *,
+    columns: Sequence[str] = COLUMNS,
+    without: Sequence[str] = (),
+    command: str = "",
+) -> Bundle:
+    """Write the bundle again with the economy of groups of its panel in macro.json.
+
+    A calibration no longer fits and is left out. The bundle stays as it is without two groups in a
+    column, or without persons of most ages in every year.
+
+    Args:
+        bundle: A bundle.
+        panel: The panel on which it was trained.
+        columns: Categories whose levels are groups.
+        without: Codes of countries that the prior leaves out, for a judge who uses them.
+        command: Command line that the manifest records.
+    """
+    if last_year(panel) > bundle.training_records.last_year:
+        panel = cut(panel, bundle.training_records.last_year)
+    persons = persons_of(panel, "train", shares_of(bundle.split))
+    macro = {name: part for name, part in bundle.macro.items() if name != "groups"}
+    plain = replace(bundle, macro=macro)
+    trends = group_trends(Forecaster(plain), panel, persons, columns, without)
+    if trends is None:
+        return bundle
+    metrics = {name: part for name, part in bundle.metrics.items() if name != "calibration"}
+    contents = replace(
+        bundle,
+        macro={**macro, "groups": trends.as_dict()},
+        metrics=metrics,
+        calibration=None,
+        diagnostics=None,
+    )
+    manifest = bundle.manifest
+    return write_bundle(
+        bundle.path,
+        contents,
+        seed=manifest["seed"],
+        command=command,
+        parents=manifest["parents"],
+    )
+
+
+def group_trends(
+    forecaster: Forecaster,
+    panel: Panel,
+    persons: Sequence[str],
+    columns: Sequence[str] = COLUMNS,
+    without: Sequence[str] = (),
+) -> GroupTrends | None:
+    """The economy of groups, from these persons; None if they cannot tell it.
+
+    `forecaster` has no groups; other arguments as in `with_groups`.
+    """
+    columns = [name for name in columns if panel.frame[name].null_count() < panel.frame.height]
+    rows, last = _person_years(panel, persons, columns), last_year(panel)
+    cells = _cells(rows, ["year", "band", *columns])
+    bands = cells.group_by("year").agg(pl.col("band").n_unique())["band"]
+    now = cells.filter(pl.col("year") == last)
+    levels = [(column, now[column].unique().sort().to_list()) for column in columns]
+    levels = [(column, names) for column, names in levels if len(names) > 1]
+    if not levels or bands.is_empty() or int(bands.min()) < _MIN_BANDS:  # type: ignore[arg-type]
+        return None
+    first, trends = int(cells["year"].min()), {}  # type: ignore[arg-type]
+    mode, root = ratio_prior(last, frozenset(without))
+    frame = GroupTrends(levels, first, mode, root, {})
+    implied = _implied(forecaster, panel, rows, frame)
+    for statistic in STATISTICS:
+        effects = [
+            _effects(frame, cells.filter(pl.col("year") == year), statistic)
+            for year in range(first, last + 1)
+        ]
+        own = implied if statistic == "earnings" else 0 * implied
+        trends[statistic] = _series(frame, statistic, effects, now, own)
+    return replace(frame, series=trends)
+
+
+def _person_years(panel: Panel, persons: Sequence[str], columns: Sequence[str]) -> pl.DataFrame:
+    """Years of known earnings at ages 20 to 64, with the last known levels."""
+    age = pl.col("year") - pl.col("birth_year")
+    return (
+        panel.frame.lazy()
+        .select(
+            *("person_id", "year", "birth_year", "earnings"),
+            *(pl.col(column).forward_fill().over("person_id") for column in columns),
+            band=age // BAND,
+        )
+        .filter(
+            age.is_between(FIRST_AGE, LAST_AGE),
+            pl.col("earnings").is_not_null(),
+            pl.col("person_id").is_in(pl.Series(persons).implode()),
+        )
+        .drop_nulls(["earnings", *columns])
+        .collect()
+    )
+
+
+def _cells(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """Persons, workers, and mean and coefficient of variation of positive earnings in cells.
+
+    Cells without ten workers are left out.
+    """
+    positive = pl.col("earnings").filter(pl.col("earnings") > 0)
+    return (
+        rows.group_by(by)
+        .agg(persons=pl.len(), workers=positive.len(), mean=positive.mean(), sd=positive.std())
+        .filter(pl.col("workers") >= MIN_PERSONS)
+        .sort(by)
+        .with_columns(weight=pl.col("persons").mean().over([c for c in by if c != "year"]))
+    )
+
+
+def _effects(trends: GroupTrends, cells: pl.DataFrame, statistic: str) -> tuple[Floats, Floats]:
+    """Effects (K,) of the levels on a statistic of cells and their standard errors; NaN unknown."""
+    workers, persons = (cells[name].to_numpy().astype(float) for name in ("workers", "persons"))
+    if statistic == "earnings":
+        variance = (cells["sd"] / cells["mean"]).to_numpy() ** 2 / workers
+        value = cells["mean"].log().to_numpy() + variance / 2  # the log of a mean is too low
+    else:
+        without = persons - workers + 0.5
+        variance, value = 1 / (workers + 0.5) + 1 / without, np.log((workers + 0.5) / without)
+    fitted, errors = _regression(trends, cells, value, variance)
+    return fitted, errors
+
+
+def _regression(
+    trends: GroupTrends, cells: pl.DataFrame, value: Floats, variance: Floats
+) -> tuple[Floats, Floats]:
+    """Least squares of cells' values on bands of age and levels, weighted by `weight`.
+
+    Effects of a column have mean zero; errors follow from the variances of the values.
+    """
+    bands = cells["band"].to_numpy()
+    of_level = np.stack(
+        [(cells[column] == level).to_numpy() for column, level in trends.levels], axis=1
+    )
+    design = np.c_[bands[:, None] == np.unique(bands), of_level].astype(float)
+    root = np.sqrt(cells["weight"].to_numpy())
+    solve = np.linalg.pinv(design * root[:, None]) * root
+    rows = trends.centred(solve[-len(trends.levels) :].T, np.ones(len(trends.levels))).T
+    present = of_level.any(axis=0)
+    fitted, errors = rows @ value, np.sqrt(rows**2 @ variance)
+    return np.where(present, fitted, np.nan), np.where(present, errors, np.nan)
+
+
+def _series(
+    trends: GroupTrends,
+    statistic: str,
+    effects: Sequence[tuple[Floats, Floats]],
+    now: pl.DataFrame,
+    implied: Floats,
+) -> GroupSeries:
+    """The filtered series of a statistic."""
+    observed, error = (np.stack(each) for each in zip(*effects, strict=True))
+    p, size = TrendParameters.of(trends.mode), SCALES[statistic] * np.sqrt(0.5)  # of an effect
+    steps = replace(p, trend_step=size * p.trend_step, level_step=size * p.level_step)
+    filtered = filter_ratios(observed, error, steps, p.pull * trends.pulled(statistic))
+    amount = pl.col("persons") * 1.0
+    if statistic == "earnings":
+        amount = pl.col("workers") * pl.col("mean")
+    weights = [
+        now.filter(pl.col(column) == level).select(amount.sum()).item()
+        for column, level in trends.levels
+    ]
+    shares = np.array(weights) / now.select(amount.sum()).item()
+    return GroupSeries(
+        trends.centred(filtered.mean[..., 0], shares),
+        filtered.mean[..., 1] * (trends.for_life if statistic == "earnings" else 0.0),
+        np.sqrt(filtered.covariance[..., 1, 1]),
+        shares,
+        trends.centred(implied, shares),
+    )
+
+
+def _implied(
+    forecaster: Forecaster, panel: Panel, rows: pl.DataFrame, trends: GroupTrends
+) -> Floats:
+    """Changes (H, K) of the effects on earnings in the network's forecasts from the last year.
+
+    A forecast for an age is compared with persons of this age in the last year. Changes are smooth:
+    a parabola of the horizon through zero. They are zero in a column that is not the same for life:
+    those who have a level differ between cohorts, so the comparison says nothing of a trend.
+    """
+    columns, last = [column for column, _ in trends.columns], last_year(panel)
+    now, age = rows.filter(pl.col("year") == last), last - pl.col("birth_year")
+    settled = now.filter(age >= SETTLED_AGE, age < LAST_AGE)["person_id"].to_list()
+    sample = sample_persons(settled, _MAX_PERSONS, "groups", panel.meta.panel_id)
+    mean, works = (
+        np.concatenate(blocks)
+        for blocks in zip(
+            *(
+                (block.mean, 1 - block.p_zero.astype(np.float64))
+                for block in forecaster.marginals(panel.only(sample), recalibrate=False)
+            ),
+            strict=True,
+        )
+    )
+    ahead = now.filter(pl.col("person_id").is_in(pl.Series(sample).implode()))
+    by, changes, sizes = ["band", *columns], [], []
+    for h in range(1, mean.shape[1] + 1):
+        forecasts = ahead.with_columns(
+            band=(age + h) // BAND, total=mean[:, h - 1], works=works[:, h - 1]
+        ).filter(age + h <= LAST_AGE)
+        cells = (
+            forecasts.group_by(by)
+            .agg(pl.col("total", "works").sum(), weight=pl.len() * 1.0)
+            .filter(pl.col("weight") >= MIN_PERSONS)
+            .join(_cells(now, by).drop("weight"), on=by)
+            .sort(by)
+        )
+        growth = (cells["total"] / cells["works"] / cells["mean"]).log().to_numpy()
+        fitted, _ = _regression(trends, cells, growth, np.zeros(len(growth)))
+        changes.append(np.nan_to_num(fitted) * trends.for_life)
+        sizes.append(cells["weight"].sum())
+    powers = np.arange(1, len(changes) + 1)[:, None] ** np.array([1.0, 2.0])
+    root = np.sqrt(np.array(sizes, dtype=float))[:, None]
+    smooth = np.linalg.lstsq(powers * root, np.stack(changes) * root, rcond=None)[0]
+    return np.asarray(powers @ smooth)
