@@ -25,7 +25,8 @@ from saga.data.split import persons_of, shares_of
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons
 from saga.macro.group_trends import SCALES, STATISTICS, GroupSeries, GroupTrends, TrendParameters
-from saga.macro.ratio_prior import filter_ratios, ratio_prior
+from saga.macro.ratio_prior import filter_ratios, prior_of_countries
+from saga.requests import MAX_HORIZON
 from saga.small_groups import MIN_PERSONS
 
 Floats = NDArray[np.float64]
@@ -60,11 +61,12 @@ def with_groups(
     if last_year(panel) > bundle.training_records.last_year:
         panel = cut(panel, bundle.training_records.last_year)
     persons = persons_of(panel, "train", shares_of(bundle.split))
-    macro = {name: part for name, part in bundle.macro.items() if name != "groups"}
-    plain = replace(bundle, macro=macro)
-    trends = group_trends(Forecaster(plain), panel, persons, columns, without)
+    trends = group_history(panel, persons, columns, without)
     if trends is None:
         return bundle
+    macro = {name: part for name, part in bundle.macro.items() if name != "groups"}
+    network = Forecaster(replace(bundle, macro=macro))
+    trends = trends.beside(_implied(network, panel, persons, trends))
     metrics = {name: part for name, part in bundle.metrics.items() if name != "calibration"}
     contents = replace(
         bundle,
@@ -83,38 +85,34 @@ def with_groups(
     )
 
 
-def group_trends(
-    forecaster: Forecaster,
+def group_history(
     panel: Panel,
     persons: Sequence[str],
     columns: Sequence[str] = COLUMNS,
     without: Sequence[str] = (),
 ) -> GroupTrends | None:
-    """The economy of groups, from these persons; None if they cannot tell it.
+    """The past of groups among these persons, and its prior; None if they cannot tell it.
 
-    `forecaster` has no groups; other arguments as in `with_groups`.
+    The network's trend is zero; other arguments as in `with_groups`.
     """
     columns = [name for name in columns if panel.frame[name].null_count() < panel.frame.height]
-    rows, last = _person_years(panel, persons, columns), last_year(panel)
-    cells = _cells(rows, ["year", "band", *columns])
-    bands = cells.group_by("year").agg(pl.col("band").n_unique())["band"]
+    last = last_year(panel)
+    cells = _cells(_person_years(panel, persons, columns), ["year", "band", *columns])
+    bands = cells.group_by("year").agg(pl.col("band").n_unique())["band"].to_list()
     now = cells.filter(pl.col("year") == last)
     levels = [(column, now[column].unique().sort().to_list()) for column in columns]
     levels = [(column, names) for column, names in levels if len(names) > 1]
-    if not levels or bands.is_empty() or int(bands.min()) < _MIN_BANDS:  # type: ignore[arg-type]
+    if not levels or min(bands) < _MIN_BANDS:
         return None
-    first, trends = int(cells["year"].min()), {}  # type: ignore[arg-type]
-    mode, root = ratio_prior(last, frozenset(without))
-    frame = GroupTrends(levels, first, mode, root, {})
-    implied = _implied(forecaster, panel, rows, frame)
+    years = range(min(cells["year"].to_list()), last + 1)
+    frame = GroupTrends(levels, years[0], *prior_of_countries(last, frozenset(without)), {})
+    series = {}
     for statistic in STATISTICS:
         effects = [
-            _effects(frame, cells.filter(pl.col("year") == year), statistic)
-            for year in range(first, last + 1)
+            _effects(frame, cells.filter(pl.col("year") == year), statistic) for year in years
         ]
-        own = implied if statistic == "earnings" else 0 * implied
-        trends[statistic] = _series(frame, statistic, effects, now, own)
-    return replace(frame, series=trends)
+        series[statistic] = _series(frame, statistic, effects, now)
+    return replace(frame, series=series)
 
 
 def _person_years(panel: Panel, persons: Sequence[str], columns: Sequence[str]) -> pl.DataFrame:
@@ -190,7 +188,6 @@ def _series(
     statistic: str,
     effects: Sequence[tuple[Floats, Floats]],
     now: pl.DataFrame,
-    implied: Floats,
 ) -> GroupSeries:
     """The filtered series of a statistic."""
     observed, error = (np.stack(each) for each in zip(*effects, strict=True))
@@ -210,12 +207,12 @@ def _series(
         filtered.mean[..., 1] * (trends.for_life if statistic == "earnings" else 0.0),
         np.sqrt(filtered.covariance[..., 1, 1]),
         shares,
-        trends.centred(implied, shares),
+        np.zeros((MAX_HORIZON, len(shares))),
     )
 
 
 def _implied(
-    forecaster: Forecaster, panel: Panel, rows: pl.DataFrame, trends: GroupTrends
+    network: Forecaster, panel: Panel, persons: Sequence[str], trends: GroupTrends
 ) -> Floats:
     """Changes (H, K) of the effects on earnings in the network's forecasts from the last year.
 
@@ -224,7 +221,8 @@ def _implied(
     those who have a level differ between cohorts, so the comparison says nothing of a trend.
     """
     columns, last = [column for column, _ in trends.columns], last_year(panel)
-    now, age = rows.filter(pl.col("year") == last), last - pl.col("birth_year")
+    now = _person_years(panel, persons, columns).filter(pl.col("year") == last)
+    age = last - pl.col("birth_year")
     settled = now.filter(age >= SETTLED_AGE, age < LAST_AGE)["person_id"].to_list()
     sample = sample_persons(settled, _MAX_PERSONS, "groups", panel.meta.panel_id)
     mean, works = (
@@ -232,7 +230,7 @@ def _implied(
         for blocks in zip(
             *(
                 (block.mean, 1 - block.p_zero.astype(np.float64))
-                for block in forecaster.marginals(panel.only(sample), recalibrate=False)
+                for block in network.marginals(panel.only(sample), recalibrate=False)
             ),
             strict=True,
         )

@@ -10,7 +10,7 @@ level share the draw of a path.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -115,14 +115,14 @@ class GroupTrends:
         random numbers keyed by (seed, k, year). Ratios of the scenario hold in their years; in the
         years before, the draws lead to them, and after the last one they go on from there.
         """
-        series, told = self.series[statistic], self._told(statistic, origin, scenario)
+        series, fixed = self.series[statistic], self._told(statistic, origin, scenario)
         start = min(origin, self.first_year + len(series.level) - 1)
-        until = max([origin + n_years, *(year for _, ratios in told for year in ratios)])
+        until = max([origin + n_years, *(year for _, ratios in fixed for year in ratios)])
         level = self._draw(statistic, seed, n_paths, start, until)[:, origin - start :]
-        if told:
-            contrasts = np.stack([contrast for contrast, _ in told])
+        if fixed:
+            contrasts = np.stack([contrast for contrast, _ in fixed])
             missing = np.stack(
-                [_missing(level @ contrast, origin, ratios) for contrast, ratios in told],
+                [_missing(level @ contrast, origin, ratios) for contrast, ratios in fixed],
                 axis=-1,
             )
             # The smallest weighted change that gives these ratios; it keeps the weighted mean.
@@ -152,6 +152,12 @@ class GroupTrends:
             level[:, i] = left * level[:, i - 1] + trend
             level[:, i] += size * p.level_step[:, None] * numbers[:, k:]
         return self.centred(level, series.weights)
+
+    def beside(self, implied: Floats) -> GroupTrends:
+        """The trends of a network that forecasts changes `implied` (H, K) of earnings itself."""
+        earnings = self.series["earnings"]
+        beside = replace(earnings, implied=self.centred(implied, earnings.weights))
+        return replace(self, series={**self.series, "earnings": beside})
 
     def centred(self, effects: Floats, weights: Floats) -> Floats:
         """Effects (..., K) less the weighted mean (K,) of their column."""
@@ -224,13 +230,13 @@ class GroupTrends:
         )
 
 
-def _missing(drawn: Floats, origin: int, ratios: Mapping[int, float]) -> Floats:
+def _missing(free: Floats, origin: int, ratios: Mapping[int, float]) -> Floats:
     """What drawn log ratios (n_path, n_year) from `origin` lack of those told, (n_path, n_year).
 
     It grows evenly from zero at the origin to each year told, and stays after the last one.
     """
-    told = {origin: drawn[:, 0]} | {year: np.full(len(drawn), r) for year, r in ratios.items()}
-    years = np.array(list(told)) - origin
-    lacks = np.stack(list(told.values()), axis=1) - drawn[:, years]
-    hats = [np.interp(np.arange(drawn.shape[1]), years, row) for row in np.eye(len(years))]
+    fixed = {origin: free[:, 0]} | {year: np.full(len(free), r) for year, r in ratios.items()}
+    years = np.array(list(fixed)) - origin
+    lacks = np.stack(list(fixed.values()), axis=1) - free[:, years]
+    hats = [np.interp(np.arange(free.shape[1]), years, row) for row in np.eye(len(years))]
     return lacks @ np.stack(hats)

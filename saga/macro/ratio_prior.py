@@ -85,7 +85,9 @@ def filter_ratios(
 
 
 @cache
-def ratio_prior(last_year: int, without: frozenset[str] = frozenset()) -> tuple[Floats, Floats]:
+def prior_of_countries(
+    last_year: int, without: frozenset[str] = frozenset()
+) -> tuple[Floats, Floats]:
     """Mode (5,) and root (5, 5) of the parameters given the countries up to `last_year`.
 
     `without` are the codes of countries that are left out, for a judge who uses them.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
 import pytest
-from saga.training.group_fit import group_trends, with_groups
+from saga.training.group_fit import _implied, group_history, with_groups
 
 from saga.bundle import Bundle
 from saga.data.panel import Panel, PanelMeta
@@ -77,8 +77,9 @@ class NetworkThatContinues:
 
 def fitted(frame: pl.DataFrame, pace: float = 0.0) -> Any:
     panel = Panel.of(frame, PanelMeta("p"))
-    network: Any = NetworkThatContinues(pace)
-    return group_trends(network, panel, panel.persons())
+    persons, network = panel.persons(), cast("Any", NetworkThatContinues(pace))
+    trends = group_history(panel, persons)
+    return trends and trends.beside(_implied(network, panel, persons, trends))
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ import pytest
 
 from saga.errors import UsageError
 from saga.macro.group_trends import GroupSeries, GroupTrends, TrendParameters
-from saga.macro.ratio_prior import filter_ratios, ratio_prior
+from saga.macro.ratio_prior import filter_ratios, prior_of_countries
 from saga.macro.scenarios import Scenario, scenario_from
 
-MODE, ROOT = ratio_prior(2022)
+MODE, ROOT = prior_of_countries(2022)
 SHARES = np.array([0.4, 0.6, 0.3, 0.5, 0.2])
 COLUMNS = [("sex", ["female", "male"]), ("education_level", ["low", "middle", "high"])]
 
@@ -34,7 +34,8 @@ def drawn_ratio(trends: GroupTrends, n_years: int, scenario: Scenario | None = N
     """Log ratios of women to men (2000, n_years + 1) from 2022 on."""
     changes = trends.changes("earnings", 1, 2000, 2022, n_years, scenario) @ WOMEN_TO_MEN
     now = trends.series["earnings"].level[-1] @ WOMEN_TO_MEN
-    return np.c_[np.full(2000, now), now + changes]
+    ratio: np.ndarray = np.c_[np.full(2000, now), now + changes]
+    return ratio
 
 
 def test_groups_add_up_to_the_whole_on_every_path() -> None:
@@ -141,7 +142,7 @@ def test_the_prior_is_what_gaps_of_countries_did() -> None:
 
 
 def test_the_prior_can_leave_countries_out() -> None:
-    mode, _ = ratio_prior(2022, frozenset({"USA", "AUS"}))
+    mode, _ = prior_of_countries(2022, frozenset({"USA", "AUS"}))
     assert not np.array_equal(mode, MODE)
 
 
