@@ -235,11 +235,13 @@ class Service:
 
         `state` is the digest of the adaptive state, which differs between holders.
         """
-        bundle = self.forecaster.bundle.digest
+        judged = self.forecaster.bundle
+        bundle = judged.digest
         key = bundle, str((state, sorted(diagnostics.provenance.items())))
         with self._report_lock:
             if key != self._report_key:
-                self._report, self._report_key = render_report(diagnostics, bundle=bundle), key
+                self._report = render_report(diagnostics, bundle=bundle, vintages=judged.vintages)
+                self._report_key = key
             return self._report
 
     def variables(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from saga.errors import BundleError, Problem, UsageError
 # error is in log earnings; its question also judges the slope of the regression of outcomes on
 # forecasts, whose tolerance is twice as large.
 QUESTIONS: dict[str, float] = {
+    "sum": 0.02,  # relative error of the mean of everybody, and of groups
     "coverage": 0.02,
     "groups": 0.02,
     "together": 0.02,  # coverage of bands and present values of several years
@@ -94,6 +95,27 @@ TABLES: dict[str, Table] = {
             "group": _text("group, period or figure at which the deviation is largest"),
             "figures": _integer("figures of which the verdict is the worst; null: there is one"),
             "judged": _integer("those of them that can tell; the others do not count"),
+        },
+    ),
+    "sums": Table(
+        "Mean earnings of a group at a horizon, forecast and realised.",
+        {
+            "horizon": HORIZON,
+            "grouping": _text("how persons are grouped; all: everybody"),
+            "group": _text("the group"),
+            "n": N,
+            "mean_forecast": _number("mean forecast, given the realised macro series if any"),
+            "mean_outcome": _number("mean of the outcomes, real money a year"),
+            "size": _number("outcome less this forecast, as a share of it"),
+            "reach": _number("how far from 0 chance could move `size`: persons and years are few"),
+            "status": STATUS,
+            "forecast": _number("mean forecast as it is issued, real money a year"),
+            "lower_90": _number("lower end of its 90 % band; null: no paths were simulated"),
+            "upper_90": _number("upper end of its 90 % band"),
+            "inside": _number("1: the outcome lies in the band; 0: it does not"),
+            "value": _number(
+                "the simple rule: recent mean earnings of the age, sex and education, grown"
+            ),
         },
     ),
     "guarantees": Table(

@@ -23,6 +23,12 @@ from saga.calibration.diagnostics.example_persons import (
     invent_persons,
     tabulate_example_persons,
 )
+from saga.calibration.diagnostics.group_sums import (
+    PathSums,
+    predict_by_rule,
+    sum_paths,
+    tabulate_sums,
+)
 from saga.calibration.diagnostics.person_results import (
     ALPHA,
     Cases,
@@ -39,6 +45,7 @@ from saga.calibration.diagnostics.several_years import (
     tabulate_seed_ranges,
 )
 from saga.calibration.diagnostics.simple_rules import (
+    MAX_PERSONS,
     SimpleRules,
     known_at_origin,
     tabulate_efficiency,
@@ -55,6 +62,7 @@ from saga.errors import InputError, Problem
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons
 from saga.macro.scenarios import Scenario
+from saga.model_error import ModelError
 from saga.paths import Paths
 from saga.requests import COVERAGE, MAX_HORIZON, Draws, Progress
 from saga.small_groups import MIN_PERSONS
@@ -97,6 +105,9 @@ def diagnose(
     people, origins = _draw_test_origins(panel, draws.seed, end, persons)
     records = history(people, origins)
     outcomes = realised_earnings(people, origins, range(1, max(horizons) + 1), end=end)
+    macro, training = forecaster.realised_macro(panel, end), persons_of(panel, "train")
+    grouping = calibrator.grouping or Grouping.fit(panel.only(training))
+    groups = grouping.assign(records, origins)
     judging = _Judging(
         forecaster,
         records,
@@ -105,10 +116,9 @@ def diagnose(
         panel.meta.floor,
         low_pay_line(panel),
         progress,
+        groups,
     )
-    macro = forecaster.realised_macro(panel, end)
-    grouping = calibrator.grouping or Grouping.fit(panel.only(persons_of(panel, "train")))
-    groups = grouping.assign(records, origins)
+    known_to_rule = sample_persons(training, MAX_PERSONS, "rules", panel.meta.panel_id)
     headline = headline_coverage(calibrator.coverage or COVERAGE)
     years = [h for h in horizons if h > 1]
     rules = SimpleRules.fit(
@@ -124,12 +134,16 @@ def diagnose(
         if years and calibrator.has_present_values
         else ()
     )
-    results, several_years = judging.run(paths=paths, years=years)
+    results, several_years, path_sums = judging.run(paths=paths, years=years)
     findings = Findings(
         results=results,
         several_years=several_years,
         conditioned=None if macro is None else judging.run(macro)[0],
         rules={h: rules.judge(known, outcomes[:, h - 1], h, headline) for h in horizons},
+        path_sums=path_sums,
+        by_rule=predict_by_rule(
+            panel.only([*known_to_rule, *records.persons()]), origins, horizons
+        ),
         seed_ranges=measure_seed_ranges(forecaster, records, draws, years, headline),
         people=tabulate_example_persons(
             forecaster,
@@ -155,7 +169,13 @@ def diagnose(
         "late_origins": _late_origins(forecaster, origins),
     }
     return summarise(
-        findings, groups, calibrator, provenance=record, seed=draws.seed, min_persons=min_persons
+        findings,
+        groups,
+        calibrator,
+        provenance=record,
+        seed=draws.seed,
+        min_persons=min_persons,
+        vintages=forecaster.bundle.vintages,
     )
 
 
@@ -182,6 +202,8 @@ class Findings:
         conditioned: Results of the same persons, for forecasts conditioned on the realised macro
             series; None: `results` are used instead.
         rules: Intervals of the simple rules by horizon (`SimpleRules.judge`).
+        path_sums: Sums over groups on each path, for forecasts as they are issued.
+        by_rule: Forecasts of the rule of growth (`predict_by_rule`); None: it is not shown.
         seed_ranges: How far intervals of present values move with the seed, by number of years.
         people: Rows of the table of example persons.
     """
@@ -190,6 +212,8 @@ class Findings:
     several_years: Inside = field(default_factory=dict)
     conditioned: Mapping[int, PersonResults] | None = None
     rules: Mapping[int, pl.DataFrame] = field(default_factory=dict)
+    path_sums: PathSums = field(default_factory=dict)
+    by_rule: pl.DataFrame | None = None
     seed_ranges: Mapping[int, pl.DataFrame] = field(default_factory=dict)
     people: Rows = field(default_factory=list)
 
@@ -205,6 +229,7 @@ class _Judging:
     floor: float | None
     low_pay: float
     progress: Progress | None
+    groups: pl.DataFrame
 
     def run(
         self,
@@ -212,8 +237,10 @@ class _Judging:
         *,
         paths: Iterable[Paths] = (),
         years: Sequence[int] = (),
-    ) -> tuple[dict[int, PersonResults], Inside]:
+    ) -> tuple[dict[int, PersonResults], Inside, PathSums]:
         """Results by horizon of the marginals under a scenario, and of the next K of `years`.
+
+        Also the sums of groups on each path.
 
         `paths` are blocks of the same persons as those of the marginals, or none.
         """
@@ -223,7 +250,7 @@ class _Judging:
         }
         parts: dict[int, list[PersonResults]] = {h: [] for h in self.horizons}
         inside: dict[tuple[str, int], list[NDArray[np.float64]]] = {}
-        n_done = 0
+        sums, n_done = PathSums(), 0
         blocks = self.forecaster.marginals(self.records, scenario, progress=self.progress)
         for block, block_paths in zip(blocks, chain(paths, repeat(None)), strict=False):
             outcomes = self.outcomes[n_done : n_done + len(block)]
@@ -243,10 +270,15 @@ class _Judging:
             several_years = judge_several_years(calibrator, block, block_paths, outcomes, years)
             for kind, of_block in several_years.items():
                 inside.setdefault(kind, []).append(of_block)
+            if block_paths is not None:
+                labels = self.groups[n_done : n_done + len(block)]
+                for key, part in sum_paths(labels, block_paths, outcomes, self.horizons).items():
+                    sums[key] = sums.get(key, 0.0) + part
             n_done += len(block)
         return (
             {h: PersonResults.join(part) for h, part in parts.items()},
             {kind: np.concatenate(of_blocks) for kind, of_blocks in inside.items()},
+            sums,
         )
 
 
@@ -286,6 +318,7 @@ def summarise(
     provenance: Mapping[str, Any],
     seed: int = 0,
     min_persons: int = MIN_PERSONS,
+    vintages: pl.DataFrame | None = None,
 ) -> Diagnostics:
     """All tables. The table "adaptive" is empty.
 
@@ -296,6 +329,7 @@ def summarise(
         provenance: Facts for the table "provenance".
         seed: Key of the simulated sampling bands.
         min_persons: Fewest persons behind a figure.
+        vintages: Those of the bundle; None: it has none, and bands lack the model's own error.
     """
     cases = Cases.of(findings.results, groups, calibrator, seed=seed, min_persons=min_persons)
     cases_for_distributions = (
@@ -312,7 +346,11 @@ def summarise(
         "adaptive": [],
     }
     verdicts: list[Verdict] = []
+    model = None if vintages is None else ModelError.fit(vintages)
     for name, (rows, verdicts_of_table) in {
+        "sums": tabulate_sums(
+            cases_for_distributions, cases, findings.path_sums, findings.by_rule, model
+        ),
         "coverage": coverage.tabulate_coverage(cases),
         "pit": whole_distribution.tabulate_pit(cases_for_distributions),
         "reliability": whole_distribution.tabulate_reliability(cases_for_distributions),

@@ -92,7 +92,7 @@ def report(
     if state is not None:
         digest = judged.digest
         diagnostics = with_state(diagnostics, state.state(digest), state.counts(digest))
-    write_report(diagnostics, out, bundle=opened.digest)
+    write_report(diagnostics, out, bundle=opened.digest, vintages=opened.vintages)
     verdicts = Counter(diagnostics["verdicts"]["status"].to_list())
     report_facts = {
         "out": out,

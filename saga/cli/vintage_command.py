@@ -61,10 +61,15 @@ def vintages(
         saga vintages --panel p.csv --out v --store bundles/ours  # and store the model's error
     """
     from saga.cli.options import read_texts
-    from saga.pages.vintage_table import describe_vintages
+    from saga.evaluation.report.vintage_table import describe_vintages
+    from saga.evaluation.vintages import (
+        VintageOptions,
+        choose_cutoffs,
+        make_vintages,
+        store_vintages,
+    )
     from saga.training.harness import RunOptions
     from saga.training.train_config import choose_start
-    from saga.vintages import VintageOptions, choose_cutoffs, make_vintages, store_vintages
 
     people = reading.read(panel)
     chosen, start = choose_start(

@@ -36,7 +36,7 @@ def draw_charts(
     """Name -> inline SVG of each chart of the report; a chart without data is left out.
 
     Args:
-        tables: The tables of the diagnostics.
+        tables: The tables of the diagnostics, and "vintages" if the bundle stores some.
         headline: The coverage of charts that show only one.
         group_labels: (Grouping, group) -> its label, in the order of the chart.
         rule_labels: Rule -> its name, in the order of the chart.
@@ -50,6 +50,11 @@ def draw_charts(
     )
     events = {event: tables["reliability"].filter(event=event) for event in ("zero", "low_pay")}
     charts: dict[str, tuple[pl.DataFrame, Callable[[pl.DataFrame], Any], str]] = {
+        "vintages": (
+            tables.get("vintages", pl.DataFrame()),
+            vintages_chart,
+            "Errors of the mean of everybody, a mark for each vintage, by years ahead.",
+        ),
         "coverage": (
             of_all,
             coverage_chart,
@@ -130,6 +135,22 @@ def coverage_chart(table: pl.DataFrame) -> Any:
     target = _rule(rows, "mean(coverage):Q")
     layers = [_band(base, 16), target, _points(base).encode(y="inside:Q")]
     return _panels(layers, rows, height=170, independent=True)
+
+
+def vintages_chart(errors: pl.DataFrame) -> Any:
+    """Outcome less forecast of the mean of everybody, a point for each vintage, and by the rule."""
+    everybody = errors.filter(grouping="total", statistic="mean")
+    by_rule = pl.col("outcome") / pl.col("rule") - 1
+    rows = pl.concat(
+        everybody.select("horizon", "cutoff", error.alias("error"), name=pl.lit(name))
+        for name, error in (("SAGA", pl.col("error")), ("Simple rule", by_rule))
+    )
+    base = alt.Chart(rows).encode(x=_horizon(), xOffset="name:N")
+    points = base.mark_point(filled=True, size=50).encode(
+        y=_share("error", "Outcome less forecast"),
+        color=alt.Color("name:N", scale=alt.Scale(range=[LINE, GREY]), legend=_legend()),
+    )
+    return alt.layer(_rule(rows, alt.datum(0)), points).properties(width=_WIDTH - 60, height=170)
 
 
 def groups_chart(table: pl.DataFrame) -> Any:

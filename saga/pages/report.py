@@ -17,6 +17,7 @@ from saga.conformal.calibration_table import ALL, METHODS
 from saga.conformal.calibrator import MIN_CELL_PERSONS, REASONS
 from saga.diagnostics_tables import QUESTIONS, TABLES, Diagnostics
 from saga.files.atomic import commit
+from saga.model_error import ModelError
 from saga.pages.charts import draw_charts
 from saga.pages.layout import render_page
 from saga.pages.person import SMALL, draw_person
@@ -34,6 +35,7 @@ STATUS_WORDS = {
     "fails": ("✗", "fails"),
 }
 QUESTION_TEXTS = {
+    "sum": "Is the sum right?",
     "coverage": "Do the intervals cover as many persons as stated?",
     "groups": "Do they cover as stated in every group?",
     "together": "Do they cover as stated for several years together?",
@@ -121,17 +123,25 @@ FACT_LABELS = {
 }
 
 
-def write_report(diagnostics: Diagnostics, out: str | Path, *, bundle: str | None = None) -> Path:
+def write_report(
+    diagnostics: Diagnostics,
+    out: str | Path,
+    *,
+    bundle: str | None = None,
+    vintages: pl.DataFrame | None = None,
+) -> Path:
     """Write the report to `out`, whole or not at all.
 
-    `bundle`: digest of the bundle that contains the diagnostics.
+    `bundle`: digest of the bundle that contains the diagnostics; `vintages`: those of the bundle.
     """
-    out, page = Path(out), render_report(diagnostics, bundle=bundle)
+    out, page = Path(out), render_report(diagnostics, bundle=bundle, vintages=vintages)
     commit(out, lambda part: part.write_text(page, encoding="utf-8"))
     return out
 
 
-def render_report(diagnostics: Diagnostics, *, bundle: str | None = None) -> str:
+def render_report(
+    diagnostics: Diagnostics, *, bundle: str | None = None, vintages: pl.DataFrame | None = None
+) -> str:
     """The page as HTML. The same tables give the same bytes."""
     tables, record = diagnostics.tables, diagnostics.provenance
     horizons = tables["verdicts"]["horizon"].unique().sort().to_list()
@@ -175,7 +185,15 @@ def render_report(diagnostics: Diagnostics, *, bundle: str | None = None) -> str
             "people": _describe_people(tables["people"]),
             "adaptive": _describe_adaptive_state(tables, headline),
             "columns": TABLES,
-            "pictures": draw_charts(tables, headline, labels, RULE_LABELS, unit),
+            "sums": [row for row in tables["sums"].to_dicts() if row["grouping"] == ALL],
+            "vintages": None if vintages is None else ModelError.fit(vintages).describe(),
+            "pictures": draw_charts(
+                tables if vintages is None else {**tables, "vintages": vintages},
+                headline,
+                labels,
+                RULE_LABELS,
+                unit,
+            ),
             "downloads": {name: _csv_link(table) for name, table in tables.items()},
             "record": record,
             "provenance": {

@@ -9,7 +9,6 @@ from typing import Any
 import polars as pl
 
 from saga.conformal.calibration_table import ALL
-from saga.diagnostics_tables import STATUSES
 from saga.pages.format import money, short_percent
 
 TOO_FEW = "Too few persons were judged to tell."
@@ -32,7 +31,6 @@ class _Figures:
     """The rows of the diagnostics that answers are read from, at one horizon and coverage."""
 
     totals: Mapping[str, Any] | None
-    coverage: Mapping[str, Any] | None
     width: Mapping[str, Any] | None
     rule: Mapping[str, Any] | None  # "same as last year", compared with the intervals
     statuses: Mapping[str, str]
@@ -53,7 +51,6 @@ def decide_uses(
     everybody = {"grouping": ALL, "coverage": coverage}
     figures = _Figures(
         _first(tables["mean_error"].filter(horizon=h)),
-        _first(tables["coverage"].filter(horizon=h, **everybody)),
         _first(tables["widths"].filter(horizon=h, **everybody)),
         _first(tables["efficiency"].filter(horizon=h, rule="last_year")),
         dict(verdicts.filter(horizon=h).select("question", "status").iter_rows()),
@@ -66,27 +63,21 @@ def decide_uses(
 
 
 def _budget(figures: _Figures, h: int, simulated: bool) -> Use:
-    """For sums over many persons: right on average, and the right share inside."""
-    statuses = [figures.statuses.get(name, "unclear") for name in ("mean_error", "coverage")]
-    is_unknown = "unclear" in statuses and "fails" not in statuses
-    status = "unclear" if is_unknown else max(statuses, key=STATUSES.index)
-    measured = []
+    """For sums over many persons: whether the sums of everybody and of groups were right."""
+    status = figures.statuses.get("sum", "unclear")
+    measured = "too few persons could be followed"
     if figures.totals is not None and figures.totals["mean_outcome"]:
         error = figures.totals["mean_forecast"] / figures.totals["mean_outcome"] - 1
         side = "above" if error > 0 else "below"
-        measured.append(f"the forecast total was {short_percent(error)} {side} the true total")
-    if figures.coverage is not None and figures.coverage["inside"] is not None:
-        inside, stated = figures.coverage["inside"], figures.coverage["coverage"]
-        measured.append(
-            f"{short_percent(inside)} of persons were inside their {short_percent(stated)} interval"
-        )
+        measured = f"the forecast total was {short_percent(error)} {side} the true total"
     reason = (
-        f"In this test {' and '.join(measured) or 'too few persons could be followed'}. In a total "
-        "the errors of single persons cancel out. An error that all share, such as a recession, "
-        "does not: compute several scenarios."
+        f"In this test {measured}. In a total the errors of single persons cancel out. An error "
+        "that all share, such as a recession, does not: use the range of the total, and compute "
+        "several scenarios."
     )
-    if is_unknown:
-        reason = f"{TOO_FEW} {reason}"
+    if status == "unclear":
+        is_old = "sum" not in figures.statuses
+        reason = f"{'The sums of groups were not judged.' if is_old else TOO_FEW} {reason}"
     answer = ANSWERS[status]
     if simulated:
         answer = "Not yet for real people" if status == "holds" else answer

@@ -35,10 +35,6 @@ def _vintages(
     return frame.with_columns(sd_economy=ECONOMY * pl.col("horizon").sqrt())
 
 
-def _fitted(rng: np.random.Generator, n: int) -> ModelError:
-    return ModelError.fit(_vintages(rng, n, FACTOR))
-
-
 @pytest.mark.parametrize("factor", [0.0, FACTOR])
 def test_the_error_of_the_model_is_what_is_beyond_persons_and_the_economy(factor: float) -> None:
     n, h = 400, (1, 4)
@@ -56,7 +52,7 @@ def test_bands_cover_with_the_error_of_the_model_and_miss_without_it() -> None:
     """Eight vintages and one more outcome, in 400 worlds."""
     rng, worlds, inside, inside_without = np.random.default_rng(2), 400, 0, 0
     for _ in range(worlds):
-        model = _fitted(rng, 8)
+        model = ModelError.fit(_vintages(rng, 8, FACTOR))
         values = 1 + ECONOMY * rng.standard_normal(99)
         statistic = PathStatistic(values, np.zeros((100, 99)))
         outcome = 1 + ECONOMY * rng.standard_normal() + FACTOR * rng.standard_normal()
@@ -76,7 +72,10 @@ def test_few_vintages_give_a_larger_deviation_than_many() -> None:
     """On average over worlds: Student's t is wider with fewer degrees of freedom."""
     rng = np.random.default_rng(3)
     few, many = (
-        sum(_fitted(rng, n).sd("mean", EVERYBODY, [1], 1.0) or 0 for _ in range(40))
+        sum(
+            ModelError.fit(_vintages(rng, n, FACTOR)).sd("mean", EVERYBODY, [1], 1.0) or 0.0
+            for _ in range(40)
+        )
         for n in (3, 30)
     )
     assert few > 1.1 * many
@@ -89,7 +88,7 @@ def test_totals_and_means_move_together_and_ratios_by_themselves() -> None:
     assert total == pytest.approx(300 * mean)
     assert model.sd("persons", GROUPS, [3], 300.0) == 0
     assert model.sd("mean_ratio", GROUPS, [3], 1.0) is None  # no vintage had one
-    years = [model.sd("mean", GROUPS, [h], 1.0) for h in (1, 2, 3)]
+    years = [model.sd("mean", GROUPS, [h], 1.0) or 0.0 for h in (1, 2, 3)]
     assert model.sd("lifetime_mean", GROUPS, [1, 2, 3], 1.0) == pytest.approx(np.mean(years))
     # Beyond the last horizon the variance grows as from the origin to it.
     four, eight = (model.sd("mean", GROUPS, [h], 1.0) for h in (4, 8))

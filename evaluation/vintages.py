@@ -12,9 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
+from saga.training.ensembles import train_folds, train_members
+from saga.training.harness import RUN_SETTINGS, RunFolder, RunOptions
+from saga.training.train_config import TrainConfig
 
 from saga.bundle import Bundle, write_bundle
-from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
 from saga.data.origins import Origins, cut, history, origins_at, realised_earnings
 from saga.data.panel import Panel
 from saga.data.split import FOLDS_SCHEME, Part, assign_folds, persons_of, shares_of, units_of
@@ -30,9 +33,6 @@ from saga.population.group_errors import judge_groups
 from saga.population.growth_rule import GrowthRule
 from saga.population.scored_paths import last_known
 from saga.requests import Draws, Progress
-from saga.training.ensembles import train_folds, train_members
-from saga.training.harness import RUN_SETTINGS, RunFolder, RunOptions
-from saga.training.train_config import TrainConfig
 
 ERRORS = "errors.parquet"  # the last file of a complete vintage
 _QUIET = RunOptions(progress=False)

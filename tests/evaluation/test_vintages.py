@@ -10,6 +10,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 import torch
+from saga.evaluation.report.vintage_table import describe_vintages
+from saga.evaluation.vintages import VintageOptions, choose_cutoffs, make_vintages, store_vintages
 from scipy.stats import norm, t
 
 from saga.bundle import Bundle
@@ -17,10 +19,8 @@ from saga.data.panel import Panel
 from saga.errors import InputError, UsageError
 from saga.forecaster import Forecaster
 from saga.model_error import ModelError
-from saga.pages.vintage_table import describe_vintages
 from saga.population.group_forecast import forecast_groups
 from saga.requests import Draws, PathsRequest, PopulationRequest
-from saga.vintages import VintageOptions, choose_cutoffs, make_vintages, store_vintages
 from tests.toy_training import TOY, make_panel
 
 CUTOFF, LAST = 2013, 2016
@@ -68,8 +68,8 @@ def test_a_complete_vintage_is_not_made_again(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("saga.vintages.train_folds", refuse)
-    monkeypatch.setattr("saga.vintages.judge_vintage", refuse)
+    monkeypatch.setattr("saga.evaluation.vintages.train_folds", refuse)
+    monkeypatch.setattr("saga.evaluation.vintages.judge_vintage", refuse)
     before = pl.read_parquet(folder / "vintages.parquet")
     assert make_vintages(panel, folder, [CUTOFF], OPTIONS).equals(before)
     with pytest.raises(UsageError, match="other settings: seed"):
