@@ -29,6 +29,7 @@ from saga.api.settings import Settings
 
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
+from saga.forecaster import Forecaster
 
 MAX_ORIGINS = "saga.calibration.fit.bundle_calibration.MAX_ORIGINS"
 _END_SECONDS = 120
@@ -116,6 +117,12 @@ def tiny_bundle(shared_folder: SharedFolder, register_panel: Panel) -> Path:
     return shared_folder("tiny", make)
 
 
+@pytest.fixture(scope="session")
+def forecaster(tiny_bundle: Path) -> Forecaster:
+    """The tiny bundle, ready to forecast."""
+    return Forecaster.load(tiny_bundle, threads=1)
+
+
 @pytest.fixture
 def two_origins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calibration with two origins a person, which takes a fifth of the time of ten."""
@@ -128,7 +135,7 @@ def living_bundle(shared_folder: SharedFolder, tiny_bundle: Path, register_panel
     from saga.training.states.state_fit import StateFitOptions, fit_state_network
 
     def make(out: Path) -> None:
-        options = StateFitOptions(width=32, steps=150)
+        options = StateFitOptions(width=16, steps=60)
         fit_state_network(
             tiny_bundle, register_panel, out=out, options=options, seed=7, progress=False
         )

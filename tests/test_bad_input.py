@@ -6,7 +6,6 @@ import csv
 import json
 import shlex
 import shutil
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typer.testing import CliRunner, Result
 
 from saga.cli import app
 from saga.schema import STATIC
+from tests.waiting import awaited
 
 if TYPE_CHECKING:
     from tests.conftest import Running
@@ -366,12 +366,8 @@ def test_a_bundle_with_one_byte_changed_neither_forecasts_nor_serves(
     refusal = command(f"forecast {source} --bundle {copy} --out {tmp_path / 'out.csv'}")
     assert "model.safetensors was changed" in refusal.text
     with start(Settings(bundle=copy, threads=1)) as broken:
-        deadline = time.monotonic() + 30
-        while (
-            "problem:loading" in (answer := broken.client.get("/readyz")).text
-            and time.monotonic() < deadline
-        ):
-            time.sleep(0.02)
+        awaited(lambda: "problem:loading" not in broken.client.get("/readyz").text)
+        answer = broken.client.get("/readyz")
         assert answer.status_code == 503
         assert "The bundle cannot be trusted" in answer.text
         assert "model.safetensors was changed" in broken.log.getvalue()

@@ -109,7 +109,7 @@ class World:
     forecaster: Forecaster
     folder: Path
     stack: ExitStack
-    services: dict[str | None, Running] = field(default_factory=dict)
+    services: dict[tuple[str | None, bool], Running] = field(default_factory=dict)
     expected: dict[str, Got] = field(default_factory=dict)
     n_outputs: int = 0
 
@@ -118,15 +118,15 @@ class World:
         self.n_outputs += 1
         return self.folder / f"out{self.n_outputs}{suffix}"
 
-    def service(self, url: str | None) -> Running:
-        """The service of a ledger, or the one without."""
-        if url not in self.services:
-            jobs = self.output()
+    def service(self, url: str | None, *, jobs: bool = False) -> Running:
+        """The service of a ledger, or the one without; `jobs`: with a process for them."""
+        if (url, jobs) not in self.services:
+            folder = self.output() if jobs else None
             database = None if url is None else SecretStr(url)
-            settings = Settings(bundle=self.bundle, threads=1, jobs=jobs, database=database)
-            self.services[url] = self.stack.enter_context(self.start(settings))
-            self.services[url].wait_until_ready()
-        return self.services[url]
+            settings = Settings(bundle=self.bundle, threads=1, jobs=folder, database=database)
+            self.services[url, jobs] = self.stack.enter_context(self.start(settings))
+            self.services[url, jobs].wait_until_ready()
+        return self.services[url, jobs]
 
     def new_ledger(self) -> str:
         """A copy of the ledger."""
@@ -267,7 +267,7 @@ def batch(world: World, case: Case, url: str | None, record: bool) -> Got:
 
 def job(world: World, case: Case, url: str | None, record: bool) -> Got:
     sending = Sending(prices=MONEY_OF, origin=case.origin, record=record)
-    with Client(world.service(url).url) as client:
+    with Client(world.service(url, jobs=True).url) as client:
         sent = client.submit(pl.read_parquet(world.people), case.request, case.draws, sending)
         totals, answer = sent.wait().totals, sent.result()
     assert totals is not None
@@ -474,7 +474,7 @@ def _tables_of_parquet(world: World, file: Path, draws: Draws) -> pl.DataFrame:
 
 
 def _tables_of_job(world: World, file: Path, draws: Draws) -> pl.DataFrame:
-    with Client(world.service(None).url) as client:
+    with Client(world.service(None, jobs=True).url) as client:
         sent = client.submit(pl.read_parquet(file), GROUPS, draws, Sending(prices=MONEY_OF))
         sent.wait()
         return sent.result().frame

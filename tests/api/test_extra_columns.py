@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -22,6 +21,7 @@ from saga.data.panel import Panel
 from saga.forecaster import Forecaster
 from saga.requests import ForecastRequest
 from tests.training.test_own_column_training import CONFIG, META, people
+from tests.waiting import awaited
 
 if TYPE_CHECKING:
     from tests.conftest import Running
@@ -111,10 +111,7 @@ def test_a_job_reads_own_columns(service: Running, tmp_path: Path) -> None:
         json={"product": "forecasts", "persons": sent(OWN), "horizons": [1], "unrounded": True},
     )
     job = posted.headers["location"]
-    deadline = time.monotonic() + 120
-    while (state := service.client.get(job).json())["state"] not in ("succeeded", "failed"):
-        assert time.monotonic() < deadline, state
-        time.sleep(0.2)
+    awaited(lambda: service.client.get(job).json()["state"] in ("succeeded", "failed"), 120)
     rows = pl.read_parquet(io.BytesIO(service.client.get(f"{job}/result").content))
     assert rows.sort("person_id")["mean"].to_list() == means(service)
 

@@ -1,4 +1,4 @@
-"""The service against the library: the same persons get the same numbers, bit for bit."""
+"""The service against the forecaster: the same persons get the same numbers, bit for bit."""
 
 from __future__ import annotations
 
@@ -40,11 +40,6 @@ KINDS: dict[str, tuple[str, Callable[..., pl.DataFrame]]] = {
     ARROW_STREAM: ("write_ipc_stream", pl.read_ipc_stream),
     ARROW_FILE: ("write_ipc", pl.read_ipc),
 }
-
-
-@pytest.fixture(scope="module")
-def library(tiny_bundle: Path) -> Forecaster:
-    return Forecaster.load(tiny_bundle, threads=1)
 
 
 def people(person: Person) -> list[dict[str, Any]]:
@@ -106,14 +101,14 @@ def test_the_work_of_a_forecast_does_not_depend_on_the_number_of_paths(
 
 
 def test_a_scenario_of_rows_is_that_of_the_library(
-    service: Running, library: Forecaster, person: Person
+    service: Running, forecaster: Forecaster, person: Person
 ) -> None:
     """Only one year is given; the others are drawn."""
     down = {"year": 2023, "unemployment": 0.2, "real_wage_growth": -0.2, "inflation": 0.02}
     persons = people(person)[:1]
     answer = service.forecast({"persons": persons, "horizons": [1], "scenario": [down]}).json()
     panel, draws = read_panel(rows(persons)), Draws(scenario=[down])
-    expected = library.forecast(panel, ForecastRequest([1]), draws).table
+    expected = forecaster.forecast(panel, ForecastRequest([1]), draws).table
     assert answer["provenance"]["scenario"] == "given"
     assert [answer["forecasts"][0]["horizons"][0]["mean"]] == expected["mean"].to_list()
 
@@ -186,7 +181,7 @@ def test_prices_decide_how_amounts_are_read(service: Running, person: Person) ->
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_table_in_and_out_has_the_numbers_of_the_library(
-    service: Running, library: Forecaster, person: Person, kind: str
+    service: Running, forecaster: Forecaster, person: Person, kind: str
 ) -> None:
     frame, buffer = rows(people(person)), io.BytesIO()
     write, read = KINDS[kind]
@@ -199,7 +194,7 @@ def test_a_table_in_and_out_has_the_numbers_of_the_library(
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"] == kind
     request = ForecastRequest([1, 2, 7], coverage=[0.5], bands=5)
-    expected = library.forecast(read_panel(frame), request, Draws(40, 4)).table
+    expected = forecaster.forecast(read_panel(frame), request, Draws(40, 4)).table
     assert read(io.BytesIO(answer.content)).equals(expected)
     if kind == PARQUET:
         provenance = json.loads(pl.read_parquet_metadata(io.BytesIO(answer.content))[KEY])
@@ -208,7 +203,7 @@ def test_a_table_in_and_out_has_the_numbers_of_the_library(
 
 
 def test_lifetimes_have_histograms_of_their_paths_and_the_statistics_of_the_library(
-    service: Running, library: Forecaster, person: Person
+    service: Running, forecaster: Forecaster, person: Person
 ) -> None:
     persons = people(person)
     request = {"persons": persons, "paths": 60, "seed": 3, "tax": "se-2022"}
@@ -228,7 +223,7 @@ def test_lifetimes_have_histograms_of_their_paths_and_the_statistics_of_the_libr
             assert mean is not None
             assert abs(middle - mean) <= (edges[1] - edges[0]) / 2 + 1, "no path leaves its bar"
     lives = LifetimeRequest(tax="se-2022")
-    result = library.lifetime(read_panel(rows(persons)), lives, Draws(60, 3))
+    result = forecaster.lifetime(read_panel(rows(persons)), lives, Draws(60, 3))
     assert body.population.persons == 3
     for row in result.population.iter_rows(named=True):
         statistic = getattr(body.population, row["statistic"])

@@ -36,6 +36,7 @@ from saga.data.reading import Source
 from saga.files.atomic import FolderInUseError
 from saga.files.folders import LocalFolder
 from saga.requests import Draws, ForecastRequest, PathsRequest
+from tests.waiting import awaited
 
 if TYPE_CHECKING:
     from tests.conftest import Running
@@ -44,14 +45,14 @@ Start = Callable[[Settings], AbstractContextManager["Running"]]
 PARQUET = {"Content-Type": "application/vnd.apache.parquet"}
 
 
-def await_end(service: Running, job: str, seconds: float = 180) -> dict[str, Any]:
-    deadline = time.monotonic() + seconds
-    while True:
-        view: dict[str, Any] = service.client.get(f"/v1/jobs/{job}").json()
-        if view["state"] not in ("queued", "running"):
-            return view
-        assert time.monotonic() < deadline, view
-        time.sleep(0.2)
+def look(service: Running, job: str) -> dict[str, Any]:
+    view: dict[str, Any] = service.client.get(f"/v1/jobs/{job}").json()
+    return view
+
+
+def await_end(service: Running, job: str) -> dict[str, Any]:
+    awaited(lambda: look(service, job)["state"] not in ("queued", "running"), 180)
+    return look(service, job)
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +120,18 @@ def post(service: Running, persons: Path, query: str, **headers: str) -> httpx.R
     )
 
 
+def post_when_connected(service: Running, persons: Path, **headers: str) -> httpx.Response:
+    """The answer once the service has reached its queue; until then it is 503."""
+    accepted: list[httpx.Response] = []
+
+    def send() -> bool:
+        accepted.append(post(service, persons, "", **headers))
+        return accepted[-1].status_code != 503
+
+    awaited(send)
+    return accepted[-1]
+
+
 def test_a_repeated_request_is_one_job_and_a_cancelled_one_has_no_result(
     jobs: Running, persons: Path
 ) -> None:
@@ -146,10 +159,7 @@ def test_a_job_deleted_while_it_runs_is_gone_with_its_files_and_its_key_is_free(
     address, identifier = first.headers["location"], first.json()["id"]
     assert jobs.settings.jobs is not None
     folder = jobs.settings.jobs / "jobs" / identifier
-    deadline = time.monotonic() + 120
-    while not (folder / "out" / "_lock").exists():  # its process computes
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    awaited((folder / "out" / "_lock").exists, 120)  # its process computes
     answers = [jobs.client.delete(address).status_code for _ in range(3)]
     assert answers == [204, 204, 404]
     assert jobs.client.get(address).status_code == 404
@@ -279,10 +289,10 @@ def test_a_job_that_is_too_large_fails_with_the_bound_and_without_persons(
     assert "person_id" not in problem
     assert jobs.settings.jobs is not None
     folder = jobs.settings.jobs / "jobs" / job["id"]
-    deadline = time.monotonic() + 30  # the worker deletes the rest when the process has ended
-    while (kept := {path.name for path in folder.iterdir()}) & {"out", "persons.parquet"}:
-        assert time.monotonic() < deadline, kept
-        time.sleep(0.1)
+    # The worker deletes the rest when the process has ended.
+    rest = {"out", "persons.parquet"}
+    awaited(lambda: not rest & {path.name for path in folder.iterdir()})
+    kept = {path.name for path in folder.iterdir()}
     entries = {f"{name}.json" for name in ("order", "attempts", "progress", "outcome")}
     assert kept <= entries | {"outcome.lock", "_lock"}
 
@@ -316,23 +326,19 @@ def test_a_holder_whose_disk_is_full_sends_no_job(
     )
     with start(settings) as service:
         service.wait_until_ready()
-        deadline = time.monotonic() + 60
-        while (answer := post(service, persons, "")).status_code == 503:
-            assert time.monotonic() < deadline, answer.text
-        assert answer.status_code == 202
+        first = post_when_connected(service, persons)
+        assert first.status_code == 202
         again = post(service, persons, "")
         assert (again.status_code, again.json()["problems"][0]["rule"]) == (507, "disk")
 
 
 def test_metrics_count_jobs_by_state(jobs: Running) -> None:
-    deadline = time.monotonic() + 60
-    while True:
+    def counted() -> dict[str, str]:
         lines = jobs.client.get("/metrics").text.splitlines()
-        counts = dict(line.rsplit(" ", 1) for line in lines if line.startswith("saga_jobs{"))
-        if float(counts.get('saga_jobs{state="failed"}', 0)) >= 1:
-            break
-        assert time.monotonic() < deadline, counts
-        time.sleep(0.5)
+        return dict(line.rsplit(" ", 1) for line in lines if line.startswith("saga_jobs{"))
+
+    awaited(lambda: float(counted().get('saga_jobs{state="failed"}', 0)) >= 1)
+    counts = counted()
     assert len(counts) == len(get_args(State))
     assert float(counts['saga_jobs{state="succeeded"}']) >= 1
 
@@ -346,10 +352,7 @@ def test_a_job_continues_after_a_restart_of_the_service(
         service.wait_until_ready()
         answer = post(service, persons, "product=paths&paths=20&seed=5")
         job = answer.json()["id"]
-        deadline = time.monotonic() + 120
-        while service.client.get(f"/v1/jobs/{job}").json()["state"] == "queued":
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        awaited(lambda: look(service, job)["state"] != "queued", 120)
     with start(settings) as service:
         service.wait_until_ready()
         assert await_end(service, job)["state"] == "succeeded"
@@ -416,9 +419,7 @@ def test_a_job_does_not_exist_for_another_holder(
     with start(settings) as service:
         service.wait_until_ready()
         one, two = ({"Authorization": f"Bearer {secrets[name]}"} for name in ("one", "two"))
-        deadline = time.monotonic() + 60
-        while (answer := post(service, persons, "", **one)).status_code == 503:
-            assert time.monotonic() < deadline, answer.text
+        answer = post_when_connected(service, persons, **one)
         address = answer.headers["location"]
         assert service.client.get(address, headers=one).json()["state"] == "queued"
         for method, path in (

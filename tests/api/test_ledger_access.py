@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -21,6 +20,7 @@ from saga.calibration.adaptive.outcome_entries import MAX_CONFLICTS
 
 from saga.bundle import Bundle
 from tests.api.test_outcomes import OPTIONS, counts, outcomes, people, settings
+from tests.waiting import awaited
 
 if TYPE_CHECKING:
     import httpx
@@ -62,13 +62,6 @@ def holders(
 def record(call: Post, person: Person, n: int = 20) -> httpx.Response:
     body = {"persons": people(person, n), **OPTIONS, "record": True}
     return call("/v1/forecasts", body)
-
-
-def until(condition: Callable[[], bool], seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_another_key_gets_unmatched_and_moves_nothing(
@@ -233,9 +226,9 @@ def test_forecasts_go_on_under_the_last_known_state_while_the_ledger_fails(
     assert ledger_up()
     assert "saga_ledger_up 1.0" in post("/metrics").text
     with failure(tmp_path):
-        until(lambda: not ledger_up())
+        awaited(lambda: not ledger_up())
         assert "saga_ledger_up 0.0" in post("/metrics").text
-        until(lambda: "last_known" in post("/v1/forecasts", forecast).text)
+        awaited(lambda: "last_known" in post("/v1/forecasts", forecast).text)
         during = post("/v1/forecasts", forecast)
         assert during.status_code == 200
         assert during.json()["forecasts"] == before["forecasts"]
@@ -257,7 +250,7 @@ def test_forecasts_go_on_under_the_last_known_state_while_the_ledger_fails(
         table = post("/v1/calibration").json()["adaptive"]
         assert (table["settled"], table["last_known"]) == (None, True)
         assert table["version"] == 1
-    until(ledger_up)
+    awaited(ledger_up)
     assert counts(post("/v1/outcomes", {"outcomes": outcomes(amount=9e7)}))["duplicate"] == 20
     after = post("/v1/forecasts", forecast).json()
     assert after["provenance"]["adaptive"] == before["provenance"]["adaptive"]
@@ -281,7 +274,7 @@ def test_a_state_that_another_process_moved_is_in_force_within_seconds(
     def version() -> int:
         return int(call["a"]("/v1/forecasts", forecast).json()["provenance"]["adaptive"]["version"])
 
-    until(lambda: version() == 1)
+    awaited(lambda: version() == 1)
 
 
 def test_a_restored_backup_without_a_holder_ends_the_state_of_that_holder(
@@ -299,5 +292,5 @@ def test_a_restored_backup_without_a_holder_ends_the_state_of_that_holder(
     call["a"]("/v1/outcomes", {"outcomes": outcomes(amount=9e7)})
     assert answer()["provenance"]["adaptive"]["version"] == 1
     backup.rename(file)
-    until(lambda: bool(answer()["provenance"]["adaptive"]["version"] == 0))
+    awaited(lambda: bool(answer()["provenance"]["adaptive"]["version"] == 0))
     assert answer() == before

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -19,6 +18,7 @@ from pydantic import SecretStr
 from saga.api.settings import Settings
 
 from saga.client import Client
+from tests.waiting import awaited
 
 if TYPE_CHECKING:
     from tests.conftest import Running
@@ -51,10 +51,8 @@ def test_every_metric_of_the_dashboard_and_the_alerts_exists(
         ]
         assert service.forecast({"persons": persons}).status_code == 200
         assert service.client.post("/v1/jobs", json={"persons": persons}).status_code == 202
-        deadline = time.monotonic() + 60
-        while 'saga_jobs{state="queued"} 1.0' not in (text := client.call("GET", "/metrics").text):
-            assert time.monotonic() < deadline, text
-            time.sleep(0.5)
+        awaited(lambda: 'saga_jobs{state="queued"} 1.0' in client.call("GET", "/metrics").text)
+        text = client.call("GET", "/metrics").text
     families = list(text_string_to_metric_families(text))
     samples = {sample.name for family in families for sample in family.samples}
     names = {name for expression in _expressions() for name in METRIC.findall(expression)}

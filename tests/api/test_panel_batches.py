@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -28,11 +27,6 @@ from saga.requests import Draws, ForecastRequest
 
 Person = Callable[..., dict[str, Any]]
 REQUEST = ForecastRequest(horizons=[1, 4], unrounded=True)
-
-
-@pytest.fixture(scope="module")
-def forecaster(tiny_bundle: Path) -> Forecaster:
-    return Forecaster.load(tiny_bundle, threads=1)
 
 
 def sent(*persons: dict[str, Any]) -> SentFrame:

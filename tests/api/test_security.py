@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -31,6 +30,7 @@ from saga.api.settings import Settings
 
 from saga.errors import UsageError
 from tests.api.conftest import ask
+from tests.waiting import awaited
 
 if TYPE_CHECKING:
     from tests.conftest import Running
@@ -309,14 +309,10 @@ def test_scopes_rotation_and_holders_of_a_running_service(
 
         secrets["office-2027"], key = new_key("office-2027", holder="office")
         add_key(file, key)
-        until = time.monotonic() + 5
-        while status("office-2027", "/v1/variables") != 200:
-            assert time.monotonic() < until
+        awaited(lambda: status("office-2027", "/v1/variables") == 200, 5)
         assert status("office-2026", "/v1/variables") == 200, "both keys of the holder work"
         revoke_key(file, "office-2026", datetime.now(UTC))
-        until = time.monotonic() + 5
-        while status("office-2026", "/v1/variables") != 401:
-            assert time.monotonic() < until
+        awaited(lambda: status("office-2026", "/v1/variables") == 401, 5)
         assert status("office-2027", "/v1/variables") == 200
         log = service.log.getvalue()
     assert not any(secret in log for secret in secrets.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from saga.api.tracing import Tracing, open_tracing
 
 from saga.client import Client
 from saga.errors import UsageError
+from tests.waiting import awaited
 
 if TYPE_CHECKING:
     from tests.conftest import Running
@@ -39,11 +39,8 @@ class Collector:
     bodies: list[bytes] = field(default_factory=list)
 
     def await_span(self, name: str, count: int = 1) -> list[Span]:
-        deadline = time.monotonic() + 120
-        while len(found := [span for span in self.spans if span.name == name]) < count:
-            assert time.monotonic() < deadline, [span.name for span in self.spans]
-            time.sleep(0.05)
-        return found
+        awaited(lambda: [span.name for span in self.spans].count(name) >= count, 120)
+        return [span for span in self.spans if span.name == name]
 
 
 @pytest.fixture

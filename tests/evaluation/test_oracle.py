@@ -99,7 +99,9 @@ def test_in_time_the_pit_is_uniform_at_every_horizon(standard: OraclePanel) -> N
     assert in_time_p_value(*standard) > RARE
 
 
-@pytest.mark.parametrize("mechanism", ["transitory_shocks", "heavy_tails"])
+@pytest.mark.parametrize(
+    "mechanism", ["transitory_shocks", pytest.param("heavy_tails", marks=pytest.mark.thorough)]
+)
 def test_without_a_mechanism_the_pit_is_not_uniform(
     standard: OraclePanel, monkeypatch: pytest.MonkeyPatch, mechanism: str
 ) -> None:
@@ -121,6 +123,7 @@ def with_many_emigrants() -> OraclePanel:
     return clairvoyant_of(Parameters().changed(rates))
 
 
+@pytest.mark.thorough
 def test_forecasts_are_those_of_residents_if_many_emigrate(
     with_many_emigrants: OraclePanel,
 ) -> None:
@@ -130,6 +133,7 @@ def test_forecasts_are_those_of_residents_if_many_emigrate(
     assert in_time_p_value(clairvoyant, panel) > RARE
 
 
+@pytest.mark.thorough
 def test_years_abroad_counted_as_zeros_would_not_pass(
     with_many_emigrants: OraclePanel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,11 +34,6 @@ Floats = NDArray[np.float64]
 
 
 @pytest.fixture(scope="module")
-def forecaster(tiny_bundle: Path) -> Forecaster:
-    return Forecaster.load(tiny_bundle, threads=2)
-
-
-@pytest.fixture(scope="module")
 def people(forecaster: Forecaster, register_panel: Panel) -> Panel:
     ineligible = find_ineligible(register_panel)
     eligible = [p for p in register_panel.persons() if p not in ineligible]

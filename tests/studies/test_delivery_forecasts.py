@@ -33,6 +33,7 @@ def register(tmp_path: Path) -> Path:
     return tmp_path / "register"
 
 
+@pytest.mark.thorough
 def test_a_person_with_the_same_record_has_the_forecast_without_the_break(
     register: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

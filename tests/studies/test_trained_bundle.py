@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 import torch
@@ -15,29 +14,18 @@ from saga.training.module import ForecastModule
 
 import studies.trained_bundle
 from saga.bundle import Bundle
-from saga.data.panel import Panel, PanelMeta
+from saga.data.panel import Panel
 from saga.data.split import persons_of
 from studies.trained_bundle import path_of, train_or_load
-from tests.toy_training import TOY
+from tests.toy_training import TOY, make_panel
 
 CONFIG = replace(TOY, max_steps=6, warmup_steps=1, validate_every=2)
-LAST, SEED = 2014, 3
+SEED = 3
 
 
 @pytest.fixture(scope="module")
 def panel() -> Panel:
-    """100 persons with earnings in 2005-2014."""
-    rng = np.random.default_rng(0)
-    years = range(2005, LAST + 1)
-    rows = [
-        (f"p{i:03d}", year, 1970, float(np.exp(rng.normal(12.4, 0.3))))
-        for i in range(100)
-        for year in years
-    ]
-    return Panel.of(
-        pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row"),
-        PanelMeta("toy"),
-    )
+    return make_panel()
 
 
 @pytest.fixture(scope="module")

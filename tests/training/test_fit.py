@@ -90,7 +90,14 @@ def stop_before(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Stopped in the first epoch; in the second; with the last checkpoint right at the end of an epoch.
-@pytest.mark.parametrize(("step", "every"), [(8, 5), (22, 5), (15, EPOCH)])
+@pytest.mark.parametrize(
+    ("step", "every"),
+    [
+        pytest.param(8, 5, marks=pytest.mark.thorough),
+        (22, 5),
+        pytest.param(15, EPOCH, marks=pytest.mark.thorough),
+    ],
+)
 def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
     panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, every: int
 ) -> None:

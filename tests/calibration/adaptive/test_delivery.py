@@ -151,7 +151,8 @@ def test_recorded_forecasts_do_not_count_as_a_delivery(
     ledger = Ledger(f"sqlite:///{tmp_path / 'shared.sqlite'}", PseudonymKey(b"k" * 32))
     first = delivery(register_panel, 2018)
     adapted = AdaptedForecaster.of(Forecaster.load(tiny_bundle), None)
-    person = [p for p in first.persons() if p not in find_ineligible(first)][:1]
+    ineligible = find_ineligible(first)
+    person = [p for p in first.persons() if p not in ineligible][:1]
     request = ForecastRequest((1, 2), coverage=(0.5,), quantiles=(0.5,))
     _, recorded = run_and_record(adapted, request, first.only(person), DRAWS, ledger)
     assert recorded.new

@@ -48,11 +48,6 @@ def people(register_panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> P
     return file
 
 
-@pytest.fixture(scope="module")
-def forecaster(tiny_bundle: Path) -> Forecaster:
-    return Forecaster.load(tiny_bundle, threads=1)
-
-
 @pytest.fixture
 def url(forecaster: Forecaster, people: Path, tmp_path: Path) -> str:
     """A ledger with a state: all persons have intervals from 2019, and all for 2020 missed."""

@@ -70,7 +70,12 @@ def groups(grouped: Make, part: Make) -> tuple[Panel, Panel, GroupQuantiles]:
     return panel, part(panel, "test"), GroupQuantiles().fit(part(panel, "train"), seed=0)
 
 
-@pytest.fixture(scope="module", params=HERE)
+# The fits of `gkos` take longest, and `ff` has the code of `lstm`.
+SLOW = ("gkos", "gkos-paper", "ff")
+CONTESTANTS = [pytest.param(name, marks=[pytest.mark.thorough] * (name in SLOW)) for name in HERE]
+
+
+@pytest.fixture(scope="module", params=CONTESTANTS)
 def fitted(request: pytest.FixtureRequest, random_walk: Make) -> tuple[Panel, Baseline]:
     panel = random_walk(300, seed=3)
     return panel, QUICK[request.param]().fit(panel, seed=0)
@@ -243,7 +248,8 @@ def test_horizons_beyond_the_longest_record_are_reached(fitted: tuple[Panel, Bas
     assert (spread > 0.5).all()
 
 
-def test_a_panel_without_zeros_covariates_or_odd_horizons_works() -> None:
+@pytest.mark.parametrize("name", CONTESTANTS)
+def test_a_panel_without_zeros_covariates_or_odd_horizons_works(name: str) -> None:
     """Every second year, no sex, education or floor: the rhythm of the NLSY79 after 1994."""
     rng = np.random.default_rng(0)
     n, years = 200, np.arange(1994, 2020, 2)
@@ -260,13 +266,9 @@ def test_a_panel_without_zeros_covariates_or_odd_horizons_works() -> None:
         pl.DataFrame(rows), PanelMeta("biennial", currency="USD", floor=None, macro=None)
     )
     origins = draw_origins(panel, max_horizon=10, seed=0)
-    for name in HERE:
-        earnings = (
-            QUICK[name]()
-            .fit(panel, seed=0)
-            .simulate(history(panel, origins), origins, to_horizon=10, n_paths=20, seed=0)
-        )
-        assert (earnings.earnings[earnings.within_age] > 0).all()
+    fitted = QUICK[name]().fit(panel, seed=0)
+    paths = fitted.simulate(history(panel, origins), origins, to_horizon=10, n_paths=20, seed=0)
+    assert (paths.earnings[paths.within_age] > 0).all()
 
 
 def test_forecasts_start_from_the_last_known_year(random_walk: Make) -> None:

@@ -27,11 +27,6 @@ from saga.pages.layout import check_page
 
 
 @pytest.fixture(scope="module")
-def forecaster(tiny_bundle: Path) -> Forecaster:
-    return Forecaster.load(tiny_bundle, threads=1)
-
-
-@pytest.fixture(scope="module")
 def small_panel(forecaster: Forecaster, register_panel: Panel) -> Panel:
     """Six persons with 5 to 15 years of record."""
     lengths = register_panel.frame.group_by("person_id", maintain_order=True).len()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import polars as pl
 import pytest
 from saga.evaluation.explain.changed_records import forecast_changes
@@ -23,11 +21,6 @@ p,2019,1980,0,upper_secondary
 p,2021,1980,310000,upper_secondary
 p,2022,1980,320000,upper_secondary
 """
-
-
-@pytest.fixture(scope="module")
-def forecaster(tiny_bundle: Path) -> Forecaster:
-    return Forecaster.load(tiny_bundle, threads=1)
 
 
 @pytest.fixture(scope="module")

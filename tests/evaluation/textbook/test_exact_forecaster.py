@@ -294,8 +294,12 @@ class TestParticleFilter:
     @pytest.mark.parametrize(
         "wrong",
         [
-            replace(GKOS, nonemployment=FEW_ZEROS.nonemployment),
-            replace(GKOS, eps=replace(GKOS.eps, sd=(0.28, 0.2))),
+            pytest.param(
+                replace(GKOS, nonemployment=FEW_ZEROS.nonemployment), marks=pytest.mark.thorough
+            ),
+            pytest.param(
+                replace(GKOS, eps=replace(GKOS.eps, sd=(0.28, 0.2))), marks=pytest.mark.thorough
+            ),
             replace(GKOS, rho=0.8),
         ],
         ids=["nonemployment", "eps", "rho"],

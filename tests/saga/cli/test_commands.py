@@ -512,15 +512,9 @@ def test_the_console_script_returns_the_exit_codes_to_the_shell(
     assert "Traceback" not in refused.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-@pytest.mark.parametrize(
-    "log",
-    [
-        "full disk",
-        pytest.param("closed", marks=pytest.mark.thorough),
-        pytest.param("closed pipe", marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.parametrize("log", ["full disk", "closed", "closed pipe"])
 def test_a_log_that_cannot_be_written_ends_no_command(
     people: Path, tmp_path: Path, log: str
 ) -> None:
@@ -575,12 +569,9 @@ def test_no_file_gets_the_number_of_a_closed_stream() -> None:
         assert done.returncode == 3
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-@pytest.mark.parametrize(
-    "stop",
-    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)],
-    ids=("ctrl-c", "container stop"),
-)
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM], ids=("ctrl-c", "container stop"))
 def test_an_interrupted_run_ends_with_3(
     tiny_bundle: Path, people: Path, tmp_path: Path, stop: signal.Signals
 ) -> None:
@@ -606,6 +597,7 @@ def test_an_interrupted_run_ends_with_3(
     assert not (tmp_path / "l.csv").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 def test_serve_prints_its_address_answers_and_ends_without_an_error(
     tiny_bundle: Path, tmp_path: Path

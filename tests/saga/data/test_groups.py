@@ -41,9 +41,8 @@ def test_records_after_the_origin_do_not_change_groups(
 def test_a_quintile_contains_a_fifth_of_persons_outside_training(
     grouping: Grouping, register_panel: Panel
 ) -> None:
-    outside = register_panel.only(
-        [p for p in register_panel.persons() if p not in set(persons_of(register_panel, "train"))]
-    )
+    training = set(persons_of(register_panel, "train"))
+    outside = register_panel.only([p for p in register_panel.persons() if p not in training])
     year = 2010
     rows = outside.frame.filter(pl.col("year") == year, pl.col("earnings").is_not_null())
     groups = grouping.assign(

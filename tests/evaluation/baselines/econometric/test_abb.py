@@ -249,6 +249,7 @@ def test_loss_to_the_exact_forecaster_is_small_on_a_gaussian_register(tmp_path: 
         ].std() / np.sqrt(seen.sum())
 
 
+@pytest.mark.thorough
 def test_biennial_records_are_forecast_year_by_year(panel_from: Make) -> None:
     """With records every second year, forecasts still spread from year to year."""
     rng = np.random.default_rng(0)
