@@ -260,6 +260,7 @@ def concatenate(*parts: Origins) -> Origins:
     )
 
 
+@pytest.mark.thorough
 def test_the_simulation_reproduces_the_saved_states(tmp_path: Path) -> None:
     out = tmp_path / "register"
     generate_register(out, RegisterSettings(persons=30, seed=SEED, latent_years=(2002, 2012)))
@@ -312,6 +313,7 @@ def test_a_register_of_other_code_is_refused_with_the_command_that_generates_it_
         forecast(Oracle.open(register_dir), register_panel, unknown, to_horizon=1, n_paths=2)
 
 
+@pytest.mark.thorough
 def test_in_the_contest_the_clairvoyant_is_best(standard: OraclePanel, tmp_path: Path) -> None:
     clairvoyant, panel = standard
     training = panel.only(persons_of(panel, "train"))

@@ -49,6 +49,7 @@ def test_the_prior_is_a_bundle_without_country(whole: Bundle) -> None:
     assert report["persons"]["validation"] == CONFIG.validation_persons
 
 
+@pytest.mark.thorough
 def test_a_resumed_pretraining_ends_with_the_weights_of_an_uninterrupted_one(
     whole: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

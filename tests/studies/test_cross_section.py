@@ -196,6 +196,7 @@ def test_the_wage_index_is_compared_with_the_true_one(
     assert (table["mean"] > 0.7).all()
 
 
+@pytest.mark.thorough
 def test_responses_to_unemployment_are_compared_with_the_truth(
     register: Path, truth: pl.DataFrame, persons: FollowedPersons, paths: NDArray[np.float32]
 ) -> None:

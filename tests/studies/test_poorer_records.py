@@ -87,6 +87,7 @@ def test_losses_are_ratios_and_verdicts_distinguish_better_equal_and_worse(
     assert not any("**!**" in line or "?" in line for line in lines if "| vague |" in line)
 
 
+@pytest.mark.thorough
 def test_in_time_the_bundle_conditioned_on_realised_macro_is_judged(
     judged: Callable[[bool], pl.DataFrame],
 ) -> None:

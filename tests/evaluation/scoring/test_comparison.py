@@ -110,6 +110,7 @@ def _family_scores(
     return pl.concat(parts), groups
 
 
+@pytest.mark.thorough
 def test_tests_by_family_keep_the_size_and_those_by_person_reject_too_often() -> None:
     rng = np.random.default_rng(6)
     by_family: list[float] = []

@@ -287,6 +287,7 @@ class TestParticleFilter:
             change = (crps[0] - crps[1])[:, h - 1]
             assert abs(change.mean()) < 3.5 * change.std() / np.sqrt(len(change))
 
+    @pytest.mark.thorough
     def test_pit_is_uniform(self) -> None:
         exact = ExactForecaster(GkosFilter(GKOS, 150))
         assert smallest_pit_p_value(exact, GKOS, 500, 7) > 0.001

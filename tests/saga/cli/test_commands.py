@@ -548,9 +548,9 @@ def test_a_full_standard_output_is_named_and_files_are_complete(
     people: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "forecast.parquet"
-    program = [sys.executable, "-c", MAIN, "forecast", people, "--horizons", "1", "--out"]
+    program = [sys.executable, "-c", MAIN, "forecast", str(people), "--horizons", "1", "--out"]
     with Path("/dev/full").open("w") as full:
-        for target in (out, "-"):
+        for target in (str(out), "-"):
             done = subprocess.run([*program, target], stdout=full, stderr=subprocess.PIPE)
             assert done.returncode == 2
             assert b"Standard output cannot be written" in done.stderr

@@ -176,6 +176,7 @@ def test_a_broken_register_is_detected(register: Path, tmp_path: Path, table: pl
     assert not passed(swapped)
 
 
+@pytest.mark.thorough
 def test_targets_of_years_that_the_register_lacks_are_unmeasured(tmp_path: Path) -> None:
     """A register with unmeasured targets does not pass."""
     generate_register(
