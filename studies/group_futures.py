@@ -1,15 +1,16 @@
 """Is the sum right? Group means beside the register's futures, in many histories.
 
-    python -m studies.group_futures BUNDLE [--histories 20] [--futures 20] [--persons 2000]
+    python -m studies.group_futures BUNDLE [--histories 20] [--futures 20] [--persons 6000]
         [--paths 200] [--seed 0] [--told] [--out build/group_futures] [--json]
 
 Each history is a register of --persons persons with an economy and trends of its own up to 2022,
 and --futures futures after it (`saga.register.simulation.realised_trends`). Persons of 20 to 60 in
-2022 are forecast from their records. The macro process is fitted to the history, with a prior from
-the countries that feed no future; network and calibration are the bundle's. With --told the macro
-series of each future are known. Over the persons with an outcome in a future, the mean, the share
-of zeros and the ratio of men's mean to women's are compared with their values on each path, and
-lifetimes (sums up to 64, discounted at 2 %) likewise; horizon 0 stands for these.
+2022 are forecast from their records. The macro process and the past of groups are fitted to the
+history, with priors from countries that feed no future; the rest is the bundle's. Too few persons
+tell nothing of groups, and then none are drawn. With --told the macro series of each future are
+known. Over the persons with an outcome in a future, the mean, the share of zeros and the ratio of
+men's mean to women's are compared with their values on each path, and lifetimes (sums up to 64,
+discounted at 2 %) likewise; horizon 0 stands for these.
 
 Bias is that of the mean over paths: relative, of zeros in points. Coverage is that of the 90 % band
 over paths, as in group tables. Futures of one history are not independent, so standard errors are
@@ -30,6 +31,7 @@ import polars as pl
 from numpy.typing import NDArray
 from saga.evaluation.scoring.comparison import adjust_holm
 from saga.evaluation.scoring.futures import true_futures
+from saga.training.group_fit import group_history
 from scipy import stats
 
 from saga.data.origins import history, origins_at
@@ -46,6 +48,7 @@ from saga.population.group_bands import central_range
 from saga.register import RegisterSettings, generate_register
 from saga.register.simulation.realised_trends import COUNTRIES
 from saga.requests import Draws
+from saga.simulation.group_layer import GroupLayer
 from studies.study_page import say, study_parser
 from studies.unemployment_response import true_scenarios
 
@@ -60,13 +63,21 @@ CELL = ["horizon", "statistic", "group"]
 
 
 def in_history(forecaster: Forecaster, panel: Panel) -> Forecaster:
-    """The forecaster with the macro process and calendar of the panel's own history."""
+    """The forecaster with the macro process, calendar and groups of the panel's own history.
+
+    What the network makes of groups' trends without draws is that of the bundle.
+    """
     past = MacroHistory.of(panel.meta.macro_rows or {})
     wages = CountryWages.shipped(LAST_YEAR, COUNTRIES)
     process = with_moving_mean(MacroProcess.fit(past), past, wages)
     calendar = Calendar(past, past.last_year, float(np.log1p(process.mean[1])))
+    model, trends = forecaster.model, group_history(panel, panel.persons(), without=COUNTRIES)
+    groups = None
+    if model.groups is not None and trends is not None:
+        implied = model.groups.trends.series["earnings"].implied
+        groups = GroupLayer(trends.beside(implied), model.transforms)
     process = replace(process, known=past)
-    return forecaster.with_model(replace(forecaster.model, process=process, calendar=calendar))
+    return forecaster.with_model(replace(model, process=process, calendar=calendar, groups=groups))
 
 
 def members_of(past: Panel) -> dict[str, Flags]:
@@ -171,7 +182,7 @@ def summarise(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
 
 def main() -> None:
     """Run the study."""
-    parser, sizes = study_parser(__doc__), {"histories": 20, "futures": 20, "persons": 2000}
+    parser, sizes = study_parser(__doc__), {"histories": 20, "futures": 20, "persons": 6000}
     parser.add_argument("bundle", type=Path)
     for name, value in {**sizes, "paths": 200, "seed": 0}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
