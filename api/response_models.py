@@ -229,6 +229,9 @@ class Provenance(BaseModel):
     )
     adaptive: AdaptiveVersion | None = Field(None, description="State of the ledger")
     recorded: RecordCounts | None = None
+    vintages: str | None = Field(
+        None, description="Number of vintages behind the model's own error of groups"
+    )
 
 
 class ForecastResponse(BaseModel):

@@ -27,7 +27,11 @@ from scipy.stats import norm, t
 MIN_VINTAGES = 3
 _PRIOR = 4.0  # vintages that the common growth of the error counts as
 _ABSOLUTE = re.compile(r".*(share|gini|gap)")  # errors of other statistics are relative
-_LIKE = {"total": "mean", "net_mean": "mean"}  # these err as the mean does
+# These are taken to err as the mean, its ratio and its gap do.
+_LIKE = {
+    **dict.fromkeys(("total", "net_mean", "p10", "p25", "p50", "p75", "p90"), "mean"),
+    **{"p50_ratio": "mean_ratio", "p50_gap": "mean_gap"},
+}
 EVERYBODY, GROUPS = "everybody", "groups"
 
 

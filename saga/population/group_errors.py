@@ -23,7 +23,6 @@ from saga.population.growth_rule import GrowthRule
 from saga.population.population_paths import Present, statistics_of
 from saga.population.scored_paths import person_levels, rows_of
 from saga.population.table_grid import Grid
-from saga.requests import COMPARISONS, GROUP_STATISTICS
 from saga.small_groups import MIN_PERSONS
 
 Floats = NDArray[np.float64]
@@ -39,7 +38,8 @@ SCHEMA: dict[str, type[pl.DataType]] = {
         pl.Float64,
     ),
 }
-_JUDGED = (*(name for name in GROUP_STATISTICS if name not in ("persons", "total")), *COMPARISONS)
+# No quantile: its outcome would be one person's value.
+_JUDGED = ("mean", "gini", "zero_share", "poverty_share", "mean_ratio", "mean_gap")
 _RULED = ("mean", "mean_ratio", "mean_gap")  # and the share without earnings
 _BIRTH = ("age", "cohort", "birth_year")  # groupings in which the rule knows ages only
 
@@ -58,7 +58,8 @@ def judge_groups(
     `group` ("total": everybody), `horizon`, `statistic`, `persons`; `outcome`, `forecast` and its
     `lower_90` and `upper_90` (paths and economy); `error` (outcome less forecast), its standard
     error `se` because persons are few, and `sd_economy`, these three relative to the forecast
-    for amounts and ratios; `rule`, the forecast of the simple rule (null: it has none).
+    for amounts and ratios; `rule`, the forecast of the simple rule (null: it has none). Figures
+    have four digits.
 
     Args:
         paths: Recalibrated paths of n persons with one origin year.
@@ -74,7 +75,7 @@ def judge_groups(
         for grouping in dict.fromkeys((TOTAL, *by))
         for row in _errors(paths, of_horizon, people, rule, h, grouping)
     ]
-    return pl.DataFrame(rows, schema=SCHEMA)
+    return pl.DataFrame(rows, schema=SCHEMA).with_columns(pl.selectors.float().round_sig_figs(4))
 
 
 def _errors(

@@ -13,8 +13,10 @@ import torch
 from saga.evaluation.report.vintage_table import describe_vintages
 from saga.evaluation.vintages import VintageOptions, choose_cutoffs, make_vintages, store_vintages
 from scipy.stats import norm, t
+from typer.testing import CliRunner
 
 from saga.bundle import Bundle
+from saga.cli import app
 from saga.data.panel import Panel
 from saga.errors import InputError, UsageError
 from saga.forecaster import Forecaster
@@ -110,7 +112,7 @@ def stored(panel: Panel, folder: Path, tmp_path_factory: pytest.TempPathFactory)
 def test_group_tables_have_the_fourth_part_and_name_the_vintages(
     panel: Panel, stored: Bundle
 ) -> None:
-    request, draws = PopulationRequest(by=("cohort",), until=LAST + 2), Draws(20)
+    request, draws = PopulationRequest(by=("cohort",), until=LAST + 2, to_age=58), Draws(20)
     with_error = forecast_groups(Forecaster(stored), panel, request, draws)
     without = forecast_groups(Forecaster(replace(stored, vintages=None)), panel, request, draws)
     assert str(with_error.provenance["vintages"]).startswith("3 vintages (2001-2009)")
@@ -137,7 +139,7 @@ def test_scored_paths_take_the_error_of_the_model_along(
     panel: Panel, stored: Bundle, tmp_path: Path
 ) -> None:
     """`saga tables` knows paths, not the bundle; both doors give the same table."""
-    result = Forecaster(stored).run(PathsRequest(), panel, Draws(20))
+    result = Forecaster(stored).run(PathsRequest(to_age=58), panel, Draws(20))
     assert stored.vintages is not None
     known = ModelError.fit(stored.vintages)
     assert ModelError.of(json.loads(json.dumps(result.provenance))) == known
@@ -158,3 +160,41 @@ def test_the_table_in_words_counts_vintages_that_do_not_overlap(stored: Bundle) 
     text = describe_vintages(stored.vintages)
     assert "3 models, trained and calibrated on records up to 2001, 2005, 2009" in text
     assert "| 1 | 3 | 3 | 30.0 % | 30.0 % |" in text
+
+
+@pytest.mark.thorough
+def test_no_forecast_of_a_vintage_knows_a_later_record(
+    panel: Panel, folder: Path, tmp_path: Path
+) -> None:
+    """With other outcomes, forecasts, bands and the rule are the same; only errors differ."""
+    later = pl.col("year") > CUTOFF
+    other = panel.frame.with_columns(
+        earnings=pl.when(later).then(7 * pl.col("earnings")).otherwise(pl.col("earnings"))
+    )
+    changed = make_vintages(panel.with_frame(other), tmp_path / "v", [CUTOFF], OPTIONS)
+    before = pl.read_parquet(folder / "vintages.parquet")
+    known = ["horizon", "group", "statistic", "forecast", "lower_90", "upper_90", "rule"]
+    assert changed.select(known).equals(before.select(known))
+    means, others = (table.filter(statistic="mean")["outcome"] for table in (before, changed))
+    assert others.to_list() == pytest.approx((7 * means).to_list(), rel=1e-3)
+
+
+@pytest.mark.thorough
+def test_the_command_makes_vintages_and_a_table_in_words(panel: Panel, tmp_path: Path) -> None:
+    panel.frame.drop_nulls("earnings").write_parquet(tmp_path / "panel.parquet")
+    (tmp_path / "toy.yaml").write_text(
+        "model: {width: 8, layers: 1, heads: 1, bins: 8, head_width: 8}\n"
+        "max_steps: 4\nvalidate_every: 2\nwarmup_steps: 1\nbatch_persons: 16\n"
+    )
+    command = ["vintages", "--panel", str(tmp_path / "panel.parquet"), "--prices", "2022", "--json"]
+    command += ["--config", str(tmp_path / "toy.yaml"), "--horizons", "1", "--cutoffs", "2013"]
+    command += ["--by", "age", "--paths", "20", "--folds", "3", "--out", str(tmp_path / "v")]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert report["cutoffs"] == [2013]
+    assert pl.read_parquet(tmp_path / "v" / "vintages.parquet").height == report["rows"]
+    assert "records up to 2013" in (tmp_path / "v" / "vintages.md").read_text()
+    again = CliRunner().invoke(app, [*command, "--store", str(tmp_path / "v/2013/bundle")])
+    assert again.exit_code == 2
+    assert "1 vintages say too little" in again.output
