@@ -85,6 +85,24 @@ class Client(ServiceConnection):
         extra = {"prices": prices, "origin": origin, "record": record or None}
         return self._compute("/v1/lifetimes", persons, query(request, draws, extra))
 
+    def population(
+        self,
+        persons: FrameT,
+        request: PopulationRequest = PopulationRequest(),  # frozen
+        draws: Draws = Draws(),
+        *,
+        prices: Prices | None = None,
+        origin: int | None = None,
+        weights: str | None = None,
+    ) -> Answer[FrameT]:
+        """Groups with 90 % bands: one row per year, group and statistic; then chances of events.
+
+        `weights` names the own column of `persons` (`extra_NAME`) that says how many persons of a
+        population each one stands for; other arguments as in `forecast`. Raises ServiceError.
+        """
+        extra = {"prices": prices, "origin": origin, "weights": weights}
+        return self._compute("/v1/populations", persons, query(request, draws, extra))
+
     def submit(
         self,
         persons: FrameT,

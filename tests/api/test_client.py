@@ -44,7 +44,14 @@ from saga.client.service_connection import retry_after
 from saga.data.reading import read_panel
 from saga.errors import UsageError
 from saga.forecaster import Forecaster
-from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest
+from saga.population.group_forecast import forecast_groups
+from saga.requests import (
+    Draws,
+    ForecastRequest,
+    LifetimeRequest,
+    PathsRequest,
+    PopulationRequest,
+)
 
 if TYPE_CHECKING:
     from tests.conftest import Running
@@ -89,6 +96,26 @@ def test_every_kind_of_frame_gets_the_table_of_the_library_in_its_own_kind(
     assert as_polars.provenance["bundle"] == client.model()["bundle"]
     with pytest.raises(UsageError, match="list"):
         client.forecast([1, 2])
+
+
+def test_groups_are_the_table_of_the_library(client: Client, tiny_bundle: Path) -> None:
+    """Also with weights, which are an own column."""
+    rows = [
+        {"person_id": f"{i:02d}", "year": year, "birth_year": 1970 + i % 9, "earnings": 2e5 + i}
+        | {"sex": ("female", "male")[i % 2], "extra_w": 2.0 + i}
+        for i in range(30)
+        for year in (2018, 2022)
+    ]
+    persons, draws = pl.DataFrame(rows), Draws(n_paths=20, seed=3)
+    request = PopulationRequest(("sex",), ("male/female",), ("total all 2025 > 6e6",), until=2026)
+    weights = persons.select("person_id", weight="extra_w").unique()
+    forecaster, panel = Forecaster.load(tiny_bundle, threads=1), read_panel(persons.drop("extra_w"))
+    for name, sample in ((None, None), ("w", weights)):
+        answer = client.population(
+            persons.drop([] if name else "extra_w"), request, draws, weights=name
+        )
+        expected = forecast_groups(forecaster, panel, request, draws, weights=sample).table
+        assert_frame_equal(answer.frame, expected)
 
 
 def test_every_option_has_the_name_that_the_service_knows() -> None:
