@@ -9,12 +9,13 @@ export class CallError extends Error {
   constructor(status, document) {
     super(document.type === SHAPE ? "A value of the record has the wrong form." : document.title ?? "The service does not answer");
     this.status = status;
-    this.lines = (document.problems ?? []).map((problem) => {
+    const problems = document.problems ?? [];
+    this.lines = problems.length ? problems.map((problem) => {
       const place = [problem.year && `year ${problem.year}`, problem.column && `column ${problem.column}`];
       const where = place.filter(Boolean).join(", ");
       const fix = problem.fix.includes("JSON") ? "Correct it in the record" : problem.fix; // a form sends JSON, its user does not
       return `${problem.message}${where ? ` (${where})` : ""}. ${fix}.`.replace("..", ".");
-    });
+    }) : [document.detail].filter((text) => text && text !== this.message);
   }
 }
 
@@ -23,13 +24,15 @@ export function setKey(value) {
   key = value.trim();
 }
 
-/** The JSON answer to GET, or to POST with a body. Throws CallError. */
-export async function callService(path, body) {
+/** The JSON answer to GET, or to POST with a body, or with a table in Parquet and a body of options. Throws CallError. */
+export async function callService(path, body, table) {
   const headers = key ? { Authorization: `Bearer ${key}` } : {};
-  if (body) headers["Content-Type"] = "application/json";
+  if (body) headers["Content-Type"] = table ? "application/vnd.apache.parquet" : "application/json";
+  const stated = Object.entries(body ?? {}).filter(([, value]) => value !== undefined && value.length !== 0);
+  const address = table ? `${path}?${new URLSearchParams(stated)}` : path; // a list becomes values between commas
   let answer;
   try {
-    answer = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body) });
+    answer = await fetch(address, { method: body ? "POST" : "GET", headers, body: table ?? (body && JSON.stringify(body)) });
   } catch {
     throw new CallError(0, { title: "The service cannot be reached. Is it still running?" });
   }

@@ -1,7 +1,7 @@
-// Charts of one case: the fan with the chance of no earnings below, and the lifetime distribution.
+// Charts: fan, chance of no earnings and lifetime of one person; fans and lifetimes of groups.
 /* global Plot, d3 */
 
-import { isTested, setText } from "./sentences.js";
+import { figureText, isTested, setText } from "./sentences.js";
 
 const SETS = [[0.9, 0.22], [0.8, 0.3], [0.5, 0.5]]; // coverage and opacity, from wide to narrow
 const MARGIN = 1.25; // pixels by which a shade reaches beyond the next narrower one, so that two with the same end are seen to be two
@@ -130,6 +130,57 @@ export function drawLifetime({ name, histogram, mean }, { width, domain, top, un
 /** The highest bar of a lifetime distribution, as a density. */
 export function topDensity({ histogram: { edges, shares } }) {
   return d3.max(shares, (share, i) => share / (edges[i + 1] - edges[i]));
+}
+
+/** The mean over paths of a statistic by year with its 90 % band; a scenario as dashed lines, further groups in grey. */
+export function drawBand(rows, { width, domain, label, scenario = [], others = [], rule, description }) {
+  const known = (all) => all.filter((row) => row.value !== null);
+  const [own, changed] = [known(rows), known(scenario)];
+  const line = (all, options) => Plot.lineY(all, { x: "year", y: "value", ...options });
+  const limit = (y) => Plot.lineY(changed, { x: "year", y, stroke: "var(--other)", strokeWidth: 1.2, strokeDasharray: "4 3" });
+  const text = (row) => [row.year, figureText(row), ...changed.filter((each) => each.year === row.year).map((each) => `scenario: ${figureText(each)}`)].join("\n");
+  return draw({
+    width,
+    height: width < NARROW ? 210 : 240,
+    description,
+    marginRight: 22,
+    x: { label: null, tickFormat: "d", ticks: Math.min(own.length, 4) },
+    y: { domain, nice: true, grid: true, label, ticks: 5, tickFormat: domain[1] < 100 ? "~g" : shortAmount },
+    marks: [
+      Plot.ruleY([rule], { stroke: "var(--soft)" }),
+      Plot.areaY(own, { x: "year", y1: "lower_90", y2: "upper_90", fill: "var(--set)", fillOpacity: 0.3 }),
+      ...others.map((each) => line(known(each), { stroke: "var(--soft)", strokeOpacity: 0.6 })),
+      limit("lower_90"),
+      limit("upper_90"),
+      line(changed, { stroke: "var(--other)", strokeWidth: 2.2 }),
+      line(own, { stroke: "var(--median)", strokeWidth: 2.2 }),
+      Plot.dot(own.slice(-1), { x: "year", y: "value", fill: "var(--median)" }),
+      Plot.tip(own, Plot.pointerX({ x: "year", y: "value", title: text, fill: "var(--paper)", stroke: "var(--soft)" })),
+    ],
+  });
+}
+
+/** Lifetimes of groups, one row each: 10 to 90 % of persons as a line, their median as a dot, the 90 % bands of the three as bars. */
+export function drawLifetimeRows(rows, { width, unit, description }) {
+  const levels = ["lifetime_p10", "lifetime_p50", "lifetime_p90"];
+  const bars = rows.flatMap((row) => levels.map((name) => ({ ...row[name], row: row.label, colour: row.colour })));
+  const of = { y: "row", stroke: "colour" };
+  return draw({
+    width,
+    height: 40 + 34 * rows.length,
+    marginLeft: 14,
+    marginBottom: 40,
+    description,
+    x: { domain: [0, d3.max(bars, (bar) => bar.upper_90)], nice: true, grid: true, label: `Present value of earnings to age 64, ${unit}`, tickFormat: shortAmount, ticks: 5 },
+    y: { domain: rows.map((row) => row.label), axis: null },
+    color: { type: "identity" },
+    marks: [
+      Plot.ruleY(rows, { x1: (row) => row.lifetime_p10.value, x2: (row) => row.lifetime_p90.value, y: "label", stroke: "colour", strokeWidth: 2 }),
+      Plot.ruleY(bars, { ...of, x1: "lower_90", x2: "upper_90", strokeOpacity: 0.35, strokeWidth: 9 }),
+      Plot.dot(bars.filter((bar) => bar.statistic === "lifetime_p50"), { ...of, x: "value", fill: "var(--paper)", strokeWidth: 2, r: 4 }),
+      Plot.text(rows, { x: 0, y: "label", text: "label", dy: -11, textAnchor: "start" }),
+    ],
+  });
 }
 
 function yearScale(person, horizons) {

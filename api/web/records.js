@@ -5,6 +5,16 @@ export const OWN = "own record"; // the person_id of a record that names none
 
 const YEAR = /^\d{4}(\.0*)?$/; // a column of years with gaps is often written as 1997.0
 
+/** The text of a file in UTF-8, or in Latin-1 as Windows writes it. */
+export async function readText(file) {
+  const bytes = await file.arrayBuffer();
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch {
+    return new TextDecoder("windows-1252").decode(bytes);
+  }
+}
+
 /** Persons of a CSV text, by id; a text without person_id is one person. Throws Error with what is wrong. */
 export function parsePersons(text, columns) {
   const lines = text.replace(/^\ufeff/, "").trimEnd().split(/\r?\n/);

@@ -1,5 +1,7 @@
-// Plain sentences from the published numbers; those of a year are the same as saga.pictures writes.
+// Plain sentences from the published numbers; those of a person's year are the same as saga.pages.person writes.
 /* global d3 */
+
+export const SCENARIOS = { "recession-1990s": "a recession as in the 1990s", "high-growth": "high growth" };
 
 const PREFERRED = [0.8, 0.9, 0.5, 0.95];
 const SENTENCE_HORIZON = 5;
@@ -8,6 +10,47 @@ const TESTED = ["finite-sample", "assumption"]; // guarantees of sets whose cove
 /** An amount with three significant digits: 412345 -> "412,000". */
 export function about(amount) {
   return d3.format(",.0f")(Number(amount.toPrecision(3)));
+}
+
+/** A statistic of a group: a share in per cent, a ratio, or an amount, from a million on in millions. */
+export function figure(name, value) {
+  if (/share$/.test(name)) return share(value);
+  if (/(ratio|gini)$/.test(name)) return d3.format(".2f")(value);
+  const millions = Number((value / 1e6).toPrecision(3));
+  return Math.abs(value) < 1e6 ? about(value) : `${d3.format(",")(millions)} million`;
+}
+
+/** A statistic with its 90 % range; what is hidden says so. */
+export function figureText({ statistic, value, lower_90: lower, upper_90: upper, suppressed }) {
+  if (suppressed) return "hidden";
+  if (value === null) return "none";
+  const range = lower === null || statistic === "persons" ? "" : ` (${figure(statistic, lower)} to ${figure(statistic, upper)})`;
+  return `${figure(statistic, value)}${range}`;
+}
+
+/** The sum of a year, beside that of the first year. */
+export function describeTotal(first, last, persons, unit) {
+  return `In ${last.year} about ${about(persons)} of these persons are not yet older than 64. Together they earn ` +
+    `${figure("total", last.value)} ${unit}; in 9 of 10 simulated futures it is ${figure("total", last.lower_90)} to ` +
+    `${figure("total", last.upper_90)}. In ${first.year} it is ${figureText(first)}.`;
+}
+
+/** Whether the gap between two groups closes, from the ratio of the first year and the last, and the chance that it is below 1. */
+export function describeGap(first, last, [one, other], below) {
+  const start = `The mean of ${one} is ${figureText(first)} times that of ${other} in ${first.year}, and ${figureText(last)} times in ${last.year}.`;
+  if (below === null || below === undefined) return start;
+  const closed = first.value > 1 ? below : 1 - below;
+  return `${start} The chance that the gap has closed or reversed by ${last.year} is ${share(closed)}.`;
+}
+
+/** What a scenario does to the sum of the last year and to the mean lifetime. */
+export function describeScenario(words, pairs) {
+  const parts = pairs.map(([label, before, after]) => {
+    const change = after / before - 1;
+    const move = Math.abs(change) < 0.0005 ? "does not move" : `is ${d3.format(".1f")(100 * Math.abs(change))} % ${change > 0 ? "higher" : "lower"}`;
+    return `${label} ${move}`;
+  });
+  return `With ${words}, ${parts.join(", and ")}.`;
 }
 
 /** A probability in per cent, never 0 or 100 % by rounding. */

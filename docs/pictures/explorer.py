@@ -1,6 +1,6 @@
 """Takes the pictures of the explorer: wide, narrow, dark and printed, in Chromium.
 
-They show the first example with a year without work, by the shipped bundle. It also prints the
+They show the example panel with a recession beside it, by the shipped bundle. It also prints the
 seconds from opening the page to the first fan, and the hosts that the page has contacted.
 
 Usage: python docs/pictures/explorer.py [FOLDER]  (default: docs/pictures; SAGA_CHROMIUM names the
@@ -25,7 +25,10 @@ from saga.api.settings import Settings
 
 FOLDER = Path(__file__).resolve().parent
 WIDE, NARROW = (1280, 900), (390, 844)
-OPTIONS = "#example=gaps&years=20&rate=0.02&change=year&to=2021&prices=nominal"
+OPTIONS = (
+    "#view=many&persons=example&by=sex&compare=male&against=female&until=2040"
+    "&scenario=recession-1990s&paths=200"
+)
 
 
 def main() -> None:
@@ -59,7 +62,7 @@ def take_pictures(url: str, out: Path) -> None:
             time.sleep(0.5)
         start = time.perf_counter()
         page.goto(url)
-        page.wait_for_selector("#figures svg")
+        page.wait_for_selector("#figures svg", timeout=300_000)
         print_line(f"first fan after {time.perf_counter() - start:.2f} s")
         page.close()
         for name, scheme, (width, height) in (
@@ -82,7 +85,7 @@ def take_pictures(url: str, out: Path) -> None:
 def open_example(page: Page, url: str) -> None:
     """Open the example and wait until all charts are there."""
     page.goto(url + OPTIONS)
-    page.wait_for_selector("#life-figures figure:nth-child(2) svg")
+    page.wait_for_selector("#scenario-line, #problem p", timeout=300_000)
 
 
 def print_line(text: str) -> None:

@@ -1,4 +1,4 @@
-"""The explorer in Chromium: numbers, other hosts, keyboard, screen readers, narrow, dark, print."""
+"""One person in the explorer: numbers, other hosts, keyboard, screen reader, phone, dark, print."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from saga.api.settings import Settings
 from saga.conformal.families.set_family import SMALLEST_AMOUNT
 from saga.pages.person import describe_year
 from saga.schema import STATIC
-from tests.chromium import NEEDS_CHROMIUM, start_chromium
+from tests.api.web.conftest import TIMEOUT, serious_findings, words
+from tests.chromium import NEEDS_CHROMIUM
 
 if TYPE_CHECKING:
     from playwright.sync_api import ViewportSize
@@ -29,48 +30,11 @@ if TYPE_CHECKING:
     from tests.conftest import Running
 
 pytestmark = NEEDS_CHROMIUM
-AXE = Path(__file__).parent / "vendor" / "axe.min.js"
-TIMEOUT = 180_000  # milliseconds; on a busy machine a lifetime takes long
+PERSON = "#view=person"
 OTHER = "person_id,year,birth_year,sex,education_level,earnings\n" + "".join(
     f"7,{year},1965,male,compulsory,{300_000 + year}\n" for year in range(2010, 2023)
 )
 RECORD = "year;earnings\n2019;301 000,5\n2020;312000\n2022;0\n"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with start_chromium() as started:
-        yield started
-
-
-@pytest.fixture
-def visit(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Opens an address in a new tab; a message of the browser or another host fails the test."""
-    messages: list[str] = []
-    hosts: set[str] = set()
-    pages: list[Page] = []
-
-    def watch(page: Page) -> None:
-        page.on("console", lambda m: messages.append(m.text) if "401" not in m.text else None)
-        page.on("pageerror", lambda error: messages.append(str(error)))
-        page.on(
-            "request", lambda request: hosts.add(re.sub(r"(https?://[^/]+).*", r"\1", request.url))
-        )
-
-    def go(url: str, **options: Any) -> Page:
-        page = browser.new_page(**{"viewport": {"width": 1280, "height": 900}, **options})
-        page.set_default_timeout(TIMEOUT)
-        watch(page)
-        pages.append(page)
-        page.goto(url)
-        return page
-
-    yield go
-    addresses = {re.sub(r"(https?://[^/]+).*", r"\1", page.url) for page in pages}
-    for page in pages:
-        page.close()
-    assert messages == []
-    assert {host for host in hosts if not host.startswith(("blob:", "data:"))} <= addresses
 
 
 def show(page: Page, example: str = "gaps", **values: str) -> None:
@@ -96,10 +60,6 @@ def ask(page: Page) -> None:
 def number(cell: str) -> float | None:
     """A cell of the downloaded table; no interval is an empty cell."""
     return float(cell) if cell else None
-
-
-def words(page: Page, selector: str) -> str:
-    return page.inner_text(selector).replace("\u00a0", " ")
 
 
 def example_person(service: Running, name: str) -> dict[str, Any]:
@@ -142,7 +102,7 @@ def sentence(year: dict[str, Any]) -> str:
 def test_an_example_is_shown_with_the_numbers_that_a_program_gets(
     service: Running, visit: Callable[..., Page], tmp_path: Path
 ) -> None:
-    page = visit(service.url)
+    page = visit(service.url + PERSON)
     show(page, "long unemployed")
     years = forecast_of(service, example_person(service, "long unemployed"))
     assert words(page, "#sentences") == sentence(years[4])
@@ -166,21 +126,21 @@ def test_an_example_is_shown_with_the_numbers_that_a_program_gets(
 def test_a_new_page_shows_the_forecast_of_an_example_and_stays_at_its_top(
     service: Running, visit: Callable[..., Page], size: ViewportSize
 ) -> None:
-    page = visit(service.url, viewport=size)
+    page = visit(service.url + PERSON, viewport=size)
     page.wait_for_selector("#life-figures svg")
     example = page.input_value("#example")
     assert words(page, "#sentences") == sentence(
         forecast_of(service, example_person(service, example))[4]
     )
     assert page.evaluate("window.scrollY") == 0
-    assert "#" not in page.url, "nothing was chosen yet"
+    assert page.url.endswith(PERSON), "nothing was chosen yet"
 
 
 def test_sets_whose_coverage_was_not_tested_are_dashed_and_named(
     service: Running, visit: Callable[..., Page]
 ) -> None:
     # Under a scenario no outcome has been observed: all its sets are extrapolated.
-    page = visit(service.url)
+    page = visit(service.url + PERSON)
     show(page, "student", change="scenario", to="high-growth")
     page.wait_for_selector("#life-figures figure:nth-child(2) svg")
     student = example_person(service, "student")
@@ -203,7 +163,7 @@ def test_sets_whose_coverage_was_not_tested_are_dashed_and_named(
 def test_the_chart_names_a_set_in_the_words_of_the_table(
     service: Running, visit: Callable[..., Page]
 ) -> None:
-    page = visit(service.url)
+    page = visit(service.url + PERSON)
     show(page, "nurse on leave")
     years = forecast_of(service, example_person(service, "nurse on leave"))
     starts = [each["lower"] for year in years for each in year["intervals"]]
@@ -222,7 +182,7 @@ def test_the_chart_names_a_set_in_the_words_of_the_table(
 def test_one_thing_is_changed_and_both_forecasts_are_shown(
     service: Running, visit: Callable[..., Page]
 ) -> None:
-    page = visit(service.url)
+    page = visit(service.url + PERSON)
     show(page, "gaps", change="year", to="2021")
     person = example_person(service, "gaps")
     before = forecast_of(service, person)[4]
@@ -251,7 +211,7 @@ def test_one_thing_is_changed_and_both_forecasts_are_shown(
 def test_a_record_is_typed_with_decimal_commas_or_read_from_a_file_of_sas(
     service: Running, visit: Callable[..., Page], tmp_path: Path
 ) -> None:
-    page = visit(service.url)
+    page = visit(service.url + PERSON)
     page.wait_for_selector("#example option:nth-child(3)", state="attached")
     page.fill("#record", RECORD)
     assert page.input_value("#example") == "", "an edited record is no example"
@@ -283,7 +243,7 @@ def sent(browser: Browser, service: Running) -> Iterator[tuple[Page, list[dict[s
         "request",
         lambda call: persons.extend(json.loads(call.post_data or "{}").get("persons", [])),
     )
-    page.goto(service.url)
+    page.goto(service.url + PERSON)
     page.wait_for_selector("#life-figures svg")  # of the example that a new page shows
     persons.clear()
     yield page, persons
@@ -502,7 +462,7 @@ def test_what_is_wrong_with_a_record_is_said_without_its_amounts(
     service: Running, browser: Browser, record: str, born: str, told: str
 ) -> None:
     page = browser.new_page()  # the browser itself reports the refused calls
-    page.goto(service.url)
+    page.goto(service.url + PERSON)
     page.wait_for_selector("#example option:nth-child(3)", state="attached")
     page.fill("#record", record)
     page.fill("#birth_year", born)
@@ -517,7 +477,7 @@ def test_what_is_wrong_with_a_record_is_said_without_its_amounts(
 def test_a_link_has_the_options_and_nothing_of_an_own_record(
     service: Running, visit: Callable[..., Page]
 ) -> None:
-    page = visit(service.url)
+    page = visit(service.url + PERSON)
     show(page, "student", years="20", change="scenario", to="high-growth")
     page.get_by_role("button", name="Copy link").click()
     link = page.url
@@ -538,7 +498,7 @@ def test_a_link_has_the_options_and_nothing_of_an_own_record(
 def test_pictures_are_files_of_their_own(
     service: Running, visit: Callable[..., Page], tmp_path: Path
 ) -> None:
-    page = visit(service.url)
+    page = visit(service.url + PERSON)
     show(page)
     for name in ("SVG", "PNG"):
         with page.expect_download() as waiting:
@@ -556,12 +516,10 @@ def test_pictures_are_files_of_their_own(
 def test_axe_finds_nothing_serious(
     service: Running, visit: Callable[..., Page], scheme: str
 ) -> None:
-    page = visit(service.url, color_scheme=scheme)
+    page = visit(service.url + PERSON, color_scheme=scheme)
     show(page, "nurse on leave", change="education_level", to="compulsory")
     page.get_by_text("Year by year").click()
-    page.evaluate(AXE.read_text(encoding="utf-8"))
-    violations = page.evaluate("axe.run()")["violations"]
-    assert [v["id"] for v in violations if v["impact"] in ("serious", "critical")] == []
+    assert serious_findings(page) == []
     names = page.get_by_role("img").evaluate_all(
         "all => all.map(p => p.getAttribute('aria-label'))"
     )
@@ -570,11 +528,12 @@ def test_axe_finds_nothing_serious(
 
 
 def test_the_keyboard_is_enough(service: Running, visit: Callable[..., Page]) -> None:
-    page = visit(service.url)
+    page = visit(service.url + PERSON)
     page.wait_for_selector("#example option:nth-child(3)", state="attached")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.getAttribute('href')") == "#result"
-    page.keyboard.press("Tab")
+    for _ in range(3):  # past the links to the two views
+        page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.id") == "example"
     page.keyboard.press("ArrowDown")
     for _ in range(12):
@@ -589,7 +548,7 @@ def test_the_keyboard_is_enough(service: Running, visit: Callable[..., Page]) ->
 def test_it_fits_a_telephone_and_large_type_and_prints_the_result_alone(
     service: Running, visit: Callable[..., Page]
 ) -> None:
-    page = visit(service.url, viewport={"width": 390, "height": 844})
+    page = visit(service.url + PERSON, viewport={"width": 390, "height": 844})
     show(page, "top earner", change="year")
     page.get_by_text("What made these numbers").click()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -611,7 +570,7 @@ def test_a_service_with_keys_asks_for_one_and_forgets_it(
     add_key(tmp_path / "keys", key)
     with start(Settings(bundle=tiny_bundle, threads=1, keys=tmp_path / "keys")) as service:
         service.wait_until_ready()
-        page = visit(service.url)
+        page = visit(service.url + PERSON)
         page.wait_for_selector("#key", state="visible")
         assert "A key is needed" in page.get_by_role("alert").inner_text()
         page.fill("#key", secret)

@@ -1,0 +1,223 @@
+"""Many persons in the explorer: numbers, files, hidden groups, scenarios, links, phone, dark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+from playwright.sync_api import Page
+
+from saga.data.reading import read_panel
+from saga.forecaster import Forecaster
+from saga.population.group_forecast import forecast_groups
+from saga.requests import Draws, PopulationRequest
+from tests.api.web.conftest import TIMEOUT, serious_findings, words
+from tests.chromium import NEEDS_CHROMIUM
+
+if TYPE_CHECKING:
+    from tests.conftest import Running
+
+pytestmark = NEEDS_CHROMIUM
+PANEL = Path(__file__).resolve().parents[3] / "api" / "web" / "example_panel.csv"
+OWN = "#view=many&persons=file&until=2030"
+REQUEST = PopulationRequest(
+    by=("sex",), compare=("male/female",), events=("mean_ratio male/female 2030 < 1",), until=2030
+)
+
+
+def panel_of(men: int, women: int) -> pl.DataFrame:
+    """The records of some persons of the example, aged 30 to 50."""
+    rows = pl.read_csv(PANEL, schema_overrides={"person_id": pl.String})
+    rows = rows.filter(pl.col("birth_year").is_between(1972, 1992))
+    ids = rows.unique("person_id").sort("person_id").partition_by("sex", as_dict=True)
+    chosen = [ids["male",]["person_id"].head(men), ids["female",]["person_id"].head(women)]
+    return rows.filter(pl.col("person_id").is_in(pl.concat(chosen).to_list()))
+
+
+def upload(page: Page, rows: pl.DataFrame, place: Path) -> None:
+    """Give the page a file, and wait for its forecast."""
+    rows.write_csv(place) if place.suffix == ".csv" else rows.write_parquet(place)
+    page.wait_for_selector("#by option:nth-child(3)", state="attached")
+    for place_of_answer in ("problem", "life-figures"):  # nothing is left of the answer before
+        page.evaluate(f"document.getElementById('{place_of_answer}').replaceChildren()")
+    page.set_input_files("#panel", place)
+    page.wait_for_selector("#problem p, #life-figures svg", timeout=TIMEOUT)
+
+
+def downloaded(page: Page, folder: Path) -> pl.DataFrame:
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="CSV", exact=True).click()
+    waiting.value.save_as(folder / "table.csv")
+    return pl.read_csv(folder / "table.csv", infer_schema_length=None)
+
+
+def test_the_first_view_shows_an_example_and_stays_at_its_top(
+    service: Running, visit: Callable[..., Page]
+) -> None:
+    page = visit(service.url)
+    page.wait_for_selector("#life-figures svg")
+    assert "In 2040 about" in words(page, "#sentences")
+    assert "The chance that the gap has closed or reversed by 2040 is" in words(page, "#sentences")
+    assert page.locator("#figures svg").count() == 4  # sum, ratio, women and men
+    assert page.evaluate("window.scrollY") == 0
+    assert "#" not in page.url, "nothing was chosen yet"
+
+
+def test_a_file_has_the_table_of_the_library_as_csv_and_as_parquet(
+    service: Running, visit: Callable[..., Page], tiny_bundle: Path, tmp_path: Path
+) -> None:
+    rows = panel_of(14, 16)
+    draws = Draws(n_paths=100)
+    forecaster = Forecaster.load(tiny_bundle, threads=1)
+    expected = forecast_groups(forecaster, read_panel(rows), REQUEST, draws).table
+    page = visit(service.url + OWN)
+    page.wait_for_selector("#status:text('Choose the file')")
+    for name in ("own.csv", "own.parquet"):
+        upload(page, rows, tmp_path / name)
+        table = downloaded(page, tmp_path)
+        shown = table.select("year", "sex", "statistic", "value", "lower_90", "upper_90")
+        of_groups = expected.filter(pl.col("statistic") != "chance").select(shown.columns)
+        assert shown.cast(of_groups.schema).equals(of_groups)
+    chance = expected.filter(statistic="chance")["value"].item()
+    last = expected.filter(year=2030, sex="total", statistic="total")["value"].item()
+    told = words(page, "#sentences")
+    assert f"{float(format(last / 1e6, '.3g')):g} million SEK of 2022" in told
+    ratio = expected.filter(statistic="mean_ratio")["value"][0]
+    closed = chance if ratio > 1 else 1 - chance
+    assert f"by 2030 is {100 * closed:.0f} %" in told
+
+
+def test_groups_under_ten_persons_are_hidden_and_named(
+    service: Running, visit: Callable[..., Page], tmp_path: Path
+) -> None:
+    page = visit(service.url + OWN)
+    upload(page, panel_of(6, 16), tmp_path / "few.csv")
+    assert "Hidden are groups of fewer than ten persons" in words(page, "#warnings")
+    assert page.locator("#figures figcaption").count() == 1, "the sum alone"
+    page.get_by_text("Year by year").click()
+    assert "hidden" in words(page, "#tables")
+    upload(page, panel_of(3, 4), tmp_path / "fewer.csv")
+    assert "Every figure is hidden" in page.get_by_role("alert").inner_text()
+    assert page.evaluate("document.activeElement.id") == "problem"
+    assert not page.is_visible("#answer")
+
+
+def test_what_is_wrong_with_a_file_is_said_without_its_amounts(
+    service: Running, browser: Any, tmp_path: Path
+) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 844})  # it reports refused calls
+    page.goto(service.url + OWN)
+    rows = panel_of(12, 12)
+    for changed, told in (
+        (rows.rename({"earnings": "income"}), "one of them is earnings"),
+        (rows.with_columns(earnings=pl.lit(-98765)), "column earnings"),
+        (rows.with_columns(birth_year=pl.lit(1900)), "age"),
+    ):
+        upload(page, changed, tmp_path / "wrong.csv")
+        problem = page.get_by_role("alert").inner_text()
+        assert told in problem
+        assert "98765" not in problem
+        box = page.locator("#problem").bounding_box()
+        assert 0 <= box["y"] <= 844 - box["height"]
+    page.select_option("#by", "sex")
+    upload(page, rows.drop("sex"), tmp_path / "unknown.parquet")
+    assert "male and female, which no group has" in page.get_by_role("alert").inner_text()
+    page.close()
+
+
+def test_a_scenario_beside_it_has_the_same_seed(
+    service: Running, visit: Callable[..., Page], tmp_path: Path
+) -> None:
+    page = visit(service.url + OWN)
+    upload(page, panel_of(14, 16), tmp_path / "own.csv")
+    alone = downloaded(page, tmp_path)
+    page.select_option("#scenario", "recession-1990s")
+    page.wait_for_selector("#scenario-line")
+    both = downloaded(page, tmp_path)
+    assert both.filter(scenario="baseline").equals(alone)
+    of_mean = both.filter(statistic="lifetime_mean", sex="total").sort("scenario")["value"]
+    change = 100 * (of_mean[1] / of_mean[0] - 1)
+    way = "higher" if change > 0 else "lower"
+    told = words(page, "#sentences")
+    assert f"the mean present value of a lifetime is {abs(change):.1f} % {way}" in told
+    for kind in ("SVG", "PNG"):
+        with page.expect_download() as waiting:
+            page.get_by_role("button", name=kind).click()
+        waiting.value.save_as(tmp_path / kind)
+    picture = (tmp_path / "SVG").read_text(encoding="utf-8")
+    assert "Sum of earnings: " in picture
+    assert "Simulated people, not real" in picture
+    assert "var(--" not in picture
+    assert (tmp_path / "PNG").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_link_has_the_options_and_nothing_of_a_file(
+    service: Running, visit: Callable[..., Page], tmp_path: Path
+) -> None:
+    page = visit(service.url + OWN)
+    upload(page, panel_of(14, 16), tmp_path / "own.csv")
+    page.select_option("#by", "birth_year")
+    page.wait_for_selector("#status:text('is shown')")
+    page.get_by_role("button", name="Copy link").click()
+    assert "by=birth_year&within=&until=2030" in page.url
+    assert not [text for text in ("197", "198", "male", "own") if text in page.url]
+    linked = visit(page.url)
+    linked.wait_for_selector("#status:text('Choose the file')")
+    assert linked.input_value("#by") == "birth_year"
+
+
+def test_each_view_keeps_what_it_showed(
+    service: Running, visit: Callable[..., Page], tmp_path: Path
+) -> None:
+    page = visit(service.url + OWN)
+    upload(page, panel_of(14, 16), tmp_path / "own.csv")
+    many = words(page, "#sentences")
+    page.get_by_role("link", name="One person").click()
+    page.wait_for_selector("#life-figures svg:nth-of-type(3)")
+    assert page.get_by_role("heading", level=1).inner_text() == "What may this person earn?"
+    page.get_by_role("link", name="Many persons").click()
+    assert words(page, "#sentences") == many
+    page.go_back()
+    page.wait_for_selector("#who:text('born')")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_telephone_reads_aloud_and_prints(
+    service: Running, visit: Callable[..., Page], tmp_path: Path, scheme: str
+) -> None:
+    page = visit(service.url + OWN, viewport={"width": 390, "height": 844}, color_scheme=scheme)
+    upload(page, panel_of(14, 16), tmp_path / "own.csv")
+    page.select_option("#scenario", "high-growth")
+    page.wait_for_selector("#scenario-line")
+    page.get_by_text("Year by year").click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert serious_findings(page) == []
+    charts = page.get_by_role("img").evaluate_all(
+        "all => all.map(chart => chart.getAttribute('aria-label'))"
+    )
+    assert len(charts) == 5
+    assert all("90 % band" in label for label in charts)
+    page.emulate_media(media="print")
+    assert not page.locator("form").is_visible()
+    assert not page.locator("nav").is_visible()
+    assert page.locator("#figures svg").first.is_visible()
+
+
+def test_the_keyboard_is_enough(
+    service: Running, visit: Callable[..., Page], tmp_path: Path
+) -> None:
+    page = visit(service.url + OWN)
+    upload(page, panel_of(14, 16), tmp_path / "own.csv")
+    page.focus("#until")
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.type("2028")
+    for _ in range(9):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.type") == "submit":
+            break
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#sentences :text('In 2028 about')")
+    assert page.get_by_role("status").inner_text() == "The forecast is shown."
