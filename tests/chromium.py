@@ -19,10 +19,11 @@ CHROMIUM = (
     or shutil.which("chromium-browser")
     or shutil.which("google-chrome")
 )
-NEEDS_CHROMIUM = [
+QUICK_IN_CHROMIUM = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: SAGA_CHROMIUM names one"),
 ]
+NEEDS_CHROMIUM = [*QUICK_IN_CHROMIUM, pytest.mark.thorough]
 
 
 @contextmanager

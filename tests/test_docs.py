@@ -69,15 +69,19 @@ def test_every_room_is_inside_the_picture_of_the_architecture() -> None:
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the names that the documents use: bundles, examples, registers."""
+    """A directory with the names that the documents use: bundles, examples."""
     folder = tmp_path_factory.mktemp("docs")
     for name in ("bundles", "examples"):
         (folder / name).symlink_to(ROOT / name)
-    settings = RegisterSettings(persons=500, seed=7, future_to=2042, future_draws=2)
-    generate_register(folder / "register", settings)
-    gkos = RegisterSettings(persons=200, seed=1, process=PROCESSES["gkos"])
-    generate_register(folder / "gkos", gkos)
     return folder
+
+
+@pytest.fixture(scope="module")
+def registers(workplace: Path) -> None:
+    settings = RegisterSettings(persons=500, seed=7, future_to=2042, future_draws=2)
+    generate_register(workplace / "register", settings)
+    gkos = RegisterSettings(persons=200, seed=1, process=PROCESSES["gkos"])
+    generate_register(workplace / "gkos", gkos)
 
 
 def test_every_test_that_the_threat_model_names_exists() -> None:
@@ -98,6 +102,7 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
 
 @pytest.mark.slow
 @pytest.mark.thorough
+@pytest.mark.usefixtures("registers")
 def test_the_notebook_runs_from_the_first_cell_to_the_last(workplace: Path) -> None:
     """Without Jupyter: cells run in one process, and the last line of each is shown."""
     notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
@@ -129,8 +134,10 @@ def test_the_notebook_runs_from_the_first_cell_to_the_last(workplace: Path) -> N
     ],
     ids=page_name,
 )
-def test_python_blocks_run(page: Path, workplace: Path) -> None:
+def test_python_blocks_run(page: Path, workplace: Path, request: pytest.FixtureRequest) -> None:
     """The blocks of a page run one after the other in a new process, as a reader would run them."""
+    if page_name(page) not in FIRST_PAGES:
+        request.getfixturevalue("registers")
     program = "\n".join(python_blocks(page))
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],

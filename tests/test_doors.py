@@ -395,6 +395,7 @@ def slow_door(door: str, *case: str) -> Any:
     return pytest.param(door, *case, marks=marks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("door", "name"), [slow_door(door, name) for name in CASES for door in doors_of(name)]
 )

@@ -77,6 +77,7 @@ def jobs(
         yield service
 
 
+@pytest.mark.slow
 def test_a_job_gives_the_bytes_of_saga_score(
     jobs: Running, persons: Path, tiny_bundle: Path, tmp_path: Path
 ) -> None:

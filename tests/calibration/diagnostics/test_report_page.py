@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from saga.cli import app
 from saga.diagnostics_tables import Diagnostics
 from saga.pages.report import STATUS_WORDS, write_report
-from tests.chromium import NEEDS_CHROMIUM, start_chromium
+from tests.chromium import QUICK_IN_CHROMIUM, start_chromium
 
-pytestmark = NEEDS_CHROMIUM
+pytestmark = QUICK_IN_CHROMIUM
 
 PAPER = 680  # pixels between the margins of A4, at 96 an inch
 

@@ -203,6 +203,7 @@ def persons_behind(method: str, kind: str) -> int:
     return calibrator.thresholds_of_kind[kind, YEARS].n
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "kind"),
     [

@@ -206,6 +206,7 @@ def with_other_amounts(panel: Panel, *parts: Part) -> Panel:
     )
 
 
+@pytest.mark.thorough
 def test_trees_learn_from_validation_persons_but_from_no_later_part(
     bundle: Bundle, panel: Panel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,6 +232,7 @@ def test_trees_of_a_bundle_cannot_be_fitted_again(trees: TreeForecast, panel: Pa
         stored.refitted(panel, Window(panel), FEW, seed=0)
 
 
+@pytest.mark.slow
 def test_training_adds_trees_where_they_help(bundle: Bundle, panel: Panel) -> None:
     assert bundle.trees is not None
     weights = bundle.config["tree_weights"]
