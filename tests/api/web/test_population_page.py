@@ -15,12 +15,12 @@ from saga.forecaster import Forecaster
 from saga.population.group_forecast import forecast_groups
 from saga.requests import Draws, PopulationRequest
 from tests.api.web.conftest import TIMEOUT, serious_findings, words
-from tests.chromium import NEEDS_CHROMIUM
+from tests.chromium import QUICK_IN_CHROMIUM
 
 if TYPE_CHECKING:
     from tests.conftest import Running
 
-pytestmark = NEEDS_CHROMIUM
+pytestmark = QUICK_IN_CHROMIUM
 PANEL = Path(__file__).resolve().parents[3] / "api" / "web" / "example_panel.csv"
 OWN = "#view=many&persons=file&until=2030"
 REQUEST = PopulationRequest(
@@ -66,6 +66,7 @@ def test_the_first_view_shows_an_example_and_stays_at_its_top(
     assert "#" not in page.url, "nothing was chosen yet"
 
 
+@pytest.mark.thorough
 def test_a_file_has_the_table_of_the_library_as_csv_and_as_parquet(
     service: Running, visit: Callable[..., Page], tiny_bundle: Path, tmp_path: Path
 ) -> None:
@@ -105,6 +106,7 @@ def test_groups_under_ten_persons_are_hidden_and_named(
     assert not page.is_visible("#answer")
 
 
+@pytest.mark.thorough
 def test_what_is_wrong_with_a_file_is_said_without_its_amounts(
     service: Running, browser: Any, tmp_path: Path
 ) -> None:
@@ -128,6 +130,7 @@ def test_what_is_wrong_with_a_file_is_said_without_its_amounts(
     page.close()
 
 
+@pytest.mark.thorough
 def test_a_scenario_beside_it_has_the_same_seed(
     service: Running, visit: Callable[..., Page], tmp_path: Path
 ) -> None:
@@ -154,6 +157,7 @@ def test_a_scenario_beside_it_has_the_same_seed(
     assert (tmp_path / "PNG").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.thorough
 def test_a_link_has_the_options_and_nothing_of_a_file(
     service: Running, visit: Callable[..., Page], tmp_path: Path
 ) -> None:
@@ -169,6 +173,7 @@ def test_a_link_has_the_options_and_nothing_of_a_file(
     assert linked.input_value("#by") == "birth_year"
 
 
+@pytest.mark.thorough
 def test_each_view_keeps_what_it_showed(
     service: Running, visit: Callable[..., Page], tmp_path: Path
 ) -> None:
@@ -184,6 +189,7 @@ def test_each_view_keeps_what_it_showed(
     page.wait_for_selector("#who:text('born')")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_a_telephone_reads_aloud_and_prints(
     service: Running, visit: Callable[..., Page], tmp_path: Path, scheme: str
@@ -206,6 +212,7 @@ def test_it_fits_a_telephone_reads_aloud_and_prints(
     assert page.locator("#figures svg").first.is_visible()
 
 
+@pytest.mark.thorough
 def test_the_keyboard_is_enough(
     service: Running, visit: Callable[..., Page], tmp_path: Path
 ) -> None:
