@@ -122,3 +122,18 @@ def test_the_page_says_what_is_not_known_without_vintages(faultless: Diagnostics
     assert "Is the sum right?" in text
     assert "<strong>Not known.</strong>" in text
     assert "model's own error" in text
+
+
+def test_the_page_counts_vintages_and_draws_a_mark_for_each(faultless: Diagnostics) -> None:
+    rows = [
+        (cutoff, h, "total", "total", "mean", 500, 100.0, 95.0, 97.0, 0.05, 0.01, 0.02)
+        for cutoff in (1990, 1995, 2000)
+        for h in (1, 10)
+    ]
+    names = ["cutoff", "horizon", "grouping", "group", "statistic", "persons", "outcome"]
+    names += ["forecast", "rule", "error", "se", "sd_economy"]
+    vintages = pl.DataFrame(rows, names, orient="row")
+    text = render_report(faultless, vintages=vintages)
+    assert "3 vintages (1990-2000); without overlap, by years ahead: 3 at 1, 2 at 10" in text
+    assert "Errors of the mean of everybody, a mark for each vintage" in text
+    assert "<strong>Not known.</strong>" not in text
