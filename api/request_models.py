@@ -159,16 +159,13 @@ else:
 class ScenarioYear(BaseModel):
     """Macro values of one future year, as fractions (0.07 is 7 %), ratios of groups, or both."""
 
-    model_config = _STRICT
+    # Further members are ratios of two groups, such as female/male.
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[Annotated[str, Field(pattern="/")], Real] = Field(init=False)
     year: Year
     unemployment: Real | None = None
     real_wage_growth: Real | None = None
     inflation: Real | None = None
-    ratios: dict[Annotated[str, Field(pattern="/")], Real] = Field(
-        default={},
-        max_length=20,
-        description="Ratios of two groups' mean earnings, such as `female/male`",
-    )
 
 
 # The names are listed because a file name must not be accepted over HTTP, unlike on the command
@@ -270,12 +267,7 @@ def _plain(value: object) -> object:
     if isinstance(value, TaxReformBody):
         return value.to_reform()
     if isinstance(value, list):
-        return [
-            {**row.model_dump(exclude={"ratios"}), **row.ratios}
-            if isinstance(row, ScenarioYear)
-            else row
-            for row in value
-        ]
+        return [row.model_dump() if isinstance(row, ScenarioYear) else row for row in value]
     return value
 
 

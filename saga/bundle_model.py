@@ -163,14 +163,14 @@ class BundleModel:
         ).marginals
         mix = None if self.trees is None else self.trees.mix_with(panel)
         groups = self.groups
+        levels = None if groups is None else groups.levels(records[0])
 
         def marginals(block: PersonBlock, n: int) -> Marginals:
             raw = direct(records, block.rows, block.groups, n)
             if mix is not None:
                 raw = mix(block.rows, raw)
-            if groups is not None:
-                levels = groups.levels(records[0], block.rows)
-                raw = groups.move_marginals(raw, levels, conditions)
+            if groups is not None and levels is not None:
+                raw = groups.move_marginals(raw, levels[block.rows], conditions)
             return raw
 
         return PanelModel(records, marginals)
@@ -188,6 +188,7 @@ class BundleModel:
         """Raw paths of each block of persons; arguments as in `Forecaster.blocks`."""
         rollout, persons = self._ensemble_rollout(draws), records[0]
         groups, conditions = self.groups, self.scenario(draws.scenario)
+        levels = None if groups is None else groups.levels(persons)
         origin = persons.year[persons.offsets[1:] - 1]
         years_left = to_age - (origin - persons.birth_year)
         steps = np.clip(years_left, 0, to_horizon)
@@ -203,9 +204,10 @@ class BundleModel:
                     earnings[i, : len(path_earnings)] = path_earnings
                     if progress:
                         progress(int(rows[i]) + 1, len(persons))
-                if groups is not None:
-                    levels = groups.levels(persons, rows)
-                    earnings = groups.move_paths(earnings, origin[rows], levels, draws, conditions)
+                if groups is not None and levels is not None:
+                    earnings = groups.move_paths(
+                        earnings, origin[rows], levels[rows], draws, conditions
+                    )
                 yield (
                     block,
                     Paths(

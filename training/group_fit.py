@@ -67,22 +67,15 @@ def with_groups(
     macro = {name: part for name, part in bundle.macro.items() if name != "groups"}
     network = Forecaster(replace(bundle, macro=macro))
     trends = trends.beside(_implied(network, panel, persons, trends))
-    metrics = {name: part for name, part in bundle.metrics.items() if name != "calibration"}
     contents = replace(
         bundle,
         macro={**macro, "groups": trends.as_dict()},
-        metrics=metrics,
+        metrics={name: part for name, part in bundle.metrics.items() if name != "calibration"},
         calibration=None,
         diagnostics=None,
     )
-    manifest = bundle.manifest
-    return write_bundle(
-        bundle.path,
-        contents,
-        seed=manifest["seed"],
-        command=command,
-        parents=manifest["parents"],
-    )
+    origin = {name: bundle.manifest[name] for name in ("seed", "parents")}
+    return write_bundle(bundle.path, contents, command=command, **origin)
 
 
 def group_history(
@@ -159,8 +152,7 @@ def _effects(trends: GroupTrends, cells: pl.DataFrame, statistic: str) -> tuple[
     else:
         without = persons - workers + 0.5
         variance, value = 1 / (workers + 0.5) + 1 / without, np.log((workers + 0.5) / without)
-    fitted, errors = _regression(trends, cells, value, variance)
-    return fitted, errors
+    return _regression(trends, cells, value, variance)
 
 
 def _regression(
@@ -178,9 +170,8 @@ def _regression(
     root = np.sqrt(cells["weight"].to_numpy())
     solve = np.linalg.pinv(design * root[:, None]) * root
     rows = trends.centred(solve[-len(trends.levels) :].T, np.ones(len(trends.levels))).T
-    present = of_level.any(axis=0)
-    fitted, errors = rows @ value, np.sqrt(rows**2 @ variance)
-    return np.where(present, fitted, np.nan), np.where(present, errors, np.nan)
+    rows[~of_level.any(axis=0)] = np.nan
+    return rows @ value, np.sqrt(rows**2 @ variance)
 
 
 def _series(
@@ -193,19 +184,15 @@ def _series(
     observed, error = (np.stack(each) for each in zip(*effects, strict=True))
     p, size = TrendParameters.of(trends.mode), SCALES[statistic] * np.sqrt(0.5)  # of an effect
     steps = replace(p, trend_step=size * p.trend_step, level_step=size * p.level_step)
-    filtered = filter_ratios(observed, error, steps, p.pull * trends.pulled(statistic))
-    amount = pl.col("persons") * 1.0
-    if statistic == "earnings":
-        amount = pl.col("workers") * pl.col("mean")
-    weights = [
-        now.filter(pl.col(column) == level).select(amount.sum()).item()
-        for column, level in trends.levels
-    ]
-    shares = np.array(weights) / now.select(amount.sum()).item()
+    mean, covariance, _ = filter_ratios(observed, error, steps, p.pull * trends.pulled(statistic))
+    earnings = statistic == "earnings"
+    amount = now["workers"] * now["mean"] if earnings else now["persons"] * 1.0
+    of_level = [amount.filter(now[column] == level).sum() for column, level in trends.levels]
+    shares = np.array(of_level) / amount.sum()
     return GroupSeries(
-        trends.centred(filtered.mean[..., 0], shares),
-        filtered.mean[..., 1] * (trends.for_life if statistic == "earnings" else 0.0),
-        np.sqrt(filtered.covariance[..., 1, 1]),
+        trends.centred(mean[..., 0], shares),
+        mean[..., 1] * (trends.for_life if earnings else 0.0),
+        np.sqrt(covariance[..., 1, 1]),
         shares,
         np.zeros((MAX_HORIZON, len(shares))),
     )
@@ -236,7 +223,7 @@ def _implied(
         )
     )
     ahead = now.filter(pl.col("person_id").is_in(pl.Series(sample).implode()))
-    by, changes, sizes = ["band", *columns], [], []
+    by, fits = ["band", *columns], []
     for h in range(1, mean.shape[1] + 1):
         forecasts = ahead.with_columns(
             band=(age + h) // BAND, total=mean[:, h - 1], works=works[:, h - 1]
@@ -249,10 +236,9 @@ def _implied(
             .sort(by)
         )
         growth = (cells["total"] / cells["works"] / cells["mean"]).log().to_numpy()
-        fitted, _ = _regression(trends, cells, growth, np.zeros(len(growth)))
-        changes.append(np.nan_to_num(fitted) * trends.for_life)
-        sizes.append(cells["weight"].sum())
-    powers = np.arange(1, len(changes) + 1)[:, None] ** np.array([1.0, 2.0])
-    root = np.sqrt(np.array(sizes, dtype=float))[:, None]
-    smooth = np.linalg.lstsq(powers * root, np.stack(changes) * root, rcond=None)[0]
-    return np.asarray(powers @ smooth)
+        effects, _ = _regression(trends, cells, growth, np.zeros(len(growth)))
+        size = cells["weight"].to_numpy().sum()
+        fits.append((np.nan_to_num(effects) * trends.for_life, [np.sqrt(size)]))
+    changes, root = (np.array(part) for part in zip(*fits, strict=True))
+    powers = np.arange(1, len(fits) + 1)[:, None] ** np.array([1.0, 2.0])
+    return np.asarray(powers @ np.linalg.lstsq(powers * root, changes * root, rcond=None)[0])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -85,27 +86,23 @@ def parse_rows(rows: Sequence[Mapping[str, Any]], subject: str) -> dict[int, Mac
 
 
 def parse_ratios(rows: Sequence[Mapping[str, Any]], subject: str) -> dict[int, dict[str, float]]:
-    """The ratios of groups by year and column; arguments and errors as in `parse_rows`.
+    """The ratios of groups by year and column; an empty cell is none. Arguments as in `parse_rows`.
 
-    An empty cell is no ratio.
+    Raises InputError if a ratio or its year is not valid.
     """
-    problems: list[Problem] = []
     by_year: dict[int, dict[str, float]] = {}
     low, high = _RATIO_RANGE
     for number, row in enumerate(rows, start=1):
         for column in _ratio_columns(row):
-            try:
+            with suppress(TypeError, ValueError):
                 year, ratio = float(row["year"]), float(row[column])
-            except (TypeError, ValueError):
-                year, ratio = 0.0, 0.0
-            if year in FORECAST_YEARS and low <= ratio <= high:
-                by_year.setdefault(int(year), {})[column] = ratio
-                continue
+                if year in FORECAST_YEARS and low <= ratio <= high:
+                    by_year.setdefault(int(year), {})[column] = ratio
+                    continue
             message = f"{subject} row {number} has no valid ratio in its year"
             fix = f"Give a calendar year and a number from {low:g} to {high:g}, or an empty cell."
-            problems.append(Problem(_rule(subject), message, fix, column=column))
-    if problems:
-        raise InputError(f"The {subject.lower()} cannot be used.", problems)
+            problem = Problem(_rule(subject), message, fix, column=column)
+            raise InputError(f"The {subject.lower()} cannot be used.", [problem])
     return by_year
 
 

@@ -49,8 +49,7 @@ class TrendParameters:
     @classmethod
     def of(cls, values: Floats) -> TrendParameters:
         """From unbounded values (..., 5): logs, but the logit of the persistence."""
-        logs = np.exp(values)
-        return cls(expit(values[..., 0]), logs[..., 1], logs[..., 2], logs[..., 3], logs[..., 4])
+        return cls(expit(values[..., 0]), *np.moveaxis(np.exp(values[..., 1:]), -1, 0))
 
 
 @dataclass(frozen=True)

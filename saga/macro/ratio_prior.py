@@ -11,7 +11,6 @@ further, at about a third of its pace and some tenths of a per cent a year.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
@@ -28,21 +27,13 @@ Floats = NDArray[np.float64]
 # to nine years, steps of .3 and 1 % a year, a pull of 1 % a year, errors of 1 %.
 PRIOR_MEAN = np.array([1.0, np.log(0.003), np.log(0.01), np.log(0.01), np.log(0.01)])
 PRIOR_SD = np.array([1.0, 0.8, 0.8, 0.8, 0.8])
-FIRST_TREND = 0.01  # standard deviation of the trend in the first year
-
-
-@dataclass(frozen=True)
-class FilteredRatios:
-    """Mean (n_year, K, 2) of y and d and covariance at the end of each year."""
-
-    mean: Floats
-    covariance: Floats
-    log_likelihood: Floats
+# Variances of y and d before the first known year: d has a standard deviation of 1 %.
+UNKNOWN = np.diag([1e4, 0.01**2])
 
 
 def filter_ratios(
     observed: Floats, error: Floats, p: TrendParameters, pull: Floats
-) -> FilteredRatios:
+) -> tuple[Floats, Floats, float]:
     """Kalman filter of K series (n_year, K), NaN where unknown.
 
     Args:
@@ -51,37 +42,31 @@ def filter_ratios(
         p: The parameters.
         pull: Pull of each series (K,).
 
-    A series starts in its first known year. `log_likelihood` is that of each series (K,).
+    Returns:
+        Means (n_year, K, 2) and covariances (n_year, K, 2, 2) of y and d at the end of each year,
+        and the log likelihood of all series after their first known years.
     """
     k = observed.shape[1]
-    step = np.zeros((k, 2, 2))
-    step[:] = p.trend_step**2
-    step[:, 0, 0] += p.level_step**2
-    move = np.zeros((k, 2, 2))
+    move, step = np.zeros((k, 2, 2)), np.full((k, 2, 2), p.trend_step**2)
     move[:, 0, 0], move[:, :, 1] = 1 - pull, p.persistence
-    mean, covariance = np.zeros((k, 2)), np.zeros((k, 2, 2))
-    started, total = np.zeros(k, dtype=bool), np.zeros(k)
-    means, covariances = [], []
+    step[:, 0, 0] += p.level_step**2
+    mean, covariance, log_likelihood = np.zeros((k, 2)), UNKNOWN * np.ones((k, 1, 1)), 0.0
+    states = []
     for values, errors in zip(observed, error, strict=True):
-        known = ~np.isnan(values)
-        new = known & ~started
         mean = np.einsum("kij,kj->ki", move, mean)
         covariance = move @ covariance @ move.transpose(0, 2, 1) + step
-        mean[~started] = 0.0
-        covariance[~started] = 0.0
-        covariance[~started, 0, 0] = 1e4
-        covariance[~started, 1, 1] = FIRST_TREND**2
+        begins, known = covariance[:, 0, 0] > 1, ~np.isnan(values)
+        covariance[begins] = UNKNOWN
         variance = covariance[:, 0, 0] + np.where(known, errors, 1.0) ** 2
         surprise = np.where(known, values - mean[:, 0], 0.0)
         log_density = -0.5 * (surprise**2 / variance + np.log(variance))
-        total += np.where(known & ~new, log_density, 0.0)
+        log_likelihood += float(log_density[known & ~begins].sum())
         gain = covariance[:, :, 0] / variance[:, None] * known[:, None]
         mean = mean + gain * surprise[:, None]
         covariance = covariance - gain[:, :, None] * covariance[:, None, 0]
-        started |= known
-        means.append(mean)
-        covariances.append(covariance)
-    return FilteredRatios(np.array(means), np.array(covariances), total)
+        states.append((mean, covariance))
+    means, covariances = (np.array(part) for part in zip(*states, strict=True))
+    return means, covariances, log_likelihood
 
 
 @cache
@@ -103,8 +88,8 @@ def prior_of_countries(
 
     def loss(values: Floats) -> float:
         p, ones = TrendParameters.of(values), np.ones(ratios.shape)
-        filtered = filter_ratios(ratios, p.noise * ones, p, p.pull * ones[0])
+        *_, log_likelihood = filter_ratios(ratios, p.noise * ones, p, p.pull * ones[0])
         surprise = (values - PRIOR_MEAN) / PRIOR_SD
-        return float(0.5 * surprise @ surprise - filtered.log_likelihood.sum())
+        return float(0.5 * surprise @ surprise - log_likelihood)
 
     return laplace(loss, PRIOR_MEAN)

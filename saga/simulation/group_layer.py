@@ -20,6 +20,7 @@ from saga.features.transforms import Transforms
 from saga.macro.group_trends import STATISTICS, GroupTrends
 from saga.macro.scenarios import Scenario
 from saga.requests import MAX_HORIZON, Draws
+from saga.schema import N_AGES
 
 Floats = NDArray[np.float64]
 _N_DRAWS, _SEED = 4_096, 0
@@ -33,33 +34,22 @@ class GroupLayer:
         self.trends, columns = trends, [column for column, _ in trends.columns]
         self.at = [transforms.categories.index(column) for column in columns]
         # Index of a level by the code's number; the last one, which has no changes, if unknown.
-        n_levels = len(trends.levels)
+        index = {level: i for i, level in enumerate(trends.levels)}
         self.index = [
-            np.array(
-                [n_levels]
-                + [
-                    trends.levels.index((column, code))
-                    if (column, code) in trends.levels
-                    else n_levels
-                    for code in transforms.codes[column]
-                ]
-            )
-            for column in columns
+            np.array([len(index), *(index.get((c, code), len(index)) for code in codes)])
+            for c, codes in ((column, transforms.codes[column]) for column in columns)
         ]
         self.draws = lru_cache(maxsize=2)(self._draws)
         self.path_draws = lru_cache(maxsize=64)(self._draws)
         self.summary = lru_cache(maxsize=4_096)(self._summary)
 
-    def levels(self, sequences: Sequences, persons: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The levels (n, n_column) of persons, by the last known code of each column."""
-        ends = sequences.offsets[1:][persons]
-        out = np.empty((len(persons), len(self.at)), dtype=np.int64)
-        for j, (column, index) in enumerate(zip(self.at, self.index, strict=True)):
-            codes = sequences.codes[:, column]
-            known = np.maximum.accumulate(np.where(codes > 0, np.arange(len(codes)), -1))[ends - 1]
-            is_own = known >= sequences.offsets[persons]
-            out[:, j] = index[np.where(is_own, codes[known], 0)]
-        return out
+    def levels(self, sequences: Sequences) -> NDArray[np.int64]:
+        """The levels (n, n_column) of all persons, by the last known code of each column."""
+        codes, start = sequences.codes[:, self.at], sequences.offsets[:-1, None]
+        rows = np.where(codes > 0, np.arange(len(codes))[:, None], -1)
+        last = np.maximum.accumulate(rows)[sequences.offsets[1:] - 1]
+        known = np.where(last >= start, np.take_along_axis(codes, last, axis=0), 0)
+        return np.stack([index[code] for index, code in zip(self.index, known.T, strict=True)], 1)
 
     def _draws(
         self, seed: int, n_paths: int, origin: int, n_years: int, scenario: Scenario | None
@@ -95,16 +85,13 @@ class GroupLayer:
         )
         p_zero, cdf = raw.p_zero.astype(np.float64), raw.cdf.astype(np.float64)
         moved = expit(logit(p_zero)[..., None] - odds).mean(axis=-1)
-        positive = (1 - p_zero)[..., None]
-        positive_cdf = np.where(
-            positive > 0, (cdf - p_zero[..., None]) / np.where(positive > 0, positive, 1.0), 1.0
-        )
-        moved_cdf = moved[..., None] + (1 - moved)[..., None] * positive_cdf
+        share = np.where(p_zero < 1, 1 - p_zero, 1.0)[..., None]
+        positive = np.where(p_zero[..., None] < 1, (cdf - p_zero[..., None]) / share, 1.0)
+        moved_cdf = moved[..., None] + (1 - moved)[..., None] * positive
         moved_cdf[..., -1] = np.where(raw.exists, 1.0, np.nan)
-        grid = _stretched(raw.grid.astype(np.float64), positive_cdf, growth, variance)
         return replace(
             raw,
-            grid=grid.astype(raw.grid.dtype),
+            grid=_stretched(raw, positive, growth, variance),
             cdf=moved_cdf.astype(raw.cdf.dtype),
             p_zero=moved.astype(raw.p_zero.dtype),
             members=tuple(self.move_marginals(m, levels, scenario) for m in raw.members),
@@ -126,8 +113,10 @@ class GroupLayer:
         n_paths, moved = earnings.shape[-1], np.empty_like(earnings)
         ranks = logit((np.arange(n_paths) + 0.5) / n_paths)
         for i, (paths, origin) in enumerate(zip(earnings, origins.tolist(), strict=True)):
-            changes = self.path_draws(draws.seed, n_paths, origin, len(paths), scenario)
+            # As many years for all, so that the bits do not depend on other persons' years.
+            changes = self.path_draws(draws.seed, n_paths, origin, N_AGES, scenario)
             d, e = changes[..., levels[i]].sum(-1).transpose(0, 2, 1)
+            factor, e = np.exp(d)[: len(paths)], e[: len(paths)]
             # Zeros are ranked by the total of their path.
             total = np.nan_to_num(paths).sum(axis=0, dtype=np.float64)
             order = np.argsort(np.where(paths == 0, -1 / (1 + total), paths), axis=1, kind="stable")
@@ -136,29 +125,24 @@ class GroupLayer:
             zeros = (paths == 0).sum(axis=1, keepdims=True)
             lowest = np.where(paths > 0, paths, np.inf).min(axis=1, keepdims=True)
             works = (rank + e > logit(zeros / n_paths)) & (zeros < n_paths)
-            moved[i] = np.where(works, np.maximum(paths, lowest) * np.exp(d), paths * 0.0)
+            moved[i] = np.where(works, np.maximum(paths, lowest) * factor, paths * 0.0)
         return moved
 
 
-def _stretched(grid: Floats, cdf: Floats, growth: Floats, variance: Floats) -> Floats:
-    """A grid (n, H, G) of log earnings with `variance` (n, H) more and `growth` of the mean.
+def _stretched(
+    raw: Marginals, positive: Floats, growth: Floats, variance: Floats
+) -> NDArray[np.floating]:
+    """The grid with `variance` (n, H) more and `growth` of the mean; `positive` is the CDF above 0.
 
     Where nobody has earnings it stays as it is.
     """
-    mass = np.diff(cdf, axis=-1)
+    grid, mass = raw.grid.astype(np.float64), np.diff(positive, axis=-1)
     low, high = grid[..., :-1], grid[..., 1:]
-    mean = (mass * (low + high)).sum(-1) / 2
-    square = (mass * (low**2 + low * high + high**2)).sum(-1) / 3
-    with np.errstate(divide="ignore", invalid="ignore"):
-        stretch = np.sqrt(1 + variance / (square - mean**2))
-        stretched = mean[..., None] + stretch[..., None] * (grid - mean[..., None])
-        shift = growth + _log_mean(grid, mass) - _log_mean(stretched, mass)
-        return np.where(np.isfinite(shift)[..., None], stretched + shift[..., None], grid)
-
-
-def _log_mean(grid: Floats, mass: Floats) -> Floats:
-    """Log of mean earnings (n, H), the density being constant in logs between grid points."""
-    earnings = np.exp(grid - grid[..., -1:])
-    width = np.diff(grid, axis=-1)
-    part = np.where(width > 0, np.diff(earnings, axis=-1) / width, earnings[..., 1:])
-    return np.asarray(np.log((mass * part).sum(-1)) + grid[..., -1])
+    centre = (mass * (low + high)).sum(-1, keepdims=True) / 2
+    square = (mass * (low**2 + low * high + high**2)).sum(-1, keepdims=True) / 3
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        stretch = np.sqrt(1 + variance[..., None] / (square - centre**2))
+        stretched = centre + stretch * (grid - centre)
+        shift = growth + np.log(raw.mean / replace(raw, grid=stretched).mean)
+        moved = np.where(np.isfinite(shift)[..., None], stretched + shift[..., None], grid)
+    return moved.astype(raw.grid.dtype)

@@ -8,12 +8,10 @@ from typing import Any, cast
 import numpy as np
 import polars as pl
 import pytest
-from saga.training.group_fit import _implied, group_history, with_groups
+from saga.training.group_fit import _implied, group_history
 
-from saga.bundle import Bundle
 from saga.data.panel import Panel, PanelMeta
 from saga.distributions import Marginals
-from saga.forecaster import Forecaster
 
 FIRST, LAST, N = 2003, 2022, 6_000
 PACE = 0.008  # by which the log ratio of women to men rises each year
@@ -135,15 +133,3 @@ def test_a_panel_of_one_group_or_few_ages_has_no_economy_of_groups(people: pl.Da
     assert [name for name, _ in fitted(people.drop("education_level")).columns] == ["sex"]
     ageing = pl.col("birth_year").is_between(LAST - 48, LAST - 38)
     assert fitted(people.filter(ageing)) is None
-
-
-def test_a_bundle_gets_the_economy_of_its_panel(
-    tiny_bundle: Any, register_panel: Panel, tmp_path: Any
-) -> None:
-    import shutil
-
-    copy = shutil.copytree(tiny_bundle, tmp_path / "bundle")
-    changed = with_groups(Bundle.load(copy), register_panel)
-    assert "groups" in changed.macro
-    assert changed.calibration is None
-    assert "female" in str(Forecaster(changed).summary())

@@ -161,12 +161,32 @@ def test_later_years_start_from_a_scenario_that_has_the_origin_year() -> None:
         [{"year": 2023, "unemployment": 7, "real_wage_growth": 0.01, "inflation": 0.02}],
         [{"year": 2023, "unemployment": "x", "real_wage_growth": 0.01, "inflation": 0.02}],
         [{"year": 2023, "unemployment": 0.07, "real_wage_growth": 0.01, "inflation": 0.02}] * 2,
+        [{"year": 2023, "unemployment": 0.07, "female/male": 0.9}],
+        [{"year": 2023, "female/male": 0}],
+        [{"year": 2023, "female/male": "x"}],
+        [{"year": 20400, "female/male": 1}],
+        [{"female/male": 1}],
     ],
 )
 def test_a_bad_scenario_is_refused_with_a_reason(rows: list[dict[str, float]]) -> None:
     with pytest.raises(InputError) as caught:
         scenario_from(rows, PROCESS.history)
     assert caught.value.problems
+
+
+def test_a_row_has_macro_series_ratios_of_groups_or_both(tmp_path: Path) -> None:
+    file = tmp_path / "scenario.csv"
+    macro = "unemployment,real_wage_growth,inflation"
+    file.write_text(f"year,{macro},female/male\n2023,0.07,0.01,0.02,\n2040,,,,1\n")
+    scenario = scenario_from(file, PROCESS.history)
+    assert scenario is not None
+    assert scenario.rows == {2023: (0.07, 0.01, 0.02)}
+    assert scenario.ratios == {2040: {"female/male": 1.0}}
+    assert scenario.covers(2030, 2031), "draws lead to the ratio"
+    assert not scenario.covers(2041, 2042)
+    other = scenario_from([{"year": 2040, "female/male": 0.9}], PROCESS.history)
+    assert other is not None
+    assert other.digest != scenario.digest
 
 
 def test_an_unknown_name_and_a_short_history_are_refused() -> None:
