@@ -389,9 +389,17 @@ def assert_same(got: Got, expected: Got, door: str) -> None:
     assert got.left_out == expected.left_out
 
 
+VARIANTS = {
+    "lifetimes of another seed",
+    "lifetimes with a past whose gaps are filled",
+    "paths with all digits",
+}
+
+
 def slow_door(door: str, *case: str) -> Any:
-    """A case of a door; that of a job, which starts a process, is left to `make test-thorough`."""
-    marks = [pytest.mark.thorough] * (door == "job" and case != JOBS[:1])
+    """A case of a door; jobs, which start a process, and variants are for `make test-thorough`."""
+    is_slow = (door == "job" and case != JOBS[:1]) or not VARIANTS.isdisjoint(case)
+    marks = [pytest.mark.thorough] * is_slow
     return pytest.param(door, *case, marks=marks)
 
 

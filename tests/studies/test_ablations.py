@@ -99,6 +99,7 @@ def test_the_list_names_every_ablation_of_the_paper() -> None:
         )
 
 
+@pytest.mark.thorough
 def test_hidden_columns_are_hidden_in_forecasts(
     panel: Panel, five_persons: Panel, tmp_path: Path
 ) -> None:
@@ -128,6 +129,7 @@ def test_hidden_columns_are_hidden_in_forecasts(
     assert same == {(): False, hidden: True}
 
 
+@pytest.mark.thorough
 def test_macro_only_moves_wages_if_the_calendar_is_hidden(panel: Panel, tmp_path: Path) -> None:
     """Boom and slump after 2015 give the same zeros, and earnings differ by one factor a year."""
     until = panel.frame.filter(pl.col("year") <= 2015)
@@ -169,6 +171,7 @@ def test_macro_only_moves_wages_if_the_calendar_is_hidden(panel: Panel, tmp_path
     assert same == {(): False, (CALENDAR,): True}
 
 
+@pytest.mark.thorough
 def test_the_study_trains_once_and_writes_rows_for_the_contest(
     panel: Panel,
     tmp_path: Path,

@@ -88,6 +88,7 @@ def test_gini_is_half_the_mean_difference_over_the_mean() -> None:
     assert np.isnan(gini(np.zeros(3)))
 
 
+@pytest.mark.thorough
 def test_a_cross_section_counts_the_right_persons(persons: FollowedPersons) -> None:
     rng = np.random.default_rng(1)
     future = rng.lognormal(12.5, 0.5, (len(persons.origins), MOBILITY + 1))
@@ -114,6 +115,7 @@ def test_a_cross_section_counts_the_right_persons(persons: FollowedPersons) -> N
     assert statistics[2, "volatility"] == pytest.approx(np.log(working[:, 1] / working[:, 0]).std())
 
 
+@pytest.mark.thorough
 def test_the_true_process_does_not_drift(
     truth: pl.DataFrame, persons: FollowedPersons, paths: NDArray[np.float32]
 ) -> None:
@@ -153,6 +155,7 @@ def _shuffled(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return mixed
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("broken", "exposed"),
     [
@@ -177,6 +180,7 @@ def test_drifting_paths_fail(
         assert not {"gini", "p50", "zero"} & failed
 
 
+@pytest.mark.thorough
 def test_the_wage_index_is_compared_with_the_true_one(
     register: Path, truth: pl.DataFrame, persons: FollowedPersons, paths: NDArray[np.float32]
 ) -> None:
@@ -214,6 +218,7 @@ def test_responses_to_unemployment_are_compared_with_the_truth(
     assert ((table["difference"] / table["se_difference"]).fill_nan(0.0).abs() < 6).all()
 
 
+@pytest.mark.thorough
 def test_a_paired_difference_has_no_error_of_the_shared_macro_future(
     truth: pl.DataFrame, persons: FollowedPersons, paths: NDArray[np.float32]
 ) -> None:
@@ -240,6 +245,7 @@ def test_a_paired_difference_has_no_error_of_the_shared_macro_future(
     assert ratio.mean() == pytest.approx(1.0, abs=0.35)
 
 
+@pytest.mark.thorough
 def test_only_test_persons_are_followed_on_the_training_register(register: Path) -> None:
     panel = read_panel(register)
     everybody, test_persons = (

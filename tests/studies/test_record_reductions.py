@@ -259,6 +259,7 @@ def test_trees_are_fitted_on_reduced_pasts(years: Any, setting: Setting) -> None
     )
 
 
+@pytest.mark.thorough
 def test_trees_fitted_on_reduced_pasts_forecast_better_from_them() -> None:
     """Log earnings are a moving average: changes of one year predict, those of two do not."""
 

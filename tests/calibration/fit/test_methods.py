@@ -126,6 +126,7 @@ METHODS: dict[str, Callable[[Sample], Calibrator]] = {
 # counts by fold that are raised, more.
 SLACK = {"sets": 9, "several": 9, "weighted": 40, "cqr": N, "cv+": 60}
 FAMILY_OF: dict[str, SetFamily] = {f.kind: f for f in (AT_LEAST, AT_MOST, POSITIVE)}
+QUICK = {*((method, "set") for method in METHODS), ("sets", "band"), ("sets", "present_value")}
 EVERY = pytest.mark.parametrize("method", METHODS)
 FAMILY = pytest.mark.parametrize("kind", ["set", "at_least", "at_most", "positive", "band"])
 
@@ -207,9 +208,7 @@ def persons_behind(method: str, kind: str) -> int:
 @pytest.mark.parametrize(
     ("method", "kind"),
     [
-        pytest.param(
-            method, kind, marks=[pytest.mark.thorough] * (not {"set", "sets"} & {method, kind})
-        )
+        pytest.param(method, kind, marks=[pytest.mark.thorough] * ((method, kind) not in QUICK))
         for method in METHODS
         for kind in ("set", "at_least", "at_most", "positive", "band", "present_value")
         if kind == "set" or not (method == "cqr" or (method, kind) == ("cv+", "present_value"))

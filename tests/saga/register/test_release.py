@@ -54,6 +54,7 @@ def test_the_command_writes_the_same_bytes_under_another_name_and_with_two_worke
     assert full_command in (out / "README.md").read_text()
 
 
+@pytest.mark.thorough
 def test_checksums_cover_every_file_and_sha256sum_detects_a_changed_byte(
     release: Path, tmp_path: Path
 ) -> None:
@@ -69,6 +70,7 @@ def test_checksums_cover_every_file_and_sha256sum_detects_a_changed_byte(
     assert "split/test.parquet: FAILED" in broken.stdout
 
 
+@pytest.mark.thorough
 def test_the_split_is_that_of_training_and_has_every_person_once(release: Path) -> None:
     panel = read_panel(release)
     persons = {
@@ -84,6 +86,7 @@ def test_the_split_is_that_of_training_and_has_every_person_once(release: Path) 
     assert sum(map(len, persons.values())) == SETTINGS.persons
 
 
+@pytest.mark.thorough
 def test_the_moments_are_those_of_this_register(release: Path) -> None:
     moments = pl.read_parquet(release / "moments.parquet")
     assert moments.equals(check_register(release, paper=True))
@@ -91,6 +94,7 @@ def test_the_moments_are_those_of_this_register(release: Path) -> None:
     assert all(f"`{key}`" in page for key in moments.filter("enforced")["key"])
 
 
+@pytest.mark.thorough
 def test_the_data_sheet_states_columns_missing_cells_and_misfits(release: Path) -> None:
     sheet = (release / "README.md").read_text()
     rows = pl.read_parquet(release / "panel/**/*.parquet", hive_partitioning=False)

@@ -151,6 +151,7 @@ def quantile_errors(tables: Tables) -> np.ndarray:
     return np.array(errors)
 
 
+@pytest.mark.thorough
 def test_nonlinear_persistence_is_recovered(fitted: QuantileProcess) -> None:
     """dQ/d eta is near .97 in the middle and far below in the lower tail."""
     assert np.abs(quantile_errors(fitted.tables)).max() < 0.15
@@ -163,6 +164,7 @@ def test_nonlinear_persistence_is_recovered(fitted: QuantileProcess) -> None:
     assert low < 0.7
 
 
+@pytest.mark.thorough
 def test_a_linear_process_does_not_pass_the_same_check(fitted: QuantileProcess) -> None:
     """The same check rejects the linear normal distribution that the estimation starts from."""
     for rho in (0.7, 0.85, 0.97):
@@ -170,6 +172,7 @@ def test_a_linear_process_does_not_pass_the_same_check(fitted: QuantileProcess) 
         assert np.abs(quantile_errors(Tables(linear, range(AGE, AGE + 1)))).max() > 0.2
 
 
+@pytest.mark.thorough
 def test_draws_invert_the_tabulated_chances(fitted: QuantileProcess) -> None:
     tables, grid = fitted.tables, fitted.components.grid
     cell = int(np.argmin(np.abs(grid.centres)))
@@ -184,6 +187,7 @@ def test_draws_invert_the_tabulated_chances(fitted: QuantileProcess) -> None:
     assert share == pytest.approx(tables.moves[AGE - 16, 0, cell], abs=1e-3)
 
 
+@pytest.mark.thorough
 def test_forecasts_of_a_nonlinear_process_are_calibrated_given_the_record(
     fitted: QuantileProcess,
 ) -> None:

@@ -93,6 +93,7 @@ def exact(panel: Panel, origins: Origins) -> tuple[np.ndarray, np.ndarray]:
     return np.where(last["earnings"] == 0, STAY, LEAVE), quantiles
 
 
+@pytest.mark.thorough
 def test_trees_recover_the_conditional_quantiles_of_a_known_process(
     trees: BoostedTrees, judged: tuple[Panel, Origins]
 ) -> None:
@@ -122,6 +123,7 @@ def test_trees_recover_the_conditional_quantiles_of_a_known_process(
     assert np.abs(shuffled[:, inner]).mean() > 2 * np.abs(error[:, inner]).mean()
 
 
+@pytest.mark.thorough
 def test_forecasts_of_the_known_process_are_calibrated_and_a_broken_one_is_not(
     trees: BoostedTrees, judged: tuple[Panel, Origins]
 ) -> None:
@@ -164,6 +166,7 @@ def test_the_distribution_agrees_between_its_quantiles() -> None:
     assert np.log(draws) == pytest.approx(np.log(truth.ppf(rank)), abs=0.05)
 
 
+@pytest.mark.thorough
 def test_path_marginals_are_the_fitted_distribution(
     trees: BoostedTrees, judged: tuple[Panel, Origins]
 ) -> None:
@@ -185,6 +188,7 @@ def test_path_marginals_are_the_fitted_distribution(
             )
 
 
+@pytest.mark.thorough
 def test_horizons_between_are_interpolated(
     trees: BoostedTrees, judged: tuple[Panel, Origins]
 ) -> None:
@@ -239,6 +243,7 @@ def test_drawn_levels_have_the_rank_correlations_of_the_copula() -> None:
     )
 
 
+@pytest.mark.thorough
 def test_spells_of_zeros_last_in_the_paths(
     trees: BoostedTrees, judged: tuple[Panel, Origins]
 ) -> None:

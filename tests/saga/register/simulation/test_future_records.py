@@ -110,6 +110,7 @@ def test_records_can_be_simulated_from_the_hidden_state_alone(registers: tuple[P
     assert simulate_future(WITH_RECORDS, life, 0, 1).equals(written)
 
 
+@pytest.mark.thorough
 def test_nothing_is_recorded_of_the_dead_and_the_absent(mobile: Simulated) -> None:
     _, future = mobile
     resident_rows = residents(future)
@@ -125,6 +126,7 @@ def test_nothing_is_recorded_of_the_dead_and_the_absent(mobile: Simulated) -> No
         assert resident_rows[name].null_count() == 0, name
 
 
+@pytest.mark.thorough
 def test_lasting_traits_are_those_of_the_panel(mobile: Simulated) -> None:
     panel, future = mobile
     recorded = panel.group_by("person_id").agg(pl.col(LASTING).first())
@@ -135,6 +137,7 @@ def test_lasting_traits_are_those_of_the_panel(mobile: Simulated) -> None:
         assert both[name].equals(both[f"{name}_panel"].rename(name)), name
 
 
+@pytest.mark.thorough
 def test_schooling_unknown_in_the_panel_stays_unknown(usual: Simulated) -> None:
     panel, future = usual
     # The education of others becomes known after four years in the country.
@@ -147,6 +150,7 @@ def test_schooling_unknown_in_the_panel_stays_unknown(usual: Simulated) -> None:
     assert (later["education_level"].is_not_null() == later["is_known"]).all()
 
 
+@pytest.mark.thorough
 def test_records_can_be_read_by_the_contract_of_the_panel(usual: Simulated) -> None:
     resident_rows = residents(usual[1])
     panel = read_panel(resident_rows, panel_id="future", prices=schema.PRICE_YEAR)
@@ -155,6 +159,7 @@ def test_records_can_be_read_by_the_contract_of_the_panel(usual: Simulated) -> N
         assert resident_rows[name].null_count() < resident_rows.height, name
 
 
+@pytest.mark.thorough
 def test_as_many_cells_are_missing_as_in_the_panel_without_late_records(usual: Simulated) -> None:
     resident_rows, p = residents(usual[1]), Parameters().records
     missing = {"employment_rate": p.hours_missing, "capital_income": 0.0, "earnings": 0.0}
@@ -165,6 +170,7 @@ def test_as_many_cells_are_missing_as_in_the_panel_without_late_records(usual: S
             assert abs(rows[name].null_count() / rows.height - share) <= 4 * error, (name, year)
 
 
+@pytest.mark.thorough
 def test_amounts_are_deflated_by_the_prices_of_the_drawn_economy(usual: Simulated) -> None:
     _, future = usual
     settings = RegisterSettings(persons=0, seed=SEED, future_to=2032, future_draws=1)
@@ -179,6 +185,7 @@ def test_amounts_are_deflated_by_the_prices_of_the_drawn_economy(usual: Simulate
         assert np.abs((hundreds - hundreds.round()).to_numpy()).max() < 1e-6, name
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("status", schema.MARITAL_STATUSES)
 def test_shares_of_marital_statuses_change_after_the_panel_as_before_its_end(
     usual: Simulated, status: str
@@ -190,6 +197,7 @@ def test_shares_of_marital_statuses_change_after_the_panel_as_before_its_end(
     )
 
 
+@pytest.mark.thorough
 def test_marital_statuses_of_a_person_continue(usual: Simulated) -> None:
     """As many persons change status as in the last year of the panel.
 

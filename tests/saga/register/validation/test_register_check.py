@@ -128,6 +128,7 @@ def test_paid_leave_counts_as_employment(tmp_path: Path) -> None:
     assert employed == pytest.approx([0.75, 1.0, 0.0], abs=1e-3)
 
 
+@pytest.mark.thorough
 def test_absence_and_gaps_are_not_zeros(register: Path) -> None:
     arrays = read_register(register)
     panel = pl.read_parquet(register / "panel" / "**" / "*.parquet", hive_partitioning=False)
@@ -139,6 +140,7 @@ def test_absence_and_gaps_are_not_zeros(register: Path) -> None:
     assert arrays.female.sum() == panel.filter(pl.col("sex") == "female")["person_id"].n_unique()
 
 
+@pytest.mark.thorough
 def test_every_target_is_measured_unless_it_states_why_not(table: pl.DataFrame) -> None:
     assert table["key"].to_list() == [target.key for target in targets()]
     assert set(table.filter(pl.col("value").is_null())["key"]) == {
@@ -150,6 +152,7 @@ def test_every_target_is_measured_unless_it_states_why_not(table: pl.DataFrame) 
     assert passed(table) == (table.filter("enforced")["verdict"] == "inside").all()
 
 
+@pytest.mark.thorough
 def test_the_verdict_follows_from_value_and_band(table: pl.DataFrame) -> None:
     for row in table.filter("enforced").iter_rows(named=True):
         below = row["low"] is not None and row["value"] < row["low"]
@@ -157,6 +160,7 @@ def test_the_verdict_follows_from_value_and_band(table: pl.DataFrame) -> None:
         assert (row["verdict"] == "outside") == (below or above), row["key"]
 
 
+@pytest.mark.thorough
 def test_a_broken_register_is_detected(register: Path, tmp_path: Path, table: pl.DataFrame) -> None:
     """Doubled earnings move the mean out of its band, swapped sexes the differences."""
     other_sex = pl.when(pl.col("sex") == "male").then(pl.lit("female")).otherwise(pl.lit("male"))
@@ -190,6 +194,7 @@ def test_targets_of_years_that_the_register_lacks_are_unmeasured(tmp_path: Path)
     assert not passed(table)
 
 
+@pytest.mark.thorough
 def test_every_second_person_of_a_large_register_is_measured(
     register: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,6 +288,7 @@ def test_the_papers_selection_needs_ten_years_and_five_with_earnings(tmp_path: P
     assert dict(paper_sample(arrays))["paper.years"].value == pytest.approx(10.0)
 
 
+@pytest.mark.thorough
 def test_the_command_prints_and_writes_the_table_and_sets_the_exit_code(
     register: Path, tmp_path: Path, table: pl.DataFrame
 ) -> None:
@@ -304,6 +310,7 @@ def test_the_command_prints_and_writes_the_table_and_sets_the_exit_code(
     assert answer.exit_code == 0
 
 
+@pytest.mark.thorough
 def test_a_check_that_is_impossible_is_refused_with_a_reason(
     tmp_path: Path, register: Path
 ) -> None:
@@ -317,6 +324,7 @@ def test_a_check_that_is_impossible_is_refused_with_a_reason(
         check_register(register, only=("nonsense",))
 
 
+@pytest.mark.thorough
 def test_the_report_is_one_page_that_needs_nothing_else(
     table: pl.DataFrame, register: Path, tmp_path: Path
 ) -> None:
