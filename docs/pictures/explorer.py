@@ -1,7 +1,7 @@
 """Takes the pictures of the explorer: wide, narrow, dark and printed, in Chromium.
 
-They show the example panel with a recession beside it, by the shipped bundle. It also prints the
-seconds from opening the page to the first fan, and the hosts that the page has contacted.
+They show the example panel by the shipped bundle. It also prints the seconds from opening the page
+to the first fan, and the hosts that the page has contacted.
 
 Usage: python docs/pictures/explorer.py [FOLDER]  (default: docs/pictures; SAGA_CHROMIUM names the
 browser). Only the wide one is in the repository.
@@ -25,10 +25,7 @@ from saga.api.settings import Settings
 
 FOLDER = Path(__file__).resolve().parent
 WIDE, NARROW = (1280, 900), (390, 844)
-OPTIONS = (
-    "#view=many&persons=example&by=sex&compare=male&against=female&until=2040"
-    "&scenario=recession-1990s&paths=200"
-)
+OPTIONS = "#view=many&persons=example&by=sex&compare=male&against=female&until=2040&paths=100"
 
 
 def main() -> None:
@@ -85,7 +82,7 @@ def take_pictures(url: str, out: Path) -> None:
 def open_example(page: Page, url: str) -> None:
     """Open the example and wait until all charts are there."""
     page.goto(url + OPTIONS)
-    page.wait_for_selector("#scenario-line, #problem p", timeout=300_000)
+    page.wait_for_selector("#life-figures svg, #problem p", timeout=300_000)
 
 
 def print_line(text: str) -> None:
