@@ -33,6 +33,7 @@ from saga.forecaster import Forecaster
 
 MAX_ORIGINS = "saga.calibration.fit.bundle_calibration.MAX_ORIGINS"
 _END_SECONDS = 120
+_STOP_SECONDS = 300  # of a service, on a machine that has much else to do
 SharedFolder = Callable[[str, Callable[[Path], object]], Path]
 
 # A process in the background of a shell ignores Ctrl-C, and so would the commands that it starts.
@@ -199,7 +200,7 @@ def _running(settings: Settings) -> Iterator[Running]:
                 yield Running(url, client, settings, log)
             finally:
                 server.should_exit = True
-                thread.join(_END_SECONDS)
+                thread.join(_STOP_SECONDS)
                 assert not thread.is_alive(), f"the service does not end{_stacks(loops)}"
 
 

@@ -87,7 +87,7 @@ def test_every_door_gives_the_same_forecast(
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
     assert pl.read_parquet(out)["mean"].to_list() == expected["mean"].to_list()
-    rows = panel.frame.select(columns)
+    rows = persons.frame.select(columns)  # of the prices in the table, as the service expects
     body: dict[str, Any] = {
         "persons": [
             {

@@ -16,7 +16,7 @@ AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 TIMEOUT = 180_000  # milliseconds; on a busy machine a lifetime takes long
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")  # another module may run a loop of its own
 def browser() -> Iterator[Browser]:
     with start_chromium() as started:
         yield started

@@ -115,7 +115,7 @@ def test_the_shipped_report_prints_on_few_pages_and_its_answer_on_the_first(
     tables = page.locator("table").count()
     assert not notes.first.is_visible(), "the screen has everything"
     page.emulate_media(media="print")
-    assert number_of_pages(page.pdf(prefer_css_page_size=True)) <= 12
+    assert number_of_pages(page.pdf(prefer_css_page_size=True)) <= 13
     assert notes.first.is_visible()
     assert all("file of the report" in text for text in notes.all_text_contents())
     assert page.locator("table:visible").count() < tables
