@@ -74,7 +74,8 @@ def in_history(forecaster: Forecaster, panel: Panel) -> Forecaster:
     model, trends = forecaster.model, group_history(panel, panel.persons(), without=COUNTRIES)
     groups = None
     if model.groups is not None and trends is not None:
-        implied = model.groups.trends.series["earnings"].implied
+        known = model.groups.trends
+        implied = known.series["earnings"].implied[:, list(map(known.levels.index, trends.levels))]
         groups = GroupLayer(trends.beside(implied), model.transforms)
     process = replace(process, known=past)
     return forecaster.with_model(replace(model, process=process, calendar=calendar, groups=groups))
