@@ -28,7 +28,7 @@ def test_half_open_connections_do_not_stop_the_service(served: Served, figures: 
         with watch(served) as seen:
             for _ in range(1_100):
                 connection = served.socket()
-                connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n")
+                connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n")
                 sockets.append(connection)
             time.sleep(3)
         figures.at_most("1,100 half-open connections: slowest /livez", seen.slowest_ms, 100, "ms")
@@ -52,7 +52,7 @@ def test_bodies_that_arrive_slowly_do_not_fill_the_memory(
     """40 bodies of 31 MB, each without its last byte; small calls are answered meanwhile."""
     size = 31 * 2**20
     head = (
-        "POST /v1/forecasts HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        "POST /v1/forecasts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Content-Length: {size + 1}\r\n\r\n"
     ).encode()
     content = b" " * size
@@ -82,7 +82,7 @@ def test_a_call_whose_client_leaves_is_computed_no_further(
     persons = [make_person(f"P{i}") for i in range(300)]
     body = json.dumps({"persons": persons, "paths": 600}).encode()
     head = (
-        "POST /v1/lifetimes HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        "POST /v1/lifetimes HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     ).encode()
     with served.client() as client:

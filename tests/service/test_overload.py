@@ -58,7 +58,7 @@ def test_a_refusal_costs_little(
 ) -> None:
     """One call fills a service with one place, by sending its body slowly."""
     body = json.dumps({"persons": [make_person()]}).encode()
-    head = "POST /v1/forecasts HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head = "POST /v1/forecasts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with serve(queue="1") as served, served.socket() as slow:
         slow.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[:10])
         time.sleep(0.3)
