@@ -26,7 +26,7 @@ from saga.macro.history import LAST_REGISTER_YEAR, sweden_as_published, uncounte
 from saga.register.simulation.parameters import Section, read_columns, to_numbers
 from saga.register.simulation.realised_trends import (
     PAST_YEARS,
-    GroupTrends,
+    GroupChanges,
     draw_group_trends,
     draw_growth,
 )
@@ -82,7 +82,7 @@ class MacroYear:
     interest: float
     job_loss: float
     job_finding: float
-    groups: GroupTrends
+    groups: GroupChanges
     last_published: int
 
 
@@ -157,7 +157,7 @@ def build_economy(
             interest=interest,
             job_loss=job_loss,
             job_finding=job_finding,
-            groups=groups.get(year, GroupTrends()),
+            groups=groups.get(year, GroupChanges()),
             last_published=LAST_HISTORY if history is None else FIRST_HISTORY - 1,
         )
     return Economy(years)
@@ -201,14 +201,14 @@ def _rates(
 
 def _group_trends(
     last_year: int, seed: int, draw: int | None, history: int | None
-) -> dict[int, GroupTrends]:
+) -> dict[int, GroupChanges]:
     """The trends of groups in the years that are drawn."""
-    trends: dict[int, GroupTrends] = {}
+    trends: dict[int, GroupChanges] = {}
     if history is not None:
         years = range(FIRST_HISTORY, LAST_HISTORY + 1)
-        trends |= draw_group_trends(years, GroupTrends(), (history, HISTORY_TAG, TRENDS_TAG))
+        trends |= draw_group_trends(years, GroupChanges(), (history, HISTORY_TAG, TRENDS_TAG))
     if draw is not None:
-        before = trends.get(LAST_HISTORY, GroupTrends())
+        before = trends.get(LAST_HISTORY, GroupChanges())
         key = (*_future_key(seed, draw, history), TRENDS_TAG)
         trends |= draw_group_trends(range(LAST_HISTORY + 1, last_year + 1), before, key)
     return trends

@@ -33,7 +33,7 @@ REACH = 2  # the trend of a series in a year is the mean step of so many years o
 
 
 @dataclass(frozen=True)
-class GroupTrends:
+class GroupChanges:
     """Changes of log pay between groups since trends are drawn; 0 before.
 
     Attributes:
@@ -71,8 +71,8 @@ def draw_ratio(n_years: int, key: tuple[int, ...]) -> Floats:
 
 
 def draw_group_trends(
-    years: range, before: GroupTrends, key: tuple[int, ...]
-) -> dict[int, GroupTrends]:
+    years: range, before: GroupChanges, key: tuple[int, ...]
+) -> dict[int, GroupChanges]:
     """The trends of `years`, of which those known the year before are `before`.
 
     The first years do not depend on their number.
@@ -81,7 +81,7 @@ def draw_group_trends(
     steps = [draw_ratio(len(years), (*key, group)) for group in range(4)]
     women, tertiary, young = (np.cumsum(each) for each in steps[:3])
     return {
-        year: GroupTrends(
+        year: GroupChanges(
             before.women + women[i],
             before.tertiary + signs[0] * tertiary[i],
             before.young + signs[1] * young[i],

@@ -9,7 +9,7 @@ from saga.data.facts import shipped_facts
 from saga.macro.history import sweden, sweden_as_published, uncounted_jobless
 from saga.register.simulation.economy import build_economy, labour_flows
 from saga.register.simulation.parameters import Parameters
-from saga.register.simulation.realised_trends import GroupTrends
+from saga.register.simulation.realised_trends import GroupChanges
 
 P = Parameters().economy
 
@@ -91,7 +91,7 @@ def test_a_drawn_history_is_one_for_all_seeds_and_another_than_swedens() -> None
         rates = {each[year].unemployment for each in (drawn[0], sweden_lived, other)}
         assert len(rates) == 3
         assert drawn[0][year].prices == sweden_lived[year].prices
-    assert drawn[0][1989].groups == sweden_lived[2022].groups == GroupTrends()
+    assert drawn[0][1989].groups == sweden_lived[2022].groups == GroupChanges()
     assert drawn[0][2022].groups.women != other[2022].groups.women
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from saga.register.simulation.realised_trends import (
     COUNTRIES,
     PAST_YEARS,
-    GroupTrends,
+    GroupChanges,
     draw_group_trends,
     draw_growth,
     draw_ratio,
@@ -22,7 +22,7 @@ def test_first_years_do_not_depend_on_the_number_of_years() -> None:
         assert draw_growth(PAST, 40, key)[:15].tolist() == draw_growth(PAST, 15, key).tolist()
         assert draw_ratio(40, key)[:15].tolist() == draw_ratio(15, key).tolist()
         short, long = (
-            draw_group_trends(range(2023, end), GroupTrends(), key) for end in (2030, 2060)
+            draw_group_trends(range(2023, end), GroupChanges(), key) for end in (2030, 2060)
         )
         assert short == {year: long[year] for year in short}
 
@@ -46,7 +46,7 @@ def test_a_like_past_is_likelier() -> None:
 
 
 def test_trends_of_groups_go_on_stop_and_turn_and_only_the_gap_has_a_direction() -> None:
-    last = [draw_group_trends(range(2023, 2043), GroupTrends(), key)[2042] for key in KEYS]
+    last = [draw_group_trends(range(2023, 2043), GroupChanges(), key)[2042] for key in KEYS]
     women, tertiary, young = (
         np.array([getattr(each, name) for each in last]) for name in ("women", "tertiary", "young")
     )
