@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -88,7 +88,7 @@ def as_tensors(arrays: dict[str, NDArray[Any]]) -> Batch:
 
 @dataclass
 class Batches(Dataset[Batch]):
-    """The batches of an epoch; each depends on (seed, epoch, index) alone.
+    """The batches of a panel in an epoch; each depends on (seed, epoch, index, number) alone.
 
     Therefore runs can be resumed. All batches have about the same number of person-years, and
     `batch_persons` persons on average. If they had the same number of persons, with a mean loss for
@@ -103,13 +103,14 @@ class Batches(Dataset[Batch]):
     batch_persons: int
     seed: int
     epoch: int = 0
+    number: int = 0  # of the panel
 
     def __len__(self) -> int:
         return max(1, len(self.persons) // self.batch_persons)
 
     def plan(self) -> list[NDArray[np.int64]]:
         """The persons of each batch: shuffled, and grouped by similar length."""
-        rng = np.random.default_rng([self.seed, 1, self.epoch])
+        rng = np.random.default_rng([self.seed, 1, self.epoch, self.number])
         order = rng.permutation(self.persons)
         length = self.sequences.lengths
         size = self.batch_persons
@@ -125,10 +126,26 @@ class Batches(Dataset[Batch]):
     def __getitem__(self, index: int) -> Batch:
         if index == 0 or not hasattr(self, "_plan"):
             self._plan = self.plan()
-        rng = np.random.default_rng([self.seed, 2, self.epoch, index])
+        rng = np.random.default_rng([self.seed, 2, self.epoch, index, self.number])
         return make_batch(
             self.sequences, self._plan[index % len(self._plan)], self.calendar, self.masking, rng
         )
+
+
+class MixedBatches(Dataset[Batch]):
+    """The batches of several panels in random order; the persons of a batch live in one economy."""
+
+    def __init__(self, parts: Sequence[Batches], seed: int, epoch: int) -> None:
+        self.parts = parts
+        owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        self._owners = np.random.default_rng([seed, 3, epoch]).permutation(owners)
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def __getitem__(self, index: int) -> Batch:
+        owner = self._owners[index]
+        return self.parts[owner][int((self._owners[:index] == owner).sum())]
 
 
 class ResumableLoader(DataLoader[Batch]):
@@ -160,7 +177,10 @@ class ResumableLoader(DataLoader[Batch]):
 
 
 class PanelData(pl.LightningDataModule):
-    """Training and validation persons, already split by person (`saga.data.split`)."""
+    """Training and validation persons, already split by person (`saga.data.split`).
+
+    Training persons of further panels (`also`) live in other economies, each with its calendar.
+    """
 
     def __init__(
         self,
@@ -171,16 +191,39 @@ class PanelData(pl.LightningDataModule):
         batch_persons: int,
         seed: int,
         masking: Masking | None = None,
+        also: Sequence[tuple[Sequences, Calendar]] = (),
     ) -> None:
         super().__init__()
+        self.also = also
         self.train, self.validation, self.calendar = train, validation, calendar
         self.batch_persons, self.seed = batch_persons, seed
         self.masking = masking or Masking()
 
+    @property
+    def n_train(self) -> int:
+        """Training persons of all panels."""
+        return len(self.train) + sum(len(records) for records, _ in self.also)
+
+    @property
+    def n_records(self) -> int:
+        """Person-years of all training persons."""
+        return len(self.train.year) + sum(len(records.year) for records, _ in self.also)
+
     def train_dataloader(self) -> DataLoader[Batch]:
         """Reloaded each epoch, so that each epoch draws its own masks."""
         epoch = self.trainer.current_epoch if self.trainer else 0
-        batches = self._batches(self.train, self.batch_persons, epoch)
+        batches: Dataset[Batch] = self._batches(self.train, self.batch_persons, epoch)
+        if self.also:
+            panels = ((self.train, self.calendar), *self.also)
+            parts = [
+                replace(
+                    self._batches(records, self.batch_persons, epoch),
+                    calendar=calendar,
+                    number=number,
+                )
+                for number, (records, calendar) in enumerate(panels)
+            ]
+            batches = MixedBatches(parts, self.seed, epoch)
         return ResumableLoader(batches, batch_size=None, shuffle=False)
 
     def val_dataloader(self) -> DataLoader[Batch]:

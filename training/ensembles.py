@@ -93,7 +93,7 @@ def train_members(
         out,
         run,
         {
-            **run_settings(panel, settings, seed, until, source),
+            **run_settings(panel, settings, seed, until, source, run.also),
             "shares": list(shares.values()),
         },
     )
@@ -148,6 +148,8 @@ def train_folds(
     if not MIN_FOLDS <= n_folds <= MAX_FOLDS:
         raise UsageError(f"--folds must be {MIN_FOLDS} to {MAX_FOLDS}, not {n_folds}. Use 5.")
     _require_one_device(run, n_folds)
+    if run.also:
+        raise UsageError("Members by fold learn from one panel. Leave --also or --folds out.")
     if until is not None:
         panel = cut(panel, until)
     folder = _begin(

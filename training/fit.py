@@ -47,7 +47,7 @@ from saga.data.panel import Panel
 from saga.data.split import SPLIT_SHARES, Shares, percents_of, persons_of
 from saga.errors import InputError, Problem, UsageError
 from saga.features.calendar import Calendar
-from saga.features.sequences import UNKNOWN, ZERO, encode
+from saga.features.sequences import UNKNOWN, ZERO, Sequences, encode
 from saga.features.transforms import Transforms
 from saga.files.bundle_folder import check_replaceable
 from saga.forecast_warnings import SIMULATED
@@ -100,7 +100,12 @@ class Preparation(NamedTuple):
 
 
 def run_settings(
-    panel: Panel, settings: TrainConfig, seed: int, until: int | None, source: Source | None
+    panel: Panel,
+    settings: TrainConfig,
+    seed: int,
+    until: int | None,
+    source: Source | None,
+    also: Sequence[Panel] = (),
 ) -> dict[str, Any]:
     """What a run and a resumed run must have in common, see `saga.training.harness.RunFolder`."""
     return {
@@ -110,6 +115,7 @@ def run_settings(
         "panel": panel.digest,
         "macro": panel.meta.macro,
         "source": None if source is None else source.digest,
+        "also": [further.digest for further in also],
     }
 
 
@@ -153,19 +159,20 @@ def train(
     source = None if run.source is None else Source.open(run.source)
     settings = settings_for(config, len(persons_of(panel, "train", shares)), source)
     check_replaceable(out)
+    also = run.also
     if until is not None:
-        panel = cut(panel, until)
+        panel, also = cut(panel, until), [cut(further, until) for further in also]
     folder = RunFolder(
         out.with_name(out.name + ".run"),
         {
-            **run_settings(panel, settings, seed, until, source),
+            **run_settings(panel, settings, seed, until, source, also),
             "validation": None if validation is None else sorted(validation),
             "shares": list(shares.values()),
         },
     )
     folder.begin_or_resume(resume=run.resume)
     seed_run(seed)
-    prepared = prepare(panel, settings, seed, validation, shares, source)
+    prepared = prepare(panel, settings, seed, validation, shares, source, also)
     data, network = prepared.data, prepared.network
     report = fit_best(network, data, settings, folder, run)
     fill_unseen(
@@ -195,6 +202,7 @@ def train(
             network,
             person_split=validation is None,
             source=source,
+            also=also,
         ),
     )
     bundle = write_bundle(
@@ -247,7 +255,7 @@ def fit_best(
     """
     if run.report is not None:
         run.report(
-            f"Training on {len(data.train):,} persons ({len(data.train.year):,} records), "
+            f"Training on {data.n_train:,} persons ({data.n_records:,} records), "
             f"validating on {len(data.validation):,}: {settings.max_steps:,} steps at most, a "
             f"validation every {settings.validate_every:,}."
         )
@@ -263,7 +271,7 @@ def fit_best(
         enable_version_counter=False,
     )
     clock = Timer()  # stored in checkpoints, so a resumed run reports the time of all its parts
-    epoch_steps = len(data.train) // settings.batch_persons
+    epoch_steps = data.n_train // settings.batch_persons
     callbacks = [best, clock, *progress_callbacks(run, clock)]
     trainer = lightning_trainer(settings, folder.path, callbacks, run, epoch_steps)
     with contextlib.nullcontext() if parts is None else single_threaded():
@@ -274,8 +282,8 @@ def fit_best(
     module.load_state_dict(checkpoint["state_dict"])
     return TrainReport(
         parameters=network.parameters_count,
-        persons={"train": len(data.train), "validation": len(data.validation)},
-        person_years=len(data.train.year),
+        persons={"train": data.n_train, "validation": len(data.validation)},
+        person_years=data.n_records,
         steps=trainer.global_step,
         seconds=round(clock.time_elapsed(), 1),
         validation_nll=round(checkpoint["validation_nll"], 6),
@@ -289,11 +297,13 @@ def prepare(
     validation: Sequence[str] | None = None,
     shares: Shares = SPLIT_SHARES,
     source: Source | None = None,
+    also: Sequence[Panel] = (),
 ) -> Preparation:
     """Split the persons, fit transforms on training persons, encode, build the network.
 
     `validation` names the validation persons, and `shares` the split, see `train`. The network has
-    the weights of `source` if there is one. Raises InputError if there are no training or no
+    the weights of `source` if there is one. Panels `also` learned from get the transforms of the
+    first, and their own calendars. Raises InputError if there are no training or no
     validation persons.
     """
     if validation is None:
@@ -328,6 +338,7 @@ def prepare(
         batch_persons=settings.batch_persons,
         seed=seed,
         masking=settings.masking,
+        also=[_records_of(further, transforms) for further in also],
     )
     if source is None:
         network = Saga(settings.model, transforms)
@@ -335,6 +346,11 @@ def prepare(
         known = data.train.state[data.train.state != UNKNOWN]
         network = source.network(settings.model, transforms, float((known == ZERO).mean()))
     return Preparation(data, network, transforms, macro, TrainingRecords.of(training_panel))
+
+
+def _records_of(panel: Panel, transforms: Transforms) -> tuple[Sequences, Calendar]:
+    calendar = Calendar(macro_of(panel)[0])
+    return encode(panel, transforms, calendar), calendar
 
 
 def macro_of(panel: Panel) -> tuple[MacroHistory | None, dict[str, Any]]:
@@ -424,6 +440,7 @@ def model_card(
     *,
     person_split: bool = True,
     source: Source | None = None,
+    also: Sequence[Panel] = (),
 ) -> str:
     """The bundle's README.md; `person_split` says whether test persons were set aside."""
     years, backbone = panel.frame["year"].to_numpy(), _BACKBONES[settings.model.backbone]
@@ -438,7 +455,7 @@ def model_card(
 
 {simulated}{backbone} over yearly records, {report.parameters:,} parameters. Trained on
 {report.persons["train"]:,} persons ({report.person_years:,} person-years, {years.min()} to
-{years.max()}) of the panel `{panel.meta.panel_id}`; money in {panel.meta.currency} of
+{years.max()}) of {_panels_text(panel, also)}; money in {panel.meta.currency} of
 {panel.meta.price_year}.
 {report.steps:,} steps, {report.seconds:,.0f} s; validation log score {report.validation_nll:.4f}
 nats a year.
@@ -456,6 +473,13 @@ Model:
 `calibration.parquet` and the `guarantee` of every interval state what the intervals guarantee.
 {unused}
 """
+
+
+def _panels_text(panel: Panel, also: Sequence[Panel]) -> str:
+    text = f"the panel `{panel.meta.panel_id}`"
+    if also:
+        text += f" and of {len(also)} panels that lived through other economies"
+    return text
 
 
 def _head_diversity_text(network: Saga) -> str:

@@ -11,7 +11,7 @@ import shutil
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from joblib import cpu_count  # respects affinity and the quota of a container
 from pytorch_lightning.callbacks import Callback, Timer, TQDMProgressBar
 from pytorch_lightning.utilities import rank_zero_only
 
+from saga.data.panel import Panel
 from saga.errors import UsageError
 from saga.files.atomic import commit_json, read_json
 
@@ -47,6 +48,8 @@ class RunOptions:
         progress: Whether to show a progress bar.
         source: Bundle whose weights training starts from.
         report: Receives a line of text after each validation.
+        also: Further panels to learn from, each with the economy that its persons lived through;
+            all their persons are training persons.
     """
 
     resume: bool = False
@@ -55,6 +58,7 @@ class RunOptions:
     progress: bool = True
     source: Path | None = None
     report: Callable[[str], None] | None = None
+    also: Sequence[Panel] = ()
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,13 @@ def train(
         ),
     ] = None,
     source: options.TrainingStart = None,
+    also: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A further panel to learn from, whose persons lived through another economy; all "
+            "of them are training persons. Repeatable."
+        ),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue from the last checkpoint.")
     ] = False,
@@ -79,6 +86,7 @@ def train(
         progress=False,
         source=start,
         report=None if as_json else console.note,
+        also=[reading.read(further) for further in also or ()],
     )
     if folds is not None:
         bundle = train_folds(

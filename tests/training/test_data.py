@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from saga.training.data import Batch, Batches
+from saga.training.data import Batch, Batches, PanelData
 from saga.training.masking import Masking
 
-from saga.features.calendar import Calendar
+from saga.features.calendar import Calendar, macro_features
 from saga.features.sequences import Sequences
-from saga.macro.history import sweden
+from saga.macro.history import MacroHistory, sweden
 
 PERSONS, YEARS, HAZARD = 6_000, 30, 0.05
 CALENDAR = Calendar(sweden())
@@ -82,3 +84,21 @@ def test_batches_have_equally_many_person_years_and_each_person_once(mortal: Seq
     assert len(plan) == pytest.approx(PERSONS / 64, abs=2)
     persons = np.array([len(batch) for batch in plan])
     assert persons.max() > 3 * persons.min()
+
+
+def test_batches_of_several_panels_keep_each_persons_economy(mortal: Sequences) -> None:
+    """Persons of both, each in a batch with the calendar of the own panel alone."""
+    far = MacroHistory(1990, np.tile([0.5, 0.5, 0.0], (YEARS + 10, 1)))
+    here, there = replace(mortal, birth_year=mortal.birth_year - 1), mortal
+    data = PanelData(here, here, CALENDAR, batch_persons=64, seed=1, also=[(there, Calendar(far))])
+    epoch = list(data.train_dataloader())
+    growth = macro_features(far.values, far.values[0, 0])[0, 2]
+    n_persons, order = [0, 0], list[bool]()
+    for batch in epoch:
+        targets = batch["macro"][batch["gap"] > 0]
+        is_far = bool((targets[:, 2] == growth).any())
+        assert not is_far or bool((targets[:, 2] == growth).all())
+        n_persons[is_far] += len(batch["origin"])
+        order.append(is_far)
+    assert n_persons == pytest.approx([PERSONS, PERSONS], rel=0.03)
+    assert np.diff(order).mean() > 1 / 4  # panels alternate

@@ -27,6 +27,7 @@ from saga.register.simulation.parameters import Section, read_columns, to_number
 from saga.register.simulation.realised_trends import (
     PAST_YEARS,
     GroupChanges,
+    countries_of,
     draw_group_trends,
     draw_growth,
 )
@@ -189,13 +190,16 @@ def _rates(
         rates[published.first_year + t] = (float(unemployment), float(growth), float(inflation))
     if history is not None:
         years = range(FIRST_DRAWN, LAST_HISTORY + 1)
-        for year, (unemployment, growth, _) in _draw(years, p, (history, HISTORY_TAG), rates):
+        for year, (unemployment, growth, _) in _draw(
+            years, p, (history, HISTORY_TAG), rates, countries_of(history)
+        ):
             rates[year] = (unemployment, growth, rates[year][2])
     if last_year > LAST_HISTORY:
         if draw is None:
             raise ValueError(f"years after {LAST_HISTORY} are drawn: name the draw")
         key = _future_key(seed, draw, history)
-        rates |= dict(_draw(range(LAST_HISTORY + 1, last_year + 1), p, key, rates))
+        years = range(LAST_HISTORY + 1, last_year + 1)
+        rates |= dict(_draw(years, p, key, rates, countries_of(history)))
     return rates
 
 
@@ -204,13 +208,16 @@ def _group_trends(
 ) -> dict[int, GroupChanges]:
     """The trends of groups in the years that are drawn."""
     trends: dict[int, GroupChanges] = {}
+    countries = countries_of(history)
     if history is not None:
         years = range(FIRST_HISTORY, LAST_HISTORY + 1)
-        trends |= draw_group_trends(years, GroupChanges(), (history, HISTORY_TAG, TRENDS_TAG))
+        key = (history, HISTORY_TAG, TRENDS_TAG)
+        trends |= draw_group_trends(years, GroupChanges(), key, countries)
     if draw is not None:
         before = trends.get(LAST_HISTORY, GroupChanges())
         key = (*_future_key(seed, draw, history), TRENDS_TAG)
-        trends |= draw_group_trends(range(LAST_HISTORY + 1, last_year + 1), before, key)
+        years = range(LAST_HISTORY + 1, last_year + 1)
+        trends |= draw_group_trends(years, before, key, countries)
     return trends
 
 
@@ -234,7 +241,11 @@ def _price_and_wage_index(
 
 
 def _draw(
-    years: range, p: Section, key: tuple[int, ...], before: dict[int, MacroRates]
+    years: range,
+    p: Section,
+    key: tuple[int, ...],
+    before: dict[int, MacroRates],
+    countries: tuple[str, ...],
 ) -> Iterator[tuple[int, MacroRates]]:
     """Draw `years` from the Markov-switching process around a resampled trend of growth."""
     first = years.start
@@ -242,7 +253,7 @@ def _draw(
     change = unemployment - before[first - 2][0]
     recession = False
     past = np.array([before[year][1] for year in range(first - PAST_YEARS, first)])
-    trend = draw_growth(past, len(years), (*key, TRENDS_TAG))
+    trend = draw_growth(past, len(years), (*key, TRENDS_TAG), countries)
     for year, mean_growth in zip(years, trend, strict=True):
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence((*key, year))))
         switch = rng.random()

@@ -9,7 +9,8 @@ in many countries, so its steps also stand for ratios by education, age and atta
 there they have a random sign.
 
 A forecaster that is judged on these trends must not have seen the countries: its prior is to be
-fitted without `COUNTRIES` (`studies.group_futures`).
+fitted without `COUNTRIES` (`studies.group_futures`). Histories from number `FOR_TRAINING` on
+resample other countries, so that a network may learn from them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 # Every second one of the countries with wages, in the order of their names, without Sweden.
 COUNTRIES = ("AUS", "CHE", "DEU", "ESP", "FRA", "IRL", "LUX", "SVN", "USA")
+FOR_TRAINING = 100_000
+OTHER_COUNTRIES = ("BEL", "CHL", "DNK", "EST", "HUN", "LTU", "POL")
 PAST_YEARS = 20  # of growth, whose mean says which stretches have a like past
 SHORTEST = 10  # years of a stretch
 LIKENESS = 0.01  # difference of two pasts at which the weight of a stretch has fallen to 61 %
@@ -49,9 +52,16 @@ class GroupChanges:
     attachment: float = 0.0
 
 
-def draw_growth(past: Floats, n_years: int, key: tuple[int, ...]) -> Floats:
+def countries_of(history: int | None) -> tuple[str, ...]:
+    """The countries whose trends are resampled in a drawn history and after it."""
+    return COUNTRIES if history is None or history < FOR_TRAINING else OTHER_COUNTRIES
+
+
+def draw_growth(
+    past: Floats, n_years: int, key: tuple[int, ...], countries: tuple[str, ...] = COUNTRIES
+) -> Floats:
     """Trend growth of real wages (n_years,) after yearly growth `past`, at least 20 years."""
-    means, stretches = _growth_stretches()
+    means, stretches = _growth_stretches(countries)
     rng, growth = _random(key), past[-PAST_YEARS:].tolist()
     while len(growth) < PAST_YEARS + n_years:
         unlikeness = (means - np.mean(growth[-PAST_YEARS:])) / LIKENESS
@@ -60,10 +70,12 @@ def draw_growth(past: Floats, n_years: int, key: tuple[int, ...]) -> Floats:
     return np.array(growth[PAST_YEARS : PAST_YEARS + n_years])
 
 
-def draw_ratio(n_years: int, key: tuple[int, ...]) -> Floats:
+def draw_ratio(
+    n_years: int, key: tuple[int, ...], countries: tuple[str, ...] = COUNTRIES
+) -> Floats:
     """Yearly changes (n_years,) of the log ratio of women's to men's pay."""
     rng, steps = _random(key), list[float]()
-    trends = _ratio_trends()
+    trends = _ratio_trends(countries)
     while len(steps) < n_years:
         country = trends[rng.integers(len(trends))]
         steps += country[rng.integers(len(country) - SHORTEST + 1) :].tolist()
@@ -71,14 +83,17 @@ def draw_ratio(n_years: int, key: tuple[int, ...]) -> Floats:
 
 
 def draw_group_trends(
-    years: range, before: GroupChanges, key: tuple[int, ...]
+    years: range,
+    before: GroupChanges,
+    key: tuple[int, ...],
+    countries: tuple[str, ...] = COUNTRIES,
 ) -> dict[int, GroupChanges]:
     """The trends of `years`, of which those known the year before are `before`.
 
     The first years do not depend on their number.
     """
     signs = _random(key).choice((-1.0, 1.0), 3)
-    steps = [draw_ratio(len(years), (*key, group)) for group in range(4)]
+    steps = [draw_ratio(len(years), (*key, group), countries) for group in range(4)]
     women, tertiary, young = (np.cumsum(each) for each in steps[:3])
     return {
         year: GroupChanges(
@@ -92,27 +107,27 @@ def draw_group_trends(
 
 
 @cache
-def _growth_stretches() -> tuple[Floats, list[Floats]]:
+def _growth_stretches(countries: tuple[str, ...]) -> tuple[Floats, list[Floats]]:
     """Mean growth of each stretch's past (n_stretch,), and its trend year by year."""
     pairs = [
         (steps[year - PAST_YEARS : year].mean(), _trend(steps)[year:])
-        for steps in _steps("real_wages_of_countries", pl.col("log_real_wage"))
+        for steps in _steps("real_wages_of_countries", pl.col("log_real_wage"), countries)
         for year in range(PAST_YEARS, len(steps) - SHORTEST + 1)
     ]
     return np.array([mean for mean, _ in pairs]), [stretch for _, stretch in pairs]
 
 
 @cache
-def _ratio_trends() -> list[Floats]:
+def _ratio_trends(countries: tuple[str, ...]) -> list[Floats]:
     ratio = (1 - pl.col("gap_percent") / PER_CENT).log()
-    return [_trend(steps) for steps in _steps("gender_pay_gap_of_countries", ratio)]
+    return [_trend(steps) for steps in _steps("gender_pay_gap_of_countries", ratio, countries)]
 
 
-def _steps(table: str, log_level: pl.Expr) -> list[Floats]:
+def _steps(table: str, log_level: pl.Expr, countries: tuple[str, ...]) -> list[Floats]:
     """Yearly steps of each country's log level, on straight lines between years with a figure."""
     file = resources.files("saga.data").joinpath("tables", f"{table}.csv")
     rows = pl.read_csv(file.read_bytes(), comment_prefix="#").sort("year")
-    series = (rows.filter(country=country) for country in COUNTRIES)
+    series = (rows.filter(country=country) for country in countries)
     return [
         np.diff(
             np.interp(
