@@ -4,6 +4,7 @@ PORT ?= 8000
 SEED ?= 1
 CALIBRATION_SEED ?= 4
 PERSONS ?= 300000
+HISTORIES ?= $(shell seq 100000 100019)
 WORKERS ?= 3
 BUILD ?= build/bundle
 SYSTEMS ?= linux windows
@@ -82,12 +83,15 @@ wheelhouse: setup build/sbom-tools/bin/cyclonedx-py
 build/sbom-tools/bin/cyclonedx-py:
 	$(PYTHON) -m venv build/sbom-tools && build/sbom-tools/bin/pip install --quiet cyclonedx-bom==7.5.0
 
-# The shipped bundle, from two seeds: one register trains, another, of which half the persons calibrate, sets the
-# intervals. Both are generated anew, so nothing but this checkout is needed.
+# The shipped bundle. One register trains, together with small ones that lived through other economies; another, of
+# which half the persons calibrate, sets the intervals. All are generated anew: nothing but this checkout is needed.
 bundle: setup
 	rm -rf $(BUILD)
 	$(BIN)/saga register generate --persons $(PERSONS) --seed $(SEED) --out $(BUILD)/register
-	$(BIN)/saga train --panel $(BUILD)/register --out $(BUILD)/small --config small --seed $(SEED)
+	@set -e; for history in $(HISTORIES); do $(BIN)/saga register generate --persons 11000 --seed $$history \
+	  --history $$history --out $(BUILD)/histories/$$history; done
+	$(BIN)/saga train --panel $(BUILD)/register $(addprefix --also $(BUILD)/histories/,$(HISTORIES)) \
+	  --out $(BUILD)/small --config small --seed $(SEED)
 	$(BIN)/saga circumstances $(BUILD)/small --panel $(BUILD)/register --seed $(SEED)
 	$(BIN)/saga register generate --persons $(PERSONS) --seed $(CALIBRATION_SEED) --out $(BUILD)/calibration
 	$(BIN)/saga calibrate $(BUILD)/small --panel $(BUILD)/calibration --shares 20,5,50,25 --rollout light
