@@ -135,7 +135,7 @@ class Batches(Dataset[Batch]):
 class MixedBatches(Dataset[Batch]):
     """The batches of several panels in random order; the persons of a batch live in one economy."""
 
-    def __init__(self, parts: Sequence[Batches], seed: int, epoch: int) -> None:
+    def __init__(self, parts: list[Batches], seed: int, epoch: int) -> None:
         self.parts = parts
         owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         self._owners = np.random.default_rng([seed, 3, epoch]).permutation(owners)
@@ -144,7 +144,7 @@ class MixedBatches(Dataset[Batch]):
         return len(self._owners)
 
     def __getitem__(self, index: int) -> Batch:
-        owner = self._owners[index]
+        owner = int(self._owners[index])
         return self.parts[owner][int((self._owners[:index] == owner).sum())]
 
 

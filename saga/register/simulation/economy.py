@@ -211,8 +211,8 @@ def _group_trends(
     countries = countries_of(history)
     if history is not None:
         years = range(FIRST_HISTORY, LAST_HISTORY + 1)
-        key = (history, HISTORY_TAG, TRENDS_TAG)
-        trends |= draw_group_trends(years, GroupChanges(), key, countries)
+        past_key = (history, HISTORY_TAG, TRENDS_TAG)
+        trends |= draw_group_trends(years, GroupChanges(), past_key, countries)
     if draw is not None:
         before = trends.get(LAST_HISTORY, GroupChanges())
         key = (*_future_key(seed, draw, history), TRENDS_TAG)
