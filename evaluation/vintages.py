@@ -203,16 +203,17 @@ def judge_vintage(
     return errors.select(pl.lit(cutoff, pl.Int32).alias("cutoff"), pl.all())
 
 
-def store_vintages(errors: pl.DataFrame, bundle: Path, panel: Panel, command: str) -> Bundle:
+def store_vintages(errors: pl.DataFrame, bundle: Path, panel_id: str, command: str) -> Bundle:
     """The bundle with the errors of vintages of its panel, written in its place.
 
     Raises UsageError if it was trained on another panel, or the vintages are too few.
     """
-    opened, n_vintages = Bundle.load(bundle), errors["cutoff"].n_unique()
-    if opened.panel_id != panel.meta.panel_id:
+    opened = Bundle.load(bundle)
+    n_vintages = errors.select({"history", "cutoff"} & set(errors.columns)).n_unique()
+    if opened.panel_id != panel_id:
         raise UsageError(
             f"{bundle} was trained on the panel {opened.panel_id}, and these vintages are of "
-            f"{panel.meta.panel_id}. Name a bundle of the same panel with --store."
+            f"{panel_id}. Name a bundle of the same panel with --store."
         )
     if n_vintages < MIN_VINTAGES:
         raise UsageError(

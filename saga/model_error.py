@@ -9,8 +9,9 @@ over its groups weighted by persons, and n(h) the number of vintages h years or 
     variance(h) = (n(h) q(h) + 4 b h) / (n(h) + 4), at least 0,
 
 where b = sum n(h) q(h) / h / sum n(h): few vintages are drawn towards an error that grows by
-independent steps. The deviation is multiplied by the ratio of the 95 % quantiles of Student's t
-and the normal distribution, with min(n(h) + 4, largest n) degrees of freedom.
+independent steps. Vintages of different histories (drawn ones of a simulated register) do not
+overlap. The deviation is multiplied by the ratio of the 95 % quantiles of Student's t and the
+normal distribution, with min(n(h) + 4, largest n) degrees of freedom.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class ModelError:
 
     Attributes:
         cutoffs: The last years of the vintages.
+        histories: How many histories they are of: 1, or several drawn ones of a register.
         separate: By horizon, how many of them do not overlap.
         deviations: Statistic -> "everybody" or "groups" -> horizon -> standard deviation, relative
             for amounts and ratios. Horizons are texts, as in JSON.
@@ -63,6 +65,7 @@ class ModelError:
     cutoffs: Sequence[int]
     separate: Mapping[str, int]
     deviations: Mapping[str, Mapping[str, Mapping[str, float]]]
+    histories: int = 1
 
     @classmethod
     def of(cls, provenance: Mapping[str, Any]) -> Self | None:
@@ -72,7 +75,12 @@ class ModelError:
 
     @classmethod
     def fit(cls, errors: pl.DataFrame) -> Self:
-        """From rows of `saga.population.group_errors` with the column `cutoff`."""
+        """From rows of `saga.population.group_errors` with the column `cutoff`.
+
+        A column `history` numbers the histories, if there are several.
+        """
+        if "history" not in errors.columns:
+            errors = errors.with_columns(history=pl.lit(0))
         beyond = pl.col("error") ** 2 - pl.col("se") ** 2 - pl.col("sd_economy") ** 2
         everybody = pl.col("grouping") == "total"
         known = errors.with_columns(
@@ -81,22 +89,28 @@ class ModelError:
         ).filter(pl.col("beyond").is_finite())
         cell, n = ["statistic", "of", "horizon"], pl.col("persons")
         cells = (
-            known.group_by(*cell, "cutoff")
+            known.group_by(*cell, "history", "cutoff")
             .agg(beyond=(n * pl.col("beyond")).sum() / n.sum())
+            .group_by(*cell, "history")
+            .agg(pl.col("beyond"), cutoffs=pl.col("cutoff").sort())
             .group_by(cell)
-            .agg(q=pl.col("beyond").mean(), cutoffs=pl.col("cutoff").sort())
+            .agg(q=pl.col("beyond").explode().mean(), cutoffs=pl.col("cutoffs"))
             .sort("horizon")
         )
         deviations: dict[str, dict[str, dict[str, float]]] = {}
         counts: dict[str, int] = {}
         for (name, of), rows in cells.group_by("statistic", "of", maintain_order=True):
             h, q = rows["horizon"].to_numpy(), rows["q"].to_numpy()
-            n_apart = [separate(years, at) for years, at in zip(rows["cutoffs"], h, strict=True)]
+            n_apart = [
+                sum(separate(years, at) for years in of_histories)
+                for of_histories, at in zip(rows["cutoffs"], h, strict=True)
+            ]
             counts |= dict(zip(map(str, h.tolist()), n_apart, strict=True))
             deviations.setdefault(str(name), {})[str(of)] = dict(
                 zip(map(str, h.tolist()), _deviations(h, q, np.array(n_apart)), strict=True)
             )
-        return cls(errors["cutoff"].unique().sort().to_list(), counts, deviations)
+        cutoffs = errors["cutoff"].unique().sort().to_list()
+        return cls(cutoffs, counts, deviations, errors["history"].n_unique())
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON; `of` reads it."""
@@ -105,8 +119,11 @@ class ModelError:
     def describe(self) -> str:
         """How many vintages there are, in words."""
         apart = ", ".join(f"{n} at {h}" for h, n in self.separate.items())
-        years = f"{self.cutoffs[0]}-{self.cutoffs[-1]}"
-        return f"{len(self.cutoffs)} vintages ({years}); without overlap, by years ahead: {apart}"
+        years = "-".join(dict.fromkeys(str(self.cutoffs[at]) for at in (0, -1)))
+        of = f" of {self.histories} drawn histories" if self.histories > 1 else ""
+        return (
+            f"{len(self.cutoffs)} vintages ({years}){of}; without overlap, by years ahead: {apart}"
+        )
 
     def sd(self, statistic: str, of: str, horizons: Sequence[int], value: float) -> float | None:
         """The deviation of a statistic in one year, or of one over several years; None: unknown.

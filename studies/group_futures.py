@@ -6,16 +6,18 @@
 Each history is a register of --persons persons with an economy and trends of its own up to 2022,
 and --futures futures after it (`saga.register.simulation.realised_trends`). Persons of 20 to 60 in
 2022 are forecast from their records. The macro process and the past of groups are fitted to the
-history, with priors from countries that feed no future; the rest is the bundle's. Too few persons
-tell nothing of groups, and then none are drawn. With --told the macro series of each future are
+history, with priors from countries that feed no future; the rest is the bundle's, with the model's
+own error if the bundle stores vintages. Too few persons tell nothing of groups, and then none are
+drawn. With --told the macro series of each future are
 known. Over the persons with an outcome in a future, the mean, the share of zeros and the ratio of
 men's mean to women's are compared with their values on each path, and lifetimes (sums up to 64,
 discounted at 2 %) likewise; horizon 0 stands for these.
 
 Bias is that of the mean over paths: relative, of zeros in points. Coverage is that of the 90 % band
-over paths, as in group tables. Futures of one history are not independent, so standard errors are
-those of the means of histories; p is of a coverage of 90 %, by t, with Holm's adjustment over the
-cells. Finished histories are kept in --out, so an interrupted run can be started again.
+over paths and of the model's error, as in group tables. Futures of one history are not independent,
+so standard errors are those of the means of histories; p is of a coverage of 90 %, by t, with
+Holm's adjustment over the cells. Finished histories are kept in --out, so an interrupted run can be
+started again.
 """
 
 from __future__ import annotations
@@ -44,9 +46,10 @@ from saga.lifetime import present_value, realised_value
 from saga.macro.history import MacroHistory
 from saga.macro.process import MacroProcess
 from saga.macro.wage_trends import CountryWages, with_moving_mean
+from saga.model_error import EVERYBODY, GROUPS, ModelError
 from saga.population.group_bands import central_range
 from saga.register import RegisterSettings, generate_register
-from saga.register.simulation.realised_trends import COUNTRIES
+from saga.register.simulation.realised_trends import countries_of
 from saga.requests import Draws
 from saga.simulation.group_layer import GroupLayer
 from studies.study_page import say, study_parser
@@ -59,19 +62,22 @@ STATED = 0.9  # coverage of the bands
 LAST_YEAR, YEARS = 2022, 44  # of the records; to age 64 from 20
 MIN_PERSONS = 30  # of a group
 AGES = (35, 50)  # at which the middle and the older begin
+TABLE_NAMES = {"mean": "mean", "zeros": "zero_share", "ratio": "mean_ratio"}
 CELL = ["horizon", "statistic", "group"]
 
 
-def in_history(forecaster: Forecaster, panel: Panel) -> Forecaster:
-    """The forecaster with the macro process, calendar and groups of the panel's own history.
+def in_history(forecaster: Forecaster, panel: Panel, number: int) -> Forecaster:
+    """The forecaster with the macro process, calendar and groups of history `number`.
 
-    What the network makes of groups' trends without draws is that of the bundle.
+    Priors leave out the countries that the history resamples. What the network makes of groups'
+    trends without draws is that of the bundle.
     """
+    without = countries_of(number)
     past = MacroHistory.of(panel.meta.macro_rows or {})
-    wages = CountryWages.shipped(LAST_YEAR, COUNTRIES)
+    wages = CountryWages.shipped(LAST_YEAR, without)
     process = with_moving_mean(MacroProcess.fit(past), past, wages)
     calendar = Calendar(past, past.last_year, float(np.log1p(process.mean[1])))
-    model, trends = forecaster.model, group_history(panel, panel.persons(), without=COUNTRIES)
+    model, trends = forecaster.model, group_history(panel, panel.persons(), without=without)
     groups = None
     if model.groups is not None and trends is not None:
         known = model.groups.trends
@@ -122,13 +128,15 @@ def group_values(
 
 
 def judge(
-    forecaster: Forecaster, directory: Path, draws: Draws, *, knows_macro: bool
+    forecaster: Forecaster, directory: Path, number: int, draws: Draws, *, knows_macro: bool
 ) -> Iterator[dict[str, object]]:
-    """One row for each future, horizon, statistic and group of the register in `directory`."""
+    """One row for each future, horizon, statistic and group of history `number`."""
+    stored = forecaster.bundle.vintages
+    error = None if stored is None else ModelError.fit(stored)
     panel = read_panel(directory)
     origins = origins_at(panel, LAST_YEAR)
     past = history(panel, origins)
-    here, members = in_history(forecaster, panel), members_of(past)
+    here, members = in_history(forecaster, panel, number), members_of(past)
     known = true_scenarios(directory) if knows_macro else {}
     paths = None if knows_macro else here.simulate(past, draws, to_horizon=YEARS)
     for future, outcomes in true_futures(
@@ -147,7 +155,9 @@ def judge(
         }
         for horizon, both in sums.items():
             for (statistic, group), values in group_values(*both, members).items():
-                lower, upper = central_range(values[1:])
+                lower, upper = central_range(
+                    _with_error(values[1:], error, statistic, group, horizon)
+                )
                 yield {
                     "future": future,
                     "horizon": horizon,
@@ -157,6 +167,19 @@ def judge(
                     "scale": 1.0 if statistic == "zeros" else values[0],
                     "inside": lower <= values[0] <= upper,
                 }
+
+
+def _with_error(
+    values: Floats, error: ModelError | None, statistic: str, group: str, horizon: int
+) -> Floats:
+    """Values on paths, stretched by the model's own error (`saga.population.group_bands`)."""
+    centre, variance = values.mean(), values.var(ddof=1)
+    of = EVERYBODY if group == "all" else GROUPS
+    years = [horizon] if horizon else range(1, YEARS + 1)
+    sd = error and error.sd(TABLE_NAMES[statistic], of, years, centre)
+    if not sd or not variance > 0:
+        return values
+    return centre + (values - centre) * np.sqrt(1 + sd**2 / variance)
 
 
 def summarise(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
@@ -208,7 +231,8 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as scratch:
                 generate_register(Path(scratch), settings)
                 draws = Draws(args.paths, args.seed)
-                rows = list(judge(forecaster, Path(scratch), draws, knows_macro=args.told))
+                told = args.told
+                rows = list(judge(forecaster, Path(scratch), number, draws, knows_macro=told))
             commit(file, pl.DataFrame(rows).with_columns(history=number).write_parquet)
         parts.append(pl.read_parquet(file))
         say(f"  history {len(parts)} of {args.histories}")

@@ -34,10 +34,16 @@ def describe_vintages(errors: pl.DataFrame) -> str:
     """A text in Markdown with a table for each statistic; `errors` are those of all vintages."""
     model = ModelError.fit(errors)
     years = ", ".join(map(str, model.cutoffs))
+    made = (
+        f"{len(model.cutoffs)} models, trained and calibrated on records up to {years}, forecast "
+        "the later earnings of persons that they were not trained on. "
+        if model.histories == 1
+        else f"The model forecasts persons of {model.histories} drawn histories from records up to "
+        f"{years}, told the economy that follows. "
+    )
     parts = [
         "# Vintages",
-        f"{len(model.cutoffs)} models, trained and calibrated on records up to {years}, forecast "
-        "the later earnings of persons that they were not trained on. Errors are outcome less "
+        f"{made}Errors are outcome less "
         "forecast, in per cent of the forecast for amounts and ratios and in points for shares and "
         "Gini coefficients; a typical error is the root of the mean square. Vintages that overlap, "
         "and groups of one year, have errors in common: only those without overlap count as "
@@ -65,7 +71,7 @@ def _row(rows: pl.DataFrame, model: ModelError, name: str, of: str) -> list[str]
     of_model = model.sd(name, of, [horizon], 1.0)
     return [
         str(horizon),
-        str(rows["cutoff"].n_unique()),
+        str(rows.select({"history", "cutoff"} & set(rows.columns)).n_unique()),
         str(model.separate[str(horizon)]),
         means[0],
         typical[0],

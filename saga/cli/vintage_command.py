@@ -90,7 +90,11 @@ def vintages(
         errors = make_vintages(people, out, sorted(years), settings, progress=progress)
     text = describe_vintages(errors)
     (out / "vintages.md").write_text(text, encoding="utf-8")
-    stored = None if store is None else store_vintages(errors, store, people, command_line(ctx))
+    stored = (
+        None
+        if store is None
+        else store_vintages(errors, store, people.meta.panel_id, command_line(ctx))
+    )
     console.result(
         f"{text}\nWrote vintages.parquet ({errors.height:,} rows) and vintages.md to {out}.",
         {

@@ -103,7 +103,7 @@ def stored(panel: Panel, folder: Path, tmp_path_factory: pytest.TempPathFactory)
     path = tmp_path_factory.mktemp("stored") / "b"
     shutil.copytree(folder / str(CUTOFF) / "bundle", path)
     before = Bundle.load(path)
-    bundle = store_vintages(errors, path, panel, "saga vintages")
+    bundle = store_vintages(errors, path, panel.meta.panel_id, "saga vintages")
     assert bundle.model_digest == before.model_digest
     assert before.digest in bundle.manifest["parents"]
     return bundle
@@ -149,10 +149,10 @@ def test_only_enough_vintages_of_the_same_panel_are_stored(panel: Panel, stored:
     assert stored.vintages is not None
     one = stored.vintages.filter(cutoff=2001)
     with pytest.raises(UsageError, match="1 vintages say too little"):
-        store_vintages(one, stored.path, panel, "")
+        store_vintages(one, stored.path, panel.meta.panel_id, "")
     other = replace(panel, meta=replace(panel.meta, panel_id="other"))
     with pytest.raises(UsageError, match="was trained on the panel toy"):
-        store_vintages(stored.vintages, stored.path, other, "")
+        store_vintages(stored.vintages, stored.path, other.meta.panel_id, "")
 
 
 def test_the_table_in_words_counts_vintages_that_do_not_overlap(stored: Bundle) -> None:

@@ -48,6 +48,19 @@ def test_the_error_of_the_model_is_what_is_beyond_persons_and_the_economy(factor
             assert found**2 == pytest.approx(horizon * factor**2, abs=error)
 
 
+def test_vintages_of_drawn_histories_never_overlap_and_their_futures_are_one_vintage() -> None:
+    errors = _vintages(np.random.default_rng(3), 40, FACTOR, (1, 20))
+    histories = errors.with_columns(history=pl.col("cutoff") // 30, cutoff=pl.lit(2022))
+    model = ModelError.fit(histories)
+    assert model.separate == {"1": 40, "20": 40}
+    assert "of 40 drawn histories" in model.describe()
+    for other in (ModelError.fit(errors), ModelError.fit(pl.concat([histories, histories]))):
+        assert other.separate == model.separate
+        for at in (1, 20):
+            sd = [each.sd("mean", GROUPS, [at], 1.0) for each in (model, other)]
+            assert sd[0] == pytest.approx(sd[1])
+
+
 def test_bands_cover_with_the_error_of_the_model_and_miss_without_it() -> None:
     """Eight vintages and one more outcome, in 400 worlds."""
     rng, worlds, inside, inside_without = np.random.default_rng(2), 400, 0, 0
