@@ -22,13 +22,15 @@ if TYPE_CHECKING:
     from saga.data.reading import read_panel
     from saga.errors import InputError, SagaError, UsageError
     from saga.forecaster import Forecaster
+    from saga.forecaster_fit import fit
     from saga.macro.scenarios import Scenario
     from saga.paths import Paths
     from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest
 
 __all__ = [
     "Bundle", "Draws", "ForecastRequest", "Forecaster", "InputError", "LifetimeRequest", "Panel",
-    "Paths", "PathsRequest", "Recipe", "SagaError", "Scenario", "UsageError", "read_panel", "score",
+    "Paths", "PathsRequest", "Recipe", "SagaError", "Scenario", "UsageError", "fit", "read_panel",
+    "score",
 ]  # fmt: skip
 
 _NAMES_BY_MODULE = {
@@ -39,6 +41,7 @@ _NAMES_BY_MODULE = {
     "saga.data.reading": ("read_panel",),
     "saga.errors": ("InputError", "SagaError", "UsageError"),
     "saga.forecaster": ("Forecaster",),
+    "saga.forecaster_fit": ("fit",),
     "saga.macro.scenarios": ("Scenario",),
     "saga.paths": ("Paths",),
     "saga.requests": ("Draws", "ForecastRequest", "LifetimeRequest", "PathsRequest"),

@@ -36,8 +36,9 @@ from saga.conformal.recalibration import map_paths
 from saga.data.facts import Facts, shipped_facts
 from saga.data.groups import last_record_origins
 from saga.data.panel import Panel
+from saga.data.reading import Rows, read_panel
 from saga.distributions import Marginals
-from saga.errors import Problem
+from saga.errors import Problem, UsageError
 from saga.features.calendar import Calendar
 from saga.features.sequences import encode
 from saga.features.training_reference import ComparedRecords
@@ -81,6 +82,14 @@ from saga.states.state_network import StateNetwork
 from saga.summaries import Summarised, Summary
 
 Array = NDArray[np.float64]
+_LEADERBOARD = {
+    "horizon": pl.Int32(),
+    "model": pl.String(),
+    "n": pl.Int64(),
+    "crps_log": pl.Float64(),
+    "coverage_90": pl.Float64(),
+}
+FITTED, LEADERBOARD = "fit", "leaderboard"  # of a bundle that `saga.fit` made, in its metrics
 _BLOCK_PERSONS = 256  # persons whose paths are in memory at the same time
 
 
@@ -167,9 +176,10 @@ class Forecaster(Summarised):
     def summary(self) -> Summary:
         """The bundle, what it was trained on, its money and its calibration."""
         money = f"{self.transforms.currency} of {self.transforms.price_year}"
+        path = self.bundle.path  # of a temporary folder that is gone, if `saga.fit` made it
         trees = "" if self.model.trees is None else f", with trees (weights {self.model.trees})"
         lines = {
-            "bundle": f"{self.bundle.path} ({self.bundle.digest[:12]})",
+            "bundle": f"{path if path.is_dir() else 'in memory'} ({self.bundle.digest[:12]})",
             "trained on": f"{self.bundle.trained_on}, until {self.records.last_year}{trees}",
             "forecasts": f"1 to {min(MAX_HORIZON, self.records.longest)} years ahead, up to age "
             f"{self.records.last_age}, in {money}",
@@ -179,7 +189,36 @@ class Forecaster(Summarised):
         if self.model.groups is not None:
             now = self.model.groups.trends.ratios()
             lines["ratios"] = ", ".join(f"{name} {ratio:.3f}" for name, ratio in now.items())
+        if left_out := self.bundle.metrics.get(FITTED, {}).get("left_out"):
+            lines["left out"] = "; ".join(left_out)
         return Summary("Forecaster", lines)
+
+    def leaderboard(self) -> pl.DataFrame:
+        """Error and coverage of the bundle and its rivals on test persons, as `saga.fit` judged.
+
+        Columns horizon, model, n (persons), crps_log (error of log earnings, lower is better) and
+        coverage_90 (share of outcomes inside the 90 % sets); the best model of a horizon is first.
+
+        Raises:
+            UsageError: If the bundle was not judged.
+        """
+        rows = self.bundle.metrics.get(FITTED, {}).get(LEADERBOARD)
+        if rows is None:
+            raise UsageError(
+                "This bundle was not judged. Use saga.fit with the evidence installed (pip install "
+                "'saga-forecast[evidence]') and time left, or saga evaluate."
+            )
+        return pl.DataFrame(rows, schema=_LEADERBOARD)
+
+    def panel(self, source: Panel | Rows) -> Panel:
+        """The panel of a source, whose columns have the names that `saga.fit` was told.
+
+        A panel is left as it is.
+        """
+        if isinstance(source, Panel):
+            return source
+        columns = self.bundle.metrics.get(FITTED, {}).get("columns")
+        return read_panel(source, mapping={"columns": columns} if columns else None)
 
     @property
     def network(self) -> Saga:
@@ -426,24 +465,34 @@ class Forecaster(Summarised):
 
     def forecast(
         self,
-        panel: Panel,
+        source: Panel | Rows,
         request: ForecastRequest = ForecastRequest(),
         draws: Draws = Draws(),
         *,
+        horizons: int | Sequence[int] | None = None,
         progress: Progress | None = None,
     ) -> Forecasts:
         """The forecast table, in real money of the bundle's price year, and its warnings.
 
+        Args:
+            source: A panel, or a file, a data frame or a dictionary of columns as for `read_panel`.
+            request: What the table has.
+            draws: Of these only the scenario matters: marginals need no paths.
+            horizons: Years ahead in place of those of the request: 5, or range(1, 6).
+            progress: Called with the persons done and the persons in all.
+
         One row per person and horizon, until age 64 and within the span of the training records
         (`beyond_span`); columns as in `forecast_table`. Persons without a row are listed in
-        `left_out` with the reason. Of the `draws` only the scenario matters: marginals need no
-        paths.
+        `left_out` with the reason.
 
         Raises:
             InputError: If nobody can be forecast.
         """
         check_request(request, ForecastRequest)
-        result = self.run(request, panel, draws, progress=progress)
+        if horizons is not None:
+            years = (horizons,) if isinstance(horizons, int) else horizons
+            request = replace(request, horizons=years)
+        result = self.run(request, self.panel(source), draws, progress=progress)
         assert isinstance(result, Forecasts)
         return result
 
@@ -502,7 +551,7 @@ class Forecaster(Summarised):
 
     def lifetime(
         self,
-        panel: Panel,
+        source: Panel | Rows,
         request: LifetimeRequest = LifetimeRequest(),
         draws: Draws = Draws(),
         *,
@@ -521,7 +570,7 @@ class Forecaster(Summarised):
             InputError: If nobody can be forecast.
         """
         check_request(request, LifetimeRequest)
-        result = self.run(request, panel, draws, progress=progress)
+        result = self.run(request, self.panel(source), draws, progress=progress)
         assert isinstance(result, Lifetimes)
         return result
 

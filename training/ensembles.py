@@ -48,6 +48,9 @@ from saga.trees.mixture import WEIGHTS, described_weights
 
 MemberProgress = Callable[[int, int, Bundle], None]
 MIN_FOLDS, MAX_FOLDS = 3, 20  # with two folds, a member trains on half of the persons
+# With fewer, folds are better: half are the threshold fold, and ten of these must lie beyond a 90 %
+# interval.
+MIN_CALIBRATION_PERSONS = 200
 _VALIDATION_SHARE = 0.1  # of the persons in the folds, whose loss stops the training of a member
 
 
@@ -103,7 +106,7 @@ def train_members(
             _train_member(
                 panel,
                 folder.path / f"member-{k}",
-                run,
+                _shared(run, settings.members - k),
                 config=replace(settings, members=1),
                 seed=seed + k,
                 until=until,
@@ -113,7 +116,9 @@ def train_members(
         if progress and settings.members > 1:
             progress(k, settings.members, members[-1])
     contents = _by_seed(members, settings, seed) if len(members) > 1 else members[0]
-    if with_trees:
+    if with_trees and run.limit.is_over:
+        run.limit.leave_out("training: no boosted trees")
+    elif with_trees:
         known = panel if until is None else cut(panel, until)
         networks = folder.path / "networks"
         joined = write_bundle(networks, contents, seed=seed, command=run.command)
@@ -171,7 +176,7 @@ def train_folds(
             _train_member(
                 panel.only(persons[seen].tolist()),
                 folder.path / f"member-{k}",
-                run,
+                _shared(run, n_folds - k),
                 config=settings,
                 seed=seed + k,
                 validation=validating,
@@ -206,6 +211,11 @@ def _write(
 ) -> Bundle:
     parents = [] if source is None else [source.digest]
     return write_bundle(out, contents, seed=seed, command=run.command, parents=parents)
+
+
+def _shared(run: RunOptions, n_left: int) -> RunOptions:
+    """The run of the next of `n_left` members, with its share of the time."""
+    return replace(run, limit=run.limit.part(1 / n_left))
 
 
 def _train_member(

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -270,7 +272,11 @@ def fit_best(
         save_last=True,
         enable_version_counter=False,
     )
-    clock = Timer()  # stored in checkpoints, so a resumed run reports the time of all its parts
+    seconds = run.limit.seconds
+    # At least one step, after which Lightning validates.
+    duration = timedelta(seconds=max(seconds, 1e-3)) if math.isfinite(seconds) else None
+    # Stored in checkpoints, so a resumed run reports the time of all its parts.
+    clock = Timer(duration, verbose=False)
     epoch_steps = data.n_train // settings.batch_persons
     callbacks = [best, clock, *progress_callbacks(run, clock)]
     trainer = lightning_trainer(settings, folder.path, callbacks, run, epoch_steps)
@@ -278,6 +284,9 @@ def fit_best(
         fit_module(trainer, module, data, folder.checkpoint if run.resume else None)
     if not trainer.is_global_zero:
         sys.exit()
+    if trainer.global_step < settings.max_steps and run.limit.is_over:
+        steps = f"step {trainer.global_step:,} of {settings.max_steps:,}"
+        run.limit.leave_out(f"training: a network stopped at {steps}")
     checkpoint = torch.load(best.best_model_path, map_location="cpu", weights_only=False)
     module.load_state_dict(checkpoint["state_dict"])
     return TrainReport(

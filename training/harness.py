@@ -10,9 +10,10 @@ import os
 import shutil
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,39 @@ _EXPECTED_WARNINGS = (
 
 
 @dataclass(frozen=True)
+class TimeLimit:
+    """When work ends with what it has, and what was left out because of that.
+
+    Args:
+        end: Time of `time.monotonic` at which it ends; None: no limit.
+        left_out: What was left out; the parts of a limit share it.
+    """
+
+    end: float | None = None
+    left_out: list[str] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that remain, at least 0."""
+        return math.inf if self.end is None else max(0.0, self.end - time.monotonic())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no time remains."""
+        return self.seconds == 0
+
+    def part(self, share: float) -> TimeLimit:
+        """A limit that leaves a share of the time that remains."""
+        end = None if self.end is None else time.monotonic() + share * self.seconds
+        return TimeLimit(end, self.left_out)
+
+    def leave_out(self, what: str) -> None:
+        """Record once what is left out."""
+        if what not in self.left_out:
+            self.left_out.append(what)
+
+
+@dataclass(frozen=True)
 class RunOptions:
     """How a training run is started.
 
@@ -50,6 +84,7 @@ class RunOptions:
         report: Receives a line of text after each validation.
         also: Further panels to learn from, each with the economy that its persons lived through;
             all their persons are training persons.
+        limit: When training ends with what it has.
     """
 
     resume: bool = False
@@ -59,6 +94,7 @@ class RunOptions:
     source: Path | None = None
     report: Callable[[str], None] | None = None
     also: Sequence[Panel] = ()
+    limit: TimeLimit = field(default_factory=lambda: TimeLimit())
 
 
 @dataclass(frozen=True)

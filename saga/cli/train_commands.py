@@ -16,10 +16,6 @@ from saga.requests import Draws
 if TYPE_CHECKING:
     from saga.bundle import Bundle
 
-_MIN_CALIBRATION_PERSONS = (
-    200  # half are the threshold fold; ten of these must lie beyond a 90 % interval
-)
-
 
 def train(
     ctx: typer.Context,
@@ -163,10 +159,12 @@ def circumstances(
 
 def _note_few(n_calibration: int) -> None:
     """Say so if there are too few calibration persons."""
-    if n_calibration < _MIN_CALIBRATION_PERSONS:
+    from saga.training.ensembles import MIN_CALIBRATION_PERSONS
+
+    if n_calibration < MIN_CALIBRATION_PERSONS:
         console.note(
             f"{n_calibration} calibration persons are too few for 90 % intervals: about "
-            f"{_MIN_CALIBRATION_PERSONS} are needed. --folds 5 calibrates on all persons."
+            f"{MIN_CALIBRATION_PERSONS} are needed. --folds 5 calibrates on all persons."
         )
 
 

@@ -1,9 +1,9 @@
 """Conversion of source cells to the panel's types; unreadable cells are reported.
 
 Only these conversions are made: an empty text is unknown, a whole number may be a float or a text,
-and a numeric code that lacks one leading zero receives it. Every other cell that does not fit its
-column is reported. A text with a control character does not fit: numpy drops a trailing NUL, so two
-persons would have the same name.
+the first or last day of a year may stand for the year, and a numeric code that lacks one leading
+zero receives it. Every other cell that does not fit its column is reported. A text with a control
+character does not fit: numpy drops a trailing NUL, so two persons would have the same name.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ def read_column(cells: pl.Series, column: Column) -> tuple[pl.Series, pl.Series]
     """The cells in the column's type, and which are unreadable and therefore null; shape (n,)."""
     if isinstance(cells.dtype, pl.Categorical | pl.Enum):
         cells = cells.cast(pl.String)
+    if column.kind == "year" and cells.dtype in (pl.Date, pl.Datetime):
+        cells = _years(cells)
     if cells.dtype == pl.String and cells.len():
         cells = _cleaned(cells, column)
     if cells.dtype == pl.Boolean and column.dtype == pl.Float64():
@@ -42,6 +44,17 @@ def read_column(cells: pl.Series, column: Column) -> tuple[pl.Series, pl.Series]
     if typed.null_count() == cells.null_count():  # the usual case, at a fraction of the time
         return typed.alias(column.name), _ALL_READABLE.new_from_index(0, cells.len())
     return typed.alias(column.name), typed.is_null() & cells.is_not_null()
+
+
+def _years(dates: pl.Series) -> pl.Series:
+    """The years of first and last days of years; other dates stay dates.
+
+    A number of days or seconds that passes for a date is seldom such a day.
+    """
+    date = pl.col(dates.name)
+    is_end = date.dt.strftime("%m-%d").is_in(["01-01", "12-31"]) & (date == date.dt.truncate("1d"))
+    frame = dates.to_frame().select(date.dt.year(), is_end=is_end.fill_null(True))
+    return frame[dates.name] if frame["is_end"].all() else dates
 
 
 def _cleaned(cells: pl.Series, column: Column) -> pl.Series:

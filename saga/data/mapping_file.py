@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -68,28 +69,34 @@ def shipped_mappings() -> tuple[str, ...]:
     )
 
 
-def load_mapping(mapping: str | Path) -> tuple[SourceMapping, Path | None]:
-    """A mapping by its file or by the name of a shipped one, and its folder (None: shipped).
+def load_mapping(
+    mapping: str | Path | Mapping[str, object],
+) -> tuple[SourceMapping, Path | None]:
+    """A mapping by its file, its entries or the name of a shipped one, and the file's folder.
 
     Raises `UsageError` if there is no such mapping or it is not valid; the message names the key.
     """
-    if str(mapping) in shipped_mappings():
+    content: Any
+    if isinstance(mapping, Mapping):
+        name, folder, text, content = "of this call", None, "", dict(mapping)
+    elif str(mapping) in shipped_mappings():
         shipped = SourceMapping.model_validate(_shipped(str(mapping)))
         return shipped.on_top_of(shipped), None
-    text = _read(mapping)
+    else:
+        name, folder, text, content = str(mapping), Path(mapping).parent, _read(mapping), None
     try:
-        content = yaml.load(text, _Loader)
+        content = yaml.load(text, _Loader) if content is None else content
         base = content.pop("extends", None) if isinstance(content, dict) else None
         if base is not None:
             content = _extended(content, base)
         mapped = SourceMapping.model_validate({} if content is None else content)
         on = SourceMapping() if base is None else SourceMapping.model_validate(_shipped(base))
-        return mapped.on_top_of(on), Path(mapping).parent
+        return mapped.on_top_of(on), folder
     except yaml.YAMLError as error:
         problems = [_explain_syntax(error, text)]
     except ValidationError as error:
         problems = _explain(error)
-    raise UsageError(f"the mapping {mapping} cannot be used", problems)
+    raise UsageError(f"the mapping {name} cannot be used", problems)
 
 
 def _shipped(name: str) -> dict[str, Any]:

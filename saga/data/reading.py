@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from saga.data.casting import count_padded, read_column
 from saga.data.facts import Facts, open_facts, read_index, real_factors
@@ -63,6 +64,11 @@ class ArrowStream(Protocol):
         ...
 
 
+Columns = Mapping[str, Sequence[object]]
+Rows = str | Path | ArrowStream | Columns
+"""What a panel is read from: a place, a data frame, or a dictionary of columns."""
+
+
 @dataclass(frozen=True)
 class MappingPreview:
     """The rows of a source `before` and `after` its mapping is applied, and what entries did.
@@ -84,8 +90,8 @@ class Source:
     Its files are located once; worker processes receive what was located.
     """
 
-    place: str | Path | ArrowStream
-    mapping: str | Path | SourceMapping | None = None
+    place: Rows
+    mapping: str | Path | Mapping[str, object] | SourceMapping | None = None
     prices: int | None = None
     on_error: OnError = "fail"
     facts: Facts | str | Path | None = None
@@ -106,9 +112,9 @@ class Source:
         """The mapping, and the folder of its file."""
         if self.mapping is None or isinstance(self.mapping, SourceMapping):
             return self.mapping or SourceMapping(), None
-        if not isinstance(self.mapping, str | Path):
+        if not isinstance(self.mapping, str | Path | Mapping):
             raise UsageError(
-                f"A mapping is a YAML file, a shipped name or a SourceMapping, not a "
+                f"A mapping is a YAML file, a shipped name or a dictionary, not a "
                 f"{type(self.mapping).__name__}."
             )
         return load_mapping(self.mapping)
@@ -326,9 +332,9 @@ class Source:
 
 
 def read_panel(
-    source: str | Path | ArrowStream,
+    source: Rows,
     *,
-    mapping: str | Path | SourceMapping | None = None,
+    mapping: str | Path | Mapping[str, object] | SourceMapping | None = None,
     prices: int | None = None,
     on_error: OnError = "fail",
     rejected: Path | None = None,
@@ -342,9 +348,9 @@ def read_panel(
     `origin`, which nothing depends on.
 
     Args:
-        source: A file or folder, its URL in an object store, a generated register, or a data frame
-            of polars, pandas or Arrow.
-        mapping: A YAML file, the name of a shipped mapping, or its content.
+        source: A file or folder, its URL in an object store, a generated register, a data frame of
+            polars, pandas or Arrow, or a dictionary of columns. Years may be dates or periods.
+        mapping: A YAML file, the name of a shipped mapping, or its entries as a dictionary.
         prices: Year of the prices of the amounts; by default each row's own year.
         on_error: With "drop", rows that break a rule are dropped and counted in `meta.dropped`;
             if the rule concerns a person, all rows of the person are.
@@ -433,7 +439,7 @@ def _valid_rows(
 
 
 def _check_options(
-    source: str | Path | ArrowStream,
+    source: Rows,
     on_error: str,
     rejected: Path | None,
     prices: int | None,
@@ -454,22 +460,35 @@ def _check_options(
         require_output_outside_input(open_place(source), rejected, "--rejected")
 
 
-def _to_polars(source: ArrowStream) -> pl.DataFrame:
+def _to_polars(source: ArrowStream | Columns) -> pl.DataFrame:
     """The table as a polars frame; a named index of pandas becomes columns."""
     if isinstance(source, pl.DataFrame):
         return source
-    if not hasattr(source, "__arrow_c_stream__"):
-        fix = "Give a path, or a data frame of polars (collected), pandas or pyarrow."
+    if not hasattr(source, "__arrow_c_stream__") and not isinstance(source, Mapping):
+        fix = (
+            "Give a path, a data frame of polars (collected), pandas or pyarrow, or a dictionary "
+            "of columns."
+        )
         why = f"a {type(source).__name__} is not a table"
         raise UsageError("the panel cannot be read", [Problem("source", why, fix)])
     try:  # by pyarrow, because polars would leave out the index of pandas
-        return pl.DataFrame(pa.table(source)).drop(_INDEX, strict=False)
+        return pl.DataFrame(_with_years(pa.table(source))).drop(_INDEX, strict=False)
     except (pa.ArrowException, ValueError, TypeError) as error:  # its message repeats cells
         named = re.search(r"column (\S+) with type", str(error.args[-1]))
         column = named[1] if named else None
         fix = "Convert the columns first, for example by pandas.to_numeric; give each its own name."
         why = "a column mixes types, or two columns have one name"
     raise UsageError("the panel cannot be read", [Problem("source", why, fix, column=column)])
+
+
+def _with_years(table: pa.Table) -> pa.Table:
+    """The table with yearly periods of pandas as years; they are stored as years since 1970."""
+    for k, field_ in enumerate(table.schema):
+        if str(getattr(field_.type, "freq", "")).startswith(("Y", "A")):
+            stored = [chunk.storage for chunk in table.column(k).chunks]
+            years = pc.add(pa.chunked_array(stored, pa.int64()), 1970)
+            table = table.set_column(k, field_.name, years)
+    return table
 
 
 def _require_columns(present: Sequence[str], unread: Sequence[str], mapped: SourceMapping) -> None:
@@ -504,7 +523,7 @@ def _typed(
         series.append(typed)
         dtype = renamed.schema[column.name]
         if bad.any() and column.dtype == pl.Int32() and not (dtype.is_numeric() or dtype in _CODES):
-            why = f"{column.name} has dates, times or periods, not whole years"
+            why = f"{column.name} has dates, times or periods within years, not whole years"
             fix = "Make a column of whole numbers: in Stata by year(), in pandas by .dt.year."
             problem = Problem("not-a-year", why, fix, column=column.name)
             raise InputError("the panel has rows that are not valid", [problem])

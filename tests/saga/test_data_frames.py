@@ -87,9 +87,26 @@ def test_another_request_than_that_of_the_table_is_refused(forecaster: Forecaste
         forecaster.forecast(read_panel(PEOPLE), LifetimeRequest())  # type: ignore[arg-type]
 
 
-def test_a_frame_in_place_of_a_panel_is_refused(forecaster: Forecaster) -> None:
-    with pytest.raises(UsageError, match="read_panel"):
-        forecaster.forecast(_with_gap())
+@pytest.mark.parametrize("horizons", [5, range(4, 6)])
+def test_a_forecast_reads_what_read_panel_reads(
+    forecaster: Forecaster, forecasts: Forecasts, horizons: int | range
+) -> None:
+    """5 is the year 5, as on the command line; a range is all of its years."""
+    columns = pl.read_csv(PEOPLE, schema_overrides={"person_id": pl.String}).to_dict(
+        as_series=False
+    )
+    table = forecaster.forecast(columns, horizons=horizons).table
+    in_both = pl.col("horizon") == 5
+    assert_frame_equal(table.filter(in_both), forecasts.table.filter(in_both))
+    assert table["horizon"].unique().to_list() == ([5] if horizons == 5 else [4, 5])
+
+
+def test_a_mapping_may_be_a_dictionary() -> None:
+    renamed = pl.read_csv(PEOPLE, infer_schema=False).rename({"earnings": "wage"})
+    panel = read_panel(renamed, mapping={"columns": {"earnings": "wage"}})
+    assert_frame_equal(panel.frame, read_panel(PEOPLE).frame)
+    with pytest.raises(UsageError, match="the key `colums` is not known"):
+        read_panel(renamed, mapping={"colums": {"earnings": "wage"}})
 
 
 def test_a_result_has_the_same_content_in_each_library(forecasts: Forecasts) -> None:

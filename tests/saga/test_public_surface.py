@@ -27,6 +27,7 @@ def test_the_public_names_are_these() -> None:
         "SagaError",
         "Scenario",
         "UsageError",
+        "fit",
         "read_panel",
         "score",
     ]

@@ -85,14 +85,20 @@ def test_years_with_a_format_of_stata_are_years(form: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("form", ["%td", "%tc", "%tq", "%tm"])
 def test_dates_are_refused_as_years(form: str, tmp_path: Path) -> None:
     pyreadstat.write_dta(_people(), str(tmp_path / "p.dta"), variable_format={"year": form})
-    with pytest.raises(InputError, match="year has dates, times or periods, not whole years"):
+    with pytest.raises(
+        InputError, match="year has dates, times or periods within years, not whole"
+    ):
         read_panel(tmp_path / "p.dta", prices=2022)
 
 
 @pytest.mark.parametrize("column", ["year", "birth_year"])
-def test_dates_and_periods_of_pandas_are_refused_as_years(column: str) -> None:
+def test_first_days_and_yearly_periods_of_pandas_are_years_and_others_are_not(column: str) -> None:
     years = _people()[column].astype(str)
+    panel = read_panel(_people(), prices=2022)
     for cells in (pd.PeriodIndex(years, freq="Y"), pd.to_datetime(years)):
+        assert read_panel(_people(**{column: cells}), prices=2022).frame.equals(panel.frame)
+    months = pd.PeriodIndex(years + "-12", freq="M")
+    for cells in (months, months.to_timestamp(), pd.to_datetime(years.astype(int))):
         with pytest.raises(InputError, match=rf"{column} has dates, times or periods.*\.dt\.year"):
             read_panel(_people(**{column: cells}), prices=2022, on_error="drop")
 

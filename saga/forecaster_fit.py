@@ -1,0 +1,170 @@
+"""From a table of earnings to a forecaster in one call: `saga.fit`.
+
+It imports training, calibration and evaluation when it runs, as the commands do, and calls the same
+functions: `saga train`, `saga calibrate` and `saga evaluate`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from saga.bundle import Bundle, replace_parts
+from saga.data.panel import Panel
+from saga.data.reading import Rows, read_panel
+from saga.errors import InputError, UsageError
+from saga.forecaster import FITTED, LEADERBOARD, Forecaster
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from saga.training.harness import TimeLimit
+
+_TRAINING_SHARE = 0.6  # of the time limit; the rest is for calibration and judgement
+_HORIZONS = (1, 5, 10)
+_RIVALS = ("carry", "groupq", "gbt")  # the quick baselines, and the best of the others
+_FOLDS = 5  # of panels with too few persons to keep some for calibration
+
+
+def fit(
+    source: Panel | Rows,
+    *,
+    id: str = "person_id",
+    time: str = "year",
+    target: str = "earnings",
+    birth_year: str = "birth_year",
+    config: str | Path | None = None,
+    time_limit: float | None = None,
+    out: str | Path | None = None,
+) -> Forecaster:
+    """Train a model on a panel, calibrate it, judge it, and return its forecaster.
+
+    It does what `saga train`, `saga calibrate` and `saga evaluate` do with their defaults; with few
+    persons it trains one network for each of five folds. Test persons, a tenth, take no part but in
+    the judgement, which needs the evidence (`pip install 'saga-forecast[evidence]'`): see
+    `Forecaster.leaderboard`.
+
+    Args:
+        source: A file, a data frame or a dictionary of columns, as for `read_panel`; or a panel,
+            for other currencies, codes and columns.
+        id: Column of the person.
+        time: Column of the year.
+        target: Column of the earnings, in nominal SEK.
+        birth_year: Column of the year of birth.
+        config: Configuration of the network: auto, tiny, small, base or a YAML file; by default as
+            in `saga train`.
+        time_limit: Seconds that it may take. Training stops with what it has after 60 % of them,
+            and the judgement is left out if no time remains; `Forecaster.summary` says what was
+            left out. A step under way is finished, so it may take longer.
+        out: The bundle to write; by default a temporary folder, and the forecaster is in memory.
+
+    Raises:
+        InputError: The panel breaks a rule, or is too small.
+        UsageError: An option is not valid.
+
+    Example:
+        >>> import saga
+        >>> forecaster = saga.fit("panel.csv", id="pid", target="wage", time_limit=600)
+        >>> forecasts = forecaster.forecast("panel.csv", horizons=5)
+    """
+    names = {"person_id": id, "year": time, "earnings": target, "birth_year": birth_year}
+    named = {column: name for column, name in names.items() if column != name}
+    if time_limit is not None and not time_limit > 0:
+        raise UsageError(f"time_limit is a number of seconds above 0, not {time_limit}.")
+    panel = _panel(source, named)
+    with tempfile.TemporaryDirectory(prefix="saga-") as folder:
+        path = Path(folder, "bundle") if out is None else Path(out)
+        return _fit(panel, path, Path(folder), named, config, time_limit)
+
+
+def _panel(source: Panel | Rows, named: Mapping[str, str]) -> Panel:
+    if not isinstance(source, Panel):
+        return read_panel(source, mapping={"columns": named} if named else None)
+    if named:
+        raise UsageError(f"A panel has its own names. Leave {', '.join(named.values())} out.")
+    return source
+
+
+def _fit(
+    panel: Panel,
+    path: Path,
+    scratch: Path,
+    named: Mapping[str, str],
+    config: str | Path | None,
+    time_limit: float | None,
+) -> Forecaster:
+    """The forecaster of a panel, whose bundle is written to `path`; `scratch` takes other files."""
+    from saga.calibration.fit.bundle_calibration import calibrate_bundle
+    from saga.training.harness import TimeLimit
+
+    begun = time.monotonic()
+    limit = TimeLimit(None if time_limit is None else begun + time_limit)
+    command = "saga.fit"
+    _train(panel, path, config, limit.part(_TRAINING_SHARE), command)
+    bundle = calibrate_bundle(path, panel, command=command)
+    board = None
+    if limit.is_over:
+        limit.leave_out("judgement: no time was left")
+    elif find_spec("saga.evaluation") is None:
+        limit.leave_out("judgement: the evidence is not installed")
+    else:
+        board = _judge(bundle, panel, scratch / "judgement", limit)
+    fitted = {
+        "columns": dict(named),
+        "time_limit": time_limit,
+        "seconds": round(time.monotonic() - begun, 1),
+        "left_out": limit.left_out,
+        LEADERBOARD: None if board is None else board.to_dicts(),
+    }
+    metrics = {**bundle.metrics, FITTED: fitted}
+    return Forecaster(replace_parts(bundle, path, metrics=metrics, command=command))
+
+
+def _train(
+    panel: Panel, path: Path, config: str | Path | None, limit: TimeLimit, command: str
+) -> None:
+    """Train as `saga train` would, on folds if too few persons would be kept for calibration."""
+    from saga.data.split import persons_of
+    from saga.training.ensembles import MIN_CALIBRATION_PERSONS, train_folds, train_members
+    from saga.training.harness import RunOptions
+    from saga.training.train_config import choose_start
+
+    chosen, start = choose_start(
+        None if config is None else str(config),
+        None,
+        simulated=panel.meta.simulated,
+        n_persons=panel.n_persons,
+    )
+    run = RunOptions(command=command, progress=False, source=start, limit=limit)
+    if len(persons_of(panel, "calibration")) < MIN_CALIBRATION_PERSONS:
+        train_folds(panel, path, _FOLDS, config=chosen, run=run)
+    else:
+        train_members(panel, path, config=chosen, run=run)
+
+
+def _judge(bundle: Bundle, panel: Panel, folder: Path, limit: TimeLimit) -> pl.DataFrame | None:
+    """Error and coverage of the bundle and of its rivals; None if there is nobody to judge on."""
+    import polars as pl
+
+    from saga.evaluation.bundle_evaluation import EvaluationOptions, evaluate
+    from saga.evaluation.contest import ContestOptions
+
+    try:
+        metrics = evaluate(
+            bundle.path,
+            panel,
+            folder,
+            ContestOptions(horizons=_HORIZONS),
+            EvaluationOptions(baselines=_RIVALS),
+        )
+    except InputError as error:
+        limit.leave_out(f"judgement: {error.args[0]}")
+        return None
+    shown = pl.col("metric").is_in(["crps_log", "coverage_90"])
+    means = metrics.filter(shown, pl.col("group") == "all", pl.col("n") > 0)
+    table = means.pivot("metric", index=["horizon", "model", "n"], values="value")
+    return table.sort("horizon", "crps_log")

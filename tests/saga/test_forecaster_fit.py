@@ -1,0 +1,88 @@
+"""`saga.fit`: what the commands do, in one call, within a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from saga.calibration.fit.bundle_calibration import calibrate_bundle
+from saga.training.ensembles import train_folds
+
+import saga
+from saga import Bundle, Forecaster, UsageError, read_panel
+from tests.toy_training import QUIET, make_panel
+
+Columns = Mapping[str, Sequence[object]]
+CONFIG = """
+model: {width: 8, layers: 1, heads: 1, bins: 8, head_width: 8}
+batch_persons: 16
+max_steps: 12
+warmup_steps: 2
+validate_every: 6
+precision: 32-true
+"""
+
+
+@pytest.fixture(scope="module")
+def columns() -> Columns:
+    """240 simulated persons as a dictionary of columns with names of their own."""
+    frame = make_panel().frame.select("person_id", "year", "birth_year", "earnings")
+    renamed = frame.rename({"person_id": "pid", "year": "t", "earnings": "wage"})
+    return renamed.to_dict(as_series=False)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("config") / "toy.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+@pytest.fixture(scope="module")
+def fitted(columns: Columns, config: Path) -> Forecaster:
+    return saga.fit(columns, id="pid", time="t", target="wage", config=config)
+
+
+@pytest.mark.slow
+def test_fit_gives_the_bundle_of_train_and_calibrate(
+    fitted: Forecaster, columns: Columns, config: Path, tmp_path: Path
+) -> None:
+    names = {"person_id": "pid", "year": "t", "earnings": "wage"}
+    panel = read_panel(columns, mapping={"columns": names})
+    train_folds(panel, tmp_path / "b", 5, config=config, run=QUIET)
+    bundle = calibrate_bundle(tmp_path / "b", panel)
+    assert fitted.bundle.model_digest == bundle.model_digest
+    assert fitted.bundle.calibration_digest == bundle.calibration_digest
+
+
+@pytest.mark.slow
+def test_a_fitted_forecaster_reads_the_names_that_it_was_told(
+    fitted: Forecaster, columns: Columns
+) -> None:
+    table = fitted.forecast(columns, horizons=5).table
+    assert set(table["horizon"]) == {5}
+    with pytest.raises(UsageError, match="Leave pid out"):
+        saga.fit(fitted.panel(columns), id="pid")
+
+
+@pytest.mark.slow
+def test_the_leaderboard_ranks_the_bundle_among_its_rivals(fitted: Forecaster) -> None:
+    board = fitted.leaderboard()
+    assert set(board["model"]) == {"saga", "carry", "groupq", "gbt"}
+    for _, of_horizon in board.group_by("horizon"):
+        assert of_horizon["crps_log"].is_sorted()
+    assert "left out" not in repr(fitted)
+
+
+@pytest.mark.slow
+def test_what_a_time_limit_cuts_is_recorded(columns: Columns, config: Path, tmp_path: Path) -> None:
+    out = tmp_path / "short"
+    saga.fit(columns, id="pid", time="t", target="wage", config=config, time_limit=1e-3, out=out)
+    kept = Forecaster(Bundle.load(out))
+    assert kept.bundle.metrics["training"]["by_member"][0]["steps"] == 1
+    assert "a network stopped at step 1 of 12; judgement: no time was left" in repr(kept)
+    with pytest.raises(UsageError, match="not judged"):
+        kept.leaderboard()
+    with pytest.raises(UsageError, match="time_limit is a number of seconds above 0"):
+        saga.fit(columns, time_limit=0)
