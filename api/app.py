@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from asgi_correlation_id import CorrelationIdMiddleware
 from fastapi import Depends, FastAPI
@@ -39,16 +39,12 @@ from saga.api.routes import (
 from saga.api.security import KeyStore, check_exposure, check_local, identify, unauthorised
 from saga.api.service import Service
 from saga.api.settings import Settings
-from saga.api.tracing import describe_call
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from saga.forecaster import Forecaster
 from saga.version import current_version
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Span
 
 _DESCRIPTION = (
     "Earnings one to thirty years ahead and over a lifetime, as distributions whose intervals "
@@ -201,13 +197,6 @@ class RequestMonitor:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        with self._service.tracing.span(
-            "call", parent=Headers(scope=scope).get("traceparent")
-        ) as span:
-            await self._answer(scope, receive, send, span)
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, span: Span | None) -> None:
-        """Answer a call, and count it; an error that nothing else caught becomes a problem."""
         status = 0
         current_caller.set(None)
         start = time.perf_counter()
@@ -236,7 +225,7 @@ class RequestMonitor:
                 raise ConnectionError("the response is incomplete") from None
             await problems.internal_error()(scope, receive, send_and_note_status)
         finally:
-            self._count(scope, status, time.perf_counter() - start, span)
+            self._count(scope, status, time.perf_counter() - start)
 
     def _ended(self) -> JSONResponse:
         """The answer to a call that was cancelled before it had one."""
@@ -245,13 +234,11 @@ class RequestMonitor:
             return problems.response_to(unauthorised("The key has ended"))
         return problems.stopped()
 
-    def _count(self, scope: Scope, status: int, seconds: float, span: Span | None) -> None:
+    def _count(self, scope: Scope, status: int, seconds: float) -> None:
         # The template of the route, because a path can contain anything.
         route = getattr(scope.get("route"), "path", "unmatched")
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._service.metrics.count_answered(method, route, status, seconds)
-        if span is not None:
-            describe_call(span, method, route, status)
         self._service.log.info(
             "answered", method=method, route=route, status=status, seconds=round(seconds, 4)
         )

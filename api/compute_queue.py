@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -22,9 +22,6 @@ from fastapi import Request
 from saga.api.problems import ProblemError, client_gone
 
 from saga.errors import Problem
-
-if TYPE_CHECKING:
-    from opentelemetry.context import Context
 
 # What happens to a call before it waits for its first piece.
 Stage = Literal["body", "decode", "panel", "compute"]
@@ -72,7 +69,6 @@ class Ticket:
     stage: Stage = "body"
     is_computing: bool = False
     is_gone: bool = False
-    trace_context: Context | None = None
 
     @property
     def is_finished(self) -> bool:
@@ -93,7 +89,7 @@ class ComputeQueue:
         max_calls: Most calls from before their body is read until they are answered.
         max_seconds: Longest wait for the first piece.
         max_work: Largest work of one call.
-        observe: Called with "queue" or "compute", seconds and the calls.
+        observe: Called with "queue" or "compute" and seconds.
         note_waiting: Called with the number of calls that wait for their first piece.
     """
 
@@ -103,7 +99,7 @@ class ComputeQueue:
         max_calls: int,
         max_seconds: float,
         max_work: int,
-        observe: Callable[[str, float, Sequence[Ticket]], None] = lambda *_: None,
+        observe: Callable[[str, float], None] = lambda *_: None,
         note_waiting: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._max_calls, self._max_seconds = max_calls, max_seconds
@@ -255,7 +251,7 @@ class ComputeQueue:
         self._last_batch = batch
         for ticket in batch:
             if not ticket.outputs:
-                self._observe("queue", time.monotonic() - ticket.arrived, [ticket])
+                self._observe("queue", time.monotonic() - ticket.arrived)
             ticket.is_computing = True
         self._note_waiting(self.waiting)
         work = batch[0].work
@@ -274,7 +270,7 @@ class ComputeQueue:
             for ticket in batch:
                 ticket.is_computing = False
         self._last = seconds = time.perf_counter() - start
-        self._observe("compute", seconds, batch)
+        self._observe("compute", seconds)
         units = sum(t.work.size / len(t.work.parts) for t in batch if t.work is not None)
         if seconds > 0.1:  # a shorter piece is mostly overhead
             self._seconds_per_unit += 0.2 * (seconds / units - self._seconds_per_unit)

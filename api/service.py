@@ -33,7 +33,6 @@ from saga.api.security import check_scope
 from saga.api.service_metrics import Metrics
 from saga.api.settings import Settings, unread_variables
 from saga.api.table_reader import READER
-from saga.api.tracing import open_tracing
 from saga.calibration.adaptive.issued_intervals import IssuedInterval
 from saga.calibration.adaptive.ledger import RecordCounts, open_ledger
 
@@ -70,12 +69,11 @@ class Service:
         self.log = make_logger(log, self.metrics.lost_lines.inc)
         if unread := unread_variables():
             self.log.warning("variables_not_read", names=unread)
-        self.tracing = open_tracing("saga")
         self.queue = ComputeQueue(
             max_calls=settings.queue,
             max_seconds=settings.queue_seconds,
             max_work=settings.max_work,
-            observe=self._observe,
+            observe=self.metrics.observe_stage,
             note_waiting=self.metrics.waiting.set,
         )
         self._quotas = Quotas(settings.quota, shared=shared)
@@ -126,7 +124,6 @@ class Service:
         """Stop what runs in the background."""
         if self._watch is not None:
             self._watch.cancel()
-        self.tracing.close()
 
     def _load(self) -> Forecaster:
         settings = self.settings
@@ -189,7 +186,6 @@ class Service:
         self.take_quota(request, caller)
         _ = self.forecaster
         async with self.queue.admit(caller.holder) as ticket:
-            ticket.trace_context = self.tracing.current()
             yield ticket
 
     def take_quota(self, request: Request, caller: Caller) -> None:
@@ -214,13 +210,8 @@ class Service:
                 content = decode(body)
             else:
                 content = await anyio.to_thread.run_sync(decode, body, limiter=self._parsers)
-            self._observe("parse", time.perf_counter() - start, [ticket])
+            self.metrics.observe_stage("parse", time.perf_counter() - start)
             return content
-
-    def _observe(self, stage: str, seconds: float, tickets: Sequence[Ticket]) -> None:
-        self.metrics.observe_stage(stage, seconds)
-        for ticket in tickets:
-            self.tracing.add(stage, seconds, ticket.trace_context)
 
     def _read_panels(self, sent: list[SentFrame]) -> list[RequestPanel | SagaError]:
         return read_panels(self.forecaster.transforms, self.forecaster.facts, sent)
@@ -273,7 +264,7 @@ def _open_jobs(service: Service) -> JobService:
     from saga.api.jobs.job_service import JobService
 
     metrics = service.metrics.job_metrics()
-    return JobService(service.settings, service.log, metrics, service.tracing, service.shared)
+    return JobService(service.settings, service.log, metrics, service.shared)
 
 
 def example_scale(forecaster: Forecaster) -> float:

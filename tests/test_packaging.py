@@ -18,8 +18,6 @@ PACKAGES = ("saga", "api", "training", "calibration", "evaluation")
 INDIRECT = {"anyio", "pydantic-core", "starlette"}
 # Of the build.
 BUILD = {"setuptools"}
-# Several distributions have parts of this package.
-NAMESPACES = {"opentelemetry": "opentelemetry-sdk"}
 # Used as commands, as plug-ins, or by another library.
 NOT_IMPORTED = {
     "cvxpy",
@@ -72,9 +70,7 @@ def _imported(*folders: str, but: str = "") -> set[str]:
     distributions = packages_distributions()
     foreign = modules - set(sys.stdlib_module_names) - set(PACKAGES) - {"__future__"}
     return {
-        NAMESPACES.get(module, _name(distributions[module][0]))
-        for module in foreign
-        if module in distributions
+        _name(distributions[module][0]) for module in foreign if module in distributions
     } - INDIRECT
 
 
@@ -87,9 +83,9 @@ def test_the_code_imports_only_declared_dependencies() -> None:
     )
     assert _imported("training", "calibration") <= _declared("train")
     assert _imported("evaluation") - BUILD <= _declared("deepar", of=EVIDENCE)
-    assert _imported("api") <= _declared("serve", "jobs", "otel")
+    assert _imported("api") <= _declared("serve", "jobs")
     assert _imported("tests", "benchmarks", "studies", "docs") <= _declared(
-        "train", "serve", "otel", "dev"
+        "train", "serve", "dev"
     ) | _declared(of=EVIDENCE)
 
 
@@ -109,7 +105,7 @@ def test_every_declared_dependency_is_used() -> None:
 def test_the_lock_pins_every_declared_dependency_exactly() -> None:
     lines = (ROOT / "requirements.lock").read_text().split()
     pins = dict(line.split("==") for line in lines)
-    needed = _declared("train", "serve", "ray", "otel", "dev") | _declared(of=EVIDENCE)
+    needed = _declared("train", "serve", "ray", "dev") | _declared(of=EVIDENCE)
     assert needed - {"saga-forecast"} <= {_name(name) for name in pins}
     assert not any("+" in version for version in pins.values()), (
         "a local version ties the lock to one build of torch"

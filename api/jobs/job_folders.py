@@ -49,7 +49,6 @@ class JobOrder:
         digest: sha256 of the options and the body.
         persons_file: Name of the file with the persons.
         options: The options as they were sent (`saga.api.request_models.JobOptions`).
-        trace: The place of the call in a trace, as W3C traceparent; None without traces.
     """
 
     id: str
@@ -59,7 +58,6 @@ class JobOrder:
     digest: str
     persons_file: str
     options: Mapping[str, Any]
-    trace: str | None = None
 
 
 @dataclass(frozen=True)

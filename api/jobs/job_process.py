@@ -32,7 +32,6 @@ from saga.api.request_panel import request_mapping
 from saga.api.settings import Settings
 from saga.api.table_process import limit_memory
 from saga.api.table_reader import check_file
-from saga.api.tracing import Tracing, open_tracing
 from saga.calibration.adaptive.issuance import AdaptiveRecipe
 
 from saga.batch.engine import BatchInterruptedError, BatchRecipe, score
@@ -63,10 +62,8 @@ def run_job(folder: JobFolder, settings: Settings) -> None:
     if order is None or folder.read(Outcome) is not None:
         return
     log = make_logger(sys.__stderr__).bind(job=order.id, holder=order.holder)
-    tracing = open_tracing("saga-jobs")
     try:
-        with tracing.span("job", {"saga.job": order.id}, order.trace):
-            folder.finish("succeeded", totals=_compute(folder, order, settings, tracing))
+        folder.finish("succeeded", totals=_compute(folder, order, settings))
         log.info("job_computed")
     except BatchInterruptedError:
         log.warning("job_interrupted")
@@ -77,13 +74,9 @@ def run_job(folder: JobFolder, settings: Settings) -> None:
         is_memory = isinstance(error, MemoryError) or "allocate memory" in str(error)
         folder.finish("failed", problem=OUT_OF_MEMORY if is_memory else internal_document())
         log.error("job_failed", **error_location(error))
-    finally:
-        tracing.close()
 
 
-def _compute(
-    folder: JobFolder, order: JobOrder, settings: Settings, tracing: Tracing
-) -> Mapping[str, Any]:
+def _compute(folder: JobFolder, order: JobOrder, settings: Settings) -> Mapping[str, Any]:
     options = JobOptions.model_validate(order.options)
     source = _source(folder, order, options, settings)
     recipe = _recipe(folder, options, settings, order.holder)
@@ -91,23 +84,18 @@ def _compute(
     if earlier is not None and earlier["recipe"] != json.loads(json.dumps(recipe.describe())):
         # The service got another bundle or version meanwhile; a result is of one of them.
         shutil.rmtree(folder.out)
-    with tracing.span("score", {"saga.product": options.product}) as span:
 
-        def note(done: int, persons: int) -> None:
-            if folder.read(Progress) is None:
-                _check_disk(settings, order.holder, _expected_bytes(options, persons))
-            folder.write(Progress(done, persons))
-            if span is not None:
-                span.add_event("progress", {"done": done, "persons": persons})
+    def note(done: int, persons: int) -> None:
+        if folder.read(Progress) is None:
+            _check_disk(settings, order.holder, _expected_bytes(options, persons))
+        folder.write(Progress(done, persons))
 
-        report = score(source, folder.out, recipe, workers=settings.job_processes, progress=note)
+    report = score(source, folder.out, recipe, workers=settings.job_processes, progress=note)
     request = options.to_request()
     if report.rows and isinstance(request, PopulationRequest):
-        with tracing.span("tables"):
-            _tabulate(folder, source, request, settings)
+        _tabulate(folder, source, request, settings)
     elif report.rows:
-        with tracing.span("merge", {"saga.rows": report.rows}):
-            merge_parts(folder.out, folder.result)
+        merge_parts(folder.out, folder.result)
     return report.totals
 
 

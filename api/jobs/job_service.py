@@ -23,7 +23,6 @@ from saga.api.problems import ProblemError
 from saga.api.request_models import JobOptions
 from saga.api.service_metrics import JobMetrics
 from saga.api.settings import Settings
-from saga.api.tracing import Tracing
 from structlog.typing import FilteringBoundLogger
 
 from saga.errors import Problem, UsageError
@@ -42,7 +41,6 @@ class JobService:
         settings: Settings of the service.
         log: Log of the service.
         metrics: The metrics of jobs, which it keeps up to date.
-        tracing: Traces, which continue in the jobs.
         shared: Folder that the processes of this service share; None if there is one process.
 
     Raises:
@@ -54,13 +52,12 @@ class JobService:
         settings: Settings,
         log: FilteringBoundLogger,
         metrics: JobMetrics,
-        tracing: Tracing,
         shared: Path | None = None,
     ) -> None:
         if settings.jobs is None:
             raise ValueError("no folder of jobs")
         self._settings, self._log = settings, log
-        self._metrics, self._tracing, self._shared = metrics, tracing, shared
+        self._metrics, self._shared = metrics, shared
         self.folders = JobFolders(settings.jobs)
         try:
             self.folders.create()
@@ -164,7 +161,6 @@ class JobService:
             digest=upload.digest.hexdigest(),
             persons_file=upload.path.name,
             options=stated,
-            trace=self._tracing.traceparent(),
         )
         earlier = await anyio.to_thread.run_sync(self._place, upload, order)
         if earlier is not None:
