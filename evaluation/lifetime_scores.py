@@ -28,6 +28,7 @@ from saga.evaluation.contestants import (
     PathContestant,
 )
 from saga.evaluation.scoring.comparison import two_way_test
+from saga.evaluation.scoring.ensemble_scores import crps
 from saga.evaluation.scoring.evaluation_settings import Setting
 from saga.evaluation.scoring.futures import true_futures
 from saga.evaluation.scoring.year_forecasts import nominal_sets
@@ -39,7 +40,6 @@ from saga.lifetime import STATISTICS, gini, realised_value
 from saga.paths import Paths
 from saga.requests import RATE
 from saga.schema import MAX_AGE, PRICE_YEAR
-from saga.scores import crps
 from saga.tax.tax_rules import resolve_tax
 
 Array = NDArray[np.float64]

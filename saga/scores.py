@@ -1,13 +1,15 @@
-"""Un-averaged proper scores of sampled forecasts, one per person and horizon.
+"""Un-averaged proper scores of marginals, one per person and horizon; lower is better.
 
-A lower score is better; `covered` and `pit` are no scores. Samples are (n, H, M), outcomes (n, H),
-scores (n, H), NaN if the outcome or a sample is NaN. Scores in logs use `log_earnings`.
+They are computed from the distribution itself instead of samples, so they have no sampling error.
+Outcomes and scores are (n, H); NaN if the outcome or the distribution is missing. `covered` and
+`pit_uniforms` are no scores. Scores in logs use `log_earnings`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +22,7 @@ from saga.requests import QUANTILES
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.floating[Any]]
+_MIN_DENSITY = 1e-6  # smallest probability of zero, and density of log earnings, in the log score
 
 
 def log_earnings(earnings: Numbers, floor: float | None = FLOOR) -> Array:
@@ -29,122 +32,133 @@ def log_earnings(earnings: Numbers, floor: float | None = FLOOR) -> Array:
     )
 
 
-def crps(samples: Numbers, outcomes: Numbers) -> Array:
-    """Fair ensemble CRPS (Ferro 2014), in the unit of the samples.
-
-    Mean |x - y| less half the mean |x - x'| over different members. Its expectation does not depend
-    on M. Needs M >= 2.
-    """
-    ordered = np.sort(np.asarray(samples, dtype=np.float64), axis=-1)
-    m = ordered.shape[-1]
-    if m < 2:
-        raise ValueError("the fair CRPS needs at least 2 samples")
-    distance = np.abs(ordered - np.asarray(outcomes)[..., None]).mean(axis=-1)
-    # The sum of x_j - x_i over i < j in sorted order: the i-th smallest counts 2i - M - 1 times.
-    spread: Array = ordered @ (2.0 * np.arange(1, m + 1) - m - 1) / (m * (m - 1))
-    return np.asarray(distance - spread, dtype=np.float64)
-
-
-def crps_log(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -> Array:
-    """Fair CRPS in log of max(earnings, floor)."""
-    return crps(log_earnings(samples, floor), log_earnings(outcomes, floor))
-
-
-def absolute_error_log(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -> Array:
-    """|median - outcome| in log earnings; its mean is `mae_log`."""
-    return np.asarray(
-        np.abs(np.median(log_earnings(samples, floor), axis=-1) - log_earnings(outcomes, floor)),
-        dtype=np.float64,
-    )
+def marginal_scores(
+    marginals: Marginals, outcomes: Array, floor: float | None = FLOOR
+) -> dict[str, Array]:
+    """All scores by their names in the metrics table; `rmse_log` contains squared errors."""
+    y, level = log_earnings(outcomes, floor), np.asarray(QUANTILES)
+    logs = _Cells.of_logs(marginals, float(np.log(1.0 if floor is None else floor)))
+    error = y[..., None] - log_earnings(marginals.quantiles(QUANTILES), floor)
+    median = log_earnings(marginals.quantiles([0.5])[..., 0], floor)
+    scores = {
+        "crps_log": logs.crps(np.nan_to_num(y), _square_integral_log),
+        "crps_sek": crps_money(marginals, outcomes),
+        "mae_log": np.abs(median - y),
+        "rmse_log": (logs.mean - y) ** 2,
+        "pinball_log": np.maximum(level * error, (level - 1) * error).mean(axis=-1),
+        "brier_zero": (marginals.p_zero - (outcomes == 0)) ** 2,
+        "logscore": log_score(marginals, outcomes),
+    }
+    missing = np.isnan(outcomes) | ~marginals.exists
+    return {name: np.where(missing, np.nan, values) for name, values in scores.items()}
 
 
-def squared_error_log(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -> Array:
-    """(mean - outcome) squared in log earnings; the root of its mean is `rmse_log`."""
-    return np.asarray(
-        (log_earnings(samples, floor).mean(axis=-1) - log_earnings(outcomes, floor)) ** 2,
-        dtype=np.float64,
-    )
+def mean_log(marginals: Marginals, floor: float | None = FLOOR) -> Array:
+    """Mean (n, H) of log(max(earnings, floor)); with a floor of None, of log(max(earnings, 1))."""
+    mean = _Cells.of_logs(marginals, float(np.log(1.0 if floor is None else floor))).mean
+    return np.where(marginals.exists, mean, np.nan)
 
 
-def pinball_log(
-    samples: Numbers,
-    outcomes: Numbers,
-    floor: float | None = FLOOR,
-    quantiles: Sequence[float] = QUANTILES,
-) -> Array:
-    """Pinball loss in log earnings, the mean over `quantiles`."""
-    q = np.asarray(quantiles)
-    forecast = np.moveaxis(np.quantile(log_earnings(samples, floor), q, axis=-1), 0, -1)
-    error = log_earnings(outcomes, floor)[..., None] - forecast
-    return np.asarray(np.maximum(q * error, (q - 1) * error).mean(axis=-1), dtype=np.float64)
+def crps_money(marginals: Marginals, outcomes: Array) -> Array:
+    """CRPS in money; each integral between two grid points is exact."""
+    first = np.exp(marginals.grid[..., 0].astype(np.float64))
+    cells = _Cells.of_grid(marginals)
+    with np.errstate(divide="ignore"):
+        above = cells.crps(np.log(np.nan_to_num(outcomes)), _square_integral_money)
+    known = np.minimum(np.nan_to_num(outcomes), first)
+    below = marginals.p_zero**2 * known + (1 - marginals.p_zero) ** 2 * (first - known)
+    return np.where(np.isnan(outcomes) | ~marginals.exists, np.nan, above + below)
 
 
-def brier_zero(samples: Numbers, outcomes: Numbers) -> Array:
-    """Brier score of the probability of exactly zero earnings."""
-    missing = np.isnan(outcomes) | np.isnan(samples).any(axis=-1)
-    return np.where(missing, np.nan, ((samples == 0).mean(axis=-1) - (outcomes == 0)) ** 2)
+def log_score(marginals: Marginals, outcomes: Array) -> Array:
+    """Minus the log of the probability of zero, or of the density of log earnings, in nats."""
+    cells = _Cells.of_grid(marginals)
+    with np.errstate(divide="ignore"):
+        index = cells.cell_of(np.log(np.nan_to_num(outcomes)))
+    density = np.where(outcomes == 0, marginals.p_zero, _pick(cells.slope, index))
+    score = -np.log(np.maximum(density, _MIN_DENSITY))
+    return np.where(np.isnan(outcomes) | ~marginals.exists, np.nan, score)
 
 
-def logscore(samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR) -> Array:
-    """Log score: minus the log of the forecast probability (or density), in nats.
+# Integral of a squared linear function (value, slope) over `width` logs from `start`.
+_SquareIntegral = Callable[[Array, Array, Array, Array], Array]
 
-    The forecast is a point mass at zero plus a density of log earnings. The mass is
-    (zeros + 1/2) / (M + 1), so it is never 0 or 1. The density is a mixture. Its main part is a
-    Gaussian kernel estimate from the m positive samples (Silverman 1986, bandwidth
-    0.9 min(sd, IQR / 1.34) m^(-1/5)). The other part, of weight 1 / (m + 1), is a Cauchy density at
-    the median with scale IQR / 2, so that an outcome outside all samples has a finite score. With
-    fewer than two positive samples the density is a Cauchy at log(floor) with scale 2. Amounts are
-    not clipped at the floor. The score is an estimate: compare only forecasts with the same M.
-    """
-    x = np.asarray(samples, dtype=np.float64)
-    y = np.asarray(outcomes, dtype=np.float64)
-    scores = np.full(y.shape, np.nan)
-    valid = ~(np.isnan(y) | np.isnan(x).any(axis=-1))
-    x, y = x[valid], y[valid]
-    m = x.shape[-1]
-    mass = ((x == 0).sum(axis=-1) + 0.5) / (m + 1)
-    result = -np.log(mass)
-    positive = y > 0
-    if positive.any():
-        density = _density_of_log(
-            x[positive], np.log(y[positive]), np.log(1.0 if floor is None else floor)
+
+def _square_integral_log(value: Array, slope: Array, width: Array, _start: Array) -> Array:
+    end = value + slope * width
+    return np.asarray(width * (value * value + value * end + end * end) / 3)
+
+
+def _square_integral_money(value: Array, slope: Array, width: Array, start: Array) -> Array:
+    """The integral over money, e^t dt, by integrating by parts twice."""
+    end = value + slope * width
+    upper = np.exp(width) * (end * end - 2 * slope * end + 2 * slope * slope)
+    lower = value * value - 2 * slope * value + 2 * slope * slope
+    return np.asarray(np.exp(start) * (upper - lower))
+
+
+@dataclass(frozen=True, eq=False)
+class _Cells:
+    """Cells between grid points, (n, H, G - 1): a CDF that is linear in logs within each."""
+
+    start: Array
+    width: Array
+    value: Array
+    slope: Array
+
+    @classmethod
+    def of_grid(cls, marginals: Marginals) -> Self:
+        return cls._of(marginals.grid.astype(np.float64), marginals.cdf.astype(np.float64))
+
+    @classmethod
+    def of_logs(cls, marginals: Marginals, lowest: float) -> Self:
+        """Of max(log earnings, lowest): all mass up to `lowest` lies on it."""
+        grid = np.maximum(marginals.grid.astype(np.float64), lowest)
+        amount = np.full(marginals.p_zero.shape, np.exp(lowest))
+        at_lowest = marginals.probability(amount)[..., None]
+        cdf = np.where(grid > lowest, marginals.cdf.astype(np.float64), at_lowest)
+        start = np.full_like(at_lowest, lowest)
+        return cls._of(
+            np.concatenate([start, grid], axis=-1), np.concatenate([at_lowest, cdf], axis=-1)
         )
-        result[positive] = -np.log1p(-mass[positive]) - np.log(density)
-    scores[valid] = result
-    return scores
+
+    @classmethod
+    def _of(cls, grid: Array, cdf: Array) -> Self:
+        width = np.diff(grid, axis=-1)
+        slope = np.diff(cdf, axis=-1) / np.where(width > 0, width, 1.0)
+        return cls(grid[..., :-1], width, cdf[..., :-1], slope)
+
+    @property
+    def mean(self) -> Array:
+        """Mean (n, H) of the logs."""
+        middle = self.value + self.slope * self.width / 2
+        return np.asarray(self.start[..., 0] + (self.width * (1 - middle)).sum(axis=-1))
+
+    def cell_of(self, y: Array) -> NDArray[np.int64]:
+        """Cell (n, H, 1) of logs y (n, H); the first or last one if y lies outside."""
+        below = (self.start <= y[..., None]).sum(axis=-1, keepdims=True)
+        return np.asarray(np.maximum(below - 1, 0))
+
+    def crps(self, y: Array, integral: _SquareIntegral) -> Array:
+        """Integral (n, H) of (CDF - [x >= y])^2 from the first grid point on."""
+        k = self.cell_of(y)
+        start, value, slope, width = (
+            _pick(part, k) for part in (self.start, self.value, self.slope, self.width)
+        )
+        inside = np.clip(y - start, 0.0, width)
+        below = integral(self.value, self.slope, self.width, self.start)
+        above = integral(1 - self.value, -self.slope, self.width, self.start)
+        before = np.arange(below.shape[-1]) < k
+        total = (below * before).sum(axis=-1) + (above * ~before).sum(axis=-1)
+        total += integral(value, slope, inside, start)
+        total -= integral(1 - value, -slope, inside, start)
+        end = start + width
+        beyond = np.maximum(y - end, 0.0)
+        return np.asarray(total + integral(np.ones_like(y), np.zeros_like(y), beyond, end))
 
 
-def _density_of_log(x: Array, t: Array, fallback_centre: float) -> Array:
-    """Density at `t` (n,) of the logs of the positive samples in `x` (n, M).
-
-    A Gaussian kernel estimate with one Cauchy kernel more, so that the density is nowhere zero.
-    """
-    ordered = np.sort(x, axis=-1)  # zeros first
-    is_positive = ordered > 0
-    logs = np.log(np.where(is_positive, ordered, 1.0))
-    count = is_positive.sum(axis=-1)
-    enough = count >= 2
-    count_or_one = np.maximum(count, 1)
-
-    def quantile(q: float) -> Array:
-        position = x.shape[-1] - count_or_one + q * (count_or_one - 1)
-        low, rows = position.astype(np.int64), np.arange(len(x))
-        above = logs[rows, np.minimum(low + 1, x.shape[-1] - 1)]
-        return np.asarray(logs[rows, low] + (position - low) * (above - logs[rows, low]))
-
-    iqr = np.maximum(quantile(0.75) - quantile(0.25), 1e-3)
-    # In `logs` zero earnings have log 0, so they add nothing to the sum.
-    mean = logs.sum(axis=-1) / count_or_one
-    centred = np.where(is_positive, logs - mean[:, None], 0.0)
-    sd = np.maximum(np.sqrt((centred**2).sum(axis=-1) / count_or_one), 1e-3)
-    bandwidth = 0.9 * np.minimum(sd, iqr / 1.34) * count_or_one**-0.2
-    z = (t[:, None] - logs) / bandwidth[:, None]
-    kernels = np.where(is_positive, np.exp(-0.5 * z * z), 0.0).sum(axis=-1) / (
-        bandwidth * np.sqrt(2 * np.pi)
-    )
-    centre, scale = np.where(enough, quantile(0.5), fallback_centre), np.where(enough, iqr / 2, 2.0)
-    cauchy = 1 / (np.pi * scale * (1 + ((t - centre) / scale) ** 2))
-    return np.asarray(np.where(enough, (kernels + cauchy) / (count + 1), cauchy))
+def _pick(values: Array, index: NDArray[np.int64]) -> Array:
+    return np.asarray(np.take_along_axis(values, index, axis=-1)[..., 0])
 
 
 def covered(
@@ -178,19 +192,6 @@ def interval_score(
     return np.asarray(upper - lower + 2 / (1 - coverage) * outside, dtype=np.float64)
 
 
-def pit(samples: Numbers, outcomes: Numbers, v: Array) -> Array:
-    """Randomised probability integral transform (#{x < y} + v (1 + #{x = y})) / (M + 1).
-
-    v is uniform on (0, 1). Exactly uniform if outcome and samples are exchangeable, atoms included
-    (Brockwell 2007; Czado, Gneiting and Held 2009).
-    """
-    y = np.asarray(outcomes)[..., None]
-    below = (samples < y).sum(axis=-1)
-    equal = (samples == y).sum(axis=-1)
-    missing = np.isnan(outcomes) | np.isnan(samples).any(axis=-1)
-    return np.where(missing, np.nan, (below + v * (1 + equal)) / (samples.shape[-1] + 1))
-
-
 def pit_uniforms(forecast: Paths | Marginals) -> Array:
     """The keyed v of `pit`, shape (n, H): a function of person, origin year and horizon only."""
     ids = [
@@ -198,21 +199,3 @@ def pit_uniforms(forecast: Paths | Marginals) -> Array:
         for person, year in zip(forecast.person_id, forecast.origin_year, strict=True)
     ]
     return uniform_rows(forecast.n_horizons, ids, "pit")
-
-
-def sample_scores(
-    samples: Numbers, outcomes: Numbers, floor: float | None = FLOOR
-) -> dict[str, Array]:
-    """All scores that need only samples, by their names in the metrics table.
-
-    `rmse_log` contains squared errors.
-    """
-    return {
-        "crps_log": crps_log(samples, outcomes, floor),
-        "crps_sek": crps(samples, outcomes),
-        "mae_log": absolute_error_log(samples, outcomes, floor),
-        "rmse_log": squared_error_log(samples, outcomes, floor),
-        "pinball_log": pinball_log(samples, outcomes, floor),
-        "brier_zero": brier_zero(samples, outcomes),
-        "logscore": logscore(samples, outcomes, floor),
-    }

@@ -35,6 +35,7 @@ from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrat
 from saga.calibration.fit.maps import pit as marginal_pit
 from saga.evaluation.cache import file_name
 from saga.evaluation.contestants import BundleContestant
+from saga.evaluation.scoring.ensemble_scores import crps_log, pit
 from saga.evaluation.scoring.evaluation_settings import Setting
 from saga.evaluation.textbook import PROCESSES, Process
 from saga.evaluation.textbook.exact_forecaster import ExactForecaster
@@ -44,7 +45,6 @@ from saga.training.train_config import TrainConfig, load_config
 from saga.data.origins import Origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
-from saga.distribution_scores import marginal_scores
 from saga.distributions import Marginals
 from saga.files.atomic import commit
 from saga.files.bundle_folder import MANIFEST
@@ -55,7 +55,7 @@ from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.economy import LAST_HISTORY
 from saga.register.simulation.generation import generate_register
 from saga.schema import MAX_AGE
-from saga.scores import crps_log, log_earnings, pit, pit_uniforms
+from saga.scores import log_earnings, marginal_scores, pit_uniforms
 from studies.study_page import bundle_parser, command_line, page_head, publish_page, say
 from studies.trained_bundle import train_or_load
 

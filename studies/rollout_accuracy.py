@@ -21,6 +21,7 @@ from typing import get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from saga.evaluation.scoring.ensemble_scores import crps_log
 from saga.training.masking import continue_inputs, make_targets
 
 from saga.data.origins import draw_origins, history, last_year, realised_earnings
@@ -33,7 +34,6 @@ from saga.keyed_random import sample_persons
 from saga.lifetime import present_value, realised_value
 from saga.pages.format import markdown_table
 from saga.requests import RATE, Draws, Precision, RolloutName
-from saga.scores import crps_log
 from studies.study_page import bundle_parser, page_head, publish_page
 
 Array = NDArray[np.float64]

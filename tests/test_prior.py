@@ -21,10 +21,10 @@ from scipy.stats import norm
 from saga.bundle import Bundle
 from saga.data.origins import Origins, history
 from saga.data.panel import Panel, PanelMeta
-from saga.distribution_scores import marginal_scores
 from saga.distributions import Marginals
 from saga.features.transforms import Transforms
 from saga.forecaster import Forecaster
+from saga.scores import marginal_scores
 
 Normal = tuple[NDArray[np.float64], float]
 PRIOR = Path(__file__).resolve().parents[1] / "bundles/prior"

@@ -15,12 +15,12 @@ from saga.bundle import Bundle
 from saga.data.origins import Origins, draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
 from saga.data.split import Shares, persons_of, units_of
-from saga.distribution_scores import marginal_scores
 from saga.distributions import Marginals
 from saga.errors import InputError
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons
 from saga.requests import MAX_HORIZON
+from saga.scores import marginal_scores
 from saga.trees.mixture import described_weights, mixed
 from saga.trees.recent_years import Window
 from saga.trees.tree_forecast import TreeForecast, TreeOptions, held_out_persons

@@ -21,12 +21,11 @@ from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.intervals import Intervals
 from saga.diagnostics_tables import QUESTIONS
-from saga.distribution_scores import marginal_scores, mean_log
 from saga.distributions import Marginals
 from saga.forecast_tables import percent_label
 from saga.keyed_random import uniform_each
 from saga.requests import COVERAGE
-from saga.scores import interval_score, log_earnings, pit_uniforms
+from saga.scores import interval_score, log_earnings, marginal_scores, mean_log, pit_uniforms
 
 Array = NDArray[Any]
 Rows = list[dict[str, Any]]

@@ -8,12 +8,12 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.evaluation.scoring.ensemble_scores import sample_scores
 
 from saga.conformal.families import YEAR
-from saga.distribution_scores import marginal_scores
 from saga.distributions import Marginals
 from saga.requests import COVERAGE
-from saga.scores import sample_scores
+from saga.scores import marginal_scores
 
 Array = NDArray[Any]
 

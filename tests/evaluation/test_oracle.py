@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from saga.evaluation.baselines import CarryForward, GroupQuantiles
 from saga.evaluation.contest import Contest, ContestOptions
 from saga.evaluation.contestants import BaselineContestant, Clairvoyant
+from saga.evaluation.scoring.ensemble_scores import pit
 from saga.evaluation.scoring.gap import CLAIRVOYANT, GAP
 from saga.register.oracle import Oracle, clairvoyant, is_full
 from scipy import stats
@@ -34,7 +35,7 @@ from saga.register.simulation.cohort_simulation import World, simulate_chunk, si
 from saga.register.simulation.life_state import LifeState
 from saga.register.simulation.parameters import Parameters, switch_off
 from saga.register.simulation.population import cohort_sizes
-from saga.scores import pit, pit_uniforms
+from saga.scores import pit_uniforms
 from tests.saga.register.register_files import read_state
 
 PERSONS, SEED = 30_000, 5

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from saga.evaluation.scoring.ensemble_scores import sample_scores
 from scipy.stats import lognorm
 
-from saga.distribution_scores import marginal_scores
 from saga.distributions import Marginals, interpolate_rows
 from saga.errors import UsageError
-from saga.scores import sample_scores
+from saga.scores import marginal_scores
 
 Array = NDArray[np.float64]
 N, H = 40, 3

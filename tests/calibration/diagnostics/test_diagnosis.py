@@ -40,6 +40,7 @@ from saga.calibration.diagnostics.verdicts import (
     worst_verdict,
 )
 from saga.calibration.fit.split_conformal import fit_calibration
+from saga.evaluation.scoring.ensemble_scores import crps
 from scipy import stats
 
 from saga.conformal.calibrator import Calibrator
@@ -48,7 +49,6 @@ from saga.data.panel import FLOOR
 from saga.diagnostics_tables import QUESTIONS, TABLES, Diagnostics
 from saga.distributions import Marginals
 from saga.errors import BundleError
-from saga.scores import crps
 from saga.small_groups import MIN_PERSONS
 
 Diagnosed = Callable[..., Diagnostics]

@@ -16,10 +16,9 @@ from scipy import stats
 
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.recalibration import Cell
-from saga.distribution_scores import marginal_scores
 from saga.distributions import Marginals
 from saga.errors import UsageError
-from saga.scores import pit_uniforms
+from saga.scores import marginal_scores, pit_uniforms
 from saga.small_groups import MIN_PERSONS
 from tests.calibration.fit.hits import P
 from tests.calibration.worlds import SURPRISE, draw_economy, draw_world

@@ -12,6 +12,7 @@ from saga.evaluation.baselines import BASELINES, LSTM, CarryForward, FeedForward
 from saga.evaluation.baselines.naive.donors import DonorPool
 from saga.evaluation.baselines.trees.gbt import BoostedTrees
 from saga.evaluation.protocol import Baseline
+from saga.evaluation.scoring.ensemble_scores import crps_log
 from saga.evaluation.scoring.year_forecasts import nominal_sets
 from saga.training.train_config import TrainConfig
 
@@ -21,7 +22,7 @@ from saga.distributions import Marginals
 from saga.errors import InputError
 from saga.model import ModelConfig
 from saga.model.config import BackboneName
-from saga.scores import covered, crps_log
+from saga.scores import covered
 from tests.evaluation.baselines.short_fits import short_fits
 
 Make = Callable[..., Panel]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from saga.evaluation.scoring.ensemble_scores import sample_scores
 from saga.evaluation.scoring.year_forecasts import YearForecasts, nominal_sets
 
-from saga.distribution_scores import marginal_scores
 from saga.distributions import Marginals
-from saga.scores import covered, sample_scores
+from saga.scores import covered, marginal_scores
 
 LEVELS = (0.5, 0.8, 0.9)
 

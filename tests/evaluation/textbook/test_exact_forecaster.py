@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from saga.evaluation.contest import Contest, ContestOptions
 from saga.evaluation.contestants import BaselineContestant
 from saga.evaluation.protocol import Baseline
+from saga.evaluation.scoring import ensemble_scores
 from saga.evaluation.textbook import PROCESSES, Process
 from saga.evaluation.textbook.exact_forecaster import ExactForecaster, earnings_by_age
 from saga.evaluation.textbook.gaussian_ar1 import GaussianProcess
@@ -26,12 +27,12 @@ from saga.evaluation.textbook.textbook_register import Cohort
 from scipy.special import expit
 from scipy.stats import kstest
 
-from saga import scores
 from saga.data.origins import Origins, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.errors import InputError, UsageError
 from saga.register import RegisterSettings, generate_register
+from saga.scores import pit_uniforms
 
 Floats = NDArray[np.float64]
 Records = tuple[Floats, NDArray[np.int64]]
@@ -93,7 +94,7 @@ def smallest_pit_p_value(
         panel_of(make_irregular(rows, seed)), origins, to_horizon=10, n_paths=199, seed=seed
     )
     outcomes = realised_earnings(panel_of(rows), origins, range(1, 11))
-    pit = scores.pit(paths.earnings, outcomes, scores.pit_uniforms(paths))
+    pit = ensemble_scores.pit(paths.earnings, outcomes, pit_uniforms(paths))
     return min(float(kstest(pit[:, h - 1], "uniform").pvalue) for h in (1, 5, 10))
 
 
@@ -167,7 +168,7 @@ class TestKalmanFilter:
         kalman, panel = KalmanFilter(GAUSSIAN), panel_of(rows)
         paths = ExactForecaster(kalman).simulate(panel, origins, to_horizon=10, n_paths=100, seed=9)
         outcomes = realised_earnings(panel, origins, range(1, 11))
-        crps = scores.crps_log(paths.earnings, outcomes, floor=None)
+        crps = ensemble_scores.crps_log(paths.earnings, outcomes, floor=None)
         _, age, earnings = earnings_by_age(panel, origins, GAUSSIAN)
         expected = kalman.forecast(earnings, age, 10).sd.mean(axis=0) / np.sqrt(np.pi)
         error = np.abs(crps.mean(axis=0) - expected)
@@ -282,7 +283,7 @@ class TestParticleFilter:
             paths = ExactForecaster(particle_filter).simulate(
                 panel_of(rows), origins, to_horizon=10, n_paths=300, seed=seed
             )
-            crps.append(scores.crps_log(paths.earnings, outcomes))
+            crps.append(ensemble_scores.crps_log(paths.earnings, outcomes))
         for h in (1, 5, 10):
             change = (crps[0] - crps[1])[:, h - 1]
             assert abs(change.mean()) < 3.5 * change.std() / np.sqrt(len(change))

@@ -9,12 +9,12 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.typing import NDArray
+from saga.evaluation.scoring.ensemble_scores import crps
 from scored_folder import path_rows, write_scored
 from typer.testing import CliRunner
 
 from saga.cli import app
 from saga.population.scored_paths import ScoredPaths
-from saga.scores import crps
 
 PERSONS, YEARS, PATHS = 200, 3, 20
 

@@ -19,12 +19,12 @@ from saga.bundle import Bundle
 from saga.data.origins import history, last_year, origins_at, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.data.split import SPLIT_SHARES, Part, persons_of
-from saga.distribution_scores import marginal_scores
 from saga.distributions import Marginals
 from saga.errors import BundleError, UsageError
 from saga.forecaster import Forecaster
 from saga.model import ModelConfig
 from saga.requests import Draws, ForecastRequest
+from saga.scores import marginal_scores
 from saga.trees.log_quantiles import increasing, probability_up_to
 from saga.trees.mixture import TreeMember, mixed
 from saga.trees.recent_years import Window

@@ -17,6 +17,7 @@ from saga.evaluation.baselines.econometric.quantile_functions import (
     QuantileDistribution,
     quantile_regressions,
 )
+from saga.evaluation.scoring.ensemble_scores import crps_log
 from saga.evaluation.textbook.exact_forecaster import ExactForecaster
 from saga.evaluation.textbook.gaussian_ar1 import GaussianProcess
 from saga.evaluation.textbook.kalman_filter import KalmanFilter
@@ -28,7 +29,6 @@ from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.errors import InputError
 from saga.register import RegisterSettings, generate_register
-from saga.scores import crps_log
 
 Make = Callable[..., Panel]
 AGE = 40

@@ -13,6 +13,7 @@ from saga.evaluation.baselines.econometric.ar1 import Surprises
 from saga.evaluation.baselines.econometric.gmm import system_gmm
 from saga.evaluation.baselines.econometric.variance_components import BANDS, Belief, Components
 from saga.evaluation.protocol import Baseline
+from saga.evaluation.scoring.ensemble_scores import crps_log
 from saga.evaluation.textbook.exact_forecaster import ExactForecaster
 from saga.evaluation.textbook.gaussian_ar1 import GaussianProcess
 from saga.evaluation.textbook.kalman_filter import KalmanFilter
@@ -23,7 +24,6 @@ from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.errors import InputError
 from saga.register import RegisterSettings, generate_register
-from saga.scores import crps_log
 
 Make = Callable[..., Panel]
 

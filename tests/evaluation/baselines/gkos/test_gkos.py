@@ -31,6 +31,7 @@ from saga.evaluation.baselines.gkos.gkos_smm import (
     search,
 )
 from saga.evaluation.baselines.person_states import CODES, known_states
+from saga.evaluation.scoring.ensemble_scores import crps_log, pit
 from saga.evaluation.textbook.exact_forecaster import ExactForecaster
 from saga.evaluation.textbook.gkos_process import FEW_ZEROS, GkosProcess
 from saga.evaluation.textbook.particle_filter import GkosFilter
@@ -42,7 +43,7 @@ from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.data.split import persons_of
 from saga.register import RegisterSettings, generate_register
-from saga.scores import crps_log, pit, pit_uniforms
+from saga.scores import pit_uniforms
 
 MINIMUM = 24_150.0
 TRUTH = replace(FEW_ZEROS, first_age=FIRST, last_age=64)
