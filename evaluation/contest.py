@@ -42,7 +42,7 @@ from saga.errors import UsageError
 from saga.files.atomic import digest_json
 from saga.files.tables import write_table
 from saga.forecaster import Forecaster
-from saga.requests import Draws, check_horizons
+from saga.requests import Draws, ForecastRequest
 from saga.schema import FAMILY
 
 Progress = Callable[[str, int, int], None]
@@ -81,7 +81,7 @@ class ContestOptions:
     cache: Path | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "horizons", check_horizons(self.horizons))
+        object.__setattr__(self, "horizons", tuple(ForecastRequest(self.horizons).horizons))
         Draws(self.n_paths, self.seed)
 
 

@@ -42,6 +42,14 @@ from saga.training_records import TrainingRecords
 
 # These files determine raw forecasts; a bundle need not have trees.
 _MODEL = (WEIGHTS, TREES, "config.json", "macro.json", "transforms.json")
+# Parts of the contents, each a table of its own or a set of weights, and their files.
+_TABLES = {
+    "calibration": CALIBRATION,
+    "diagnostics": DIAGNOSTICS,
+    "trees": TREES,
+    "vintages": VINTAGES,
+}
+_WEIGHTS = {"weights": WEIGHTS, "circumstances": CIRCUMSTANCES}
 # Properties of a column that the weights depend on; descriptions and ranges can change freely.
 _BINDING = ("name", "kind", "dtype", "codes", "pattern")
 
@@ -147,28 +155,18 @@ class Bundle(BundleContents):
         """
         path = Path(path)
         manifest, content = read_folder(path)
-        parts = {
+        parts: dict[str, Any] = {
             part: parse_object(content[f"{part}.json"], path / f"{part}.json") for part in PARTS
         }
         _check_schema(parts["schema"], path, str(manifest["code_version"]))
-        tables = {
-            name: pl.read_parquet(io.BytesIO(content[name]))
-            for name in (CALIBRATION, DIAGNOSTICS, TREES, VINTAGES)
-            if name in content
-        }
-        states = content.get(CIRCUMSTANCES)
-        return cls(
-            path=path,
-            **parts,
-            weights=load_safetensors(content[WEIGHTS]),
-            calibration=tables.get(CALIBRATION),
-            diagnostics=tables.get(DIAGNOSTICS),
-            trees=tables.get(TREES),
-            vintages=tables.get(VINTAGES),
-            circumstances=None if states is None else load_safetensors(states),
-            card=content[CARD].decode("utf-8"),
-            manifest=manifest,
-        )
+        for part, name in _TABLES.items():
+            if name in content:
+                parts[part] = pl.read_parquet(io.BytesIO(content[name]))
+        for part, name in _WEIGHTS.items():
+            if name in content:
+                parts[part] = load_safetensors(content[name])
+        card = content[CARD].decode("utf-8")
+        return cls(path=path, **parts, card=card, manifest=manifest)
 
 
 def write_bundle(
@@ -196,19 +194,13 @@ def write_bundle(
     path = Path(path)
     parts = {**vars(contents), "schema": describe_schema(contents.transforms)}
     content = {f"{part}.json": encode_part(parts[part], part) for part in PARTS}
-    content[WEIGHTS] = _weight_bytes(contents.weights)
-    if contents.circumstances is not None:
-        content[CIRCUMSTANCES] = _weight_bytes(contents.circumstances)
     content[CARD] = contents.card.encode("utf-8")
-    tables = {
-        CALIBRATION: contents.calibration,
-        DIAGNOSTICS: contents.diagnostics,
-        TREES: contents.trees,
-        VINTAGES: contents.vintages,
-    }
-    for name, table in tables.items():
-        if table is not None:
-            content[name] = _table_bytes(table, name)
+    for part, name in _WEIGHTS.items():
+        if parts[part] is not None:
+            content[name] = _weight_bytes(parts[part])
+    for part, name in _TABLES.items():
+        if parts[part] is not None:
+            content[name] = _table_bytes(parts[part], name)
     write_folder(path, content, seed=seed, command=command, parents=parents)
     return Bundle.load(path)
 

@@ -31,7 +31,7 @@ from saga.model import Saga
 from saga.model.members import Member, build_members, shared_transforms
 from saga.paths import Paths
 from saga.requests import Draws, Precision, Progress, RolloutName
-from saga.simulation.ensemble import EnsembleMarginals, EnsembleRollout, MemberSequences
+from saga.simulation.ensemble import EnsembleRollout, MemberSequences, average_marginals
 from saga.simulation.group_layer import GroupLayer
 from saga.simulation.marginals import DirectMarginals
 from saga.simulation.pool import simulation_pool
@@ -158,15 +158,18 @@ class BundleModel:
         """The model for a panel's persons under a scenario."""
         records = tuple(encode(panel, member.transforms, self.calendar) for member in self.members)
         conditions = self.scenario(scenario)
-        direct = (
-            self._unconditioned if conditions is None else self._conditioned(conditions)
-        ).marginals
+        direct = self._direct_marginals(conditions)
         mix = None if self.trees is None else self.trees.mix_with(panel)
         groups = self.groups
         levels = None if groups is None else groups.levels(records[0])
 
         def marginals(block: PersonBlock, n: int) -> Marginals:
-            raw = direct(records, block.rows, block.groups, n)
+            raw = average_marginals(
+                [
+                    member.marginals(sequences, block.rows, block.groups, n)
+                    for member, sequences in zip(direct, records, strict=True)
+                ]
+            )
             if mix is not None:
                 raw = mix(block.rows, raw)
             if groups is not None and levels is not None:
@@ -241,29 +244,21 @@ class BundleModel:
             )
         )
 
-    # Macro nodes take longer than a small request, so they are stored, also for four scenarios.
     @cached_property
-    def _unconditioned(self) -> EnsembleMarginals:
-        return self._direct_marginals(None)
+    def _direct_marginals(self) -> Callable[[Scenario | None], list[DirectMarginals]]:
+        """The members' marginals under a scenario.
 
-    @cached_property
-    def _conditioned(self) -> Callable[[Scenario], EnsembleMarginals]:
-        return lru_cache(maxsize=4)(self._direct_marginals)
+        Macro nodes take longer than a small request, so they are stored, also for four scenarios.
+        """
 
-    def _direct_marginals(self, scenario: Scenario | None) -> EnsembleMarginals:
-        return EnsembleMarginals(
-            [
-                DirectMarginals(
-                    member.network,
-                    member.transforms,
-                    self.calendar,
-                    self.process,
-                    scenario,
-                    threads=self.threads,
-                )
+        def under(scenario: Scenario | None) -> list[DirectMarginals]:
+            economy = (self.calendar, self.process, scenario)
+            return [
+                DirectMarginals(member.network, member.transforms, *economy, threads=self.threads)
                 for member in self.members
             ]
-        )
+
+        return lru_cache(maxsize=5)(under)
 
 
 def _process_and_calendar(bundle: Bundle, facts: Facts) -> tuple[MacroProcess | None, Calendar]:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from saga.data.facts import Facts
 from saga.data.panel import Panel
 from saga.data.rules import find_ineligible, keep_eligible
 from saga.errors import InputError, Problem, UsageError
 from saga.features.transforms import Transforms
 from saga.macro.scenarios import Scenario
-from saga.requests import ForecastRequest, Request, TaxSource
+from saga.requests import ForecastRequest, Request
 from saga.schema import MAX_AGE
-from saga.tax.tax_rules import TaxRule, resolve_tax
 from saga.training_records import TrainingRecords
 
 
@@ -115,14 +113,6 @@ def check_money(panel: Panel, transforms: Transforms) -> None:
         )
 
 
-def check_tax(tax: TaxSource, transforms: Transforms, facts: Facts) -> TaxRule:
-    """The tax rule in the bundle's money.
-
-    Raises UsageError if the bundle is in another currency, or the facts lack the rule's year.
-    """
-    return resolve_tax(tax, facts, transforms.price_year, transforms.currency)
-
-
 def check_scenario(
     scenario: Scenario | None, panel: Panel, *, years: int = MAX_AGE, to_age: int = MAX_AGE
 ) -> None:
@@ -136,11 +126,11 @@ def check_scenario(
         first=pl.col("year").max() + 1,
         last=pl.min_horizontal(pl.col("year").max() + years, pl.col("birth_year").first() + to_age),
     )
-    spans = ahead.select("first", "last").unique().rows()
-    if not any(scenario.covers(first, last) for first, last in spans):
+    first, last = (ahead[name].to_numpy() for name in ("first", "last"))
+    if not scenario.covers(first, last).any():
         years_told = {*scenario.rows, *scenario.ratios}
         scenario_years = f"{min(years_told)} to {max(years_told)}"
-        forecast_years = f"{min(first for first, _ in spans)} to {max(last for _, last in spans)}"
+        forecast_years = f"{first.min()} to {last.max()}"
         raise UsageError(
             f"The scenario is about {scenario_years}, the forecasts are about {forecast_years}. "
             "Give years among those."

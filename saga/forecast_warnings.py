@@ -274,13 +274,8 @@ def _scenario_without_effect(
         years = request.n_years
     else:
         to_age = request.to_age
-    end = np.minimum(ends.year + years, ends.birth_year + to_age)
-    first = ends.year + 1
-    scenario_years = np.array(sorted(scenario.rows), dtype=int)
-    covered = ((scenario_years >= first[:, None]) & (scenario_years <= end[:, None])).any(axis=1)
-    covered |= first <= max(scenario.ratios, default=0)  # draws lead to a ratio
-    if scenario.by_name:  # it starts after a later origin
-        covered |= first > scenario_years[0]
+    last = np.minimum(ends.year + years, ends.birth_year + to_age)
+    covered = scenario.covers(ends.year + 1, last)
     message = "The scenario gives no year that is forecast, so it changes nothing."
     return _about(panel, np.logical_not(covered), "no-effect", message, option="scenario")
 

@@ -47,7 +47,6 @@ from saga.forecast_checks import (
     check_panel,
     check_request,
     check_scenario,
-    check_tax,
     leave_out_ineligible,
 )
 from saga.forecast_results import Forecasts, Lifetimes, Result
@@ -74,12 +73,14 @@ from saga.requests import (
     Progress,
     Request,
     RolloutName,
+    TaxSource,
 )
 from saga.schema import MAX_AGE
 from saga.states.codes import code_labels, code_numbers, code_sizes
 from saga.states.life_courses import LifeCourses, LifeCourseSimulator, paths_table
 from saga.states.state_network import StateNetwork
 from saga.summaries import Summarised, Summary
+from saga.tax.tax_rules import TaxRule, resolve_tax
 
 Array = NDArray[np.float64]
 _LEADERBOARD = {
@@ -282,10 +283,13 @@ class Forecaster(Summarised):
             "facts": self.facts.provenance(),
         }
 
-    def tax_provenance(self, request: LifetimeRequest) -> dict[str, object]:
-        """The tax rule of a request: law, uprating, prices and changes; nothing without tax."""
-        rule = check_tax(request.tax, self.transforms, self.facts)
-        return {} if request.tax == "none" else {"tax_rule": rule.describe()}
+    def tax_rule(self, source: TaxSource) -> TaxRule:
+        """The tax rule in the bundle's money.
+
+        Raises UsageError if the bundle is in another currency, or the facts lack the rule's year.
+        """
+        money = self.transforms
+        return resolve_tax(source, self.facts, money.price_year, money.currency)
 
     def warnings(
         self,
@@ -312,7 +316,7 @@ class Forecaster(Summarised):
         )
         if not isinstance(request, LifetimeRequest) or request.tax == "none":
             return warnings
-        rule = check_tax(request.tax, self.transforms, self.facts)
+        rule = self.tax_rule(request.tax)
         return (*warnings, *tax_warnings(rule, self.facts, self.transforms.price_year))
 
     def _unusual_path_options(self) -> list[str]:
@@ -528,7 +532,7 @@ class Forecaster(Summarised):
         if isinstance(request, ForecastRequest):
             self.calibrator.coverage_columns(request.coverage)
         elif isinstance(request, LifetimeRequest):
-            check_tax(request.tax, self.transforms, self.facts)
+            self.tax_rule(request.tax)
         elif request.states:
             self.bundle.state_weights()
 
@@ -702,9 +706,7 @@ class Plan:
                     yield PieceOutput(round_amounts(paths_table(paths), decimals))
 
     def _lifetimes(self, piece: Panel, paths: Paths, request: LifetimeRequest) -> PieceOutput:
-        forecaster, rule = self.forecaster, None
-        if request.tax != "none":
-            rule = check_tax(request.tax, forecaster.transforms, forecaster.facts)
+        forecaster = self.forecaster
         table, values, taxes = lifetime_table(
             paths,
             forecaster.calibrator_for(paths),
@@ -712,7 +714,7 @@ class Plan:
             request,
             forecaster.records,
             forecaster.decimals(request),
-            tax=rule,
+            tax=None if request.tax == "none" else forecaster.tax_rule(request.tax),
         )
         return PieceOutput(table, self._issue(paths), values, taxes)
 
@@ -731,8 +733,9 @@ class Plan:
                 "to_age": request.to_age,
                 "from_age": request.from_age,
                 "tax": request.tax if isinstance(request.tax, str) else request.tax.name,
-                **self.forecaster.tax_provenance(request),
             }
+            if request.tax != "none":
+                provenance["tax_rule"] = self.forecaster.tax_rule(request.tax).describe()
         vintages = self.forecaster.bundle.vintages
         if isinstance(request, PathsRequest) and vintages is not None:
             provenance["vintages"] = ModelError.fit(vintages).as_dict()

@@ -523,17 +523,6 @@ def request_of(kind: type[ProductT], values: Mapping[str, object]) -> ProductT:
     return request_from(kind, values)
 
 
-def check_horizons(horizons: Sequence[int]) -> tuple[int, ...]:
-    """Ascending distinct horizons; UsageError unless each is 1 to 30 years."""
-    return tuple(ForecastRequest(horizons=horizons).horizons)
-
-
-def check_seed(seed: int) -> int:
-    """The seed; UsageError unless it is 0 to 2^63 - 1."""
-    _check_number("seed", seed, Integral, get_args(Seed)[1])
-    return seed
-
-
 def _check(request: "Draws | Request | PopulationRequest") -> None:
     """Check the numbers of a frozen request; lists are stored ascending and distinct."""
     for name, (field, option) in options_of(type(request)).items():

@@ -25,7 +25,7 @@ _LEVEL = {"class": "###", "method": "####"}
 # Public for other packages of the project; a user of the library has no need of them.
 _INSIDE = {
     *("comonotone", "covers", "decimals", "describe", "calibrator_for", "largest_partition", "of"),
-    *("open", "realised_macro", "scenario", "state_weights", "tax_provenance", "with_calibrator"),
+    *("open", "realised_macro", "scenario", "state_weights", "tax_rule", "with_calibrator"),
     *("forecaster", "lifetime_blocks", "path_tables", "plan", "run", "with_earnings", "with_frame"),
     "with_model",
 }

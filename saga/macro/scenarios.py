@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from saga.data.macro_rows import MacroRow, parse_ratios, parse_rows, read_rows
 from saga.errors import UsageError
 from saga.macro.history import MacroHistory, sweden
@@ -31,12 +34,16 @@ class Scenario:
     def __hash__(self) -> int:
         return hash(self.digest)
 
-    def covers(self, first: int, last: int) -> bool:
-        """Whether a forecast of the years `first` to `last` has a year of the scenario."""
-        if self.by_name and first > min(self.rows):
-            return True
-        leads_to_ratio = first <= max(self.ratios, default=0)
-        return leads_to_ratio or any(first <= year <= last for year in self.rows)
+    def covers(
+        self, first: NDArray[np.integer[Any]], last: NDArray[np.integer[Any]]
+    ) -> NDArray[np.bool_]:
+        """Whether forecasts of the years `first` to `last` (n,) have a year of the scenario."""
+        years = np.array(list(self.rows), dtype=np.int64)
+        covered = ((years >= first[:, None]) & (years <= last[:, None])).any(axis=1)
+        covered |= first <= max(self.ratios, default=0)  # draws lead to a ratio
+        if self.by_name:  # it starts after a later origin
+            covered |= first > years.min()
+        return covered
 
     @property
     def digest(self) -> str:

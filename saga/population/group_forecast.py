@@ -7,7 +7,6 @@ from dataclasses import replace
 import polars as pl
 
 from saga.data.panel import Panel
-from saga.forecast_checks import check_tax
 from saga.forecast_results import Result
 from saga.forecaster import Forecaster
 from saga.population.disclosure import DisclosureRules
@@ -54,7 +53,7 @@ def tabulate(
 ) -> Result:
     """The table of a result with the paths of the request; arguments as in `forecast_groups`."""
     rules = DisclosureRules()
-    rule = check_tax(request.tax, forecaster.transforms, forecaster.facts)
+    rule = forecaster.tax_rule(request.tax)
     rows = ComputedPaths(paths)
     population = population_of(rows, paths.panel, request, weights, rule)
     table = make_tables(population, request, rules, transition_years=None).statistics

@@ -7,7 +7,7 @@ member, bit by bit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,58 +16,33 @@ from numpy.typing import NDArray
 
 from saga.distributions import Marginals
 from saga.features.sequences import Sequences
-from saga.requests import MAX_HORIZON
-from saga.simulation.marginals import DirectMarginals
 from saga.simulation.rollout import Rollout
 
 MemberSequences = tuple[Sequences, ...]  # the records of a panel, as each member receives them
 
 
-class EnsembleMarginals:
-    """Averages the marginals of the members, for one scenario."""
-
-    def __init__(self, members: Sequence[DirectMarginals]) -> None:
-        self.members = tuple(members)
-
-    def marginals(
-        self,
-        sequences: MemberSequences,
-        persons: NDArray[np.int64],
-        groups: Mapping[str, NDArray[np.str_]],
-        n_horizons: int = MAX_HORIZON,
-    ) -> Marginals:
-        """Raw marginals of `persons`; those of the members are in `members` if there are several.
-
-        Args:
-            sequences: Records of the panel, for each member.
-            persons: Indices of persons (n,).
-            groups: Group labels of the persons.
-            n_horizons: Number of horizons, from 1; it changes no number of a horizon.
-        """
-        members = tuple(
-            member.marginals(records, persons, groups, n_horizons)
-            for member, records in zip(self.members, sequences, strict=True)
-        )
-        if len(members) == 1:
-            return members[0]
-        first = members[0]
-        grid: NDArray[np.float64] = np.stack([member.grid for member in members]).mean(
-            axis=0, dtype=np.float64
-        )
-        cdf, p_zero = np.zeros(first.cdf.shape), np.zeros(first.p_zero.shape)
-        for member in members:
-            cdf += _interpolated(grid, member.grid, member.cdf)
-            p_zero += member.p_zero
-        cdf, p_zero = cdf / len(members), p_zero / len(members)
-        cdf[..., 0], cdf[..., -1] = p_zero, np.where(np.isnan(p_zero), np.nan, 1.0)
-        cdf = np.maximum.accumulate(cdf, axis=-1)
-        return replace(
-            first,
-            grid=grid.astype(np.float32),
-            cdf=cdf.astype(np.float32),
-            p_zero=p_zero.astype(np.float32),
-            members=members,
-        )
+def average_marginals(members: Sequence[Marginals]) -> Marginals:
+    """The average of the members' raw marginals of the same persons, which are in `members`."""
+    if len(members) == 1:
+        return members[0]
+    first = members[0]
+    grid: NDArray[np.float64] = np.stack([member.grid for member in members]).mean(
+        axis=0, dtype=np.float64
+    )
+    cdf, p_zero = np.zeros(first.cdf.shape), np.zeros(first.p_zero.shape)
+    for member in members:
+        cdf += _interpolated(grid, member.grid, member.cdf)
+        p_zero += member.p_zero
+    cdf, p_zero = cdf / len(members), p_zero / len(members)
+    cdf[..., 0], cdf[..., -1] = p_zero, np.where(np.isnan(p_zero), np.nan, 1.0)
+    cdf = np.maximum.accumulate(cdf, axis=-1)
+    return replace(
+        first,
+        grid=grid.astype(np.float32),
+        cdf=cdf.astype(np.float32),
+        p_zero=p_zero.astype(np.float32),
+        members=tuple(members),
+    )
 
 
 def _interpolated(

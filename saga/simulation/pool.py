@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from multiprocessing import get_context
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,28 +21,16 @@ from numpy.typing import NDArray
 
 from saga.simulation.worker_process import follow_parent
 
+if TYPE_CHECKING:
+    from saga.simulation.ensemble import EnsembleRollout, MemberSequences
+
 Simulate = Callable[[NDArray[np.int64]], Iterator[NDArray[np.float32]]]
-Records = TypeVar("Records", contravariant=True)
-
-
-class Simulator(Protocol[Records]):
-    """A rollout of one network (`Rollout`) or of an ensemble (`EnsembleRollout`)."""
-
-    def group_size(self, n_persons: int) -> int:
-        """Number of persons to simulate together, of `n_persons` in all."""
-        ...
-
-    def simulate(
-        self, sequences: Records, persons: NDArray[np.int64], steps: NDArray[np.int64]
-    ) -> list[NDArray[np.float32]]:
-        """See `Rollout.simulate`."""
-        ...
 
 
 @contextmanager
 def simulation_pool(
-    rollout: Simulator[Records],
-    sequences: Records,
+    rollout: EnsembleRollout,
+    sequences: MemberSequences,
     steps: NDArray[np.int64],
     *,
     threads: int,
@@ -101,10 +89,10 @@ def single_threaded() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-_job: tuple[Simulator[Any], Any]
+_job: tuple[EnsembleRollout, MemberSequences]
 
 
-def _start_worker(rollout: Simulator[Records], sequences: Records) -> None:
+def _start_worker(rollout: EnsembleRollout, sequences: MemberSequences) -> None:
     global _job
     follow_parent()
     torch.set_num_threads(1)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from saga.errors import BundleError
 from saga.requests import QUANTILES
-from saga.trees.recent_years import YEARS
+from saga.trees.recent_years import YEARS, Window
 from saga.trees.tree_texts import check_tree_text
 
 if TYPE_CHECKING:
@@ -51,21 +51,6 @@ class Examples:
     def positive(self) -> Examples:
         """The examples with a positive amount."""
         return self.take(self.log > -np.inf)
-
-
-@dataclass(frozen=True)
-class FeatureInfo:
-    """The features, and the lowest target of the linear regression; the same for all horizons.
-
-    Args:
-        names: names of the features (see `saga.trees.recent_years.Window`).
-        categorical: names of the categorical features.
-        lowest: smaller log amounts are raised to this one in the linear regression.
-    """
-
-    names: Sequence[str]
-    categorical: Sequence[str]
-    lowest: float
 
 
 @dataclass(frozen=True)
@@ -116,12 +101,12 @@ class Linear:
         self._mean = [column["window_mean"], column["mean_level"]]
 
     @classmethod
-    def fit(cls, examples: Examples, info: FeatureInfo) -> Self:
+    def fit(cls, examples: Examples, window: Window) -> Self:
         """Learn from the examples."""
-        linear = cls(info.names, np.zeros(0))
+        linear = cls(window.names, np.zeros(0))
         inputs = linear._inputs(examples.features)
         # The very negative logs of a few tiny amounts would dominate the regression.
-        target = np.maximum(examples.log, info.lowest)
+        target = np.maximum(examples.log, window.lowest)
         penalty = RIDGE * len(inputs) * np.eye(inputs.shape[1])
         solved = np.linalg.solve(inputs.T @ inputs + penalty, inputs.T @ target)
         linear.weights = np.asarray(solved, dtype=np.float64)
@@ -160,31 +145,24 @@ class HorizonTrees:
 
     @classmethod
     def fit(
-        cls, training: Examples, held_out: Examples, info: FeatureInfo, settings: Settings
+        cls, training: Examples, stop: Examples | HorizonTrees, window: Window, settings: Settings
     ) -> Self:
-        """Learn from `training`; held-out examples decide when each model stops."""
-        zeros = training.log == -np.inf
-        share = float(np.concatenate([zeros, held_out.log == -np.inf]).mean())
-        classifier = None
-        if RARE <= zeros.sum() <= len(zeros) - RARE:
-            classifier = _boost_classifier(training, info, settings, held_out)
-        linear = Linear.fit(training.positive, info)
-        models = _boost_quantiles(training, linear, info, settings, QUANTILES, held_out)
-        return cls(share, classifier, linear, models)
+        """Learn from `training`; held-out examples decide when each model stops.
 
-    def refitted(self, examples: Examples, info: FeatureInfo, settings: Settings) -> Self:
-        """Models with as many trees as these, learnt from all `examples`.
-
-        There is a classifier of zeros if these models have one.
+        Instead of held-out examples, `stop` may be models of an earlier fit: then there are as many
+        trees, and a classifier of zeros, as these have.
         """
-        share, classifier = float((examples.log == -np.inf).mean()), None
-        if self.classifier is not None:
-            sizes = [self.classifier.best_iteration]
-            classifier = _boost_classifier(examples, info, settings, sizes)
-        linear = Linear.fit(examples.positive, info)
-        sizes = [model.best_iteration for model in self.quantiles]
-        models = _boost_quantiles(examples, linear, info, settings, QUANTILES, sizes)
-        return type(self)(share, classifier, linear, models)
+        zeros, classifier = training.log == -np.inf, None
+        if isinstance(stop, HorizonTrees):
+            share, needs_classifier = zeros.mean(), stop.classifier is not None
+        else:
+            share = np.concatenate([zeros, stop.log == -np.inf]).mean()
+            needs_classifier = RARE <= zeros.sum() <= len(zeros) - RARE
+        if needs_classifier:
+            classifier = _boost_classifier(training, window, settings, stop)
+        linear = Linear.fit(training.positive, window)
+        models = _boost_quantiles(training, linear, window, settings, QUANTILES, stop)
+        return cls(float(share), classifier, linear, models)
 
     def as_texts(self) -> dict[str, str]:
         """The models as texts by name: JSON, or LightGBM's own format without features' ranges."""
@@ -247,12 +225,12 @@ def _text_without_ranges(model: Booster) -> str:
     )
 
 
-# Examples whose least loss stops each model, or the number of trees of each.
-Stop = Examples | Sequence[int]
+# Examples whose least loss stops each model, or models with as many trees.
+Stop = Examples | HorizonTrees
 
 
 def _boost_classifier(
-    training: Examples, info: FeatureInfo, settings: Settings, stop: Stop
+    training: Examples, window: Window, settings: Settings, stop: Stop
 ) -> Booster:
     """A model of the probability of zero."""
     parameters = {"objective": "binary", **settings.parameters(len(training))}
@@ -260,14 +238,15 @@ def _boost_classifier(
     def data(examples: Examples) -> tuple[Array, Array]:
         return examples.features, examples.log == -np.inf
 
-    (model,) = _boost(data, training, info.names, info, [parameters], stop)
+    earlier = [stop.classifier] if isinstance(stop, HorizonTrees) else stop
+    (model,) = _boost(data, training, window.names, window, [parameters], earlier)
     return model
 
 
 def _boost_quantiles(
     training: Examples,
     linear: Linear,
-    info: FeatureInfo,
+    window: Window,
     settings: Settings,
     quantiles: Sequence[float],
     stop: Stop,
@@ -281,19 +260,20 @@ def _boost_quantiles(
         forecast = linear.predict(positive.features)
         return _append(positive.features, forecast), positive.log - forecast
 
-    return _boost(data, training, [*info.names, "linear"], info, parameters, stop)
+    earlier = stop.quantiles if isinstance(stop, HorizonTrees) else stop
+    return _boost(data, training, [*window.names, "linear"], window, parameters, earlier)
 
 
 def held_out_loss(
     training: Examples,
     held_out: Examples,
-    info: FeatureInfo,
+    window: Window,
     settings: Settings,
     quantiles: Sequence[float] = (0.1, 0.5, 0.9),
 ) -> float:
     """Mean quantile loss on the held-out examples with these settings."""
-    linear = Linear.fit(training.positive, info)
-    models = _boost_quantiles(training, linear, info, settings, quantiles, held_out)
+    linear = Linear.fit(training.positive, window)
+    models = _boost_quantiles(training, linear, window, settings, quantiles, held_out)
     return float(np.mean([model.best_score["held"]["quantile"] for model in models]))
 
 
@@ -305,9 +285,9 @@ def _boost(
     data: Callable[[Examples], tuple[Array, Array]],
     training: Examples,
     names: Sequence[str],
-    info: FeatureInfo,
+    window: Window,
     parameters: Sequence[dict[str, Any]],
-    stop: Stop,
+    stop: Examples | Sequence[Booster | None],
 ) -> list[Booster]:
     """A model for each set of parameters; `data` gives the inputs and targets of examples."""
     import lightgbm
@@ -317,12 +297,13 @@ def _boost(
         inputs,
         target.astype(np.float64),
         feature_name=list(names),
-        categorical_feature=list(info.categorical),
+        categorical_feature=list(window.categorical),
         params=parameters[0],
         free_raw_data=False,
     )
     if not isinstance(stop, Examples):
-        pairs = zip(parameters, stop, strict=True)
+        sizes = [model.best_iteration for model in stop if model is not None]
+        pairs = zip(parameters, sizes, strict=True)
         return [lightgbm.train(p, dataset, size) for p, size in pairs]
     inputs, target = data(stop)
     validation = dataset.create_valid(inputs, target.astype(np.float64))

@@ -125,6 +125,12 @@ class Window:
             columns[name] = _at(coded.fill_null(np.nan).to_numpy(), position[:, :1])[:, 0]
         return np.stack([columns[name] for name in self.names], axis=1).astype(np.float32)
 
+    @property
+    def lowest(self) -> float:
+        """Smaller log amounts are raised to this one in a linear regression."""
+        last_median = self.reference.level(np.array(self.reference.last))
+        return float(np.log(self.floor) - np.log(last_median))
+
     def level(self, origins: Origins) -> Array:
         """Log median earnings (n,) of the origin years, the reference of outcomes."""
         return np.log(self.reference.level(origins.year))

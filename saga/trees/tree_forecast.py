@@ -23,7 +23,6 @@ from saga.schema import MAX_AGE
 from saga.trees.earnings_ranks import no_outcomes_error
 from saga.trees.horizon_trees import (
     Examples,
-    FeatureInfo,
     HorizonTrees,
     Settings,
     held_out_loss,
@@ -109,12 +108,11 @@ class TreeForecast:
             )
             raise no_outcomes_error("No horizon has enough outcomes", fix)
         grid = np.array(sorted(examples))
-        info = _feature_info(panel, window)
         search_horizon = int(grid[np.abs(grid - SEARCH_HORIZON).argmin()])
-        settings = _search(*examples[search_horizon], info, options, seed)
+        settings = _search(*examples[search_horizon], window, options, seed)
         models = []
         for h in grid.tolist():
-            models.append(HorizonTrees.fit(*examples[h], info, settings))
+            models.append(HorizonTrees.fit(*examples[h], window, settings))
             if progress:
                 progress(len(models), len(grid))
         return cls(window, grid, tuple(models), settings)
@@ -137,9 +135,9 @@ class TreeForecast:
             raise UsageError("Trees of a bundle cannot be fitted again. Train with their panel.")
         options = replace(options, grid=self.grid.tolist())
         examples = _examples(panel, set(), window, options, seed, (MIN_POSITIVE[0], 0))
-        info, models = _feature_info(panel, window), list[HorizonTrees]()
+        models = list[HorizonTrees]()
         for h, fitted in zip(self.grid.tolist(), self.models, strict=True):
-            models.append(fitted.refitted(examples[h][0], info, self.settings))
+            models.append(HorizonTrees.fit(examples[h][0], fitted, window, self.settings))
             if progress:
                 progress(len(models), len(self.grid))
         return type(self)(window, self.grid, tuple(models), self.settings)
@@ -206,12 +204,6 @@ def held_out_persons(panel: Panel, seed: int) -> set[str]:
     """About a tenth of the persons, or families, chosen reproducibly at random."""
     uniform = uniform_each(units_of(panel), "gbt", panel.meta.panel_id, seed, "held")
     return {person for person, u in zip(panel.persons(), uniform, strict=True) if u < HELD_OUT}
-
-
-def _feature_info(panel: Panel, window: Window) -> FeatureInfo:
-    last_median = window.reference.level(np.array(last_year(panel)))
-    lowest = float(np.log(window.floor) - np.log(last_median))
-    return FeatureInfo(window.names, window.categorical, lowest)
 
 
 def _examples(
@@ -283,7 +275,7 @@ def _draw_rows(
 
 
 def _search(
-    training: Examples, held_out: Examples, info: FeatureInfo, options: TreeOptions, seed: int
+    training: Examples, held_out: Examples, window: Window, options: TreeOptions, seed: int
 ) -> Settings:
     """The candidate settings with the lowest quantile loss on held-out persons."""
     subset = training.take(slice(0, SEARCH_ROWS))
@@ -298,5 +290,5 @@ def _search(
             Settings(leaves, rate, options.threads, seed, share)
             for leaves, rate, share in SMALL_STEPS
         ]
-    losses = [held_out_loss(subset, held_out, info, settings) for settings in candidates]
+    losses = [held_out_loss(subset, held_out, window, settings) for settings in candidates]
     return candidates[int(np.argmin(losses))]

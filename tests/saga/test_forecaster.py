@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 
 from saga.bundle import Bundle
 from saga.conformal.calibrator import Calibrator
-from saga.data.facts import shipped_facts
 from saga.data.origins import history, origins_at
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.data.rules import find_ineligible
 from saga.errors import InputError, UsageError
-from saga.forecast_checks import check_scenario, check_tax
+from saga.forecast_checks import check_scenario
 from saga.forecast_tables import percent_label
 from saga.forecaster import Forecaster
 from saga.macro.process import MacroProcess
@@ -241,9 +240,9 @@ def test_swedish_tax_is_refused_for_another_currency(tiny_bundle: Path) -> None:
     foreign = Forecaster(
         replace(bundle, transforms={**bundle.transforms, "currency": "USD", "price_year": 2018})
     )
-    check_tax("none", foreign.transforms, shipped_facts())
+    foreign.tax_rule("none")
     with pytest.raises(UsageError, match="is for SEK"):
-        check_tax("se-2022", foreign.transforms, shipped_facts())
+        foreign.tax_rule("se-2022")
 
 
 def test_another_currency_is_refused(forecaster: Forecaster, people: Panel) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from saga.bundle import default_bundle
 from saga.cli.options import read_fractions, read_prices, read_whole_numbers
 from saga.errors import UsageError
-from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest, check_seed
+from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest
 
 
 def horizons_of(text: str) -> object:
@@ -88,7 +88,6 @@ def test_quantiles_are_shares_or_a_range_of_per_cents() -> None:
         lambda: Draws(n_paths=10_001),
         lambda: Draws(seed=-1),
         lambda: Draws(seed=2**63),
-        lambda: check_seed(-1),
         lambda: LifetimeRequest(rate=1.0),
         lambda: LifetimeRequest(rate=float("nan")),
         lambda: LifetimeRequest(to_age=65),
@@ -107,7 +106,7 @@ def test_numbers_outside_their_range_are_refused(refused: Callable[[], object]) 
 
 def test_numbers_inside_their_range_are_stored() -> None:
     draws, lifetime = Draws(2, 0), LifetimeRequest(rate=0.0, to_age=64)
-    assert (draws.n_paths, draws.seed, check_seed(0), lifetime.rate) == (2, 0, 0, 0.0)
+    assert (draws.n_paths, draws.seed, lifetime.rate) == (2, 0, 0.0)
     assert (lifetime.to_age, lifetime.from_age) == (64, None)
     assert LifetimeRequest(to_age=64, from_age=20).from_age == 20
 

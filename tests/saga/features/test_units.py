@@ -15,7 +15,7 @@ from saga.features.transforms import Transforms
 from saga.features.units import IDENTITY, Units
 from saga.macro.history import sweden
 from saga.model import ModelConfig, Saga
-from saga.simulation.ensemble import EnsembleMarginals
+from saga.simulation.ensemble import average_marginals
 from saga.simulation.marginals import DirectMarginals
 from saga.simulation.rollout import Rollout, RolloutOptions
 
@@ -165,12 +165,7 @@ def test_paths_and_laws_agree_in_relative_units() -> None:
 def test_members_with_units_of_their_own_are_averaged_in_amounts() -> None:
     """An ensemble of one network in two units of equal meaning forecasts as the network."""
     like = fitted(make_panel())
-    transforms, network, sequences = forecasts(make_panel(), like)
-    direct = DirectMarginals(network, transforms, CALENDAR, None)
-    single = EnsembleMarginals([direct]).marginals((sequences,), np.arange(20), {})
-    both = EnsembleMarginals([direct, direct]).marginals((sequences, sequences), np.arange(20), {})
-    np.testing.assert_allclose(both.cdf, single.cdf, atol=1e-6)
-    other, wider, encoded = forecasts(make_panel(2.0), like)
-    mixed = EnsembleMarginals([direct, DirectMarginals(wider, other, CALENDAR, None)])
-    average = mixed.marginals((sequences, encoded), np.arange(20), {})
+    single, other = (marginals(make_panel(factor), like) for factor in (1.0, 2.0))
+    np.testing.assert_allclose(average_marginals([single, single]).cdf, single.cdf, atol=1e-6)
+    average = average_marginals([single, other])
     np.testing.assert_allclose(average.grid - single.grid, np.log(2) / 2, atol=1e-5)

@@ -182,8 +182,7 @@ def test_a_row_has_macro_series_ratios_of_groups_or_both(tmp_path: Path) -> None
     assert scenario is not None
     assert scenario.rows == {2023: (0.07, 0.01, 0.02)}
     assert scenario.ratios == {2040: {"female/male": 1.0}}
-    assert scenario.covers(2030, 2031), "draws lead to the ratio"
-    assert not scenario.covers(2041, 2042)
+    assert scenario.covers(np.array([2030, 2041]), np.array([2031, 2042])).tolist() == [True, False]
     other = scenario_from([{"year": 2040, "female/male": 0.9}], PROCESS.history)
     assert other is not None
     assert other.digest != scenario.digest

@@ -70,11 +70,11 @@ def test_a_scenario_by_name_starts_after_a_later_origin_and_one_of_rows_stays_wh
     np.testing.assert_allclose(futures[:, 0, 0], KNOWN.of_year(2025)[0] + rise)
     at_2022 = PROCESS.draw(0, 3, 2022, 2024, recession)
     np.testing.assert_allclose(at_2022[:, 0, 0], sweden().of_year(2022)[0] + rise)
-    assert recession.covers(2040, 2045)
+    assert recession.covers(np.array([2040]), np.array([2045])).all()
     row = {"unemployment": 0.1, "real_wage_growth": 0.0, "inflation": 0.02}
     own = scenario_from([{"year": 2023, **row}], PROCESS.history)
     assert own is not None
-    assert not own.covers(2040, 2045)
+    assert not own.covers(np.array([2040]), np.array([2045])).any()
     assert PROCESS.unemployment(2023, own) == pytest.approx(0.1)
 
 
