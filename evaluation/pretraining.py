@@ -114,9 +114,11 @@ def pretrain(
         config={
             "model": settings.model.as_dict(),
             "training": settings.as_dict(),
-            "records": TrainingRecords(
-                LAST_YEAR - reference.span, LAST_YEAR, reference.span, MIN_AGE, MAX_AGE
-            ).as_dict(),
+            "records": asdict(
+                TrainingRecords(
+                    LAST_YEAR - reference.span, LAST_YEAR, reference.span, MIN_AGE, MAX_AGE
+                )
+            ),
         },
         transforms=reference.as_dict(),
         macro={"series": None},

@@ -120,13 +120,13 @@ class Bundle(BundleContents):
     @property
     def training_records(self) -> TrainingRecords:
         """What the records of the training persons span."""
-        return TrainingRecords.from_dict(self.config["records"])
+        return TrainingRecords(**self.config["records"])
 
     @property
     def calibration_records(self) -> TrainingRecords | None:
         """What the records of the calibration persons span; None without calibration."""
         calibration = self.metrics.get("calibration")
-        return None if calibration is None else TrainingRecords.from_dict(calibration["records"])
+        return None if calibration is None else TrainingRecords(**calibration["records"])
 
     def state_weights(self) -> dict[str, torch.Tensor]:
         """Weights of the state network.

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -738,7 +738,7 @@ class Plan:
                 provenance["tax_rule"] = self.forecaster.tax_rule(request.tax).describe()
         vintages = self.forecaster.bundle.vintages
         if isinstance(request, PathsRequest) and vintages is not None:
-            provenance["vintages"] = ModelError.fit(vintages).as_dict()
+            provenance["vintages"] = asdict(ModelError.fit(vintages))
         if self.in_force is not None:
             provenance["adaptive"] = self.in_force.identity()
         return provenance

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -111,10 +111,6 @@ class ModelError:
             )
         cutoffs = errors["cutoff"].unique().sort().to_list()
         return cls(cutoffs, counts, deviations, errors["history"].n_unique())
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON; `of` reads it."""
-        return asdict(self)
 
     def describe(self) -> str:
         """How many vintages there are, in words."""

@@ -8,8 +8,7 @@ those of one economy, and say nothing about another. Every other set is "extrapo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -70,15 +69,6 @@ class TrainingRecords:
             first_age=-_reached(persons["youth"]),
             last_age=_reached(persons["age"]),
         )
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, int]) -> Self:
-        """Inverse of `as_dict`."""
-        return cls(**values)
-
-    def as_dict(self) -> dict[str, int]:
-        """Plain values, for the JSON parts of a bundle."""
-        return asdict(self)
 
     def joined(self, other: Self) -> Self:
         """The span of the records of both."""

@@ -187,7 +187,7 @@ def check_register_of(bundle: Bundle, register: Panel) -> None:
 
 def matching_config(bundle: Bundle, config: TrainConfig) -> TrainConfig:
     """The configuration of the smaller sizes; UsageError if the bundle had another."""
-    trained_with = TrainConfig.from_dict({**bundle.config["training"], "name": ""})
+    trained_with = TrainConfig(**{**bundle.config["training"], "name": ""})
     if replace(config, name="") != trained_with:
         problem = Problem(
             "config",

@@ -12,7 +12,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -170,7 +170,7 @@ def world(
 def with_short_records(path: Path) -> Path:
     """The shipped bundle as if its records had outcomes up to four years ahead and age 61."""
     shipped = Bundle.load(shipped_bundle("small"))
-    records = replace(shipped.training_records, longest=4, last_age=61).as_dict()
+    records = asdict(replace(shipped.training_records, longest=4, last_age=61))
     calibration = {**shipped.metrics["calibration"], "records": records}
     contents = replace(
         shipped,

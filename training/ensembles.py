@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -352,7 +352,7 @@ def _by_fold(
     return BundleContents(
         config={
             **members[0].config,
-            "records": TrainingRecords.of(people).as_dict(),
+            "records": asdict(TrainingRecords.of(people)),
             MEMBERS: n_folds,
         },
         transforms={**shared.as_dict(), MEMBERS: [member.transforms for member in members]},

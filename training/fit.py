@@ -184,7 +184,7 @@ def train(
         config={
             "model": settings.model.as_dict(),
             "training": settings.as_dict(),
-            "records": prepared.records.as_dict(),
+            "records": asdict(prepared.records),
             **({} if source is None else {"source": source.as_dict()}),
         },
         transforms=prepared.transforms.as_dict(),

@@ -99,7 +99,7 @@ def load_config(source: str | Path, shape: ModelConfig | None = None) -> TrainCo
         check_shape(model, shape, str(source))
         options["model"] = replace(shape, dropout=model.get("dropout", shape.dropout))
     try:
-        return TrainConfig.from_dict({"name": name, **options})
+        return TrainConfig(**{"name": name, **options})
     except UsageError as error:
         raise UsageError(f"Configuration '{source}': {error}") from None
 

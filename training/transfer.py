@@ -50,7 +50,7 @@ class Source:
             name=Path(path).name,
             digest=bundle.digest,
             panel_id=str(bundle.split.get("panel_id", "")),
-            model=ModelConfig.from_dict(bundle.config["model"]),
+            model=ModelConfig(**bundle.config["model"]),
             transforms=Transforms.from_dict(bundle.transforms),
             records=bundle.training_records,
             weights=bundle.weights,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -144,7 +144,7 @@ def calibrate_bundle(
         "seed": options.seed,
         "levels": list(COVERAGE),
         "rollout": forecaster.rollout,
-        "records": TrainingRecords.of(sample.people).as_dict(),
+        "records": asdict(TrainingRecords.of(sample.people)),
         "panel_id": panel.meta.panel_id,
         **({} if options.shares is None else {"shares": percents_of(options.shares)}),
         **({} if facts is None else {"facts": facts.provenance()}),

@@ -190,9 +190,15 @@ def figure_of(distribution: BinnedDistribution, knots: Tensor, figure: str) -> T
     middles = ((knots[:-1] + knots[1:]) / 2).expand(*positive.shape[:-1], -1)
     tails = (
         (knots[0] - 1 / distribution.lower)[..., None],
-        (knots[-1] + distribution.mean_excess)[..., None],
+        (knots[-1] + mean_excess(distribution))[..., None],
     )
     return torch.as_tensor((positive * torch.cat([tails[0], middles, tails[1]], -1)).sum(-1))
+
+
+def mean_excess(distribution: BinnedDistribution) -> Tensor:
+    """Mean excess (...,) over the last knot, in logs, given the upper tail."""
+    t = distribution.peak * distribution.upper
+    return torch.nn.functional.softplus(t) / (distribution.upper * torch.sigmoid(t))
 
 
 def expected_macro(forecaster: Forecaster, origin: int, gap: int) -> tuple[Tensor, float]:

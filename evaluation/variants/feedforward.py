@@ -10,9 +10,10 @@ records that are missing at the start.
 from __future__ import annotations
 
 import torch
+from saga.evaluation.variants.recurrent import RecurrentBackbone
 from torch import Tensor, nn
 
-from saga.model.backbones import Cache, RecurrentBackbone
+from saga.model.backbones import Cache
 from saga.model.config import ModelConfig
 from saga.model.decoder import squared_relu
 from saga.model.dropout import Dropout

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
+from saga.evaluation.variants.recurrent import RecurrentBackbone
 from torch import Tensor, nn
 
-from saga.model.backbones import Cache, RecurrentBackbone
+from saga.model.backbones import Cache
 from saga.model.config import ModelConfig
 from saga.model.dropout import Dropout
 

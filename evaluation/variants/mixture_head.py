@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from saga.features.sequences import ZERO
 from saga.features.transforms import Transforms
 from saga.model.config import ModelConfig
-from saga.model.heads.head import YEARLY, Head, HeadInputs, split_zero
+from saga.model.heads.head import EDGE, YEARLY, Head, HeadInputs
 
 COMPONENTS = 5
 _MIN_DEVIATION = 0.01  # in logs, so that no component narrows to a single person
@@ -108,3 +108,12 @@ class MixtureHead(Head[NormalMixture]):
         x = (z[..., None] - distribution.mean[..., None, :]) / distribution.deviation[..., None, :]
         positive = (weight[..., None, :] * torch.special.ndtr(x)).sum(-1)
         return zero, zero[..., None] + (1 - zero[..., None]) * positive
+
+
+def split_zero(zero: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Whether v in [0, 1] gives positive earnings, and its rank in (0, 1) among those.
+
+    `zero` is the logit of zero earnings; both results have shape (...,).
+    """
+    p = torch.sigmoid(zero)
+    return v >= p, ((v - p) / (1 - p)).clamp(EDGE, 1 - EDGE)

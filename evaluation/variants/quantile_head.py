@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+from saga.evaluation.variants.mixture_head import split_zero
 from torch import Tensor, nn
 
 from saga.features.sequences import UNKNOWN, ZERO
@@ -23,7 +24,6 @@ from saga.model.heads.head import (
     YEARLY,
     Head,
     HeadInputs,
-    split_zero,
 )
 
 HEAD_QUANTILES = (0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95)

@@ -8,6 +8,7 @@ which `saga.simulation.steppers` continues with later years of the same persons.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -36,31 +37,15 @@ class Decoder(nn.ModuleList):
 
     def forward(self, token: Tensor, age: Tensor) -> tuple[Tensor, Cache]:
         """Residual stream (n, t, d) and cache."""
-        cos, sin, mask = self._positions(token, age)
+        cos, sin = (r.to(token) for r in rotation(age, self.head_size))
+        # Training needs no span, because no training record is longer.
+        mask = causal_mask(age, None if self.training else self.span).to(token.dtype)
         x = token
         cache: Cache = []
         for block in self.stack:
             x, k, v = block(x, cos, sin, mask)
             cache.append((k, v))
         return x, cache
-
-    def attention(self, token: Tensor, age: Tensor) -> list[Tensor]:
-        """Each layer's attention weights (n, heads, t, t); each row i, of token i, sums to 1."""
-        cos, sin, mask = self._positions(token, age)
-        x, layers = token, []
-        for block in self.stack:
-            weights, _, _ = block.attention(x, cos, sin, mask)
-            layers.append(weights.transpose(1, 2).contiguous())
-            x, _, _ = block(x, cos, sin, mask)
-        return layers
-
-    def _positions(self, token: Tensor, age: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Cosines and sines of the rotations, and the mask.
-
-        Training needs no span, because no training record is longer.
-        """
-        cos, sin = (r.to(token) for r in rotation(age, self.head_size))
-        return cos, sin, causal_mask(age, None if self.training else self.span).to(token.dtype)
 
     def residual_outputs(self) -> list[nn.Linear]:
         """The linear maps that end residual branches."""
@@ -75,16 +60,12 @@ class Decoder(nn.ModuleList):
         ]
 
 
-class RecurrentBackbone(nn.Module, ABC):
-    """A backbone whose cache is a state, which `step` advances by one token."""
+class OtherBackbone(nn.Module, ABC):
+    """A backbone of another distribution (`saga.model.variants`)."""
 
     @abstractmethod
     def forward(self, token: Tensor, _age: Tensor) -> tuple[Tensor, Cache]:
-        """Residual stream (n, t, d), and the state after the last token of unpadded records."""
-
-    @abstractmethod
-    def step(self, token: Tensor, state: Cache) -> tuple[Tensor, Cache]:
-        """One more token (..., d): residual stream and new state."""
+        """Residual stream (n, t, d), and the cache."""
 
     @abstractmethod
     def residual_outputs(self) -> list[nn.Linear]:
@@ -94,10 +75,14 @@ class RecurrentBackbone(nn.Module, ABC):
     def inner_matrices(self) -> list[Tensor]:
         """Weights of the linear maps between hidden states."""
 
+    @abstractmethod
+    def start_stepper(self, network: Any) -> Any:
+        """What starts steppers for a network with this backbone (`saga.simulation.steppers`)."""
 
-def build_backbone(config: ModelConfig, span: int) -> Decoder | RecurrentBackbone:
+
+def build_backbone(config: ModelConfig, span: int) -> Decoder | OtherBackbone:
     """The backbone that `config` names, for records of up to `span` years from first to last."""
     if config.backbone == "decoder":
         return Decoder(config, span)
-    backbone: RecurrentBackbone = load_variant(config.backbone)(config)
+    backbone: OtherBackbone = load_variant(config.backbone)(config)
     return backbone

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -42,11 +41,6 @@ class CheckedOptions:
             error["msg"].replace("Input should be", "must be").replace("a valid tuple", "a list")
         )
         return f"{cls.kind} option '{name}' {fault}."
-
-    @classmethod
-    def from_dict(cls, d: Mapping[str, Any]) -> Self:
-        """Build from plain values, such as those of config.json."""
-        return cls(**d)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for config.json."""

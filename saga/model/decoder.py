@@ -54,21 +54,6 @@ class Block(nn.Module):
         qk = rotate(qk, cos.unsqueeze(-2), sin.unsqueeze(-2))
         return qk[..., :-1, :], qk[..., -1, :], v
 
-    def attention(
-        self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Attention weights (n, t, heads, t) of x (n, t, d), with keys and values (n, t, size).
-
-        `mask` (t, t) or (n, t, t) is 0 or -inf and is added to the logits. Padding is at the end of
-        a record, so the causal mask hides it from all valid tokens.
-        """
-        n, t, _ = x.shape
-        q, k, v = self.project(x, cos, sin)
-        # Heads are rows of one product: with these sizes faster on a CPU than a fused kernel.
-        scores = torch.bmm(q.reshape(n, t * self.heads, self.size), k.transpose(1, 2))
-        scores = (scores * self.size**-0.5).view(n, t, self.heads, t)
-        return (scores + mask.unsqueeze(-2)).softmax(-1), k, v
-
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """Residual stream after attention's output (..., heads * size) and the MLP."""
         x = x + self.dropout(self.out(attended))
@@ -78,9 +63,17 @@ class Block(nn.Module):
     def forward(
         self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Residual stream (n, t, d), and the keys and values (n, t, size) for a cache."""
+        """Residual stream (n, t, d), and the keys and values (n, t, size) for a cache.
+
+        `mask` (t, t) or (n, t, t) is 0 or -inf and is added to the logits. Padding is at the end of
+        a record, so the causal mask hides it from all valid tokens.
+        """
         n, t, _ = x.shape
-        weights, k, v = self.attention(x, cos, sin, mask)
+        q, k, v = self.project(x, cos, sin)
+        # Heads are rows of one product: with these sizes faster on a CPU than a fused kernel.
+        scores = torch.bmm(q.reshape(n, t * self.heads, self.size), k.transpose(1, 2))
+        scores = (scores * self.size**-0.5).view(n, t, self.heads, t)
+        weights = (scores + mask.unsqueeze(-2)).softmax(-1)
         attended = torch.bmm(weights.view(n, t * self.heads, t), v)
         return self.finish(x, attended.view(n, t, self.heads * self.size)), k, v
 

@@ -46,7 +46,7 @@ def build_members(
 
     Raises BundleError if config.json and transforms.json disagree on their number.
     """
-    n_members, shape = count_members(config), ModelConfig.from_dict(config["model"])
+    n_members, shape = count_members(config), ModelConfig(**config["model"])
     each = [transforms] if n_members == 1 else transforms.get(MEMBERS, [])
     if len(each) != n_members:
         raise BundleError(

@@ -1,10 +1,9 @@
 """Steppers: advance simulated paths by one step, from a backbone's state.
 
 A stepper simulates a group of persons with m paths each. In every step it receives the earnings of
-each path and returns the next input of the head. There are three steppers: for the decoder with its
-key-value cache, for the fast cell with its recurrent state, and for other backbones with their
-state (LSTM state, or window of records). Persons without further years to simulate leave the group
-from its end.
+each path and returns the next input of the head. There are two steppers: for the decoder with its
+key-value cache, and for the fast cell with its recurrent state; a backbone of another distribution
+brings its own. Persons without further years to simulate leave the group from its end.
 
 Linear maps that always follow one another are multiplied once per network, so a step needs few
 passes over memory; up to rounding the arithmetic is that of `saga.model`. The rows of every matrix
@@ -24,7 +23,6 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from saga.errors import UsageError
 from saga.model import Saga
 from saga.model.backbones import Decoder
 from saga.model.decoder import Block, attend_with_cache, rotate, rotation
@@ -81,7 +79,8 @@ def choose_stepper(
     if isinstance(network.blocks, Decoder):
         decoder_maps = DecoderMaps(network, precision)
         return partial(DecoderStepper, decoder_maps), decoder_maps.modules
-    return partial(RecurrentStepper, network), []
+    start: StartStepper = network.blocks.start_stepper(network)
+    return start, []
 
 
 class DecoderMaps:
@@ -223,39 +222,6 @@ class CellStepper:
         self.state = cell.norm(update.addcmul_(self.state[:n], maps.decay))
         hidden: Tensor = maps.out(self.state).to(update)
         return hidden.add_(self.summary.hidden[:n])
-
-
-class RecurrentStepper:
-    """A backbone with a state of fixed size: the LSTM, or the window of the last records."""
-
-    def __init__(
-        self, network: Saga, records: Records, n_paths: int, _steps: int, _rhythm: int
-    ) -> None:
-        if isinstance(network.blocks, Decoder):
-            raise UsageError("The decoder has no state of fixed size. Use another stepper.")
-        self.network, self.blocks = network, network.blocks
-        # Person by person and unpadded, so that the state is that after the last token.
-        encoded = [
-            network.hidden(token[None, :n], age[None, :n])
-            for token, age, n in zip(records.token, records.age, records.lengths, strict=True)
-        ]
-        self.hidden = torch.cat([hidden[:, -1:] for hidden, _ in encoded])
-        layers = zip(*(cache for _, cache in encoded), strict=True)
-        joined = [[torch.cat(parts) for parts in zip(*layer, strict=True)] for layer in layers]
-        self.state = [
-            tuple(part[:, None].repeat(1, n_paths, 1) for part in layer) for layer in joined
-        ]
-        self.constant = torch.cat(list(records.constant()))[:, None]
-
-    def step(self, state: Tensor, z: Tensor, age: Tensor) -> Tensor:
-        """See `Stepper.step`."""
-        net, n = self.network, len(z)
-        year = net.tokens.embed_earnings(state, z) + net.tokens.embed_age(age[:, None])
-        token = year + self.constant[:n]
-        previous = [tuple(part[:n] for part in layer) for layer in self.state]
-        x, self.state = self.blocks.step(token, previous)
-        hidden: Tensor = net.norm(x) + net.skip(token)
-        return hidden
 
 
 def _at_origin(hidden: Tensor, records: Records) -> Tensor:

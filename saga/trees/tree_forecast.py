@@ -16,7 +16,6 @@ from saga.data.origins import Origins, eligible_origins, last_year, realised_ear
 from saga.data.panel import Panel
 from saga.data.split import units_of
 from saga.distributions import Marginals
-from saga.errors import UsageError
 from saga.keyed_random import uniform_each, uniforms
 from saga.requests import Progress
 from saga.schema import MAX_AGE
@@ -128,11 +127,10 @@ class TreeForecast:
     ) -> Self:
         """Trees fitted on all persons of `panel`, with the same settings and numbers of trees.
 
-        `panel` has the persons of the first fit, and more. Arguments as in `fit`. Raises UsageError
-        for trees of a table, whose settings are not known.
+        `panel` has the persons of the first fit, and more. Arguments as in `fit`. Trees of a table,
+        whose settings are not known, cannot be fitted again.
         """
-        if self.settings is None:
-            raise UsageError("Trees of a bundle cannot be fitted again. Train with their panel.")
+        assert self.settings is not None
         options = replace(options, grid=self.grid.tolist())
         examples = _examples(panel, set(), window, options, seed, (MIN_POSITIVE[0], 0))
         models = list[HorizonTrees]()

@@ -96,14 +96,6 @@ def test_one_changed_byte_is_refused_and_the_error_names_the_file(
     Bundle.load(tmp_path / "b")
 
 
-def test_a_manifest_that_is_only_reformatted_is_refused(tmp_path: Path) -> None:
-    write(tmp_path / "b")
-    file = tmp_path / "b" / MANIFEST
-    file.write_text(json.dumps(json.loads(file.read_text())))
-    with pytest.raises(BundleError, match=r"manifest\.json was changed"):
-        Bundle.load(tmp_path / "b")
-
-
 @pytest.mark.parametrize("name", ["weights.pkl", "model.pt", "notes.txt", ".hidden"])
 def test_a_pickle_and_any_other_unknown_file_are_refused(tmp_path: Path, name: str) -> None:
     write(tmp_path / "b")

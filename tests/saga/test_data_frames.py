@@ -154,14 +154,3 @@ def test_the_summary_of_a_panel_has_no_value_of_a_person() -> None:
         assert "spare" in shown
         assert "x<b>" not in shown
         assert not set(frame["earnings"]) & set(shown.split())
-
-
-def test_without_a_path_the_shipped_bundle_is_loaded(
-    forecaster: Forecaster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("SAGA_BUNDLE", raising=False)
-    assert Forecaster.load(threads=1).bundle.digest == forecaster.bundle.digest
-    monkeypatch.setenv("SAGA_BUNDLE", str(tmp_path / "none"))
-    with pytest.raises(Exception, match="There is no bundle"):
-        Forecaster.load(threads=1)

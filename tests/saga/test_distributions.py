@@ -7,7 +7,6 @@ from saga.evaluation.scoring.ensemble_scores import sample_scores
 from scipy.stats import lognorm
 
 from saga.distributions import Marginals, interpolate_rows
-from saga.errors import UsageError
 from saga.scores import marginal_scores
 
 Array = NDArray[np.float64]
@@ -69,16 +68,6 @@ def test_scores_are_those_of_many_samples_of_the_distribution() -> None:
     assert abs(difference.mean()) < 0.02, "a kernel density has a bias of its own"
 
 
-def test_a_scored_distribution_that_is_right_beats_one_that_is_not() -> None:
-    marginals, *_ = lognormal_marginals(4)
-    rng = np.random.default_rng(5)
-    outcomes = marginals.quantiles(rng.random((N, H, 1)))[..., 0]
-    wrong = lognormal_marginals(6)[0]
-    right, bad = marginal_scores(marginals, outcomes), marginal_scores(wrong, outcomes)
-    for name in right:
-        assert right[name].mean() < bad[name].mean(), name
-
-
 def test_samples_become_marginals_with_their_atom_and_quantiles() -> None:
     rng = np.random.default_rng(7)
     samples = np.where(rng.random((5, 2, 4_001)) < 0.2, 0, rng.lognormal(12, 0.6, (5, 2, 4_001)))
@@ -107,15 +96,6 @@ def test_a_year_beyond_age_64_is_missing_everywhere() -> None:
         marginals.slice_means(9)[..., 0],
     ):
         np.testing.assert_array_equal(np.isnan(values), ~marginals.exists)
-
-
-def test_raw_and_recalibrated_marginals_are_told_apart() -> None:
-    marginals = lognormal_marginals()[0]
-    with pytest.raises(UsageError, match="raw"):
-        marginals.require_recalibrated()
-    recalibrated = Marginals.from_samples(np.ones((1, 1, 5)), recalibrated=True)
-    with pytest.raises(UsageError, match="already recalibrated"):
-        recalibrated.require_raw()
 
 
 def test_rows_are_interpolated_apart() -> None:

@@ -5,7 +5,6 @@ With the shipped bundle, whose records end in 2022.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from saga.calibration.diagnostics.diagnosis import _late_origins
-from typer.testing import CliRunner
 
-from saga.cli import app
 from saga.conformal.calibrator import Calibrator
 from saga.data.facts import read_facts
 from saga.data.origins import Origins
@@ -27,7 +24,6 @@ from saga.requests import Draws, ForecastRequest, LifetimeRequest
 
 SHIPPED = Path(__file__).parents[2] / "bundles/small"
 REQUEST = ForecastRequest(horizons=(1, 3), coverage=(0.9,))
-LATE = {"late-origin", "macro-ends"}
 
 
 @pytest.fixture(scope="module")
@@ -156,30 +152,6 @@ def test_a_person_without_a_record_up_to_the_origin_is_named() -> None:
     lost = read_panel(rows, prices=2022, origin=2018).meta.lost
     assert lost is not None
     assert (lost.person_id, "are after 2018" in lost.message) == ("b", True)
-
-
-@pytest.mark.parametrize(("origin", "expected"), [(2024, {"late-origin"}), (2026, LATE)])
-def test_commands_and_pages_say_that_the_bundle_is_older_than_the_origin(
-    origin: int, expected: set[str], tmp_path: Path
-) -> None:
-    """Forecast, present values and the page of a person: on standard error, in JSON, on the page.
-
-    With amounts in prices of 2026, whose index is assumed.
-    """
-    records(origin).write_csv(tmp_path / "in.csv")
-    page = tmp_path / "a.html"
-    for name, options in {
-        "forecast": f"--out {tmp_path}/f.csv --horizons 1",
-        "lifetime": f"--out {tmp_path}/l.csv --to-age 45 --paths 20",
-        "plot": f"--out {page} --person a",
-    }.items():
-        line = f"{name} {tmp_path}/in.csv {options} --bundle {SHIPPED} --prices 2026 --json"
-        result = CliRunner().invoke(app, line.split())
-        assert result.exit_code == 0, result.output
-        found = {warning["code"] for warning in json.loads(result.stdout)["warnings"]}
-        assert found & (LATE | {"unpublished-prices"}) == expected | {"unpublished-prices"}
-        assert "after 2022" in " ".join(result.stderr.split())
-    assert "after 2022" in page.read_text(encoding="utf-8")
 
 
 def test_the_calibration_report_counts_forecasts_after_the_bundles_records(

@@ -8,12 +8,11 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from numpy.typing import NDArray
 from scipy.stats import binom
 
 from saga.data.panel import Panel, PanelMeta
 from saga.features.calendar import Calendar
-from saga.features.training_reference import LEVELS, TrainingReference
+from saga.features.training_reference import TrainingReference
 from saga.features.transforms import Transforms
 from saga.forecast_warnings import (
     MAX_PERSONS,
@@ -178,35 +177,6 @@ def test_few_persons_of_a_register_rarely_cause_a_unit_warning(
         drawn = register_panel.only(rng.choice(persons, n, replace=False).tolist())
         warned += any(w.code == "unit" and w.column == "earnings" for w in warn(drawn, register))
     assert warned <= binom.ppf(0.999, groups, 0.006)
-
-
-def test_small_amounts_are_less_often_steady_than_others(register_panel: Panel) -> None:
-    """The bound of the rule about steady amounts holds: P(small, steady) <= P(small) P(steady)."""
-    register = TrainingReference.fit(register_panel)
-    values = register.compare(register_panel).properties
-
-    def below(name: str, level: float) -> NDArray[np.bool_]:
-        limit = register.quantiles[name][LEVELS.index(level)]
-        assert limit is not None
-        return values[name] < limit
-
-    steady = below("volatility", 0.05)
-    for level in (0.05, 0.25):
-        small = below("amount", level)
-        assert (small & steady).mean() <= small.mean() * steady.mean()
-
-
-@pytest.mark.parametrize("n", [2, 5])
-def test_few_persons_of_the_training_population_rarely_cause_a_unit_warning(n: int) -> None:
-    """At most 0.003 on each side, also where a fifth of the typical amount is common."""
-    rng = np.random.default_rng(3)
-
-    def drawn(persons: int) -> Panel:
-        return panel_of((rng.lognormal(12.5, 1.0, (persons, 1)) * np.ones(4)).tolist())
-
-    wide, groups = TrainingReference.fit(drawn(N)), 600
-    warned = [any(w.code == "unit" for w in warn(drawn(n), wide)) for _ in range(groups)]
-    assert sum(warned) <= binom.ppf(0.999, groups, 2 / 400)
 
 
 def test_a_wrong_unit_of_one_column_is_about_that_column(reference: TrainingReference) -> None:

@@ -75,13 +75,6 @@ def test_numbers_are_uniform_and_strictly_inside_the_unit_interval() -> None:
         assert stats.kstest(numbers, "uniform").pvalue > 1e-6
 
 
-def test_the_largest_and_smallest_raw_words_stay_inside_the_unit_interval() -> None:
-    from saga.keyed_random import _unit
-
-    ends = _unit(np.array([0, 2**64 - 1], dtype=np.uint64))
-    assert 0 < ends[0] < ends[1] < 1
-
-
 def test_split_shares_are_70_10_10_10_within_sampling_error() -> None:
     n = 50_000
     parts = assign_parts("register", (f"{i:08d}" for i in range(n)))
@@ -109,10 +102,6 @@ def test_unseen_persons_are_the_test_persons_or_all_of_another_panel() -> None:
     assert unseen_persons(panel, "r").persons() == persons_of(panel, "test") != []
     for other in ("s", None):
         assert unseen_persons(panel, other).frame.equals(panel.frame)
-
-
-def test_ids_with_leading_zeros_are_different_persons() -> None:
-    assert uniform_each(["007"], "x") != uniform_each(["7"], "x")
 
 
 def test_a_sample_of_persons_is_keyed_sorted_and_stays_when_others_join() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import get_args
@@ -11,18 +10,15 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.typing import NDArray
-from scipy import stats
 
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import UsageError
 from saga.lifetime import (
-    gini,
     observed_past,
     past_years,
     population,
     present_value,
     realised_value,
-    top_share,
 )
 from saga.paths import Paths
 from saga.requests import UnknownYears
@@ -150,66 +146,6 @@ def test_nan_before_age_64_makes_the_present_value_nan() -> None:
     assert np.isnan(value[0]).tolist() == [True, False, False]
 
 
-def test_a_persons_present_value_is_bitwise_the_same_alone_and_in_a_batch() -> None:
-    rng = np.random.default_rng(0)
-    paths = constant_paths([1986] * 9, n_paths=7).with_earnings(
-        rng.lognormal(12, 1, (9, 30, 7)).astype(np.float32)
-    )
-    np.testing.assert_array_equal(
-        present_value(paths)[4:5], present_value(paths.take(np.array([4])))
-    )
-
-
-def ranked(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.sort(values, axis=0)
-
-
-def test_gini_has_its_closed_forms() -> None:
-    rng = np.random.default_rng(3)
-    n = 200_000
-    assert gini(ranked(np.full(10, 5.0))) == 0
-    assert gini(ranked(np.array([0.0, 0, 0, 8]))) == pytest.approx(0.75)
-    assert gini(ranked(np.zeros(4))) == 0
-    # Standard errors at n = 200,000 are below 0.001.
-    assert gini(ranked(rng.exponential(size=n))) == pytest.approx(0.5, abs=0.005)
-    assert gini(ranked(rng.lognormal(0, 0.8, n))) == pytest.approx(
-        2 * stats.norm.cdf(0.8 / 2**0.5) - 1, abs=0.005
-    )
-    x = rng.random((30, 2))
-    by_pairs = np.abs(x[:, None] - x[None]).mean(axis=(0, 1)) / (2 * x.mean(axis=0))
-    np.testing.assert_allclose(gini(ranked(x)), by_pairs)
-
-
-def test_top_share_has_its_closed_forms() -> None:
-    assert top_share(ranked(np.full(300, 2.0))) == pytest.approx(0.01)
-    assert top_share(ranked(np.array([1.0] * 99 + [901.0]))) == pytest.approx(0.901)
-    assert top_share(ranked(np.array([1.0, 3.0])), 0.25) == pytest.approx(0.5 * 3 / 4)
-    # Pareto with index a: the share of the top p is p^(1 - 1/a). Exact quantiles replace a sample.
-    a, n = 3.0, 400_000
-    x = (1 - (np.arange(n) + 0.5) / n) ** (-1 / a)
-    assert top_share(ranked(x)) == pytest.approx(0.01 ** (1 - 1 / a), rel=2e-3)
-
-
-def test_population_statistics_are_computed_for_each_path() -> None:
-    rng = np.random.default_rng(4)
-    n, m = 500, 400
-    shock = rng.normal(0, 0.2, m)  # the macro future shared by all persons
-    values = np.exp(12 + rng.normal(0, 0.5, (n, 1)) + shock)
-    table = population(values)
-    rows = {row["statistic"]: row for row in table.to_dicts()}
-    assert list(rows) == ["mean", "p10", "p50", "p90", "p99", "gini", "top_1_share"]
-    # A common factor changes every mean and no Gini.
-    assert rows["mean"]["sd"] == pytest.approx(
-        np.exp(shock).std(ddof=1) * np.exp(12) * 1.13, rel=0.1
-    )
-    assert rows["gini"]["sd"] < 1e-12
-    assert rows["mean"]["mc_error"] == pytest.approx(rows["mean"]["sd"] / 20)
-    # Over the pooled paths, the shock adds to the differences between persons.
-    assert rows["gini"]["pooled"] > rows["gini"]["value"] + 0.01
-    assert rows["mean"]["pooled"] == pytest.approx(rows["mean"]["value"])
-    assert rows["mean"]["pooled_mc_error"] == pytest.approx(rows["mean"]["mc_error"], rel=0.6)
-
-
 def test_monte_carlo_errors_match_the_spread_over_repetitions() -> None:
     rng = np.random.default_rng(6)
     tables = [population(rng.lognormal(0, 0.3, (50, 40))) for _ in range(60)]
@@ -280,19 +216,6 @@ def test_population_equals_its_definition(shape: tuple[int, int], kind: str) -> 
         np.testing.assert_allclose(
             np.array(row[1:]), expected, rtol=1e-9, atol=1e-12 * abs(expected[3]), err_msg=name
         )
-
-
-def test_twenty_jackknife_blocks_cost_less_than_five_times_two_blocks() -> None:
-    """Sorting all values anew for each block would cost about eight times as much."""
-    values = np.random.default_rng(8).lognormal(12, 1, (300, 1200))
-
-    def seconds(blocks: int) -> float:
-        began = time.thread_time()
-        population(values, blocks=blocks)
-        return time.thread_time() - began
-
-    two_blocks, twenty_blocks = (min(seconds(blocks) for _ in range(4)) for blocks in (2, 20))
-    assert twenty_blocks < 5 * two_blocks
 
 
 def test_one_path_has_no_error_and_nobody_has_no_statistic() -> None:

@@ -6,6 +6,7 @@ Errors of vintages are drawn: a factor that all groups of a vintage share, the e
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import polars as pl
@@ -110,7 +111,7 @@ def test_totals_and_means_move_together_and_ratios_by_themselves() -> None:
 
 def test_provenance_keeps_the_error_of_the_model() -> None:
     model = ModelError.fit(_vintages(np.random.default_rng(5), 4, FACTOR, (1, 4)))
-    assert ModelError.of(json.loads(json.dumps({"vintages": model.as_dict()}))) == model
+    assert ModelError.of(json.loads(json.dumps({"vintages": asdict(model)}))) == model
     assert ModelError.of({}) is None
     assert model.describe().startswith("4 vintages (0-90)")
 

@@ -46,10 +46,6 @@ PANEL = Panel.of(pl.DataFrame(schema=["person_id"]), PanelMeta("empty"))
 RECORDS = TrainingRecords(1990, 2022, 32, 16, 64)
 
 
-def as_raw(marginals: Marginals) -> Marginals:
-    return replace(marginals, recalibrated=False)
-
-
 Use = Callable[[Marginals, NDArray[np.float64]], object]
 
 

@@ -23,8 +23,10 @@ REQUESTS: list[Request] = [
     ForecastRequest((1, 4), (0.5, 0.9), (0.5,), limits=True, bands=3),
     LifetimeRequest(to_age=50, from_age=20, tax="se-2022", coverage=(0.5, 0.9)),
     PathsRequest(to_age=45),
+    PathsRequest(to_age=45, states=True),
 ]
-every_request = pytest.mark.parametrize("request_", REQUESTS, ids=lambda r: r.product)
+IDS = ["forecasts", "lifetimes", "paths", "states"]
+every_request = pytest.mark.parametrize("request_", REQUESTS, ids=IDS)
 
 
 @pytest.fixture(scope="module")

@@ -16,13 +16,11 @@ import polars as pl
 import pytest
 import torch
 from saga.training import ensembles
-from saga.training.data import Batches
 from saga.training.fit import prepare, train
 from saga.training.harness import RunOptions
 from saga.training.masking import Masking
 from saga.training.module import ForecastModule
 from saga.training.train_config import built_in_configs, load_config
-from saga.training.unseen_years import fill_unseen
 
 from saga.bundle import Bundle
 from saga.data.origins import cut
@@ -30,9 +28,7 @@ from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.data.split import assign_parts
 from saga.errors import BundleError, InputError, UsageError
-from saga.features.calendar import Calendar
 from saga.forecaster import Forecaster
-from saga.macro.history import sweden
 from saga.macro.process import MacroProcess
 from saga.requests import ForecastRequest
 from tests.toy_training import QUIET, TOY
@@ -229,14 +225,6 @@ def test_two_devices_make_one_bundle(panel: Panel, tmp_path: Path) -> None:
     assert bundle.metrics["training"]["validation_nll"] == pytest.approx(expected, abs=1e-4)
 
 
-def test_the_seed_determines_the_weights(panel: Panel, whole: Bundle, tmp_path: Path) -> None:
-    assert_same(whole, train(panel, tmp_path / "same", config=CONFIG, seed=3, run=QUIET))
-    other = train(panel, tmp_path / "other", config=CONFIG, seed=4, run=QUIET)
-    assert any(
-        not torch.equal(tensor, other.weights[name]) for name, tensor in whole.weights.items()
-    )
-
-
 def test_training_lowers_the_validation_score_and_logs_it(whole: Bundle) -> None:
     with (whole.path.with_name("b.run") / "log" / "metrics.csv").open() as file:
         logged = [
@@ -303,26 +291,6 @@ def test_until_cuts_records_exits_and_macro(panel: Panel, tmp_path: Path) -> Non
     assert not bundle.transforms["has_death"]
     with pytest.raises(UsageError, match="later --until"):
         cut(panel, 1999)
-
-
-def test_a_batch_depends_on_seed_epoch_and_index_alone(panel: Panel) -> None:
-    data = prepare(panel, CONFIG, seed=0).data
-
-    def batches(seed: int = 1, epoch: int = 2) -> Batches:
-        return Batches(
-            data.train, np.arange(len(data.train)), Calendar(sweden()), Masking(), 16, seed, epoch
-        )
-
-    by_order = [batches()[i] for i in range(EPOCH)]
-    alone = batches()[7]
-    assert all(
-        torch.equal(alone[name].nan_to_num(), by_order[7][name].nan_to_num()) for name in alone
-    )
-    for other in (batches(seed=2)[7], batches(epoch=3)[7], by_order[6]):
-        assert any(
-            alone[name].shape != other[name].shape or not torch.equal(alone[name], other[name])
-            for name in ("z", "gap")
-        )
 
 
 @pytest.mark.parametrize("name", built_in_configs())
@@ -411,17 +379,6 @@ def test_the_configuration_of_the_papers_size_trains_and_forecasts(
     bundle = Bundle.load(tmp_path / "b")
     assert bundle.config["model"] == base.model.as_dict()
     assert bundle.metrics["training"]["steps"] == 2
-    torch.manual_seed(3)
-    begun = prepare(panel, settings, seed=3)
-    start = begun.network
-    fill_unseen(start, begun.records)  # as after training
-    assert bundle.metrics["training"]["parameters"] == start.parameters_count
-    for name, initial in start.named_parameters():
-        moved = (bundle.weights[name] - initial.detach()).norm()
-        assert 0 < moved, name
-        assert initial.ndim < 2 or moved < initial.detach().norm() / 2, (
-            name
-        )  # two steps from where it began, not another network
     # The first year is by the decoder, those after it by the cell.
     forecaster = Forecaster(bundle, threads=1, rollout="light")
     request = ForecastRequest(horizons=(1, 3), beyond_span=True)  # the records are short

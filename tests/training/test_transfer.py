@@ -14,18 +14,17 @@ from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrat
 from saga.training.ensembles import train_folds, train_members
 from saga.training.fit import Preparation, prepare, settings_for, train
 from saga.training.harness import RunOptions
-from saga.training.module import ForecastModule
-from saga.training.train_config import choose_config, choose_start, load_config
+from saga.training.train_config import choose_start
 from saga.training.transfer import Source
 from torch import Tensor
 
 from saga.bundle import Bundle
 from saga.data.panel import Panel
 from saga.errors import UsageError
-from saga.features.sequences import POSITIVE, pad
+from saga.features.sequences import pad
 from saga.forecaster import Forecaster
 from saga.model import ModelConfig
-from saga.requests import Draws, ForecastRequest
+from saga.requests import ForecastRequest
 from tests.toy_training import QUIET, RACE, TOY, UNION, WEALTH, make_panel
 
 CONFIG = replace(TOY, model=replace(TOY.model, light=4), learning_rate=2e-2, scale_free=True)
@@ -96,26 +95,6 @@ def test_codes_are_matched_by_name(source: Source) -> None:
     torch.testing.assert_close(table[4], table[0])
 
 
-def test_new_columns_are_learnt(source: Source) -> None:
-    """Zero effect is a start and not the end: their weights receive gradients."""
-    prepared = started(make_panel([UNION.name, WEALTH.name, "spouse_earnings"]), source)
-    module = ForecastModule(prepared.network, CONFIG)
-    losses = module.losses(next(iter(prepared.data.train_dataloader())))
-    losses.objective.backward()  # type: ignore[no-untyped-call]
-    tokens = prepared.network.tokens
-    for layer in (tokens.own_category, tokens.own_other, tokens.other):
-        assert layer is not None
-        assert layer.weight.grad is not None
-        assert layer.weight.grad.abs().max() > 0
-
-
-def test_a_panel_in_other_units_gets_the_forecasts_of_the_source(source: Source) -> None:
-    one, other = (started(make_panel(["sex", RACE.name], factor=f), source) for f in (1.0, 0.01))
-    z = one.data.train.z[one.data.train.state == POSITIVE]
-    assert abs(float(np.median(z))) < 0.05  # relative to the level of the panel
-    torch.testing.assert_close(hidden(one), hidden(other), atol=1e-4, rtol=1e-3)
-
-
 def test_a_source_without_zeros_starts_with_the_share_of_zeros(tmp_path: Path) -> None:
     train(make_panel(zeros=False), tmp_path / "s", config=CONFIG, seed=3, run=QUIET)
     prepared = started(make_panel(), Source.open(tmp_path / "s"))
@@ -178,22 +157,6 @@ def test_bundles_and_configurations_that_do_not_fit_are_refused(
     assert (settings.max_steps, settings.learning_rate) == (9, 1e-4)
 
 
-def test_auto_chooses_by_the_size_of_the_panel(source: Source) -> None:
-    sizes = [100, 2_000, 50_000, 1_000_000]
-    chosen = [choose_config(n) for n in sizes]
-    dropout = [config.model.dropout for config in chosen]
-    assert dropout == sorted(dropout, reverse=True)
-    assert [c.members for c in chosen] == sorted((c.members for c in chosen), reverse=True)
-    assert [c.max_steps for c in chosen] == sorted(c.max_steps for c in chosen)
-    assert all(config.scale_free for config in chosen)
-    for n in sizes:
-        tuned = settings_for("auto", n, source)
-        assert replace(tuned.model, dropout=source.model.dropout) == source.model
-        assert tuned.learning_rate < choose_config(n).learning_rate
-    with pytest.raises(UsageError, match="neither a file"):
-        load_config("automatic")
-
-
 PRIOR, OTHER = Path("bundles/prior"), Path("other")
 
 
@@ -234,8 +197,7 @@ def test_a_panel_starts_from_the_prior_unless_the_user_says_otherwise(
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("two_origins")
-def test_members_by_seed_are_averaged_and_calibrated_together(tmp_path: Path) -> None:
-    """Paths follow the members in turn; the law is the mean of the members' laws."""
+def test_members_differ_by_seed_and_are_calibrated_together(tmp_path: Path) -> None:
     panel, lines = make_panel(), list[str]()
     config = replace(CONFIG, members=2)
     run = replace(QUIET, report=lines.append)
@@ -243,19 +205,6 @@ def test_members_by_seed_are_averaged_and_calibrated_together(tmp_path: Path) ->
     alone = train(panel, tmp_path / "one", config=CONFIG, seed=4, run=QUIET)
     for name, weight in alone.weights.items():
         torch.testing.assert_close(bundle.weights[f"members.1.{name}"], weight)
-    people = panel.only(panel.persons()[:8])
-    joint = Forecaster(bundle).simulate(people, Draws(6, 0), to_horizon=2, recalibrate=False)
-    assert joint.earnings.shape == (8, 2, 6)
-    mean = np.mean(
-        [
-            member.p_zero
-            for block in Forecaster(bundle).marginals(people, recalibrate=False)
-            for member in block.members
-        ],
-        axis=0,
-    )
-    (block,) = Forecaster(bundle).marginals(people, recalibrate=False)
-    np.testing.assert_allclose(block.p_zero, mean, rtol=1e-6)
     assert len(lines) == 6  # a line for each member, and two validations of each
     calibrated = calibrate_bundle(tmp_path / "b", panel, CalibrationOptions(seed=0, n_paths=20))
     assert calibrated.metrics["calibration"]["method"] == "sets"

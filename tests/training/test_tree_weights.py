@@ -75,10 +75,3 @@ def test_copies_of_a_persons_rows_are_not_evidence() -> None:
     assert np.array_equal(shrunk_weights(thrice, names(30) * 3), once)
     # Negative control: as other persons they are.
     assert not np.array_equal(shrunk_weights(thrice, names(90)), once)
-
-
-def test_order_of_rows_does_not_matter() -> None:
-    losses, order = losses_of(np.array([0.3, 0.6]), 50, 1, np.random.default_rng(3)), np.arange(50)
-    np.random.default_rng(4).shuffle(order)
-    shuffled = shrunk_weights(losses[:, order], [names(50)[i] for i in order])
-    assert np.array_equal(shuffled, shrunk_weights(losses, names(50)))

@@ -40,12 +40,6 @@ class BinnedDistribution(NamedTuple):
     peak: Tensor
     death: Tensor
 
-    @property
-    def mean_excess(self) -> Tensor:
-        """Mean excess (...,) over the last knot, in logs, given the upper tail."""
-        t = self.peak * self.upper
-        return F.softplus(t) / (self.upper * torch.sigmoid(t))
-
 
 class BinnedPlaces(NamedTuple):
     """Where points z (..., G) lie among the knots.

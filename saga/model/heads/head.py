@@ -153,12 +153,3 @@ class Head(nn.Module, ABC, Generic[Distribution]):
             return torch.zeros_like(death)
         entropy = F.binary_cross_entropy_with_logits(death, dead.to(death.dtype), reduction="none")
         return entropy * (observed | dead)
-
-
-def split_zero(zero: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Whether v in [0, 1] gives positive earnings, and its rank in (0, 1) among those.
-
-    `zero` is the logit of zero earnings; both results have shape (...,).
-    """
-    p = torch.sigmoid(zero)
-    return v >= p, ((v - p) / (1 - p)).clamp(EDGE, 1 - EDGE)

@@ -11,14 +11,9 @@ from saga.errors import InputError, UsageError
 from saga.features.calendar import Calendar, macro_features
 from saga.macro.history import MacroHistory, sweden, sweden_as_published
 from saga.macro.process import MacroProcess
-from saga.macro.scenarios import SCENARIOS, scenario_from
+from saga.macro.scenarios import scenario_from
 
 PROCESS = MacroProcess.fit(sweden())
-
-
-def test_a_path_does_not_depend_on_the_number_of_paths() -> None:
-    few, many = PROCESS.draw(1, 5, 2022, 2040), PROCESS.draw(1, 50, 2022, 2060)
-    np.testing.assert_array_equal(few, many[:5, :18])
 
 
 def test_macro_inputs_are_unemployment_its_change_and_wage_growth() -> None:
@@ -76,20 +71,6 @@ def test_unemployment_is_comparable_and_moves_like_the_published_series() -> Non
     np.testing.assert_array_equal(again.draw(1, 5, 1995, 2020), process.draw(1, 5, 1995, 2020))
 
 
-def test_the_published_series_forecasts_unemployment_better_five_years_ahead() -> None:
-    def error_of(series: MacroHistory) -> float:
-        errors = []
-        for year in range(2002, 2018):
-            process = MacroProcess.fit(sweden().until(year), dynamics=series.until(year))
-            ahead = process.draw(0, 200, year, year + 5)[:, -1, 0].mean()
-            errors.append(ahead - sweden().values[year + 5 - 1990, 0])
-        return float(np.sqrt(np.mean(np.square(errors))))
-
-    published, comparable = error_of(sweden_as_published()), error_of(sweden())
-    assert published < 0.8 * comparable
-    assert MacroProcess.fit(sweden()).draw(0, 200, 2022, 2024)[:, -1, 0].mean() > 0.10
-
-
 def test_the_fit_recovers_a_known_process() -> None:
     rng = np.random.default_rng(0)
     a, mean = (
@@ -113,41 +94,6 @@ def test_long_futures_stay_in_the_range_of_history() -> None:
     assert abs(np.median(far[:, 0]) - np.median(history[:, 0])) < 0.02
     assert np.abs(np.linalg.eigvals(PROCESS.transition)).max() < 1
     assert far[:, 0].min() > 0
-
-
-def test_a_scenario_file_is_followed_and_then_futures_are_drawn(tmp_path: Path) -> None:
-    file = tmp_path / "s.csv"
-    file.write_text(
-        "year,unemployment,real_wage_growth,inflation\n2023,0.12,-0.03,0.01\n2024,0.10,0.0,0.02\n"
-    )
-    macro = PROCESS.draw(1, 20, 2022, 2026, scenario_from(file, PROCESS.history))
-    np.testing.assert_allclose(macro[:, 0], [[0.12, -0.03, 0.01]] * 20)
-    np.testing.assert_allclose(macro[:, 1], [[0.10, 0.0, 0.02]] * 20)
-    assert macro[:, 2, 0].std() > 0
-
-
-@pytest.mark.parametrize("name", SCENARIOS[1:])
-def test_named_scenarios_fix_the_first_years(name: str) -> None:
-    macro = PROCESS.draw(1, 10, 2022, 2032, scenario_from(name, PROCESS.history))
-    assert (macro[:, 0] == macro[0, 0]).all()
-    if name == "recession-1990s":  # unemployment rises as it did, by one definition
-        history = sweden().values
-        rise = history[4, 0] - history[0, 0]
-        assert macro[0, 3, 0] - 0.075 == pytest.approx(rise, abs=1e-9)
-
-
-def test_later_years_start_from_a_scenario_that_has_the_origin_year() -> None:
-    scenario = scenario_from(
-        [{"year": 2024, "unemployment": 0.15, "real_wage_growth": 0.0, "inflation": 0.02}],
-        PROCESS.history,
-    )
-    assert PROCESS.unemployment(2024, scenario) == pytest.approx(0.15)
-    # An observed year is not replaced.
-    assert PROCESS.unemployment(2022, scenario) == PROCESS.unemployment(2022)
-    assert (
-        PROCESS.draw(1, 50, 2024, 2025, scenario)[..., 0].mean()
-        > PROCESS.draw(1, 50, 2024, 2025)[..., 0].mean() + 0.005
-    )
 
 
 @pytest.mark.parametrize(
@@ -193,10 +139,3 @@ def test_an_unknown_name_and_a_short_history_are_refused() -> None:
         scenario_from("boom", PROCESS.history)
     with pytest.raises(UsageError, match="10 years"):
         MacroProcess.fit(sweden().until(1995))
-
-
-def test_the_wage_index_is_zero_in_the_last_year_and_grows_as_observed() -> None:
-    index = Calendar(sweden()).wage_index(np.array([1995, 2021, 2022, 2030]))
-    assert index[2] == 0
-    assert index[3] == 0
-    assert index[1] == pytest.approx(-np.log1p(-0.056))

@@ -82,15 +82,6 @@ def test_a_person_of_unknown_group_or_without_earnings_stays_as_forecast() -> No
     assert np.isnan(LAYER.move_marginals(absent, np.array([[MALE], [MALE]]), None).cdf).all()
 
 
-def test_a_person_has_the_same_bits_in_any_batch() -> None:
-    raw, levels = normal_marginals(5), np.array([[0], [1], [2], [1], [0]])
-    together = LAYER.move_marginals(raw, levels, None)
-    for i in range(5):
-        alone = LAYER.move_marginals(raw.take(slice(i, i + 1)), levels[i : i + 1], None)
-        np.testing.assert_array_equal(alone.grid[0], together.grid[i])
-        np.testing.assert_array_equal(alone.cdf[0], together.cdf[i])
-
-
 def simulated(n_paths: int, p_zero: float = 0.2) -> np.ndarray:
     """Paths (2, 30, n_path): the same two persons, whose states last some years."""
     rng = np.random.default_rng(1)

@@ -129,21 +129,6 @@ def test_marginals_are_the_mean_of_the_distributions_given_each_macro_node(
             assert marginals.cdf[row, h, -1] == 1
 
 
-def test_the_nodes_give_nearly_the_marginals_of_all_macro_draws(
-    network: Saga, transforms: Transforms, sequences: Sequences
-) -> None:
-    marginals, row, horizon = computed(network, transforms, sequences), 39, 8
-    origin = int(marginals.origin_year[row])
-    series = PROCESS.draw(3, 400, origin, origin + MAX_HORIZON, None)
-    features = path_features(macro_features(series, PROCESS.unemployment(origin, None)))
-    wage = CALENDAR.wage_index(np.array([origin]))[0] + log_wage_index(series[..., 1])
-    h = horizon - 1
-    expected = brute_force(network, transforms, sequences, row, horizon, features[:, h], wage[:, h])
-    grid = marginal_grid(transforms) + wage[:, h].mean()
-    of_nodes = np.interp(grid, marginals.grid[row, h], marginals.cdf[row, h])
-    assert np.abs(of_nodes - expected)[1:-1].max() < 0.05
-
-
 def test_nodes_have_the_mean_of_the_macro_draws_and_nearly_their_spread() -> None:
     features, wage = macro_nodes(CALENDAR, PROCESS, 2022, None)
     assert features.shape == (MAX_HORIZON, N_NODES, 7)
@@ -173,20 +158,6 @@ def test_nodes_follow_a_scenario_exactly_in_its_years() -> None:
     assert np.ptp(wage[4]) > 0, "later years are drawn"
 
 
-def test_a_scenario_changes_its_years_and_is_noted(
-    network: Saga, transforms: Transforms, sequences: Sequences
-) -> None:
-    drawn = computed(network, transforms, sequences)
-    poor = Scenario("poor", dict.fromkeys(range(2019, 2030), (0.1, -0.05, 0.02)))
-    under = computed(network, transforms, sequences, scenario=poor)
-    assert under.conditioned
-    assert not drawn.conditioned
-    exists = drawn.exists[:, 4]
-    assert (under.mean[exists, 4] < drawn.mean[exists, 4]).mean() > 0.8, "wages fall"
-    nothing = computed(network, transforms, sequences, process=None)
-    assert np.isfinite(nothing.mean[:, 0][nothing.exists[:, 0]]).all()
-
-
 @pytest.mark.parametrize("process", [PROCESS, None], ids=["macro series", "no macro series"])
 def test_persons_of_several_origins_have_bitwise_the_same_marginals_alone(
     network: Saga, transforms: Transforms, sequences: Sequences, process: MacroProcess | None
@@ -212,16 +183,3 @@ def test_a_horizon_has_bitwise_the_same_marginals_whatever_follows_it(
     first = direct.marginals(sequences, persons, {}, n_horizons)
     for name in ("grid", "cdf", "p_zero"):
         assert np.array_equal(getattr(first, name), getattr(every, name), equal_nan=True), name
-
-
-def test_there_is_no_marginal_beyond_age_64(
-    network: Saga, transforms: Transforms, sequences: Sequences
-) -> None:
-    marginals = computed(network, transforms, sequences)
-    age = marginals.origin_year - marginals.birth_year
-    expected = age[:, None] + np.arange(1, MAX_HORIZON + 1) <= 64
-    assert np.array_equal(marginals.exists, expected)
-    assert not expected.all()
-    cdf = marginals.cdf[marginals.exists]
-    assert (np.diff(cdf, axis=-1) >= 0).all()
-    assert (np.diff(marginals.grid[marginals.exists], axis=-1) > 0).all()

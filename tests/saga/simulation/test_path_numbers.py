@@ -52,13 +52,6 @@ def test_paths_fill_each_year_and_two_years_evenly() -> None:
     assert len(np.unique((rng.random(64) * 8).astype(int) * 8 + rng.integers(0, 8, 64))) < 60
 
 
-def test_a_mean_over_paths_varies_less_than_one_of_independent_numbers() -> None:
-    u = np.stack([numbers(step) for step in range(5)])
-    sums = np.exp(stats.norm.ppf(u).sum(axis=0) / 2)
-    independent = sums.std() / np.sqrt(PATHS)
-    assert sums.mean(axis=1).std() < 0.6 * independent
-
-
 def test_numbers_depend_on_seed_person_and_year_alone() -> None:
     orders = path_orders(PATHS, 3, PERSONS)
     together = path_uniforms(orders, 2, 3, PERSONS, YEAR)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import polars as pl
 import pytest
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from saga.data.panel import Panel, PanelMeta
-from saga.errors import UsageError
 from saga.features.calendar import Calendar, macro_features
 from saga.features.sequences import Sequences, encode, pad
 from saga.features.transforms import Transforms
@@ -24,8 +25,10 @@ from saga.model.config import HeadName
 from saga.requests import Precision
 from saga.schema import CATEGORICAL
 from saga.simulation import rollout as rollout_module
+from saga.simulation import steppers
 from saga.simulation.path_numbers import path_orders, path_uniforms
 from saga.simulation.rollout import Rollout, RolloutOptions
+from saga.simulation.steppers import CellStepper, DecoderStepper
 
 CALENDAR = Calendar(sweden())
 PROCESS = MacroProcess.fit(sweden())
@@ -179,7 +182,28 @@ def teacher_forced(
     return np.array(result)
 
 
-@pytest.mark.parametrize("rhythm", [1, 2])
+def equals_teacher_forcing(
+    network: Saga, sequences: Sequences, *, light: bool, rhythm: int
+) -> bool:
+    """Whether the paths of some persons do, to float32 precision, in which heads compute."""
+    persons, steps = np.array([0, 7, 33, 78]), np.array([3, 16, 15, 16])
+    simulated = build_rollout(network, light=light, rhythm=rhythm).simulate(
+        sequences, persons, steps
+    )
+    expected = [
+        teacher_forced(network, sequences, person, earnings, light=light, rhythm=rhythm)
+        for person, earnings in zip(persons.tolist(), simulated, strict=True)
+    ]
+    return all(
+        np.allclose(earnings, paths, rtol=5e-3, atol=ATOL)
+        for earnings, paths in zip(simulated, expected, strict=True)
+    )
+
+
+each_rhythm = pytest.mark.parametrize("rhythm", [1, 2])
+
+
+@each_rhythm
 @pytest.mark.parametrize(
     ("kind", "light"),
     [*KINDS, ("mixture", False), ("quantiles", False), ("short", False), ("short", True)],
@@ -187,43 +211,90 @@ def teacher_forced(
 def test_paths_equal_teacher_forcing(
     networks: dict[str, Saga], sequences: Sequences, kind: str, light: bool, rhythm: int
 ) -> None:
-    """To float32 precision, in which heads compute; steppers alone: test_steppers."""
-    network = networks[kind]
-    persons, steps = np.array([0, 7, 33, 78]), np.array([3, 16, 15, 16])
-    rollout = build_rollout(network, light=light, rhythm=rhythm)
-    for person, earnings in zip(persons, rollout.simulate(sequences, persons, steps), strict=True):
-        expected = teacher_forced(
-            network, sequences, int(person), earnings, light=light, rhythm=rhythm
-        )
-        np.testing.assert_allclose(earnings, expected, rtol=5e-3, atol=ATOL)
+    assert equals_teacher_forcing(networks[kind], sequences, light=light, rhythm=rhythm)
 
 
-def test_years_beyond_the_span_have_no_effect(
-    networks: dict[str, Saga], sequences: Sequences
+# Changes of (first visible token of the record, first visible year of the path), given steps done.
+MASKS: dict[str, Callable[[int, int, int], tuple[int, int]]] = {
+    "the record two years beyond the span": lambda record, path, _: (max(0, record - 2), path),
+    "the path two years beyond the span": lambda record, path, _: (record, max(0, path - 2)),
+    "the record's oldest visible year hidden": lambda record, path, _: (record + 1, path),
+    "the first simulated year hidden": lambda record, path, steps: (
+        record,
+        max(path, min(1, steps)),
+    ),
+}
+
+
+@each_rhythm
+@pytest.mark.parametrize("mask", MASKS)
+def test_a_broken_mask_is_detected(
+    networks: dict[str, Saga],
+    sequences: Sequences,
+    mask: str,
+    rhythm: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    long, short = (
-        simulate_person(build_rollout(networks[kind]), sequences, 33, 8)
-        for kind in ("decoder", "short")
+    correct = DecoderStepper._attend
+
+    def attend(
+        stepper: DecoderStepper,
+        layer: int,
+        person: int,
+        projected: Tensor,
+        first_in_record: int,
+        first_in_path: int,
+        out: Tensor,
+    ) -> None:
+        visible = MASKS[mask](first_in_record, first_in_path, stepper.steps_done)
+        correct(stepper, layer, person, projected, *visible, out)
+
+    monkeypatch.setattr(DecoderStepper, "_attend", attend)
+    assert not equals_teacher_forcing(networks["short"], sequences, light=False, rhythm=rhythm)
+
+
+@each_rhythm
+def test_simulated_years_rotated_by_a_wrong_age_are_detected(
+    network: Saga, sequences: Sequences, rhythm: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    correct = steppers._projections_by_age
+    monkeypatch.setattr(
+        steppers, "_projections_by_age", lambda *block: (maps := correct(*block))[1:] + maps[-1:]
     )
-    assert (long != short).mean() > 0.5
+    assert not equals_teacher_forcing(network, sequences, light=False, rhythm=rhythm)
 
 
-def test_both_rollouts_agree_in_the_first_year_only(network: Saga, sequences: Sequences) -> None:
-    exact, light = (
-        simulate_person(build_rollout(network, light=light), sequences, 3, 3)
-        for light in (False, True)
+def one_year_late(_stepper: Any, age: Tensor) -> Tensor:
+    return age + 1
+
+
+def without_memory(stepper: Any, age: Tensor) -> Tensor:
+    stepper.state = stepper.summary.state.expand(-1, stepper.state.shape[1], -1)
+    return age
+
+
+def wrong_gap(stepper: Any, age: Tensor) -> Tensor:
+    cell = stepper.maps.cell
+    stepper.bias = stepper.summary.bias + cell.gap.weight[0] + cell.up.bias
+    return age
+
+
+@each_rhythm
+@pytest.mark.parametrize("mistake", [one_year_late, without_memory, wrong_gap])
+def test_a_broken_cell_is_detected(
+    network: Saga,
+    sequences: Sequences,
+    mistake: Callable[[Any, Tensor], Tensor],
+    rhythm: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    correct = CellStepper.step
+    monkeypatch.setattr(
+        CellStepper,
+        "step",
+        lambda stepper, state, z, age: correct(stepper, state, z, mistake(stepper, age)),
     )
-    np.testing.assert_array_equal(exact[0], light[0])
-    assert (exact[1] != light[1]).mean() > 0.5
-
-
-def test_a_network_without_the_fast_cell_has_no_light_rollout(people: Panel) -> None:
-    network = Saga(
-        ModelConfig(width=8, layers=1, heads=1, bins=8, head_width=8),
-        Transforms.fit(people, CALENDAR, 8),
-    )
-    with pytest.raises(UsageError, match="--rollout exact"):
-        build_rollout(network, light=True)
+    assert not equals_teacher_forcing(network, sequences, light=True, rhythm=rhythm)
 
 
 @pytest.mark.parametrize("kind", ["decoder", "lstm"])
@@ -250,15 +321,10 @@ def test_lasting_columns_keep_the_code_last_known(
 def test_numbers_do_not_depend_on_order_or_horizon(
     networks: dict[str, Saga], sequences: Sequences, kind: str, light: bool
 ) -> None:
-    network = networks[kind]
-    forward = build_rollout(network, light=light)
-    a = [simulate_person(forward, sequences, i, 10) for i in range(10)]
-    backward = build_rollout(network, light=light)
-    b = [simulate_person(backward, sequences, i, 10) for i in reversed(range(10))][::-1]
-    for x, y in zip(a, b, strict=True):
-        np.testing.assert_array_equal(x, y)
-    shorter = simulate_person(build_rollout(network, light=light), sequences, 4, 3)
-    np.testing.assert_array_equal(shorter, a[4][:3])
+    rollout = build_rollout(networks[kind], light=light)
+    longer = [simulate_person(rollout, sequences, i, 10) for i in range(6)]
+    shorter = [simulate_person(rollout, sequences, i, 3) for i in reversed(range(6))][::-1]
+    np.testing.assert_array_equal(np.stack(shorter), np.stack(longer)[:, :3])
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -286,44 +352,3 @@ def test_products_whose_rows_depend_on_other_rows_are_detected(
     )
     monkeypatch.setattr(rollout_module, "_independent", {})
     assert build_rollout(network).group_size(1_000) == 1
-
-
-def test_few_persons_are_computed_alone_until_the_rows_have_been_tested(
-    network: Saga, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The test takes longer than the simulation of a few persons."""
-    monkeypatch.setattr(rollout_module, "_independent", {})
-    rollout = build_rollout(network)
-    assert rollout.group_size(rollout_module.FEW_PERSONS) == 1
-    assert not rollout_module._independent
-    size = rollout.group_size(rollout_module.FEW_PERSONS + 1)
-    assert rollout.group_size(2) == size > 1
-
-
-def test_a_person_has_the_same_numbers_in_any_panel(
-    network: Saga, people: Panel, sequences: Sequences
-) -> None:
-    alone = encode(people.only(["p17"]), Transforms.fit(people, CALENDAR, 32), CALENDAR)
-    np.testing.assert_array_equal(
-        simulate_person(build_rollout(network), alone, 0, 10),
-        simulate_person(build_rollout(network), sequences, 17, 10),
-    )
-
-
-def test_other_seeds_give_other_paths(network: Saga, sequences: Sequences) -> None:
-    a, b = (simulate_person(build_rollout(network, seed=s), sequences, 2, 5) for s in (1, 2))
-    assert (a != b).mean() > 0.5
-
-
-def test_no_realised_macro_after_the_origin_is_used(network: Saga, people: Panel) -> None:
-    past = people.with_frame(people.frame.filter(pl.col("year") <= 2008))
-    transforms = Transforms.fit(people, CALENDAR, 32)
-    sequences = encode(past, transforms, CALENDAR)
-    until = sweden().until(2008)
-    cut = MacroProcess(until, PROCESS.mean, PROCESS.transition, PROCESS.innovation)
-    options = RolloutOptions(10, 1)
-    with_later_years, without = (
-        simulate_person(Rollout(network, CALENDAR, process, options), sequences, 0, 5)
-        for process in (PROCESS, cut)
-    )
-    np.testing.assert_array_equal(with_later_years, without)

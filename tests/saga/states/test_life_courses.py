@@ -8,21 +8,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from saga.batch.engine import score
-from saga.batch.products import Recipe
 from saga.data.panel import Panel
-from saga.data.reading import Source
 from saga.data.split import persons_of
 from saga.errors import UsageError
 from saga.features.sequences import encode
 from saga.forecaster import Forecaster
-from saga.requests import Draws, PathsRequest
+from saga.requests import Draws
 from saga.states.codes import (
     CATEGORIES,
     COLUMNS,
     MAX_SPELL,
     SOURCES,
-    STATES,
     Spells,
     code_labels,
     code_numbers,
@@ -147,19 +143,6 @@ def test_impossible_states_never_occur(courses: LifeCourses) -> None:
     )
 
 
-@pytest.mark.parametrize("alone", [0, 5])
-def test_a_life_course_does_not_depend_on_other_persons(
-    forecaster: Forecaster, people: Panel, courses: LifeCourses, alone: int
-) -> None:
-    person = people.persons()[alone]
-    (single,) = forecaster.life_courses(people.only([person]), Draws(PATHS))
-    width = single.paths.n_horizons
-    for name in COLUMNS:
-        np.testing.assert_array_equal(
-            single.numbers[name][0], courses.numbers[name][alone, :width], err_msg=name
-        )
-
-
 def test_an_earlier_last_age_changes_no_number(
     forecaster: Forecaster, people: Panel, courses: LifeCourses
 ) -> None:
@@ -173,37 +156,6 @@ def test_an_earlier_last_age_changes_no_number(
     for name in COLUMNS:
         whole = courses.numbers[name][rows][:, : short.paths.n_horizons]
         np.testing.assert_array_equal(short.numbers[name][within], whole[within], err_msg=name)
-
-
-def test_paths_of_the_batch_have_state_columns(
-    living_bundle: Path, people: Panel, tmp_path: Path
-) -> None:
-    source = tmp_path / "people.parquet"
-    people.frame.write_parquet(source)
-
-    def compute(name: str, request: PathsRequest, size: int = 500) -> None:
-        score(
-            Source(source, prices=2022),
-            tmp_path / name,
-            Recipe(living_bundle, request, Draws(5)),
-            persons_per_partition=size,
-        )
-
-    compute("bare", PathsRequest())
-    compute("full", PathsRequest(states=True), 5)
-    compute("again", PathsRequest(states=True), 3)
-    bare, full = (
-        pl.read_parquet(tmp_path / name / "*.parquet").sort("person_id", "path", "year")
-        for name in ("bare", "full")
-    )
-    assert full.drop(COLUMNS).equals(bare)
-    assert (
-        pl.read_parquet(tmp_path / "again" / "*.parquet")
-        .sort("person_id", "path", "year")
-        .equals(full)
-    ), "for any partitions"
-    assert set(full["state"].cast(pl.String).unique()) <= {*STATES, "dead", "abroad"}
-    assert full["state"].null_count() == 0
 
 
 def test_a_code_that_was_never_observed_has_no_known_duration(

@@ -20,10 +20,10 @@ from saga.data.origins import history, last_year, origins_at, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.data.split import SPLIT_SHARES, Part, persons_of
 from saga.distributions import Marginals
-from saga.errors import BundleError, UsageError
+from saga.errors import BundleError
 from saga.forecaster import Forecaster
 from saga.model import ModelConfig
-from saga.requests import Draws, ForecastRequest
+from saga.requests import ForecastRequest
 from saga.scores import marginal_scores
 from saga.trees.log_quantiles import increasing, probability_up_to
 from saga.trees.mixture import TreeMember, mixed
@@ -105,33 +105,22 @@ def some_trees(network: Marginals, horizons: int, seed: int) -> Marginals:
 def test_a_mixture_is_the_average_of_probabilities() -> None:
     network = some_marginals(40, 3, 0)
     of_trees = some_trees(network, 3, 1)
-    both = mixed(network, of_trees, 0.4)
+    weights = np.array([0.1, 0.4, 0.9])  # of each horizon
+    both = mixed(network, of_trees, weights)
     amounts = np.exp(network.grid[:, :, 20:100:20].astype(float))
-    expected = 0.6 * network.probability(amounts) + 0.4 * of_trees.probability(amounts)
+    expected = network.probability(amounts) * (1 - weights)[:, None]
+    expected += of_trees.probability(amounts) * weights[:, None]
     np.testing.assert_allclose(both.probability(amounts), expected, atol=1e-9)
-    np.testing.assert_allclose(both.p_zero, 0.6 * network.p_zero + 0.4 * of_trees.p_zero)
+    p_zero = (1 - weights) * network.p_zero + weights * of_trees.p_zero
+    np.testing.assert_allclose(both.p_zero, p_zero)
     assert (np.diff(both.cdf, axis=-1) >= 0).all()
     assert np.array_equal(mixed(network, of_trees, 0.0).cdf, network.cdf)
-
-
-def test_every_horizon_has_its_own_weight() -> None:
-    network, weights = some_marginals(20, 3, 0), (0.1, 0.4, 0.9)
-    of_trees = some_trees(network, 3, 1)
-    both = mixed(network, of_trees, np.array(weights))
-    for h, weight in enumerate(weights):
-        alone = mixed(network, of_trees, weight)
-        assert np.array_equal(both.cdf[:, h], alone.cdf[:, h])
-        assert np.array_equal(both.p_zero[:, h], alone.p_zero[:, h])
-
-
-def test_weights_between_horizons_of_the_trees_are_interpolated(trees: TreeForecast) -> None:
-    member = TreeMember.of(trees.to_table(), {"tree_weights": {"1": 0.2, "2": 0.3, "5": 0.6}})
-    np.testing.assert_allclose(member.weights_at(range(1, 8)), [0.2, 0.3, 0.4, 0.5, 0.6, 0.6, 0.6])
 
 
 def test_trees_go_on_beyond_their_last_horizon(trees: TreeForecast, panel: Panel) -> None:
     """If the network says the same of all years, so does the mixture after the trees' last one."""
     member = TreeMember.of(trees.to_table(), {"tree_weights": {"1": 0.2, "2": 0.3, "5": 0.6}})
+    np.testing.assert_allclose(member.weights_at([1, 2, 3, 4, 7]), [0.2, 0.3, 0.4, 0.5, 0.6])
     people, last = panel.only(panel.persons()[:20]), int(trees.grid[-1])
     always = some_marginals(20, 1, 0).at_horizons([1] * (last + 4))
     both = member.mix_with(people)(np.arange(20), always)
@@ -148,19 +137,6 @@ def test_no_distribution_stays_none() -> None:
     assert np.isnan(both.cdf[1, 2]).all()
     assert not both.exists[1, 2]
     assert both.exists.sum() == 11
-
-
-def test_the_crps_of_a_mixture_is_below_the_average_of_both() -> None:
-    """The CRPS is convex in the CDF, for each person and outcome."""
-    network = some_marginals(200, 2, 0)
-    of_trees = some_trees(network, 2, 1)
-    outcomes = np.exp(np.random.default_rng(2).normal(12, 1, (200, 2)))
-    half, none, whole = (
-        marginal_scores(mixed(network, of_trees, w), outcomes)["crps_log"] for w in (0.5, 0.0, 1.0)
-    )
-    assert (half <= (none + whole) / 2 + 1e-12).all()
-    # Negative control: it is not below the better of the two for everybody.
-    assert (half > np.minimum(none, whole)).any()
 
 
 def test_stored_trees_forecast_the_same_bits(trees: TreeForecast, panel: Panel) -> None:
@@ -226,12 +202,6 @@ def test_trees_learn_from_validation_persons_but_from_no_later_part(
         ]
 
 
-def test_trees_of_a_bundle_cannot_be_fitted_again(trees: TreeForecast, panel: Panel) -> None:
-    stored = TreeForecast.from_table(trees.to_table())
-    with pytest.raises(UsageError, match="cannot be fitted again"):
-        stored.refitted(panel, Window(panel), FEW, seed=0)
-
-
 @pytest.mark.slow
 def test_training_adds_trees_where_they_help(bundle: Bundle, panel: Panel) -> None:
     assert bundle.trees is not None
@@ -262,13 +232,6 @@ def test_a_person_alone_has_the_same_bits(bundle: Bundle, panel: Panel) -> None:
     for person in (ids[0], ids[17]):
         alone = forecaster.forecast(panel.only([person]), request).table
         assert alone.equals(together.filter(pl.col("person_id") == person))
-
-
-def test_paths_follow_the_mixture(bundle: Bundle, panel: Panel) -> None:
-    forecaster, some = Forecaster(bundle), panel.only(panel.persons()[:6])
-    (block,) = forecaster.marginals(some)
-    paths = forecaster.simulate(some, Draws(300, 0), to_horizon=5)
-    np.testing.assert_allclose(paths.earnings.mean(-1), block.mean[:, :5], rtol=0.02)
 
 
 def test_no_trees_beside_an_economy_or_with_few_outcomes(
