@@ -75,13 +75,6 @@ class ExcessCounts:
     missed: Counts
 
     @classmethod
-    def empty(cls, n_coverages: int) -> ExcessCounts:
-        """Counts of no persons."""
-        return cls(
-            np.zeros((n_coverages, N_BINS), dtype=np.int64), np.zeros(n_coverages, dtype=np.int64)
-        )
-
-    @classmethod
     def of(cls, scores: Array, base: Array, issued: Array) -> ExcessCounts:
         """Count conformity `scores` against split thresholds `base` and `issued` ones, all (n, L).
 

@@ -66,17 +66,6 @@ class Actor:
 
 
 @dataclass(frozen=True)
-class AuditEntry:
-    """A transaction that changed the ledger: when, by which key and call, what, how much."""
-
-    at: str
-    key: str | None
-    call: str | None
-    action: str
-    details: Mapping[str, int | str]
-
-
-@dataclass(frozen=True)
 class RecordCounts(Counted):
     """Numbers of issued intervals that were passed to `Ledger.record`.
 
@@ -138,13 +127,6 @@ class Ledger:
         query = select(STREAM.c.holder, STREAM.c.version).where(STREAM.c.bundle == bundle)
         with self._database.reading() as connection:
             return {row.holder: row.version for row in connection.execute(query)}
-
-    def audit(self) -> list[AuditEntry]:
-        """The transactions of this holder that changed the ledger, in their order."""
-        query = select(AUDIT).where(AUDIT.c.holder == self._actor.holder).order_by(AUDIT.c.id)
-        with self._database.reading() as connection:
-            rows = connection.execute(query).all()
-        return [AuditEntry(row.at, row.key_name, row.call, row.action, row.details) for row in rows]
 
     def record(self, bundle: str, issued: Sequence[IssuedInterval]) -> RecordCounts:
         """Enter the intervals, bands or present values issued with the bundle of this digest.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,6 @@ from saga.calibration.diagnostics.verdicts import (
 from saga.calibration.fit.person_scores import rank_needed
 
 from saga.conformal.calibration_table import ALL
-from saga.diagnostics_tables import QUESTIONS
 from saga.forecast_tables import percent_label
 
 ZERO_BINS = 10  # equal parts of the scale of the probability of zero
@@ -52,46 +53,50 @@ def tabulate_guarantees(cases: Cases) -> Rows:
     return rows
 
 
+@dataclass(frozen=True, eq=False)
+class _Slice:
+    """Persons whose coverage is a figure of a question.
+
+    `columns` are those of the row that name it; `inside` says who is inside, `target` which share
+    should be; `calibrated_on` are the calibration persons, None: too few, so the band is binomial.
+    """
+
+    columns: Mapping[str, Any]
+    unclear: Verdict
+    inside: pl.Series
+    target: float
+    calibrated_on: int | None
+
+
 def tabulate_coverage(cases: Cases) -> tuple[Rows, list[Verdict]]:
     """Coverage of everybody and of groups.
 
     Everybody at all coverages is one question, the groups are another. Each question shares its
     probability of a false alarm among its own figures.
     """
-    n_everybody = len(cases.results) * len(cases.coverage)
-    n_groups = sum(len(members) - 1 for members in cases.members.values()) * len(cases.coverage)
-    rows: Rows = []
-    verdicts: list[Verdict] = []
+    slices: list[_Slice] = []
     for h, results in cases.results.items():
-        by_question: dict[str, list[Verdict]] = {"coverage": [], "groups": []}
         for (grouping, group), members in cases.members[h].items():
             is_everybody = grouping == ALL
+            name = None if is_everybody else f"{grouping}={group}"
             question = "coverage" if is_everybody else "groups"
-            alarm = QUESTION_ALPHA / (n_everybody if is_everybody else max(1, n_groups))
             part = results.frame.clear() if members is None else results.frame[members]
             for coverage in cases.coverage:
                 label = percent_label(coverage)
                 issued = part.drop_nulls(f"inside_{label}")
-                judged, verdict = _judge(
-                    cases,
-                    Verdict(
-                        question,
-                        h,
-                        coverage=coverage,
-                        group=None if is_everybody else f"{grouping}={group}",
-                    ),
-                    issued[f"inside_{label}"],
-                    coverage,
-                    calibrated_on=cases.calibrated_on(h, grouping, group),
-                    alarm=alarm,
-                )
                 row = {"horizon": h, "grouping": grouping, "group": group, "coverage": coverage}
-                if verdict.n is not None:
+                if issued.height >= cases.min_persons:
                     row |= {kind: _mean(issued[f"{kind}_{label}"]) for kind in ("under", "over")}
-                rows.append(row | judged)
-                by_question[question].append(verdict)
-        verdicts += [worst_verdict(each) for each in by_question.values() if each]
-    return rows, verdicts
+                slices.append(
+                    _Slice(
+                        row,
+                        Verdict(question, h, coverage=coverage, group=name),
+                        issued[f"inside_{label}"],
+                        coverage,
+                        cases.calibrated_on(h, grouping, group),
+                    )
+                )
+    return _judge_all(cases, slices)
 
 
 def tabulate_widths(cases: Cases) -> Rows:
@@ -119,23 +124,20 @@ def tabulate_widths(cases: Cases) -> Rows:
 
 def tabulate_several_years(cases: Cases, several_years: Inside) -> tuple[Rows, list[Verdict]]:
     """Coverage of path bands of K years, and of present values of K years."""
-    alarm = QUESTION_ALPHA / max(1, len(several_years) * len(cases.coverage))
-    rows: Rows = []
-    verdicts: dict[int, list[Verdict]] = {}
+    slices: list[_Slice] = []
     for (kind, years), inside in several_years.items():
         fitted = cases.calibrator.thresholds_of_kind.get((kind, years))
-        for j, coverage in enumerate(cases.coverage):
-            judged, verdict = _judge(
-                cases,
+        slices += [
+            _Slice(
+                {"question": kind, "horizon": years, "coverage": coverage},
                 Verdict("together", years, coverage=coverage, group=kind),
                 pl.Series(inside[~np.isnan(inside[:, j]), j]),
                 coverage,
-                calibrated_on=fitted.n if fitted else None,
-                alarm=alarm,
+                fitted.n if fitted else None,
             )
-            rows.append({"question": kind, "horizon": years, "coverage": coverage} | judged)
-            verdicts.setdefault(years, []).append(verdict)
-    return rows, [worst_verdict(of_years) for of_years in verdicts.values()]
+            for j, coverage in enumerate(cases.coverage)
+        ]
+    return _judge_all(cases, slices)
 
 
 def tabulate_zero_bins(cases: Cases) -> tuple[Rows, list[Verdict]]:
@@ -144,37 +146,28 @@ def tabulate_zero_bins(cases: Cases) -> tuple[Rows, list[Verdict]]:
     There are ten bins. An interval covers its probability of zero at least, so the target of a bin
     is the mean of max(coverage, probability of zero).
     """
-    coverage = cases.headline
-    inside_column = f"inside_{percent_label(coverage)}"
-    parts: dict[tuple[int, int], pl.DataFrame] = {}
-    for h, results in cases.results.items():
-        issued = results.frame.drop_nulls(inside_column).with_columns(
-            (pl.col("p_zero") * ZERO_BINS).cast(pl.Int32).clip(0, ZERO_BINS - 1).alias("bin")
-        )
+    coverage, slices = cases.headline, list[_Slice]()
+    for h, issued in _issued(cases).items():
+        bins = (pl.col("p_zero") * ZERO_BINS).cast(pl.Int32).clip(0, ZERO_BINS - 1)
+        issued = issued.with_columns(bin=bins)
         counts = {str(i): n for i, n in issued["bin"].value_counts().iter_rows()}
-        shown = publishable(counts, cases.min_persons)
-        parts |= {(h, int(name)): issued.filter(bin=int(name)) for name in sorted(shown, key=int)}
-    rows: Rows = []
-    verdicts: dict[int, list[Verdict]] = {h: [] for h in cases.results}
-    for (h, i), part in parts.items():
-        p_from, p_to = i / ZERO_BINS, (i + 1) / ZERO_BINS
-        target = float(np.maximum(part["p_zero"].to_numpy(), coverage).mean())
         m = cases.calibrated_on(h)
-        judged, verdict = _judge(
-            cases,
-            Verdict("zero_bins", h, coverage=coverage, group=f"{p_from:.1f}-{p_to:.1f}"),
-            part[inside_column],
-            target,
-            # With so few calibration persons a threshold has no rank: the band is then binomial.
-            calibrated_on=None if m is None or rank_needed(m, target) > m else m,
-            alarm=QUESTION_ALPHA / len(parts),
-        )
-        row: dict[str, Any] = {"horizon": h, "coverage": coverage, "forced": target}
-        rows.append(row | {"p_from": p_from, "p_to": p_to} | judged)
-        verdicts[h].append(verdict)
-    return rows, [
-        worst_verdict(of_horizon or [Verdict("zero_bins", h)]) for h, of_horizon in verdicts.items()
-    ]
+        for i in sorted(map(int, publishable(counts, cases.min_persons))):
+            part = issued.filter(bin=i)
+            p_from, p_to = i / ZERO_BINS, (i + 1) / ZERO_BINS
+            target = float(np.maximum(part["p_zero"].to_numpy(), coverage).mean())
+            row = {"horizon": h, "coverage": coverage, "forced": target}
+            slices.append(
+                _Slice(
+                    row | {"p_from": p_from, "p_to": p_to},
+                    Verdict("zero_bins", h, coverage=coverage, group=f"{p_from:.1f}-{p_to:.1f}"),
+                    part["inside"],
+                    target,
+                    # With so few calibration persons a threshold has no rank.
+                    None if m is None or rank_needed(m, target) > m else m,
+                )
+            )
+    return _judge_all(cases, slices, "zero_bins")
 
 
 def tabulate_periods(cases: Cases) -> tuple[Rows, list[Verdict]]:
@@ -182,56 +175,72 @@ def tabulate_periods(cases: Cases) -> tuple[Rows, list[Verdict]]:
 
     Years are joined until a period has 100 persons.
     """
-    coverage = cases.headline
-    inside_column = f"inside_{percent_label(coverage)}"
-    issued = {h: results.frame.drop_nulls(inside_column) for h, results in cases.results.items()}
     fewest = max(MIN_PERIOD_PERSONS, cases.min_persons)
-    periods = {h: join_years(frame["year"], fewest) for h, frame in issued.items()}
-    alarm = QUESTION_ALPHA / max(1, sum(len(of_horizon) for of_horizon in periods.values()))
-    rows: Rows = []
-    verdicts: list[Verdict] = []
-    for h, frame in issued.items():
-        enough = frame.height >= cases.min_persons
-        of_horizon = [] if enough else [Verdict("periods", h)]
-        for first, last in periods[h] if enough else []:
-            period = str(first) if first == last else f"{first}-{last}"
-            judged, verdict = _judge(
-                cases,
-                Verdict("periods", h, coverage=coverage, group=period),
-                frame.filter(pl.col("year").is_between(first, last))[inside_column],
-                coverage,
-                calibrated_on=cases.calibrated_on(h),
-                alarm=alarm,
-            )
-            rows.append({"horizon": h, "first_year": first, "last_year": last} | judged)
-            of_horizon.append(verdict)
-        verdicts.append(worst_verdict(of_horizon))
-    return rows, verdicts
+    slices = [
+        _Slice(
+            {"horizon": h, "first_year": first, "last_year": last},
+            Verdict(
+                "periods",
+                h,
+                coverage=cases.headline,
+                group=str(first) if first == last else f"{first}-{last}",
+            ),
+            issued.filter(pl.col("year").is_between(first, last))["inside"],
+            cases.headline,
+            cases.calibrated_on(h),
+        )
+        for h, issued in _issued(cases).items()
+        for first, last in join_years(issued["year"], fewest)
+    ]
+    rows, verdicts = _judge_all(cases, slices, "periods")
+    return [row for row in rows if "n" in row], verdicts
+
+
+def _issued(cases: Cases) -> dict[int, pl.DataFrame]:
+    """By horizon, the persons with an interval of the headline coverage, and who is `inside`."""
+    inside = pl.col(f"inside_{percent_label(cases.headline)}")
+    return {
+        h: results.frame.with_columns(inside=inside).drop_nulls("inside")
+        for h, results in cases.results.items()
+    }
 
 
 def _mean(flags: pl.Series) -> float:
     return float(flags.cast(pl.Float64).mean())  # type: ignore[arg-type]
 
 
-def _judge(
-    cases: Cases,
-    unclear: Verdict,
-    inside: pl.Series,
-    target: float,
-    *,
-    calibrated_on: int | None,
-    alarm: float,
-) -> tuple[dict[str, Any], Verdict]:
-    """Columns about the share of `inside`, and the verdict on it, `unclear` with too few persons.
+def _judge_all(
+    cases: Cases, slices: Sequence[_Slice], every: str | None = None
+) -> tuple[Rows, list[Verdict]]:
+    """A row for each slice, and the worst verdict of each question and horizon.
 
-    `target` is what the share should be, `alarm` the probability of a false alarm.
+    `every` is a question that has a verdict at each horizon, also without a slice. The slices of a
+    question share its probability of a false alarm.
     """
-    n = len(inside)
+    figures = Counter(each.unclear.question for each in slices)
+    verdicts: dict[tuple[str, int], list[Verdict]] = {}
+    if every is not None:
+        verdicts |= {(every, h): [] for h in cases.results}
+    rows: Rows = []
+    for each in slices:
+        unclear = each.unclear
+        judged, verdict = _judge(cases, each, QUESTION_ALPHA / figures[unclear.question])
+        rows.append({**each.columns, **judged})
+        verdicts.setdefault((unclear.question, unclear.horizon), []).append(verdict)
+    return rows, [worst_verdict(each or [Verdict(*key)]) for key, each in verdicts.items()]
+
+
+def _judge(cases: Cases, judged: _Slice, alarm: float) -> tuple[dict[str, Any], Verdict]:
+    """Columns about the share inside and the verdict on it, unclear with too few persons.
+
+    `alarm` is the probability of a false alarm.
+    """
+    n, unclear, target = len(judged.inside), judged.unclear, judged.target
     if n < cases.min_persons:
         return {"status": unclear.status}, unclear
-    share = _mean(inside)
-    lower, upper = coverage_band(target, n, calibrated_on, probability=1 - alarm)
-    tolerance = QUESTIONS[unclear.question]
+    share = _mean(judged.inside)
+    lower, upper = coverage_band(target, n, judged.calibrated_on, probability=1 - alarm)
+    tolerance = unclear.tolerance
     verdict_status = status(
         share,
         lower,
@@ -239,7 +248,7 @@ def _judge(
         n,
         target=target,
         tolerance=tolerance,
-        sees_miss=coverage_sees_miss(lower, target, n, calibrated_on, tolerance),
+        sees_miss=coverage_sees_miss(lower, target, n, judged.calibrated_on, tolerance),
         mild_above=True,
     )
     columns = {

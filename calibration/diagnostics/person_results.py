@@ -13,7 +13,6 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from saga.calibration.diagnostics.reliability import pinball
 from saga.calibration.diagnostics.verdicts import publishable
 from saga.calibration.fit.maps import pit
 
@@ -31,7 +30,6 @@ Array = NDArray[Any]
 Rows = list[dict[str, Any]]
 # (Grouping, group) -> rows of its persons; None if there are too few to be shown.
 Members = dict[tuple[str, str], Array | None]
-QUANTILES = (0.1, 0.5, 0.9)  # whose reliability is reported
 N_THRESHOLDS = 100  # of the integral in the CRPS decomposition
 EVENTS = ("zero", "low_pay")
 # Probability of a false alarm: a verdict "watch" or "fails" in a report on a forecaster without
@@ -57,7 +55,6 @@ class PersonResults:
     - `pit`: rank of the outcome in the forecast
     - `mean`, `median` and `mean_log` of the forecast
     - `crps` and `logscore`
-    - `q_..` and `pinball_..`: quantile and its score for each of QUANTILES, in logs
     - for each of EVENTS, whether it happened, and `p_..`, its probability
     - for each coverage, null without interval: whether the outcome is inside, below or above
       (`inside_..`, `under_..`, `over_..`), whether zero is inside (`with_zero_..`), `width_..`, and
@@ -135,14 +132,6 @@ def judge_persons(
         "mean_log": mean_log(forecasts, floor)[:, 0],
         "crps": scores["crps_log"][:, 0],
         "logscore": scores["logscore"][:, 0],
-    }
-    quantiles = log_earnings(forecasts.quantiles(QUANTILES)[:, 0].T, floor)
-    for quantile, forecast in zip(QUANTILES, quantiles, strict=True):
-        data |= {
-            f"q_{percent_label(quantile)}": forecast,
-            f"pinball_{percent_label(quantile)}": pinball(forecast, log_y, quantile),
-        }
-    data |= {
         "zero": y == 0,
         "p_zero": forecasts.p_zero[:, 0].astype(np.float64),
         "low_pay": y < low_pay,

@@ -19,19 +19,18 @@ N_CLASSES = 12  # of a reliability curve
 N_MAP_BINS = 200  # parts of the probability scale in which the noise of a map is simulated
 
 
-@dataclass(frozen=True)
-class Decomposition:
-    """A mean score and its parts: score = miscalibration - discrimination + uncertainty."""
+def parts_of_score(score: float, recalibrated: float, constant: float) -> dict[str, float]:
+    """A mean score and its parts: value = miscalibration - discrimination + uncertainty.
 
-    score: float
-    miscalibration: float
-    discrimination: float
-    uncertainty: float
-
-    @classmethod
-    def of(cls, score: float, recalibrated: float, constant: float) -> Decomposition:
-        """From the mean scores of the forecast, of its recalibration and of the best constant."""
-        return cls(score, score - recalibrated, constant - recalibrated, constant)
+    From the mean scores of the forecast, of its recalibration and of the best constant.
+    """
+    return {
+        "value": score,
+        "recalibrated": recalibrated,
+        "miscalibration": score - recalibrated,
+        "discrimination": constant - recalibrated,
+        "uncertainty": constant,
+    }
 
 
 def brier_parts(
@@ -53,15 +52,10 @@ def brier_parts(
     )
 
 
-def decompose_brier(forecast: Array, events: NDArray[np.bool_]) -> Decomposition:
-    """The Brier score of a probability (n,) of events (n,); no part is negative."""
-    return Decomposition.of(*brier_parts(forecast, events))
-
-
 def decompose_crps(
     score: float, below: NDArray[np.floating], outcomes: Array, thresholds: Array
-) -> Decomposition:
-    """A mean CRPS, split by integrating the Brier decompositions of the events y <= t.
+) -> dict[str, float]:
+    """A mean CRPS and its parts, by integrating the Brier decompositions of the events y <= t.
 
     Gneiting and Ranjan (2011), eq. 4.
 
@@ -77,52 +71,7 @@ def decompose_crps(
         [brier_parts(below[:, j], outcomes <= t)[1:] for j, t in enumerate(thresholds)]
     )
     recalibrated, constant = step * parts.sum(axis=0)
-    return Decomposition.of(score, float(recalibrated), float(constant))
-
-
-def decompose_pinball(forecast: Array, outcomes: Array, quantile: float) -> Decomposition:
-    """Quantile loss of forecasts (n,), split by isotonic quantile regression.
-
-    Jordan, Muehlemann and Ziegel (2022).
-    """
-    constant = np.quantile(outcomes, quantile, method="inverted_cdf")
-    means = (
-        float(pinball(f, outcomes, quantile).mean())
-        for f in (forecast, isotonic_quantile(forecast, outcomes, quantile), constant)
-    )
-    return Decomposition.of(*means)
-
-
-def pinball(forecast: Array | float, outcomes: Array, quantile: float) -> Array:
-    """Quantile (pinball) loss, shape (n,)."""
-    error = outcomes - forecast
-    return np.asarray(np.maximum(quantile * error, (quantile - 1) * error), dtype=np.float64)
-
-
-def isotonic_quantile(forecast: Array, outcomes: Array, quantile: float) -> Array:
-    """The increasing function of the forecast with the least quantile loss, at each forecast (n,).
-
-    Adjacent violators are pooled.
-    """
-    distinct, start = np.unique(np.sort(forecast), return_index=True)
-    order = np.argsort(forecast, kind="stable")
-    # For each block: sorted outcomes, their quantile, number of distinct forecasts.
-    blocks: list[tuple[Array, float, int]] = []
-    for group in np.split(outcomes[order], start[1:]):
-        values, pooled = np.sort(group), 1
-        fit = _lower_quantile(values, quantile)
-        while blocks and blocks[-1][1] >= fit:
-            before, _, more = blocks.pop()
-            values = np.concatenate([before, values])
-            values.sort(kind="stable")  # merges two sorted runs
-            fit, pooled = _lower_quantile(values, quantile), pooled + more
-        blocks.append((values, fit, pooled))
-    fitted = np.repeat([q for _, q, _ in blocks], [pooled for _, _, pooled in blocks])
-    return np.asarray(fitted[np.searchsorted(distinct, forecast)], dtype=np.float64)
-
-
-def _lower_quantile(ordered: Array, quantile: float) -> float:
-    return float(ordered[max(int(np.ceil(quantile * len(ordered) - 1e-9)) - 1, 0)])
+    return parts_of_score(score, float(recalibrated), float(constant))
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ from saga.calibration.diagnostics.person_results import Rows
 from saga.calibration.diagnostics.verdicts import typical_value
 
 from saga.conformal.calibrator import Calibrator
+from saga.conformal.families import PRESENT_VALUE
 from saga.conformal.families.present_value import SimulatedValues
 from saga.conformal.families.set_family import SMALLEST_AMOUNT
 from saga.conformal.published_sets import value_intervals
@@ -25,6 +26,7 @@ from saga.data.panel import Panel
 from saga.distributions import Marginals
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons
+from saga.lifetime import present_value
 from saga.paths import Paths
 from saga.requests import RATE, Draws
 
@@ -46,54 +48,29 @@ def judge_several_years(
 ) -> Inside:
     """Recalibrated forecasts of n persons against `outcomes` (n, H), for each K of `years`.
 
-    A band covers the outcomes exactly if their score is at most the threshold. Without `paths`
-    there are no present values.
+    A set contains the outcomes exactly if their score is at most the threshold, or if a set of
+    lower coverage contains them. Without `paths` there are no present values.
     """
     inside: Inside = {}
     if not years or not calibrator.has_sets:
         return inside
-    band = calibrator.band
-    known = marginals.first(outcomes.shape[1])
-    scores = band.joined(band.scores(known, outcomes, 0.0))
-    for k in years:
-        q, guarantees = calibrator.fitted.nested_thresholds(band, k)
-        q = np.where(np.array(guarantees) == "assumption", q, np.nan)
-        score = scores[:, k - 1, None]
-        inside["band", k] = np.where(np.isnan(score) | np.isnan(q), np.nan, score <= q)
-    if paths is not None:
+    coverage, outcomes = calibrator.coverage, outcomes[:, : max(years)]
+    marginals = marginals.first(outcomes.shape[1])
+    for family, forecasts in ((calibrator.band, marginals), (PRESENT_VALUE, paths)):
+        if forecasts is None:
+            continue
+        is_enough = not family.of_paths or (
+            paths is not None and paths.n_paths >= calibrator.value_paths
+        )
+        by_coverage = family.scores_by_coverage(forecasts, outcomes, coverage)
+        scores = np.stack(list(by_coverage.values()), axis=-1)
         for k in years:
-            inside["present_value", k] = _values_inside(calibrator, paths, outcomes, k)
+            q, guarantees = calibrator.fitted.nested_thresholds(family, k)
+            is_judged = is_enough & (np.array(guarantees) == "assumption")
+            contained = np.logical_or.accumulate(scores[:, k - 1] <= q, axis=1)
+            is_known = is_judged & ~np.isnan(scores[:, k - 1])
+            inside[family.kind, k] = np.where(is_known, contained, np.nan)
     return inside
-
-
-def _values_inside(calibrator: Calibrator, paths: Paths, outcomes: Array, years: int) -> Array:
-    """Whether the present value of the first K = `years` outcomes is in its intervals (n, L)."""
-    paths.require_recalibrated()
-    realised = discounted_sum(outcomes[:, :years])
-    values = value_of_years(paths, years)
-    inside = np.full((len(paths), len(calibrator.coverage)), np.nan)
-    rows = np.flatnonzero(~np.isnan(realised) & ~np.isnan(values).any(axis=1))
-    if len(rows):
-        simulated = SimulatedValues.of(paths.take(rows), partial(value_of_years, years=years))
-        sets = value_intervals(
-            calibrator, simulated, np.full(len(rows), years), calibrator.coverage, RATE
-        )
-        y = realised[rows, None]
-        inside[rows] = np.where(
-            sets.guarantee == "assumption", (sets.lower <= y) & (y <= sets.upper), np.nan
-        )
-    return inside
-
-
-def value_of_years(paths: Paths, years: int) -> Array:
-    """Present values (n, M) of the first `years`."""
-    return discounted_sum(paths.earnings[:, :years])
-
-
-def discounted_sum(earnings: Array) -> Array:
-    """Present value (n, ...) of earnings (n, K, ...) of the next K years, at RATE."""
-    factors = (1 + RATE) ** -(np.arange(earnings.shape[1]) + 1.0)
-    return np.asarray(np.tensordot(earnings, factors, axes=(1, 0)))
 
 
 def measure_seed_ranges(
@@ -114,7 +91,7 @@ def measure_seed_ranges(
         paths = forecaster.simulate(people, replace(draws, seed=seed), to_horizon=max(years))
         for k in years:
             complete = np.flatnonzero(~np.isnan(paths.earnings[:, :k, 0]).any(axis=1))
-            values = SimulatedValues.of(paths.take(complete), partial(value_of_years, years=k))
+            values = SimulatedValues.of(paths.take(complete), partial(present_value, years=k))
             n_years = np.full(len(values), k)
             sets = value_intervals(calibrator, values, n_years, (coverage,), RATE)
             ends[k].append((sets.lower[:, 0], sets.upper[:, 0], values.quantiles([0.5])[:, 0]))

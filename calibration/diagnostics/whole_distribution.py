@@ -12,18 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 from saga.calibration.diagnostics.person_results import (
     EVENTS,
-    QUANTILES,
     QUESTION_ALPHA,
     Cases,
-    PersonResults,
     Rows,
 )
 from saga.calibration.diagnostics.reliability import (
-    Decomposition,
-    decompose_brier,
+    brier_parts,
     decompose_crps,
-    decompose_pinball,
     mincer_zarnowitz,
+    parts_of_score,
     reliability_curve,
 )
 from saga.calibration.diagnostics.verdicts import (
@@ -39,7 +36,6 @@ from saga.calibration.diagnostics.verdicts import (
 from scipy import stats
 
 from saga.diagnostics_tables import QUESTIONS
-from saga.forecast_tables import percent_label
 
 Array = NDArray[Any]
 PIT_BINS = (20, 10, 5)  # the first number with enough persons in each bin is taken
@@ -158,45 +154,29 @@ def tabulate_scores(cases: Cases) -> Rows:
     """Proper scores, and their parts: miscalibration, discrimination, uncertainty."""
     rows: Rows = []
     for h, results in cases.results.items():
-        if results.frame.height < cases.min_persons:
+        frame = results.frame
+        if frame.height < cases.min_persons:
             continue
-        for score, (values, parts) in _score(results).items():
-            n = len(values)
-            row = {
+        crps, y = frame["crps"].to_numpy(), frame["log_y"].to_numpy()
+        log_score = frame["logscore"].to_numpy()
+        crps_parts = decompose_crps(float(crps.mean()), results.below, y, results.thresholds)
+        scores: dict[str, tuple[Array, dict[str, float]]] = {"crps_log": (crps, crps_parts)}
+        for event in EVENTS:
+            forecast, happened = frame[f"p_{event}"].to_numpy(), frame[event].to_numpy()
+            parts = parts_of_score(*brier_parts(forecast, happened))
+            scores[f"brier_{event}"] = (forecast - happened) ** 2, parts
+        scores["logscore"] = log_score, {"value": float(log_score.mean())}
+        rows += [
+            {
                 "horizon": h,
                 "score": score,
-                "value": float(values.mean()),
-                "se": float(values.std(ddof=1) / math.sqrt(n)),
-                "n": n,
+                "se": float(values.std(ddof=1) / math.sqrt(len(values))),
+                "n": len(values),
+                **parts,
             }
-            if parts is not None:
-                row |= {
-                    "value": parts.score,
-                    "recalibrated": parts.score - parts.miscalibration,
-                    "miscalibration": parts.miscalibration,
-                    "discrimination": parts.discrimination,
-                    "uncertainty": parts.uncertainty,
-                }
-            rows.append(row)
+            for score, (values, parts) in scores.items()
+        ]
     return rows
-
-
-def _score(results: PersonResults) -> dict[str, tuple[Array, Decomposition | None]]:
-    """By name of the score, the scores of all persons (n,), and the parts of their mean."""
-    frame = results.frame
-    y, crps = frame["log_y"].to_numpy(), frame["crps"].to_numpy()
-    crps_parts = decompose_crps(float(crps.mean()), results.below, y, results.thresholds)
-    scores: dict[str, tuple[Array, Decomposition | None]] = {"crps_log": (crps, crps_parts)}
-    for quantile in QUANTILES:
-        label = percent_label(quantile)
-        scores[f"pinball_{label}_log"] = (
-            frame[f"pinball_{label}"].to_numpy(),
-            decompose_pinball(frame[f"q_{label}"].to_numpy(), y, quantile),
-        )
-    for event in EVENTS:
-        forecast, happened = frame[f"p_{event}"].to_numpy(), frame[event].to_numpy()
-        scores[f"brier_{event}"] = (forecast - happened) ** 2, decompose_brier(forecast, happened)
-    return scores | {"logscore": (frame["logscore"].to_numpy(), None)}
 
 
 def tabulate_mean_error(cases: Cases, unconditioned: Cases) -> tuple[Rows, list[Verdict]]:

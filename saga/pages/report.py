@@ -74,9 +74,6 @@ QUINTILE_LABELS = {
 }
 SCORE_LABELS = {
     "crps_log": "Whole distribution (CRPS)",
-    "pinball_10_log": "10 % quantile (pinball)",
-    "pinball_50_log": "Median (pinball)",
-    "pinball_90_log": "90 % quantile (pinball)",
     "brier_zero": "Probability of no earnings (Brier)",
     "brier_low_pay": "Probability of low pay (Brier)",
     "logscore": "Log score",

@@ -12,7 +12,7 @@ from saga.forecaster import Forecaster
 from saga.population.disclosure import DisclosureRules
 from saga.population.policy_tables import make_tables
 from saga.population.population_paths import population_of
-from saga.population.scored_paths import ComputedPaths
+from saga.population.scored_paths import PathRows
 from saga.requests import Draws, PopulationRequest
 
 
@@ -54,7 +54,7 @@ def tabulate(
     """The table of a result with the paths of the request; arguments as in `forecast_groups`."""
     rules = DisclosureRules()
     rule = forecaster.tax_rule(request.tax)
-    rows = ComputedPaths(paths)
+    rows = PathRows(paths.table.lazy(), paths.provenance)
     population = population_of(rows, paths.panel, request, weights, rule)
     table = make_tables(population, request, rules, transition_years=None).statistics
     provenance = {**paths.provenance, **population.describe(request), "rules": rules.describe()}

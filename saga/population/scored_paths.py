@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,9 +16,8 @@ from saga.batch.run_folder import MANIFEST
 from saga.data.groups import UNKNOWN
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem, UsageError
-from saga.files.folders import Folder, open_file, open_folder, read_json_of
+from saga.files.folders import open_file, open_folder, read_json_of
 from saga.files.tables import read_provenance
-from saga.forecast_results import Result
 from saga.schema import CATEGORICAL
 
 Floats = NDArray[np.float64]
@@ -40,18 +38,16 @@ class YearPaths:
     codes: Mapping[str, NDArray[np.int_]]
 
 
-class PathRows(ABC):
-    """Paths of persons as rows of person, path and year, from which all tables are made."""
+class PathRows:
+    """Paths of persons as rows of person, path and year, from which all tables are made.
 
-    @property
-    @abstractmethod
-    def rows(self) -> pl.LazyFrame:
-        """All rows; a query reads only the columns and years that it needs."""
+    Attributes:
+        rows: All rows; a query reads only the columns and years that it needs.
+        provenance: Where the paths come from.
+    """
 
-    @property
-    @abstractmethod
-    def provenance(self) -> Mapping[str, Any]:
-        """Where the paths come from."""
+    def __init__(self, rows: pl.LazyFrame, provenance: Mapping[str, Any]) -> None:
+        self.rows, self.provenance = rows, provenance
 
     @cached_property
     def years(self) -> list[int]:
@@ -106,89 +102,44 @@ class PathRows(ABC):
         return YearPaths(ids.to_list(), earnings, codes)
 
 
-@dataclass(frozen=True)
-class ComputedPaths(PathRows):
-    """A result with the product paths."""
-
-    result: Result
-
-    @property
-    def rows(self) -> pl.LazyFrame:
-        """All rows."""
-        return self.result.table.lazy()
-
-    @property
-    def provenance(self) -> Mapping[str, Any]:
-        """The provenance of the result."""
-        return self.result.provenance
-
-
-@dataclass(frozen=True)
 class ScoredPaths(PathRows):
-    """The complete output of `saga score --product paths`, in a folder or an object store."""
+    """The complete output of `saga score --product paths`, in a folder or an object store.
 
-    place: str | Path
+    Attributes:
+        folder: The folder of the run.
+        run: The description of the run in its manifest.
+        totals: The counts of the run in its manifest.
+        parts: The names of the run's files, each checked against the manifest.
+    """
 
-    def __post_init__(self) -> None:
-        if self.product != "paths":
-            raise UsageError(
-                f"{self.folder} has {self.product} of single persons, and results for a population "
-                "need joint paths. Use the output of `saga score --product paths`."
-            )
-
-    @cached_property
-    def folder(self) -> Folder:
-        """The folder of the run."""
-        return open_folder(self.place)
-
-    @cached_property
-    def _manifest(self) -> dict[str, Any]:
+    def __init__(self, place: str | Path) -> None:
+        """Raises UsageError unless there are the paths of a complete run, InputError if changed."""
+        self.folder = open_folder(place)
         manifest = read_json_of(self.folder, MANIFEST)
         if manifest is None or not manifest["parts"]:
             raise UsageError(
                 f"{self.folder} has no complete scoring run. Give `saga score` again, or "
                 "`saga score --merge` after shards."
             )
-        return manifest
-
-    @property
-    def run(self) -> dict[str, Any]:
-        """The description of the run in its manifest."""
-        return dict(self._manifest["run"])
-
-    @property
-    def totals(self) -> dict[str, Any]:
-        """The counts of the run in its manifest."""
-        return dict(self._manifest["totals"])
-
-    @property
-    def product(self) -> str:
-        """The product of the run."""
-        return str(self._manifest["run"]["recipe"].get("product"))
-
-    @cached_property
-    def parts(self) -> list[str]:
-        """The names of the run's files, each checked against the manifest."""
-        entries = self._manifest["parts"]
-        for entry in entries:
+        self.run: dict[str, Any] = manifest["run"]
+        self.totals: dict[str, Any] = manifest["totals"]
+        product = self.run["recipe"].get("product")
+        if product != "paths":
+            raise UsageError(
+                f"{self.folder} has {product} of single persons, and results for a population "
+                "need joint paths. Use the output of `saga score --product paths`."
+            )
+        for entry in manifest["parts"]:
             if self.folder.digest(entry["file"]) != entry["sha256"]:
                 raise InputError(
                     f"{self.folder.location(entry['file'])} is missing or was changed. Give the "
                     "command of `saga score` again: it computes the part anew."
                 )
-        return [entry["file"] for entry in entries]
-
-    @cached_property
-    def provenance(self) -> dict[str, Any]:
-        """Where the paths come from, as their parts say, and the digest of the manifest."""
+        self.parts: list[str] = [entry["file"] for entry in manifest["parts"]]
         provenance = read_provenance(self.folder.location(self.parts[0]))
         provenance.pop("warnings", None)
-        return {**provenance, "scored": self.folder.digest(MANIFEST)}
-
-    @cached_property
-    def rows(self) -> pl.LazyFrame:
-        """All rows of all parts; a query reads only the columns and years that it needs."""
-        return self.scan(self.parts)
+        digest = self.folder.digest(MANIFEST)
+        super().__init__(self.scan(self.parts), {**provenance, "scored": digest})
 
     def scan(self, parts: Sequence[str]) -> pl.LazyFrame:
         """The rows of some parts."""

@@ -14,7 +14,7 @@ from saga.calibration.adaptive.adaptive_state import YEAR
 from saga.calibration.adaptive.database import LedgerError
 from saga.calibration.adaptive.issued_intervals import IssuedInterval
 from saga.calibration.adaptive.ledger import Actor, Ledger, RecordCounts
-from saga.calibration.adaptive.ledger_tables import ISSUED, OUTCOME, TABLES
+from saga.calibration.adaptive.ledger_tables import AUDIT, ISSUED, OUTCOME, TABLES
 from saga.calibration.adaptive.outcome_entries import (
     MAX_AMOUNT,
     MAX_CONFLICTS,
@@ -175,15 +175,15 @@ def test_the_audit_trail_names_key_call_and_reason(ledger: Ledger) -> None:
     a.settle(ALL_OUTCOMES)
     a.correct(ALL_OUTCOMES[:2], "revised")
     ledger.record(BUNDLE, issue(YEAR))
-    entries = a.audit()
-    assert [(entry.action, entry.key, entry.call) for entry in entries] == [
-        (action, "a-key", "call") for action in ("record", "settle", "correct")
-    ]
-    assert entries[2].details == {"corrections": 2, "reason": "revised"}
-    assert [(entry.action, entry.key) for entry in ledger.audit()] == [("record", None)]
     query = "SELECT COUNT(*) FROM settlement JOIN audit ON audit.id = audit_id WHERE action = :a"
     with connect(ledger) as connection:
+        entries = connection.execute(select(AUDIT).order_by(AUDIT.c.id)).all()
         settled = connection.execute(text(query), {"a": "correct"}).scalar_one()
+    assert [(entry.holder, entry.action, entry.key_name, entry.call) for entry in entries] == [
+        *(("a", action, "a-key", "call") for action in ("record", "settle", "correct")),
+        ("common", "record", None, None),
+    ]
+    assert entries[2].details == {"corrections": 2, "reason": "revised"}
     assert settled == 4, "two entries taken back, two new ones"
 
 

@@ -21,7 +21,6 @@ from typer.testing import CliRunner
 
 from saga.batch.engine import score
 from saga.batch.products import Recipe
-from saga.bundle import Bundle
 from saga.cli import app
 from saga.conformal.calibrator import Calibrator
 from saga.data.origins import history, origins_at
@@ -93,11 +92,6 @@ def counts(url: str, bundle: str) -> dict[str, int]:
 
 def rows(folder: Path) -> pl.DataFrame:
     return pl.concat(pl.read_parquet(part) for part in sorted(folder.glob("part-*.parquet")))
-
-
-def provenance(file: Path) -> dict[str, Any]:
-    metadata: dict[str, Any] = json.loads(pl.read_parquet_metadata(file)["saga"])
-    return metadata
 
 
 def test_a_state_moves_forecasts_and_present_values_and_what_is_issued_is_entered_once(
@@ -208,25 +202,6 @@ def test_a_run_cannot_continue_under_another_ledger_or_without_one(
     recipe = Recipe(tiny_bundle, REQUEST, DRAWS)
     with pytest.raises(UsageError, match="adaptive, record differ"):
         score(Source(source, prices=2022), out, recipe, persons_per_partition=6)
-
-
-@pytest.mark.thorough
-def test_workers_record_together_what_one_process_records(
-    url: str, people: Path, tiny_bundle: Path, tmp_path: Path
-) -> None:
-    digest, source = Bundle.load(tiny_bundle).digest, one_year_later(people, tmp_path)
-    for name in ("ledger.sqlite", "ledger.sqlite.key"):
-        shutil.copy(tmp_path / name, tmp_path / f"two-{name}")
-    two = f"sqlite:///{tmp_path / 'two-ledger.sqlite'}"
-    options = ["--bundle", str(tiny_bundle)]
-    options += ["--horizons", "1-3", "--record", "--persons-per-partition", "6"]
-    assert command("score", source, tmp_path / "one", *options, "--database", url)[0] == 0
-    assert (
-        command("score", source, tmp_path / "two", *options, "--database", two, "--workers", "2")[0]
-        == 0
-    )
-    assert rows(tmp_path / "one").equals(rows(tmp_path / "two"))
-    assert counts(url, digest) == counts(two, digest)
 
 
 def test_an_error_about_recording_is_raised_before_any_work(

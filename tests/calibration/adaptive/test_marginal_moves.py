@@ -1,33 +1,45 @@
-"""The moves of marginals: known shifts are found, groups are pooled, and all products follow."""
+"""The moves of marginals: known shifts are found, groups are pooled, and all products follow.
+
+A stored forecast gives the rank of an outcome under the bundle's own forecast.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from saga.calibration.adaptive.adaptive_state import (
+    YEAR,
     AdaptiveState,
     CellState,
     ExcessCounts,
     compute_states,
 )
+from saga.calibration.adaptive.issued_intervals import (
+    collect_intervals,
+    judge,
+    ranks_of_outcomes,
+)
+from saga.calibration.adaptive.ledger_tables import unpack_numbers
 from saga.calibration.adaptive.marginal_moves import (
     LEVELS,
     adapt,
     mean_levels,
     move_of,
     moved_levels,
+    unmoved,
 )
 from saga.calibration.fit.split_conformal import fit_calibration
 from scipy.special import ndtr, ndtri
+from scipy.stats import kstest
 
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.recalibration import map_paths
 from saga.distributions import Marginals
+from saga.errors import UsageError
 from tests.calibration.worlds import draw_paths
 
 Array = NDArray[np.float64]
@@ -126,19 +138,6 @@ def test_quantiles_sets_and_paths_follow_the_map(calibrated: Calibrator, world: 
     assert (means[1] >= means[0]).all()
 
 
-def test_a_horizon_beyond_the_outcomes_has_the_move_of_the_nearest_shorter_one(
-    calibrated: Calibrator, world: World
-) -> None:
-    """As for the maps of the calibration."""
-    first = {key: cell for key, cell in calibrated.cells.items() if key[0] == 1}
-    adapted = adapt(replace(calibrated, cells=first), uniform_state(calibrated, 0.05))
-    assert {h for h, _ in adapted.moves} == {1}
-    assert adapted.fitted.moved_cell(2, (ALL,)) == (1, ALL)
-    assert calibrated.fitted.moved_cell(2, (ALL,)) == (2, ALL)
-    moved = adapted.recalibrate(world(50, 14)[0])
-    assert (moved.cdf >= 0).all()
-
-
 def test_a_sum_of_years_with_the_same_rank_moves_by_the_mean_of_the_moves() -> None:
     """Exact for equal moves, and for years that are equally spread where the sum is."""
     rng = np.random.default_rng(3)
@@ -151,3 +150,58 @@ def test_a_sum_of_years_with_the_same_rank_moves_by_the_mean_of_the_moves() -> N
     mean = np.interp(quantiles, *move_of(mean_levels(moves)))
     assert np.abs(mean - p).max() < 0.002, "a shift of 0.02, to first order"
     assert np.abs(np.interp(quantiles, *move_of(moves[2])) - p).max() > 0.008
+
+
+OFFSETS = {
+    "none": np.zeros(len(LEVELS)),
+    "up": 0.02 * np.ones(len(LEVELS)),
+    "crossing": np.where(np.arange(len(LEVELS)) == 3, 0.4, -0.01),
+    "beyond": np.where(np.asarray(LEVELS) < 0.5, -0.2, 0.2),
+}
+
+
+@pytest.mark.parametrize("name", OFFSETS)
+def test_ranks_under_the_issued_forecast_give_those_under_the_bundles(
+    world: World, name: str
+) -> None:
+    """Whatever the move was, the log knows what the bundle itself forecast."""
+    calibrator = fit_calibration(*world(4_000, 11), seed=0)
+    cells = {
+        (group, h, level): CellState(float(offset), 0.0, 1.0, 300, 0, 2020, (1.0,))
+        for h, group in calibrator.cells
+        for level, offset in zip(LEVELS, OFFSETS[name], strict=True)
+    }
+    raw, outcomes = world(600, 13)
+    state = AdaptiveState.of(3, cells)
+    with pytest.raises(UsageError, match="raw"):
+        collect_intervals(raw, calibrator, state, (1, 2))
+    recalibrated = adapt(calibrator, state).recalibrate(raw)
+    issued = collect_intervals(recalibrated, calibrator, state, (1, 2))
+    assert len(issued) == 2 * len(raw)
+    assert {entry.base for entry in issued} == {np.asarray(LEVELS).tobytes()}
+    y = np.concatenate([outcomes[:, 0], outcomes[:, 1]])
+    stored = [entry.distribution for entry in issued]
+    less, p_zero = np.concatenate(judge([YEAR] * len(y), stored, [*y[:, None]])).T
+    levels = unpack_numbers(issued[0].in_force, 1, -1)
+    ranks = unmoved(np.where(less > 0, less, p_zero)[:, None], levels)[:, 0]
+    exact = calibrator.recalibrate(raw).probability(outcomes)[:, :2].T.ravel()
+    knots = move_of(levels[0])[0]
+    # Within a flat part of the map different ranks become one.
+    steep = np.diff(knots) > 1e-6
+    inside = steep[np.clip(np.searchsorted(knots, exact) - 1, 0, len(steep) - 1)]
+    assert inside.mean() > 0.5
+    # A CDF is linear between its grid points, so kinks of the map are rounded.
+    assert ranks[inside] == pytest.approx(exact[inside], abs=5e-3)
+
+
+def test_ranks_of_zero_are_uniform_below_the_probability_of_zero() -> None:
+    """The share of zeros is as forecast, so ranks are uniform: the test is Kolmogorov's."""
+    rng = np.random.default_rng(5)
+    p_zero = rng.uniform(0.05, 0.95, 4_000)
+    uniform = rng.random(4_000)
+    ranks = ranks_of_outcomes(np.where(uniform > p_zero, uniform, 0.0), p_zero)
+    assert kstest(ranks, "uniform").pvalue > 0.01
+    again = ranks_of_outcomes(np.where(uniform > p_zero, uniform, 0.0), p_zero)
+    assert np.array_equal(ranks, again)
+    at_half = np.where(uniform > p_zero, uniform, 0.5 * p_zero)
+    assert kstest(at_half, "uniform").pvalue < 1e-6, "ranks that are not random are not uniform"

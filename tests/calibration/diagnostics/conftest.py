@@ -18,16 +18,15 @@ from saga.calibration.diagnostics.person_results import (
 from saga.calibration.diagnostics.several_years import judge_several_years, seed_ranges
 from saga.calibration.diagnostics.simple_rules import GROUPS, SimpleRules
 from saga.calibration.fit.split_conformal import fit_calibration
-from scipy import stats
 
 from saga.conformal.calibrator import Calibrator
 from saga.data.panel import FLOOR
 from saga.diagnostics_tables import Diagnostics
 from saga.distributions import Marginals
+from tests.calibration.worlds import lognormal_marginals
 
 Array = NDArray[np.float64]
 TrueWorld = Callable[..., tuple[Marginals, Array]]
-_Z = np.linspace(-5.0, 5.0, 201)
 
 
 def draw_true_world(n: int, seed: int, *, horizons: int = 2) -> tuple[Marginals, Array]:
@@ -41,11 +40,7 @@ def draw_true_world(n: int, seed: int, *, horizons: int = 2) -> tuple[Marginals,
     zero, centre, sd = (np.tile(values[:, None], (1, horizons)) for values in (zero, centre, sd))
     positive = np.exp(centre + sd * rng.normal(size=(n, horizons)))
     outcomes = np.where(rng.random((n, horizons)) < zero, 0.0, positive)
-    cdf = zero[..., None] + (1 - zero[..., None]) * stats.norm.cdf(_Z)
-    cdf[..., 0], cdf[..., -1] = zero, 1.0
-    grid = centre[..., None] + sd[..., None] * _Z
-    ids = np.array([f"{seed}-{i}" for i in range(n)])
-    return Marginals(ids, np.full(n, 1970), 2000 + np.arange(n) % 2, grid, cdf, zero), outcomes
+    return lognormal_marginals(zero, centre, sd, str(seed)), outcomes
 
 
 @pytest.fixture(scope="session")

@@ -117,13 +117,6 @@ def test_the_rule_knows_nothing_after_an_origin() -> None:
     assert ruled.select("1", "2").to_numpy() == pytest.approx(100)
 
 
-def test_the_page_says_what_is_not_known_without_vintages(faultless: Diagnostics) -> None:
-    text = render_report(faultless)
-    assert "Is the sum right?" in text
-    assert "<strong>Not known.</strong>" in text
-    assert "model's own error" in text
-
-
 def test_the_page_counts_vintages_and_draws_a_mark_for_each(faultless: Diagnostics) -> None:
     rows = [
         (cutoff, h, "total", "total", "mean", 500, 100.0, 95.0, 97.0, 0.05, 0.01, 0.02)

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page
@@ -14,7 +13,7 @@ from typer.testing import CliRunner
 
 from saga.cli import app
 from saga.diagnostics_tables import Diagnostics
-from saga.pages.report import STATUS_WORDS, write_report
+from saga.pages.report import write_report
 from tests.chromium import QUICK_IN_CHROMIUM, start_chromium
 
 pytestmark = QUICK_IN_CHROMIUM
@@ -55,51 +54,6 @@ def test_the_page_requests_nothing_and_the_browser_reports_no_error(
     assert page.title() == "Calibration report: can these forecasts be trusted?"
 
 
-def test_the_keyboard_gets_past_the_head_and_a_verdict_is_a_word(
-    opened: tuple[Page, list[str], list[str]],
-) -> None:
-    page = opened[0]
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.getAttribute('href')") == "#main"
-    verdicts = {" ".join(text.split()) for text in page.locator(".verdict").all_text_contents()}
-    assert verdicts <= {" ".join(words) for words in STATUS_WORDS.values()}
-    named = page.locator("section").evaluate_all(
-        "all => all.every(s => document.getElementById(s.getAttribute('aria-labelledby')))"
-    )
-    assert named
-
-
-def test_the_page_fits_a_narrow_screen(opened: tuple[Page, list[str], list[str]]) -> None:
-    page = opened[0]
-    page.set_viewport_size({"width": 380, "height": 800})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 380
-    page.set_viewport_size({"width": 1000, "height": 900})
-
-
-def test_it_prints_with_whole_pictures_and_without_parts_that_need_a_click(
-    opened: tuple[Page, list[str], list[str]],
-) -> None:
-    page = opened[0]
-    page.emulate_media(media="print")
-    assert not page.locator("nav").is_visible()
-    assert not page.locator("details").first.is_visible()
-    style: Any = page.locator("figure").first.evaluate("f => getComputedStyle(f).breakInside")
-    assert style == "avoid"
-    printed = page.pdf(prefer_css_page_size=True)
-    screen = page.viewport_size
-    assert screen is not None
-    page.set_viewport_size({"width": PAPER, "height": 960})
-    too_wide = page.locator("table").evaluate_all(
-        "all => all.filter(t => t.offsetParent && t.getBoundingClientRect().right > innerWidth)"
-        ".map(t => t.textContent.slice(0, 60))"
-    )
-    page.set_viewport_size(screen)
-    page.emulate_media(media="screen")
-    assert too_wide == [], "a browser shrinks the whole page, or cuts columns off"
-    assert number_of_pages(printed) <= 1.5 * page.locator("h2:not(.first)").count()
-    assert not re.search(rb"/URI \(https?:", printed)
-
-
 def number_of_pages(pdf: bytes) -> int:
     return len(re.findall(rb"/Type\s*/Page\b", pdf))
 
@@ -134,13 +88,3 @@ def test_the_shipped_report_prints_on_few_pages_and_its_answer_on_the_first(
     assert page.locator(".grid").count() == 1
     assert number_of_pages(page.pdf(prefer_css_page_size=True)) == 1, "all verdicts are on page 1"
     page.close()
-
-
-def test_a_table_can_be_downloaded(
-    opened: tuple[Page, list[str], list[str]], faultless: Diagnostics, tmp_path: Path
-) -> None:
-    page = opened[0]
-    with page.expect_download() as waiting:
-        page.get_by_role("link", name="coverage.csv").click()
-    waiting.value.save_as(tmp_path / "coverage.csv")
-    assert (tmp_path / "coverage.csv").read_text() == faultless["coverage"].write_csv()

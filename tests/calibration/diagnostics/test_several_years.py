@@ -23,27 +23,21 @@ from saga.distributions import Marginals
 from saga.lifetime import present_value, realised_value
 from saga.paths import Paths
 from saga.requests import COVERAGE, RATE
+from tests.calibration.worlds import draw_paths
 
 Array = NDArray[np.float64]
 Judged = tuple[Calibrator, Marginals, Paths, Array]
-
-
-def draw_paths(marginals: Marginals, seed: int) -> Paths:
-    """Raw paths of independent years, from the marginals themselves."""
-    u = np.random.default_rng(seed).uniform(size=(*marginals.p_zero.shape, 60))
-    earnings = marginals.quantiles(u).astype(np.float32)
-    return Paths(marginals.person_id, marginals.birth_year, marginals.origin_year, earnings)
 
 
 @pytest.fixture(scope="module")
 def judged(true_world: Callable[..., tuple[Marginals, Array]]) -> Judged:
     calibration, truth = true_world(1_200, 21)
     in_threshold_fold = np.flatnonzero(~in_map_fold(calibration.person_id, 0))
-    paths = draw_paths(calibration.take(in_threshold_fold), 1)
+    paths = draw_paths(calibration.take(in_threshold_fold), seed=1)
     calibrator = fit_calibration(calibration, truth, seed=0, paths=paths)
     marginals, outcomes = true_world(900, 22)
     mapped = calibrator.recalibrate(marginals)
-    return calibrator, mapped, map_paths(draw_paths(marginals, 2), mapped), outcomes
+    return calibrator, mapped, map_paths(draw_paths(marginals, seed=2), mapped), outcomes
 
 
 def test_several_years_are_judged_by_the_published_bands_and_sums(judged: Judged) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 from saga.calibration.fit.covariate_shift import REST, Target, join_strata, labels_of
-from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
+from saga.calibration.fit.split_conformal import in_map_fold
 from typer.testing import CliRunner
 
 from saga.bundle import Bundle
@@ -49,20 +48,6 @@ def test_a_target_composed_as_the_map_fold_has_weights_of_one() -> None:
     wild = np.full(len(composed), "wild")
     other = Target({"sex": wild}, target.years_left, ("sex",), "other")
     assert set(other.weights({"sex": group}, outcomes, in_map)[0][group == "calm"].ravel()) == {0}
-
-
-def test_a_cell_of_its_own_needs_a_thousand_persons_in_effect() -> None:
-    marginals, outcomes, group = draw(4_600, 6, 0.5)
-    grouped = replace(marginals, groups={"quintile": np.where(group == "wild", "1", "2")})
-    rng = np.random.default_rng(0)
-    even = np.ones_like(outcomes)
-    uneven = np.where(
-        (group == "wild")[:, None] & (rng.random(len(group)) < 0.95)[:, None], 0.01, even
-    )
-    assert (1, "quintile=1") in fit_calibration(grouped, outcomes, seed=0, weights=even).cells
-    cells = fit_calibration(grouped, outcomes, seed=0, weights=uneven).cells
-    assert (1, "quintile=1") not in cells
-    assert (1, "quintile=2") in cells
 
 
 def test_small_strata_are_joined_and_nobody_is_lost() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +12,6 @@ import pytest
 from mapie.regression import ConformalizedQuantileRegressor
 from numpy.typing import NDArray
 from saga.calibration.adaptive.issuance import check_recordable
-from saga.calibration.diagnostics.diagnosis import diagnose
-from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
 from saga.calibration.fit.cqr import _Column, cqr_threshold, fit_cqr
 from saga.calibration.fit.person_scores import conformal_quantile
 from typer.testing import CliRunner
@@ -28,7 +24,6 @@ from saga.distributions import Marginals
 from saga.errors import UsageError
 from saga.files.tables import read_provenance
 from saga.forecaster import Forecaster
-from saga.pages.report import render_report
 from saga.requests import COVERAGE, Draws, ForecastRequest, LifetimeRequest
 from tests.calibration.worlds import World, lognormal_marginals
 
@@ -110,28 +105,6 @@ def test_intervals_are_those_of_mapie_with_the_same_threshold() -> None:
         np.testing.assert_allclose(upper[:, 0, 0], expected[:, 1], rtol=1e-9)
 
 
-def test_intervals_start_at_zero_and_cover_too_much_if_there_is_an_atom(world: World) -> None:
-    # The forecasts are right: the closed interval holds zero for nearly everybody, so that 80 %
-    # becomes far more.
-    calibrator = fit_cqr(*world(3_000, 23, wrong=False), (0.8,))
-    fresh, outcomes = world(3_000, 24, wrong=False)
-    intervals = calibrator.intervals(calibrator.recalibrate(fresh), (0.8,))
-    assert (intervals.lower >= 0).all()
-    assert ((intervals.lower == 0) == intervals.includes_zero).all()
-    coverage = intervals.covered(outcomes)[..., 0].mean(axis=0)
-    assert (coverage > 0.8 + 5 * (0.16 / 3_000) ** 0.5 * 2**0.5).all()
-
-
-def test_intervals_are_nested_and_never_cross() -> None:
-    marginals, _ = continuous_world(50, 0)
-    for q in ([5e4, -3e4, 2e4], [-1e6, -1e6, -1e6], [1e6, 0.0, -1e6]):
-        shifts = np.broadcast_to(np.array(q), (50, 2, 3))
-        lower, upper, _ = QUANTILE_INTERVALS.ends(marginals, shifts, (0.5, 0.8, 0.9))
-        assert (lower <= upper).all()
-        assert (np.diff(lower, axis=2) <= 0).all()
-        assert (np.diff(upper, axis=2) >= 0).all()
-
-
 # --- from the command line to the forecast ---
 
 
@@ -202,41 +175,3 @@ def test_present_values_and_ledgers_are_not_offered(cqr_bundle: Path, young: Pan
     assert table["lower_90"].null_count() == len(table)
     with pytest.raises(UsageError, match="no intervals to record"):
         check_recordable(forecaster, ForecastRequest(), Draws())
-
-
-@pytest.mark.usefixtures("without_pictures")
-def test_the_report_compares_the_method_on_test_persons(
-    cqr_bundle: Path, register_panel: Panel
-) -> None:
-    diagnostics = diagnose(
-        Forecaster.load(cqr_bundle), register_panel, horizons=(1, 2), draws=Draws(50)
-    )
-    shares = diagnostics["coverage"].filter(grouping="all", coverage=0.9)
-    assert shares["inside"].is_not_null().all()
-    assert diagnostics["widths"].filter(grouping="all", coverage=0.9)["width"].is_not_null().all()
-    assert diagnostics["guarantees"]["persons_threshold"].min() > 100  # type: ignore[operator]
-    assert diagnostics["together"].is_empty()
-    assert "conformalised quantile regression" in render_report(diagnostics)
-
-
-def test_options_of_nested_sets_are_refused(
-    tiny_bundle: Path, register_panel: Panel, tmp_path: Path
-) -> None:
-    for target, profiles in ((register_panel, False), (None, True)):
-        options = CalibrationOptions(method="cqr", profiles=profiles)
-        with pytest.raises(UsageError, match="same rule for everybody"):
-            calibrate_bundle(
-                tiny_bundle, register_panel, options, out=tmp_path / "out", target=target
-            )
-
-
-@pytest.mark.thorough
-def test_only_fitting_by_cqr_imports_mapie(cqr_bundle: Path) -> None:
-    code = """
-import sys
-import saga.calibration.fit.bundle_calibration, saga.pages.report
-from saga.forecaster import Forecaster
-assert Forecaster.load(sys.argv[1]).calibrator.method == "cqr"
-assert not {"mapie", "sklearn"} & set(sys.modules), "numpy alone serves intervals"
-"""
-    subprocess.run([sys.executable, "-c", code, str(cqr_bundle)], check=True)

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from saga.calibration.fit.cross_fitting import fit_cross_fitted, smooth_counts
 from scipy.stats import norm
 
-from saga.conformal.calibrator import Calibrator, reason
-from saga.conformal.cross_fitted import CROSS_FITTED, CrossFittedCounts
+from saga.conformal.calibrator import Calibrator
+from saga.conformal.cross_fitted import CrossFittedCounts
 from saga.conformal.families import AT_LEAST, AT_MOST, POSITIVE, YEAR
 from saga.distributions import Marginals
-from saga.errors import UsageError
 
 Array = NDArray[np.float64]
 COVERAGE = (0.5, 0.8, 0.9)
@@ -137,17 +136,6 @@ def test_scores_of_members_that_have_seen_the_person_cover_too_little() -> None:
     assert shares.mean() < 0.5 - 4 * error
 
 
-def test_zero_decides_the_lower_end_and_the_guarantee_is_that_of_cross_fitting() -> None:
-    rng = np.random.default_rng(5)
-    calibrator, persons, folds = calibrate(rng, 300)
-    forecast = calibrator.recalibrate(ensemble(persons, folds, Population.draw(rng, 40)))
-    sets = calibrator.intervals(forecast, COVERAGE)
-    assert 0 < sets.includes_zero.mean() < 1
-    assert np.array_equal(sets.includes_zero, sets.lower == 0)
-    assert set(sets.cell.ravel()) == {CROSS_FITTED}
-    assert "1 - 2a" in reason("assumption", CROSS_FITTED)
-
-
 def test_the_ends_are_where_the_p_value_crosses() -> None:
     """With one coverage, so that no set of lower coverage widens the set."""
     rng = np.random.default_rng(5)
@@ -181,10 +169,3 @@ def test_counts_are_conservative_averages_over_ten_persons() -> None:
         assert len(inner) <= len(of_fold) / 10
         assert np.abs(inner[:, None] - of_fold).min() > 0
     assert not smooth_counts([s[:8] for s in scores]).has_sets(0.5)
-
-
-def test_marginals_without_members_cannot_be_cross_fitted() -> None:
-    rng = np.random.default_rng(3)
-    persons = Population.draw(rng, 120)
-    with pytest.raises(UsageError, match="saga train --folds"):
-        fit_cross_fitted(fit_member(persons, persons), persons.y, draw_folds(rng, 120))

@@ -7,13 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from mapie.conditional_conformal_prediction import ConditionalSplitConformalRegressor
 from numpy.typing import NDArray
-from saga.calibration.fit.bundle_calibration import with_profile
 from saga.calibration.fit.group_shifts import design, fit_shifts, group_quantile
 from saga.calibration.fit.split_conformal import fit_calibration
 from scipy import stats
-from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import QuantileRegressor
 
 from saga.conformal.calibrator import Calibrator
@@ -57,51 +54,6 @@ def test_effects_equal_linear_programming(coverage: float) -> None:
     )
     assert loss == pytest.approx(exact_loss, abs=1e-3)
     assert np.abs(intercept + features @ effects - oracle.predict(features)).max() < 0.02
-
-
-def test_thresholds_differ_from_conditional_conformal_prediction_by_a_person_per_group() -> None:
-    """The oracle is MAPIE's implementation of Gibbs, Cherian and Candes (2025).
-
-    It solves a linear program with every new person in it. The smoothed effects, fitted once,
-    differ from it by about one person in each group.
-    """
-    coverage, n = 0.8, 800
-    scores, labels = overlapping(n, 5)
-    _, indicators = design(labels, min_persons=1)
-    features = np.delete(indicators, [0, 2], axis=1)
-    exact = ConditionalSplitConformalRegressor(
-        feature_map=lambda x: np.column_stack([np.ones(len(x)), x]),
-        estimator=DummyRegressor(strategy="constant", constant=0.0).fit(features, scores),
-        confidence_level=coverage,
-        conformity_score="absolute",
-        prefit=True,
-    ).conformalize(features, scores)
-    patterns, which = np.unique(features, axis=0, return_inverse=True)
-    exact_thresholds = exact.predict_interval(patterns)[1][:, 1, 0][which.ravel()]
-    intercept, effects = group_quantile(scores, features, coverage, bandwidth=1e-4, shrinkage=1e-6)
-    thresholds = intercept + features @ effects
-    persons = (
-        features.shape[1] + 2
-    )  # each parameter, and the new person, may take one on either side
-    for group in (np.ones(n, dtype=bool), *(column == 1 for column in indicators.T)):
-        hits, exactly = (
-            (scores[group] <= thresholds[group]).sum(),
-            (scores[group] <= exact_thresholds[group]).sum(),
-        )
-        assert abs(exactly - coverage * group.sum()) <= persons
-        assert abs(hits - exactly) <= persons
-    # One threshold for all is not the answer in some group.
-    pooled = np.quantile(scores, coverage)
-    assert (
-        max(
-            abs(
-                (scores[c == 1] <= pooled).sum()
-                - (scores[c == 1] <= exact_thresholds[c == 1]).sum()
-            )
-            for c in indicators.T
-        )
-        > 2 * persons
-    )
 
 
 def test_the_smoothed_equations_hold_exactly_with_shrinkage() -> None:
@@ -265,48 +217,6 @@ def test_group_shifts_apply_to_each_person_and_unknown_groups_use_the_cell_of_al
         grouped.intervals(grouped.recalibrate(p), COVERAGE).upper for p in (lost, nobody)
     )
     assert np.array_equal(upper, expected)
-
-
-def test_sets_are_nested_over_coverages_although_effects_differ(
-    grouped: Calibrator, fresh: tuple[Marginals, Array]
-) -> None:
-    marginals, _ = fresh
-    tilted = {
-        key: {group: value * (3 if key[1] < 0.85 else -3) for group, value in effects.items()}
-        for key, effects in grouped.shifts.items()
-    }
-    for calibrator in (grouped, replace(grouped, shifts=tilted)):
-        q, _, _ = calibrator.fitted.person_thresholds(marginals, [1])
-        assert (np.diff(q, axis=2) >= 0).all()
-
-
-def test_poorer_records_have_cells_of_their_own(
-    grouped: Calibrator, fresh: tuple[Marginals, Array]
-) -> None:
-    marginals, outcomes = fresh
-    pooled = np.random.default_rng(5).permutation(len(marginals))
-    imprecise = replace(
-        marginals,
-        grid=marginals.grid[pooled],
-        cdf=marginals.cdf[pooled],
-        p_zero=marginals.p_zero[pooled],
-    )
-    poor_records = replace(
-        imprecise, groups={**marginals.groups, "profile": np.full(len(marginals), "earnings")}
-    )
-    half = np.arange(len(marginals)) < 12_000
-    poorer = fit_calibration(replace(imprecise.take(half), groups={}), outcomes[half], seed=0)
-    calibrator = with_profile(grouped, poorer, "earnings")
-    fresh_records, y = poor_records.take(~half), outcomes[~half]
-    intervals = calibrator.intervals(calibrator.recalibrate(fresh_records), COVERAGE)
-    assert set(intervals.cell.ravel()) == {"profile=earnings"}
-    hits, n = intervals.covered(y)[:, 0].sum(axis=0), poorer.cells[1, "all"].n_threshold
-    for j, coverage in enumerate(COVERAGE):
-        assert is_plausible(int(hits[j]), len(y), n, coverage, P)
-    assert np.array_equal(
-        calibrator.fitted.person_thresholds(marginals, [1])[0],
-        grouped.fitted.person_thresholds(marginals, [1])[0],
-    )  # full records are calibrator as before
 
 
 def test_a_panel_of_several_kinds_of_record_covers_each_kind() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,10 +14,9 @@ from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
 from scipy import stats
 
 from saga.conformal.calibrator import Calibrator
-from saga.conformal.recalibration import Cell
 from saga.distributions import Marginals
 from saga.errors import UsageError
-from saga.scores import marginal_scores, pit_uniforms
+from saga.scores import pit_uniforms
 from saga.small_groups import MIN_PERSONS
 from tests.calibration.fit.hits import P
 from tests.calibration.worlds import SURPRISE, draw_economy, draw_world
@@ -125,53 +123,12 @@ def test_a_map_from_many_persons_is_close_to_the_true_map(distortion: str) -> No
     assert np.abs(np.interp(grid, *fit_map(u)) - law.cdf(grid)).max() < bound
 
 
-@pytest.mark.parametrize("wrong", [False, True])
-@pytest.mark.parametrize("n", [200, pytest.param(10_000, marks=pytest.mark.thorough)])
-def test_recalibrated_forecasts_of_fresh_persons_score_no_worse_than_raw_ones(
-    n: int, wrong: bool
-) -> None:
-    """CRPS; a right forecast loses hardly anything, and a wrong one gains."""
-    fresh, outcomes = draw_world(1_000, 70, horizons=1, wrong=wrong)
-    raw = marginal_scores(fresh, outcomes)["crps_log"].mean()
-    scores: dict[str, list[float]] = {"shrunken": [], "unshrunk": []}
-    for seed in range(71, 76):
-        calibration, truth = draw_world(n, seed, horizons=1, wrong=wrong)
-        u = pit(calibration, truth, pit_uniforms(calibration))[:, 0]
-        for name, fit in (("shrunken", fit_map), ("unshrunk", empirical_map)):
-            mapped = Calibrator({(1, "all"): Cell(*fit(u), n, {}, 0)}).recalibrate(fresh)
-            scores[name].append(float(marginal_scores(mapped, outcomes)["crps_log"].mean()))
-    mean = {name: float(np.mean(values)) for name, values in scores.items()}
-    assert mean["shrunken"] < raw - 0.01 if wrong else mean["shrunken"] < raw * (1 + 0.5 / n)
-    assert mean["shrunken"] < mean["unshrunk"] * (1.002 if wrong else 1.0001)
-    if not wrong and n == 200:
-        assert mean["unshrunk"] > raw * (1 + 0.5 / n), "the broken version"
-
-
 def test_a_map_depends_neither_on_the_order_of_persons_nor_exists_for_few() -> None:
     u = np.random.default_rng(3).beta(1.4, 0.8, 500)
     for left, right in zip(fit_map(u), fit_map(u[::-1]), strict=True):
         assert np.array_equal(left, right)
     assert len(fit_map(u[:99])[0]) == 0
     assert len(fit_map(u[:99], map_persons=50)[0]) > 2
-
-
-def test_a_map_that_is_the_identity_is_not_replaced_by_that_of_a_shorter_horizon() -> None:
-    (raw, outcomes), (right, truth) = (
-        draw_world(2_000, 20, wrong=wrong) for wrong in (True, False)
-    )
-    assert np.array_equal(truth, outcomes)
-    grids, cdfs, zeros = (
-        np.stack([getattr(raw, name)[:, 0], getattr(right, name)[:, 1]], axis=1)
-        for name in ("grid", "cdf", "p_zero")
-    )
-    mixed = replace(raw, grid=grids, cdf=cdfs, p_zero=zeros)
-    fitted = fit_calibration(mixed, outcomes, seed=0)
-    assert fitted.fitted.map_cell(2) is fitted.cells[2, "all"]
-    assert fitted.fitted.map_cell(4) is fitted.cells[2, "all"]
-    grid = np.linspace(0, 1, 101)
-    cells = (fitted.cells[h, "all"] for h in (1, 2))
-    off = [np.abs(np.interp(grid, cell.knots, cell.values) - grid).max() for cell in cells]
-    assert off[0] > 0.1 > 0.04 > off[1]
 
 
 # --- forecasts conditioned on the realised macro series ---

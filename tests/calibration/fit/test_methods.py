@@ -19,9 +19,8 @@ import pytest
 from numpy.typing import NDArray
 from saga.calibration.fit.cqr import fit_cqr
 from saga.calibration.fit.cross_fitting import fit_cross_fitted
-from saga.calibration.fit.person_scores import conformal_quantile, effective_persons
+from saga.calibration.fit.person_scores import conformal_quantile
 from saga.calibration.fit.split_conformal import fit_calibration, in_map_fold
-from scipy import stats
 
 from saga.conformal.calibration_table import calibration_method
 from saga.conformal.calibrator import Calibrator
@@ -231,18 +230,6 @@ def test_fresh_persons_are_covered_as_stated_and_without_calibration_they_are_no
 
     assert hold(is_inside(kind, calibrated(method), fresh(method)))
     assert not hold(uncalibrated(kind, calibrated(method), fresh(method)))
-
-
-@pytest.mark.thorough
-def test_yearly_sets_do_not_cover_whole_paths_nor_unweighted_ones_another_population() -> None:
-    calibrator, sample = calibrated("sets"), fresh("sets")
-    n = persons_behind("sets", "band")
-    yearly = sets_of("set", calibrator, calibrator.recalibrate(sample.raw))
-    together = yearly.covered(sample.outcomes)[:, :YEARS].min(axis=1)[:, 2]
-    assert not is_plausible(int(together.sum()), FRESH, n, 0.9, P, slack=N)
-    for kind in ("set", "band", "present_value"):
-        hits = int(is_inside(kind, calibrator, fresh("weighted"))[:, 2].sum())
-        assert not is_plausible(hits, FRESH, persons_behind("weighted", kind), 0.9, P, slack=N)
 
 
 def draw_atoms(n: int, seed: int) -> tuple[Marginals, Array]:
@@ -486,14 +473,6 @@ def test_an_outcome_is_in_the_band_exactly_if_its_score_is_at_most_the_threshold
     assert shorter.upper[3, 0] == alone.upper[0, 0]
 
 
-def test_the_common_scale_of_years_has_an_inverse() -> None:
-    q = np.linspace(0, 1, 400)
-    for h in range(1, HORIZONS + 2):
-        knots, values = calibrated("sets").band.scale(h)
-        there_and_back = np.interp(np.interp(q, values, knots), knots, values)
-        np.testing.assert_allclose(there_and_back, q, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("years", "rate", "count", "guarantee"),
     [
@@ -517,23 +496,6 @@ def test_present_values_have_a_guarantee_under_the_conditions_of_the_calibration
     assert (np.diff(sets.upper, axis=1) >= 0).all()
 
 
-def test_present_values_are_covered_with_few_and_wrong_paths() -> None:
-    """Paths of all persons are drawn in the same way, so that scores are exchangeable."""
-    plain = Calibrator.identity()
-
-    def scores_of(n: int, seed: int) -> Array:
-        sample = draw(n, seed)
-        mapped = map_paths(sample.paths(seed, 3), plain.recalibrate(sample.raw))
-        scores = PRESENT_VALUE.scores(mapped, sample.outcomes, 0.5)[:, YEARS]
-        return scores + 1e-9 * np.random.default_rng(seed).random(n)  # no ties
-
-    scores, new = scores_of(2_000, 8), scores_of(3_000, 9)
-    k = math.ceil((len(scores) + 1) * Fraction(1, 2))
-    hits = int((new <= np.sort(scores)[k - 1]).sum())
-    law = stats.betabinom(len(new), k, len(scores) + 1 - k)
-    assert law.ppf(P) <= hits <= law.isf(P)
-
-
 # --- what is refused ---
 
 
@@ -551,9 +513,3 @@ def test_wrong_persons_shapes_and_coverages_are_refused() -> None:
         fit_calibration(raw, outcomes, seed=0, coverage=(1.0,))
     with pytest.raises(UsageError, match="raw"):
         fit_calibration(Calibrator.identity().recalibrate(raw), outcomes, seed=0)
-
-
-def test_persons_count_by_their_effective_number() -> None:
-    calibrator, sample = calibrated("weighted"), calibration_sample().in_threshold_fold()
-    n = int(effective_persons(sample.weights[:, 1]))
-    assert calibrator.cells[2, "all"].n_threshold == n < len(sample.raw) / 2

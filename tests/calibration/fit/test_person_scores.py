@@ -64,13 +64,6 @@ def test_too_few_scores_give_an_infinite_threshold_never_the_largest_score() -> 
     assert conformal_quantile(np.empty(0), 0.5) == math.inf
 
 
-def test_rounding_averages_order_statistics_at_and_above_the_needed_one() -> None:
-    scores = np.random.default_rng(0).permutation(np.arange(1.0, 101.0))
-    assert conformal_quantile(scores, 0.8, neighbours=10) == np.arange(81, 91).mean()
-    assert conformal_quantile(scores, 0.9, neighbours=10) == np.arange(91, 101).mean()
-    assert conformal_quantile(scores, 0.91, neighbours=10) == math.inf
-
-
 def beta_law_pvalue(quantile: Callable[[Array], float], n: int = 100) -> float:
     """Whether coverage given n calibration persons has its law at 90 %."""
     scores, k = np.random.default_rng(3).random((2_000, n)), rank_needed(n, 0.9)
@@ -81,19 +74,6 @@ def beta_law_pvalue(quantile: Callable[[Array], float], n: int = 100) -> float:
 def test_coverage_follows_the_beta_law_and_without_the_plus_one_does_not() -> None:
     assert beta_law_pvalue(lambda row: conformal_quantile(row, 0.9)) > P
     assert beta_law_pvalue(lambda row: np.sort(row)[math.ceil(0.9 * len(row)) - 1]) < P
-
-
-@pytest.mark.parametrize("neighbours", [1, MIN_PERSONS])
-@pytest.mark.parametrize("coverage", LEVELS[:3])
-def test_mean_coverage_lies_between_the_level_and_one_over_n_plus_1_above_plus_rounding(
-    coverage: float, neighbours: int
-) -> None:
-    n, repeats = 299, 4_000
-    scores = np.random.default_rng(4).random((repeats, n))
-    shares = np.array([conformal_quantile(row, coverage, neighbours=neighbours) for row in scores])
-    error = 5 * shares.std() / repeats**0.5
-    most = coverage + (1 + (neighbours - 1) / 2) / (n + 1)
-    assert coverage - error <= shares.mean() <= most + error
 
 
 # --- weights ---
@@ -116,25 +96,6 @@ def test_integer_weights_equal_repeated_persons(
         assert weighted == conformal_quantile(np.repeat(scores, times.astype(int)), stated)
     else:
         assert weighted == np.inf
-
-
-def test_the_weighted_quantile_covers_and_without_the_new_persons_weight_it_does_not() -> None:
-    rng, stated, n, times = np.random.default_rng(4), 0.8, 12, 20_000
-    weight = np.array([1.0, 6.0])
-    light = rng.random((times, n)) < 0.8
-    scores = rng.random((times, n)) + np.where(light, 0, 0.5)
-    new_scores = rng.random(times) + np.where(rng.random(times) < 0.8 / (0.8 + 0.2 * 6), 0, 0.5)
-    order = np.argsort(scores, axis=1)
-    cumulated = np.cumsum(np.take_along_axis(np.where(light, *weight), order, axis=1), axis=1)
-    ordered = np.column_stack([np.take_along_axis(scores, order, axis=1), np.full(times, np.inf)])
-
-    def covered(heaviest: float) -> float:
-        rank = (cumulated < stated * (cumulated[:, -1:] + heaviest) - 1e-9).sum(axis=1)
-        return float((new_scores <= ordered[np.arange(times), rank]).mean())
-
-    error = 4.9 * (stated * (1 - stated) / times) ** 0.5  # p = 1e-6
-    assert covered(float(weight.max())) >= stated - error
-    assert covered(0.0) < stated - error, "the broken version"
 
 
 def test_the_quantile_is_the_one_of_that_argument() -> None:
@@ -216,23 +177,6 @@ def test_without_room_for_the_scores_of_the_new_person_coverage_fails() -> None:
     assert right > COVERAGE - 4 * error
 
 
-def test_more_origins_make_coverage_of_one_sample_vary_less_and_less_above_the_stated() -> None:
-    rng = np.random.default_rng(3)
-    samples = [draw_scores(rng, 200, 0.3) for _ in range(400)]
-    population = draw_scores(rng, 20_000, 0.3)
-    population = np.sort(population[~np.isnan(population)])
-    by_origins = {}
-    for n_origins in (1, N_ORIGINS):
-        of_samples = [
-            pooled(scores[:, :n_origins], n_origins, neighbours=MIN_PERSONS) for scores in samples
-        ]
-        by_origins[n_origins] = np.searchsorted(population, of_samples) / len(population)
-    one, several = by_origins[1], by_origins[N_ORIGINS]
-    assert several.std() < 0.8 * one.std()
-    assert COVERAGE < several.mean() + 3 * several.std() / 20
-    assert several.mean() - COVERAGE < (one.mean() - COVERAGE) / 2
-
-
 def test_one_origin_is_split_conformal_prediction() -> None:
     scores = np.random.default_rng(4).random(357)
     for coverage in (0.5, 0.8, 0.9, 0.95, 0.99):
@@ -272,30 +216,3 @@ def test_sets_that_contain_those_of_lower_coverage_cover_no_more_than_stated() -
     error = nested.std() / math.sqrt(len(nested))
     assert 0.9 - 4 * error < nested.mean() < bound + 4 * error
     assert np.mean(coverage["each by itself"]) > bound + 4 * error
-
-
-@pytest.mark.parametrize("n_origins", [1, 3])
-def test_outcomes_count_as_inside_whatever_the_scores_of_the_new_person(n_origins: int) -> None:
-    rng, shares = np.random.default_rng(7), (0.5, 0.8, 0.9)
-
-    def inside(scores: dict[float, Array], rank_of: dict[float, int]) -> list[NDArray[np.bool_]]:
-        marks = [np.zeros(len(scores[shares[0]]), dtype=bool)]
-        for share in shares:
-            of_rows = np.where(marks[-1], -np.inf, scores[share])
-            marks.append(of_rows <= np.sort(of_rows)[rank_of[share] - 1])
-        return marks[1:]
-
-    for _ in range(200):
-        n = 20 * n_origins
-        old, new = rng.random((len(shares), n)), rng.random((len(shares), n_origins))
-        counts = PersonCounts(np.repeat(np.arange(20), n_origins), n_origins)
-        ranks = {share: rank_needed(n, share, n_origins) for share in shares}
-        both = dict(zip(shares, np.concatenate([old, new], axis=1), strict=True))
-        marked = np.zeros(n, dtype=bool)
-        for level, (share, truth) in enumerate(
-            zip(shares, inside(both, ranks), strict=True), start=1
-        ):
-            of_rows = np.where(marked, -np.inf, both[share][:n])
-            marked = counts._surely_inside(of_rows, np.arange(n), 0, share, level)
-            assert not (marked & ~truth[:n]).any()
-            assert marked.sum() >= ranks[share] - level * n_origins

@@ -1,7 +1,5 @@
 """Prediction sets: membership is the score, mass is the coverage, sets are nested and coherent."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -80,66 +78,6 @@ def test_zero_is_included_exactly_if_the_lower_quantile_is_zero() -> None:
         lowest = m.quantiles([(1 - coverage) / 2])[:, 0, 0]
         np.testing.assert_array_equal(zero[:, 0, j], lowest == 0)
     np.testing.assert_array_equal(zero, lower == 0)
-
-
-def test_the_ends_of_sets_without_zero_are_published_quantiles() -> None:
-    m = marginals(4)
-    lower, upper, zero = YEAR.ends(m, np.full((len(m), 1, 1), 0.9), [0.9])
-    two_sided = ~zero[:, 0, 0]
-    expected = m.quantiles([0.05, 0.95])[two_sided, 0]
-    np.testing.assert_allclose(lower[two_sided, 0, 0], np.maximum(expected[:, 0], 1), rtol=1e-5)
-    np.testing.assert_allclose(upper[two_sided, 0, 0], expected[:, 1], rtol=1e-5)
-
-
-def test_a_person_with_mostly_zeros_gets_zero_alone() -> None:
-    m = marginals(5)
-    lower, upper, zero = YEAR.ends(m, np.full((len(m), 1, 1), 0.5), [0.5])
-    alone = m.p_zero[:, 0] > 0.5 + 1e-6
-    assert alone.any()
-    assert (upper[alone] == 0).all()
-    assert (lower[alone] == 0).all()
-    assert zero[alone].all()
-
-
-@pytest.mark.parametrize("shift", [-0.03, 0.0, 0.02])
-def test_sets_are_nested_whatever_the_thresholds(shift: float) -> None:
-    m = marginals(6)
-    q = np.broadcast_to(np.clip(np.array(COVERAGE) + shift, 0, 0.999), (len(m), 1, 4))
-    lower, upper, zero = YEAR.ends(m, q, COVERAGE)
-    for a, b in pairwise(range(4)):
-        assert (lower[..., b] <= lower[..., a]).all()
-        assert (upper[..., b] >= upper[..., a]).all()
-        assert (zero[..., b] >= zero[..., a]).all()
-
-
-def test_a_threshold_of_one_has_no_finite_set() -> None:
-    m = marginals(7)
-    for q in (1.0, np.nan):
-        lower, upper, zero = YEAR.ends(m, np.full((len(m), 1, 1), q), [0.9])
-        assert np.isnan(lower).all()
-        assert np.isnan(upper).all()
-        assert not zero.any()
-
-
-def test_a_zero_outside_the_set_scores_one_and_inside_nothing() -> None:
-    m = marginals(8)
-    scores = YEAR.scores(m, np.zeros((len(m), 1)), 0.9)
-    np.testing.assert_array_equal(scores, np.where(m.p_zero >= 0.05, 0.0, 1.0))
-
-
-def test_central_sets_are_nested_for_all_q() -> None:
-    m = marginals(9)
-    q = np.broadcast_to(np.linspace(0.02, 0.99, 40), (len(m), 1, 40))
-    lower, upper, _ = BAND.ends(m, q, [])
-    assert (np.diff(lower) <= 1e-6).all()
-    assert (np.diff(upper) >= -1e-6).all()
-
-
-def test_a_limit_in_the_atom_is_zero_to_the_last_bit() -> None:
-    m = marginals(10)
-    quantiles = m.quantiles([0.3, 0.5, 0.8])[:, 0]
-    inside_atom = m.p_zero >= np.array([0.3, 0.5, 0.8])
-    np.testing.assert_array_equal(quantiles == 0, inside_atom)
 
 
 @given(

@@ -12,7 +12,6 @@ from saga.calibration.fit.split_conformal import fit_calibration
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.recalibration import Cell, map_paths
 from saga.distributions import Marginals
-from saga.errors import UsageError
 from tests.calibration.worlds import draw_paths, draw_world
 
 Array = NDArray[np.float64]
@@ -86,19 +85,6 @@ def test_mapped_paths_follow_the_recalibrated_marginals(forecast: Forecast) -> N
     assert not np.allclose(raw_means, recalibrated.mean, rtol=0.02), "raw paths do not"
 
 
-def test_mapping_paths_that_follow_the_marginals_already_changes_nothing(
-    forecast: Forecast,
-) -> None:
-    raw, recalibrated = forecast
-    mapped = map_paths(draw_paths(raw, 60), recalibrated)
-    again = map_paths(replace(mapped, recalibrated=False), recalibrated)
-    assert np.array_equal(again.earnings, mapped.earnings)
-    with pytest.raises(UsageError, match="already recalibrated"):
-        map_paths(mapped, recalibrated)
-    with pytest.raises(UsageError, match="raw"):
-        map_paths(draw_paths(raw, 60), raw)
-
-
 def test_paths_keep_their_ranks_and_zeros_go_by_total_earnings(forecast: Forecast) -> None:
     raw, recalibrated = forecast
     paths = draw_paths(raw)
@@ -117,23 +103,6 @@ def test_paths_keep_their_ranks_and_zeros_go_by_total_earnings(forecast: Forecas
         poorest_raised = np.where(was_zero & ~is_zero, total, np.inf).min(axis=1)
         assert (richest_zero <= poorest_raised).all()
         assert (is_zero.sum(axis=1) != was_zero.sum(axis=1)).any()
-
-
-def test_years_beyond_the_last_marginal_keep_its_correction(fitted: Calibrator) -> None:
-    raw, _ = draw_world(300, 21, horizons=4)
-    paths, recalibrated = draw_paths(raw, 400), fitted.recalibrate(raw)
-    mapped, full = map_paths(paths, recalibrated.first(2)), map_paths(paths, recalibrated)
-    assert np.array_equal(mapped.earnings[:, :2], full.earnings[:, :2])
-    for h in (2, 3):  # the map of the last horizon serves beyond it
-        before, corrected, expected = (
-            np.sort(p.earnings[:, h], axis=1) for p in (paths, mapped, full)
-        )
-        middle = slice(150, 250)
-        off, uncorrected = (
-            np.abs(np.log1p(x[:, middle]) - np.log1p(expected[:, middle])).mean()
-            for x in (corrected, before)
-        )
-        assert off < 0.5 * uncorrected
 
 
 def test_numbers_of_a_person_do_not_depend_on_the_batch_or_its_order(

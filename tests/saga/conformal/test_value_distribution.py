@@ -56,15 +56,6 @@ def test_quantiles_vary_less_than_those_of_the_samples() -> None:
     assert (ratio[[0, 1, -2, -1]] < 0.7).all(), ratio
 
 
-def test_one_year_and_comonotone_paths_keep_their_values() -> None:
-    paths = careers(5, 200, 4, persistence=1.0, p_zero=0.1)
-    values = SimulatedValues.of(paths, value)
-    np.testing.assert_allclose(np.sort(values.values), values.comonotone)
-    expected = np.quantile(values.values, LEVELS, axis=1).T
-    inner = slice(2, 5)
-    np.testing.assert_allclose(values.quantiles(LEVELS)[:, inner], expected[:, inner], rtol=0.02)
-
-
 def test_the_probability_of_zero_is_the_share_of_paths_without_earnings() -> None:
     values = SimulatedValues.of(careers(50, 200, 5, persistence=0.97, p_zero=0.3), value)
     share = (values.values == 0).mean(axis=1)

@@ -85,15 +85,6 @@ def test_the_chart_has_the_published_numbers_and_the_record(
     assert past >= {(year, None) for year in missing}  # which break the line
 
 
-def test_the_picture_of_a_person_does_not_depend_on_the_other_persons(
-    tiny_bundle: Path, forecasts: Forecasts, panel: Panel
-) -> None:
-    alone = Forecaster.load(tiny_bundle, threads=1).forecast(panel.only(["007"]), REQUEST).plot()
-    together = forecasts.plot("007")
-    assert alone.sentence == together.sentence
-    assert alone.chart.to_dict() == together.chart.to_dict()
-
-
 def test_a_person_must_be_named_among_several_and_be_there(forecasts: Forecasts) -> None:
     with pytest.raises(UsageError, match="There are 2 persons"):
         forecasts.plot()
@@ -122,13 +113,6 @@ def test_a_file_says_what_the_numbers_are_and_needs_no_other_file(
     trained_on_records = replace(picture, warnings=real)
     assert "simulated" not in trained_on_records._repr_html_().lower()
     assert "Simulated" in picture._repr_html_()
-
-
-def test_a_png_is_a_png_and_another_suffix_is_refused(forecasts: Forecasts, tmp_path: Path) -> None:
-    picture = forecasts.plot("007")
-    assert picture.save(tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(UsageError, match=r"must end in \.html or \.svg or \.png"):
-        picture.save(tmp_path / "p.pdf")
 
 
 YEAR = {
@@ -179,14 +163,6 @@ def test_a_sentence_gives_the_median_and_the_chance_of_no_earnings() -> None:
     assert shares == ["0 %", "below 1 %", "50 %", "above 99 %", "100 %"]
 
 
-def test_years_that_are_not_consecutive_are_bars(tiny_bundle: Path, panel: Panel) -> None:
-    request = ForecastRequest(horizons=(1, 5), coverage=(0.9,), quantiles=(0.5,))
-    sparse = Forecaster.load(tiny_bundle, threads=1).forecast(panel.only(["007"]), request).plot()
-    marks = str(sparse.chart.to_dict())
-    assert "'area'" not in marks
-    assert "'bar'" in marks
-
-
 def run(*arguments: str | Path) -> Any:
     return CliRunner().invoke(app, shlex.split(" ".join(map(str, arguments))))
 
@@ -210,16 +186,6 @@ def test_the_command_draws_one_person_and_refuses_what_it_cannot_draw(
         assert words in " ".join(refused.stderr.split())
     refused = run(f"plot {people} --person 007 --bundle {tiny_bundle} --out {tmp_path / 'p.gif'}")
     assert refused.exit_code == 2
-
-
-def test_a_record_that_ends_in_zeros_and_a_set_without_interval_are_drawn(
-    forecasts: Forecasts,
-) -> None:
-    no_sets = pl.lit(None, dtype=pl.Float64)
-    table = forecasts.table.with_columns(lower_90=no_sets, upper_90=no_sets)
-    drawn = str(replace(forecasts, table=table).plot("007").chart.to_dict())
-    assert "50 % set" in drawn
-    assert "90 % set" not in drawn
 
 
 LABELS = ("50", "80", "90")

@@ -113,49 +113,6 @@ def test_weights_meet_the_targets_with_every_path_as_it_was(
     assert np.abs(rest).max() < 1e-6
 
 
-def test_the_same_command_writes_the_same_bytes(scored: Path, panel: Path, tmp_path: Path) -> None:
-    targets = _write_targets(tmp_path / "targets.csv", _totals(scored, panel))
-    for method in ("adjust", "weights"):
-        written = []
-        for number in range(2):
-            out = tmp_path / f"{method}-{number}"
-            _align(scored, panel, targets, out, "--method", method)
-            written.append({path.name: path.read_bytes() for path in out.iterdir()})
-        assert all(files == written[0] for files in written), method
-
-
-def test_alignment_to_true_totals_does_no_harm_to_persons(tmp_path: Path) -> None:
-    """Forecasts whose level is wrong by group: true totals mend it, and CRPS does not get worse.
-
-    Outcomes and forecasts are of persons with different levels and shocks; futures share a shock
-    of the year.
-    """
-    rng = np.random.default_rng(12)
-    n, n_paths = 600, 60
-    level = rng.normal(12, 0.6, (n, 1))
-    scale = 0.4 + 0.02 * np.arange(10)
-    truth = np.exp(level + scale * rng.standard_normal((n, 10)))
-    macro = 0.03 * rng.standard_normal((10, n_paths))
-    shocks = scale[:, None] * rng.standard_normal((n, 10, n_paths))
-    sex = np.where(np.arange(n) % 2 == 0, "female", "male")
-    panel = _write_panel(tmp_path / "panel.csv", sex)
-    for bias, least, most in ((0.0, 0.98, 1.01), (0.15, 0.5, 0.995)):
-        wrong = np.where(sex == "female", bias, -bias)[:, None, None]
-        paths = np.exp(level[:, :, None] + shocks + macro + wrong)
-        folder = write_scored(tmp_path / f"biased-{bias}" / "scored", path_rows(paths))
-        outcomes = path_rows(truth[:, :, None]).join(
-            pl.read_csv(panel, infer_schema=False).select("person_id", "sex"), on="person_id"
-        )
-        targets = outcomes.group_by("year", "sex").agg(mean=pl.col("earnings").mean())
-        targets.write_csv(folder.parent / "targets.csv")
-        _align(folder, panel, folder.parent / "targets.csv", folder.parent / "out")
-        scores = []
-        for run in (ScoredPaths(folder), ScoredPaths(folder.parent / "out")):
-            forecast = np.stack([run.year(year).earnings for year in run.years], axis=1)
-            scores.append(np.mean(crps(forecast, truth)))
-        assert least <= scores[1] / scores[0] <= most
-
-
 def test_single_forecasts_are_not_aligned_and_bad_targets_are_named(
     scored: Path, panel: Path, tmp_path: Path
 ) -> None:

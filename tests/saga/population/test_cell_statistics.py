@@ -48,13 +48,6 @@ def test_weights_count_as_so_many_persons_and_formulas_are_those_of_textbooks() 
     assert values["gini"] == pytest.approx(differences / (2 * n**2 * expanded.mean(0)))
 
 
-def test_absent_persons_do_not_count() -> None:
-    earnings = np.array([[1.0, np.nan], [3.0, 5.0], [np.nan, 7.0]])
-    found = _statistics(earnings)
-    assert found["persons"].values.tolist() == [2, 2]
-    assert found["mean"].values.tolist() == [2, 6]
-
-
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32), st.integers(1, 5))
 def test_groups_add_up_to_the_whole_on_every_path(seed: int, n_groups: int) -> None:

@@ -61,13 +61,6 @@ def test_primary_suppression_alone_is_seen_through() -> None:
     assert recovered(magnitudes, unsafe, unsafe)
 
 
-def test_one_unsafe_cell_of_a_square_takes_three_more_and_the_cheapest() -> None:
-    persons = with_margins(np.array([[5.0, 40, 900], [30, 20, 900], [900, 900, 900]]))
-    unsafe = persons < 10
-    hidden, _ = suppress([persons], unsafe, PROTECTION)
-    assert np.argwhere(hidden).tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
-
-
 def test_a_hidden_cell_next_to_a_tiny_one_is_not_enough() -> None:
     """Two unsafe cells in a line hide each other only if both can move far enough."""
     persons = with_margins(np.array([[9.0, 1, 500], [400, 300, 500]]))
@@ -81,15 +74,6 @@ def test_without_another_cell_the_margin_is_hidden_too() -> None:
     persons = with_margins(np.array([4.0, 0]))
     hidden, _ = suppress([persons], persons > 0, PROTECTION)
     assert hidden.tolist() == [True, False, True], "an empty cell hides nothing"
-
-
-def test_suppressed_cells_of_another_year_stay_suppressed() -> None:
-    magnitudes, unsafe = random_table((6, 5), 1)
-    other = np.zeros_like(unsafe)
-    other[2, 2] = True
-    hidden, _ = suppress(magnitudes, unsafe, PROTECTION, other)
-    assert hidden[2, 2]
-    assert recovered(magnitudes, unsafe, hidden) == []
 
 
 def test_the_rules_find_small_and_dominated_cells() -> None:

@@ -91,18 +91,6 @@ def test_persons_who_are_treated_as_independent_have_bands_that_miss() -> None:
     assert coverage < 0.9 - 4 * _ERROR
 
 
-def test_own_futures_average_out_over_persons_and_the_economy_does_not() -> None:
-    rng = np.random.default_rng(7)
-    economy = rng.standard_normal(400)
-    small, large = (
-        _band_of_mean(economy + 5 * rng.standard_normal((n, 400)), None) for n in (100, 1600)
-    )
-    assert large.sd_paths == pytest.approx((small.sd_paths or 0) / 4, rel=0.1)
-    # Of the same 400 futures, so their spread is one number; a hundredth is for own futures.
-    assert large.sd_economy == pytest.approx(float(economy.std(ddof=1)), rel=0.02)
-    assert small.sd_economy == pytest.approx(float(economy.std(ddof=1)), rel=0.1)
-
-
 def test_the_chance_of_an_event_is_that_of_the_known_normal() -> None:
     """The mean is 100 with the standard deviation 1; 99 is the quantile of .159."""
     rng = np.random.default_rng(9)

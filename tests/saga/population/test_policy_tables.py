@@ -96,17 +96,6 @@ def published(
     return out, _run(scored, panel, out)
 
 
-def test_published_cells_are_those_of_the_paths(
-    scored: Path, panel: Path, published: tuple[Path, pl.DataFrame]
-) -> None:
-    paths = pl.read_parquet(scored / "part-*.parquet").join(
-        pl.read_csv(panel, infer_schema=False).select("person_id", "sex"), on="person_id"
-    )
-    mean = paths.filter(sex="female", year=2024)["earnings"].mean()
-    women = published[1].filter(sex="female", education_level=TOTAL, year=2024, statistic="mean")
-    assert women["value"].item() == pytest.approx(mean, abs=0.5)
-
-
 def test_what_is_published_lies_apart_from_the_log_of_small_cells(
     published: tuple[Path, pl.DataFrame],
 ) -> None:
@@ -180,17 +169,6 @@ def test_a_table_ends_before_few_persons_hide_all_years(panel: Path, tmp_path: P
     assert "440 of 660 values up to 2042 are suppressed. With --until 2026, 0 of the 33" in page
 
 
-@pytest.mark.parametrize("persons", [1, 5, 12])
-def test_tables_of_few_persons_are_written_in_all_formats(
-    panel: Path, tmp_path: Path, persons: int
-) -> None:
-    scored = write_scored(tmp_path / "paths", path_rows(np.ones((persons, 2, PATHS))))
-    table = _run(scored, panel, tmp_path / "out", "--by", "sex,age")
-    assert table["value"].dtype in (pl.Float64, pl.String), "an empty column of a CSV file is text"
-    stata = read_readstat(str(tmp_path / "out" / "statistics.dta"))
-    assert stata["value"].null_count() == table["value"].null_count()
-
-
 def test_differencing_with_the_margins_recovers_no_hidden_cell(
     scored: Path,
     panel: Path,
@@ -244,22 +222,6 @@ def test_transitions_are_shares_and_hide_small_classes(
     assert sums["share"].to_list() == pytest.approx([1] * sums.height, abs=0.004)
     hidden = rows.filter(sex="male", education_level=RARE)
     assert hidden["share"].null_count() == hidden.height
-
-
-def test_weights_of_persons_move_numbers_and_not_the_minimum(
-    scored: Path, panel: Path, tmp_path: Path, published: tuple[Path, pl.DataFrame]
-) -> None:
-    weights = tmp_path / "weights.csv"
-    ids = [f"{number:04d}" for number in range(PERSONS)]
-    pl.DataFrame({"person_id": ids, "weight": 7.0}).write_csv(weights)
-    table = _run(scored, panel, tmp_path / "out", "--weights", str(weights))
-    one = published[1]
-    assert table["suppressed"].to_list() == one["suppressed"].to_list()
-    both = pl.DataFrame({"a": table["value"], "b": one["value"], "s": one["statistic"]})
-    counts = both.filter(s="persons").drop_nulls()
-    assert counts["a"].to_list() == pytest.approx((7 * counts["b"]).to_list())
-    gini = both.filter(s="gini").drop_nulls()
-    assert gini["a"].to_list() == pytest.approx(gini["b"].to_list())
 
 
 def _one(table: pl.DataFrame, **cell: object) -> dict[str, float]:
