@@ -129,7 +129,7 @@ class Database:
         self.engine = create_ledger_engine(url, wait_seconds)
         try:
             if self._file is not None and not self._file.exists():
-                with _translate_file_errors():
+                with translate_errors():
                     self._file.touch(0o600)
             self._prepare()
         except BaseException:
@@ -180,7 +180,7 @@ class Database:
         """What tells the file from another one of its name. Raises LedgerError without a file."""
         if self._file is None:
             return None
-        with _translate_file_errors():
+        with translate_errors():
             status = self._file.stat()
         return status.st_dev, status.st_ino
 
@@ -210,7 +210,7 @@ def migrate(connection: Connection) -> None:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Turn database errors into LedgerError, without the driver's message.
+    """Turn errors of the database or its file into LedgerError, without the driver's message.
 
     The message may contain data of persons.
     """
@@ -220,12 +220,6 @@ def translate_errors() -> Iterator[None]:
         raise _database_error(_cause(error.orig)) from None
     except PoolTimeoutError:
         raise _database_error("every connection is in use") from None
-
-
-@contextmanager
-def _translate_file_errors() -> Iterator[None]:
-    try:
-        yield
     except OSError as error:
         raise _database_error(type(error).__name__) from None
 

@@ -237,11 +237,6 @@ class Ledger:
             stream = _find_stream(connection, self._actor.holder, bundle)
             return None if stream is None else read_state(stream)
 
-    def version(self, bundle: str) -> int | None:
-        """The version of the adaptive state, without reading the state; None as for `state`."""
-        versions = self.versions(bundle)
-        return versions.get(self._actor.holder, versions.get(COMMON))
-
     def replay(self, bundle: str, version: int | None = None) -> AdaptiveState | None:
         """The state computed from the log alone: equal to `state`, bit for bit.
 

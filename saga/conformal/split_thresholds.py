@@ -6,9 +6,9 @@ other families have one threshold per horizon for everybody.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from saga.training_records import Guarantee
 
 Array = NDArray[np.float64]
 Words = NDArray[np.str_]
+_OfGroups = tuple[Array, Words, Words, dict[str, Array]]
 # Groupings whose groups may have cells; the first one that has a cell for the person is used.
 MONDRIAN = ("profile", "quintile")
 # Shifts raise no threshold above it, because a threshold above 1 would give an unbounded set.
@@ -155,25 +156,12 @@ class SplitThresholds:
             q[rows] = self.year.nested(np.broadcast_to(shifted, q[rows].shape))
         return q, guarantee, cell
 
-    def _of_groups(
-        self, horizons: tuple[int, ...], groups: tuple[str, ...]
-    ) -> tuple[Array, Words, Words, dict[str, Array]]:
-        """`_find_of_groups`, found once and then stored."""
-        if (horizons, groups) not in self._known:
-            self._known[horizons, groups] = self._find_of_groups(horizons, groups)
-        return self._known[horizons, groups]
-
     @cached_property
-    def _known(
-        self,
-    ) -> dict[
-        tuple[tuple[int, ...], tuple[str, ...]], tuple[Array, Words, Words, dict[str, Array]]
-    ]:
-        return {}
+    def _of_groups(self) -> Callable[[tuple[int, ...], tuple[str, ...]], _OfGroups]:
+        """`_find_of_groups`, found once and then stored."""
+        return cache(self._find_of_groups)
 
-    def _find_of_groups(
-        self, horizons: Sequence[int], groups: Sequence[str]
-    ) -> tuple[Array, Words, Words, dict[str, Array]]:
+    def _find_of_groups(self, horizons: tuple[int, ...], groups: tuple[str, ...]) -> _OfGroups:
         """The results of `cell_threshold` for persons of `groups`, before shifts.
 
         Thresholds (H, L), NaN without one; guarantees (H, L); names of cells (H,); and by name of a

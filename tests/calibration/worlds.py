@@ -8,16 +8,19 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
+from saga.calibration.fit.person_scores import rank_needed
 from scipy import stats
 
 from saga.distributions import Marginals
 from saga.paths import Paths
+from saga.small_groups import MIN_PERSONS
 
 Array = NDArray[np.float64]
 World = Callable[..., tuple[Marginals, Array]]
 _Z = np.linspace(-5.0, 5.0, 201)
 # In log earnings: of a realised economy, and of simulated economies around their mean.
 SURPRISE, SPREAD = 0.25, 0.2
+P = 1e-6  # probability that a test fails by chance
 
 
 def lognormal_marginals(
@@ -89,3 +92,15 @@ def draw_economy(n: int, seed: int) -> tuple[Marginals, Marginals, Array]:
     never, one = np.zeros((n, 1)), np.ones((n, 1))
     free = lognormal_marginals(never, centre, (0.3**2 + SPREAD**2) ** 0.5 * one, str(seed))
     return free, lognormal_marginals(never, centre + SURPRISE, 0.3 * one, str(seed)), outcomes
+
+
+def is_plausible(
+    hits: int, trials: int, n: int, coverage: float, tail: float, *, slack: int = MIN_PERSONS - 1
+) -> bool:
+    """Whether `hits` fits a threshold between the k-th and the (k + `slack`)-th of n scores.
+
+    Numbers of hits are implausible if so few, or so many, have a probability below `tail`.
+    """
+    k = rank_needed(n, coverage)
+    low, high = (stats.betabinom(trials, r, n + 1 - r) for r in (k, min(k + slack, n)))
+    return bool(low.ppf(tail) <= hits <= high.isf(tail))

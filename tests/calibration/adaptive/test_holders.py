@@ -14,7 +14,7 @@ from saga.calibration.adaptive.adaptive_state import YEAR
 from saga.calibration.adaptive.database import LedgerError
 from saga.calibration.adaptive.issued_intervals import IssuedInterval
 from saga.calibration.adaptive.ledger import Actor, Ledger, RecordCounts
-from saga.calibration.adaptive.ledger_tables import AUDIT, ISSUED, OUTCOME, TABLES
+from saga.calibration.adaptive.ledger_tables import AUDIT, COMMON, ISSUED, OUTCOME, TABLES
 from saga.calibration.adaptive.outcome_entries import (
     MAX_AMOUNT,
     MAX_CONFLICTS,
@@ -161,10 +161,10 @@ def test_a_correction_does_not_tell_whether_the_amount_was_known(ledger: Ledger)
     ledger.record(BUNDLE, issue(YEAR))
     ledger.settle(ALL_OUTCOMES)
     person, year, amount = ALL_OUTCOMES[0]
-    reports, versions = [], [ledger.version(BUNDLE) or 0]
+    reports, versions = [], [ledger.versions(BUNDLE)[COMMON]]
     for sent in (amount, amount + 5_000, amount + 5_000):
         reports.append(ledger.correct([(person, year, sent)], "revised"))
-        versions.append(ledger.version(BUNDLE) or 0)
+        versions.append(ledger.versions(BUNDLE)[COMMON])
     assert reports == [CorrectionReport(corrected=1, rejudged=1)] * 3
     assert np.diff(versions).tolist() == [1, 1, 1]
 

@@ -16,7 +16,6 @@ from saga.calibration.fit.cqr import _Column, cqr_threshold, fit_cqr
 from saga.calibration.fit.person_scores import conformal_quantile
 from typer.testing import CliRunner
 
-from saga.bundle import Bundle
 from saga.cli import app
 from saga.conformal.families.quantile_intervals import QUANTILE_INTERVALS, central_probabilities
 from saga.data.panel import Panel
@@ -135,10 +134,6 @@ def cqr_bundle(
 def test_forecasts_publish_the_intervals_and_name_the_method(
     cqr_bundle: Path, young: Panel, tmp_path: Path
 ) -> None:
-    bundle = Bundle.load(cqr_bundle)
-    assert bundle.calibration is not None
-    assert set(bundle.calibration["kind"]) == {"cqr", "origin_years"}
-    assert bundle.metrics["calibration"]["method"] == "cqr"
     young.frame.write_parquet(tmp_path / "people.parquet")
     arguments = ["forecast", str(tmp_path / "people.parquet"), "--bundle", str(cqr_bundle)]
     options = ["--paths", "50", "--horizons", "1,2", "--prices", "2022", "--limits", "--bands", "2"]
@@ -148,13 +143,7 @@ def test_forecasts_publish_the_intervals_and_name_the_method(
     table = pl.read_parquet(tmp_path / "f.parquet")
     assert read_provenance(tmp_path / "f.parquet")["calibration_method"] == "cqr"
 
-    forecaster = Forecaster.load(cqr_bundle)
-    assert forecaster.calibrator.method == "cqr"
-    forecast = forecaster.forecast(
-        young, ForecastRequest(horizons=(1, 2), limits=True, bands=2), Draws(50)
-    ).table
-    assert table.equals(forecast)
-    q = forecaster.calibrator.cells[1, "all"].thresholds[0.9]
+    q = Forecaster.load(cqr_bundle).calibrator.cells[1, "all"].thresholds[0.9]
     assert q is not None
     first = table.filter(pl.col("horizon") == 1)
     wide = first.select(

@@ -18,8 +18,7 @@ from saga.data import groups as known_groups
 from saga.data.groups import Labels
 from saga.distributions import Marginals
 from saga.requests import COVERAGE
-from tests.calibration.fit.hits import P, is_plausible
-from tests.calibration.worlds import lognormal_marginals
+from tests.calibration.worlds import P, is_plausible, lognormal_marginals
 
 Array = NDArray[np.float64]
 
@@ -217,33 +216,6 @@ def test_group_shifts_apply_to_each_person_and_unknown_groups_use_the_cell_of_al
         grouped.intervals(grouped.recalibrate(p), COVERAGE).upper for p in (lost, nobody)
     )
     assert np.array_equal(upper, expected)
-
-
-def test_a_panel_of_several_kinds_of_record_covers_each_kind() -> None:
-    """Thresholds are fitted as they are calibrator, with most poor records those of women."""
-
-    def mixed(n: int, seed: int) -> tuple[Marginals, Array]:
-        marginals, outcomes = draw_groups(n, seed)
-        poor = np.random.default_rng(seed).random(n) < np.where(
-            marginals.groups["sex"] == "female", 0.8, 0.1
-        )
-        return replace(
-            marginals, groups={**marginals.groups, "profile": np.where(poor, "survey", "earnings")}
-        ), outcomes
-
-    fitted = fit_calibration(*mixed(20_000, 21), seed=0)
-    marginals, outcomes = mixed(25_000, 22)
-    intervals = fitted.intervals(fitted.recalibrate(marginals), COVERAGE)
-    assert set(intervals.cell.ravel()) == {"profile=earnings", "profile=survey"}
-    hits = intervals.covered(outcomes)[:, 0]
-    for kind in ("earnings", "survey"):
-        members, n = (
-            marginals.groups["profile"] == kind,
-            fitted.cells[1, f"profile={kind}"].n_threshold,
-        )
-        for j, coverage in enumerate(COVERAGE):
-            n_hits = int(hits[members, j].sum())
-            assert is_plausible(n_hits, int(members.sum()), n, coverage, P / 16)
 
 
 def test_several_rows_of_a_person_count_as_one_person() -> None:

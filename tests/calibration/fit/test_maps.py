@@ -18,8 +18,7 @@ from saga.distributions import Marginals
 from saga.errors import UsageError
 from saga.scores import pit_uniforms
 from saga.small_groups import MIN_PERSONS
-from tests.calibration.fit.hits import P
-from tests.calibration.worlds import SURPRISE, draw_economy, draw_world
+from tests.calibration.worlds import SURPRISE, P, draw_economy, draw_world
 
 Array = NDArray[np.float64]
 Map = tuple[Array, Array]

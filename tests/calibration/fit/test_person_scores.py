@@ -23,7 +23,7 @@ from scipy import stats
 from sklearn.base import BaseEstimator, RegressorMixin
 
 from saga.small_groups import MIN_PERSONS
-from tests.calibration.fit.hits import P
+from tests.calibration.worlds import P
 
 Array = NDArray[np.float64]
 COVERAGE, N_ORIGINS = 0.9, 8

@@ -1,12 +1,8 @@
-"""A delivery as one command: its files follow from the ledger, so a repetition changes nothing."""
+"""Deliveries of a new year: the same ledger and files however they come; no later year is used."""
 
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +10,99 @@ import numpy as np
 import polars as pl
 import pytest
 from saga.calibration.adaptive.adaptive_state import AdaptiveState, ExcessCounts, compute_states
-from saga.calibration.adaptive.database import parse_database_url
-from saga.calibration.adaptive.ledger import open_ledger
+from saga.calibration.adaptive.delivery import apply_delivery
+from saga.calibration.adaptive.ledger import Ledger, open_ledger
+from saga.calibration.adaptive.pseudonyms import PseudonymKey
 from saga.calibration.yearly import yearly_delivery
 from saga.calibration.yearly.year_diagnosis import with_state
-from sqlalchemy import Engine, create_engine, text
 from typer.testing import CliRunner
 
 from saga.bundle import Bundle, default_bundle
 from saga.cli import app
-from saga.data.origins import cut
+from saga.data.origins import cut, without_later_exits
 from saga.data.panel import Panel
 from saga.diagnostics_tables import Diagnostics
+from saga.errors import UsageError
 from saga.pages.report import render_report
-from tests.postgresql_server import database_of
+
+N_PERSONS = 40
+
+
+def delivery(panel: Panel, year: int) -> Panel:
+    """The panel as it was when `year` was its last."""
+    return panel.with_frame(
+        without_later_exits(panel.frame.filter(pl.col("year") <= year), pl.lit(year))
+    )
+
+
+def test_one_delivery_equals_deliveries_by_year_and_a_repetition_changes_nothing(
+    tiny_bundle: Path, register_panel: Panel, tmp_path: Path
+) -> None:
+    by_year, ledger = (
+        Ledger(f"sqlite:///{tmp_path / name}", PseudonymKey(key * 8))
+        for name, key in (("by_year.sqlite", b"some"), ("once.sqlite", b"other"))
+    )
+    reports = [
+        apply_delivery(tiny_bundle, delivery(register_panel, year), by_year, n_persons=N_PERSONS)
+        for year in (2018, 2019, 2020)
+    ]
+    assert [report.origins for report in reports] == [(2018,), (2019,), (2020,)]
+    settled = [report.settled.settled_intervals for report in reports]
+    assert settled[0] == 0 < settled[1] < settled[2], "for 2020 from 2018 and from 2019"
+    last = delivery(register_panel, 2020)
+    once = apply_delivery(tiny_bundle, last, ledger, since=2018, n_persons=N_PERSONS)
+    assert once.recorded.new == sum(report.recorded.new for report in reports)
+    assert once.state.cells == reports[-1].state.cells
+    assert once.state.through == 2020
+    repeated = apply_delivery(tiny_bundle, last, ledger, n_persons=N_PERSONS)
+    assert repeated.origins == ()
+    assert repeated.recorded.new == repeated.settled.new == repeated.settled.conflicting == 0
+    assert repeated.state == once.state
+
+
+def test_a_delivery_issues_the_spans_that_are_asked_for(
+    tiny_bundle: Path, register_panel: Panel, tmp_path: Path
+) -> None:
+    ledger = Ledger(f"sqlite:///{tmp_path / 'spans.sqlite'}", PseudonymKey(b"k" * 32))
+    for year in (2017, 2020):
+        last = delivery(register_panel, year)
+        apply_delivery(tiny_bundle, last, ledger, since=year, n_persons=N_PERSONS, spans=(3,))
+    judged = ledger.span_coverage(Bundle.load(tiny_bundle).digest)
+    assert {(row.kind, row.years, row.year) for row in judged} == {
+        ("band", 3, 2020),
+        ("present_value", 3, 2020),
+    }
+    with pytest.raises(UsageError, match="Spans"):
+        apply_delivery(tiny_bundle, last, ledger, spans=(0,))
+
+
+def test_the_command_reports_and_fails_if_the_delivery_contradicts_an_earlier_one(
+    tiny_bundle: Path, register_panel: Panel, tmp_path: Path
+) -> None:
+    def run(name: str, frame: pl.DataFrame) -> tuple[int, dict[str, Any]]:
+        frame.write_parquet(tmp_path / name)
+        options = f"--append --database sqlite:///{tmp_path}/ledger.sqlite --persons 30"
+        options += f" --prices 2022 --threads 1 --json --panel {tmp_path / name}"
+        result = CliRunner().invoke(app, ["calibrate", str(tiny_bundle), *options.split()])
+        return result.exit_code, json.loads(result.stdout)
+
+    first, second = delivery(register_panel, 2018).frame, delivery(register_panel, 2019).frame
+    code, report = run("first.parquet", first)
+    assert (code, report["origins"], report["through"]) == (0, [2018], None)
+    assert report["recorded"]
+    code, report = run("second.parquet", second)
+    assert (code, report["through"]) == (0, 2019)
+    changed = second.with_columns(
+        pl.when(pl.col("year") == 2019)
+        .then(pl.col("earnings") + 271_828)
+        .otherwise(pl.col("earnings"))
+        .alias("earnings")
+    )
+    code, report = run("second.parquet", changed)
+    assert (code, report["new"]) == (1, 0)
+    assert report["conflicting"] == len(report["problems"])
+    assert "271828" not in json.dumps(report)
+
 
 FILES = ("delivery.html", "years.parquet", "delivery.json")
 
@@ -100,58 +175,6 @@ def test_deliveries_settle_diagnose_and_recommend_and_a_repetition_changes_nothi
     ]
     assert states[0] == states[1]
     assert written(tmp_path) == written(tmp_path / "once")
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)]
-)
-@pytest.mark.parametrize("table", ["settlement", "issued_interval"])
-def test_a_delivery_killed_while_it_writes_is_whole_after_it_is_repeated(
-    tiny_bundle: Path, panels: dict[int, Path], tmp_path: Path, table: str, kind: str
-) -> None:
-    """Killed with SIGKILL when rows of the table appear: settled, or entered for the next year.
-
-    The other ledger, of an undisturbed delivery, is an SQLite file in both cases.
-    """
-    undisturbed, key = tmp_path / "undisturbed", tmp_path / "key"
-    undisturbed.mkdir()
-    key.write_bytes(b"k" * 32)
-    key.chmod(0o600)
-    for year in (2018, 2019):
-        assert deliver(tiny_bundle, panels[year], undisturbed)[0] == 0
-    with database_of(kind, tmp_path) as url:
-        ledger = f"--database {url} --database-key {key}"
-        assert deliver(tiny_bundle, panels[2018], tmp_path, ledger=ledger)[0] == 0
-        engine = create_engine(parse_database_url(url))
-        before = count_rows(engine, table)
-        options = f"--out {tmp_path}/pages {ledger} --persons 40 --prices 2022 --threads 1"
-        program = "from saga.cli import main; main()"
-        command = [sys.executable, "-c", program, "deliver", str(tiny_bundle), *options.split()]
-        command += ["--panel", str(panels[2019])]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while process.poll() is None and count_rows(engine, table) == before:
-            time.sleep(0.002)
-        process.kill()
-        assert process.wait() == -signal.SIGKILL, "killed before the end"
-        engine.dispose()
-        assert deliver(tiny_bundle, panels[2019], tmp_path, ledger=ledger)[0] == 0
-        digest = Bundle.load(tiny_bundle).digest
-        ledgers = [
-            open_ledger(url, key),
-            open_ledger(f"sqlite:///{undisturbed}/ledger.sqlite"),
-        ]
-        assert ledgers[0].state(digest) == ledgers[1].state(digest) == ledgers[0].replay(digest)
-        assert ledgers[0].counts(digest) == ledgers[1].counts(digest)
-        assert ledgers[0].span_coverage(digest) == ledgers[1].span_coverage(digest)
-        for opened in ledgers:
-            opened.close()
-    assert written(tmp_path) == written(undisturbed)
-
-
-def count_rows(engine: Engine, table: str) -> int:
-    with engine.connect() as connection:
-        return int(connection.scalar(text(f"SELECT COUNT(*) FROM {table}")) or 0)
 
 
 def test_a_folder_with_other_files_is_refused_before_anything_is_settled(
