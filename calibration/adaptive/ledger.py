@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from saga.calibration.adaptive.adaptive_state import YEAR, AdaptiveState
 from saga.calibration.adaptive.database import (
     WAIT_SECONDS,
@@ -40,7 +41,6 @@ from saga.calibration.adaptive.outcome_entries import (
 )
 from saga.calibration.adaptive.pseudonyms import PseudonymKey
 from saga.calibration.adaptive.settlement_log import (
-    SettledOutcomes,
     SpanCoverage,
     read_settled,
     read_span_coverage,
@@ -246,8 +246,8 @@ class Ledger:
             stream = _find_stream(connection, self._actor.holder, bundle)
             return None if stream is None else replay_state(connection, stream, version)
 
-    def settled(self, bundle: str, horizons: Sequence[int]) -> SettledOutcomes:
-        """The outcomes that this holder's forecasts with the bundle have had."""
+    def settled(self, bundle: str, horizons: Sequence[int]) -> pl.DataFrame:
+        """The outcomes that this holder's forecasts with the bundle have had: `read_settled`."""
         with self._database.reading() as connection:
             return read_settled(connection, bundle, self._actor.holder, horizons)
 

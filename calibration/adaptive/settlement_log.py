@@ -19,6 +19,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from saga.calibration.adaptive.adaptive_state import (
     BAND,
@@ -313,33 +314,16 @@ def _unpack_counts(row: Row[Any]) -> ExcessCounts:
         raise damaged_error() from None
 
 
-@dataclass(frozen=True, eq=False)
-class SettledOutcomes:
-    """Outcomes of issued forecasts, n rows, one per person, origin year and horizon; no persons.
-
-    `rank` (n,) is the probability that the published forecast gave to less earnings, and
-    `bundle_rank` that of the bundle's forecast before it was moved; within the probability of zero
-    they are random. `p_zero` is the published probability of zero, `zero` whether earnings were 0.
-    """
-
-    year: NDArray[np.int64]
-    horizon: NDArray[np.int64]
-    group: NDArray[np.str_]
-    rank: Array
-    bundle_rank: Array
-    p_zero: Array
-    zero: NDArray[np.bool_]
-
-    def __len__(self) -> int:
-        return len(self.year)
-
-
 def read_settled(
     connection: Connection, bundle: str, holder: str, horizons: Sequence[int]
-) -> SettledOutcomes:
-    """The settled outcomes of a holder's forecasts with the bundle of this digest.
+) -> pl.DataFrame:
+    """The settled outcomes of a holder's forecasts with the bundle of this digest; no persons.
 
-    What a correction has taken back is left out.
+    A row per person, origin year and horizon; what a correction has taken back is left out. Columns
+    `year` of the outcome, `horizon`, `group`; `rank`, the probability that the published forecast
+    gave to less earnings, and `bundle_rank`, that of the bundle's forecast before it was moved,
+    both random within the probability of zero; `p_zero`, the published probability of zero; `zero`,
+    whether earnings were 0.
     """
     is_wanted = [
         ISSUED.c.stream_id.in_(_stream_ids(bundle, holder)),
@@ -355,15 +339,10 @@ def read_settled(
     for in_force, index in rows_alike(row.in_force for row in rows).items():
         levels = unpack_numbers(in_force, 1, -1)
         bundle_rank[index] = unmoved(rank[index, None], levels)[:, 0]
-    horizon = np.array([row.horizon for row in rows], dtype=np.int64)
-    return SettledOutcomes(
-        np.array([row.origin_year for row in rows], dtype=np.int64) + horizon,
-        horizon,
-        np.array([row.group for row in rows], dtype=np.str_),
-        rank,
-        bundle_rank,
-        p_zero,
-        probability == 0,
+    known = [(row.origin_year + row.horizon, row.horizon, row.group) for row in rows]
+    schema = {"year": pl.Int64, "horizon": pl.Int64, "group": pl.String}
+    return pl.DataFrame(known, schema, orient="row").with_columns(
+        rank=rank, bundle_rank=bundle_rank, p_zero=p_zero, zero=probability == 0
     )
 
 

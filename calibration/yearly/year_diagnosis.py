@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 from saga.calibration.adaptive.adaptive_state import AdaptiveState
-from saga.calibration.adaptive.settlement_log import SettledOutcomes
 
 from saga.conformal.calibration_table import ALL
 from saga.diagnostics_tables import TABLES, Diagnostics
@@ -18,10 +17,11 @@ HORIZONS = (1, 2, 5, 10, 20)
 COVERAGE = 0.9
 
 
-def diagnose_years(settled: SettledOutcomes) -> pl.DataFrame:
+def diagnose_years(settled: pl.DataFrame) -> pl.DataFrame:
     """A row per outcome year, horizon and group; the group "all" has all persons.
 
-    Figures of fewer than 10 persons are null. Columns:
+    `settled` are the outcomes of `Ledger.settled`. Figures of fewer than 10 persons are null.
+    Columns:
 
     - `year`, `horizon`, `group`, and `persons`, their number
     - `covered`, `below`, `above`: shares inside, below and above the published central interval of
@@ -31,19 +31,16 @@ def diagnose_years(settled: SettledOutcomes) -> pl.DataFrame:
     - `zeros`: share without earnings, and `p_zero`, its published probability
     """
     tail = (1 - COVERAGE) / 2
-    rows = pl.DataFrame(
-        {
-            "year": settled.year,
-            "horizon": settled.horizon,
-            "group": settled.group.astype(object),
-            "rank": settled.bundle_rank,
-            "below": settled.rank <= tail,
-            "above": settled.rank > 1 - tail,
-            "bundle_covered": (settled.bundle_rank > tail) & (settled.bundle_rank <= 1 - tail),
-            "zeros": settled.zero,
-            "p_zero": settled.p_zero,
-        },
-        schema_overrides={"group": pl.String},
+    rows = settled.select(
+        "year",
+        "horizon",
+        "group",
+        rank="bundle_rank",
+        below=pl.col("rank") <= tail,
+        above=pl.col("rank") > 1 - tail,
+        bundle_covered=(pl.col("bundle_rank") > tail) & (pl.col("bundle_rank") <= 1 - tail),
+        zeros="zero",
+        p_zero="p_zero",
     )
     everybody = rows.with_columns(pl.lit(ALL).alias("group"))
     figures = ("covered", "below", "above", "bundle_covered", "rank", "zeros", "p_zero")

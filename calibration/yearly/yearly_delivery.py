@@ -7,21 +7,17 @@ the same ledger and the same files as one that was not, and a repetition changes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-from saga.calibration.adaptive.adaptive_state import AdaptiveState
 from saga.calibration.adaptive.issuance import INITIAL_STATE
 from saga.calibration.adaptive.ledger import Ledger
-from saga.calibration.adaptive.settlement_log import SpanCoverage
 from saga.calibration.yearly.drift_tests import (
     ALPHA,
     DriftScale,
-    Recommendation,
     YearTests,
     compare_groups,
     compare_levels,
@@ -48,22 +44,6 @@ PAGE, TABLE, REPORT = "delivery.html", "years.parquet", "delivery.json"
 TESTED_HORIZON = 1  # outcomes of longer horizons overlap, so their years are not independent
 
 
-@dataclass(frozen=True, eq=False)
-class YearlyReport:
-    """What the outcomes so far say: the table of `diagnose_years`, tests, and what to do.
-
-    `spans` are the path bands and present values that could be judged.
-    """
-
-    years: pl.DataFrame
-    tests: tuple[YearTests, ...]
-    scale: DriftScale
-    recommendation: Recommendation
-    state: AdaptiveState
-    counts: Mapping[str, int]
-    spans: tuple[SpanCoverage, ...]
-
-
 def check_folder(out: Path) -> None:
     """Raise UsageError unless `out` is a folder of deliveries, empty or absent."""
     if out.exists() and not out.is_dir():
@@ -77,15 +57,51 @@ def check_folder(out: Path) -> None:
         )
 
 
-def report_years(ledger: Ledger, bundle: Bundle) -> YearlyReport:
-    """Diagnose the outcomes that the ledger has of the bundle's forecasts, and test for drift."""
+def write_delivery(ledger: Ledger, bundle: Bundle, out: Path) -> dict[str, Any]:
+    """Write page, table and report to the folder `out`; the content of the report.
+
+    They are about the outcomes that the ledger has of the bundle's forecasts.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    sweep(out)
     years = diagnose_years(ledger.settled(bundle.digest, HORIZONS))
+    values = _report_values(ledger, bundle, years)
+    commit(out / TABLE, lambda path: years.write_parquet(path))
+    page = render_delivery(years, values)
+    commit(out / PAGE, partial(Path.write_text, data=page, encoding="utf-8"))
+    commit_json(out / REPORT, values)
+    return values
+
+
+def _report_values(ledger: Ledger, bundle: Bundle, years: pl.DataFrame) -> dict[str, Any]:
+    """The report as JSON values: tests for drift, what to do, and spans that could be judged."""
     scale = drift_scale(bundle)
+    tests = _test_years(years, scale)
+    recommended, counts = recommend(tests), ledger.counts(bundle.digest)
+    spans = ledger.span_coverage(bundle.digest)
+    return {
+        "bundle": bundle.digest,
+        "trained_on": bundle.trained_on,
+        "recommendation": recommended.action,
+        "rule": recommended.rule,
+        "command": recommended.command,
+        "false_alarm_rate": ALPHA,
+        "usual_variation": asdict(scale),
+        "adaptive": (ledger.state(bundle.digest) or INITIAL_STATE).identity(),
+        **counts,
+        "tests": [asdict(of_year) for of_year in tests],
+        "coverage": list(COVERAGES),
+        "spans": [asdict(row) for row in spans if row.persons >= MIN_PERSONS],
+    }
+
+
+def _test_years(years: pl.DataFrame, scale: DriftScale) -> tuple[YearTests, ...]:
+    """Tests for drift of each year with figures of all persons."""
     tested = years.filter(pl.col("horizon") == TESTED_HORIZON)["year"].unique().sort().to_list()
     outside = {year: outside_share(years, year, TESTED_HORIZON) for year in tested}
     with_everybody = [year for year in tested if ALL in outside[year]]
     martingale = sequential_test([outside[year][ALL] for year in with_everybody], scale)
-    tests = tuple(
+    return tuple(
         YearTests(
             year,
             compare_levels(outside[year], scale),
@@ -94,10 +110,6 @@ def report_years(ledger: Ledger, bundle: Bundle) -> YearlyReport:
         )
         for year, value in zip(with_everybody, martingale, strict=True)
     )
-    state = ledger.state(bundle.digest) or INITIAL_STATE
-    spans = [row for row in ledger.span_coverage(bundle.digest) if row.persons >= MIN_PERSONS]
-    counts = ledger.counts(bundle.digest)
-    return YearlyReport(years, tests, scale, recommend(tests), state, counts, tuple(spans))
 
 
 def drift_scale(bundle: Bundle) -> DriftScale:
@@ -106,34 +118,3 @@ def drift_scale(bundle: Bundle) -> DriftScale:
         return DriftScale(0.0, 0)
     drift = Calibrator.from_table(bundle.calibration).drift
     return DriftScale(*drift.get((TESTED_HORIZON, COVERAGE), (0.0, 0)))
-
-
-def write_delivery(report: YearlyReport, bundle: Bundle, out: Path) -> dict[str, Any]:
-    """Write page, table and report to the folder `out`; the content of the report."""
-    out.mkdir(parents=True, exist_ok=True)
-    sweep(out)
-    values = delivery_values(report, bundle)
-    commit(out / TABLE, lambda path: report.years.write_parquet(path))
-    page = render_delivery(report.years, values)
-    commit(out / PAGE, partial(Path.write_text, data=page, encoding="utf-8"))
-    commit_json(out / REPORT, values)
-    return values
-
-
-def delivery_values(report: YearlyReport, bundle: Bundle) -> dict[str, Any]:
-    """The report as JSON values."""
-    return {
-        "bundle": bundle.digest,
-        "trained_on": bundle.trained_on,
-        "recommendation": report.recommendation.action,
-        "rule": report.recommendation.rule,
-        "command": report.recommendation.command,
-        "false_alarm_rate": ALPHA,
-        "usual_variation": asdict(report.scale),
-        "adaptive": report.state.identity(),
-        "settled": report.counts["settled"],
-        "waiting": report.counts["waiting"],
-        "tests": [asdict(tests) for tests in report.tests],
-        "coverage": list(COVERAGES),
-        "spans": [asdict(row) for row in report.spans],
-    }

@@ -171,24 +171,17 @@ def deliver(
         saga deliver bundles/ours --panel delivery-2023/ --out deliveries  # a new year of outcomes
     """
     from saga.bundle import Bundle
-    from saga.calibration.yearly.yearly_delivery import (
-        PAGE,
-        check_folder,
-        report_years,
-        write_delivery,
-    )
+    from saga.calibration.yearly.yearly_delivery import PAGE, check_folder, write_delivery
 
     check_folder(out)
     new_years, ledger = reading.read(panel), delivery.open_beside(bundle)
     delivered = _enter(bundle, new_years, ledger, delivery, model.threads, as_json=as_json)
-    opened = Bundle.load(bundle)
-    report = report_years(ledger, opened)
-    content = write_delivery(report, opened, out)
+    content = write_delivery(ledger, Bundle.load(bundle), out)
     ledger.close()
     settled = delivered.settled
     _report_delivery(
         delivered,
-        f"{report.recommendation.action}: {report.recommendation.rule}\n"
+        f"{content['recommendation']}: {content['rule']}\n"
         f"{settled.new:,} outcomes settled {settled.settled_intervals:,} forecasts; "
         f"{delivered.recorded.new:,} new forecasts entered. Wrote {out / PAGE}.",
         {**content, "out": out, "outcomes": settled.counts()},
