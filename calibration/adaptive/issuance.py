@@ -71,8 +71,37 @@ class AdaptedForecaster:
         return self.state.identity()
 
     def check_recordable(self, request: Request, draws: Draws) -> None:
-        """Raise UsageError if outcomes cannot judge what is requested."""
-        check_recordable(self.unadapted, request, draws)
+        """Raise UsageError unless outcomes can judge what is given for a request.
+
+        They cannot judge forecasts under a scenario, and none without conformal sets. Present
+        values of the past, at another rate or from fewer paths have no calibrated intervals.
+        """
+        if draws.scenario not in (None, "baseline"):
+            why = "Its intervals hold under the scenario, so outcomes cannot judge them"
+            fix = "Leave the scenario out, or do not record"
+            problem = Problem("record-scenario", why, fix, "record")
+            raise UsageError("A scenario cannot be recorded", [problem])
+        if not self.unadapted.calibrator.has_sets:
+            why = "The bundle has no thresholds of prediction sets"
+            fix = "Calibrate the bundle with `saga calibrate --method sets`, or do not record"
+            problem = Problem("record-uncalibrated", why, fix, "record")
+            raise UsageError("There are no intervals to record", [problem])
+        if not isinstance(request, LifetimeRequest):
+            return
+        needed = self.unadapted.calibrator.value_paths
+        faults = (
+            (needed == 0, "The bundle has no thresholds of present values", "Do not record"),
+            (request.rate != RATE, f"Calibrated is a rate of {RATE:g}", f"Use rate {RATE:g}"),
+            (request.from_age is not None, "The sum contains the past", "Leave from_age out"),
+            (draws.n_paths < needed, f"Calibrated are {needed} paths", f"Use {needed} paths"),
+        )
+        problems = [
+            Problem("record-lifetime", why, f"{fix}, or do not record", "record")
+            for is_fault, why, fix in faults
+            if is_fault
+        ]
+        if problems:
+            raise UsageError("These present values cannot be recorded", problems)
 
     def issue(self, block: Marginals | Paths, request: Request) -> list[IssuedInterval]:
         """What the ledger is to enter of a block of a recalibrated forecast.
@@ -91,40 +120,6 @@ class AdaptedForecaster:
         return issued
 
 
-def check_recordable(forecaster: Forecaster, request: Request, draws: Draws) -> None:
-    """Raise UsageError unless outcomes can judge what a forecaster gives for a request.
-
-    They cannot judge forecasts under a scenario, and none without conformal sets. Present values of
-    the past, at another rate or from fewer paths have no calibrated intervals.
-    """
-    if draws.scenario not in (None, "baseline"):
-        why = "Its intervals hold under the scenario, so outcomes cannot judge them"
-        fix = "Leave the scenario out, or do not record"
-        problem = Problem("record-scenario", why, fix, "record")
-        raise UsageError("A scenario cannot be recorded", [problem])
-    if not forecaster.calibrator.has_sets:
-        why = "The bundle has no thresholds of prediction sets"
-        fix = "Calibrate the bundle with `saga calibrate --method sets`, or do not record"
-        problem = Problem("record-uncalibrated", why, fix, "record")
-        raise UsageError("There are no intervals to record", [problem])
-    if not isinstance(request, LifetimeRequest):
-        return
-    needed = forecaster.calibrator.value_paths
-    faults = (
-        (needed == 0, "The bundle has no thresholds of present values", "Do not record"),
-        (request.rate != RATE, f"Calibrated is a rate of {RATE:g}", f"Use rate {RATE:g}"),
-        (request.from_age is not None, "The sum contains the past", "Leave from_age out"),
-        (draws.n_paths < needed, f"Calibrated are {needed} paths", f"Use {needed} paths"),
-    )
-    problems = [
-        Problem("record-lifetime", why, f"{fix}, or do not record", "record")
-        for is_fault, why, fix in faults
-        if is_fault
-    ]
-    if problems:
-        raise UsageError("These present values cannot be recorded", problems)
-
-
 def run_and_record(
     adapted: AdaptedForecaster,
     request: Request,
@@ -136,7 +131,7 @@ def run_and_record(
 ) -> tuple[Result, RecordCounts]:
     """The result of a request under the thresholds in force, entered in the ledger.
 
-    A repetition of the same forecast enters nothing. Raises UsageError as `check_recordable`.
+    A repetition of the same forecast enters nothing. Raises UsageError for what cannot be recorded.
     """
     result = adapted.unadapted.run(request, panel, draws, adapted, record=True, progress=progress)
     return result, ledger.record(adapted.unadapted.bundle.digest, issued_of(result))

@@ -20,9 +20,14 @@ from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import MIN_CELL_PERSONS, Calibrator
 from saga.conformal.families import BAND, FAMILIES, YEAR
 from saga.conformal.families.set_family import KindThresholds
-from saga.conformal.group_effects import Members, is_shifted, members_of, sum_effects
 from saga.conformal.recalibration import Cell, map_paths
-from saga.conformal.split_thresholds import MONDRIAN
+from saga.conformal.split_thresholds import (
+    MONDRIAN,
+    Members,
+    is_shifted,
+    members_of,
+    sum_effects,
+)
 from saga.distributions import Marginals
 from saga.errors import Problem, UsageError
 from saga.keyed_random import uniform_each

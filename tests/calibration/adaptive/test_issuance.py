@@ -12,7 +12,6 @@ import pytest
 from saga.calibration.adaptive.issuance import (
     AdaptedForecaster,
     AdaptiveRecipe,
-    check_recordable,
     issued_of,
     run_and_record,
 )
@@ -223,4 +222,4 @@ def test_an_error_about_recording_is_raised_before_any_work(
     assert (code, "scenario" in json.dumps(report).lower()) == (2, True)
     uncalibrated = forecaster.with_calibrator(Calibrator.identity())
     with pytest.raises(UsageError, match="no intervals to record"):
-        check_recordable(uncalibrated, REQUEST, DRAWS)
+        AdaptedForecaster.of(uncalibrated, None).check_recordable(REQUEST, DRAWS)

@@ -16,9 +16,7 @@ from saga.calibration.diagnostics.person_results import Cases, PersonResults
 from saga.conformal.calibrator import Calibrator
 from saga.data.origins import Origins
 from saga.data.panel import Panel, PanelMeta
-from saga.diagnostics_tables import Diagnostics
 from saga.model_error import ModelError
-from saga.pages.report import render_report
 from saga.paths import Paths
 
 N = 4_000
@@ -115,18 +113,3 @@ def test_the_rule_knows_nothing_after_an_origin() -> None:
     ruled = predict_by_rule(panel, origins, [1, 2])
     assert ruled.sort("person_id")["person_id"].to_list() == ["00", "01"]
     assert ruled.select("1", "2").to_numpy() == pytest.approx(100)
-
-
-def test_the_page_counts_vintages_and_draws_a_mark_for_each(faultless: Diagnostics) -> None:
-    rows = [
-        (cutoff, h, "total", "total", "mean", 500, 100.0, 95.0, 97.0, 0.05, 0.01, 0.02)
-        for cutoff in (1990, 1995, 2000)
-        for h in (1, 10)
-    ]
-    names = ["cutoff", "horizon", "grouping", "group", "statistic", "persons", "outcome"]
-    names += ["forecast", "rule", "error", "se", "sd_economy"]
-    vintages = pl.DataFrame(rows, names, orient="row")
-    text = render_report(faultless, vintages=vintages)
-    assert "3 vintages (1990-2000); without overlap, by years ahead: 3 at 1, 2 at 10" in text
-    assert "Errors of the mean of everybody, a mark for each vintage" in text
-    assert "<strong>Not known.</strong>" not in text

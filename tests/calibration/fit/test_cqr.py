@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from mapie.regression import ConformalizedQuantileRegressor
 from numpy.typing import NDArray
-from saga.calibration.adaptive.issuance import check_recordable
+from saga.calibration.adaptive.issuance import AdaptedForecaster
 from saga.calibration.fit.cqr import _Column, cqr_threshold, fit_cqr
 from saga.calibration.fit.person_scores import conformal_quantile
 from typer.testing import CliRunner
@@ -163,4 +163,4 @@ def test_present_values_and_ledgers_are_not_offered(cqr_bundle: Path, young: Pan
     assert set(table["guarantee_90"]) == {"none"}
     assert table["lower_90"].null_count() == len(table)
     with pytest.raises(UsageError, match="no intervals to record"):
-        check_recordable(forecaster, ForecastRequest(), Draws())
+        AdaptedForecaster.of(forecaster, None).check_recordable(ForecastRequest(), Draws())

@@ -112,16 +112,6 @@ def test_a_map_does_no_harm_and_is_better_than_an_unshrunk_one(n: int, repeats: 
         assert gain > unshrunk[name] - (0.003 if name == "wrong" else 0)
 
 
-@pytest.mark.parametrize("distortion", list(DISTORTIONS))
-def test_a_map_from_many_persons_is_close_to_the_true_map(distortion: str) -> None:
-    law = stats.beta(*DISTORTIONS[distortion])
-    u = law.rvs(100_000, random_state=np.random.default_rng(0))
-    grid = np.linspace(0.0, 1.0, 1_001)
-    # The bound of Dvoretzky, Kiefer and Wolfowitz at probability P, and one block.
-    bound = math.sqrt(math.log(2 / P) / 2 / len(u)) + 0.001
-    assert np.abs(np.interp(grid, *fit_map(u)) - law.cdf(grid)).max() < bound
-
-
 def test_a_map_depends_neither_on_the_order_of_persons_nor_exists_for_few() -> None:
     u = np.random.default_rng(3).beta(1.4, 0.8, 500)
     for left, right in zip(fit_map(u), fit_map(u[::-1]), strict=True):
