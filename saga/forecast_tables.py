@@ -16,7 +16,6 @@ from saga.conformal.calibrator import Calibrator
 from saga.conformal.families.present_value import SimulatedValues
 from saga.conformal.intervals import Intervals
 from saga.conformal.published_sets import (
-    Limits,
     ValueIntervals,
     band_intervals,
     one_sided_limits,
@@ -78,7 +77,7 @@ def forecast_table(
     table["cell"] = intervals.cell[person, horizon].astype(str)
     if request.limits:
         limits = one_sided_limits(calibrator, marginals, request.coverage)
-        table |= _limit_columns(limits, request.coverage, person, horizon)
+        table |= _limit_columns(*limits, person, horizon)
     if request.bands is not None:
         bands = band_intervals(calibrator, marginals, request.bands, request.coverage)
         table |= _band_columns(bands, person, horizon)
@@ -247,20 +246,21 @@ def _quantile_columns(values: Array, quantiles: Sequence[float]) -> dict[str, Co
 
 
 def _limit_columns(
-    limits: Limits,
-    coverage: Sequence[float],
+    least: Intervals,
+    most: Intervals,
+    positive: Intervals,
     person: NDArray[np.int64],
     horizon: NDArray[np.int64],
 ) -> dict[str, Column]:
     columns: dict[str, Column] = {}
-    for j, label in _labels(coverage):
+    for j, label in _labels(least.coverage):
         at = (person, horizon, j)
-        columns[f"at_least_{label}"] = _amounts(limits.at_least[at])
-        columns[f"at_most_{label}"] = _amounts(limits.at_most[at])
-        columns[f"guarantee_limits_{label}"] = limits.guarantee[at].astype(str)
-        columns[f"positive_lower_{label}"] = _amounts(limits.positive_lower[at])
-        columns[f"positive_upper_{label}"] = _amounts(limits.positive_upper[at])
-        columns[f"guarantee_positive_{label}"] = limits.positive_guarantee[at].astype(str)
+        columns[f"at_least_{label}"] = _amounts(least.lower[at])
+        columns[f"at_most_{label}"] = _amounts(most.upper[at])
+        columns[f"guarantee_limits_{label}"] = least.guarantee[at].astype(str)
+        columns[f"positive_lower_{label}"] = _amounts(positive.lower[at])
+        columns[f"positive_upper_{label}"] = _amounts(positive.upper[at])
+        columns[f"guarantee_positive_{label}"] = positive.guarantee[at].astype(str)
     return columns
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,41 +19,24 @@ from saga.requests import RATE
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
-class Limits:
-    """Limits in real money of the panel, arrays (n, H, L), one L per coverage.
-
-    With a probability equal to the coverage, earnings are at least `at_least`; likewise, they are
-    at most `at_most`, and, if positive, in [`positive_lower`, `positive_upper`]. A limit is NaN if
-    its guarantee is "none".
-    """
-
-    at_least: Array
-    at_most: Array
-    positive_lower: Array
-    positive_upper: Array
-    guarantee: NDArray[np.str_]
-    positive_guarantee: NDArray[np.str_]
-
-
 def one_sided_limits(
     calibrator: Calibrator, marginals: Marginals, coverage: Sequence[float]
-) -> Limits:
-    """Limits of recalibrated marginals for each of `coverage`, both of a year or neither.
+) -> tuple[Intervals, Intervals, Intervals]:
+    """Sets of at least an amount, of at most one, and of positive earnings, for each of `coverage`.
 
-    Raises UsageError if no threshold was fitted for one of them.
+    Of recalibrated marginals. A year has both of the first two, or neither. Raises UsageError if no
+    threshold was fitted for a coverage.
     """
     least, most, positive = (
         calibrator.sets(family, marginals, coverage) for family in (AT_LEAST, AT_MOST, POSITIVE)
     )
     missing = (least.guarantee == "none") | (most.guarantee == "none")
-    return Limits(
-        np.where(missing, np.nan, least.lower),
-        np.where(missing, np.nan, most.upper),
-        positive.lower,
-        positive.upper,
-        np.where(missing, "none", least.guarantee),
-        positive.guarantee,
+    guarantee = np.where(missing, "none", least.guarantee)
+    lower, upper = (np.where(missing, np.nan, end) for end in (least.lower, most.upper))
+    return (
+        replace(least, lower=lower, guarantee=guarantee),
+        replace(most, upper=upper, guarantee=guarantee),
+        positive,
     )
 
 
