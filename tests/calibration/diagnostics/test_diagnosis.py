@@ -409,7 +409,6 @@ def test_results_of_a_person_are_those_of_the_known_distribution(true_world: Tru
     assert (at_zero["pit"] / at_zero["p_zero"]).mean() == pytest.approx(0.5, abs=0.1)
 
 
-Array = NDArray[np.float64]
 Judged = tuple[Calibrator, Marginals, Paths, Array]
 
 

@@ -97,7 +97,6 @@ def test_classes_are_zero_and_fifths_of_the_positive() -> None:
     assert earnings_classes(earnings)[:, 0].tolist() == [0, 5, 4, 3, 2, 1, -1]
 
 
-Floats = NDArray[np.float64]
 PERSONS, PATHS, WORLDS = 200, 99, 300
 OF_PERSON, OF_ECONOMY, OF_OWN = 4.0, 1.0, 6.0
 LARGE = 1e6  # persons of the population for each one
