@@ -40,13 +40,11 @@ class Service:
     updater: StateUpdater = field(init=False)
     issued: dict[tuple[int, int], Array] = field(default_factory=dict)
     error: dict[int, Array] = field(init=False)
-    weight: dict[int, float] = field(init=False)
     coverage: dict[int, list[Array]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.updater = StateUpdater(COVERAGE, max(self.horizons))
         self.error = {h: np.zeros(len(COVERAGE)) for h in self.horizons}
-        self.weight = dict.fromkeys(self.horizons, 0.0)
         self.coverage = {h: [] for h in self.horizons}
 
     def run_year(self, year: int, scores: Callable[[int, Array], Array | None]) -> None:
@@ -66,7 +64,6 @@ class Service:
             missed = counts[h].missed / len(due)
             weight = min(1.0, len(due) / FULL)
             self.error[h] += weight * (missed - (1 - BASE))
-            self.weight[h] += weight
             self.coverage[h].append(1 - missed)
         self._learn(year, counts)
         states = self.updater.states()

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from mapie.regression import ConformalizedQuantileRegressor
 from numpy.typing import NDArray
 from saga.calibration.adaptive.issuance import AdaptedForecaster
-from saga.calibration.fit.cqr import _Column, cqr_threshold, fit_cqr
+from saga.calibration.fit.cqr import cqr_threshold, fit_cqr
 from saga.calibration.fit.person_scores import conformal_quantile
 from typer.testing import CliRunner
 
@@ -24,7 +23,7 @@ from saga.errors import UsageError
 from saga.files.tables import read_provenance
 from saga.forecaster import Forecaster
 from saga.requests import COVERAGE, Draws, ForecastRequest, LifetimeRequest
-from tests.calibration.worlds import World, lognormal_marginals
+from tests.calibration.worlds import World
 
 Array = NDArray[np.float64]
 
@@ -37,16 +36,6 @@ def central_quantiles(marginals: Marginals, coverage: float) -> tuple[Array, Arr
 
 def conformity_scores(marginals: Marginals, outcomes: Array, coverage: float) -> Array:
     return QUANTILE_INTERVALS.scores(marginals, outcomes, coverage)[:, 0]
-
-
-def continuous_world(n: int, seed: int) -> tuple[Marginals, Array]:
-    """Earnings without an atom at zero, for which the theory of CQR has no ties."""
-    rng = np.random.default_rng(seed)
-    centre, sd = rng.normal(12.3, 0.4, (n, 1)), rng.uniform(0.3, 0.7, (n, 1))
-    outcomes = np.exp(centre + sd * rng.normal(size=(n, 2)))
-    one = np.ones((n, 2))
-    narrow = lognormal_marginals(0 * one, (centre - 0.2) * one, 0.8 * sd * one, str(seed))
-    return narrow, outcomes
 
 
 # --- thresholds ---
@@ -82,26 +71,6 @@ def test_a_stored_threshold_is_the_average_of_ten_order_statistics(world: World)
 
 
 # --- intervals of a calibrator ---
-
-
-def test_intervals_are_those_of_mapie_with_the_same_threshold() -> None:
-    marginals, outcomes = continuous_world(500, 28)
-    fresh, _ = continuous_world(300, 29)
-    for coverage in COVERAGE:
-        calibration, new = (
-            np.column_stack([*ends, sum(ends) / 2])
-            for ends in (central_quantiles(p, coverage) for p in (marginals, fresh))
-        )
-        columns = [_Column(j).fit(calibration) for j in range(3)]
-        model = ConformalizedQuantileRegressor(columns, confidence_level=coverage, prefit=True)
-        model.conformalize(calibration, outcomes[:, 0])
-        expected = model.predict_interval(new, symmetric_correction=True)[1][..., 0]
-        q = conformal_quantile(conformity_scores(marginals, outcomes, coverage), coverage)
-        lower, upper, _ = QUANTILE_INTERVALS.ends(
-            fresh.at_horizon(1), np.full((len(fresh), 1, 1), q), (coverage,)
-        )
-        np.testing.assert_allclose(lower[:, 0, 0], np.maximum(expected[:, 0], 0), rtol=1e-9)
-        np.testing.assert_allclose(upper[:, 0, 0], expected[:, 1], rtol=1e-9)
 
 
 # --- from the command line to the forecast ---

@@ -52,18 +52,6 @@ def test_recalibrated_marginals_are_the_map_of_raw_ones(
         )
 
 
-def test_the_identity_map_leaves_marginals_unchanged_bit_by_bit(forecast: Forecast) -> None:
-    raw, ends, grid = forecast[0], np.array([0.0, 1.0]), np.linspace(0, 1, 9)
-    for knots in (grid, ends):
-        cell = Cell(knots, knots, 500, {}, 0)
-        same = Calibrator({(1, "all"): cell, (2, "all"): cell}).recalibrate(raw)
-        assert np.array_equal(same.cdf, raw.cdf)
-        assert np.array_equal(same.p_zero, raw.p_zero)
-    unchanged = Calibrator.identity().recalibrate(raw)
-    assert np.array_equal(unchanged.cdf, raw.cdf)
-    assert unchanged.recalibrated
-
-
 def test_mapped_paths_follow_the_recalibrated_marginals(forecast: Forecast) -> None:
     raw, recalibrated = forecast
     for count in (7, 60, 500):
