@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.typing import NDArray
-from saga.evaluation.scoring.ensemble_scores import crps
 from scored_folder import path_rows, write_scored
 from typer.testing import CliRunner
 
