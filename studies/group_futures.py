@@ -179,7 +179,7 @@ def _with_error(
     sd = error and error.sd(TABLE_NAMES[statistic], of, years, centre)
     if not sd or not variance > 0:
         return values
-    return centre + (values - centre) * np.sqrt(1 + sd**2 / variance)
+    return np.asarray(centre + (values - centre) * np.sqrt(1 + sd**2 / variance))
 
 
 def summarise(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
@@ -231,8 +231,8 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as scratch:
                 generate_register(Path(scratch), settings)
                 draws = Draws(args.paths, args.seed)
-                told = args.told
-                rows = list(judge(forecaster, Path(scratch), number, draws, knows_macro=told))
+                folder = Path(scratch)
+                rows = list(judge(forecaster, folder, number, draws, knows_macro=args.told))
             commit(file, pl.DataFrame(rows).with_columns(history=number).write_parquet)
         parts.append(pl.read_parquet(file))
         say(f"  history {len(parts)} of {args.histories}")

@@ -34,7 +34,7 @@ def describe_vintages(errors: pl.DataFrame) -> str:
     """A text in Markdown with a table for each statistic; `errors` are those of all vintages."""
     model = ModelError.fit(errors)
     years = ", ".join(map(str, model.cutoffs))
-    made = (
+    subject = (
         f"{len(model.cutoffs)} models, trained and calibrated on records up to {years}, forecast "
         "the later earnings of persons that they were not trained on. "
         if model.histories == 1
@@ -43,7 +43,7 @@ def describe_vintages(errors: pl.DataFrame) -> str:
     )
     parts = [
         "# Vintages",
-        f"{made}Errors are outcome less "
+        f"{subject}Errors are outcome less "
         "forecast, in per cent of the forecast for amounts and ratios and in points for shares and "
         "Gini coefficients; a typical error is the root of the mean square. Vintages that overlap, "
         "and groups of one year, have errors in common: only those without overlap count as "
