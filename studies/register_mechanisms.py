@@ -1,7 +1,7 @@
 """Which published figures need which mechanism of the register?
 
     python -m studies.register_mechanisms [--persons 40000] [--workers 2] [--seed 1]
-        [--only NAME ...] [--out docs/register-mechanisms.md]
+        [--only NAME ...] [--out build/mechanisms.md]
 
 The register is generated again without each mechanism and compared with the same targets. The page
 explains the table (`EXPLANATION`).
@@ -31,7 +31,7 @@ HEADER = (
 EXPLANATION = """The register is generated again without each mechanism (in commands `--without`
 with underscores for blanks). A figure is lost if it lies in its allowed range with the mechanism
 and not without it, and gained if it lies there only without it. "Enforced" figures decide whether
-the [check](register-check.md) passes; the others are only reported. The change is counted in
+`saga register check` passes; the others are only reported. The change is counted in
 standard errors of the difference between two independent registers. A figure that changes by less
 than 3 was near the edge of its range: chance may explain it. Figures have the keys
 of the check."""

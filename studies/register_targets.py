@@ -16,7 +16,7 @@ import polars as pl
 
 from saga.pages.format import markdown_table
 from saga.register import RegisterSettings, check_register, generate_register
-from saga.register.validation.register_check import format_number, targets
+from saga.register.validation.register_check import format_number
 from studies.study_page import command_line, publish_page, study_parser
 
 DESCRIPTION = (
@@ -76,8 +76,6 @@ def write(table: pl.DataFrame, seeds: list[int], persons: int, out: Path) -> Non
 
 def page(table: pl.DataFrame, seeds: list[int], persons: int, full_table: str) -> str:
     """The page; `full_table` is the path of the full table, relative to the page."""
-    missed = pl.any_horizontal(pl.col(f"holds_{seed}").eq(False) for seed in seeds)
-    enforced, reported = table.filter("enforced"), table.filter(~pl.col("enforced"))
     head = (
         *("seed", "enforced: inside", "outside", "not measured"),
         *("reported: inside", "outside", "no band or value"),
@@ -90,30 +88,22 @@ these seeds. Written by
 
     {command_line(__file__)}
 
-All {table.height} targets are in
-[{full_table}]({full_table}),
-with concept, population, band, source and the value of each seed.
-`saga register check` prints the same table for one register.
-
-- A band is the published figure plus and minus a fixed margin and 3 standard errors of the
-  simulated value. The tables have the bands of seed {seeds[0]}.
-- Marks: V read in a public source, D derived from such values, M from the literature by memory.
-- Enforced targets (V, D) must lie inside their bands. The others are only reported.
+All {table.height} targets, with concept, population, source and values, are in
+[{full_table}]({full_table}); `saga register check` prints the
+table of one register. A band is the published figure plus and minus a fixed margin and 3 standard
+errors of the simulated value (here of seed {seeds[0]}). Enforced targets (read in a public source,
+or derived from such values) must lie inside; the others are only reported.
 
 ## Verdicts
 
 {markdown_table(head, (verdicts(table, seed) for seed in seeds))}
 
-## Enforced targets outside their band
+## Targets outside their band
 
-{missed_table(enforced.filter(missed), seeds)}
+Enforced: {missed_keys(table.filter("enforced"), seeds)}.
 
-## Reported targets outside their band
-
-\\* marks a value outside the band of its own register. The last column and
-[Known misfits](register.md#known-misfits) state the reasons that are known.
-
-{missed_table(reported.filter(missed), seeds)}
+Reported, with the number of registers: {missed_keys(table.filter(~pl.col("enforced")), seeds)}.
+What is known of the reasons: [known misfits](register.md#known-misfits).
 """
 
 
@@ -128,26 +118,11 @@ def verdicts(table: pl.DataFrame, seed: int) -> tuple[str, ...]:
     return (str(seed), *map(str, counts))
 
 
-def missed_table(table: pl.DataFrame, seeds: list[int]) -> str:
-    """The targets with the value of each seed and the known reason."""
-    if table.is_empty():
-        return "None."
-    notes = {target.key: target.note for target in targets()}
-    head = ["target", "statistic", "band"]
-    rows = (
-        [
-            f"`{row['key']}`",
-            row["statistic"],
-            f"{format_number(row['low'])} to {format_number(row['high'])}",
-            *(
-                format_number(row[f"value_{seed}"]) + "*" * (row[f"holds_{seed}"] is False)
-                for seed in seeds
-            ),
-            notes[row["key"]],
-        ]
-        for row in table.iter_rows(named=True)
-    )
-    return markdown_table([*head, *(f"seed {seed}" for seed in seeds), "note"], rows)
+def missed_keys(table: pl.DataFrame, seeds: list[int]) -> str:
+    """The targets that lie outside their band, with the number of seeds; or "none"."""
+    outside = pl.sum_horizontal(pl.col(f"holds_{seed}").eq(False) for seed in seeds)
+    missed = table.select("key", outside=outside).filter(pl.col("outside") > 0)
+    return ", ".join(f"`{key}` ({count})" for key, count in missed.iter_rows()) or "none"
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from saga.evaluation.textbook import PROCESSES
 
+from saga.bundle import Bundle
 from saga.register import RegisterSettings, generate_register
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,6 +34,13 @@ def page_name(page: Path) -> str:
 def python_blocks(page: Path) -> list[str]:
     text = page.read_text(encoding="utf-8")
     return re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def printed(page: Path) -> list[tuple[str, str]]:
+    """The bundle that a page names before what its blocks print, and what they print."""
+    text = page.read_text(encoding="utf-8")
+    blocks = r"^They print[^\n]*\(bundle `(\w+)`\):\n\n```text\n(.*?)^```"
+    return re.findall(blocks, text, flags=re.DOTALL | re.MULTILINE)
 
 
 def without_code(page: Path) -> str:
@@ -147,3 +155,6 @@ def test_python_blocks_run(page: Path, workplace: Path, request: pytest.FixtureR
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr
+    shipped = Bundle.load(ROOT / "bundles" / "small").digest
+    for bundle, lines in printed(page):
+        assert lines in done.stdout or not shipped.startswith(bundle)

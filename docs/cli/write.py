@@ -7,6 +7,7 @@ Usage: python docs/cli/write.py [--check]
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -20,13 +21,19 @@ from saga.cli import app
 PAGE = Path(__file__).resolve().parents[1] / "cli.md"
 HEAD = """# The command line
 
-Written by `python docs/cli/write.py` from the program. `saga COMMAND -h` shows the same; `saga
---install-completion` adds completion to your shell. The bundle is an argument of the commands that
+Written by `python docs/cli/write.py` from the program. `saga COMMAND -h` shows the same with the
+values that are allowed; `saga --install-completion` adds completion to your shell. With `--json`
+most commands print one JSON object, for programs. The bundle is an argument of the commands that
 make or judge one (`saga calibrate BUNDLE`), and the option `--bundle` of those that forecast with
-one. Exit codes: 0 done, 1 a check failed, 2 wrong use or bad input, 3 interrupted (the same command
-resumes), 70 internal error.
+one. Of commands that judge and simulate, only the names of the options are listed. Exit codes: 0
+done, 1 a check failed, 2 wrong use or bad input, 3 interrupted (the same command resumes), 70
+internal error.
 """
 SHARED_BY = 2  # commands
+IN_HEAD = "--json"
+# Commands that judge and simulate, of the evidence; other pages say how they are used.
+NAMES_ONLY = ("saga explain", "saga evaluate", "saga vintages", "saga circumstances")
+PRODUCTS = ("saga forecast", "saga lifetime")  # whose options `saga score` has
 SHARED_HEAD = """## Options of several commands
 
 The section of a command lists its own, and names those of this list that it has: by heading, if it
@@ -45,15 +52,27 @@ def shared_rows() -> dict[str, dict[str, str]]:
     """Heading -> name -> line of what several commands have in the same words."""
     counts, headings = Counter[str](), dict[str, tuple[str, str]]()
     for _, command in commands():
-        for parameter in command.params:
+        for parameter in shown(command):
             text = row(parameter)
             counts[text] += 1
             headings.setdefault(text, (parameter.rich_help_panel or "All", name_of(parameter)))
     shared: dict[str, dict[str, str]] = {}
-    for text, (heading, name) in headings.items():
+    for text in sorted(headings, key=lambda text: -counts[text]):
+        heading, name = headings[text]
         if counts[text] >= SHARED_BY:
             shared.setdefault(heading, {}).setdefault(name, text)
     return shared
+
+
+def plain(text: str) -> str:
+    """The line of an option without its default and without the product before its meaning."""
+    return re.sub(r" \[[^]]*\]|(?<=: )[A-Z][a-z ]+: ", "", text).lower()
+
+
+def shown(command: Any) -> list[Any]:
+    """The arguments, then the options of a command, without those that the head names."""
+    parameters = [one for one in command.params if name_of(one) not in ("--help, -h", IN_HEAD)]
+    return sorted(parameters, key=lambda parameter: parameter.param_type_name)
 
 
 def name_of(parameter: Any) -> str:
@@ -65,13 +84,10 @@ def name_of(parameter: Any) -> str:
 
 def row(parameter: Any) -> str:
     """The line of an argument or option: name, default, meaning."""
-    text = parameter.help or ""
+    text = (parameter.help or "").partition(" Allowed: ")[0]
     annotation = parameter.type_descriptor.annotation
     if get_origin(annotation) is Literal:
         text += f" One of {', '.join(f'`{choice}`' for choice in get_args(annotation))}."
-    if parameter.min is not None:
-        most = "" if parameter.max is None else f" to {parameter.max}"
-        text += f" Allowed: {parameter.min}{most or ' or more'}."
     if parameter.envvar:
         text += f" Environment: `{parameter.envvar}`."
     default = shown_default(parameter)
@@ -107,21 +123,30 @@ def page() -> str:
         "\n".join([f"*{heading}*", "", *options.values()]) for heading, options in shared.items()
     )
     parts = [HEAD, f"{SHARED_HEAD}\n{lists}\n"]
+    of_products = {
+        plain(row(one))
+        for name, command in commands()
+        if name in PRODUCTS
+        for one in shown(command)
+    }
     for name, command in commands():
         about, _, examples = (command.help or "").partition("\n\nExamples:\n")
-        parameters = [parameter for parameter in command.params if parameter.name != "help"]
-        parameters.sort(key=lambda parameter: parameter.param_type_name)  # arguments, options
-        rows = [row(parameter) for parameter in parameters]
+        rows = [row(parameter) for parameter in shown(command)]
         also = list(named(shared, rows))
         common = {text for options in shared.values() for text in options.values()}
         rows = [text for text in rows if text not in common]
+        if name == "saga score":
+            also.append("those of " + " and ".join(f"`{product}`" for product in PRODUCTS))
+            rows = [text for text in rows if plain(text) not in of_products]
         lines = [f"## {name}", "", " ".join(about.split()), ""]
         if examples:
             lines += ["```console", *map(str.strip, examples.strip().splitlines()), "```", ""]
-        if rows:
+        if name.startswith((*NAMES_ONLY, "saga register")):
+            also, rows = [f"`{name_of(parameter)}`" for parameter in shown(command)], []
+        elif rows:
             lines += [*rows, ""]
         if also:
-            lines += [f"Also {', '.join(also)}."]
+            lines += [f"{'Also' if rows else 'Options:'} {', '.join(also)}."]
         parts.append("\n".join(lines).rstrip() + "\n")
     return "\n".join(parts)
 

@@ -1,4 +1,4 @@
-"""Writes the reference in docs/python.md: signatures and docstrings of the public names.
+"""Writes the reference in docs/python.md: signatures and what each public name is.
 
 The sources are parsed, not imported. `--check` exits 1 if the page is not what the sources say.
 
@@ -8,7 +8,6 @@ Usage: python docs/python/write.py [--check]
 from __future__ import annotations
 
 import ast
-import inspect
 import re
 import sys
 from collections.abc import Iterator
@@ -42,32 +41,17 @@ def definition(module: str, name: str) -> ast.ClassDef | ast.FunctionDef:
 
 
 def text(node: ast.ClassDef | ast.FunctionDef) -> str:
-    """The docstring as Markdown: sections such as `Args:` as lists, without errors."""
-    docstring = re.sub(
-        r"\n+Raises:.*", "", inspect.cleandoc(ast.get_docstring(node) or ""), flags=re.S
-    )
-    shown, in_section = [], False
-    for line in docstring.splitlines():
-        section = re.fullmatch(r"(Args|Attributes|Returns):", line)
-        if section:
-            shown += ["", f"**{section[1]}**", ""]
-            in_section = True
-        elif in_section and re.match(r" {4}\S", line):
-            name, colon, about = line.strip().partition(": ")
-            shown.append(f"- `{name}`: {about}" if colon else f"- {line.strip()}")
-        elif in_section and line.strip():
-            shown[-1] += f" {line.strip()}"
-        else:
-            in_section = in_section and not line.strip()
-            shown.append(line)
-    return "\n".join(shown)
+    """The first paragraph of the docstring."""
+    return (ast.get_docstring(node) or "").partition("\n\n")[0]
 
 
 def signature(node: ast.FunctionDef, owner: str = "") -> str:
-    """The signature as Python code, without `self` and `cls`."""
+    """The signature as Python code, without `self`, `cls` and the types of arguments."""
     arguments = ast.parse(ast.unparse(node)).body[0].args  # type: ignore[attr-defined]
     if owner and arguments.args and arguments.args[0].arg in ("self", "cls"):
         arguments.args = arguments.args[1:]
+    for argument in (*arguments.args, *arguments.kwonlyargs):
+        argument.annotation = None
     returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
     name = f"{owner}.{node.name}" if owner else node.name
     return f"{name}({ast.unparse(arguments)}){returns}"
@@ -112,7 +96,7 @@ def entry(module: str, name: str) -> list[str]:
         lines += ["```text", *rows, "```", ""]
     methods = list(public_methods(node))
     if properties := [method for method in methods if is_property(method)]:
-        lines += [f"- `{method.name}`: {' '.join(text(method).split())}" for method in properties]
+        lines.append(f"Attributes: {', '.join(f'`{method.name}`' for method in properties)}.")
         lines.append("")
     for method in methods:
         if method not in properties:

@@ -44,10 +44,13 @@ NO_INTERVAL = "none"  # too few calibration outcomes that far ahead
 # Further tables of the page: pattern of the columns shown, first words of the rows shown (None:
 # all).
 FURTHER: dict[str, tuple[str, tuple[str, ...] | None]] = {
-    "Equal data": ("variant|times|trained", None),
-    "Ablations": ("variant|times|trained", None),
+    "Equal data": ("variant|times", None),
+    "Ablations": ("variant|times", None),
     "Placebos": ("variant|times", None),
-    "Lifetime earnings": (".*", ("mean against", "Gini", "CRPS", "coverage")),
+    "Lifetime earnings": (
+        "$|true|saga|ar1|gbt|gkos$|lstm|clairvoyant",
+        ("mean against", "Gini", "CRPS", "coverage"),
+    ),
 }
 PROVENANCE = ("bundle", "calibration", "panel", "paths", "rollout", "seed", "split", "until")
 KEPT = "kept"  # in a provenance: baseline or variant -> the bundle of the contest of its rows
@@ -236,11 +239,12 @@ def results_page() -> str:
         "groups, tests, estimates and the paper's own figures: "
         "`python docs/results/write.py --tables DIR` (HTML and Markdown).\n",
         "The score is the CRPS of log earnings: lower is better, and the best of a row is bold. "
-        "Coverage is the share of outcomes (%) inside the 90 % sets; ! marks a share outside the "
-        "band of 95 % of calibrated forecasters. *In-time* means origins and outcomes inside the "
-        "panel's years, *forward* means outcomes after the last year used. The clairvoyant knows "
+        "*Inside the sets* is the share of outcomes (%) inside SAGA's 90 % sets, with the band of "
+        "95 % of calibrated forecasters in brackets; ! marks a share outside. *In-time* means "
+        "origins and outcomes inside the panel's years, *forward* means outcomes after the last "
+        "year used. The clairvoyant knows "
         "the register's process and hidden states: a bound that cannot be attained. What the "
-        "other names mean: [the contest](how-to/contest.md).\n",
+        "other names mean: [baselines](method/baselines.md).\n",
     ]
     for panel, (title, _, commands) in PANELS.items():
         results = committed_results(panel)
@@ -309,38 +313,25 @@ def interval_line(results: Results) -> str:
 
 
 def _headline_tables(results: Results) -> list[Table]:
-    """CRPS of every model, and coverage of the bundle and the bound, by setting and horizon."""
+    """CRPS of every model, and the coverage of the bundle, by setting and horizon."""
     by_key = _by_key(results)
     models = order_models({model for *_, model in by_key})
-    covered = [model for model in models if model in (BUNDLE_NAME, CLAIRVOYANT)]
-    crps_rows, coverage_rows = list[list[TableCell]](), list[list[TableCell]]()
+    table_rows = list[list[TableCell]]()
     for setting, horizon in dict.fromkeys(key[:2] for key in by_key):
         n = by_key[setting, horizon, "crps_log", BUNDLE_NAME]["n"]
         first = [TableCell(setting), TableCell(str(horizon))]
         scores = [by_key[setting, horizon, "crps_log", model] for model in models]
         lowest = min(row["value"] for row in scores if row["model"] != CLAIRVOYANT)
         cells = [TableCell(f"{row['value']:.3f}", bold=row["value"] == lowest) for row in scores]
-        crps_rows.append([*first, TableCell(f"{n:,}"), *cells])
-        coverage = [by_key.get((setting, horizon, "coverage_90", model)) for model in covered]
-        cells = [
-            TableCell(f"{100 * row['value']:.1f}", alarm=outside_band(row))
-            if row
-            else TableCell(NO_INTERVAL)
-            for row in coverage
-        ]
-        band = format_band(coverage[0]) if coverage[0] else NO_INTERVAL
-        coverage_rows.append([*first, *cells, TableCell(band)])
-    heads = [heading(model) for model in models]
-    by_person = ["setting", "years ahead", "persons", *heads]
-    return [
-        Table("CRPS of log earnings", "", by_person, crps_rows),
-        Table(
-            "Coverage of 90 % sets (%)",
-            "",
-            ["setting", "years ahead", *map(heading, covered), f"band of {BUNDLE_NAME}"],
-            coverage_rows,
-        ),
-    ]
+        row = by_key.get((setting, horizon, "coverage_90", BUNDLE_NAME))
+        covered = TableCell(NO_INTERVAL)
+        if row:
+            band = format_band(row)
+            text = f"{100 * row['value']:.1f}" + (f" ({band})" if band else "")
+            covered = TableCell(text, alarm=outside_band(row))
+        table_rows.append([*first, TableCell(f"{n:,}"), *cells, covered])
+    heads = ["setting", "years ahead", "persons", *map(heading, models), "inside the sets"]
+    return [Table("CRPS of log earnings, and coverage of SAGA's 90 % sets", "", heads, table_rows)]
 
 
 def _further_tables(results: Results) -> list[Table]:
@@ -361,16 +352,20 @@ def _further_tables(results: Results) -> list[Table]:
             for row in table.rows
             if names is None or row[0].text.startswith(names)
         ]
-        shown.append(Table(title, table.note, [table.head[i] for i in at], rows))
+        note = table.note if table.note not in [other.note for other in shown] else ""
+        shown.append(Table(title, note, [table.head[i] for i in at], rows))
     return shown
 
 
 def _kept_note(results: Results) -> str:
     """Sentences about rows of baselines from the contest of an earlier bundle."""
-    return "".join(
-        f" The rows of {name} are those of the contest of bundle `{bundle[:12]}`, on the same "
-        "persons; differences are to that one, and intervals are those of its kind of sets."
-        for name, bundle in results.provenance.get(KEPT, {}).items()
+    kept = results.provenance.get(KEPT, {})
+    if not kept:
+        return ""
+    rows = ", ".join(f"{name} (`{bundle[:12]}`)" for name, bundle in kept.items())
+    return (
+        f" Rows from the contest of another bundle, on the same persons: {rows}; differences are "
+        "to that bundle, and intervals those of its kind of sets."
     )
 
 

@@ -38,8 +38,7 @@ def test_the_page_counts_verdicts_and_names_missed_targets(
     page = (tmp_path / "page.md").read_text()
     assert "| 1 | 2 | 0 | 0 | 1 | 0 | 1 |" in page
     assert "| 2 | 2 | 0 | 0 | 0 | 1 | 1 |" in page
-    assert "`first_birth.1991`" in page
-    assert "| 26.00 | 40.00* |" in page
+    assert "`first_birth.1991` (1)" in page
     assert "`gap44`" not in page
     full = pl.read_csv(tmp_path / "page" / "targets.csv")
     assert full["key"].to_list() == ["zeros.20-64", "gap44", "first_birth.1991", "first_birth.2020"]
