@@ -96,6 +96,14 @@ def test_one_changed_byte_is_refused_and_the_error_names_the_file(
     Bundle.load(tmp_path / "b")
 
 
+def test_a_manifest_that_is_only_reformatted_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "b")
+    file = tmp_path / "b" / MANIFEST
+    file.write_text(json.dumps(json.loads(file.read_text())))
+    with pytest.raises(BundleError, match=r"manifest\.json was changed"):
+        Bundle.load(tmp_path / "b")
+
+
 @pytest.mark.parametrize("name", ["weights.pkl", "model.pt", "notes.txt", ".hidden"])
 def test_a_pickle_and_any_other_unknown_file_are_refused(tmp_path: Path, name: str) -> None:
     write(tmp_path / "b")
@@ -155,18 +163,22 @@ def test_another_format_version_and_another_column_table_say_which_version_to_in
 
 def test_replacing_parts_keeps_the_rest_and_records_the_parent(tmp_path: Path) -> None:
     trained = write(tmp_path / "b", calibration=None)
-    assert trained.calibration is None
     assert trained.calibration_digest is None
     calibrated = replace_parts(trained, trained.path, calibration=CELLS, command="saga calibrate")
     assert calibrated.manifest["parents"] == [trained.digest]
     assert calibrated.digest != trained.digest
     assert torch.equal(calibrated.weights["tied"], trained.weights["tied"])
     assert calibrated.metrics == trained.metrics
-    evaluated = replace_parts(
-        calibrated, tmp_path / "c", metrics={"crps": 0.2}, command="saga evaluate"
+    diagnostics = pl.DataFrame({"table": ["verdicts"], "horizon": [1]})
+    judged = replace_parts(calibrated, tmp_path / "c", diagnostics=diagnostics, command="x")
+    assert judged.manifest["parents"] == [trained.digest, calibrated.digest]
+    assert judged.calibration_digest == calibrated.calibration_digest
+    renamed = replace_parts(judged, tmp_path / "c", card="# Other", command="x")
+    assert renamed.diagnostics is not None
+    assert renamed.diagnostics.equals(diagnostics)
+    assert (
+        replace_parts(renamed, tmp_path / "c", calibration=CELLS, command="x").diagnostics is None
     )
-    assert evaluated.manifest["parents"] == [trained.digest, calibrated.digest]
-    assert evaluated.calibration_digest == calibrated.calibration_digest
     # No temporary directory remains.
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["b", "c"]
 
@@ -211,26 +223,6 @@ def test_a_part_that_cannot_be_stored_is_refused_before_any_file_is_written(tmp_
         write(tmp_path / "b", metrics={"crps": float("nan")})
     with pytest.raises(BundleError, match="single persons"):
         write(tmp_path / "b", calibration=CELLS.with_columns(person_id=pl.lit("0001")))
-    assert not any(tmp_path.iterdir())
-
-
-def test_diagnostics_stay_in_the_bundle_until_it_is_calibrated_again(tmp_path: Path) -> None:
-    diagnostics = pl.DataFrame({"table": ["verdicts"], "horizon": [1]})
-    plain = write(tmp_path / "b")
-    evaluated = replace_parts(
-        plain, tmp_path / "b", command="saga report --store", diagnostics=diagnostics
-    )
-    assert plain.digest in evaluated.manifest["parents"]
-    assert evaluated.diagnostics is not None
-    assert evaluated.diagnostics.equals(diagnostics)
-    assert (
-        replace_parts(evaluated, tmp_path / "c", command="x", card="# Other").diagnostics
-        is not None
-    )
-    assert (
-        replace_parts(evaluated, tmp_path / "d", command="x", calibration=CELLS).diagnostics is None
-    )
     with pytest.raises(BundleError, match="single persons"):
-        replace_parts(
-            plain, tmp_path / "e", command="x", diagnostics=pl.DataFrame({"person_id": ["A"]})
-        )
+        write(tmp_path / "b", diagnostics=pl.DataFrame({"person_id": ["A"]}))
+    assert not any(tmp_path.iterdir())

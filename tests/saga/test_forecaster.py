@@ -136,11 +136,10 @@ def test_paths_of_persons_who_cannot_be_forecast_are_refused_without_their_amoun
 def test_a_scenario_of_other_years_is_refused_and_equal_names_have_different_digests(
     forecaster: Forecaster, tmp_path: Path
 ) -> None:
+    """Forecasts cover the years after an origin, up to an age; a bundle has one scenario a file."""
     rows = [("sixty", 2022, 1962, 1e5), ("young", 2010, 1990, 1e5)]
-    panel = Panel.of(
-        pl.DataFrame(rows, ["person_id", "year", "birth_year", "earnings"], orient="row"),
-        PanelMeta("p"),
-    )
+    columns = ["person_id", "year", "birth_year", "earnings"]
+    panel = Panel.of(pl.DataFrame(rows, columns, orient="row"), PanelMeta("p"))
 
     def scenario_file(year: int, unemployment: float = 0.1) -> str:
         file = tmp_path / "mine.csv"
@@ -149,10 +148,8 @@ def test_a_scenario_of_other_years_is_refused_and_equal_names_have_different_dig
         )
         return str(file)
 
-    for year, years in ((2011, 1), (2026, 10), (2024, 2)):
+    for year, years in ((2011, 1), (2026, 10), (2024, 2), (2054, 64)):
         check_scenario(forecaster.scenario(scenario_file(year)), panel, years=years)
-    check_scenario(forecaster.scenario("baseline"), panel, years=1)
-    check_scenario(forecaster.scenario(scenario_file(2054)), panel)
     with pytest.raises(UsageError, match="about 2011 to 2030"):
         check_scenario(forecaster.scenario(scenario_file(2054)), panel, to_age=40)
     for year, years in ((2012, 1), (2015, 1), (2055, 30), (2010, 5)):
@@ -162,10 +159,8 @@ def test_a_scenario_of_other_years_is_refused_and_equal_names_have_different_dig
         forecaster.provenance(Draws(scenario=scenario_file(2023, share)))
         for share in (0.1, 0.2, 0.1)
     ]
-    assert [provenance["scenario"] for provenance in provenances] == ["mine"] * 3
     digests = [provenance["scenario_digest"] for provenance in provenances]
     assert digests[0] == digests[2] != digests[1]
-    assert "scenario_digest" not in forecaster.provenance()
 
 
 def test_swedish_tax_is_refused_for_another_currency(tiny_bundle: Path) -> None:

@@ -157,6 +157,15 @@ def test_bundles_and_configurations_that_do_not_fit_are_refused(
     assert (settings.max_steps, settings.learning_rate) == (9, 1e-4)
 
 
+@pytest.mark.parametrize("n_persons", [100, 2_000, 50_000, 1_000_000])
+def test_auto_has_a_configuration_for_every_size_and_keeps_the_shape_of_a_source(
+    n_persons: int, source: Source
+) -> None:
+    tuned = settings_for("auto", n_persons, source)
+    assert replace(tuned.model, dropout=source.model.dropout) == source.model
+    assert tuned.learning_rate < settings_for("auto", n_persons).learning_rate
+
+
 PRIOR, OTHER = Path("bundles/prior"), Path("other")
 
 
