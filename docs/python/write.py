@@ -20,6 +20,7 @@ PAGE = ROOT / "docs" / "python.md"
 BLOCK = re.compile(r"<!-- reference -->\n.*?<!-- end -->", re.DOTALL)
 _RESULTS = (("saga.forecast_results", "Forecasts"), ("saga.forecast_results", "Lifetimes"))
 _BASE = ("saga.forecast_results", "Result")
+ASKED = ("Request", "Draws", "Recipe", "Result")  # whose fields are shown
 _LEVEL = {"class": "###", "method": "####"}
 # Public for other packages of the project; a user of the library has no need of them.
 _INSIDE = {
@@ -92,7 +93,7 @@ def entry(module: str, name: str) -> list[str]:
     if isinstance(node, ast.FunctionDef):
         return [*heading, "```text", signature(node), "```", "", text(node), ""]
     lines = [*heading, text(node), ""]
-    if rows := fields(node):
+    if name.endswith(ASKED) and (rows := fields(node)):
         lines += ["```text", *rows, "```", ""]
     methods = list(public_methods(node))
     if properties := [method for method in methods if is_property(method)]:

@@ -40,6 +40,10 @@ SHIPPED = ROOT / "bundles/small"
 RESULTS, README = ROOT / "docs/results.md", ROOT / "README.md"
 START, END = "<!-- results: written by docs/results/write.py -->", "<!-- end of results -->"
 README_HORIZONS = (1, 10)
+NLSY_COMMANDS = (
+    "Commands: [NLSY79](how-to/nlsy79.md#train-calibrate-evaluate-forecast), for years held out "
+    "with `--until 1998` in training and calibration."
+)
 NO_INTERVAL = "none"  # too few calibration outcomes that far ahead
 # Further tables of the page: pattern of the columns shown, first words of the rows shown (None:
 # all).
@@ -75,20 +79,12 @@ saga evaluate bundles/small --panel fresh --baselines all --tables all \\
     "nlsy79": (
         "NLSY79, hourly wages of real persons, persons held out",
         "real (NLSY79), other persons",
-        """saga train --panel nlsy79_wages.parquet --mapping nlsy79 --seed 1 --out nlsy79
-saga calibrate nlsy79 --panel nlsy79_wages.parquet --mapping nlsy79 --map-persons 500
-saga evaluate nlsy79 --panel nlsy79_wages.parquet --mapping nlsy79 --horizons 1,2,10,20 \\
-    --baselines carry,groupq,ar1,abb,gbt --out evaluation""",
+        "",  # on the page of the panel
     ),
     "nlsy79-1998": (
         "NLSY79, hourly wages of real persons, persons and the last twenty years held out",
         "real (NLSY79), other persons and later years",
-        """saga train --panel nlsy79_wages.parquet --mapping nlsy79 --seed 1 \\
-    --until 1998 --out nlsy79-1998
-saga calibrate nlsy79-1998 --panel nlsy79_wages.parquet --mapping nlsy79 --map-persons 500 \\
-    --until 1998
-saga evaluate nlsy79-1998 --panel nlsy79_wages.parquet --mapping nlsy79 --horizons 2,10,20 \\
-    --baselines carry,groupq,ar1,abb,gbt --out evaluation""",
+        "",  # the same with --until 1998
     ),
 }
 
@@ -261,7 +257,7 @@ def results_page() -> str:
             to_markdown([*_headline_tables(results), *_further_tables(results)]),
             f"Provenance: {provenance}.{_kept_note(results)}{_lifetimes_note(panel)}"
             f"{_variants_note(panel)}\n",
-            f"```console\n{commands}\n```\n",
+            f"```console\n{commands}\n```\n" if commands else f"{NLSY_COMMANDS}\n",
         ]
     return "\n".join(parts)
 
