@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from alembic import command
@@ -13,7 +13,19 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from saga.calibration.adaptive.ledger_tables import LEDGER_KEY
-from sqlalchemy import Connection, Engine, create_engine, event, insert, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    Select,
+    create_engine,
+    event,
+    insert,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -240,7 +252,18 @@ def _cause(error: BaseException | None) -> str:
     return f"{type(error).__name__} {code}" if code else type(error).__name__
 
 
-def key_batches(keys: Sequence[Key]) -> Iterator[list[Key]]:
+def rows_of(
+    connection: Connection,
+    query: Select[tuple[Any, ...]],
+    column: ColumnElement[Any],
+    keys: Iterable[object],
+) -> Iterator[Row[Any]]:
+    """The rows of a query whose `column` is one of `keys`, in queries that are short enough."""
+    for batch in key_batches(keys):
+        yield from connection.execute(query.where(column.in_(batch)))
+
+
+def key_batches(keys: Iterable[Key]) -> Iterator[list[Key]]:
     """Distinct `keys` in their order, in lists that are short enough for one query."""
     distinct = list(dict.fromkeys(keys))
     for start in range(0, len(distinct), _KEYS_PER_QUERY):

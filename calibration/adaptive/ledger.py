@@ -20,8 +20,8 @@ from saga.calibration.adaptive.adaptive_state import YEAR, AdaptiveState
 from saga.calibration.adaptive.database import (
     WAIT_SECONDS,
     Database,
-    key_batches,
     parse_database_url,
+    rows_of,
 )
 from saga.calibration.adaptive.issued_intervals import IssuedInterval, outcome_years
 from saga.calibration.adaptive.ledger_tables import AUDIT, COMMON, ISSUED, OUTCOME, STREAM
@@ -275,11 +275,10 @@ class Ledger:
     def with_issued_intervals(self, person_ids: Sequence[str]) -> list[str]:
         """The persons of `person_ids` who have recorded intervals, in the same order."""
         pseudonyms = [self._pseudonym(person_id) for person_id in person_ids]
-        recorded: set[bytes] = set()
+        persons = select(ISSUED.c.person).distinct()
         with self._database.reading() as connection:
-            for batch in key_batches(pseudonyms):
-                query = select(ISSUED.c.person).where(ISSUED.c.person.in_(batch))
-                recorded |= set(connection.scalars(query.distinct()))
+            rows = rows_of(connection, persons, ISSUED.c.person, pseudonyms)
+            recorded = {row.person for row in rows}
         by_id = zip(person_ids, pseudonyms, strict=True)
         return [person_id for person_id, pseudonym in by_id if pseudonym in recorded]
 
@@ -367,12 +366,10 @@ def _recorded_and_known(
     connection: Connection, stream_id: int, pseudonyms: Sequence[bytes]
 ) -> tuple[set[Key], set[PersonYear]]:
     """What is recorded for these persons, and the years of their known outcomes."""
-    recorded: set[Key] = set()
-    known_years: set[PersonYear] = set()
     about = ISSUED.c.person, ISSUED.c.origin_year, ISSUED.c.family, ISSUED.c.horizon
-    for batch in key_batches(pseudonyms):
-        is_issued = ISSUED.c.stream_id == stream_id, ISSUED.c.person.in_(batch)
-        recorded |= {(*row,) for row in connection.execute(select(*about).where(*is_issued))}
-        years = select(OUTCOME.c.person, OUTCOME.c.year).where(OUTCOME.c.person.in_(batch))
-        known_years |= {(*row,) for row in connection.execute(years)}
-    return recorded, known_years
+    issued = select(*about).where(ISSUED.c.stream_id == stream_id)
+    years = select(OUTCOME.c.person, OUTCOME.c.year)
+    return (
+        {(*row,) for row in rows_of(connection, issued, ISSUED.c.person, pseudonyms)},
+        {(*row,) for row in rows_of(connection, years, OUTCOME.c.person, pseudonyms)},
+    )

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from saga.calibration.adaptive.adaptive_state import YEAR
-from saga.calibration.adaptive.database import key_batches
+from saga.calibration.adaptive.database import key_batches, rows_of
 from saga.calibration.adaptive.issued_intervals import judge, outcome_years
 from saga.calibration.adaptive.ledger_tables import (
     CONFLICT,
@@ -263,15 +263,9 @@ def _write_log(
 
 def _settled_ranks(connection: Connection, intervals: Sequence[int]) -> Iterable[tuple[int, bytes]]:
     """The ranks by which settled intervals were judged last."""
-    last: dict[int, bytes] = {}
-    for batch in key_batches(intervals):
-        log = select(SETTLEMENT.c.interval_id, SETTLEMENT.c.ranks).where(
-            SETTLEMENT.c.interval_id.in_(batch)
-        )
-        last |= {
-            row.interval_id: row.ranks for row in connection.execute(log.order_by(SETTLEMENT.c.id))
-        }
-    return last.items()
+    log = select(SETTLEMENT.c.interval_id, SETTLEMENT.c.ranks).order_by(SETTLEMENT.c.id)
+    rows = rows_of(connection, log, SETTLEMENT.c.interval_id, intervals)
+    return {row.interval_id: row.ranks for row in rows}.items()
 
 
 def _intervals_about(
@@ -280,17 +274,9 @@ def _intervals_about(
     """The intervals that are about one of these persons and years, settled or not."""
     last_year = ISSUED.c.origin_year + ISSUED.c.horizon
     is_near = or_(ISSUED.c.family != YEAR, last_year.in_({year for _, year in keys}))
-    rows: list[Row[Any]] = []
-    for batch in key_batches(sorted(person for person, _ in keys)):
-        of_persons = select(ISSUED).where(
-            ISSUED.c.person.in_(batch), ISSUED.c.settled == settled, is_near
-        )
-        rows += [
-            row
-            for row in connection.execute(of_persons.order_by(ISSUED.c.id))
-            if not keys.isdisjoint(_person_years(row))
-        ]
-    return rows
+    query = select(ISSUED).where(ISSUED.c.settled == settled, is_near).order_by(ISSUED.c.id)
+    rows = rows_of(connection, query, ISSUED.c.person, sorted(person for person, _ in keys))
+    return [row for row in rows if not keys.isdisjoint(_person_years(row))]
 
 
 def _person_years(row: Row[Any]) -> list[PersonYear]:
@@ -302,12 +288,11 @@ def _read_amounts(
     connection: Connection, key: PseudonymKey, outcomes: Sequence[Outcome]
 ) -> dict[PersonYear, float]:
     """The known outcomes of these persons, of all years."""
-    amounts: dict[PersonYear, float] = {}
-    for batch in key_batches([outcome.person for outcome in outcomes]):
-        known = select(OUTCOME).where(OUTCOME.c.person.in_(batch))
-        for person, year, sealed in connection.execute(known):
-            (amounts[person, year],) = struct.unpack("<d", key.unseal(sealed, person))
-    return amounts
+    persons = [outcome.person for outcome in outcomes]
+    return {
+        (row.person, row.year): struct.unpack("<d", key.unseal(row.amount, row.person))[0]
+        for row in rows_of(connection, select(OUTCOME), OUTCOME.c.person, persons)
+    }
 
 
 def _store_amounts(
@@ -327,10 +312,9 @@ def _read_conflicts(
 ) -> dict[PersonYear, set[bytes]]:
     """Hashes of the amounts that contradicted the known outcomes of these persons."""
     amounts: dict[PersonYear, set[bytes]] = {}
-    for batch in key_batches([outcome.person for outcome in outcomes]):
-        rows = select(CONFLICT).where(CONFLICT.c.person.in_(batch))
-        for person, year, amount_hash in connection.execute(rows):
-            amounts.setdefault((person, year), set()).add(amount_hash)
+    persons = [outcome.person for outcome in outcomes]
+    for row in rows_of(connection, select(CONFLICT), CONFLICT.c.person, persons):
+        amounts.setdefault((row.person, row.year), set()).add(row.amount_hash)
     return amounts
 
 

@@ -62,8 +62,7 @@ from saga.conformal.families.path_band import PathBand
 from saga.requests import COVERAGE
 
 Array = NDArray[np.float64]
-Ended = tuple[int, int]  # (horizon or number of years, last outcome year)
-CountsByGroup = dict[str, dict[Ended, ExcessCounts]]
+CellCounts = dict[tuple[str, int, int], ExcessCounts]  # of a group at a horizon, in an outcome year
 LevelsOfCell = Callable[[MovedCell], Array | None]
 
 _ROWS_IN_MEMORY = 5_000
@@ -91,12 +90,11 @@ def update_states(connection: Connection, audit_id: int) -> None:
         by_stream.setdefault(row.stream_id, []).append(row)
     for stream_id, entries in sorted(by_stream.items()):
         stream = connection.execute(select(STREAM).where(STREAM.c.id == stream_id)).one()
-        groups = _count(entries, _scales([stream]))
-        for group, counts in groups.items():
-            for (horizon, year), new in counts.items():
-                cell = {"stream_id": stream_id, "group": group, "horizon": horizon, "year": year}
-                _add_to_stored(connection, cell, new)
-        _update_followers(connection, stream, set(groups))
+        counts = _count(entries, _scales([stream]))
+        for (group, horizon, year), new in counts.items():
+            cell = {"stream_id": stream_id, "group": group, "horizon": horizon, "year": year}
+            _add_to_stored(connection, cell, new)
+        _update_followers(connection, stream, {group for group, _, _ in counts})
 
 
 def _update_followers(connection: Connection, changed: Row[Any], groups: set[str]) -> None:
@@ -152,22 +150,18 @@ def replay_state(
     if not reached:
         return AdaptiveState.of(0, {})
     entries.append(audit_id <= reached[-1])
-    scales, total = _scales(followed), CountsByGroup()
+    scales, total = _scales(followed), CellCounts()
     log = connection.execution_options(yield_per=_ROWS_IN_MEMORY).execute(_log(where=entries))
     for batch in log.partitions():
-        for group, counts in _count(batch, scales).items():
-            for ended, new in counts.items():
-                _add(total.setdefault(group, {}), ended, new)
-    known = {
-        group: {ended: new for ended, new in counts.items() if new.persons.any()}
-        for group, counts in total.items()
-    }
+        for cell, new in _count(batch, scales).items():
+            _add(total, cell, new)
+    known = {cell: new for cell, new in total.items() if new.persons.any()}
     return AdaptiveState.of(len(reached), _cells(connection, known, {}, entries, scales))
 
 
 def _cells(
     connection: Connection,
-    counts: CountsByGroup,
+    counts: CellCounts,
     others: Mapping[CellKey, CellState],
     entries: Sequence[ColumnElement[bool]],
     scales: Scales,
@@ -178,24 +172,26 @@ def _cells(
     single years. The integral counts what the published ones missed.
     """
     cells = dict(others)
-    for group, of_group in counts.items():
-        if group not in SPAN_KINDS:
-            cells |= _named(group, compute_states(LEVELS, of_group))
+    for group in sorted({group for group, _, _ in counts}.difference(SPAN_KINDS)):
+        cells |= _states(group, LEVELS, counts)
     of_spans: dict[CellKey, CellState] = {}
     for family in SPAN_KINDS:
-        if published := counts.get(family):
+        published = {cell: of_cell for cell, of_cell in counts.items() if cell[0] == family}
+        if published:
             log = connection.execute(_log(where=[*entries, ISSUED.c.family == family]))
-            rescored = _count(log, scales, _levels_in_force(cells))[family]
+            rescored = _count(log, scales, _levels_in_force(cells))
             seen = {
-                ended: ExcessCounts(rescored[ended].counts, of_ended.missed)
-                for ended, of_ended in published.items()
+                cell: ExcessCounts(rescored[cell].counts, of_cell.missed)
+                for cell, of_cell in published.items()
             }
-            of_spans |= _named(family, compute_states(COVERAGE, seen))
+            of_spans |= _states(family, COVERAGE, seen)
     return cells | of_spans
 
 
-def _named(group: str, states: Mapping[tuple[int, float], CellState]) -> dict[CellKey, CellState]:
-    return {(group, *key): cell for key, cell in states.items()}
+def _states(group: str, levels: Sequence[float], counts: CellCounts) -> dict[CellKey, CellState]:
+    """The states of the cells of one group."""
+    of_group = {(h, year): new for (name, h, year), new in counts.items() if name == group}
+    return {(group, *key): cell for key, cell in compute_states(levels, of_group).items()}
 
 
 def _levels_in_force(cells: Mapping[CellKey, CellState]) -> LevelsOfCell:
@@ -226,8 +222,8 @@ def _log(
 
 def _count(
     log: Iterable[Row[Any]], scales: Scales, in_force: LevelsOfCell | None = None
-) -> CountsByGroup:
-    """Counts of log entries: group -> (horizon, last outcome year) -> counts.
+) -> CellCounts:
+    """Counts of log entries by cell and last outcome year.
 
     A single year counts in the group of its cell and among all persons, a band or present value in
     the cell of its family. With `in_force` these are scored as if they had been issued under it.
@@ -235,7 +231,7 @@ def _count(
     ranks_of: dict[_Alike, list[bytes]] = {}
     for row in log:
         ranks_of.setdefault(_Alike(*row[: len(_Alike._fields)]), []).append(row.ranks)
-    cells: dict[tuple[str, Ended, int], list[tuple[Array, Array, Array]]] = {}
+    cells: dict[tuple[str, int, int, int], list[tuple[Array, Array, Array]]] = {}
     for alike, packed in ranks_of.items():
         ranks = unpack_numbers(b"".join(packed), len(packed), -1, 2)
         scores = _scores(alike, ranks, scales, in_force)
@@ -245,11 +241,11 @@ def _count(
         )
         ended = alike.horizon, alike.origin_year + alike.horizon
         for group in {alike.group, ALL} if alike.family == YEAR else {alike.group}:
-            cells.setdefault((group, ended, alike.sign), []).append((scores, base, issued))
-    total: CountsByGroup = {}
-    for (group, ended, sign), parts in cells.items():
+            cells.setdefault((group, *ended, alike.sign), []).append((scores, base, issued))
+    total: CellCounts = {}
+    for (*cell, sign), parts in cells.items():
         new = ExcessCounts.of(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
-        _add(total.setdefault(group, {}), ended, new if sign == 1 else -new)
+        _add(total, (cell[0], cell[1], cell[2]), new if sign == 1 else -new)
     return total
 
 
@@ -277,8 +273,8 @@ def _scales(streams: Iterable[Row[Any]]) -> Scales:
     }
 
 
-def _add(total: dict[Ended, ExcessCounts], ended: Ended, new: ExcessCounts) -> None:
-    total[ended] = total[ended] + new if ended in total else new
+def _add(total: CellCounts, cell: tuple[str, int, int], new: ExcessCounts) -> None:
+    total[cell] = total[cell] + new if cell in total else new
 
 
 def _add_to_stored(connection: Connection, cell: Mapping[str, object], new: ExcessCounts) -> None:
@@ -293,14 +289,12 @@ def _add_to_stored(connection: Connection, cell: Mapping[str, object], new: Exce
         connection.execute(insert(EXCESS_COUNTS).values(**cell, counts=counts, missed=missed))
 
 
-def _read_counts(
-    connection: Connection, stream_ids: Sequence[int], groups: set[str]
-) -> CountsByGroup:
+def _read_counts(connection: Connection, stream_ids: Sequence[int], groups: set[str]) -> CellCounts:
     """The counts of groups in streams, added up."""
     is_counted = EXCESS_COUNTS.c.stream_id.in_(stream_ids), EXCESS_COUNTS.c.group.in_(groups)
-    total: CountsByGroup = {}
+    total: CellCounts = {}
     for row in connection.execute(select(EXCESS_COUNTS).where(*is_counted)):
-        _add(total.setdefault(row.group, {}), (row.horizon, row.year), _unpack_counts(row))
+        _add(total, (row.group, row.horizon, row.year), _unpack_counts(row))
     return total
 
 
