@@ -17,8 +17,6 @@ from saga.calibration.diagnostics.person_results import QUESTION_ALPHA, Cases, R
 from saga.calibration.diagnostics.verdicts import (
     Verdict,
     rounded,
-    sees_miss,
-    status,
     worst_verdict,
 )
 from scipy import stats
@@ -26,7 +24,6 @@ from scipy import stats
 from saga.conformal.calibration_table import ALL
 from saga.data.origins import Origins, cut
 from saga.data.panel import Panel
-from saga.diagnostics_tables import QUESTIONS
 from saga.model_error import EVERYBODY, GROUPS, ModelError
 from saga.paths import Paths
 from saga.population.cell_statistics import PathStatistic
@@ -98,7 +95,7 @@ def tabulate_sums(
         if rows is not None
     }
     z = float(stats.norm.ppf(1 - QUESTION_ALPHA / max(len(shown), 1) / 2))
-    tolerance, table = QUESTIONS[QUESTION], Rows()
+    table = Rows()
     verdicts: dict[int, list[Verdict]] = {h: [] for h in cases.results}
     for (h, grouping, group), rows in shown.items():
         frame, n = cases.results[h].frame[rows], len(rows)
@@ -106,18 +103,9 @@ def tabulate_sums(
         if not forecast:
             continue
         size, se = outcome / forecast - 1, _standard_error(frame) / forecast
-        reach = z * se
-        of_group = status(
-            size,
-            -reach,
-            reach,
-            n,
-            target=0,
-            tolerance=tolerance,
-            sees_miss=sees_miss(reach, se, tolerance),
-        )
         name = None if grouping == ALL else f"{grouping}={group}"
-        verdicts[h].append(Verdict(QUESTION, h, of_group, n, size, group=name))
+        verdict = Verdict(QUESTION, h, group=name).of_mean(size, n, se, z)
+        verdicts[h].append(verdict)
         as_issued = float(issued.results[h].frame["mean"][rows].mean())  # type: ignore[arg-type]
         row: dict[str, Any] = {"lower_90": None, "upper_90": None, "inside": None, "value": None}
         if (h, grouping, group) in path_sums:
@@ -135,7 +123,7 @@ def tabulate_sums(
             {
                 **{key: None if x is None else rounded(x) for key, x in row.items()},
                 **{"horizon": h, "grouping": grouping, "group": group},
-                **{"n": n, "size": size, "reach": reach, "status": of_group},
+                **{"n": n, "size": size, "reach": z * se, "status": verdict.status},
             }
         )
     return table, [worst_verdict(v) if v else Verdict(QUESTION, h) for h, v in verdicts.items()]

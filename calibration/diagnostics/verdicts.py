@@ -60,6 +60,20 @@ class Verdict:
     def __post_init__(self) -> None:
         object.__setattr__(self, "tolerance", self.tolerance or QUESTIONS[self.question])
 
+    def of_curve(self, outside: bool, n: int, size: float, reach: float, sd: float) -> Verdict:
+        """The verdict on a curve with a band of width 2 `reach` and standard deviation `sd`."""
+        can_see = sees_miss(reach, sd, self.tolerance)
+        status_of_curve = curve_status(
+            outside, n, size=size, tolerance=self.tolerance, sees_miss=can_see
+        )
+        return replace(self, status=status_of_curve, n=n, size=size)
+
+    def of_mean(self, deviation: float, n: int, se: float, z: float) -> Verdict:
+        """The verdict on the deviation of a normal figure; its band is z standard errors wide."""
+        outside = abs(deviation) > z * se
+        of_size = self.of_curve(outside, n, abs(deviation), z * se, se)
+        return replace(of_size, size=deviation)
+
 
 def coverage_band(
     coverage: float, n: int, calibrated_on: int | None = None, *, probability: float = 0.95

@@ -6,6 +6,7 @@ Ranks and probabilities are curves with a sampling band for all their points at 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,17 +26,12 @@ from saga.calibration.diagnostics.reliability import (
 )
 from saga.calibration.diagnostics.verdicts import (
     Verdict,
-    curve_status,
     map_noise,
     rounded,
-    sees_miss,
     severity,
     simultaneous_band,
-    status,
 )
 from scipy import stats
-
-from saga.diagnostics_tables import QUESTIONS
 
 Array = NDArray[Any]
 PIT_BINS = (20, 10, 5)  # the first number with enough persons in each bin is taken
@@ -65,15 +61,7 @@ def tabulate_pit(cases: Cases) -> tuple[Rows, list[Verdict]]:
         lower, upper = np.append(lower, 1.0), np.append(upper, 1.0)  # all ranks lie below 1
         outside = (ecdf < lower) | (ecdf > upper)
         reach, sd = float((upper - lower)[:-1].max()) / 2, float(curves.std(axis=0).max())
-        tolerance = QUESTIONS["shape"]
-        verdict_status = curve_status(
-            bool(outside.any()),
-            n,
-            size=size,
-            tolerance=tolerance,
-            sees_miss=sees_miss(reach, sd, tolerance),
-        )
-        verdicts.append(Verdict("shape", h, verdict_status, n, size))
+        verdicts.append(Verdict("shape", h).of_curve(bool(outside.any()), n, size, reach, sd))
         rows += [
             {
                 "horizon": h,
@@ -118,17 +106,10 @@ def tabulate_reliability(cases: Cases) -> tuple[Rows, list[Verdict]]:
             outside = (curve.observed < lower) | (curve.observed > upper)
             reach = float(np.average(upper - lower, weights=curve.n)) / 2
             sd = float(np.average(curve.chance.std(axis=0), weights=curve.n))
-            tolerance = QUESTIONS[event]
-            verdict_status = curve_status(
-                bool(outside.any()),
-                n,
-                size=curve.error,
-                tolerance=tolerance,
-                sees_miss=sees_miss(reach, sd, tolerance),
-            )
+            verdict = Verdict(event, h).of_curve(bool(outside.any()), n, curve.error, reach, sd)
             # An event that neither happened nor was forecast says nothing.
-            verdict_status = verdict_status if happened.any() or forecast.any() else "unclear"
-            verdicts.append(Verdict(event, h, verdict_status, n, curve.error))
+            says_something = happened.any() or forecast.any()
+            verdicts.append(verdict if says_something else replace(verdict, status="unclear"))
             rows += [
                 {
                     "event": event,
@@ -189,7 +170,6 @@ def tabulate_mean_error(cases: Cases, unconditioned: Cases) -> tuple[Rows, list[
     verdicts: list[Verdict] = []
     # Two figures a horizon: the mean error and the slope.
     z = float(stats.norm.ppf(1 - QUESTION_ALPHA / (2 * len(cases.results)) / 2))
-    tolerance = QUESTIONS["mean_error"]
     for h, results in cases.results.items():
         frame, n = results.frame, results.frame.height
         forecast, outcome = frame["mean_log"].to_numpy(), frame["log_y"].to_numpy()
@@ -200,31 +180,13 @@ def tabulate_mean_error(cases: Cases, unconditioned: Cases) -> tuple[Rows, list[
             continue
         mean_error, slope = regression.mean_error, regression.slope
         error_reach, slope_reach = z * regression.mean_error_se, z * regression.slope_se
-        error_status = status(
-            mean_error,
-            -error_reach,
-            error_reach,
-            n,
-            target=0,
-            tolerance=tolerance,
-            sees_miss=sees_miss(error_reach, regression.mean_error_se, tolerance),
-        )
-        slope_status = status(
-            slope,
-            1 - slope_reach,
-            1 + slope_reach,
-            n,
-            target=1,
-            tolerance=2 * tolerance,
-            sees_miss=sees_miss(slope_reach, regression.slope_se, 2 * tolerance),
-        )
         # The worse of the two is the verdict; unclear is worse than holds, because both figures are
         # of the same persons.
+        error = Verdict("mean_error", h)
+        of_slope = replace(error, group="slope", tolerance=2 * error.tolerance)
         both = (
-            Verdict("mean_error", h, error_status, n, mean_error),
-            Verdict(
-                "mean_error", h, slope_status, n, slope - 1, group="slope", tolerance=2 * tolerance
-            ),
+            error.of_mean(mean_error, n, regression.mean_error_se, z),
+            of_slope.of_mean(slope - 1, n, regression.slope_se, z),
         )
         verdict = max(both, key=severity)
         verdicts.append(verdict)
