@@ -223,6 +223,8 @@ Tax = Annotated[
 # What JSON and a query have where the type of a request's field says too little.
 _SPECIAL: dict[str, Any] = {"scenario": Scenario | None, "tax": Tax, "coverage": Coverages}
 _MAX_VALUES = 99  # of a list
+# The text of a rule file, or a name; a file name must not be accepted over HTTP.
+_PENSION_RULE: Any = Annotated[str, Strict(), Field(max_length=50_000)]
 _Source = type[Draws] | type[Request] | type[PopulationRequest]
 
 
@@ -304,6 +306,8 @@ def _option_field(annotation: object, default: object, option: Option, name: str
         Sequence[float]: GenericAlias(list, (real,)),
         Sequence[str]: GenericAlias(list, (Annotated[str, Strict(), Field(max_length=200)],)),
         requests.UnknownYears: requests.UnknownYears,
+        requests.PensionSource: _PENSION_RULE,
+        requests.PensionSource | None: _PENSION_RULE | None,
     }
     is_list = isinstance(default, tuple)
     least = {"min_length": 1} if default else {}
@@ -371,8 +375,8 @@ class JobOptions(RecordingOptions):
     def to_request(self) -> Request | PopulationRequest:
         """The typed request. Raises UsageError for an option of another product."""
         sent = self.sent(*JOB_REQUESTS.values())
-        if self.product in ("paths", "populations") and self.record:
-            sent["record"] = True  # outcomes judge no single path
+        if self.product in ("paths", "pensions", "populations") and self.record:
+            sent["record"] = True  # outcomes judge no single path and no right
         return requests.request_of(JOB_REQUESTS[self.product], sent)
 
 

@@ -25,12 +25,18 @@ if TYPE_CHECKING:
     from saga.forecaster_fit import fit
     from saga.macro.scenarios import Scenario
     from saga.paths import Paths
-    from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest
+    from saga.requests import (
+        Draws,
+        ForecastRequest,
+        LifetimeRequest,
+        PathsRequest,
+        PensionRequest,
+    )
 
 __all__ = [
     "Bundle", "Draws", "ForecastRequest", "Forecaster", "InputError", "LifetimeRequest", "Panel",
-    "Paths", "PathsRequest", "Recipe", "SagaError", "Scenario", "UsageError", "fit", "read_panel",
-    "score",
+    "Paths", "PathsRequest", "PensionRequest", "Recipe", "SagaError", "Scenario", "UsageError",
+    "fit", "read_panel", "score",
 ]  # fmt: skip
 
 _NAMES_BY_MODULE = {
@@ -44,7 +50,13 @@ _NAMES_BY_MODULE = {
     "saga.forecaster_fit": ("fit",),
     "saga.macro.scenarios": ("Scenario",),
     "saga.paths": ("Paths",),
-    "saga.requests": ("Draws", "ForecastRequest", "LifetimeRequest", "PathsRequest"),
+    "saga.requests": (
+        "Draws",
+        "ForecastRequest",
+        "LifetimeRequest",
+        "PathsRequest",
+        "PensionRequest",
+    ),
 }
 
 

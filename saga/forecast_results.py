@@ -152,3 +152,14 @@ class Lifetimes(Result):
     values: NDArray[np.float64] = field(kw_only=True)
     population: pl.DataFrame = field(kw_only=True)
     taxes: NDArray[np.float64] | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Pensions(Result):
+    """Pension rights of a panel, from earnings only.
+
+    `table` is that of `saga.pensions.pension_table`; with a reform, `groups` is that of
+    `saga.pensions.pension_reform`.
+    """
+
+    groups: pl.DataFrame | None = field(default=None, kw_only=True)

@@ -21,7 +21,14 @@ from saga.features.training_reference import LEVELS, ComparedRecords, TrainingRe
 from saga.features.transforms import MIN_CODE_PERSONS, Transforms
 from saga.lifetime import past_years
 from saga.macro.scenarios import Scenario
-from saga.requests import PATHS, Draws, ForecastRequest, LifetimeRequest, Request
+from saga.requests import (
+    PATHS,
+    Draws,
+    ForecastRequest,
+    LifetimeRequest,
+    PensionRequest,
+    Request,
+)
 from saga.schema import MAX_AGE, MONEY
 from saga.tax.tax_rules import TaxRule
 from saga.training_records import TrainingRecords
@@ -249,6 +256,21 @@ def tax_warnings(rule: TaxRule, facts: Facts, price_year: int) -> Iterator[Forec
         yield ForecastWarning("unpublished-prices", message, option="tax")
 
 
+def pension_warnings(
+    panel: Panel, request: PensionRequest, first_year: int
+) -> Iterator[ForecastWarning]:
+    """Persons with years before `first_year`, the first one of the pension rule."""
+    starts = panel.frame["birth_year"].gather(panel.last_rows).to_numpy() + request.first_age
+    counted = (
+        "add nothing" if request.unknown_years == "zero" else "are unknown, so rights are, too"
+    )
+    message = (
+        f"The pension rule is known from {first_year} on. Earlier years {counted}. The column "
+        "unknown_years has their number."
+    )
+    yield from _about(panel, starts < first_year, "unobserved-past", message, option="rule")
+
+
 def _without_effect(
     request: Request, draws: Draws, path_options: Sequence[str]
 ) -> Iterator[ForecastWarning]:
@@ -306,18 +328,22 @@ def _beyond_span(
 
 
 def _unobserved_past(panel: Panel, request: Request) -> list[ForecastWarning]:
-    if not isinstance(request, LifetimeRequest) or request.from_age is None:
+    if isinstance(request, PensionRequest):
+        from_age, what = request.first_age, "rights are"
+    elif isinstance(request, LifetimeRequest) and request.from_age is not None:
+        from_age, what = request.from_age, "the present value is"
+    else:
         return []
-    years = past_years(panel, request.from_age)
+    years = past_years(panel, from_age)
     persons = years.filter("is_unknown")["person_id"].unique().implode()
     concerned = panel.frame["person_id"].gather(panel.last_rows).is_in(persons)
     counted = {
-        "null": "are unknown, so the present value is, too. Give these years, or let them count as "
+        "null": f"are unknown, so {what}, too. Give these years, or let them count as "
         "interpolated or as zero (unknown_years)",
         "interpolate": "are unknown. They are interpolated between the nearest known years",
         "zero": "are unknown. They add nothing",
     }[request.unknown_years]
-    message = f"Earnings of years since age {request.from_age} {counted}. The column unknown_years "
+    message = f"Earnings of years since age {from_age} {counted}. The column unknown_years "
     message += "has their number."
     return _about(panel, concerned.to_numpy(), "unobserved-past", message, option="unknown_years")
 

@@ -49,26 +49,38 @@ from saga.forecast_checks import (
     check_scenario,
     leave_out_ineligible,
 )
-from saga.forecast_results import Forecasts, Lifetimes, Result
+from saga.forecast_results import Forecasts, Lifetimes, Pensions, Result
 from saga.forecast_tables import (
     forecast_table,
     lifetime_table,
     round_amounts,
     round_population,
 )
-from saga.forecast_warnings import ForecastWarning, Training, find_warnings, tax_warnings
+from saga.forecast_warnings import (
+    ForecastWarning,
+    Training,
+    find_warnings,
+    merge_warnings,
+    pension_warnings,
+    tax_warnings,
+)
 from saga.lifetime import population
 from saga.macro.process import MacroProcess
 from saga.macro.scenarios import Scenario, ScenarioSource
 from saga.model import Saga
 from saga.model_error import ModelError
 from saga.paths import Paths
+from saga.pensions.pension_reform import reform_table
+from saga.pensions.pension_rules import PensionLaw
+from saga.pensions.pension_table import BASIS, WageIndex, rights_table
 from saga.requests import (
     MAX_HORIZON,
     Draws,
     ForecastRequest,
     LifetimeRequest,
     PathsRequest,
+    PensionRequest,
+    PensionSource,
     Precision,
     Progress,
     Request,
@@ -291,6 +303,29 @@ class Forecaster(Summarised):
         money = self.transforms
         return resolve_tax(source, self.facts, money.price_year, money.currency)
 
+    def pension_law(self, rule: PensionSource) -> PensionLaw:
+        """The pension rule of a source in the bundle's money. UsageError if it cannot be used."""
+        money = self.transforms.price_year, self.transforms.currency
+        return PensionLaw.of(rule, self.facts, *money)
+
+    def wage_index(self, draws: Draws, law: PensionLaw) -> WageIndex:
+        """The real wages of the simulated paths, which pension rules follow.
+
+        Without a macro process they grow as the index of the `law` did.
+        """
+        futures = self.model.macro_futures(draws)
+
+        def index(origin: int, years: NDArray[np.int64]) -> Array:
+            if self.process is None:
+                return np.repeat(law.mean_growth * years[:, None], draws.n_paths, axis=1)
+            wages = np.repeat(self.calendar.wage_index(years)[:, None], draws.n_paths, axis=1)
+            ahead = years - origin
+            later = futures(origin).wage.numpy()[:, : draws.n_paths]
+            wages[ahead > 0] = later[ahead[ahead > 0] - 1]
+            return wages
+
+        return index
+
     def warnings(
         self,
         panel: Panel,
@@ -314,6 +349,10 @@ class Forecaster(Summarised):
             training=Training(self.records, macro, self.bundle.simulated),
             compared=compared,
         )
+        if isinstance(request, PensionRequest):
+            first_year = self.pension_law(request.rule).rule.first_year
+            of_rule = pension_warnings(panel, request, first_year)
+            return merge_warnings([*warnings, *of_rule])
         if not isinstance(request, LifetimeRequest) or request.tax == "none":
             return warnings
         rule = self.tax_rule(request.tax)
@@ -510,7 +549,7 @@ class Forecaster(Summarised):
         record: bool = False,
         progress: Progress | None = None,
     ) -> Result:
-        """The result of a request: `Forecasts`, `Lifetimes`, or a `Result` with the paths.
+        """The result of a request: `Forecasts`, `Lifetimes`, `Pensions`, or a `Result` of paths.
 
         Args:
             request: What to compute; its type is the product.
@@ -528,11 +567,15 @@ class Forecaster(Summarised):
         return plan.result([plan.compute(plan.panel, progress)])
 
     def check(self, request: Request) -> None:
-        """Raise UsageError if the bundle lacks a coverage, tax rule or state network."""
+        """Raise UsageError if the bundle lacks a coverage, tax or pension rule, or states."""
         if isinstance(request, ForecastRequest):
             self.calibrator.coverage_columns(request.coverage)
         elif isinstance(request, LifetimeRequest):
             self.tax_rule(request.tax)
+        elif isinstance(request, PensionRequest):
+            self.pension_law(request.rule)
+            if request.reform is not None:
+                self.pension_law(request.reform)
         elif request.states:
             self.bundle.state_weights()
 
@@ -576,6 +619,28 @@ class Forecaster(Summarised):
         check_request(request, LifetimeRequest)
         result = self.run(request, self.panel(source), draws, progress=progress)
         assert isinstance(result, Lifetimes)
+        return result
+
+    def pensions(
+        self,
+        panel: Panel,
+        request: PensionRequest = PensionRequest(),
+        draws: Draws = Draws(),
+        *,
+        progress: Progress | None = None,
+    ) -> Pensions:
+        """Pension rights of each person's career by a rule, and the difference of a reform.
+
+        Table columns as in `saga.pensions.pension_table`. Rights are those from earnings only:
+        benefits that would count are not simulated. Persons who cannot be forecast have no row;
+        `left_out` lists them with the reason.
+
+        Raises:
+            InputError: If nobody can be forecast.
+        """
+        check_request(request, PensionRequest)
+        result = self.run(request, panel, draws, progress=progress)
+        assert isinstance(result, Pensions)
         return result
 
     def calibrator_for(self, forecast: Paths | Marginals) -> Calibrator:
@@ -702,6 +767,8 @@ class Plan:
             ):
                 if isinstance(request, LifetimeRequest):
                     yield self._lifetimes(piece, paths, request)
+                elif isinstance(request, PensionRequest):
+                    yield self._pensions(piece, paths, request)
                 else:
                     yield PieceOutput(round_amounts(paths_table(paths), decimals))
 
@@ -717,6 +784,21 @@ class Plan:
             tax=None if request.tax == "none" else forecaster.tax_rule(request.tax),
         )
         return PieceOutput(table, self._issue(paths), values, taxes)
+
+    def _pensions(self, piece: Panel, paths: Paths, request: PensionRequest) -> PieceOutput:
+        forecaster = self.forecaster
+        law, reform = forecaster.pension_law(request.rule), request.reform
+        table, values = rights_table(
+            paths,
+            piece,
+            request,
+            law,
+            forecaster.wage_index(self.draws, law),
+            forecaster.calibrator,
+            forecaster.decimals(request),
+            reform=None if reform is None else forecaster.pension_law(reform),
+        )
+        return PieceOutput(table, values=values)
 
     def _issue(self, block: Marginals | Paths) -> tuple[object, ...]:
         if not self.record or self.in_force is None:
@@ -736,6 +818,14 @@ class Plan:
             }
             if request.tax != "none":
                 provenance["tax_rule"] = self.forecaster.tax_rule(request.tax).describe()
+        if isinstance(request, PensionRequest):
+            rules = {"rule": request.rule, "reform": request.reform}
+            provenance |= {
+                name: self.forecaster.pension_law(rule).rule.describe()
+                for name, rule in rules.items()
+                if rule is not None
+            }
+            provenance |= {"basis": BASIS, "first_age": request.first_age}
         vintages = self.forecaster.bundle.vintages
         if isinstance(request, PathsRequest) and vintages is not None:
             provenance["vintages"] = asdict(ModelError.fit(vintages))
@@ -764,6 +854,9 @@ class Plan:
         )
         if isinstance(request, ForecastRequest):
             return Forecasts(**vars(result))
+        if isinstance(request, PensionRequest):
+            groups = None if whole.values is None else reform_table(whole.values)
+            return Pensions(**vars(result), groups=groups)
         if whole.values is None:
             return result
         statistics = population(whole.values[~np.isnan(whole.values).any(axis=1)])

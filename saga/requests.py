@@ -9,7 +9,16 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    ClassVar,
+    Literal,
+    NewType,
+    TypeVar,
+    get_args,
+    get_origin,
+)
 
 from saga.errors import Problem, UsageError
 from saga.schema import MAX_AGE, MIN_AGE
@@ -20,8 +29,9 @@ if TYPE_CHECKING:
 CalibrationMethod = Literal["sets", "cqr", "cv+"]
 OnError = Literal["fail", "drop"]
 Precision = Literal["float32", "bfloat16"]
-Product = Literal["forecasts", "lifetimes", "paths"]
-JobProduct = Literal["forecasts", "lifetimes", "paths", "populations"]
+PensionSource = NewType("PensionSource", str)  # name of a shipped rule, or text of a rule file
+Product = Literal["forecasts", "lifetimes", "paths", "pensions"]
+JobProduct = Literal["forecasts", "lifetimes", "paths", "pensions", "populations"]
 Progress = Callable[[int, int], None]  # called with the number that is done, and the number in all
 RolloutName = Literal["exact", "light"]
 UnknownYears = Literal["null", "interpolate", "zero"]
@@ -34,6 +44,7 @@ COVERAGE = (0.5, 0.8, 0.9, 0.95)
 LIFETIME_COVERAGE = (0.9,)
 QUANTILES = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 PATHS = 500
+PENSION_AGES = (60, 61, 62, 63, 64)
 RATE = 0.02
 TAX_PATTERN = r"none|paper|se-(?P<year>20\d\d)"
 # Statistics of a group in a year, of its lifetimes, and of two groups beside each other.
@@ -328,6 +339,67 @@ class LifetimeRequest:
 
 
 @dataclass(frozen=True)
+class PensionRequest:
+    """A table of pension rights: one row per person, age and measure.
+
+    Args:
+        rule: Pension rule: se, us, accrual, or the text of a rule file.
+        reform: A second rule whose difference to the first is also computed, or None.
+        ages: Ages at the end of which rights are counted, 17 to 64; stored ascending.
+        first_age: First age whose earnings count.
+        coverage: Coverage of the intervals, each strictly between 0 and 1; stored ascending.
+        quantiles: Quantiles, each strictly between 0 and 1; stored ascending.
+        unrounded: Whether amounts have all digits, instead of whole units of the currency.
+        unknown_years: As in `LifetimeRequest`. Years before the first one of the rule are unknown;
+            "zero" lets them add nothing, otherwise rights are unknown.
+
+    Raises:
+        UsageError: If a value is not allowed.
+    """
+
+    product: ClassVar[Product] = "pensions"
+
+    rule: Annotated[
+        PensionSource, Option("Pension rule: se, us, accrual, or the keys of a rule file.")
+    ] = PensionSource("se")
+    reform: Annotated[
+        PensionSource | None, Option("Also the difference that this other rule makes.")
+    ] = None
+    ages: Annotated[
+        Sequence[int],
+        Option(
+            "Ages at the end of which rights are counted.",
+            least=MIN_AGE + 1,
+            most=MAX_AGE,
+            hint="Use for example 60-64.",
+        ),
+    ] = PENSION_AGES
+    first_age: Annotated[
+        int, Option("First age whose earnings count.", least=MIN_AGE, most=MAX_AGE - 1)
+    ] = MIN_AGE
+    coverage: _Coverage = LIFETIME_COVERAGE
+    quantiles: _Quantiles = QUANTILES
+    unrounded: _Unrounded = False
+    unknown_years: Annotated[
+        UnknownYears,
+        Option("If earnings since the first age are unknown: the result is null, or fill them."),
+    ] = "null"
+
+    def __post_init__(self) -> None:
+        _check(self)
+        if self.first_age >= self.ages[0]:
+            raise UsageError(
+                f"Rights at age {self.ages[0]} need earnings before it, not from age "
+                f"{self.first_age}."
+            )
+
+    @property
+    def to_age(self) -> int:
+        """Last age that counts."""
+        return self.ages[-1]
+
+
+@dataclass(frozen=True)
 class PathsRequest:
     """The simulated paths themselves, up to `to_age`; with `states` also the state of each year.
 
@@ -482,11 +554,11 @@ class PopulationRequest:
         return tuple(map(GroupEvent.of, self.events))
 
 
-Request = ForecastRequest | LifetimeRequest | PathsRequest
+Request = ForecastRequest | LifetimeRequest | PathsRequest | PensionRequest
 
 
 REQUESTS: dict[Product, type[Request]] = {
-    kind.product: kind for kind in (ForecastRequest, LifetimeRequest, PathsRequest)
+    kind.product: kind for kind in (ForecastRequest, LifetimeRequest, PathsRequest, PensionRequest)
 }
 
 

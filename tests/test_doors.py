@@ -43,6 +43,8 @@ from saga.requests import (
     ForecastRequest,
     LifetimeRequest,
     PathsRequest,
+    PensionRequest,
+    PensionSource,
     PopulationRequest,
     Request,
     options_of,
@@ -85,6 +87,10 @@ CASES = {
     "paths": Case(PathsRequest(50)),
     "paths with all digits": Case(PathsRequest(unrounded=True), Draws(4, 5)),
     "paths under a ledger": Case(PathsRequest(50), ledger=True),
+    "pensions": Case(PensionRequest(ages=(60, 64), unknown_years="zero")),
+    "pensions of a reform": Case(
+        PensionRequest(reform=PensionSource("accrual"), ages=(62,), unknown_years="interpolate")
+    ),
 }
 
 
@@ -239,7 +245,8 @@ def library(world: World, case: Case, url: str | None, record: bool) -> Got:
 
 
 def command(world: World, case: Case, url: str | None, record: bool) -> Got:
-    name = {"forecasts": "forecast", "lifetimes": "lifetime"}[case.request.product]
+    names = {"forecasts": "forecast", "lifetimes": "lifetime", "pensions": "pensions"}
+    name = names[case.request.product]
     out = world.output(".parquet")
     words = [name, world.people, "--bundle", world.bundle, "--out", out, "--threads", 1]
     done = CliRunner().invoke(app, [*map(str, words), *line(case, url, record)])
@@ -364,13 +371,17 @@ DOORS = {
 }
 
 
-JOBS = ("forecasts under a ledger", "lifetimes with tax and past", "paths")
+JOBS = ("forecasts under a ledger", "lifetimes with tax and past", "paths", "pensions of a reform")
 
 
 def doors_of(name: str) -> list[str]:
-    """Paths are a product of batches and jobs only; a job, the slowest door, has a case of each."""
-    is_paths = isinstance(CASES[name].request, PathsRequest)
-    doors = ["batch"] if is_paths else ["command line", "batch", "client", "service"]
+    """Paths are a product of batches and jobs only; a job, the slowest door, has a case of each.
+
+    The service answers pensions by jobs only.
+    """
+    doors = {"paths": ["batch"], "pensions": ["command line", "batch"]}.get(
+        CASES[name].request.product, ["command line", "batch", "client", "service"]
+    )
     return [*doors, "job"] if name in JOBS else doors
 
 
@@ -393,6 +404,7 @@ VARIANTS = {
     "lifetimes of another seed",
     "lifetimes with a past whose gaps are filled",
     "paths with all digits",
+    "pensions",
 }
 
 

@@ -26,7 +26,7 @@ from saga.cli.init_command import init
 from saga.cli.keys_commands import create, list_, revoke
 from saga.cli.options import with_options
 from saga.cli.population_commands import align, tables
-from saga.cli.product_commands import forecast, lifetime, plot
+from saga.cli.product_commands import forecast, lifetime, pensions, plot
 from saga.cli.register_commands import check, generate, release
 from saga.cli.report_command import report
 from saga.cli.score_command import score
@@ -87,7 +87,7 @@ def _add_group(heading: str, name: str, about: str, *commands: Callable[..., Non
     app.add_typer(group, name=name, rich_help_panel=heading)
 
 
-_add("Forecast", forecast, lifetime, plot, score, tables, align, explain)
+_add("Forecast", forecast, lifetime, pensions, plot, score, tables, align, explain)
 _add("Judge", report, evaluate, vintages)
 _add("Make a bundle", train, calibrate, circumstances, deliver)
 _add("Service", serve, work)

@@ -19,7 +19,7 @@ from typing import Annotated, Any, ForwardRef, get_args, get_origin
 import typer
 
 from saga.files.atomic import sole_output
-from saga.requests import REQUESTS, Option, TaxSource, request_of
+from saga.requests import REQUESTS, Option, PensionSource, TaxSource, request_of
 from saga.schema import PRICE_YEAR
 
 INPUT = typer.Argument(
@@ -119,6 +119,12 @@ def _read_tax(text: str) -> TaxSource:
     return tax_source(text)
 
 
+def _read_pension_rule(text: str) -> PensionSource:
+    from saga.pensions.pension_rules import read_pension_rule
+
+    return read_pension_rule(text)
+
+
 _HEADING = "Forecast"  # of the options of requests
 # How the text of an option is read, by the type of the field, and what its help says of that.
 _KINDS: dict[Any, tuple[Callable[[str], object] | None, str]] = {
@@ -133,6 +139,9 @@ _KINDS: dict[Any, tuple[Callable[[str], object] | None, str]] = {
     Sequence[str]: (read_texts, "Several with commas."),
     **dict.fromkeys((int, int | None, float), (None, "Allowed: {option.range}.")),
     TaxSource: (_read_tax, "A reform is a YAML file."),
+    **dict.fromkeys(
+        (PensionSource, PensionSource | None), (_read_pension_rule, "A rule file is YAML.")
+    ),
     ForwardRef("ScenarioSource"): (str, "The values are a CSV file."),
 }
 

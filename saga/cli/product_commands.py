@@ -1,4 +1,4 @@
-"""saga forecast, saga lifetime, saga plot: a table or a picture of the persons of a file."""
+"""saga forecast, lifetime, pensions, plot: a table or a picture of the persons of a file."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from saga.cli.inputs import (
     write_output,
 )
 from saga.cli.options import Only
-from saga.requests import Draws, ForecastRequest, LifetimeRequest
+from saga.requests import Draws, ForecastRequest, LifetimeRequest, PensionRequest
 from saga.small_groups import MIN_PERSONS
 from saga.summaries import count
 
 if TYPE_CHECKING:
     from saga.calibration.adaptive.ledger import Ledger
-    from saga.forecast_results import Forecasts, Lifetimes, Result
+    from saga.forecast_results import Forecasts, Lifetimes, Pensions, Result
 
 _Out = Annotated[
     Path,
@@ -84,6 +84,24 @@ def lifetime(
     _make(request, draws, source, out, model, reading, ledger, as_json=as_json)
 
 
+def pensions(
+    source: options.Input,
+    out: _Out,
+    model: Model,
+    request: PensionRequest,
+    draws: Draws,
+    reading: ReadingUntil,
+    as_json: options.Json = False,
+) -> None:
+    """Pension rights of each person's career, from earnings only, and what a reform changes.
+
+    Examples:
+        saga pensions people.csv --unknown-years zero --out rights.csv  # Sweden, ages 60 to 64
+        saga pensions people.csv --reform ceiling.yaml --out changed.csv  # with the difference
+    """
+    _make(request, draws, source, out, model, reading, None, as_json=as_json)
+
+
 def plot(
     source: options.Input,
     out: Annotated[Path, typer.Option(help="Page (.html) or picture (.svg, .png) to write.")],
@@ -126,35 +144,37 @@ def plot(
 
 
 def _make(
-    request: ForecastRequest | LifetimeRequest,
+    request: ForecastRequest | LifetimeRequest | PensionRequest,
     draws: Draws,
     source: Path,
     out: Path,
     model: Model,
     reading: ReadingUntil,
-    ledger_options: Recording,
+    ledger_options: Recording | None,
     *,
     as_json: bool,
 ) -> None:
     """Compute a product for the persons of a source, write its table and report it."""
-    from saga.forecast_results import Forecasts, Lifetimes
+    from saga.forecast_results import Forecasts, Lifetimes, Pensions
 
     check_output(source, out, as_json=as_json)
     forecaster = model.open(reading.open_facts())
     forecaster.check(request)  # before any work
     panel = reading.read_until_origin(source)
-    ledger = ledger_options.open()
+    ledger, record = None, False
+    if ledger_options is not None:
+        ledger, record = ledger_options.open(), ledger_options.record
     in_force = None
     if ledger is not None:  # imported late: its database takes long to load
         from saga.calibration.adaptive.issuance import AdaptedForecaster
 
         in_force = AdaptedForecaster.of(forecaster, ledger.state(forecaster.bundle.digest))
-    plan = forecaster.plan(request, panel, draws, in_force, record=ledger_options.record)
+    plan = forecaster.plan(request, panel, draws, in_force, record=record)
     plan.check_scenario()
     note_left_out(plan.left_out)
     with console.progress(f"Computing {request.product}", quiet=as_json) as progress:
         result = plan.result([plan.compute(plan.panel, progress)])
-    assert isinstance(result, Forecasts | Lifetimes)
+    assert isinstance(result, Forecasts | Lifetimes | Pensions)
     meta = plan.panel.meta
     details = {
         "excluded": meta.excluded,
@@ -165,16 +185,21 @@ def _make(
         "ignored": meta.ignored,
         "left_out": [problem.as_dict() for problem in plan.left_out],
     }
-    if ledger is not None and ledger_options.record:
+    if ledger is not None and record:
         details["recorded"] = _record(ledger, forecaster.bundle.digest, result)
     if isinstance(result, Lifetimes):
         details["population"] = result.population.to_dicts()
+    elif isinstance(result, Pensions):
+        if result.groups is not None:
+            details["groups"] = result.groups.to_dicts()
     else:
         _note_missing_intervals(result)
     details["warnings"] = show_warnings(result.warnings)
     provenance = {**result.provenance, "panel": meta.panel_id, "warnings": details["warnings"]}
     write_output(result.table, out, provenance)
     unit = f"{provenance['currency']} of {provenance['price_year']}"
+    if basis := provenance.get("basis"):
+        unit += f", {basis}"
     n_persons = result.table["person_id"].n_unique()
     text = (
         f"Wrote {count(result.table.height, 'row')} for {count(n_persons, 'person')}"
@@ -202,19 +227,28 @@ def _record(ledger: Ledger, bundle: str, result: Result) -> dict[str, int]:
     return vars(counts).copy()
 
 
-def _show(result: Forecasts | Lifetimes, unit: str) -> None:
-    """Print a few rows in the main columns; of many lifetimes, their distribution."""
+def _show(result: Forecasts | Lifetimes | Pensions, unit: str) -> None:
+    """Print a few rows in the main columns; of many lifetimes or a reform, those of groups."""
     import polars as pl
 
-    from saga.forecast_results import Lifetimes
+    from saga.forecast_results import Lifetimes, Pensions
 
     table = result.table
     if isinstance(result, Lifetimes) and table.height >= MIN_PERSONS:
         title = f"Distribution of present values over {table.height:,} persons, {unit}"
         console.table(result.population.select(list(_POPULATION)), title, _POPULATION)
         return
+    if isinstance(result, Pensions):
+        measure, groups = "rights", result.groups
+        if groups is not None:
+            measure = "difference_rights"
+            title = f"Groups by lifetime earnings at age {table['age'][-1]}, {unit}"
+            console.table(groups.drop_nulls("persons"), title)
+        table = table.filter(measure=measure).head(_PREVIEW_ROWS)
     columns = {name: text for name, text in _PREVIEW.items() if name in table.columns}
     title = f"Present values, {unit}"
+    if isinstance(result, Pensions):
+        title = f"First persons, {measure.replace('_', ' ')}, {unit}"
     if "horizon" in table.columns:
         title = f"First persons, {unit} a year"
         early = table.filter(pl.col("horizon").is_in(_PREVIEW_HORIZONS))

@@ -23,6 +23,7 @@ def test_the_public_names_are_these() -> None:
         "Panel",
         "Paths",
         "PathsRequest",
+        "PensionRequest",
         "Recipe",
         "SagaError",
         "Scenario",

@@ -1,0 +1,1 @@
+"""Pensions: from earnings to rights, by rules that are data."""

@@ -1,0 +1,158 @@
+"""The table of pensions: measures of each person's career, with quantiles and intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from saga.conformal.calibrator import Calibrator
+from saga.conformal.families.quantile_intervals import central_probabilities
+from saga.data.panel import Panel
+from saga.forecast_tables import percent_label
+from saga.lifetime import past_years
+from saga.paths import Paths
+from saga.pensions.pension_rights import AMOUNTS, Career, measures
+from saga.pensions.pension_rules import PensionLaw, Years
+from saga.requests import PensionRequest
+
+Array = NDArray[np.float64]
+BASIS = "from earnings only"  # benefits would count, too, and are not simulated
+WageIndex = Callable[[int, NDArray[np.int64]], Array]
+"""From the origin year and years to the log real wage index of each path, (n_year, n_path)."""
+_RATIO_DIGITS = 4
+_FIRST = ("person_id", "origin_year", "age", "year")  # columns
+
+
+def rights_table(
+    paths: Paths,
+    panel: Panel,
+    request: PensionRequest,
+    law: PensionLaw,
+    wages: WageIndex,
+    calibrator: Calibrator,
+    decimals: int | None,
+    *,
+    reform: PensionLaw | None = None,
+) -> tuple[pl.DataFrame, Array | None]:
+    """One row per person of recalibrated paths, age and measure; and values for group tables.
+
+    Columns: person_id, origin_year, age, year, measure (`saga.pensions.pension_rights.measures`;
+    with a reform also difference_rights and so on, on the same paths), mean, one q.. per quantile,
+    lower_, upper_ and guarantee_ for each coverage, unknown_years, basis. Intervals are the central
+    ones of the paths, as those of present values without calibrated sets. Ratios are over the paths
+    on which they exist. Everything is null if earnings of a year are unknown.
+
+    The values, with a reform only, are (n_person, 3, n_path) at the last age: mean earnings of the
+    career, rights by the rule, and by the reform.
+    """
+    paths.require_recalibrated()
+    persons = panel.only([str(person) for person in paths.person_id])
+    past = past_years(persons, request.first_age, request.unknown_years)
+    by_person = past.partition_by("person_id", as_dict=True)
+    rows: list[pl.DataFrame] = []
+    values: list[Array] = []
+    guarantee = "extrapolated" if calibrator.has_sets or calibrator.fold_counts else "none"
+    for row in range(len(paths)):
+        career, unknown = _career(paths, row, by_person, request, law, wages)
+        results = measures(law, career, request.ages)
+        if reform is not None:
+            growth = _growth(wages, int(paths.origin_year[row]), career.years, reform)
+            changed = measures(reform, replace(career, growth=growth), request.ages)
+            results |= {
+                f"difference_{name}": changed[name] - results[name]
+                for name in results
+                if name in changed and name in (*AMOUNTS, "contribution_years")
+            }
+            lifetime = career.earnings[: request.to_age - request.first_age + 1].mean(0)
+            values.append(np.stack([lifetime, results["rights"][-1], changed["rights"][-1]]))
+        table = _statistics(results, request, guarantee, decimals)
+        age = pl.Series("age", np.repeat(request.ages, len(results)), dtype=pl.Int32)
+        table = table.with_columns(
+            age,
+            person_id=pl.lit(str(paths.person_id[row])),
+            origin_year=pl.lit(int(paths.origin_year[row]), pl.Int32),
+            year=age + career.birth_year,
+            unknown_years=pl.lit(unknown, pl.Int32),
+            basis=pl.lit(BASIS),
+        )
+        rows.append(table.select(*_FIRST, pl.exclude(*_FIRST)))
+    return pl.concat(rows), np.stack(values) if values else None
+
+
+def _career(
+    paths: Paths,
+    row: int,
+    by_person: dict[tuple[object, ...], pl.DataFrame],
+    request: PensionRequest,
+    law: PensionLaw,
+    wages: WageIndex,
+) -> tuple[Career, int]:
+    """The career of one person until the last age, and how many of its years are unknown."""
+    birth_year, origin = int(paths.birth_year[row]), int(paths.origin_year[row])
+    first, last = birth_year + request.first_age, birth_year + request.to_age
+    years = np.arange(first, last + 1)
+    earnings = np.full((len(years), paths.n_paths), np.nan)
+    past = by_person.get((str(paths.person_id[row]),))
+    unknown = 0
+    if past is not None:
+        known = past["earnings"].to_numpy()[: len(years)]
+        earnings[: len(known)] = known[:, None]
+        unknown = int(past["is_unknown"].to_numpy()[: len(years)].sum())
+    ahead = years - origin
+    future = ahead > 0
+    earnings[future] = paths.earnings[row, ahead[future] - 1]
+    before = years < law.rule.first_year
+    unknown += int((before & ~np.isnan(earnings).any(1)).sum())
+    earnings[before] = 0.0 if request.unknown_years == "zero" else np.nan
+    return Career(years, earnings, _growth(wages, origin, years, law), birth_year), unknown
+
+
+def _growth(wages: WageIndex, origin: int, years: Years, law: PensionLaw) -> Array:
+    """Factor of real wages since the last known year of a law, 1 up to it, (n_year, n_path)."""
+    at_last = wages(origin, np.array([law.last_year]))
+    return np.exp(wages(origin, np.maximum(years, law.last_year)) - at_last)
+
+
+def _statistics(
+    results: dict[str, Array], request: PensionRequest, guarantee: str, decimals: int | None
+) -> pl.DataFrame:
+    """A row for each age and measure, the ages one after another."""
+    stacked = np.stack(list(results.values()), axis=1).reshape(
+        -1, next(iter(results.values())).shape[1]
+    )
+    n_ages = len(request.ages)
+    exists = ~np.isnan(stacked)
+    lower, upper = (np.array(p) for p in central_probabilities(request.coverage))
+    levels = np.concatenate([request.quantiles, lower, upper])
+    quantiles = np.full((len(levels), len(stacked)), np.nan)
+    means = np.full(len(stacked), np.nan)
+    known = exists.any(1)
+    means[known] = np.nanmean(stacked[known], axis=1)
+    quantiles[:, known] = np.nanquantile(stacked[known], levels, axis=1)
+    names = list(results) * n_ages
+    is_amount = np.array([name.removeprefix("difference_") in AMOUNTS for name in names])
+    columns: dict[str, Array] = {"mean": means}
+    n_quantiles, n_coverage = len(request.quantiles), len(request.coverage)
+    for j, p in enumerate(request.quantiles):
+        columns[f"q{percent_label(p)}"] = quantiles[j]
+    table: dict[str, object] = {"measure": names}
+    table |= {name: _rounded(values, is_amount, decimals) for name, values in columns.items()}
+    for j, coverage in enumerate(request.coverage):
+        label = percent_label(coverage)
+        for k, side in enumerate(("lower", "upper")):
+            limit = quantiles[n_quantiles + k * n_coverage + j]
+            limit = limit if guarantee != "none" else np.full_like(limit, np.nan)
+            table[f"{side}_{label}"] = _rounded(limit, is_amount, decimals)
+        table[f"guarantee_{label}"] = np.where(known, guarantee, "none").astype(str)
+    return pl.DataFrame(table).with_columns(pl.col(pl.Float64).fill_nan(None))
+
+
+def _rounded(values: Array, is_amount: NDArray[np.bool_], decimals: int | None) -> Array:
+    """Amounts with `decimals`, other numbers with four; None: all digits."""
+    if decimals is None:
+        return values
+    return np.where(is_amount, np.round(values, decimals), np.round(values, _RATIO_DIGITS))

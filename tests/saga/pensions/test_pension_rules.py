@@ -1,0 +1,128 @@
+"""Rule files: shipped ones have sources, changed ones keep the rest, faulty ones are refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from saga.data.facts import shipped_facts
+from saga.errors import UsageError
+from saga.pensions.pension_rules import (
+    PARAMETERS,
+    SHIPPED_RULES,
+    PensionLaw,
+    pension_rule,
+    read_pension_rule,
+)
+from saga.requests import PensionSource
+
+OWN = """\
+title: own
+source: act 1
+currency: SEK
+formula: sum
+index: income_base_amount
+first_year: 2003
+"""
+
+
+def of(text: str) -> PensionLaw:
+    return PensionLaw.of(PensionSource(text), shipped_facts(), 2022, "SEK")
+
+
+@pytest.mark.parametrize("name", SHIPPED_RULES)
+def test_shipped_rules_have_a_source_and_bind(name: str) -> None:
+    rule = pension_rule(PensionSource(name))
+    assert rule.source
+    law = PensionLaw.of(PensionSource(name), shipped_facts(), 2022, rule.currency)
+    assert law.last_year >= 2024
+
+
+def test_a_reform_holds_from_its_year_and_keeps_the_rest() -> None:
+    rule = pension_rule(PensionSource("base: se\nparameters:\n  ceiling: {2030: 9}\n"))
+    years = np.array([2003, 2029, 2030, 2050])
+    assert rule.of_years("ceiling", years).tolist() == [7.5, 7.5, 9.0, 9.0]
+    assert rule.of_years("rate", years).tolist() == [0.16] * 4
+    plain = pension_rule(PensionSource("base: se\nparameters:\n  ceiling: 9\n"))
+    assert plain.of_years("ceiling", years).tolist() == [9.0] * 4
+    assert rule.title != pension_rule(PensionSource("se")).title
+    assert rule.describe()["digest"] != plain.describe()["digest"]
+
+
+def test_the_command_line_reads_a_file_and_a_name(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(OWN)
+    assert read_pension_rule(str(file)) == OWN
+    assert read_pension_rule("se") == "se"
+    with pytest.raises(UsageError, match="cannot be read as text"):
+        read_pension_rule(str(tmp_path / "none.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("", "has no keys"),
+        ("- 1\n", "has no keys"),
+        ("base: [\n", r"r.yaml, line \d, cannot be read as YAML|cannot be read as YAML"),
+        ("base: no\n", "r.yaml, base: there is no rule"),
+        ("title: own\n", "r.yaml, source: a text is missing"),
+        ("base: se\nceilin: 8\n", "r.yaml, ceilin: there is no such key"),
+        ("base: se\nformula: magic\n", "r.yaml, formula: unknown"),
+        ("base: se\nindex: 3\n", "r.yaml, index: a text is missing"),
+        ("base: se\nfloor_index: 3\n", "r.yaml, floor_index: not a text"),
+        ("base: se\nfirst_year: soon\n", "r.yaml, first_year: no calendar year"),
+        ("base: se\nbands: [3, 1]\n", "r.yaml, bands: not ascending"),
+        ("base: se\nbands: 3\n", "r.yaml, bands: not ascending"),
+        ("base: se\nparameters: 3\n", "r.yaml, parameters: not a mapping"),
+        ("base: se\nseries: 3\n", "r.yaml, series: not a mapping"),
+        ("base: se\nparameters: {ceilin: 8}\n", "parameters, ceilin: .*Is it ceiling"),
+        ("base: se\nparameters: {rate: 16}\n", "parameters, rate: the value is not possible"),
+        ("base: se\nparameters: {rate: .nan}\n", "parameters, rate: the value is not possible"),
+        ("base: se\nparameters: {rate: yes}\n", "parameters, rate: the value is not possible"),
+        ("base: se\nparameters: {rate: {x: 1}}\n", "parameters, rate, x: no calendar year"),
+        (
+            "base: se\nparameters: {rate: {2003: 0.1, 2004: 3}}\n",
+            "parameters, rate, 2004: the value is not possible",
+        ),
+        ("base: se\nseries: {wage: 3}\n", "series, wage: not by year"),
+        ("base: se\nseries: {wage: {2003: -1}}\n", "series, wage: the value is not possible"),
+    ],
+)
+def test_a_faulty_rule_file_is_refused_with_its_place(
+    content: str, complaint: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "r.yaml"
+    file.write_text(content)
+    with pytest.raises(UsageError) as caught:
+        read_pension_rule(str(file))
+    problems = [f"{problem.message} {problem.fix}" for problem in caught.value.problems]
+    assert re.search(complaint, " ".join([str(caught.value), *problems]))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("no", "no pension rule 'no'"),
+        ("../se.yaml", "no pension rule"),  # over HTTP a file is not read
+        ("us", "is for USD, the amounts are in SEK"),
+        (OWN.replace("income_base_amount", "wage"), "needs the yearly amounts wage"),
+        (OWN.replace("2003", "1999"), "has no income_base_amount of 1999"),
+        (
+            f"{OWN}series: {{income_base_amount: {{2003: 1, 2005: 2}}}}\n",
+            "no income_base_amount of",
+        ),
+    ],
+)
+def test_a_rule_that_does_not_fit_is_refused(text: str, complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        of(text)
+
+
+def test_every_parameter_is_explained_where_it_is_used() -> None:
+    page = Path(__file__).parents[3] / "docs" / "method" / "pensions.md"
+    text = page.read_text(encoding="utf-8")
+    stems = {name.replace("_2", "_1").replace("_3", "_1") for name in PARAMETERS}
+    assert [name for name in stems if f"`{name}`" not in text] == []
