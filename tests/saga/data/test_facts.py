@@ -158,7 +158,7 @@ TABLES = {
     "base_amounts_sweden": range(1990, 2027),
     "tax_sweden": range(2020, 2027),
 }
-FIRST_YEAR = {"income_base_amount": 2020, "nominal_wage_growth": 2020}  # later than the table
+FIRST_YEAR = {"income_base_amount": 2002, "nominal_wage_growth": 2020}  # later than the table
 
 
 @pytest.mark.parametrize("table", TABLES)
