@@ -97,7 +97,7 @@ def pensions(
 
     Examples:
         saga pensions people.csv --unknown-years zero --out rights.csv  # Sweden, ages 60 to 64
-        saga pensions people.csv --reform accrual --out changed.csv  # the difference of another rule
+        saga pensions people.csv --reform accrual --out changed.csv  # what another rule changes
     """
     _make(request, draws, source, out, model, reading, None, as_json=as_json)
 
