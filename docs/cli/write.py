@@ -25,8 +25,8 @@ Written by `python docs/cli/write.py` from the program. `saga COMMAND -h` shows 
 values that are allowed; `saga --install-completion` adds completion to your shell. With `--json`
 most commands print one JSON object, for programs. The bundle is an argument of the commands that
 make or judge one (`saga calibrate BUNDLE`), and the option `--bundle` of those that forecast with
-one. Of commands that judge and simulate, only the names of the options are listed. Exit codes: 0
-done, 1 a check failed, 2 wrong use or bad input, 3 interrupted (the same command resumes), 70
+one. Options of commands that judge and simulate are in their help alone. Exit codes: 0 done, 1 a
+check failed, 2 wrong use or bad input, 3 interrupted (the same command resumes), 70
 internal error.
 """
 SHARED_BY = 2  # commands
@@ -142,7 +142,7 @@ def page() -> str:
         if examples:
             lines += ["```console", *map(str.strip, examples.strip().splitlines()), "```", ""]
         if name.startswith((*NAMES_ONLY, "saga register")):
-            also, rows = [f"`{name_of(parameter)}`" for parameter in shown(command)], []
+            also, rows = [], []
         elif rows:
             lines += [*rows, ""]
         if also:

@@ -26,9 +26,10 @@ by a [mapping](how-to/mapping.md).
 - Amounts are SEK of the row's own year, unless `--prices` says otherwise.
 - A constant column has one value for each person.
 """  # noqa: E501
+MOST_CODES = 10  # of a column that the page lists
 _TITLES = {
     "required": "Required",
-    "money": "Amounts",
+    "money": "Amounts in SEK a year",
     "number": "Other numbers",
     "category": "Categories",
     "label": "Entry and exit",
@@ -37,11 +38,15 @@ _TITLES = {
 
 def values(column: Column) -> str:
     """The unit and the allowed values of a column."""
+    if column.codes and len(column.codes) > MOST_CODES:
+        return f"`{column.codes[0]}` to `{column.codes[-1]}`: `GET /v1/variables`"
     if column.codes:
         return ", ".join(f"`{code}`" for code in column.codes)
     if column.pattern:
         return f"{''.join(filter(str.isdigit, column.pattern))} digits, as text"
     low, high = column.minimum, column.maximum
+    if column.kind == "money" and not column.required:
+        return "not negative" if low == 0 else "any"
     if low is not None and high is not None:
         return f"{low:g} to {high:g} ({column.unit})"
     if low is not None:

@@ -21,13 +21,12 @@ BLOCK = re.compile(r"<!-- reference -->\n.*?<!-- end -->", re.DOTALL)
 _RESULTS = (("saga.forecast_results", "Forecasts"), ("saga.forecast_results", "Lifetimes"))
 _BASE = ("saga.forecast_results", "Result")
 ASKED = ("Request", "Draws", "Recipe", "Result")  # whose fields are shown
-_LEVEL = {"class": "###", "method": "####"}
 # Public for other packages of the project; a user of the library has no need of them.
 _INSIDE = {
     *("comonotone", "covers", "decimals", "describe", "calibrator_for", "largest_partition", "of"),
     *("open", "realised_macro", "scenario", "state_weights", "tax_rule", "with_calibrator"),
     *("forecaster", "lifetime_blocks", "path_tables", "plan", "run", "with_earnings", "with_frame"),
-    "with_model",
+    *("with_model", "pension_law", "wage_index", "check"),
 }
 
 
@@ -89,7 +88,7 @@ class _Plain(ast.NodeTransformer):
 def entry(module: str, name: str) -> list[str]:
     """The lines about a public name."""
     node = definition(module, name)
-    heading = [f"{_LEVEL['class']} {name}", ""]
+    heading = [f"### {name}", ""]
     if isinstance(node, ast.FunctionDef):
         return [*heading, "```text", signature(node), "```", "", text(node), ""]
     lines = [*heading, text(node), ""]
@@ -101,9 +100,8 @@ def entry(module: str, name: str) -> list[str]:
         lines.append("")
     for method in methods:
         if method not in properties:
-            shown = ["```text", signature(method, name), "```"]
-            lines += [f"{_LEVEL['method']} `{method.name}`", "", *shown, "", text(method), ""]
-    return lines
+            lines.append(f"- `{signature(method, name)}`: {' '.join(text(method).split())}")
+    return [*lines, ""]
 
 
 def is_property(node: ast.FunctionDef) -> bool:

@@ -44,6 +44,7 @@ NLSY_COMMANDS = (
     "Commands: [NLSY79](how-to/nlsy79.md#train-calibrate-evaluate-forecast), for years held out "
     "with `--until 1998` in training and calibration."
 )
+AHEAD = "saga is significantly better (p < .01, Holm) at every horizon than"
 NO_INTERVAL = "none"  # too few calibration outcomes that far ahead
 # Further tables of the page: pattern of the columns shown, first words of the rows shown (None:
 # all).
@@ -235,6 +236,7 @@ def results_page() -> str:
         "groups, tests, estimates and the paper's own figures: "
         "`python docs/results/write.py --tables DIR` (HTML and Markdown).\n",
         "The score is the CRPS of log earnings: lower is better, and the best of a row is bold. "
+        "*Ahead of* means: significantly better (p < .01, Holm) at every horizon. "
         "*Inside the sets* is the share of outcomes (%) inside SAGA's 90 % sets, with the band of "
         "95 % of calibrated forecasters in brackets; ! marks a share outside. *In-time* means "
         "origins and outcomes inside the panel's years, *forward* means outcomes after the last "
@@ -252,7 +254,11 @@ def results_page() -> str:
         verdicts = {} if results.comparisons is None else verdict_lines(results.comparisons)
         parts += [
             f"# {title}\n",
-            "\n".join(f"- {line}" for line in [*verdicts.values(), interval_line(results)]) + "\n",
+            "\n".join(
+                f"- {line.replace(AHEAD, 'ahead of')}"
+                for line in [*verdicts.values(), interval_line(results)]
+            )
+            + "\n",
             *([_age_note(results)] if panel == "register" else []),
             to_markdown([*_headline_tables(results), *_further_tables(results)]),
             f"Provenance: {provenance}.{_kept_note(results)}{_lifetimes_note(panel)}"

@@ -19,6 +19,9 @@ _ITEM = re.compile(r"\s*([-*]|\d+\.) ")
 _FORMULA = re.compile(
     r'<(?P<tag>div|span) class="arithmatex">\\[(\[](?P<tex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
 )
+_OUTSIDE = re.compile(r'<a href="(?:\.\./)+(?:SECURITY\.md|examples/[^"]*)">(.*?)</a>', re.DOTALL)
+_LONG = 60  # characters of a formula in a line
+_SCROLLS = "display: inline-block; max-width: 100%; overflow-x: auto; vertical-align: middle"
 _ENTITIES = {"&lt;": "<", "&gt;": ">", "&amp;": "&"}
 
 
@@ -39,15 +42,19 @@ def _with_breaks(lines: list[str]) -> Iterator[str]:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """The page with formulas as MathML."""
-    return _FORMULA.sub(_mathml, html)
+    """The page with formulas as MathML, and without links to files that the site lacks."""
+    return _OUTSIDE.sub(r"\1", _FORMULA.sub(_mathml, html))
 
 
 def _mathml(formula: re.Match[str]) -> str:
     tex = formula["tex"]
     for entity, character in _ENTITIES.items():
         tex = tex.replace(entity, character)
-    return str(convert(tex.strip(), display="block" if formula["tag"] == "div" else "inline"))
+    # A wide formula scrolls; the page does not.
+    if formula["tag"] == "div":
+        return f'<div style="overflow-x: auto">{convert(tex.strip(), display="block")}</div>'
+    mathml = str(convert(tex.strip()))
+    return f'<span style="{_SCROLLS}">{mathml}</span>' if len(tex) > _LONG else mathml
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:
