@@ -1,6 +1,6 @@
 """What does a register cost, and do two workers write the same bytes as one?
 
-    python benchmarks/register.py [--persons 100000] [--workers 2] [--seed 1] [--out DIR]
+    python benchmarks/register.py [--persons 100000] [--workers 2] [--seed 1]
 
 Prints time, memory and bytes per row. The register of the SAGA paper has 61.3 million person-years;
 that is 3,400,000 persons here. The memory is an upper bound: the peak of this process and, for each
@@ -81,13 +81,6 @@ if __name__ == "__main__":
     parser.add_argument("--persons", type=int, default=100_000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, help="a new directory for the register")
     args = parser.parse_args()
-    if args.out and args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
-        parser.error(f"{args.out} exists already: give a new directory to --out, or remove it")
-    with tempfile.TemporaryDirectory(
-        dir=args.out.absolute().parent if args.out else None
-    ) as scratch:
+    with tempfile.TemporaryDirectory() as scratch:
         main(args.persons, args.workers, args.seed, Path(scratch) / "register")
-        if args.out:
-            (Path(scratch) / "register").rename(args.out)

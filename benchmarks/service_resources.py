@@ -4,8 +4,8 @@
 
 Starts `saga serve` with the shipped bundle in a process of its own and sends persons with 12
 observed years each, one call at a time, each size twice; the second call counts. CPU seconds are
-those of the service and its decoding process, memory is their largest resident size during the call
-(Linux). The job runs in processes of its own; their CPU seconds and their largest size are given.
+those of the service and its decoding process, memory is their largest resident size during the
+call. The job runs in processes of its own; their CPU seconds and their largest size are given.
 Elapsed time is left out, because it depends on what else the machine does.
 """
 
@@ -21,15 +21,15 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import polars as pl
+import psutil
 
 from saga.client import Client
 from saga.requests import Draws, ForecastRequest, LifetimeRequest
 
-TICKS, PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 YEARS = range(2011, 2023)
 
 
@@ -57,47 +57,33 @@ def make_persons(n_persons: int) -> pl.DataFrame:
     )
 
 
-def process_tree(root: int) -> dict[int, str]:
-    """The commands of a process and its descendants."""
-    parents: dict[int, int] = {}
-    commands: dict[int, str] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
-            commands[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
-            parents[int(folder.name)] = int(fields[1])
-        except (OSError, IndexError):  # it has ended
-            continue
-    tree = [root]
-    for pid in tree:
-        tree += [child for child, parent in parents.items() if parent == pid]
-    return {pid: commands[pid] for pid in tree if pid in commands}
-
-
-def cpu_and_memory(pid: int) -> Usage:
-    """Usage of one process up to now; zeros if it has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    except OSError:
-        return Usage(0.0, 0.0)
-    return Usage((int(fields[11]) + int(fields[12])) / TICKS, int(fields[21]) * PAGE / 2**20)
+def usages_below(root: int, belongs: Callable[[str], bool]) -> dict[int, Usage]:
+    """Usage up to now of a process and its descendants whose command `belongs`, by number."""
+    service = psutil.Process(root)
+    usages = {}
+    for process in (service, *service.children(recursive=True)):
+        with suppress(psutil.Error):  # it has ended
+            if belongs(" ".join(process.cmdline())):
+                times = process.cpu_times()
+                memory = process.memory_info().rss / 2**20
+                usages[process.pid] = Usage(times.user + times.system, memory)
+    return usages
 
 
 def measure(root: int, call: Callable[[], object], belongs: Callable[[str], bool]) -> Usage:
     """Usage of the processes under `root` whose command `belongs`, during a call."""
-    pids = [pid for pid, command in process_tree(root).items() if belongs(command)]
-    before = {pid: cpu_and_memory(pid).cpu for pid in pids}
+    before = usages_below(root, belongs)
     seconds: dict[int, float] = {}
     largest, done = 0.0, threading.Event()
 
     def watch() -> None:
         nonlocal largest
         while not done.wait(0.02):
-            current = [pid for pid, command in process_tree(root).items() if belongs(command)]
-            usages = {pid: cpu_and_memory(pid) for pid in current}
+            usages = usages_below(root, belongs)
             largest = max(largest, sum(usage.memory for usage in usages.values()))
             for pid, usage in usages.items():
-                seconds[pid] = max(usage.cpu - before.get(pid, 0.0), seconds.get(pid, 0.0))
+                earlier = before[pid].cpu if pid in before else 0.0
+                seconds[pid] = max(usage.cpu - earlier, seconds.get(pid, 0.0))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -128,7 +114,8 @@ def main() -> None:
                 assert service.stdout is not None
                 line = next(line for line in service.stdout if line.startswith("SAGA is ready"))
                 print(f"{platform.machine()}, {os.cpu_count()} cores")
-                with Client(line.split()[4], seconds=3_600) as client:
+                address = next(word for word in line.split() if word.startswith("http"))
+                with Client(address.rstrip("."), seconds=3_600) as client:
                     measure_calls(service.pid, client, arguments)
             finally:
                 service.send_signal(signal.SIGTERM)

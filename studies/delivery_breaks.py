@@ -14,9 +14,8 @@ Path bands and present values over five years are shown in the same way: *margin
 the moved marginals with the bundle's threshold, and *moved* also moves the threshold. Present
 values are those of `--value-persons`.
 
-Forecasts and results are kept in --cache, so a repeated command continues (after a change of the
-layer, remove judged-*.parquet there). --report is written after each future. Writes
-docs/pictures/deliveries.svg.
+Results of each future are kept in --cache, so a repeated command continues. --report is written
+after each future. Writes docs/pictures/deliveries.svg.
 """
 
 from __future__ import annotations
@@ -44,12 +43,8 @@ from studies.delivery_forecasts import (
     BREAKS,
     GROUPS,
     N_HORIZONS,
-    Unbroken,
-    continued_panel,
     forecasts_of_future,
-    load,
     sample_persons,
-    store,
 )
 from studies.delivery_methods import JUDGED, METHODS, SPAN_METHODS, Deliveries
 from studies.delivery_tables import draw_deviations, product_table, recovery_table
@@ -143,20 +138,18 @@ def judged_future(
     draw: int,
     value_persons: set[str],
 ) -> pl.DataFrame:
-    """The coverage of one future under all breaks; forecasts and results are kept in the cache."""
+    """The coverage of one future under all breaks; it is kept in the cache."""
     results = cache / f"judged-{draw}.parquet"
     if results.exists():
         return pl.read_parquet(results)
     rows: list[dict[str, object]] = []
-    unbroken = Unbroken(continued_panel(panel, register, draw, BREAKS[0])[0])
     for planted in BREAKS:
-        file = cache / f"{draw}-{planted}.npz"
-        if not file.exists():
-            new = forecasts_of_future(
-                forecaster, panel, register, draw, planted, value_persons, unbroken
+        parts = {
+            part.origin: part
+            for part in forecasts_of_future(
+                forecaster, panel, register, draw, planted, value_persons
             )
-            store(list(new), file)
-        parts = {part.origin: part for part in load(file)}
+        }
         deliveries = Deliveries(parts, forecaster.calibrator)
         deliveries.run()
         rows += rows_of_future(deliveries, draw, planted)
@@ -189,7 +182,7 @@ def main() -> None:
     parser.add_argument("--register", type=Path, required=True)
     parser.add_argument("--futures", type=int, default=20)
     parser.add_argument("--value-persons", type=int, default=300, help="Of these, with paths.")
-    parser.add_argument("--cache", type=Path, help="Folder of forecasts and results to keep.")
+    parser.add_argument("--cache", type=Path, help="Folder of results to keep.")
     args = parser.parse_args()
     forecaster = Forecaster.load(args.bundle, threads=1)
     panel = sample_persons(read_panel(args.register), args.persons, args.seed)

@@ -9,9 +9,9 @@ the origin, and the records up to it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -19,79 +19,53 @@ from numpy.typing import NDArray
 from saga.evaluation.scoring.futures import macro_of_futures
 
 from saga.conformal.families.set_family import probability_of_less
-from saga.conformal.recalibration import map_paths
 from saga.data.macro_rows import SERIES
-from saga.data.origins import Origins, history, origins_at
+from saga.data.origins import history, origins_at
 from saga.data.panel import Panel
 from saga.distributions import Marginals
-from saga.features.calendar import Calendar
-from saga.features.sequences import encode
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_rows, uniform_each
-from saga.lifetime import realised_value
-from saga.macro.history import MacroHistory, log_wage_index
+from saga.macro.history import MacroHistory
 from saga.paths import Paths
-from saga.person_forecasts import PersonForecasts
-from saga.simulation.marginals import DirectMarginals
-from saga.simulation.rollout import Rollout, RolloutOptions
+from saga.requests import Draws
 
 Array = NDArray[np.float64]
-Forecasts = TypeVar("Forecasts", bound=PersonForecasts)
 FIRST_ORIGIN, LAST_ORIGIN, BREAK_YEAR = 2022, 2032, 2024
 N_HORIZONS = 5
 GROUPS = ("quintile", "sex", "age")
 BREAKS = ("none", "recession", "wages", "zeros", "definition")
-# Probabilities whose quantiles are kept: widths of moved sets are computed from them.
-P = np.array([0.001, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.15, 0.25, 0.5])
-PROBABILITIES = np.concatenate([P, 1 - P[-2::-1]])
 N_PATHS = 100
-
-
-_STORED = ("person_id", "less", "p_zero", "quantiles", "simulated", "slices", "ranks", "value")
 
 
 @dataclass(frozen=True, eq=False)
 class OriginForecasts:
-    """Recalibrated forecasts from one origin year, and what became of them.
+    """Forecasts of n persons from one origin year, and what became of them.
 
-    `less` (n, 5) is the forecast probability of less earnings than the outcome, NaN without one;
-    `p_zero` (n, 5); `quantiles` (n, 2, len(PROBABILITIES)) in money, one and five years ahead;
-    `groups` name -> labels (n,). `simulated` (m,) are the rows of the persons with paths. `slices`
-    (m, 5, N_PATHS) are the means of slices of equal probability, `ranks` of the same shape the
-    slice of each path in each year; `value` (m, 5) are the realised present values of the first one
-    to five years.
+    `raw` are the raw marginals of the next five years, `marginals` those of the bundle, and `paths`
+    the raw paths of the persons in the rows `simulated` (m,). `outcomes` (n, 5) are NaN if unknown.
     """
 
     origin: int
-    person_id: NDArray[np.str_]
-    less: Array
-    p_zero: Array
-    quantiles: NDArray[np.float32]
+    raw: Marginals
+    marginals: Marginals
     simulated: NDArray[np.int64]
-    slices: NDArray[np.float32]
-    ranks: NDArray[np.uint8]
-    value: Array
-    groups: dict[str, NDArray[np.str_]]
+    paths: Paths
+    outcomes: Array
 
+    @cached_property
+    def less(self) -> Array:
+        """The bundle's probability of less earnings than the outcome (n, 5), NaN without one."""
+        return probability_of_less(self.marginals, self.outcomes)
 
-class PublishedCalendar(Calendar):
-    """A calendar with later published years; the wage index stays 0 in the bundle's last year."""
+    @cached_property
+    def p_zero(self) -> Array:
+        """The bundle's probability of zero (n, 5)."""
+        return self.marginals.p_zero.astype(np.float64)
 
-    base_year: int
-
-    @classmethod
-    def of(cls, series: MacroHistory, base_year: int) -> PublishedCalendar:
-        """The calendar of a series with the base of the bundle."""
-        calendar = cls(series)
-        object.__setattr__(calendar, "base_year", base_year)
-        return calendar
-
-    def wage_index(self, years: NDArray[np.integer[Any]]) -> Array:
-        """Log real wage index of each year, 0 in the base year."""
-        assert self.history is not None
-        logs = log_wage_index(self.history.values[:, 1])
-        index = np.clip(years - self.history.first_year, 0, len(logs) - 1)
-        return np.asarray(logs[index] - logs[self.base_year - self.history.first_year])
+    @property
+    def groups(self) -> dict[str, NDArray[np.str_]]:
+        """Labels (n,) by name of the group."""
+        return {name: self.marginals.groups[name] for name in GROUPS}
 
 
 def continued_panel(panel: Panel, register: Path, draw: int, planted: str) -> tuple[Panel, Panel]:
@@ -172,24 +146,6 @@ def sample_persons(panel: Panel, n_persons: int, seed: int) -> Panel:
     return panel.only([ids[i] for i in rows.tolist()])
 
 
-@dataclass(frozen=True, eq=False)
-class Unbroken:
-    """A future without a break: its records, and the raw forecasts from each origin so far.
-
-    A person whose record is the same under a break has the same forecast.
-    """
-
-    records: Panel
-    raw: dict[int, tuple[Marginals, Paths]] = field(default_factory=dict)
-
-    def same_records(self, records: Panel, origin: int) -> set[str]:
-        """The persons whose earnings up to `origin` are those without a break."""
-        later = pl.col("year").is_between(BREAK_YEAR, origin)
-        both = self.records.frame.filter(later).join(records.frame, on=["person_id", "year"])
-        changed = both.filter(pl.col("earnings") != pl.col("earnings_right"))["person_id"]
-        return set(records.persons()) - set(changed)
-
-
 def forecasts_of_future(
     forecaster: Forecaster,
     panel: Panel,
@@ -197,120 +153,35 @@ def forecasts_of_future(
     draw: int,
     planted: str,
     value_persons: set[str],
-    unbroken: Unbroken,
 ) -> Iterator[OriginForecasts]:
-    """The forecasts from each origin of one future under one break, with paths of some persons.
-
-    The raw forecasts of `unbroken` are used again; without a break they are stored there.
-    """
+    """The forecasts from each origin of one future under one break, with paths of some persons."""
     records, outcomes = continued_panel(panel, register, draw, planted)
     published = macro_of_futures(register)[draw]
     for origin in range(FIRST_ORIGIN, LAST_ORIGIN + 1):
-        origins = origins_at(records, origin)
-        past = history(records, origins)
-        macro = published.filter(pl.col("year") <= origin)
-        known = unbroken.raw.get(origin)
-        if known is None:
-            raw = raw_forecasts(forecaster, past, macro, value_persons)
-        elif origin < BREAK_YEAR:
-            raw = known
-        else:
-            same = unbroken.same_records(records, origin)
-            changed = past.only([person for person in past.persons() if person not in same])
-            new = raw_forecasts(forecaster, changed, macro, value_persons)
-            raw = _joined(known[0], new[0], same), _joined(known[1], new[1], same)
-        if planted == BREAKS[0]:
-            unbroken.raw[origin] = raw
-        yield _judged(forecaster, past, origins, outcomes, *raw)
+        past = history(records, origins_at(records, origin))
+        there = knowing(forecaster, published.filter(pl.col("year") <= origin))
+        blocks = there.marginals(past, recalibrate=False, n_horizons=N_HORIZONS)
+        raw = Marginals.joined([block.first(N_HORIZONS) for block in blocks])
+        simulated = np.flatnonzero(np.isin(raw.person_id, sorted(value_persons)))
+        paths = there.simulate(
+            past.only(raw.person_id[simulated].tolist()),
+            Draws(N_PATHS),
+            to_horizon=N_HORIZONS,
+            recalibrate=False,
+        )
+        marginals = forecaster.calibrator.recalibrate(raw)
+        yield OriginForecasts(origin, raw, marginals, simulated, paths, _outcomes(outcomes, raw))
 
 
-def _joined(known: Forecasts, new: Forecasts, same: set[str]) -> Forecasts:
-    """The `same` persons of `known` and all of `new`, in the order of their names."""
-    is_same = np.array([person in same for person in known.person_id.tolist()], dtype=np.bool_)
-    both = type(known).joined([known.take(is_same), new])
-    return both.take(np.argsort(both.person_id))
-
-
-def _judged(
-    forecaster: Forecaster,
-    past: Panel,
-    origins: Origins,
-    outcomes: Panel,
-    raw: Marginals,
-    paths: Paths,
-) -> OriginForecasts:
-    grouping = forecaster.calibrator.grouping
-    assert grouping is not None
-    order = np.argsort(origins.person_id)
-    labels = grouping.labels(past, origins.take(order))
-    marginals = forecaster.calibrator.recalibrate(replace(raw, groups=labels))
-    amounts = _outcomes(outcomes, marginals)
-    simulated = np.flatnonzero(np.isin(marginals.person_id, paths.person_id))
-    of_paths, known = marginals.take(simulated), amounts[simulated]
-    return OriginForecasts(
-        int(origins.year[0]),
-        marginals.person_id,
-        probability_of_less(marginals, amounts),
-        marginals.p_zero.astype(np.float64),
-        marginals.at_horizons([1, N_HORIZONS]).quantiles(PROBABILITIES).astype(np.float32),
-        simulated,
-        of_paths.slice_means(N_PATHS).astype(np.float32),
-        path_ranks(paths, of_paths),
-        np.stack([realised_value(known[:, :k]) for k in range(1, N_HORIZONS + 1)], axis=1),
-        {name: labels[name] for name in GROUPS},
-    )
-
-
-def raw_forecasts(
-    forecaster: Forecaster, past: Panel, published: pl.DataFrame, value_persons: set[str]
-) -> tuple[Marginals, Paths]:
-    """Raw marginals of the next five years, and paths of some persons, in the order of names.
-
-    The `published` macro years are known.
-    """
-    assert forecaster.process is not None
-    known = forecaster.process.history
-    later = published.filter(pl.col("year") > known.last_year).select(SERIES).to_numpy()
-    series = MacroHistory(known.first_year, np.concatenate([known.values, later]))
-    calendar = PublishedCalendar.of(series, known.last_year)
-    process = replace(forecaster.process, history=series)
-    member = forecaster.model.members[0]
-    direct = DirectMarginals(
-        member.network, member.transforms, calendar, process, n_horizons=N_HORIZONS
-    )
-    sequences = encode(past, member.transforms, calendar)
-    marginals = direct.marginals(sequences, np.arange(len(sequences)), {})
-    options = RolloutOptions(N_PATHS, 0, light=forecaster.rollout == "light")
-    rollout = Rollout(member.network, calendar, process, options)
-    years_left = 64 - (marginals.origin_year - marginals.birth_year)
-    steps = np.minimum(years_left, N_HORIZONS)
-    persons = np.flatnonzero([p in value_persons for p in marginals.person_id.tolist()])
-    earnings = np.full((len(persons), N_HORIZONS, N_PATHS), np.nan, dtype=np.float32)
-    size = rollout.group_size(len(persons))
-    for start in range(0, len(persons), size):
-        rows = np.arange(start, min(start + size, len(persons)))
-        group = persons[rows]
-        for i, simulated in zip(
-            rows.tolist(), rollout.simulate(sequences, group, steps[group]), strict=True
-        ):
-            earnings[i, : len(simulated)] = simulated
-    of_paths = marginals.take(persons)
-    paths = Paths(of_paths.person_id, of_paths.birth_year, of_paths.origin_year, earnings)
-    return marginals, paths
-
-
-def path_ranks(paths: Paths, marginals: Marginals) -> NDArray[np.uint8]:
-    """The slice of each raw path in each year, of N_PATHS; see `map_paths`."""
-    grid, edges = np.log(np.arange(1, N_PATHS + 2)), np.linspace(0.0, 1.0, N_PATHS + 1)
-    shape = (*marginals.p_zero.shape, len(grid))
-    uniform = replace(
-        marginals,
-        grid=np.broadcast_to(grid, shape),
-        cdf=np.broadcast_to(edges, shape),
-        p_zero=np.where(marginals.exists, 0.0, np.nan),
-    )
-    mapped = map_paths(paths, uniform).earnings
-    return (np.nan_to_num(mapped, nan=1.0) - 1).astype(np.uint8)
+def knowing(forecaster: Forecaster, published: pl.DataFrame) -> Forecaster:
+    """The forecaster that knows the `published` macro years as well."""
+    model = forecaster.model
+    assert model.process is not None
+    bundle_years = model.process.history
+    later = published.filter(pl.col("year") > bundle_years.last_year).select(SERIES).to_numpy()
+    known = MacroHistory(bundle_years.first_year, np.concatenate([bundle_years.values, later]))
+    process, calendar = replace(model.process, known=known), replace(model.calendar, history=known)
+    return forecaster.with_model(replace(model, process=process, calendar=calendar))
 
 
 def _outcomes(outcomes: Panel, marginals: Marginals) -> Array:
@@ -336,34 +207,3 @@ def _outcomes(outcomes: Panel, marginals: Marginals) -> Array:
         .to_numpy()
         .reshape(n, N_HORIZONS)
     )
-
-
-def store(forecasts: list[OriginForecasts], file: Path) -> None:
-    """Write the forecasts of one future and break."""
-    arrays: dict[str, NDArray[np.generic]] = {}
-    for part in forecasts:
-        arrays |= {f"{name}_{part.origin}": getattr(part, name) for name in _STORED}
-        arrays |= {f"{name}_{part.origin}": labels for name, labels in part.groups.items()}
-    temporary = file.with_suffix(".part.npz")
-    np.savez(temporary, allow_pickle=False, **arrays)
-    temporary.replace(file)
-
-
-def load(file: Path) -> list[OriginForecasts]:
-    """The forecasts that `store` wrote."""
-    with np.load(file) as arrays:
-        return [
-            OriginForecasts(
-                origin,
-                arrays[f"person_id_{origin}"],
-                arrays[f"less_{origin}"],
-                arrays[f"p_zero_{origin}"],
-                arrays[f"quantiles_{origin}"],
-                arrays[f"simulated_{origin}"],
-                arrays[f"slices_{origin}"],
-                arrays[f"ranks_{origin}"],
-                arrays[f"value_{origin}"],
-                {name: arrays[f"{name}_{origin}"] for name in GROUPS},
-            )
-            for origin in range(FIRST_ORIGIN, LAST_ORIGIN + 1)
-        ]

@@ -8,6 +8,7 @@ the other (DtACI, conformal PID) swing when a year of outcomes arrives at once.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from saga.calibration.adaptive.adaptive_state import (
 from saga.calibration.adaptive.issued_intervals import SPANS, ranks_of_outcomes
 from saga.calibration.adaptive.marginal_moves import (
     LEVELS,
+    adapt,
     levels_of_span,
     move_of,
     moved_levels,
@@ -32,13 +34,13 @@ from saga.conformal.calibrator import Calibrator
 from saga.conformal.families import FAMILIES, YEAR
 from saga.conformal.families.present_value import SimulatedValues
 from saga.conformal.families.set_family import probability_of_less
+from saga.conformal.recalibration import map_paths
+from saga.lifetime import present_value, realised_value
 from saga.requests import RATE
 from studies.delivery_forecasts import (
     FIRST_ORIGIN,
     LAST_ORIGIN,
     N_HORIZONS,
-    N_PATHS,
-    PROBABILITIES,
     OriginForecasts,
 )
 
@@ -59,6 +61,7 @@ class Deliveries:
     parts: dict[int, OriginForecasts]
     calibrator: Calibrator
     ranks: dict[int, Array] = field(default_factory=dict)
+    adapted: dict[int, Calibrator] = field(default_factory=dict)  # by origin
     issued: dict[tuple[int, int], Array] = field(default_factory=dict)  # probabilities in force
     thresholds: dict[tuple[str, int, int], float] = field(default_factory=dict)
     span_scores: dict[tuple[str, str, int, int], Array] = field(default_factory=dict)
@@ -83,6 +86,7 @@ class Deliveries:
                     for key, cell in updater.states().items()
                 }
                 state = AdaptiveState(year, year, cells)
+            self.adapted[year] = adapt(self.calibrator, state)
             for h in range(1, N_HORIZONS + 1):
                 self.issued[year, h] = self._in_force(year, h, state)
             for kind in SPAN_KINDS:
@@ -175,13 +179,12 @@ class Deliveries:
 
     def width_ratio(self, origin: int, horizon: int) -> float:
         """Mean width of the moved 90 % intervals over that of the bundle's."""
-        quantiles = self.parts[origin].quantiles[:, JUDGED.index(horizon)].astype(np.float64)
-        ends = np.sort(self.issued[origin, horizon], axis=1)[:, [LOW, HIGH]]
-        moved = np.array(
-            [np.interp(p, PROBABILITIES, q) for p, q in zip(ends, quantiles, strict=True)]
+        part, ends = self.parts[origin], (0.05, 0.95)
+        moved, bundle = (
+            np.nanmean(np.diff(marginals.at_horizon(horizon).quantiles(ends)))
+            for marginals in (self.adapted[origin].recalibrate(part.raw), part.marginals)
         )
-        bundle = quantiles[:, np.searchsorted(PROBABILITIES, [0.05 - 1e-9, 0.95 - 1e-9])]
-        return float(np.nanmean(np.diff(moved)) / np.nanmean(np.diff(bundle)))
+        return float(moved / bundle)
 
     def _band_scores(self, origin: int, years: int, in_force: dict[int, Array] | None) -> Array:
         """Score (n,) of the next outcomes in path bands, NaN without one of them.
@@ -199,8 +202,8 @@ class Deliveries:
 
     def _value_scores(self, origin: int, years: int, in_force: dict[int, Array] | None) -> Array:
         """Score (n,) of the realised present value, NaN if it is unknown or without paths."""
-        rows, less, p_zero = self._value_ranks(origin, years, in_force)
-        scores = np.full(len(self.parts[origin].person_id), np.nan)
+        rows, less, p_zero = self._value_ranks(origin, years, is_moved=in_force is not None)
+        scores = np.full(len(self.parts[origin].less), np.nan)
         scores[rows] = YEAR.rank_scores(less, p_zero, 0.9)
         return scores
 
@@ -208,39 +211,33 @@ class Deliveries:
         """Scores (n,) under moves, from the ranks before them, as the ledger computes them."""
         key = origin, years
         if key not in self.unmoved_values:
-            self.unmoved_values[key] = self._value_ranks(origin, years, None)
+            self.unmoved_values[key] = self._value_ranks(origin, years, is_moved=False)
         rows, less, p_zero = self.unmoved_values[key]
         of_years = np.stack([in_force[h][rows] for h in range(1, years + 1)], axis=1)
         distinct, index = np.unique(of_years, axis=0, return_inverse=True)
         mean = np.array([levels_of_span(PRESENT_VALUE, list(levels))[0] for levels in distinct])
         levels = mean[index.ravel()]
-        scores = np.full(len(self.parts[origin].person_id), np.nan)
+        scores = np.full(len(self.parts[origin].less), np.nan)
         scores[rows] = YEAR.rank_scores(_moved(less, levels), _moved(p_zero, levels), 0.9)
         return scores
 
     def _value_ranks(
-        self, origin: int, years: int, in_force: dict[int, Array] | None
+        self, origin: int, years: int, *, is_moved: bool
     ) -> tuple[NDArray[np.int64], Array, Array]:
         """Rows of the persons whose present value is known, its probability of less, and of zero.
 
-        `in_force` are the levels (n, 9) of each horizon; None for the bundle's paths.
+        The paths are those of the bundle, or mapped to the moved marginals.
         """
         part = self.parts[origin]
-        realised = part.value[:, years - 1]
-        known = ~np.isnan(realised) & ~np.isnan(part.slices[:, :years]).any(axis=(1, 2))
-        index = np.flatnonzero(known)
+        marginals = self.adapted[origin].recalibrate(part.raw) if is_moved else part.marginals
+        value = realised_value(part.outcomes[part.simulated][:, :years])
+        simulated = ~np.isnan(part.paths.earnings[:, :years]).any(axis=(1, 2))
+        index = np.flatnonzero(~np.isnan(value) & simulated)
         rows = part.simulated[index]
-        simulated, sorted_sums = np.zeros((2, len(index), N_PATHS))
-        for h in range(1, years + 1):
-            slices = part.slices[index, h - 1].astype(np.float64)
-            if in_force is not None:
-                slices = moved_slices(slices, part.p_zero[rows, h - 1], in_force[h][rows])
-            discount = (1 + RATE) ** -float(h)
-            ranks = part.ranks[index, h - 1].astype(int)
-            simulated += np.take_along_axis(slices, ranks, 1) * discount
-            sorted_sums += slices * discount
-        distribution = SimulatedValues(simulated, sorted_sums).distribution
-        less = probability_of_less(distribution, realised[index, None])[:, 0]
+        paths = map_paths(part.paths.take(index), marginals.take(rows))
+        of_years = partial(present_value, rate=RATE, years=years)
+        distribution = SimulatedValues.of(paths, of_years).distribution
+        less = probability_of_less(distribution, value[index, None])[:, 0]
         return rows, less, distribution.p_zero[:, 0].astype(np.float64)
 
 
@@ -250,22 +247,6 @@ def _known(scores: Array) -> Array:
 
 def _published(method: str) -> str:
     return "moved" if method in ("marginals", "moved") else "static"
-
-
-def moved_slices(slices: Array, p_zero: Array, issued: Array) -> Array:
-    """Slice means (n, N_PATHS) of the distributions that levels in force (n, 9) have moved."""
-    edges, middle = np.linspace(0, 1, N_PATHS + 1), (np.arange(N_PATHS) + 0.5) / N_PATHS
-    total = np.concatenate([np.zeros((len(slices), 1)), np.cumsum(slices, axis=1)], axis=1)
-    result = np.empty_like(slices)
-    in_force, index = np.unique(issued, axis=0, return_inverse=True)
-    for i, levels in enumerate(in_force):
-        knots, values = move_of(levels)
-        unmoved_edges, unmoved_middle = (np.interp(p, values, knots) for p in (edges, middle))
-        size = np.diff(unmoved_edges) * N_PATHS
-        for row in np.flatnonzero(index.ravel() == i).tolist():
-            means = np.diff(np.interp(unmoved_edges, edges, total[row])) / size
-            result[row] = np.where(unmoved_middle <= p_zero[row], 0.0, means)
-    return result
 
 
 def _ranks(part: OriginForecasts) -> Array:

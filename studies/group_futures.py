@@ -8,10 +8,12 @@ and --futures futures after it (`saga.register.simulation.realised_trends`). Per
 2022 are forecast from their records. The macro process and the past of groups are fitted to the
 history, with priors from countries that feed no future; the rest is the bundle's, with the model's
 own error if the bundle stores vintages. Too few persons tell nothing of groups, and then none are
-drawn. With --told the macro series of each future are
-known. Over the persons with an outcome in a future, the mean, the share of zeros and the ratio of
-men's mean to women's are compared with their values on each path, and lifetimes (sums up to 64,
-discounted at 2 %) likewise; horizon 0 stands for these.
+drawn. With --told the macro series of each future are known. Over the persons with an outcome in a
+future, the mean, the share of zeros, the ratio of men's mean to women's, and for all persons
+quantiles of positive earnings, the Gini coefficient, the spread of changes since the year before
+(logs of earnings above the floor) and the correlation of ranks with those five years before are
+compared with their values on each path, and lifetimes (sums up to 64, discounted at 2 %) likewise;
+horizon 0 stands for these.
 
 Bias is that of the mean over paths: relative, of zeros in points. Coverage is that of the 90 % band
 over paths and of the model's error, as in group tables. Futures of one history are not independent,
@@ -22,9 +24,10 @@ started again.
 
 from __future__ import annotations
 
+import argparse
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,19 +35,21 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from saga.evaluation.scoring.comparison import adjust_holm
-from saga.evaluation.scoring.futures import true_futures
+from saga.evaluation.scoring.futures import macro_of_futures, true_futures
 from saga.training.group_fit import group_history
 from scipy import stats
 
+from saga.data.macro_rows import SERIES
 from saga.data.origins import history, origins_at
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.features.calendar import Calendar
 from saga.files.atomic import commit, digest_json
 from saga.forecaster import Forecaster
-from saga.lifetime import present_value, realised_value
+from saga.lifetime import gini, present_value, realised_value
 from saga.macro.history import MacroHistory
 from saga.macro.process import MacroProcess
+from saga.macro.scenarios import Scenario
 from saga.macro.wage_trends import CountryWages, with_moving_mean
 from saga.model_error import EVERYBODY, GROUPS, ModelError
 from saga.population.group_bands import central_range
@@ -53,7 +58,6 @@ from saga.register.simulation.realised_trends import countries_of
 from saga.requests import Draws
 from saga.simulation.group_layer import GroupLayer
 from studies.study_page import say, study_parser
-from studies.unemployment_response import true_scenarios
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -63,6 +67,7 @@ LAST_YEAR, YEARS = 2022, 44  # of the records; to age 64 from 20
 MIN_PERSONS = 30  # of a group
 AGES = (35, 50)  # at which the middle and the older begin
 TABLE_NAMES = {"mean": "mean", "zeros": "zero_share", "ratio": "mean_ratio"}
+MOBILITY = 5  # years between the ranks that are correlated
 CELL = ["horizon", "statistic", "group"]
 
 
@@ -124,7 +129,42 @@ def group_values(
         men, women = (values.get(("mean", f"{sex}{level}")) for sex in ("male", "female"))
         if men is not None and women is not None:
             values["ratio", f"male/female{level}"] = men / women
+    if (everybody := both[members["all"][known]]).shape[0] >= MIN_PERSONS:
+        values["gini", "all"] = gini(np.sort(everybody, axis=0))
+        positive = np.where(everybody > 0, everybody, np.nan)
+        for percent in (10, 50, 90):
+            values[f"p{percent}", "all"] = np.nanpercentile(positive, percent, axis=0)
     return values
+
+
+def change_values(years: Sequence[Floats], floor: float) -> dict[tuple[str, str], Floats]:
+    """(statistic, "all") -> the realised value and those on M paths (1 + M,) of changes.
+
+    `years` are amounts (n, 1 + M), NaN if unknown: of the year, of that before and, unless the
+    origin is less than MOBILITY years away, of that MOBILITY years before.
+    """
+    values: dict[tuple[str, str], Floats] = {}
+    known = np.logical_and.reduce([np.isfinite(year).all(axis=1) for year in years])
+    if known.sum() >= MIN_PERSONS:
+        year, before, *earlier = (amounts[known] for amounts in years)
+        works = (year >= floor) & (before >= floor)
+        change = np.log(year, where=works, out=np.full(year.shape, np.nan))
+        change -= np.log(before, where=works, out=np.zeros(year.shape))
+        values["volatility", "all"] = np.nanstd(change, axis=0)
+        for first in earlier:
+            ranks = (stats.zscore(stats.rankdata(amounts, axis=0)) for amounts in (year, first))
+            values["mobility", "all"] = np.multiply(*ranks).mean(axis=0)
+    return values
+
+
+def true_scenarios(register: Path) -> dict[int, Scenario]:
+    """The drawn economies of a register as scenarios."""
+    scenarios = {}
+    for draw, economy in macro_of_futures(register).items():
+        years = economy.select("year", *SERIES).iter_rows()
+        rows = {year: (u, growth, inflation) for year, u, growth, inflation in years}
+        scenarios[draw] = Scenario(f"draw {draw}", rows)
+    return scenarios
 
 
 def judge(
@@ -153,11 +193,16 @@ def judge(
             },
             LIFETIME: (lifetime, present_value(of_future)),
         }
+        amounts = np.concatenate([outcomes[..., None], of_future.earnings], axis=2)
+        floor = panel.meta.floor or 1.0
         for horizon, both in sums.items():
-            for (statistic, group), values in group_values(*both, members).items():
-                lower, upper = central_range(
-                    _with_error(values[1:], error, statistic, group, horizon)
-                )
+            lags = [0, 1, MOBILITY] if horizon > MOBILITY else [0, 1] if horizon > 1 else []
+            changes = [amounts[:, horizon - 1 - lag] for lag in lags]
+            statistics = group_values(*both, members)
+            statistics |= change_values(changes, floor) if changes else {}
+            for (statistic, group), values in statistics.items():
+                stretched = _with_error(values[1:], error, statistic, group, horizon)
+                lower, upper = central_range(stretched)
                 yield {
                     "future": future,
                     "horizon": horizon,
@@ -173,6 +218,8 @@ def _with_error(
     values: Floats, error: ModelError | None, statistic: str, group: str, horizon: int
 ) -> Floats:
     """Values on paths, stretched by the model's own error (`saga.population.group_bands`)."""
+    if statistic not in TABLE_NAMES:
+        return values
     centre, variance = values.mean(), values.var(ddof=1)
     of = EVERYBODY if group == "all" else GROUPS
     years = [horizon] if horizon else range(1, YEARS + 1)
@@ -204,41 +251,71 @@ def summarise(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     return table.with_columns(p_holm=adjust_holm(p)).sort(keys)
 
 
-def main() -> None:
-    """Run the study."""
-    parser, sizes = study_parser(__doc__), {"histories": 20, "futures": 20, "persons": 6000}
+def history_parser(
+    description: str | None, out: str, *, futures: int, persons: int
+) -> argparse.ArgumentParser:
+    """The parser of a study of many histories, with these defaults."""
+    parser = study_parser(description)
     parser.add_argument("bundle", type=Path)
-    for name, value in {**sizes, "paths": 200, "seed": 0}.items():
+    sizes = {"histories": 20, "futures": futures, "persons": persons, "paths": 200, "seed": 0}
+    for name, value in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--told", action="store_true", help="Forecasts know each future's macro.")
-    parser.add_argument("--out", type=Path, default=Path("build/group_futures"))
-    parser.add_argument("--json", action="store_true", help="Print JSON.")
-    args = parser.parse_args()
-    forecaster, parts = Forecaster.load(args.bundle), []
-    numbers = (args.persons, args.futures, args.paths, args.seed, args.told)
-    folder = args.out / digest_json([forecaster.bundle.digest, *numbers])[:12]
+    parser.add_argument("--out", type=Path, default=Path(out))
+    return parser
+
+
+def judge_histories(
+    args: argparse.Namespace,
+    key: Sequence[object],
+    first: int,
+    until: int,
+    judge_one: Callable[[Path, int, Draws], pl.DataFrame],
+) -> pl.DataFrame:
+    """The tables of histories `first`, `first` + 1, ..., each with a column `history`.
+
+    A history is a register with futures to the year `until`; `judge_one` has its folder and number,
+    and the draws. Tables are kept in a folder of `--out` for the sizes and the `key`.
+    """
+    folder = args.out / digest_json([*key, args.persons, args.futures, args.paths, args.seed])[:12]
     folder.mkdir(parents=True, exist_ok=True)
-    for number in range(args.seed, args.seed + args.histories):
+    draws, parts = Draws(args.paths, args.seed), []
+    for number in range(first, first + args.histories):
         file = folder / f"history-{number}.parquet"
         if not file.exists():
             settings = RegisterSettings(
                 args.persons,
                 number,
-                future_to=LAST_YEAR + YEARS,
+                future_to=until,
                 future_draws=args.futures,
                 history=number,
             )
             with tempfile.TemporaryDirectory() as scratch:
                 generate_register(Path(scratch), settings)
-                draws = Draws(args.paths, args.seed)
-                folder = Path(scratch)
-                rows = list(judge(forecaster, folder, number, draws, knows_macro=args.told))
-            commit(file, pl.DataFrame(rows).with_columns(history=number).write_parquet)
+                table = judge_one(Path(scratch), number, draws)
+            commit(file, table.with_columns(history=number).write_parquet)
         parts.append(pl.read_parquet(file))
         say(f"  history {len(parts)} of {args.histories}")
+    return pl.concat(parts)
+
+
+def main() -> None:
+    """Run the study."""
+    parser = history_parser(__doc__, "build/group_futures", futures=20, persons=6000)
+    parser.add_argument("--told", action="store_true", help="Forecasts know each future's macro.")
+    parser.add_argument("--json", action="store_true", help="Print JSON.")
+    args = parser.parse_args()
+    forecaster = Forecaster.load(args.bundle)
+
+    def judge_one(register: Path, number: int, draws: Draws) -> pl.DataFrame:
+        return pl.DataFrame(list(judge(forecaster, register, number, draws, knows_macro=args.told)))
+
+    key, until = (forecaster.bundle.digest, args.told), LAST_YEAR + YEARS
+    table = judge_histories(args, key, args.seed, until, judge_one)
     yearly = (pl.col("horizon") != LIFETIME) | (pl.col("statistic") != "zeros")
-    every = pl.concat(parts).filter(yearly)  # hardly anybody never works again
-    tables = {" and ".join(keys): summarise(every, keys) for keys in (CELL[:1], CELL[:2], CELL)}
+    every = table.filter(yearly)  # hardly anybody never works again
+    in_tables = every.filter(pl.col("statistic").is_in(list(TABLE_NAMES)))
+    tables = {CELL[0]: summarise(in_tables, CELL[:1])}
+    tables |= {" and ".join(keys): summarise(every, keys) for keys in (CELL[:2], CELL)}
     if args.json:
         print(json.dumps({by: table.to_dicts() for by, table in tables.items()}, indent=2))
         return

@@ -12,7 +12,6 @@ history. Finished histories are kept in --out.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,17 +24,21 @@ from saga.evaluation.vintages import store_vintages
 from saga.bundle import Bundle
 from saga.data.origins import Origins, cut, history, origins_at
 from saga.data.reading import read_panel
-from saga.files.atomic import commit, digest_json
 from saga.forecaster import Forecaster
 from saga.population.group_errors import judge_groups
 from saga.population.growth_rule import GrowthRule
 from saga.population.scored_paths import last_known
-from saga.register import RegisterSettings, generate_register
 from saga.register.simulation.realised_trends import FOR_TRAINING
 from saga.requests import Draws
-from studies.group_futures import HORIZONS, LAST_YEAR, in_history
-from studies.study_page import command_line, say, study_parser
-from studies.unemployment_response import true_scenarios
+from studies.group_futures import (
+    HORIZONS,
+    LAST_YEAR,
+    history_parser,
+    in_history,
+    judge_histories,
+    true_scenarios,
+)
+from studies.study_page import command_line
 
 FIRST = FOR_TRAINING + 1_000
 YEARS = (*HORIZONS, 30)
@@ -63,39 +66,18 @@ def errors_of(
 
 def main() -> None:
     """Run the study."""
-    parser, sizes = study_parser(__doc__), {"histories": 20, "futures": 2, "persons": 4000}
-    parser.add_argument("bundle", type=Path)
-    for name, value in {**sizes, "paths": 200, "seed": 0}.items():
-        parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--out", type=Path, default=Path("build/history_errors"))
+    parser = history_parser(__doc__, "build/history_errors", futures=2, persons=4000)
     parser.add_argument("--store", action="store_true", help="Store them in the bundle.")
     args = parser.parse_args()
-    bundle, parts = Bundle.load(args.bundle), []
+    bundle = Bundle.load(args.bundle)
     forecaster = Forecaster(bundle)
-    numbers = (args.persons, args.futures, args.paths, args.seed)
-    folder = args.out / digest_json([bundle.digest, *numbers])[:12]
-    folder.mkdir(parents=True, exist_ok=True)
-    for number in range(FIRST + args.seed, FIRST + args.seed + args.histories):
-        file = folder / f"history-{number}.parquet"
-        if not file.exists():
-            settings = RegisterSettings(
-                args.persons,
-                number,
-                future_to=LAST_YEAR + max(YEARS),
-                future_draws=args.futures,
-                history=number,
-            )
-            with tempfile.TemporaryDirectory() as scratch:
-                generate_register(Path(scratch), settings)
-                draws = Draws(args.paths, args.seed)
-                errors = pl.concat(errors_of(forecaster, Path(scratch), number, draws))
-            numbered = errors.select(
-                pl.lit(number).alias("history"), pl.lit(LAST_YEAR).alias("cutoff"), pl.all()
-            )
-            commit(file, numbered.write_parquet)
-        parts.append(pl.read_parquet(file))
-        say(f"  history {len(parts)} of {args.histories}")
-    errors = pl.concat(parts)
+
+    def judge_one(register: Path, number: int, draws: Draws) -> pl.DataFrame:
+        errors = pl.concat(errors_of(forecaster, register, number, draws))
+        return errors.select(pl.lit(LAST_YEAR).alias("cutoff"), pl.all())
+
+    until = LAST_YEAR + max(YEARS)
+    errors = judge_histories(args, [bundle.digest], FIRST + args.seed, until, judge_one)
     print(describe_vintages(errors))
     if args.store:
         store_vintages(errors, args.bundle, bundle.panel_id, command_line(__file__))

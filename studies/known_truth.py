@@ -1,8 +1,8 @@
 """How much worse is a trained model than the forecaster that knows the true process?
 
     python -m studies.known_truth --out build/known-truth [--process gaussian gkos]
-        [--config small] [--steps N] [--persons 300000] [--judged 2000] [--paths 500] [--seed 1]
-        [--macro none|sweden] [--particles 250] [--workers 1] [--bundle DIR] [--report FILE]
+        [--config small] [--persons 300000] [--judged 2000] [--paths 500] [--seed 1]
+        [--particles 250] [--workers 1] [--bundle DIR] [--report FILE]
 
 A model is trained on a register of a textbook process and compared with the exact forecaster of
 that process: how much CRPS does it lose, and is it biased? The process runs from age 20 to 64
@@ -10,10 +10,10 @@ instead of 25 to 60, so that origins after 3, 10 and 25 years of record all have
 ahead. All judged persons are newly simulated. Model and exact forecaster have the same records and
 the same outcomes. The model's marginals are judged, raw and recalibrated. The exact forecaster has
 --paths paths; the expectation of its fair scores does not depend on their number. The economy has
-no effect in these processes, so by default the model has no macro series (`--macro none`).
+no effect in these processes, so the model has no macro series.
 
 Registers, bundles and scores stay under --out. A repeated command computes only what is missing, so
-the registers and the scores of the exact forecaster are there for another --config or --steps.
+the registers and the scores of the exact forecaster are there for another --config.
 `--bundle DIR` judges an existing bundle that was trained on the register in --out. Exit 1 if a
 target is missed.
 """
@@ -26,7 +26,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import polars as pl
@@ -40,7 +39,7 @@ from saga.evaluation.scoring.evaluation_settings import Setting
 from saga.evaluation.textbook import PROCESSES, Process
 from saga.evaluation.textbook.exact_forecaster import ExactForecaster
 from saga.evaluation.textbook.textbook_register import Cohort
-from saga.training.train_config import TrainConfig, load_config
+from saga.training.train_config import load_config
 
 from saga.data.origins import Origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
@@ -50,7 +49,6 @@ from saga.files.atomic import commit
 from saga.files.bundle_folder import MANIFEST
 from saga.forecaster import Forecaster
 from saga.pages.format import markdown_table
-from saga.paths import Paths
 from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.economy import LAST_HISTORY
 from saga.register.simulation.generation import generate_register
@@ -64,20 +62,10 @@ FIRST_AGE, LAST_AGE = 20, MAX_AGE
 HORIZONS, HISTORIES = (1, 5, 10, 20), (3, 10, 25)
 MAX_LOSS, MAX_BIAS = 0.02, 0.02  # targets: within 2 % of the exact forecaster's CRPS and mean
 NINETY = 0.9
-SCORES_VERSION = 2  # raise it when a score of this study may change (see `saga.evaluation.cache`)
+SCORES_VERSION = 3  # raise it when a score of this study may change (see `saga.evaluation.cache`)
 _SLICES = 500  # of a distribution, for its mean and standard deviation in logs
 _BLOCK = 256  # persons whose paths are in memory at once
 _FIRST_SERIAL = 9_000_000  # above the serial numbers of any register, so that ids are new
-
-
-class Simulator(Protocol):
-    """A forecaster with paths for records and origins, such as an exact one."""
-
-    def simulate(
-        self, history: Panel, origins: Origins, *, to_horizon: int, n_paths: int, seed: int
-    ) -> Paths:
-        """Paths (n, to_horizon, n_paths) in the order of `origins`, real money."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -97,9 +85,7 @@ def extended_process(process: str) -> Process:
     return replace(PROCESSES[process], first_age=FIRST_AGE, last_age=LAST_AGE)
 
 
-def new_persons(
-    process: Process, n_persons: int, years: int, *, seed: int, macro: str | None = None
-) -> JudgedPersons:
+def new_persons(process: Process, n_persons: int, years: int, *, seed: int) -> JudgedPersons:
     """New persons of one cohort with `years` years of record up to the last year of history."""
     age = process.first_age - 1 + years
     born = LAST_HISTORY - age
@@ -107,19 +93,19 @@ def new_persons(
     rows = Cohort.at_start(process, born, _FIRST_SERIAL + np.arange(n_persons), rng).simulate(
         born + process.last_age, rng
     )
-    panel = Panel.of(rows, PanelMeta("known-truth", macro=macro))
+    panel = Panel.of(rows, PanelMeta("known-truth", macro=None))
     origins = Origins(np.array(panel.persons()), np.full(n_persons, LAST_HISTORY))
     outcomes = realised_earnings(panel, origins, list(HORIZONS))
     return JudgedPersons(history(panel, origins), origins, outcomes)
 
 
 def person_scores(
-    simulator: Simulator, persons: JudgedPersons, *, n_paths: int, seed: int
+    simulator: ExactForecaster, persons: JudgedPersons, *, n_paths: int, seed: int
 ) -> pl.DataFrame:
     """Un-averaged scores, one row per person and horizon.
 
-    Columns: `person_id`, `horizon`, `crps` (fair, of log earnings), `mean` and `sd` of the forecast
-    of log earnings, `noise` (the Monte-Carlo variance of `mean`), `p_zero`, `pit`.
+    Columns: `person_id`, `horizon`, `crps` (fair, of log earnings), `mean` of the forecast of log
+    earnings, `pit`.
     """
     floor, columns = persons.past.meta.floor, np.array(HORIZONS) - 1
     parts = []
@@ -136,13 +122,9 @@ def person_scores(
         if not np.array_equal(paths.person_id, origins.person_id):
             raise ValueError("the paths are not those of the requested persons")
         sample = paths.earnings[:, columns]
-        logs = log_earnings(sample, floor)
         values = {
             "crps": crps_log(sample, outcomes, floor),
-            "mean": logs.mean(axis=2),
-            "sd": logs.std(axis=2),
-            "noise": logs.var(axis=2) / n_paths,
-            "p_zero": (sample == 0).mean(axis=2),
+            "mean": log_earnings(sample, floor).mean(axis=2),
             "pit": pit(sample, outcomes, pit_uniforms(paths)[:, columns]),
         }
         parts.append(_score_frame(origins.person_id, values))
@@ -152,19 +134,15 @@ def person_scores(
 def bundle_scores(
     forecaster: Forecaster, persons: JudgedPersons, *, recalibrate: bool
 ) -> pl.DataFrame:
-    """As `person_scores`, of the bundle's marginals, which have no Monte-Carlo noise."""
+    """As `person_scores`, of the bundle's marginals."""
     floor, columns = persons.past.meta.floor, np.array(HORIZONS) - 1
     whole = Marginals.joined(list(forecaster.marginals(persons.past, recalibrate=recalibrate)))
     if not np.array_equal(whole.person_id, persons.origins.person_id):
         raise ValueError("the marginals are not those of the requested persons")
     marginals, outcomes = whole.at_horizons(HORIZONS), persons.outcomes
-    logs = log_earnings(marginals.slice_means(_SLICES), floor)
     values = {
         "crps": marginal_scores(marginals, outcomes, floor)["crps_log"],
-        "mean": logs.mean(axis=2),
-        "sd": logs.std(axis=2),
-        "noise": np.zeros(outcomes.shape),
-        "p_zero": marginals.p_zero.astype(np.float64),
+        "mean": log_earnings(marginals.slice_means(_SLICES), floor).mean(axis=2),
         "pit": marginal_pit(marginals, outcomes, pit_uniforms(whole)[:, columns]),
     }
     return _score_frame(whole.person_id, values)
@@ -183,29 +161,21 @@ def compare(model: pl.DataFrame, exact: pl.DataFrame) -> pl.DataFrame:
 
     - `loss`: CRPS of the model over that of the exact forecaster, minus 1; `bias`: difference of
       the forecast means of log earnings. Standard errors are over paired persons.
-    - `pit_mean`: mean PIT of the model. The exact forecaster's differs from 1/2 by chance of these
-      persons; this difference is subtracted.
     - `coverage`: of the central 90 % interval.
-    - `zero`: difference of mean p_zero; `spread`: ratio of mean standard deviations.
-    - `scatter`: root mean square of the difference of means, without Monte-Carlo noise, over the
-      exact standard deviation: the information of the record that the model does not use.
     - `reached`: loss at most 2 % and bias within 2 %; `sure`: both by two standard errors, or one
       missed by two.
     """
-    columns = ("crps", "mean", "sd", "noise", "p_zero", "pit")
+    columns = ("crps", "mean", "pit")
     paired = model.join(exact, on=["person_id", "horizon"], suffix="_exact", validate="1:1")
     if paired.height != model.height or paired.height != exact.height:
         raise ValueError("model and exact forecaster were not scored on the same persons")
     rows = []
     for (horizon,), part in paired.group_by(["horizon"], maintain_order=True):
-        crps, mean, sd, noise, p_zero, pits = (part[name].to_numpy() for name in columns)
-        crps_exact, mean_exact, sd_exact, noise_exact, p_zero_exact, pits_exact = (
-            part[f"{name}_exact"].to_numpy() for name in columns
-        )
+        crps, mean, pits = (part[name].to_numpy() for name in columns)
+        crps_exact, mean_exact, pits_exact = (part[f"{name}_exact"].to_numpy() for name in columns)
         loss = crps.mean() / crps_exact.mean() - 1
         loss_se = _standard_error((crps - (1 + loss) * crps_exact) / crps_exact.mean())
         difference = mean - mean_exact
-        chance = (noise + noise_exact).mean()
         bias, bias_se = difference.mean(), _standard_error(difference)
         reached = bool(loss <= MAX_LOSS and abs(bias) <= MAX_BIAS)
         margins = [
@@ -221,16 +191,9 @@ def compare(model: pl.DataFrame, exact: pl.DataFrame) -> pl.DataFrame:
                 "loss_se": loss_se,
                 "bias": bias,
                 "bias_se": bias_se,
-                "pit_mean": 0.5 + (pits - pits_exact).mean(),
-                "pit_se": _standard_error(pits - pits_exact),
                 "coverage": (np.abs(pits - 0.5) <= NINETY / 2).mean(),
                 "coverage_exact": (np.abs(pits_exact - 0.5) <= NINETY / 2).mean(),
                 "coverage_se": np.sqrt(NINETY * (1 - NINETY) / part.height),
-                "zero": (p_zero - p_zero_exact).mean(),
-                "spread": sd.mean() / sd_exact.mean(),
-                "scatter": np.sqrt(
-                    max((difference**2).mean() - chance, 0.0) / (sd_exact**2).mean()
-                ),
                 "reached": reached,
                 "sure": bool(min(margins) > 2 if reached else min(margins) < -2),
             }
@@ -241,8 +204,8 @@ def compare(model: pl.DataFrame, exact: pl.DataFrame) -> pl.DataFrame:
 def to_markdown(table: pl.DataFrame) -> str:
     """`compare` with a column `history`; ? marks a verdict within two standard errors."""
     header = [
-        *("years of record", "h", "n", "exact CRPS", "CRPS lost, %", "bias, log", "PIT mean"),
-        *("90 % coverage", "exact's", "zeros, points", "spread", "scatter", "target"),
+        *("years of record", "h", "n", "exact CRPS", "CRPS lost, %", "bias, log"),
+        *("90 % coverage", "exact's", "target"),
     ]
     rows = [
         [
@@ -252,12 +215,8 @@ def to_markdown(table: pl.DataFrame) -> str:
             f"{r['crps_exact']:.4f}",
             f"{100 * r['loss']:+.2f} ± {100 * r['loss_se']:.2f}",
             f"{r['bias']:+.4f} ± {r['bias_se']:.4f}",
-            f"{r['pit_mean']:.4f} ± {r['pit_se']:.4f}",
             f"{100 * r['coverage']:.1f} ± {100 * r['coverage_se']:.1f}",
             f"{100 * r['coverage_exact']:.1f}",
-            f"{100 * r['zero']:+.2f}",
-            f"{r['spread']:.3f}",
-            f"{r['scatter']:.3f}",
             ("reached" if r["reached"] else "MISSED") + ("" if r["sure"] else " ?"),
         ]
         for r in table.iter_rows(named=True)
@@ -276,10 +235,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("build/known-truth"))
     parser.add_argument("--process", nargs="+", default=["gaussian", "gkos"])
     parser.add_argument("--config", default="small")
-    parser.add_argument("--steps", type=int)
     parser.add_argument("--judged", type=int, default=2_000, help="persons per length of record")
     parser.add_argument("--particles", type=int, default=250)
-    parser.add_argument("--macro", choices=["none", "sweden"], default="none")
     parser.add_argument("--workers", type=int, default=1)
     args = parser.parse_args()
     if args.bundle and len(args.process) > 1:
@@ -302,11 +259,10 @@ def judge_process(name: str, args: argparse.Namespace) -> list[tuple[str, pl.Dat
     if not register.exists():
         settings = RegisterSettings(persons=args.persons, seed=args.seed, process=process)
         generate_register(register, settings, workers=args.workers)
-    macro = None if args.macro == "none" else args.macro
     directories = (
         {"raw": args.bundle, "calibrated": args.bundle}
         if args.bundle
-        else trained_bundles(folder, read_register(register, macro), args)
+        else trained_bundles(folder, without_macro(read_panel(register)), args)
     )
     forecasters = {
         kind: Forecaster.load(path, workers=args.workers) for kind, path in directories.items()
@@ -322,7 +278,7 @@ def judge_process(name: str, args: argparse.Namespace) -> list[tuple[str, pl.Dat
             keys[kind] = [BundleContestant.version, forecaster.bundle.digest]
     tables: dict[str, list[pl.DataFrame]] = {kind: [] for kind in keys if kind != "exact"}
     for years in HISTORIES:
-        persons = new_persons(process, args.judged, years, seed=args.seed, macro=macro)
+        persons = new_persons(process, args.judged, years, seed=args.seed)
         setting = Setting("known truth", persons.past, persons.origins, [(None, persons.outcomes)])
         question = {
             "question": setting.digest,
@@ -350,9 +306,7 @@ def judge_process(name: str, args: argparse.Namespace) -> list[tuple[str, pl.Dat
 def trained_bundles(folder: Path, panel: Panel, args: argparse.Namespace) -> dict[str, Path]:
     """Directories of the raw bundle and the calibrated one; what is missing is computed."""
     config = load_config(args.config)
-    if args.steps:
-        config = shortened(config, args.steps)
-    out = folder / f"{config.name}-{config.max_steps}-{args.macro}"
+    out = folder / f"{config.name}-{config.max_steps}"
     raw = train_or_load(panel, out, config, seed=args.seed, command=command_line(__file__)).path
     calibrated = raw.with_name(f"{raw.name}-calibrated")
     if not (calibrated / MANIFEST).is_file():
@@ -361,21 +315,9 @@ def trained_bundles(folder: Path, panel: Panel, args: argparse.Namespace) -> dic
     return {"raw": raw, "calibrated": calibrated}
 
 
-def read_register(register: Path, macro: str | None) -> Panel:
-    """The panel of a register, with its macro series under this name."""
-    panel = read_panel(register)
-    return replace(panel, meta=replace(panel.meta, macro=macro))
-
-
-def shortened(config: TrainConfig, steps: int) -> TrainConfig:
-    """The configuration with another budget; warm-up and validations in proportion."""
-    share = steps / config.max_steps
-    return replace(
-        config,
-        max_steps=steps,
-        warmup_steps=round(config.warmup_steps * min(1.0, share)),
-        validate_every=max(1, min(steps, round(config.validate_every * min(1.0, share)))),
-    )
+def without_macro(panel: Panel) -> Panel:
+    """The panel without macro series."""
+    return replace(panel, meta=replace(panel.meta, macro=None))
 
 
 def read_or_write(file: Path, compute: Callable[[], pl.DataFrame]) -> pl.DataFrame:

@@ -9,7 +9,6 @@ Writes a page of headlines and the full table as `targets.csv` in a folder of th
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -40,14 +39,12 @@ def main() -> None:
     write(join(tables), args.seeds, args.persons, args.out)
 
 
-def generate_and_check(
-    settings: RegisterSettings, workers: int = 1, only: Sequence[str] = ()
-) -> pl.DataFrame:
-    """The table of targets of a temporary register; `only` as in `check_register`."""
+def generate_and_check(settings: RegisterSettings, workers: int = 1) -> pl.DataFrame:
+    """The table of targets of a temporary register."""
     with tempfile.TemporaryDirectory() as scratch:
         register = Path(scratch) / "register"
         generate_register(register, settings, workers=workers)
-        return check_register(register, only=only)
+        return check_register(register)
 
 
 def join(tables: dict[int, pl.DataFrame]) -> pl.DataFrame:

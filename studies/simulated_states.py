@@ -23,22 +23,48 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from saga.data.origins import cut, last_year
+from saga.data.origins import Origins, cut, history, last_year, origins_at
+from saga.data.panel import Panel
 from saga.data.reading import read_panel
+from saga.data.split import unseen_persons
 from saga.errors import InputError, Problem
 from saga.features.transforms import Transforms
 from saga.forecaster import Forecaster
+from saga.keyed_random import sample_rows
 from saga.pages.format import markdown_table
 from saga.requests import Draws, Progress
 from saga.schema import MAX_AGE, NAMES
 from saga.states.codes import COLUMNS, INDUSTRY, STATE, code_labels, code_numbers
 from saga.states.life_courses import ABROAD_STATE, DEAD_STATE
-from studies.cross_section import FollowedPersons, follow_persons
 from studies.study_page import bundle_parser, page_head, publish_page, say
 
 FIFTHS = 5  # groups of positive earnings; zero is a further group
 HORIZONS = (1, 5, 10, 20)
 NOT_OBSERVED = -1
+
+
+@dataclass(frozen=True)
+class FollowedPersons:
+    """Persons with their records up to the origins and their birth years (n,)."""
+
+    past: Panel
+    origins: Origins
+    born: NDArray[np.int64]
+
+
+def follow_persons(
+    panel: Panel, *, trained_on: str | None, n_persons: int | None = None
+) -> FollowedPersons:
+    """A keyed choice of `n_persons` (None: all) with an origin in the panel's last year.
+
+    Only test persons if the model was trained on this panel.
+    """
+    origins = origins_at(unseen_persons(panel, trained_on), last_year(panel))
+    ids = origins.person_id.tolist()
+    origins = origins.take(sample_rows(ids, n_persons, "cross-section", panel.meta.panel_id))
+    past = history(panel.only(origins.person_id.tolist()), origins)
+    born = past.frame[past.last_rows]["birth_year"].to_numpy().astype(np.int64)
+    return FollowedPersons(past, origins, born)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from saga.evaluation.baselines.econometric.abb import QuantileProcess
 from saga.evaluation.baselines.econometric.ar1 import AutoRegression
-from saga.evaluation.baselines.gkos.gkos import Gkos, GkosPaper
+from saga.evaluation.baselines.gkos.gkos import Gkos
 from saga.evaluation.baselines.naive.carry import CarryForward
 from saga.evaluation.baselines.naive.groupq import GroupQuantiles
 from saga.evaluation.baselines.networks.deepar import DeepAR
@@ -36,7 +36,6 @@ BASELINES: dict[str, Callable[[], Baseline]] = {
     "lstm": LSTM,
     "ff": FeedForward,
     "gkos": Gkos,
-    "gkos-paper": GkosPaper,
 }
 
 __all__ = [
@@ -48,7 +47,6 @@ __all__ = [
     "DeepAR",
     "FeedForward",
     "Gkos",
-    "GkosPaper",
     "GroupQuantiles",
     "QuantileProcess",
 ]

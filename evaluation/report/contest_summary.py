@@ -24,7 +24,6 @@ METHODS = {
     "ar1": "autoregression",
     "abb": "the process of Arellano, Blundell and Bonhomme",
     "gkos": "the process of Guvenen, Karahan, Ozkan and Song",
-    "gkos-paper": "the same, with parameters published for the United States",
     "gbt": "boosted trees",
     "ff": "a feed-forward network",
     "lstm": "a recurrent network",

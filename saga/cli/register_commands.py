@@ -123,9 +123,6 @@ def check(
         Literal["all", "paper"],
         typer.Option(help="paper: also the figures of the paper's selected sample."),
     ] = "all",
-    report: Annotated[
-        Path | None, typer.Option(help="Write plots, verdicts and provenance as one HTML file.")
-    ] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the table as Markdown.")] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -135,16 +132,11 @@ def check(
         format_markdown,
         format_text,
         passed,
-        provenance,
     )
 
     table = check_register(register, only=only or (), paper=sample == "paper")
     if markdown is not None:
         markdown.write_text(format_markdown(table), encoding="utf-8")
-    if report is not None:
-        from saga.register.validation.register_report import write_report
-
-        write_report(table, report, provenance(register))
     good = passed(table)
     console.result(
         format_text(table),

@@ -63,14 +63,6 @@ def figure(value: float) -> str:
     return f"{value:,.{digits}f}"
 
 
-def significant(value: float | None) -> str:
-    """A number with three significant digits, from 1,000 on without decimals: 0.5 -> "0.500"."""
-    if value is None:
-        return NOT_SHOWN
-    rounded = float(f"{value:.3g}") + 0.0
-    return money(rounded) if abs(rounded) >= 1_000 else f"{rounded:#.3g}".rstrip(".")
-
-
 def persons(value: int | None, min_persons: str | int = "") -> str:
     """A number of persons; "fewer than 10" if it is not shown."""
     return f"fewer than {min_persons}" if value is None else f"{value:,}"

@@ -12,7 +12,6 @@ from saga.evaluation import selection
 from saga.evaluation.baselines import CarryForward
 from saga.evaluation.contest import Contest, ContestOptions
 from saga.evaluation.contestants import Contestant, LazyContestant
-from saga.evaluation.scoring.score_frame import SCORES_VERSION
 
 from saga.data.panel import Panel
 from saga.errors import UsageError
@@ -66,16 +65,6 @@ def test_a_second_run_computes_nothing_and_writes_the_same_files(
     assert {name: (tmp_path / name).read_bytes() for name in FILES} == first
 
 
-def test_another_contestant_costs_its_own_run_only(
-    random_walk: Make, walker: Walker, tmp_path: Path
-) -> None:
-    panel, old, new = random_walk(600), walker("saga"), walker("new")
-    _run(panel, tmp_path, old)
-    table = _run(panel, tmp_path, old, new)
-    assert (old.calls, new.calls) == (1, 1)
-    assert set(table["model"]) == {"saga", "new"}
-
-
 def test_a_cache_holds_tables_only_and_its_scores_serve_another_run(
     random_walk: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,21 +101,6 @@ def test_an_interrupted_run_continues_to_the_same_tables(
     assert compared[0].equals(compared[1])
 
 
-def test_another_key_panel_or_number_of_paths_is_computed_anew(
-    random_walk: Make, walker: Walker, tmp_path: Path
-) -> None:
-    cache, contestant = tmp_path / "cache", walker("saga")
-    runs = [
-        (random_walk(400), "1", 10),
-        (random_walk(400), "2", 10),
-        (random_walk(400), "2", 12),
-        (random_walk(400, seed=1), "2", 12),
-    ]
-    for number, (panel, key, n_paths) in enumerate(runs):
-        _run(panel, tmp_path / str(number), contestant, key=key, n_paths=n_paths, cache=cache)
-        assert contestant.calls == number + 1
-
-
 def test_a_raised_version_or_another_panel_is_computed_anew_and_nothing_else(
     random_walk: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,31 +116,6 @@ def test_a_raised_version_or_another_panel_is_computed_anew_and_nothing_else(
     monkeypatch.setattr(CarryForward, "version", CarryForward.version + 1)
     assert [run(), run()] == [2, 2]
     assert run(seed=1) == 3
-
-
-def test_a_raised_version_of_the_scores_scores_anew(
-    random_walk: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = ContestOptions(horizons=(1,), n_paths=10, cache=tmp_path)
-
-    def score() -> str:
-        contest = Contest(random_walk(400), options)
-        (setting,) = contest.settings()
-        return contest.scores(contest.baseline(CarryForward()), setting, tmp_path).name
-
-    first = score()
-    assert score() == first
-    monkeypatch.setattr("saga.evaluation.contest.SCORES_VERSION", SCORES_VERSION + 1)
-    assert score() != first
-
-
-def test_a_panels_digest_changes_with_any_value(random_walk: Make) -> None:
-    panel = random_walk(50)
-    changed = (
-        pl.when(pl.int_range(pl.len()) == 7).then(pl.col("earnings") + 1).otherwise("earnings")
-    )
-    assert panel.digest == random_walk(50).digest
-    assert panel.digest != panel.with_frame(panel.frame.with_columns(earnings=changed)).digest
 
 
 def test_a_baseline_without_its_library_is_left_out_of_all_and_refused_by_name(

@@ -87,18 +87,6 @@ def test_proper_scores_rank_the_exact_forecaster_first(table: pl.DataFrame, wron
             ), (metric, horizon)
 
 
-def test_groups_partition_the_persons_and_average_to_all(table: pl.DataFrame) -> None:
-    groups = [f"quintile={i}" for i in range(1, 6)]
-    parts = [_at(table, "exact", "crps_log", 1, group) for group in groups]
-    whole = _at(table, "exact", "crps_log", 1)
-    assert sum(p["n"] for p in parts) == whole["n"]
-    assert sum(p["n"] * p["value"] for p in parts) / whole["n"] == pytest.approx(whole["value"])
-    shares = np.array([p["n"] for p in parts]) / whole["n"]
-    assert np.abs(shares - 0.2).max() < 4 * np.sqrt(
-        0.16 / whole["n"]
-    )  # cut-offs from other persons: a fifth up to sampling
-
-
 def test_the_table_has_the_agreed_columns_and_metrics_and_its_provenance(
     random_walk: Make, tmp_path: Path
 ) -> None:
@@ -129,21 +117,6 @@ def test_the_table_has_the_agreed_columns_and_metrics_and_its_provenance(
         "scores",
     }
     assert {p.name for p in tmp_path.iterdir()} == written
-
-
-def test_unaveraged_scores_are_kept_and_average_to_the_table(
-    random_walk: Make, tmp_path: Path
-) -> None:
-    metrics = Contest(random_walk(300), ContestOptions(horizons=(1, 5), n_paths=10)).run(
-        [Walker("exact")], tmp_path
-    )
-    scores = pl.read_parquet(tmp_path / "scores/*.parquet").filter(pl.col("horizon") == 5)
-    assert _at(metrics, "exact", "crps_sek", 5)["value"] == pytest.approx(
-        scores["crps_sek"].cast(pl.Float64).mean()
-    )
-    assert _at(metrics, "exact", "rmse_log", 5)["value"] == pytest.approx(
-        np.sqrt(scores["rmse_log"].cast(pl.Float64).drop_nulls().to_numpy().mean())
-    )
 
 
 def test_scores_equal_scoringrules_and_hand_formulas() -> None:
@@ -282,16 +255,6 @@ def test_forecasts_of_other_persons_are_refused(random_walk: Make, tmp_path: Pat
         Contest(random_walk(300), ContestOptions(horizons=(1,), n_paths=10)).run(
             [Confused("confused")], tmp_path
         )
-
-
-def test_n_persons_limits_the_test_persons_by_a_keyed_choice(random_walk: Make) -> None:
-    panel = random_walk(600)
-    few, again = (
-        Contest(panel, ContestOptions(horizons=(1,), n_paths=10, n_persons=20)).test.persons()
-        for _ in range(2)
-    )
-    assert few == again
-    assert len(few) == 20
 
 
 def test_wrong_names_and_horizons_are_refused(random_walk: Make) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-import numpy as np
 import polars as pl
 import pytest
 from saga.evaluation import baselines as baseline_module
@@ -98,18 +97,6 @@ def test_every_person_is_judged_once_by_a_model_without_the_person_and_its_famil
     assert one.height > 600  # persons with an origin and an outcome; a split would judge 90
     assert len(notes) == 5
     assert "min left" in notes[0]
-
-
-def test_pooled_scores_are_those_of_one_forecaster_that_learns_nothing(
-    random_walk: Make, tmp_path: Path
-) -> None:
-    """Pooling neither loses nor weights persons: the mean of all equals the mean of the folds."""
-    table = evaluate_folds(random_walk(600), tmp_path, OPTIONS, FoldOptions(4, None, ("carry",)))
-    scores = pl.read_parquet(tmp_path / "scores/*.parquet").filter(horizon=5)["crps_log"]
-    row = table.filter(metric="crps_log", group="all", horizon=5).row(0, named=True)
-    assert row["value"] == pytest.approx(scores.cast(pl.Float64).mean())
-    error = scores.cast(pl.Float64).std() / np.sqrt(len(scores))
-    assert row["se"] == pytest.approx(error)
 
 
 def test_years_held_out_are_judged_too_and_never_fitted(

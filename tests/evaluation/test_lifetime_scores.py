@@ -12,7 +12,6 @@ import pytest
 import scoringrules as sr
 from saga.evaluation.contestants import Contestant, SampledContestant
 from saga.evaluation.lifetime_scores import (
-    COLUMNS,
     RATES,
     TRUTH,
     LifetimeTask,
@@ -201,16 +200,6 @@ def test_the_right_forecaster_covers_and_the_wrong_one_is_exposed(table: pl.Data
     assert _at(table, "wrong", "bias")["value"] == pytest.approx(0.4, abs=0.05)
     assert abs(_at(table, "right", "bias")["value"]) < 4 * _at(table, "right", "bias")["se"]
     assert _at(table, "wrong", "mean")["value"] > 1.3 * _at(table, TRUTH, "mean")["value"]
-
-
-def test_age_bands_partition_the_persons_and_the_reach_is_stated(
-    table: pl.DataFrame, world: tuple[LifetimeTask, np.ndarray, Known, Known]
-) -> None:
-    assert table.schema == pl.Schema(COLUMNS)
-    counts = table.filter(model=TRUTH, statistic="mean", group="all")["n"].to_list()
-    parts = table.filter(pl.col("group") != "all", model=TRUTH, statistic="mean")["n"].to_list()
-    assert sum(parts) == sum(counts) == N
-    assert world[0].reach == "to age 64, at most 30 years"
 
 
 def test_other_money_is_not_taxed_by_swedish_rules(

@@ -15,23 +15,18 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.typing import NDArray
-from saga.evaluation.baselines import CarryForward, GroupQuantiles
-from saga.evaluation.contest import Contest, ContestOptions
-from saga.evaluation.contestants import BaselineContestant, Clairvoyant
 from saga.evaluation.scoring.ensemble_scores import pit
-from saga.evaluation.scoring.gap import CLAIRVOYANT, GAP
 from saga.register.oracle import Oracle, clairvoyant, is_full
 from scipy import stats
 
 from saga.data.origins import Origins, origins_at, realised_earnings
-from saga.data.panel import FLOOR, Panel
+from saga.data.panel import Panel
 from saga.data.reading import read_panel
-from saga.data.split import persons_of
 from saga.errors import InputError
 from saga.paths import Paths
 from saga.register import RegisterSettings, generate_register
 from saga.register.simulation import cohort_simulation
-from saga.register.simulation.cohort_simulation import World, simulate_chunk, simulate_future
+from saga.register.simulation.cohort_simulation import simulate_chunk, simulate_future
 from saga.register.simulation.life_state import LifeState
 from saga.register.simulation.parameters import Parameters, switch_off
 from saga.register.simulation.population import cohort_sizes
@@ -134,24 +129,6 @@ def test_forecasts_are_those_of_residents_if_many_emigrate(
     assert in_time_p_value(clairvoyant, panel) > RARE
 
 
-@pytest.mark.thorough
-def test_years_abroad_counted_as_zeros_would_not_pass(
-    with_many_emigrants: OraclePanel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def zero_abroad(
-        settings: RegisterSettings,
-        state: LifeState,
-        years: range,
-        world: World,
-        rng: np.random.Generator,
-    ) -> NDArray[np.float64]:
-        ledger = cohort_simulation.simulate_years(settings, state.copy(), years, world, rng)
-        return np.nan_to_num(np.where(ledger.dead, 0.0, ledger.earnings))
-
-    monkeypatch.setattr(clairvoyant, "simulate_residents", zero_abroad)
-    assert in_time_p_value(*with_many_emigrants) < RARE
-
-
 DRAWS, PATHS_PER_DRAW, YEARS_AHEAD = 40, 9, 3  # true futures, paths against each, years
 
 
@@ -216,21 +193,6 @@ def test_forward_the_pit_is_not_uniform_if_the_macro_process_is_wrong(
         lambda settings, *key: drawn_worlds(replace(settings, parameters=wrong), *key),
     )
     assert forward_p_value(*standard, *futures) < RARE
-
-
-@pytest.mark.thorough
-def test_path_k_of_all_persons_has_the_same_macro_future(standard: OraclePanel) -> None:
-    """If wage growth varies strongly after 2022, the paths of two cohorts vary together."""
-    clairvoyant, panel = standard
-    volatile = Parameters().changed({"economy.growth_sd": 0.3})
-    clairvoyant = replace(clairvoyant, settings=replace(clairvoyant.settings, parameters=volatile))
-    origins = origins_at(panel, 2022)
-    born = np.array([int(person[:4]) for person in origins.person_id])
-    origins = origins.take(np.isin(born, (1980, 1985)))
-    paths = forecast(clairvoyant, panel, origins, to_horizon=1, n_paths=40)
-    logs = np.log(np.maximum(paths.earnings[:, 0], FLOOR))
-    means = [logs[paths.birth_year == born].mean(axis=0) for born in (1980, 1985)]
-    assert np.corrcoef(*means)[0, 1] > 0.9
 
 
 @pytest.mark.thorough
@@ -312,25 +274,3 @@ def test_a_register_of_other_code_is_refused_with_the_command_that_generates_it_
     unknown = Origins(np.array(["Anna"]), np.array([2022]))
     with pytest.raises(InputError, match="no such persons"):
         forecast(Oracle.open(register_dir), register_panel, unknown, to_horizon=1, n_paths=2)
-
-
-@pytest.mark.thorough
-def test_in_the_contest_the_clairvoyant_is_best(standard: OraclePanel, tmp_path: Path) -> None:
-    clairvoyant, panel = standard
-    training = panel.only(persons_of(panel, "train"))
-    baselines = [
-        BaselineContestant(baseline.fit(training, seed=0))
-        for baseline in (CarryForward(), GroupQuantiles())
-    ]
-    contest = Contest(panel, ContestOptions(horizons=(1, 5), n_paths=40))
-    table = contest.run([Clairvoyant(clairvoyant), *baselines], tmp_path)
-    everybody = table.filter(pl.col("group") == "all")
-    for metric in ("crps_log", "crps_sek", "pinball_log"):
-        for horizon in (1, 5):
-            rows = everybody.filter(metric=metric, horizon=horizon)
-            values = dict(rows.select("model", "value").iter_rows())
-            assert values[CLAIRVOYANT] < min(values["carry"], values["groupq"]), (metric, horizon)
-    gap_closed = everybody.filter(metric=GAP)
-    assert set(gap_closed["model"]) == {"carry"}  # from the reference, groupq, to the bound
-    assert (gap_closed["value"] < 1).all()
-    assert "clairvoyant (bound)" in (tmp_path / "tables.md").read_text()

@@ -12,13 +12,11 @@ from saga.evaluation.bundle_variants import COLUMNS, read_variants
 from saga.evaluation.placebos import (
     IDENTITY,
     average_by_kind,
-    last_years,
     number_kinds,
     permute_years,
 )
 from saga.evaluation.scoring.evaluation_settings import Sample
 
-from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.distributions import Marginals
 from saga.errors import UsageError
@@ -42,16 +40,6 @@ def test_permuted_records_hold_the_same_values_in_another_order(random_walk: Mak
     # A person's order does not depend on the other persons.
     first_five = panel.persons()[:5]
     assert permute_years(panel.only(first_five), 0).frame.equals(shuffled.only(first_five).frame)
-
-
-def test_a_short_window_keeps_five_years(random_walk: Make) -> None:
-    (setting,) = Sample.of(random_walk(300), seed=0).settings([1])
-    shown = last_years(setting.past, setting.origins).frame.join(
-        setting.origins.frame(), on="person_id"
-    )
-    assert (shown["year"] > shown["origin"] - 5).all()
-    assert shown.group_by("person_id").len()["len"].max() == 5
-    assert set(shown["person_id"]) == set(setting.origins.person_id.tolist())
 
 
 def test_distributions_are_averaged_within_kinds_of_one_age(grouped: Make) -> None:
@@ -79,18 +67,6 @@ def test_distributions_are_averaged_within_kinds_of_one_age(grouped: Make) -> No
         .to_numpy()
     )
     assert all(len(np.unique(ages[kind == k])) == 1 for k in np.unique(kind))
-
-
-def test_small_kinds_are_joined_by_age(grouped: Make) -> None:
-    (setting,) = Sample.of(grouped(800), seed=0).settings([1])
-    few = Origins(setting.origins.person_id[:30], setting.origins.year[:30])
-    kind = number_kinds(setting.past.only(few.person_id.tolist()), few)
-    born = (
-        setting.past.frame.group_by("person_id", maintain_order=True)
-        .first()["birth_year"]
-        .to_numpy()[:30]
-    )
-    assert len(np.unique(kind)) == len(np.unique(few.year - born))
 
 
 def test_variants_are_relative_to_their_file_and_errors_name_the_row(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from saga.evaluation.economies.economy_pools import Economies
-from saga.evaluation.pretraining import main, pretrain
+from saga.evaluation.pretraining import pretrain
 from saga.training.harness import RunOptions
 from saga.training.module import ForecastModule
 
@@ -71,8 +71,3 @@ def test_a_resumed_pretraining_ends_with_the_weights_of_an_uninterrupted_one(
         pretrain(out, replace(ECONOMIES, seed=6), config=CONFIG, run=quiet)
     resumed = pretrain(out, ECONOMIES, config=CONFIG, run=quiet)
     assert all(torch.equal(whole.weights[name], resumed.weights[name]) for name in whole.weights)
-
-
-def test_the_program_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--out", str(tmp_path / "prior"), "--config", "unknown"]) == 2
-    assert "neither a file nor one of" in capsys.readouterr().err

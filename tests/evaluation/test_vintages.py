@@ -10,7 +10,6 @@ from pathlib import Path
 import polars as pl
 import pytest
 import torch
-from saga.evaluation.report.vintage_table import describe_vintages
 from saga.evaluation.vintages import VintageOptions, choose_cutoffs, make_vintages, store_vintages
 from scipy.stats import norm, t
 from typer.testing import CliRunner
@@ -20,9 +19,8 @@ from saga.cli import app
 from saga.data.panel import Panel
 from saga.errors import InputError, UsageError
 from saga.forecaster import Forecaster
-from saga.model_error import ModelError
 from saga.population.group_forecast import forecast_groups
-from saga.requests import Draws, PathsRequest, PopulationRequest
+from saga.requests import Draws, PopulationRequest
 from tests.toy_training import TOY, make_panel
 
 CUTOFF, LAST = 2013, 2016
@@ -78,13 +76,6 @@ def test_a_complete_vintage_is_not_made_again(
         make_vintages(panel, folder, [CUTOFF], _with_seed(1))
 
 
-def test_a_folder_with_something_else_is_not_touched(panel: Panel, tmp_path: Path) -> None:
-    (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(UsageError, match="not empty"):
-        make_vintages(panel, tmp_path, [CUTOFF], OPTIONS)
-    assert (tmp_path / "mine.txt").read_text() == "mine"
-
-
 def _with_seed(seed: int) -> VintageOptions:
     return VintageOptions(**{**vars(OPTIONS), "draws": Draws(20, seed)})
 
@@ -135,16 +126,6 @@ def test_group_tables_have_the_fourth_part_and_name_the_vintages(
     assert (mean["value"] == narrow["value"]).all()
 
 
-def test_scored_paths_take_the_error_of_the_model_along(
-    panel: Panel, stored: Bundle, tmp_path: Path
-) -> None:
-    """`saga tables` knows paths, not the bundle; both doors give the same table."""
-    result = Forecaster(stored).run(PathsRequest(to_age=58), panel, Draws(20))
-    assert stored.vintages is not None
-    known = ModelError.fit(stored.vintages)
-    assert ModelError.of(json.loads(json.dumps(result.provenance))) == known
-
-
 def test_only_enough_vintages_of_the_same_panel_are_stored(panel: Panel, stored: Bundle) -> None:
     assert stored.vintages is not None
     one = stored.vintages.filter(cutoff=2001)
@@ -153,13 +134,6 @@ def test_only_enough_vintages_of_the_same_panel_are_stored(panel: Panel, stored:
     other = replace(panel, meta=replace(panel.meta, panel_id="other"))
     with pytest.raises(UsageError, match="was trained on the panel toy"):
         store_vintages(stored.vintages, stored.path, other.meta.panel_id, "")
-
-
-def test_the_table_in_words_counts_vintages_that_do_not_overlap(stored: Bundle) -> None:
-    assert stored.vintages is not None
-    text = describe_vintages(stored.vintages)
-    assert "3 models, trained and calibrated on records up to 2001, 2005, 2009" in text
-    assert "| 1 | 3 | 3 | 30.0 % | 30.0 % |" in text
 
 
 @pytest.mark.thorough

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from saga.evaluation.bundle_variants import read_variants
 from saga.training.fit import train
 from saga.training.harness import RunOptions
 from saga.training.train_config import TrainConfig, built_in_configs, load_config
 
-from saga.bundle import Bundle
 from saga.data.panel import Panel
 from saga.errors import UsageError
 from saga.features.transforms import CALENDAR
@@ -169,36 +166,6 @@ def test_macro_only_moves_wages_if_the_calendar_is_hidden(panel: Panel, tmp_path
             (np.abs(factor - wages)[both] < 1e-3).all()
         )
     assert same == {(): False, (CALENDAR,): True}
-
-
-@pytest.mark.thorough
-def test_the_study_trains_once_and_writes_rows_for_the_contest(
-    panel: Panel,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    module = ablations
-    monkeypatch.setattr(module, "read_panel", lambda *_, **__: panel)
-    monkeypatch.setattr(module, "load_config", short)
-    monkeypatch.setattr(
-        sys,
-        "argv",
-        ["ablations.py", "--panel", "x", "--out", str(tmp_path), "--only", "full", "d192"],
-    )
-    assert module.main() == 0
-    rows = read_variants(tmp_path / "variants.yaml")
-    assert rows["name"].to_list() == ["full", "d192"]
-    assert rows["table"].unique().to_list() == ["Ablations"]
-    first = Path(rows["bundle"][0])
-    digest = Bundle.load(first).digest
-    with monkeypatch.context() as patched:
-        patched.setattr(
-            "studies.trained_bundle.train", lambda *_, **__: pytest.fail("trained again")
-        )
-        assert module.main() == 0
-    assert Bundle.load(first).digest == digest
-    assert "steps" in capsys.readouterr().out
 
 
 def test_the_quantile_head_is_trained_with_the_pinball_loss(panel: Panel, tmp_path: Path) -> None:

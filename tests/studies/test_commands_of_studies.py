@@ -18,7 +18,6 @@ STUDIES = sorted(
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 # Of the studies that no other test runs, and that can be short: arguments that make them so.
 SHORT = {
-    "cross_section_drift": "--register REGISTER --bundle BUNDLE --persons 60 --paths 4 --out OUT",
     "rollout_accuracy": "REGISTER --bundle BUNDLE --persons 20 --paths 4 --workers 1",
 }
 

@@ -10,7 +10,6 @@ from scipy.stats import binom
 
 from saga.macro import wage_trends
 from saga.macro.history import sweden, sweden_as_published
-from saga.macro.moving_mean import Parameters
 from saga.macro.process import MacroProcess
 from saga.macro.wage_trends import (
     TrendPosterior,
@@ -22,7 +21,6 @@ from saga.macro.wage_trends import (
 from studies.country_bands import growth_futures
 from tests.saga.macro.test_wage_trends import simulated_growth
 
-Floats = np.ndarray
 WORLDS = 60
 
 
@@ -58,19 +56,6 @@ def test_bands_of_the_level_cover_where_the_process_is_true(
     assert binom.ppf(0.001, WORLDS, 0.88) <= covered(False) <= binom.ppf(0.999, WORLDS, 0.92)
     # A process with a fixed mean, as in a stationary autoregression, is too sure of itself.
     assert covered(True) < binom.ppf(0.001, WORLDS, 0.88)
-
-
-def test_shocks_are_added_to_the_mean_with_the_scales_of_the_parameters() -> None:
-    posterior = TrendPosterior(wage_trends.PRIOR_MEAN, np.zeros((5, 5)))
-    (trend,) = growth_trends(simulated_growth(40, 3, seed=1), posterior, [0], first_row=39)
-    n, spread = 40_000, 0.02
-    futures = growth_futures(trend, spread, 3, n, 2)
-    shocks = futures - trend.draw(3, n, -1, 0, 3)[:, 1:]
-    parameters = Parameters.of(posterior.mode)
-    own = (float(parameters.spread_factor) * spread) ** 2 * 5 / 3  # variance of Student's t
-    variance = float(parameters.year_shock) ** 2 + own
-    # The kurtosis of Student's t with 5 degrees of freedom is 9.
-    assert shocks.var() == pytest.approx(variance, rel=4 * (8 / (2 * n)) ** 0.5)
 
 
 def test_the_macro_process_is_as_unsure_of_the_level_as_the_bands_that_were_judged() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from saga.register.simulation import generation
 from studies import group_futures
-from studies.group_futures import group_values, summarise
+from studies.group_futures import change_values, group_values, summarise
 
 ROOT = Path(__file__).resolve().parents[2]
 HISTORIES, FUTURES = 100, 10
@@ -62,6 +62,23 @@ def test_only_persons_with_an_outcome_count_on_both_sides() -> None:
     assert values["mean", "male"].tolist() == [10.0, 20.0, 20.0, 20.0]
     assert values["ratio", "male/female"].tolist() == pytest.approx([7.5, 6.0, 6.0, 6.0])
     assert ("mean", "few") not in values
+    assert values["p50", "all"].tolist() == [2.0, 5.0, 5.0, 5.0]
+    amounts = np.repeat([0.0, 2.0, 10.0], [40, 80, 40])
+    half_difference = np.abs(amounts[:, None] - amounts).mean() / 2
+    assert values["gini", "all"][0] == pytest.approx(half_difference / amounts.mean())
+
+
+def test_paths_whose_ranks_or_changes_are_wrong_are_seen() -> None:
+    """Shuffled among persons, paths have the same cross-section, but change too much."""
+    random = np.random.default_rng(2)
+    level = np.exp(random.normal(12, 0.5, (500, 1)))
+    smooth = [level * np.exp(random.normal(0, 0.3, (500, 4))) for _ in range(3)]
+    smooth[0][:, 3] = random.permutation(smooth[0][:, 3])
+    values = change_values(smooth, 1.0)
+    volatility, mobility = values["volatility", "all"], values["mobility", "all"]
+    assert volatility[3] > 1.2 * volatility[:3].max()
+    assert mobility[3] < 0.2 < mobility[:3].min()
+    assert change_values(smooth[:2], 1.0).keys() == {("volatility", "all")}
 
 
 def test_the_command_judges_histories_and_keeps_them(

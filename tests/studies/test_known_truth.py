@@ -89,25 +89,10 @@ def test_every_record_length_has_outcomes_at_every_horizon(process: GaussianProc
 def test_the_exact_forecaster_loses_nothing_against_itself(exact: pl.DataFrame) -> None:
     table = compare(exact, exact)
     assert table["horizon"].to_list() == list(HORIZONS)
-    assert (table.select("loss", "bias", "zero").to_numpy() == 0).all()
+    assert (table.select("loss", "bias").to_numpy() == 0).all()
     assert table["reached"].all()
     assert table["sure"].all()
-    assert (table["pit_mean"] == 0.5).all()
     assert (np.abs(table["coverage"] - 0.9) < 4 * table["coverage_se"]).all()
-
-
-def test_other_random_numbers_change_scores_only_by_chance(
-    process: GaussianProcess, judged: JudgedPersons, exact: pl.DataFrame
-) -> None:
-    table = compare(
-        person_scores(ExactForecaster(KalmanFilter(process)), judged, n_paths=PATHS, seed=1),
-        exact,
-    )
-    for value, error in (("loss", "loss_se"), ("bias", "bias_se")):
-        assert (table[value].abs() < 4 * table[error]).all()
-    assert (table["pit_mean"] - 0.5).abs().max() < 4 * table["pit_se"].max()  # type: ignore[operator]
-    # Means of 200 paths differ by chance, and that chance is taken out.
-    assert table["scatter"].max() < 0.05  # type: ignore[operator]
 
 
 def test_a_forecaster_that_ignores_the_record_misses_the_targets(
@@ -120,7 +105,6 @@ def test_a_forecaster_that_ignores_the_record_misses_the_targets(
     assert not table["reached"].any()
     assert table["sure"].all()
     assert (table["loss"] > 0.15).all()
-    assert (table["spread"] > 1.05).all()
 
 
 def test_a_bias_of_five_per_cent_misses_the_target(
@@ -133,7 +117,6 @@ def test_a_bias_of_five_per_cent_misses_the_target(
     assert np.abs(table["bias"].to_numpy() - 0.05).max() < 0.002
     assert not table["reached"].any()
     assert table["sure"].all()
-    assert (table["pit_mean"] < 0.5).all()
 
 
 def test_marginals_of_the_exact_distribution_lose_nothing(
@@ -155,7 +138,6 @@ def test_marginals_of_the_exact_distribution_lose_nothing(
     table = compare(bundle_scores(forecaster, judged, recalibrate=True), exact)
     assert table["loss"].abs().max() < 0.01  # type: ignore[operator]
     assert (table["bias"].abs() < 4 * table["bias_se"] + 0.002).all()
-    assert (table["spread"] - 1).abs().max() < 0.02  # type: ignore[operator]
 
 
 def test_scores_of_other_persons_are_refused(exact: pl.DataFrame) -> None:
@@ -168,14 +150,14 @@ def test_the_command_trains_scores_reports_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tmp_path / "few.yaml"
-    config.write_text("extends: tiny")
+    few = "{extends: tiny, max_steps: 4, warmup_steps: 1, validate_every: 2"
+    config.write_text(few + "}")
     argv = ["known_truth.py", "--out", str(tmp_path), "--report", str(tmp_path / "report.md")]
-    argv += ["--config", str(config), "--steps", "4", "--persons", "400", "--judged", "16"]
+    argv += ["--config", str(config), "--persons", "400", "--judged", "16"]
     monkeypatch.setattr(sys, "argv", [*argv, "--process", "gaussian", "--paths", "8"])
     assert known_truth.main() == 1, "four steps of training reach no target"
     page = (tmp_path / "report.md").read_text()
     assert page.count("| MISSED") >= 10
-    assert "--steps 4" in page
 
     def never(*_: object, **__: object) -> None:
         raise AssertionError("an existing file was not used")
@@ -193,10 +175,10 @@ def test_the_command_trains_scores_reports_and_resumes(
     # An edited configuration is another bundle, raw and calibrated; a raised version of the exact
     # forecaster is another truth.
     folder = tmp_path / "gaussian-400-1"
-    config.write_text("{extends: tiny, learning_rate: 0.01}")
+    config.write_text(few + ", learning_rate: 0.01}")
     monkeypatch.setattr(ExactForecaster, "version", ExactForecaster.version + 1)
     assert known_truth.main() == 1
-    bundles = [Bundle.load(path) for path in folder.glob("few-4-none-*") if path.suffix != ".run"]
+    bundles = [Bundle.load(path) for path in folder.glob("few-4-*") if path.suffix != ".run"]
     rates = [bundle.config["training"]["learning_rate"] for bundle in bundles]
     assert (len(rates), rates.count(0.01)) == (4, 2)
     assert len(list((folder / "scores").iterdir())) == 2 * 3 * len(HISTORIES)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import polars as pl
 import pytest
 from saga.evaluation.contest import Contest, ContestOptions
 from saga.evaluation.contestants import LazyContestant
-from saga.evaluation.scoring.comparison import HINDSIGHT
 
 from saga.data.origins import Origins
 from saga.data.panel import Panel
@@ -36,11 +34,8 @@ Make = Callable[..., Panel]
 @pytest.fixture(scope="module")
 def judged(
     random_walk: Make, walker: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[bool], pl.DataFrame]:
-    """The exact forecaster, wide for short records, beside a wide, an equal and the best one.
-
-    The table, with `best` as the bundle that is told the macro series if asked for.
-    """
+) -> pl.DataFrame:
+    """The exact forecaster, wide for short records, beside a wide, an equal and the best one."""
 
     class Learner(walker):  # type: ignore[misc]
         def paths(self, past: Panel, origins: Origins, **options: Any) -> Iterator[Any]:
@@ -52,16 +47,11 @@ def judged(
     folder = tmp_path_factory.mktemp("scores")
     contest = Contest(random_walk(4000), ContestOptions(horizons=(1, 5), n_paths=40))
 
-    @cache
-    def table(told: bool) -> pl.DataFrame:
-        best = walker(HINDSIGHT if told else "best")
-        rivals = [walker("vague", spread=3.5), walker("same", spread=1.3), best, Learner("saga")]
-        lazy = [LazyContestant.of(rival) for rival in rivals]
-        settings = list(contest.settings())
-        parts = [score_reduction(contest, one, settings, lazy, folder) for one in (WHOLE, SHORT)]
-        return with_losses(pl.concat(parts))
-
-    return table
+    rivals = [walker("vague", spread=3.5), walker("same", spread=1.3), walker("best")]
+    lazy = [LazyContestant.of(rival) for rival in (*rivals, Learner("saga"))]
+    settings = list(contest.settings())
+    parts = [score_reduction(contest, one, settings, lazy, folder) for one in (WHOLE, SHORT)]
+    return with_losses(pl.concat(parts))
 
 
 def row_of(table: pl.DataFrame, record: str, model: str, horizon: int = 5) -> dict[str, Any]:
@@ -69,9 +59,9 @@ def row_of(table: pl.DataFrame, record: str, model: str, horizon: int = 5) -> di
 
 
 def test_losses_are_ratios_and_verdicts_distinguish_better_equal_and_worse(
-    judged: Callable[[bool], pl.DataFrame],
+    judged: pl.DataFrame,
 ) -> None:
-    table = judged(False)
+    table = judged
     poor, whole = row_of(table, "last-3", "saga"), row_of(table, "all", "saga")
     vague = row_of(table, "last-3", "vague")
     assert poor["loss"] == pytest.approx(poor["value"] / whole["value"] - 1)
@@ -85,21 +75,6 @@ def test_losses_are_ratios_and_verdicts_distinguish_better_equal_and_worse(
     assert len({line.count("|") for line in lines[2:]}) == 1
     assert all("**!**" in line for line in lines if "| best |" in line)
     assert not any("**!**" in line or "?" in line for line in lines if "| vague |" in line)
-
-
-@pytest.mark.thorough
-def test_in_time_the_bundle_conditioned_on_realised_macro_is_judged(
-    judged: Callable[[bool], pl.DataFrame],
-) -> None:
-    untold, told = judged(False), judged(True)
-    for record in ("all", "last-3"):
-        assert row_of(told, record, "saga")["value"] == pytest.approx(
-            row_of(untold, record, "best")["value"], rel=0.05
-        )
-        assert row_of(told, record, UNTOLD)["value"] == row_of(untold, record, "saga")["value"]
-    assert row_of(untold, "last-3", "same")["difference"] < 0
-    assert row_of(told, "last-3", "same")["difference"] > 0
-    assert "vague" not in set(shortfalls(told)["model"])
 
 
 @pytest.mark.thorough

@@ -14,14 +14,13 @@ from saga.evaluation.scoring.evaluation_settings import Setting
 
 from saga.data.groups import last_record_origins
 from saga.data.origins import Origins, draw_origins, eligible_origins, history, realised_earnings
-from saga.data.panel import Panel, PanelMeta
+from saga.data.panel import Panel
 from saga.trees.recent_years import Window
 from studies.record_reductions import (
     REDUCTIONS,
     WHOLE,
     ReducedWindow,
     Reduction,
-    TreesOnReducedPasts,
     keep_every_second,
     keep_last_three,
 )
@@ -80,34 +79,6 @@ def hidden_rows(reduction: str, setting: Setting) -> np.ndarray:
     )
 
 
-def disturbed(reduction: str, setting: Setting, seed: int) -> Setting:
-    """The setting with hidden columns and years that take the values of random other rows."""
-    frame, rows = setting.past.frame, hidden_rows(reduction, setting)
-    other = frame[np.random.default_rng(seed).permutation(frame.height)]
-    mixed = [
-        pl.Series(name, other[name]).zip_with(
-            pl.Series(rows | hidden_column(reduction, name)), frame[name]
-        )
-        for name in frame.columns
-        if name not in LABELS
-    ]
-    return Setting(
-        setting.name,
-        setting.past.with_frame(frame.with_columns(mixed)),
-        setting.origins,
-        setting.outcomes,
-    )
-
-
-def leaks(reduction: Reduction, setting: Setting) -> bool:
-    """Whether a hidden value changes what is shown."""
-    shown = reduction.setting(setting).past.frame
-    return not all(
-        reduction.setting(disturbed(reduction.name, setting, seed)).past.frame.equals(shown)
-        for seed in range(3)
-    )
-
-
 @pytest.fixture(scope="module")
 def setting(register_panel: Panel) -> Setting:
     """Random origins in a generated register with unknown earnings in a tenth of the years."""
@@ -144,47 +115,6 @@ def test_a_reduction_hides_exactly_its_columns_and_years(
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS, ids=lambda r: r.name)
-def test_hidden_values_do_not_influence_the_rest(reduction: Reduction, setting: Setting) -> None:
-    assert not leaks(reduction, setting)
-
-
-def test_a_leaking_reduction_is_detected(setting: Setting) -> None:
-    def filled(past: Panel, origins: Origins) -> Panel:
-        """Every second year, with the average of two years."""
-        rows = past.frame.with_columns(
-            pl.col("earnings").rolling_mean(2, min_samples=1).over("person_id")
-        )
-        return keep_every_second(past.with_frame(rows), origins)
-
-    def keep_last_four(past: Panel, _origins: Origins) -> Panel:
-        start = (
-            pl.col("year")
-            .filter(pl.col("earnings").is_not_null())
-            .sort()
-            .tail(4)
-            .min()
-            .over("person_id")
-        )
-        return past.with_frame(past.frame.filter(pl.col("year") >= start))
-
-    def renamed(panel: Panel) -> Panel:
-        """Occupation is hidden, but another column contains it."""
-        copied = pl.col("occupation").str.slice(0, 1).alias("education_field")
-        return BY_NAME["no-occupation-industry"].columns(
-            panel.with_frame(panel.frame.with_columns(copied))
-        )
-
-    leaking = (
-        Reduction("every-second", "", years=filled),
-        Reduction("last-3", "", years=keep_last_four),
-        Reduction("no-occupation-industry", "", renamed),
-        Reduction("survey", ""),
-        Reduction("earnings", "", BY_NAME["survey"].columns),
-    )
-    assert all(leaks(reduction, setting) for reduction in leaking)
-
-
-@pytest.mark.parametrize("reduction", REDUCTIONS, ids=lambda r: r.name)
 def test_persons_origins_and_outcomes_do_not_change(reduction: Reduction, setting: Setting) -> None:
     poorer = reduction.setting(setting)
     assert poorer.origins is setting.origins
@@ -195,24 +125,6 @@ def test_persons_origins_and_outcomes_do_not_change(reduction: Reduction, settin
     assert origins.year.tolist() == setting.origins.year.tolist()
     counts = poorer.past.frame.group_by("person_id").agg(pl.col("earnings").count())["earnings"]
     assert counts.min() >= (3 if reduction.name == "last-3" else 1)  # type: ignore[operator]
-
-
-@pytest.mark.parametrize("reduction", REDUCTIONS, ids=lambda r: r.name)
-def test_a_reduction_is_idempotent(reduction: Reduction, setting: Setting) -> None:
-    once = reduction.setting(setting)
-    assert reduction.setting(once).past.frame.equals(once.past.frame)
-
-
-@pytest.mark.parametrize("reduction", REDUCTIONS, ids=lambda r: r.name)
-def test_training_records_lose_columns_but_no_outcomes(
-    reduction: Reduction, setting: Setting
-) -> None:
-    reduced = reduction.training(setting.past).frame
-    for name in reduced.columns:
-        if hidden_column(reduction.name, name):
-            assert reduced[name].null_count() == reduced.height
-        else:
-            assert reduced[name].equals(setting.past.frame[name])
 
 
 def test_the_whole_record_is_the_setting_of_the_contest(random_walk: Make) -> None:
@@ -257,34 +169,3 @@ def test_trees_are_fitted_on_reduced_pasts(years: Any, setting: Setting) -> None
         window.features(years(past, setting.origins), setting.origins),
         equal_nan=True,
     )
-
-
-@pytest.mark.thorough
-def test_trees_fitted_on_reduced_pasts_forecast_better_from_them() -> None:
-    """Log earnings are a moving average: changes of one year predict, those of two do not."""
-
-    def swinging(n: int, seed: int) -> Panel:
-        rng = np.random.default_rng(seed)
-        noise = rng.normal(0, 0.4, (n, 17))
-        log = 12.5 + rng.normal(0, 0.5, (n, 1)) + noise[:, 1:] - 0.9 * noise[:, :-1]
-        rows = {
-            "person_id": np.repeat([f"{i:05d}" for i in range(n)], 16).tolist(),
-            "year": np.tile(np.arange(2000, 2016), n),
-            "birth_year": np.repeat(rng.integers(1960, 1976, n), 16),
-            "earnings": np.exp(log).ravel(),
-        }
-        return Panel.of(pl.DataFrame(rows), PanelMeta("swing", floor=1_000.0))
-
-    quick: dict[str, Any] = {"grid": (1,), "leaves": (6,), "rates": (0.1,), "threads": 1}
-    training, judged = swinging(1500, 0), swinging(1500, 1)
-    origins = draw_origins(judged, max_horizon=5, seed=0)
-    past = keep_every_second(history(judged, origins), origins)
-    outcomes = np.log(realised_earnings(judged, origins, [1])[:, 0])
-    errors = []
-    for baseline in (BoostedTrees(**quick), TreesOnReducedPasts(keep_every_second, **quick)):
-        paths = baseline.fit(training, seed=0).simulate(
-            past, origins, to_horizon=1, n_paths=100, seed=0
-        )
-        errors.append(np.abs(outcomes - np.median(np.log(paths.earnings[:, 0]), axis=1)))
-    gain = errors[0] - errors[1]
-    assert gain.mean() > 3 * gain.std() / np.sqrt(len(gain))

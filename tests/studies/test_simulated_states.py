@@ -15,11 +15,12 @@ from saga.features.transforms import Transforms
 from saga.forecaster import Forecaster
 from saga.states.codes import COLUMNS, STATE
 from saga.states.life_courses import ABROAD_STATE, DEAD_STATE
-from studies.cross_section import FollowedPersons, follow_persons
 from studies.simulated_states import (
+    FollowedPersons,
     Futures,
     codes_at_origin,
     compare,
+    follow_persons,
     measure,
     recorded_future,
 )
@@ -72,13 +73,3 @@ def test_states_with_the_wrong_earnings_are_detected(
     row = table.filter(column="state", horizon=5).row(0, named=True)
     assert row["distance"] == pytest.approx(0.0, abs=1e-9)
     assert row["joint"] > 3 * row["joint_chance"]
-
-
-def test_shares_of_states_sum_to_one(
-    setting: tuple[FollowedPersons, Transforms, Futures],
-) -> None:
-    persons, transforms, truth = setting
-    measures = measure(truth, codes_at_origin(persons, transforms), HORIZONS)
-    shares = measures.filter(column="state", kind="share")
-    total = shares.group_by("horizon").agg(pl.col("value").sum())["value"].to_list()
-    assert total == pytest.approx([1.0] * len(total))

@@ -61,11 +61,9 @@ def _without_a_row(panel: Panel) -> Panel:
 @pytest.mark.parametrize(
     ("changed", "change"),
     [
-        ({"until": None}, None),
         ({"until": 2011}, None),
         ({"seed": SEED + 1}, None),
         ({"config": replace(CONFIG, learning_rate=1e-3)}, None),
-        ({"config": replace(CONFIG, model=replace(CONFIG.model, bins=9))}, None),
         ({}, _without_a_person),
         ({}, _without_a_row),
         ({}, lambda panel: replace(panel, meta=replace(panel.meta, panel_id="other"))),

@@ -1,14 +1,13 @@
 """The GKOS process as a forecaster: estimated on training persons, filtered by record.
 
-Two baselines. `gkos-paper`: one process, from the paper's 87 moments. `gkos`: processes from robust
-moments, by sex, with mean earnings and non-employment by age and education. Both have deaths and
-small earnings. Method: docs/method/baselines.md. The process and its parameters (alpha, beta,
-z; a, b, c, d and lambda of non-employment) are those of `saga.evaluation.textbook.gkos_process`.
+Processes from robust moments, by sex, with mean earnings and non-employment by age and education,
+deaths and small earnings. Method: docs/method/baselines.md. The process and its parameters (alpha,
+beta, z; a, b, c, d and lambda of non-employment) are those of
+`saga.evaluation.textbook.gkos_process`.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -16,8 +15,8 @@ from typing import Self
 
 import numpy as np
 import polars as pl
-from saga.evaluation.baselines.gkos.gkos_moments import AGES, FIRST, PaperMoments, RobustMoments
-from saga.evaluation.baselines.gkos.gkos_profiles import Profiles, shift_to_mean, shock_probability
+from saga.evaluation.baselines.gkos.gkos_moments import AGES, FIRST, RobustMoments
+from saga.evaluation.baselines.gkos.gkos_profiles import Profiles
 from saga.evaluation.baselines.gkos.gkos_records import (
     EDUCATIONS,
     SEXES,
@@ -30,7 +29,6 @@ from saga.evaluation.baselines.gkos.gkos_records import (
     pool_small_groups,
 )
 from saga.evaluation.baselines.gkos.gkos_smm import (
-    GROWTH,
     NONEMPLOYMENT,
     PUBLISHED,
     SHOCKS,
@@ -38,16 +36,13 @@ from saga.evaluation.baselines.gkos.gkos_smm import (
     Fit,
     ProfiledProcess,
     Weights,
-    intercepts_for,
-    process_of,
     process_values,
     search,
 )
 from saga.evaluation.baselines.origin_states import identities, states_at
 from saga.evaluation.baselines.person_states import CODES, States, known_states
 from saga.evaluation.textbook.exact_forecaster import ExactForecaster
-from saga.evaluation.textbook.gaussian_ar1 import THOUSAND_DOLLARS
-from saga.evaluation.textbook.gkos_process import FEW_ZEROS, GkosProcess
+from saga.evaluation.textbook.gkos_process import FEW_ZEROS
 from saga.evaluation.textbook.particle_filter import GkosFilter
 
 from saga.data.origins import Origins
@@ -59,8 +54,7 @@ from saga.trees.earnings_ranks import Reference
 
 PARTICLES = 125
 # Careers simulated at each evaluation of a process; two per person in a smaller group of persons.
-CAREERS = {"gkos-paper": 6_000, "gkos": 1_500}
-INTERCEPT_CAREERS = 1_500  # of the careers of `gkos-paper`, those that give the intercept a
+CAREERS = 1_500
 PROFILE_CAREERS = 12_000  # careers simulated for the profiles of the estimated process
 MIN_PERSONS_FOR_ERAS = 2_000  # persons of a sex that has one process per era
 SETTLED_AGE = 30  # from this age the last known education counts as final
@@ -87,33 +81,31 @@ ERAS = (Era(FIRST, FIRST, (0,)), Era(30, 25, (1, 2, 3)))
 ALL_AGES = Era(FIRST, FIRST, (0, 1, 2, 3))
 
 
-class GkosBaseline(ABC):
-    """The common part of both baselines: detrending, filters, small earnings, deaths, wages.
+class Gkos:
+    """The process with shocks by sex, and means and non-employment by age, sex and education.
+
+    The process has the same shocks at all ages, the data do not. So persons whose last known year
+    is below age 30 are forecast with one process and others with another, each estimated on changes
+    that start at these ages. On each path a final education is drawn, given sex, and age and
+    education in the last known year. If more than half of the training persons have a final
+    education (`SETTLED_AGE`), only these are used.
 
     Attributes:
         fits: Estimates by group of persons.
-        forecasters: The exact forecaster of each estimated process; its index is the process's.
+        sex_groups: Group (sex,) of each code of sex; small groups are pooled.
+        process_index: Index of the process (era, sex, final education).
+        processes: The estimated processes.
+        forecasters: The exact forecaster of each of them.
         records_from: The first age of the records that each of them uses.
+        prospects: Probability of each final education (sex, age, education, final education).
         minimum: Lowest earnings that count as work, real money.
         reference: Medians of earnings by year.
         low_earnings: Earnings below `minimum`, by age.
         deaths: Probability of death (sex, age from 20).
     """
 
-    name: str
-    fits: dict[str, Fit]
-    forecasters: list[ExactForecaster]
-    records_from: list[int]
-
-    @abstractmethod
-    def _estimate(self, records: Records, rows: pl.DataFrame, seed: int) -> None:
-        """Estimate the processes from records; `rows` are those of `known_states`."""
-
-    @abstractmethod
-    def _draw_processes(
-        self, states: States, ids: Sequence[Identity], n_paths: int, seed: int
-    ) -> Array:
-        """The index of the process of each person on each path, (n, n_paths)."""
+    name = "gkos"
+    version = 2
 
     def fit(self, panel: Panel, *, seed: int) -> Self:
         """Estimate the processes on the persons of `panel`; deterministic given `seed`.
@@ -175,7 +167,7 @@ class GkosBaseline(ABC):
     def estimates(self) -> pl.DataFrame:
         """After `fit`: `parameter` (with the group, if there are several), `value` and `se`."""
         rows = [
-            (name if len(self.fits) == 1 else f"{name}, {group}", value, fit.errors[name])
+            (f"{name}, {group}", value, fit.errors[name])
             for group, fit in self.fits.items()
             for name, value in fit.values.items()
         ]
@@ -193,81 +185,8 @@ class GkosBaseline(ABC):
         level = self.reference.level
         return np.asarray(level(year) / level(np.array(self.reference.last)))
 
-
-class GkosPaper(GkosBaseline):
-    """The process from the paper's 87 moments.
-
-    The moments do not depend on non-employment or on mean earnings. So b, c, d and lambda are those
-    published for US men, and the intercepts a and a0 are chosen to reproduce the panel's share of
-    zeros and mean log earnings.
-    """
-
-    name = "gkos-paper"
-    version = 2
-
     def _estimate(self, records: Records, rows: pl.DataFrame, seed: int) -> None:
-        del rows  # for `Gkos` only
-        earnings = records.earnings
-        moments = PaperMoments(self.minimum)
-        count = min(CAREERS[self.name], 2 * len(earnings))
-        draws = CareerDraws(count, seed)
-        sampled = np.resize(earnings[records.sample(count, seed)], (count, len(AGES)))
-        is_known = np.isfinite(sampled)  # (careers, ages)
-        zeros = float((earnings == 0).sum() / np.isfinite(earnings).sum())
-        at_work = earnings[earnings >= self.minimum]
-        level = float(np.log(at_work).mean()) if len(at_work) else np.log(self.minimum)
-
-        def complete(values: dict[str, float]) -> tuple[GkosProcess, Floats]:
-            """The process with both intercepts, and its careers with the panel's gaps."""
-            process = process_of(PUBLISHED | values | {"a": 0.0, "a0": 0.0}, THOUSAND_DOLLARS)
-            z = np.where(is_known.T, draws.persistent(process), np.nan)[:, :INTERCEPT_CAREERS]
-            without_intercept = process.nonemployment_index(AGES[:, None], z)  # (ages, careers)
-            a = intercepts_for(
-                shock_probability(zeros, process),
-                without_intercept[np.isfinite(without_intercept)],
-            )
-            process = replace(process, nonemployment=(float(a), *process.nonemployment[1:]))
-            earned = np.where(is_known, draws.careers(process), np.nan)
-            a0 = shift_to_mean(earned[earned > 0], level, self.minimum)
-            return replace(process, profile=(a0, *process.profile[1:])), earned * np.exp(a0)
-
-        weights = Weights.bootstrap(moments, earnings, count, seed)
-        fit = search(
-            GROWTH | SHOCKS, lambda values: moments.of(complete(values)[1]), weights,
-            starts=[PUBLISHED], ratio=len(earnings) / count, seed=seed,
-        )  # fmt: skip
-        self.fits = {"all": fit}
-        process = complete(fit.values)[0]
-        self.forecasters = [ExactForecaster(GkosFilter(process, PARTICLES), self.name)]
-        self.records_from = [FIRST]
-
-    def _draw_processes(
-        self, states: States, ids: Sequence[Identity], n_paths: int, seed: int
-    ) -> Array:
-        del states, seed  # there is one process
-        return np.zeros((len(ids), n_paths), dtype=np.int64)
-
-
-class Gkos(GkosBaseline):
-    """The process with shocks by sex, and means and non-employment by age, sex and education.
-
-    The process has the same shocks at all ages, the data do not. So persons whose last known year
-    is below age 30 are forecast with one process and others with another, each estimated on changes
-    that start at these ages. On each path a final education is drawn, given sex, and age and
-    education in the last known year. If more than half of the training persons have a final
-    education (`SETTLED_AGE`), only these are used.
-
-    Attributes:
-        sex_groups: Group (sex,) of each code of sex; small groups are pooled.
-        process_index: Index of the process (era, sex, final education).
-        processes: The estimated processes.
-        prospects: Probability of each final education (sex, age, education, final education).
-    """
-
-    name = "gkos"
-    version = 2
-
-    def _estimate(self, records: Records, rows: pl.DataFrame, seed: int) -> None:
+        """Estimate the processes from records; `rows` are those of `known_states`."""
         last_age = len(AGES) - 1 - np.argmax(np.isfinite(records.earnings[:, ::-1]), axis=1) + FIRST
         is_settled = last_age >= SETTLED_AGE
         settled = records.take(is_settled) if is_settled.mean() > 0.5 else records
@@ -300,6 +219,7 @@ class Gkos(GkosBaseline):
     def _draw_processes(
         self, states: States, ids: Sequence[Identity], n_paths: int, seed: int
     ) -> Array:
+        """The index of the process of each person on each path, (n, n_paths)."""
         sex, education = states.sex.astype(np.int64), states.education_level.astype(np.int64)
         age_index = np.clip(states.age, FIRST, MAX_AGE) - FIRST
         era = np.searchsorted([era.start for era in ERAS[1:]], states.age, side="right")
@@ -319,7 +239,7 @@ def _fit_sex_group(
 
     `group` (n,) is the education group of each person, 0..E-1.
     """
-    count = min(CAREERS[Gkos.name], 2 * len(records.person_id))
+    count = min(CAREERS, 2 * len(records.person_id))
     persons = np.resize(records.sample(count, seed), count)
     persons = persons[np.argsort(group[persons], kind="stable")]
     edges = np.searchsorted(group[persons], np.arange(group.max() + 2))

@@ -1,4 +1,4 @@
-"""Moments of earnings over the life course for GKOS: the paper's and a robust set.
+"""Moments of earnings over the life course for GKOS.
 
 Records are arrays (n, A) of detrended real earnings at ages FIRST..64, NaN if unknown. Every moment
 is a function of sums over persons, so that moments of resampled persons cost one matrix product.
@@ -6,7 +6,6 @@ is a function of sums over persons, so that moments of resampled persons cost on
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,107 +18,10 @@ Floats = NDArray[np.float64]
 Array = NDArray[Any]
 FIRST = 20  # age of the first innovation; earlier records are mostly those of pupils
 AGES = np.arange(FIRST, MAX_AGE + 1)
-MIN_PERSON_YEARS = 200  # person-years behind a moment of the robust set
+MIN_PERSON_YEARS = 200  # person-years behind a moment
 
 
-class Moments(ABC):
-    """A vector of moments, as a function of sums over persons."""
-
-    @abstractmethod
-    def sums(self, earnings: Floats, block: Array | None = None, blocks: int = 1) -> Floats:
-        """Sums over the persons of each block, (blocks, S); `block` (n,) numbers the blocks."""
-
-    @abstractmethod
-    def values(self, sums: Floats) -> Floats:
-        """Moments (..., J) from sums (..., S)."""
-
-    def of(self, earnings: Floats) -> Floats:
-        """Moments (J,) of records (n, A)."""
-        return self.values(self.sums(earnings)[0])
-
-
-class PaperMoments(Moments):
-    """87 moments of log earnings above `minimum`.
-
-    They are mean, variance, skewness, kurtosis and fifth central moment of 1-, 3- and 5-year
-    changes by age at their start (five bins), and 12 covariances of log earnings at different ages.
-    No moment depends on years below the minimum or on mean earnings.
-    """
-
-    LAGS = (1, 3, 5)
-    EDGES = (28, 36, 44, 52)  # five bins of age: 20-27, 28-35, 36-43, 44-51, 52 and over
-    # Covariances of log earnings at ages within 2 years of a base with those APART years later.
-    BASES, APART = (25, 35, 45), (2, 5, 10, 15)
-    POWERS = 6
-
-    def __init__(self, minimum: float) -> None:
-        self.minimum = minimum
-
-    @property
-    def names(self) -> list[str]:
-        """The name of each moment, (87,)."""
-        kinds = ("mean", "variance", "skewness", "kurtosis", "fifth central moment")
-        changes = [
-            f"{kind} of {lag}-year change, age bin {b + 1}"
-            for lag in self.LAGS
-            for b in range(len(self.EDGES) + 1)
-            for kind in kinds
-        ]
-        return changes + [
-            f"covariance of ages {a} and {a + k}" for a in self.BASES for k in self.APART
-        ]
-
-    def sums(self, earnings: Floats, block: Array | None = None, blocks: int = 1) -> Floats:
-        """Power sums of changes by lag and bin, then sums for covariances; (blocks, 138)."""
-        logs = np.log(np.where(earnings >= self.minimum, earnings, np.nan) / self.minimum)
-        owner = np.zeros(len(logs), dtype=np.int64) if block is None else block
-        parts = []
-        bins = np.searchsorted(self.EDGES, AGES, side="right")
-        n_bins = len(self.EDGES) + 1
-        for lag in self.LAGS:
-            change = logs[:, lag:] - logs[:, :-lag]
-            row, column = np.nonzero(np.isfinite(change))
-            d, code = change[row, column], owner[row] * n_bins + bins[column]
-            powers = [
-                np.bincount(code, d**k, minlength=blocks * n_bins) for k in range(self.POWERS)
-            ]
-            parts.append(np.stack(powers, axis=-1).reshape(blocks, -1))
-        for base in self.BASES:
-            at = np.flatnonzero(np.abs(AGES - base) <= 2)
-            for apart in self.APART:
-                x, y = logs[:, at], logs[:, at + apart]
-                row, column = np.nonzero(np.isfinite(x + y))
-                x, y = x[row, column], y[row, column]
-                parts.append(
-                    np.stack(
-                        [
-                            np.bincount(owner[row], v, minlength=blocks)
-                            for v in (np.ones_like(x), x, y, x * y)
-                        ],
-                        axis=-1,
-                    )
-                )
-        return np.concatenate(parts, axis=1)
-
-    def values(self, sums: Floats) -> Floats:
-        """The 87 moments (..., 87); NaN without persons."""
-        split = len(self.LAGS) * (len(self.EDGES) + 1) * self.POWERS
-        raw = sums[..., :split].reshape(*sums.shape[:-1], -1, self.POWERS)
-        pairs = sums[..., split:].reshape(*sums.shape[:-1], -1, 4)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            e = raw[..., 1:] / raw[..., :1]
-            m, e2, e3, e4, e5 = (e[..., k] for k in range(5))
-            v = e2 - m**2
-            third = e3 - 3 * m * e2 + 2 * m**3
-            fourth = e4 - 4 * m * e3 + 6 * m**2 * e2 - 3 * m**4
-            fifth = e5 - 5 * m * e4 + 10 * m**2 * e3 - 10 * m**3 * e2 + 4 * m**5
-            changes = np.stack([m, v, third / v**1.5, fourth / v**2, fifth], axis=-1)
-            n, x, y, xy = (pairs[..., k] for k in range(4))
-            covariance = xy / n - x * y / n**2
-        return np.concatenate([changes.reshape(*sums.shape[:-1], -1), covariance], axis=-1)
-
-
-class RobustMoments(Moments):
+class RobustMoments:
     """Shares of person-years out of work or below the data's quantiles, by earlier standing.
 
     The standing of a person in a year is: below `minimum` for at least the second year, newly below
@@ -181,7 +83,10 @@ class RobustMoments(Moments):
         self.selected = np.concatenate([shares.ravel(), np.repeat(positive[-9:], 2)])
 
     def sums(self, earnings: Floats, block: Array | None = None, blocks: int = 1) -> Floats:
-        """Counts by bin and class of outcome, then sums of logs by five years of age."""
+        """Sums over the persons of each block, (blocks, S); `block` (n,) numbers the blocks.
+
+        Counts by bin and class of outcome, then sums of logs by five years of age.
+        """
         low, logs = self._logs(earnings)
         owner = np.zeros(len(logs), dtype=np.int64) if block is None else block
         standing = self._standing(low, logs)
@@ -196,8 +101,12 @@ class RobustMoments(Moments):
         powers = [np.bincount(code, value**k, minlength=blocks * 9) for k in range(3)]
         return np.concatenate([*parts, np.stack(powers, axis=-1).reshape(blocks, -1)], axis=1)
 
+    def of(self, earnings: Floats) -> Floats:
+        """Moments (J,) of records (n, A)."""
+        return self.values(self.sums(earnings)[0])
+
     def values(self, sums: Floats) -> Floats:
-        """The moments with enough persons, (..., J)."""
+        """The moments with enough persons, (..., J), from sums (..., S)."""
         counts = self._counts(sums)
         with np.errstate(invalid="ignore", divide="ignore"):
             shares = counts.cumsum(axis=-1)[..., :-1] / counts.sum(axis=-1)[..., None]

@@ -87,13 +87,3 @@ def shock_probability(zeros: Floats | float, process: GkosProcess) -> Floats:
     A shock lasts the full year with probability exp(-lambda).
     """
     return np.asarray(np.clip(zeros * np.exp(process.rate), 1e-9, 0.99))
-
-
-def shift_to_mean(earnings: Floats, level: float, minimum: float) -> float:
-    """The shift of logs of `earnings` (n,) that gives those above the minimum mean `level`."""
-    logs = np.log(earnings)
-    works, shift = np.ones(len(logs), dtype=bool), 0.0
-    for _ in range(8):
-        shift = level - float(logs[works].mean()) if works.any() else shift
-        works = logs + shift >= np.log(minimum)
-    return shift

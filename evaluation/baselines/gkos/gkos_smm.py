@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from saga.evaluation.baselines.gkos.gkos_moments import AGES, FIRST, Moments
+from saga.evaluation.baselines.gkos.gkos_moments import AGES, FIRST, RobustMoments
 from saga.evaluation.textbook.gkos_process import GkosProcess, Mixture
 from scipy.optimize import least_squares
 from scipy.special import expit
@@ -70,7 +70,6 @@ SHOCKS: dict[str, Parameter] = {
     "eps.sd1": Parameter(0.05, 1.8, log=True),
     "eps.sd2": Parameter(0.04, 0.4, log=True),
 }
-GROWTH = {"a1": Parameter(-1.0, 2.0), "a2": Parameter(-0.5, 0.3)}
 NONEMPLOYMENT = {
     "c": Parameter(-80.0, 0.0),
     "d": Parameter(-40.0, 10.0),
@@ -196,7 +195,7 @@ class Weights:
 
     @classmethod
     def bootstrap(
-        cls, moments: Moments, earnings: Floats, simulated: int, seed: int, slack: float = 0.0
+        cls, moments: RobustMoments, earnings: Floats, simulated: int, seed: int, slack: float = 0.0
     ) -> Weights:
         """Resample persons; the scale includes the noise of `simulated` careers.
 

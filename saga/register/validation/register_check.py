@@ -22,11 +22,9 @@ from saga.register.validation.estimators import Estimate
 from saga.register.validation.level_statistics import KeyedEstimates
 from saga.register.validation.register_arrays import (
     RegisterArrays,
-    read_metadata,
     read_register,
 )
 from saga.register.validation.targets import PAPER_TOPIC, RegisterTarget, read_targets
-from saga.version import current_version
 
 # The measure that yields the keys of a family (their first word).
 MEASURES: dict[str, Callable[[RegisterArrays], KeyedEstimates]] = {
@@ -139,21 +137,6 @@ def judge(target: RegisterTarget, estimate: Estimate | None) -> tuple[object, ..
 def passed(table: pl.DataFrame) -> bool:
     """Whether every enforced target is inside its band."""
     return bool((table.filter("enforced")["verdict"] == "inside").all())
-
-
-def provenance(directory: Path) -> dict[str, object]:
-    """The register that the table was computed on, and the version of the code."""
-    metadata = read_metadata(directory)
-    versions = (f"{name} {version}" for name, version in metadata["versions"].items())
-    return {
-        "register": metadata["register_id"],
-        "persons": f"{metadata['persons']:,}",
-        "person-years": f"{metadata['rows']:,}",
-        "seed": metadata["seed"],
-        "years": "-".join(map(str, metadata["years"])),
-        "code": current_version(),
-        "made with": ", ".join(versions),
-    }
 
 
 def format_text(table: pl.DataFrame) -> str:

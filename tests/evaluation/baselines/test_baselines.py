@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 import pytest
 from saga.evaluation.baselines import BASELINES, LSTM, CarryForward, FeedForward, GroupQuantiles
-from saga.evaluation.baselines.naive.donors import DonorPool
 from saga.evaluation.baselines.trees.gbt import BoostedTrees
 from saga.evaluation.protocol import Baseline
 from saga.evaluation.scoring.ensemble_scores import crps_log
@@ -72,7 +71,7 @@ def groups(grouped: Make, part: Make) -> tuple[Panel, Panel, GroupQuantiles]:
 
 
 # The fits of `gkos` take longest, and `ff` has the code of `lstm`.
-SLOW = ("gkos", "gkos-paper", "ff")
+SLOW = ("gkos", "ff")
 CONTESTANTS = [pytest.param(name, marks=[pytest.mark.thorough] * (name in SLOW)) for name in HERE]
 
 
@@ -137,43 +136,6 @@ def test_paths_are_joint_and_keep_the_autocorrelation_of_a_random_walk(
     assert correlation == pytest.approx(
         np.sqrt(5 / 10), abs=0.05
     )  # of a random walk at h = 5 and 10
-
-
-def test_spells_of_zeros_persist_in_the_paths_as_they_do_in_the_donors() -> None:
-    rng = np.random.default_rng(0)
-    n, years = 2000, 8
-    zero = np.zeros((n, years), dtype=bool)
-    zero[:, 0] = rng.random(n) < 0.3
-    for t in range(
-        1, years
-    ):  # stays in its state with probability 0.9 from zero, 0.95 from positive
-        zero[:, t] = np.where(zero[:, t - 1], rng.random(n) < 0.9, rng.random(n) < 0.05)
-    values = np.where(zero, 0, rng.lognormal(0, 1, (n, years))).astype(np.float32)
-    pool = DonorPool([np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)], values, rng)
-    samples_drawn = (
-        pool.draw(
-            [np.zeros((1, 1), dtype=np.int64)] * 2,
-            (rng.random((1, 20_000)), rng.random((1, 20_000))),
-        )[0]
-        == 0
-    )
-    stays = (samples_drawn[:-1] & samples_drawn[1:]).sum() / samples_drawn[:-1].sum()
-    assert stays == pytest.approx((zero[:, :-1] & zero[:, 1:]).sum() / zero[:, :-1].sum(), abs=0.05)
-    assert samples_drawn.mean(axis=1) == pytest.approx(zero.mean(axis=0), abs=0.02)
-
-
-def test_marginals_use_every_donor_even_those_with_short_records() -> None:
-    """Donors with long and short records differ at h = 1; the marginal must be that of all."""
-    values = np.full((1000, 2), np.nan, dtype=np.float32)
-    values[:500] = [[1.0, 5.0]]
-    values[500:, 0] = 2.0
-    group = np.zeros(1000, dtype=np.int64)
-    rng = np.random.default_rng(0)
-    pool = DonorPool([group, group], values, rng)
-    samples_drawn = pool.draw(
-        [np.zeros((1, 1), dtype=np.int64)] * 2, (rng.random((1, 4000)), rng.random((1, 4000)))
-    )
-    assert (samples_drawn[0, 0] == 2.0).mean() == pytest.approx(0.5, abs=4 * np.sqrt(0.25 / 4000))
 
 
 def test_the_shape_is_persons_horizons_paths_and_nothing_follows_age_64(
@@ -295,19 +257,6 @@ def test_forecasts_start_from_the_last_known_year(random_walk: Make) -> None:
         spread[name] = log.std(axis=2).mean(axis=0)
     assert spread["hidden"][0] == pytest.approx(0.15 * np.sqrt(3), rel=0.1)
     assert spread["hidden"][0] == pytest.approx(spread["all"][2], rel=0.05)
-
-
-def test_a_panel_in_which_nobody_is_seen_twice_is_refused() -> None:
-    frame = pl.DataFrame(
-        {
-            "person_id": ["a", "b"],
-            "year": [2000, 2000],
-            "birth_year": [1970, 1971],
-            "earnings": [1.0, 2.0],
-        }
-    )
-    with pytest.raises(InputError, match="nothing to learn"):
-        CarryForward().fit(Panel.of(frame, PanelMeta("short")), seed=0)
 
 
 def test_a_person_without_any_record_is_refused(fitted: tuple[Panel, Baseline]) -> None:

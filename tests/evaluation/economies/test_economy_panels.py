@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 from saga.evaluation.economies.economy_panels import draw_panel
-from saga.evaluation.economies.economy_pools import VALIDATION, Economies, concatenate, take
+from saga.evaluation.economies.economy_pools import Economies, concatenate, take
 from saga.evaluation.economies.random_draws import ParameterDraws, random_stream
 from saga.evaluation.economies.register_economy import VARIED, RegisterEconomy
 
@@ -98,13 +98,6 @@ def test_a_pool_has_the_units_of_each_economy(reference: Transforms, pool: Seque
     assert set(reference.codes["sex"]) == {"female", "male"}
     assert len(np.unique(pool.person_id)) < len(pool)  # ids repeat: economies do not share persons
     assert pool.offsets[-1] == len(pool.year)
-
-
-def test_pools_reproduce_and_differ(reference: Transforms, pool: Sequences) -> None:
-    again = ECONOMIES.pool(0, reference)
-    assert (again.z == pool.z).all()
-    validation = ECONOMIES.pool(VALIDATION, reference)
-    assert len(validation.z) != len(pool.z)
 
 
 def test_persons_keep_their_records_when_pools_are_joined_and_divided(pool: Sequences) -> None:

@@ -48,13 +48,6 @@ def test_the_share_of_zeros_is_that_of_a_two_state_chain() -> None:
     assert broken > 0.3
 
 
-def test_those_who_never_work_and_students_have_no_earnings() -> None:
-    never = simulate(replace(SPELLS, never=0.1, leave=1e-9, enter=1 - 1e-9)).share
-    assert (never == 0).all(axis=1).mean() == pytest.approx(0.1, abs=4 * np.sqrt(0.09 / N))
-    late = simulate(replace(SPELLS, first_age=25.0)).share
-    assert (late[:, AGES < 25] == 0).all()
-
-
 def test_return_becomes_rarer_with_duration_and_for_low_wages() -> None:
     works = simulate(replace(SPELLS, duration=0.6)).share > 0
     rates = []
@@ -87,10 +80,3 @@ def test_a_spell_begins_and_ends_with_a_part_of_the_year() -> None:
     changes = partial[:, 10:].mean(axis=1)
     # A year in which work begins or ends: the share without work times the rate of return, twice.
     assert changes.mean() == pytest.approx(2 * 0.2 * 0.4, abs=4 * changes.std() / np.sqrt(N))
-
-
-def test_women_have_breaks_of_their_own() -> None:
-    share = simulate(replace(SPELLS, breaks=0.1)).share
-    women = np.arange(N) % 2 == 0
-    prime = (AGES >= 25) & (AGES < 40)
-    assert (share[women][:, prime] == 0).mean() > (share[~women][:, prime] == 0).mean() + 0.05

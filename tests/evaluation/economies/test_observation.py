@@ -98,19 +98,6 @@ def test_amounts_are_measured_with_error_rounded_and_cut(economy: pl.DataFrame) 
     assert (known == 0).sum() == (true == 0).sum()
 
 
-def test_without_zeros_years_without_work_are_missing(economy: pl.DataFrame) -> None:
-    observed = observe(economy, replace(REGISTER, zeros=False))
-    assert (observed["earnings"] == 0).sum() == 0
-    assert observed.drop_nulls("earnings").height == (economy["earnings"] > 0).sum()
-
-
-def test_columns_are_hidden(economy: pl.DataFrame) -> None:
-    observed = observe(economy, replace(REGISTER, hidden=("sex",), unknown=0.1))
-    assert observed["sex"].null_count() == observed.height
-    share = observed["earnings"].null_count() / economy.height
-    assert share == pytest.approx(0.1, abs=4 * np.sqrt(0.09 / economy.height))
-
-
 def test_all_rhythms_and_lengths_are_drawn() -> None:
     draws = ParameterDraws(random_stream("designs"))
     designs = [Observation.draw(draws) for _ in range(400)]

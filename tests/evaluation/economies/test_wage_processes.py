@@ -73,14 +73,6 @@ def test_a_process_without_its_fixed_effect_fails() -> None:
         assert_covariances(AR1, logs)
 
 
-def test_heterogeneous_growth_makes_the_variance_convex_in_age() -> None:
-    process = replace(AR1, sd_slope=0.3, rho=0.0, sd_start=0.0, ma=0.0)
-    variance = process.simulate(N, YEARS, stream("convex")).var(axis=0)
-    theory = np.array([covariance(process, t, t) for t in range(YEARS)])
-    assert np.diff(theory, 2).min() > 0
-    assert variance == pytest.approx(theory, rel=4 * np.sqrt(2 / N) * 2)
-
-
 def test_shocks_have_the_standard_deviation_that_was_asked_for() -> None:
     draws = ParameterDraws(stream("shocks"))
     kurtoses = []

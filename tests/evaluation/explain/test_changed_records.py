@@ -65,16 +65,6 @@ def test_each_change_is_a_forecast_of_the_record_changed_by_hand(
         assert each.hidden == words.startswith(("the earnings", "all", "the column"))
 
 
-def test_the_largest_effect_of_each_kind_comes_first(forecaster: Forecaster, record: Panel) -> None:
-    changes = forecast_changes(forecaster, record, 1)
-    for kind in (True, False):
-        sizes = [abs(each.mean_effect) for each in changes if each.hidden == kind]
-        assert sizes == sorted(sizes, reverse=True)
-    assert [each.hidden for each in changes] == sorted(
-        (each.hidden for each in changes), reverse=True
-    )
-
-
 def test_a_record_of_one_year_without_work_has_nothing_to_compare(
     forecaster: Forecaster, record: Panel
 ) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import polars as pl
 import pytest
 from saga.evaluation.contest import Contest, ContestOptions
-from saga.evaluation.lifetime_scores import COLUMNS as LIFETIME_COLUMNS
 from saga.evaluation.report.contest_summary import _compare_best
 from saga.evaluation.report.evaluation_results import Results
 from saga.evaluation.report.pages import all_tables, write_pages
@@ -76,37 +75,6 @@ def test_the_tables_expose_a_wrong_saga(
     assert "saga has no significant lead over groupq (h = 10)." in note
 
 
-def test_variants_are_rows_of_their_table_and_not_competitors(judged: Path) -> None:
-    tables = all_tables(Results.read(judged))
-    for table in tables:
-        assert not any("permuted" in head for head in table.head)
-    row = _table(tables, "Placebos").rows[0]
-    metrics = pl.read_parquet(judged / "metrics.parquet").filter(
-        metric="crps_log", horizon=10, group="all"
-    )
-    own_value, full = (
-        metrics.filter(model=name)["value"].item() for name in ("saga:permuted", "saga")
-    )
-    assert [cell.text for cell in row[2:3]] == [f"{own_value / full:.3f}"]
-    assert any(cell.text == "2.140" and cell.published for cell in row)
-
-
-def test_figures_without_an_error_and_rows_without_a_reference_are_shown(judged: Path) -> None:
-    metrics = pl.read_parquet(judged / "metrics.parquet").with_columns(
-        se=pl.lit(None, dtype=pl.Float64)
-    )
-    hindsight = metrics.filter(model="saga").with_columns(model=pl.lit("saga:told"))
-    tables = paper_tables(Results(pl.concat([metrics, hindsight]), {}))
-    for title in ("Placebos", "What knowing realised macro is worth, in-time"):
-        shown = [cell.text for row in _table(tables, title).rows for cell in row]
-        assert any(text.count(".") == 1 for text in shown)
-        assert not any("±" in text for text in shown)
-    alone = metrics.filter(pl.col("model").str.starts_with("saga"))
-    table = _table(paper_tables(Results(alone, {})), "Placebos")
-    assert "None" not in " ".join([table.note, *table.head])
-    assert len({len(table.head), *(len(row) for row in table.rows)}) == 1
-
-
 def test_cuts_are_shares_of_the_reference_score_of_the_same_group(judged: Path) -> None:
     results = Results.read(judged)
     metrics = results.metrics.filter(metric="crps_log", horizon=10, setting="in-time")
@@ -119,63 +87,6 @@ def test_cuts_are_shares_of_the_reference_score_of_the_same_group(judged: Path) 
         row = next(row for row in table.rows if row[0].text == words)
         assert row[2].text.startswith(f"{100 * (1 - own_value / reference_value):.1f} (p ")
         assert row[-1].published
-
-
-def test_further_tables_are_shown_with_published_figures(judged: Path) -> None:
-    metrics = pl.read_parquet(judged / "metrics.parquet")
-    life = [
-        {
-            "model": m,
-            "group": "all",
-            "statistic": s,
-            "rate": 0.02,
-            "value": v,
-            "se": None,
-            "sd_futures": 0.01 * v,
-            "n": 9,
-            "years": "to age 64",
-        }
-        for m in ("true", "saga", "groupq")
-        for s, v in (
-            ("mean", 8e6),
-            ("gini", 0.35),
-            ("tax:paper:rate", 0.31),
-            ("tax:se-2022:mean", 2e6),
-            ("crps", 1e6),
-        )
-    ]
-    results = Results(
-        metrics,
-        {},
-        comparisons=pl.read_parquet(judged / "comparisons.parquet"),
-        lifetimes=pl.DataFrame(life, schema=LIFETIME_COLUMNS),
-        estimates=pl.DataFrame(
-            {"model": ["gkos"], "parameter": ["rho"], "value": [0.97], "se": [0.01]}
-        ),
-        cost=pl.read_parquet(judged / "cost.parquet"),
-    )
-    tables = {table.title: table for table in paper_tables(results)}
-    for title in (
-        "Lifetime earnings",
-        "Tax on lifetimes, rule paper",
-        "Tax on lifetimes, rule se-2022",
-        "Cost",
-    ):
-        assert title in tables
-    for title in (
-        "Lifetime earnings",
-        "Tax on lifetimes, rule paper",
-        "Subgroups",
-    ):
-        figures = [
-            cell for row in tables[title].rows for cell in row if cell.published and cell.text
-        ]
-        assert figures
-        assert any(published()["label"] in head for head in tables[title].head)
-    mean = tables["Lifetime earnings"].rows[0]
-    assert [cell.text for cell in mean[1:4]] == ["8.000 ± 0.080"] * 3
-    assert "12.430" in [cell.text for cell in mean if cell.published]
-    assert [cell.text for cell in tables["Estimates of gkos"].rows[0]] == ["rho", "0.97", "0.01"]
 
 
 def test_the_page_has_charts_and_no_outside_resource(judged: Path) -> None:
@@ -204,15 +115,6 @@ def test_figures_of_the_paper_stand_beside_a_panel_like_its_own_alone(
     for name in ("tables.md", "tables.html"):
         text = (tmp_path / name).read_text(encoding="utf-8")
         assert (published()["label"] in text) == compares
-
-
-def test_no_column_of_a_page_is_empty(judged: Path) -> None:
-    page = (judged / "tables.md").read_text(encoding="utf-8")
-    tables = [part.splitlines() for part in page.split("\n\n") if part.startswith("| ")]
-    assert len(tables) > 5
-    for _, _, *rows in tables:
-        columns = zip(*(line.strip("| ").split(" | ") for line in rows), strict=False)
-        assert all(any(text.strip() for text in column) for column in columns)
 
 
 def test_the_short_answer_names_the_best_rival_and_whether_it_is_better() -> None:

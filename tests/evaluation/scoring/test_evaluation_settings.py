@@ -12,7 +12,7 @@ from saga.evaluation.scoring.subgroups import assign_subgroups
 
 from saga.data.origins import Origins
 from saga.data.panel import Panel, PanelMeta
-from saga.errors import InputError, UsageError
+from saga.errors import UsageError
 
 Make = Callable[..., Panel]
 
@@ -115,12 +115,6 @@ def test_the_cohort_split_keeps_birth_years_and_refuses_unobservable_horizons(
     paper = Sample.of(panel, seed=0, split="cohort", sample="paper")
     with pytest.raises(UsageError, match="reach 13"):
         paper.check_observable([20])
-
-
-def test_missing_cohorts_are_refused() -> None:
-    years = list(range(1996, 2010))
-    with pytest.raises(InputError, match="no test persons"):
-        Sample.of(_one(years, [1.0] * 14), seed=0, split="cohort")
 
 
 def test_subgroups_are_known_at_the_origin() -> None:

@@ -7,9 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from saga.evaluation.report.result_tables import build_tables, to_markdown
 from saga.evaluation.scoring.gap import CLAIRVOYANT, measure_gap_closed
-from saga.evaluation.scoring.metrics import COLUMNS
 from saga.evaluation.selection import select_clairvoyant
 from scipy import stats
 
@@ -55,17 +53,6 @@ def test_the_share_is_right_and_its_errors_cover(unit: str, units: int) -> None:
     assert (table["sd_futures"].is_null().all()) == (unit == "person_id")
 
 
-def test_the_bound_closes_the_gap_and_the_reference_nothing() -> None:
-    rows = _scores("person_id", 50)
-    twins = [
-        rows.filter(model=name).with_columns(model=pl.lit(f"like {name}"))
-        for name in ("groupq", CLAIRVOYANT)
-    ]
-    table = measure_gap_closed(pl.concat([rows, *twins]).lazy(), "person_id")
-    assert table.filter(model="like groupq")["value"].to_numpy() == pytest.approx(0)
-    assert table.filter(model=f"like {CLAIRVOYANT}")["value"].to_numpy() == pytest.approx(1)
-
-
 @pytest.mark.parametrize("absent", [CLAIRVOYANT, "groupq"])
 def test_without_both_ends_there_is_no_gap(absent: str) -> None:
     assert measure_gap_closed(
@@ -78,21 +65,6 @@ def test_there_is_no_share_if_the_bound_is_not_better() -> None:
     assert measure_gap_closed(
         _scores("person_id", 50).with_columns(pl.col("model").replace(names)).lazy(), "person_id"
     ).is_empty()
-
-
-def test_pages_call_the_clairvoyant_a_bound_and_never_the_best() -> None:
-    empty = {"se": 0.01, "n": 9, "sd_futures": None, "band_lower": None, "band_upper": None}
-    keys = {"setting": "in-time", "horizon": 7, "group": "all"}
-    values = {"saga": 0.4, "groupq": 0.5, CLAIRVOYANT: 0.3}
-    rows = [
-        {"model": model, "metric": "crps_log", "value": value, **keys, **empty}
-        for model, value in values.items()
-    ]
-    rows.append({"model": "saga", "metric": "gap_closed", "value": 0.5, **keys, **empty})
-    text = to_markdown(build_tables(pl.DataFrame(rows, schema=COLUMNS)))
-    assert "| measure | years ahead | persons | saga | groupq | clairvoyant (bound) |" in text
-    assert "**0.4000 ± 0.0100** | 0.5000 ± 0.0100 | 0.3000 ± 0.0100" in text
-    assert "| years ahead | saga |\n|---|---|\n| 7 | 50.0 ± 1.0 |" in text
 
 
 def test_the_clairvoyant_takes_part_if_the_register_is_given(

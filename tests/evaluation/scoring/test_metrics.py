@@ -12,7 +12,7 @@ from saga.calibration.diagnostics.verdicts import coverage_band
 from saga.evaluation.report.contest_summary import ContestSummary
 from saga.evaluation.report.evaluation_results import Results
 from saga.evaluation.report.pages import to_html
-from saga.evaluation.report.result_tables import build_tables, published, to_markdown
+from saga.evaluation.report.result_tables import build_tables
 from saga.evaluation.scoring.metrics import COLUMNS, METRICS, metrics_table
 from scipy import stats
 
@@ -81,13 +81,6 @@ def test_forward_errors_are_those_between_futures() -> None:
         0.95, abs=4 * np.sqrt(0.95 * 0.05 / RUNS)
     )
     assert table["sd_futures"].mean() == pytest.approx(1, rel=0.05)
-
-
-def test_the_root_of_a_mean_square_comes_with_a_delta_method_error() -> None:
-    values = np.random.default_rng(0).normal(0, 2, (RUNS, 400)) ** 2
-    table = _replicas(values, np.arange(400), metric="rmse_log")
-    assert table["value"].mean() == pytest.approx(2, rel=0.01)
-    assert table["se"].mean() == pytest.approx(table["value"].std(), rel=4 / np.sqrt(2 * RUNS))
 
 
 @pytest.mark.parametrize(("calibrated_on", "n"), [(None, 500), (2000, 500), (300, 5000)])
@@ -174,48 +167,6 @@ def _table() -> pl.DataFrame:
         for group in ("all", "sex=<female>")
     ]
     return pl.DataFrame(rows, schema=COLUMNS)
-
-
-def test_pages_label_published_figures() -> None:
-    text = to_markdown(build_tables(_table()))
-    accuracy = next(
-        line for line in text.splitlines() if line.startswith("| mean absolute error, logs")
-    )
-    published_value = next(
-        f["value"]
-        for f in published()["figures"]
-        if (f["model"], f["metric"], f["horizon"]) == ("saga", "mae_log", 10)
-    )
-    assert "**0.5000 ± 0.0100**" in accuracy  # the best of our own
-    assert f"{published_value:.4f}" in accuracy
-    assert f"saga ({published()['label']})" in text
-
-
-def test_coverage_outside_its_band_is_marked() -> None:
-    line = next(
-        line
-        for line in to_markdown(build_tables(_table())).splitlines()
-        if line.startswith("| coverage, 90 % sets | 10 | 50.0")
-    )
-    assert "50.0 ± 1.0 !" in line
-    assert "90.0 ± 1.0 |" in line
-
-
-def test_the_page_says_why_there_are_no_sets() -> None:
-    """A dash in a table of coverage needs a reason; sets that exist need none."""
-    table = _table()
-    crps = table.filter(metric="mae_log").with_columns(metric=pl.lit("crps_log"))
-    none = pl.lit(None, dtype=pl.Float64)
-    is_coverage = (pl.col("metric") == "coverage_90") & (pl.col("model") == "saga")
-    without = pl.concat([table, crps]).with_columns(
-        pl.when(is_coverage).then(none).otherwise(pl.col(name)).alias(name)
-        for name in ("value", "se", "band_lower", "band_upper")
-    )
-    text = ContestSummary.of(Results(without, {"panel": "panel"})).coverage
-    assert "there are no 90\u00a0% sets: too few persons" in text
-    assert "too few persons" in to_markdown(build_tables(without))
-    assert "no 90" not in ContestSummary.of(Results(pl.concat([table, crps]), {})).coverage
-    assert "too few persons" not in to_markdown(build_tables(table))
 
 
 def test_the_html_page_is_self_contained_and_escapes_text() -> None:

@@ -28,18 +28,6 @@ def test_sets_have_every_coverage_if_outcome_and_samples_are_exchangeable(zero: 
             assert abs(share - level) < 4 * np.sqrt(level * (1 - level) / n) + 1 / (m + 1)
 
 
-def test_sets_are_nested_and_missing_samples_give_none() -> None:
-    rng = np.random.default_rng(1)
-    samples = rng.lognormal(12, 0.7, (50, 3, 100))
-    samples[0, 0] = np.nan
-    lower, upper, zero = nominal_sets(Marginals.from_samples(samples), (0.5, 0.8, 0.95), 100)
-    assert (np.diff(lower, axis=-1)[1:] <= 0).all()
-    assert (np.diff(upper, axis=-1)[1:] >= 0).all()
-    assert np.isnan(lower[0, 0]).all()
-    assert np.isfinite(lower[1:]).all()
-    assert not zero.any()
-
-
 def test_samples_have_fair_scores_and_distributions_exact_ones() -> None:
     rng = np.random.default_rng(2)
     samples, outcomes = rng.lognormal(12, 1, (20, 2, 30)), rng.lognormal(12, 1, (20, 2))

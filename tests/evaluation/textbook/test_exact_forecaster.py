@@ -13,9 +13,6 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.typing import NDArray
-from saga.evaluation.contest import Contest, ContestOptions
-from saga.evaluation.contestants import BaselineContestant
-from saga.evaluation.protocol import Baseline
 from saga.evaluation.scoring import ensemble_scores
 from saga.evaluation.textbook import PROCESSES, Process
 from saga.evaluation.textbook.exact_forecaster import ExactForecaster, earnings_by_age
@@ -29,7 +26,6 @@ from scipy.stats import kstest
 
 from saga.data.origins import Origins, realised_earnings
 from saga.data.panel import Panel, PanelMeta
-from saga.data.reading import read_panel
 from saga.errors import InputError, UsageError
 from saga.register import RegisterSettings, generate_register
 from saga.scores import pit_uniforms
@@ -161,19 +157,6 @@ class TestKalmanFilter:
             tolerance = 6 * np.sqrt(np.linalg.cond(exact.covariance[i]) / n_paths)
             assert np.abs(ratio - np.eye(4)).max() < tolerance
 
-    def test_the_score_is_the_expected_one(self) -> None:
-        """The CRPS of a true normal forecast has mean sd / sqrt(pi)."""
-        rows = simulated_rows(GAUSSIAN, 2_000, 9)
-        origins = Origins(person_ids(rows), np.full(2_000, BORN + 40))
-        kalman, panel = KalmanFilter(GAUSSIAN), panel_of(rows)
-        paths = ExactForecaster(kalman).simulate(panel, origins, to_horizon=10, n_paths=100, seed=9)
-        outcomes = realised_earnings(panel, origins, range(1, 11))
-        crps = ensemble_scores.crps_log(paths.earnings, outcomes, floor=None)
-        _, age, earnings = earnings_by_age(panel, origins, GAUSSIAN)
-        expected = kalman.forecast(earnings, age, 10).sd.mean(axis=0) / np.sqrt(np.pi)
-        error = np.abs(crps.mean(axis=0) - expected)
-        assert (error < 4 * crps.std(axis=0) / np.sqrt(len(crps))).all()
-
     def test_pit_is_uniform(self) -> None:
         exact = ExactForecaster(KalmanFilter(GAUSSIAN))
         assert smallest_pit_p_value(exact, GAUSSIAN, 1_500, 3) > 0.001
@@ -266,29 +249,6 @@ class TestParticleFilter:
                 assert abs(filtered[key] - value) < 4.5 * error + 1e-4 * abs(value), (name, key)
 
     @pytest.mark.thorough
-    def test_twice_the_particles_give_the_same(self, gkos_filter: GkosFilter) -> None:
-        """25 years of history: posterior means and CRPS agree far within their spread."""
-        rows, twice = simulated_rows(GKOS, 40, 6), GkosFilter(GKOS, 1_000)
-        ids = rows["person_id"].unique(maintain_order=True).to_numpy().astype(np.str_)
-        origins = Origins(ids, np.full(40, BORN + 49))
-        earnings = earnings_by_age(panel_of(rows), origins, GKOS)[2]
-        for record in earnings[:15]:
-            a, b = (f.posterior(record, 49) for f in (gkos_filter, twice))
-            assert 1 / np.square(a.weight).sum() > 8  # effective number of particles
-            assert np.abs(a.effects @ a.weight - b.effects @ b.weight).max() < 2e-3
-            assert abs(a.weight @ a.density @ a.z - b.weight @ b.density @ b.z) < 2e-3
-        outcomes = realised_earnings(panel_of(rows), origins, range(1, 11))
-        crps = []
-        for seed, particle_filter in enumerate((gkos_filter, twice)):
-            paths = ExactForecaster(particle_filter).simulate(
-                panel_of(rows), origins, to_horizon=10, n_paths=300, seed=seed
-            )
-            crps.append(ensemble_scores.crps_log(paths.earnings, outcomes))
-        for h in (1, 5, 10):
-            change = (crps[0] - crps[1])[:, h - 1]
-            assert abs(change.mean()) < 3.5 * change.std() / np.sqrt(len(change))
-
-    @pytest.mark.thorough
     def test_pit_is_uniform(self) -> None:
         exact = ExactForecaster(GkosFilter(GKOS, 150))
         assert smallest_pit_p_value(exact, GKOS, 500, 7) > 0.001
@@ -368,27 +328,6 @@ class TestExactForecaster:
         )
         np.testing.assert_array_equal(first, second)
 
-    def test_a_missing_row_and_an_unknown_cell_are_equivalent(
-        self, forecaster: ExactForecaster, process: Process, rows: pl.DataFrame
-    ) -> None:
-        origins = random_origins(rows, (26, 59), 8)
-        last_rows = simulated_rows(process, 70, 8).filter(pl.col("year") == BORN + 60)
-        rows = pl.concat([rows, last_rows]).unique(["person_id", "year"])
-        first, second = (
-            forecaster.simulate(panel_of(r), origins, to_horizon=3, n_paths=5, seed=1).earnings
-            for r in (rows, rows.filter(pl.col("earnings").is_not_null()))
-        )
-        np.testing.assert_array_equal(first, second)
-
-    def test_nothing_is_forecast_beyond_64(
-        self, forecaster: ExactForecaster, rows: pl.DataFrame
-    ) -> None:
-        ids = rows["person_id"].unique(maintain_order=True).to_numpy().astype(np.str_)[:2]
-        origins = Origins(ids, np.full(2, BORN + 60))
-        paths = forecaster.simulate(panel_of(rows), origins, to_horizon=30, n_paths=3, seed=1)
-        assert not np.isnan(paths.earnings[:, :4]).any()
-        assert np.isnan(paths.earnings[:, 4:]).all()
-
     def test_errors_name_the_person_and_no_value(
         self, forecaster: ExactForecaster, rows: pl.DataFrame
     ) -> None:
@@ -413,20 +352,6 @@ def test_zero_earnings_are_refused_by_a_process_without_zeros() -> None:
     forecaster = ExactForecaster(KalmanFilter(GAUSSIAN))
     with pytest.raises(InputError, match="no such earnings"):
         forecaster.simulate(panel_of(rows), origins, to_horizon=1, n_paths=2, seed=0)
-
-
-def test_the_contest_scores_an_exact_forecaster_as_any_baseline(tmp_path: Path) -> None:
-    register = tmp_path / "register"
-    settings = RegisterSettings(
-        persons=300, seed=2, first_year=2010, future_to=2027, future_draws=2, process=GAUSSIAN
-    )
-    generate_register(register, settings)
-    contest = Contest(read_panel(register), ContestOptions(horizons=(1, 5), n_paths=20, seed=0))
-    exact: Baseline = ExactForecaster.open(register)
-    table = contest.run([BaselineContestant(exact)], tmp_path, futures=register)
-    everybody = table.filter(pl.col("group") == "all", pl.col("metric") == "crps_log")
-    assert set(everybody["setting"]) == {"in-time", "forward"}
-    assert everybody["value"].is_between(0.05, 0.6).all()
 
 
 def test_the_forecaster_of_a_register_follows_from_its_process(tmp_path: Path) -> None:

@@ -13,13 +13,9 @@ from typer.testing import CliRunner
 
 from saga import schema
 from saga.cli import app
-from saga.data.reading import read_panel
-from saga.data.split import persons_of
 from saga.errors import UsageError
 from saga.register import RegisterSettings
-from saga.register import release as release_module
 from saga.register.release import release_register
-from saga.register.validation.register_check import check_register
 
 SETTINGS = RegisterSettings(
     persons=1_000, seed=3, first_year=2018, last_year=2020, future_to=2024, future_draws=1
@@ -71,30 +67,6 @@ def test_checksums_cover_every_file_and_sha256sum_detects_a_changed_byte(
 
 
 @pytest.mark.thorough
-def test_the_split_is_that_of_training_and_has_every_person_once(release: Path) -> None:
-    panel = read_panel(release)
-    persons = {
-        path.stem: pl.read_parquet(path)["person_id"].to_list()
-        for path in (release / "split").iterdir()
-    }
-    assert persons == {
-        "train": persons_of(panel, "train"),
-        "validation": persons_of(panel, "validation"),
-        "calibration": persons_of(panel, "calibration"),
-        "test": persons_of(panel, "test"),
-    }
-    assert sum(map(len, persons.values())) == SETTINGS.persons
-
-
-@pytest.mark.thorough
-def test_the_moments_are_those_of_this_register(release: Path) -> None:
-    moments = pl.read_parquet(release / "moments.parquet")
-    assert moments.equals(check_register(release, paper=True))
-    page = (release / "moments.md").read_text()
-    assert all(f"`{key}`" in page for key in moments.filter("enforced")["key"])
-
-
-@pytest.mark.thorough
 def test_the_data_sheet_states_columns_missing_cells_and_misfits(release: Path) -> None:
     sheet = (release / "README.md").read_text()
     rows = pl.read_parquet(release / "panel/**/*.parquet", hive_partitioning=False)
@@ -110,20 +82,6 @@ def test_the_data_sheet_states_columns_missing_cells_and_misfits(release: Path) 
     assert [key for key in missed if f"`{key}`" not in misfits] == []
     assert not [key for key in moments.filter("holds")["key"] if f"`{key}`" in misfits]
     assert f"| person-years | {rows.height:,} |" in sheet
-
-
-def test_a_failure_at_the_last_step_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("power")
-
-    monkeypatch.setattr(release_module, "check_register", fail)
-    monkeypatch.setattr(release_module, "MIN_PERSONS", 1)
-    settings = RegisterSettings(persons=3, seed=3, first_year=2020, last_year=2020)
-    with pytest.raises(RuntimeError, match="power"):
-        release_register(tmp_path / "out", settings)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_impossible_release_is_refused_before_any_work(tmp_path: Path) -> None:

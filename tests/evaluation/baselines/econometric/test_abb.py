@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
-
 import numpy as np
 import pytest
 from saga.evaluation.baselines import QuantileProcess
@@ -17,20 +13,13 @@ from saga.evaluation.baselines.econometric.quantile_functions import (
     QuantileDistribution,
     quantile_regressions,
 )
-from saga.evaluation.scoring.ensemble_scores import crps_log
-from saga.evaluation.textbook.exact_forecaster import ExactForecaster
 from saga.evaluation.textbook.gaussian_ar1 import GaussianProcess
 from saga.evaluation.textbook.kalman_filter import KalmanFilter
 from scipy.stats import kstest
 from sklearn.linear_model import QuantileRegressor
 
-from saga.data.origins import draw_origins, history, realised_earnings
-from saga.data.panel import Panel, PanelMeta
-from saga.data.reading import read_panel
 from saga.errors import InputError
-from saga.register import RegisterSettings, generate_register
 
-Make = Callable[..., Panel]
 AGE = 40
 SMALL, LOSS = (
     0.08,
@@ -89,19 +78,6 @@ def test_smoothed_quantile_regressions_equal_linear_programming() -> None:
         )
         assert loss(coefficients[row], TAUS[row]) < 1.003 * loss(exact, TAUS[row])
         assert loss(coefficients[row] + 0.2, TAUS[row]) > 1.003 * loss(exact, TAUS[row])
-
-
-def test_mean_and_draws_agree_with_the_distribution() -> None:
-    distribution = replace(QuantileDistribution.normal(1, 1.0), below=2.0, above=4.0)
-    knots = distribution.knots(np.ones((1, 1)))
-    assert np.interp([0.5], TAUS, knots[0]) == pytest.approx([0.0], abs=1e-5)
-    y = np.linspace(-12, 12, 200_001)
-    below = distribution.cdf(y, knots)[0]
-    assert (np.diff(below) >= 0).all()
-    centre = (y[1:] + y[:-1]) / 2
-    assert (np.diff(below) * centre).sum() == pytest.approx(
-        distribution.mean_weights()[0], abs=1e-3
-    )
 
 
 def normal_laws(parts: GaussianProcess, grid: Grid) -> Distributions:
@@ -173,21 +149,6 @@ def test_a_linear_process_does_not_pass_the_same_check(fitted: QuantileProcess) 
 
 
 @pytest.mark.thorough
-def test_draws_invert_the_tabulated_chances(fitted: QuantileProcess) -> None:
-    tables, grid = fitted.tables, fitted.components.grid
-    cell = int(np.argmin(np.abs(grid.centres)))
-    u = (np.arange(20_000) + 0.5) / 20_000
-    draws = tables.next_eta(
-        np.full(20_000, grid.centres[cell]),
-        np.full(20_000, AGE),
-        np.zeros(20_000, dtype=np.int64),
-        u,
-    )
-    share = np.histogram(np.clip(draws, grid.edges[0], grid.edges[-1]), grid.edges)[0] / 20_000
-    assert share == pytest.approx(tables.moves[AGE - 16, 0, cell], abs=1e-3)
-
-
-@pytest.mark.thorough
 def test_forecasts_of_a_nonlinear_process_are_calibrated_given_the_record(
     fitted: QuantileProcess,
 ) -> None:
@@ -223,52 +184,3 @@ def test_a_panel_in_which_nobody_worked_twice_is_refused() -> None:
     none = np.zeros(5, dtype=np.int64)
     with pytest.raises(InputError, match="quantile process"):
         QuantileProcess().learn(Histories(age, status, np.full((5, 3), np.nan), none, none), seed=0)
-
-
-@pytest.mark.thorough
-def test_loss_to_the_exact_forecaster_is_small_on_a_gaussian_register(tmp_path: Path) -> None:
-    """One Markov chain replaces a fixed effect and an AR(1); the approximation costs up to 6 %."""
-    generate_register(
-        tmp_path / "register", RegisterSettings(persons=4000, seed=1, process=GaussianProcess())
-    )
-    panel = read_panel(tmp_path / "register")
-    panel = replace(panel, meta=replace(panel.meta, floor=None))
-    persons = panel.persons()
-    test = panel.only(persons[1::2])
-    fitted = QuantileProcess().fit(panel.only(persons[::2]), seed=0)
-    origins = draw_origins(test, max_horizon=10, seed=0)
-    horizons = [1, 5, 10]
-    outcomes = realised_earnings(test, origins, horizons)
-    score = {}
-    for name, baseline in (("abb", fitted), ("exact", ExactForecaster.open(tmp_path / "register"))):
-        samples = baseline.simulate(
-            history(test, origins), origins, to_horizon=10, n_paths=200, seed=0
-        ).earnings
-        score[name] = crps_log(samples[:, np.array(horizons) - 1], outcomes, None)
-    for column in range(3):
-        lost = (score["abb"] - score["exact"])[:, column]
-        seen = np.isfinite(lost)
-        assert lost[seen].mean() < 0.06 * score["exact"][seen, column].mean() + 3 * lost[
-            seen
-        ].std() / np.sqrt(seen.sum())
-
-
-@pytest.mark.thorough
-def test_biennial_records_are_forecast_year_by_year(panel_from: Make) -> None:
-    """With records every second year, forecasts still spread from year to year."""
-    rng = np.random.default_rng(0)
-    logs = 2.5 + rng.normal(0, 0.3, (300, 1)) + rng.normal(0, 0.12, (300, 28)).cumsum(axis=1)
-    earnings = np.exp(logs)
-    earnings[:, 1::2] = np.nan
-    panel = panel_from(
-        earnings, rng.integers(1957, 1965, 300), PanelMeta("biennial", floor=None, macro=None)
-    )
-    origins = draw_origins(panel, max_horizon=6, seed=0)
-    paths = (
-        QuantileProcess()
-        .fit(panel, seed=0)
-        .simulate(history(panel, origins), origins, to_horizon=4, n_paths=200, seed=0)
-    )
-    spread = np.nanmean(np.log(paths.earnings).std(axis=2), axis=0)
-    assert (np.diff(spread) > 0).all()
-    assert spread[3] == pytest.approx(0.12 * 2, rel=0.5)

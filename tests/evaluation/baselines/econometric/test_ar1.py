@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,12 +19,10 @@ from saga.evaluation.textbook.kalman_filter import KalmanFilter
 from scipy.stats import kstest
 
 from saga.data.origins import Origins, draw_origins, history, realised_earnings
-from saga.data.panel import Panel, PanelMeta
+from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.errors import InputError
 from saga.register import RegisterSettings, generate_register
-
-Make = Callable[..., Panel]
 
 
 def series(n: int, years: int, rho: float, transitory: float, seed: int) -> np.ndarray:
@@ -54,26 +51,6 @@ def test_estimate_error_and_hansen_equal_those_of_pydynpd() -> None:
     assert result.se == pytest.approx(0.0396942, abs=1e-6)
     assert result.hansen == pytest.approx(4.541016839845, abs=1e-6)
     assert result.p_hansen == pytest.approx(0.2086607284965, abs=1e-6)
-
-
-def test_gmm_recovers_persistence_only_with_lags_for_the_transitory_part() -> None:
-    r = series(6000, 12, 0.8, transitory=0.3, seed=1)
-    right, wrong = system_gmm(r, first_lag=3), system_gmm(r, first_lag=2)
-    assert abs(right.rho - 0.8) < 4 * right.se
-    assert right.p_hansen > 0.001
-    assert wrong.rho < 0.8 - 8 * wrong.se
-    assert wrong.p_hansen < 1e-6
-
-
-def test_standard_errors_are_those_of_repeated_samples_with_gaps() -> None:
-    estimates = []
-    for seed in range(80):
-        r = series(300, 8, 0.6, transitory=0.0, seed=seed)
-        r[np.random.default_rng(seed).random(r.shape) < 0.1] = np.nan
-        estimates.append(system_gmm(r, first_lag=2))
-    rho, se = np.array([e.rho for e in estimates]), np.array([e.se for e in estimates])
-    assert abs(rho.mean() - 0.6) < 4 * rho.std() / np.sqrt(80) + 0.01
-    assert se.mean() / rho.std() == pytest.approx(1.0, abs=4 / np.sqrt(2 * 80))
 
 
 def test_a_panel_seen_every_second_year_gives_persistence_over_two_years() -> None:
@@ -185,23 +162,3 @@ def test_on_a_gaussian_register_the_forecast_is_nearly_the_exact_one_and_calibra
     worse, wrong = scored(test, forgetful, origins)
     assert np.nanmean(worse[:, 2]) > 1.1 * np.nanmean(exact[:, 2])
     assert kstest(wrong[np.isfinite(wrong[:, 2]), 2], "uniform").pvalue < 1e-3
-
-
-def test_unseen_ages_take_the_profile_of_the_oldest_age(panel_from: Callable[..., Panel]) -> None:
-    """One young cohort, 20 years ahead: without growth in the data earnings stay about equal."""
-    rng = np.random.default_rng(0)
-    log = 12.5 + rng.normal(0, 0.3, (400, 1)) + rng.normal(0, 0.1, (400, 28))
-    panel = panel_from(np.exp(log), np.full(400, 1980), PanelMeta("young", floor=24_150.0))
-    subset = panel.only(panel.persons()[:50])
-    draws = (
-        AutoRegression()
-        .fit(panel, seed=0)
-        .simulate(
-            subset,
-            Origins(np.array(subset.persons()), np.full(50, 2022)),
-            to_horizon=20,
-            n_paths=50,
-            seed=0,
-        )
-    )
-    assert abs(np.log(np.median(draws.earnings[:, 19])) - 12.5) < 0.5

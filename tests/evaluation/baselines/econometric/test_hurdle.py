@@ -15,9 +15,8 @@ from saga.evaluation.baselines.econometric.histories import (
     WORK,
     ZERO,
     Histories,
-    status_of,
 )
-from saga.evaluation.baselines.econometric.hurdle import Career, Chance, Hurdle, careers
+from saga.evaluation.baselines.econometric.hurdle import Career, Hurdle, careers
 from scipy.special import expit
 
 from saga.data.origins import draw_origins, history
@@ -137,16 +136,6 @@ def test_an_unknown_year_changes_nothing_and_a_zero_does() -> None:
     assert zero.last_residual == pytest.approx(0.3)
 
 
-def test_status_distinguishes_unknown_zero_low_and_work() -> None:
-    assert status_of(np.array([np.nan, 0.0, 10.0, 100.0]), 50.0).tolist() == [
-        UNKNOWN,
-        ZERO,
-        LOW,
-        WORK,
-    ]
-    assert status_of(np.array([np.nan, 0.0, 10.0]), 0.0).tolist() == [UNKNOWN, ZERO, WORK]
-
-
 def test_the_hazard_of_death_is_recovered_from_exits() -> None:
     past = simulated_histories()
     rng = np.random.default_rng(2)
@@ -222,9 +211,3 @@ def test_a_panel_with_zeros_needs_consecutive_years() -> None:
     biennial[:, 1::2] = UNKNOWN
     with pytest.raises(InputError, match="consecutive years"):
         Hurdle.fit(replace(past, status=biennial), np.empty(0), None, seed=0)
-
-
-def test_a_constant_outcome_gives_its_smoothed_share() -> None:
-    features = np.ones((9, 2))
-    for happened, share in ((np.zeros(9, dtype=bool), 0.05), (np.ones(9, dtype=bool), 0.95)):
-        assert Chance.fit(features, happened)([np.ones(1), np.ones(1)])[0] == pytest.approx(share)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
 
 import numpy as np
 import polars as pl
 import pytest
 from saga.evaluation.baselines.networks.deepar import BINS, INSTALL, Bins, DeepAR
 
-from saga.data.origins import Origins, draw_origins, history, realised_earnings
+from saga.data.origins import draw_origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 
-Make = Callable[..., Panel]
 installed = importlib.util.find_spec("gluonts") is not None
 needs_gluonts = pytest.mark.skipif(not installed, reason=f"GluonTS is not installed: {INSTALL}")
 QUICK = {"width": 24, "passes": 15, "batch": 8, "rate": 1e-2}
@@ -81,31 +79,3 @@ def test_paths_follow_the_known_process_jointly(fitted: DeepAR) -> None:
     assert logs.mean() == pytest.approx(12.5, abs=0.1)
     assert logs.std() == pytest.approx(0.3, abs=0.06)
     assert np.isfinite(realised_earnings(panel, origins, [1])).any()
-
-
-@needs_gluonts
-def test_short_records_gaps_deaths_and_late_years_are_accepted(fitted: DeepAR) -> None:
-    """A person with one year, one with gaps, horizons past 64; training deaths count as zeros."""
-    frame = pl.DataFrame(
-        {
-            "person_id": ["a", "b", "b"],
-            "year": [2010, 2004, 2009],
-            "birth_year": [1950, 1980, 1980],
-            "earnings": [3e5, None, 2e5],
-        }
-    )
-    panel = Panel.of(frame, PanelMeta("few"))
-    origins = Origins(np.array(["b", "a"]), np.array([2010, 2010]))
-    paths = fitted.simulate(panel, origins, to_horizon=6, n_paths=7, seed=0)
-    assert np.array_equal(
-        np.isfinite(paths.earnings),
-        np.broadcast_to(paths.within_age[..., None], paths.earnings.shape),
-    )
-    dying = chain(200, 5)
-    cut = dying.frame.filter(pl.col("year") < 2008).with_columns(
-        exit_year=pl.lit(2008, dtype=pl.Int32), exit_reason=pl.lit("dead")
-    )
-    alive = dying.frame.filter(pl.col("person_id") >= "00190")
-    mixed = pl.concat([cut.filter(pl.col("person_id") < "00190"), alive])
-    windows = DeepAR(**{**QUICK, "passes": 1}).fit(Panel.of(mixed, PanelMeta("dying")), seed=0)  # type: ignore[arg-type]
-    assert windows.context == 16

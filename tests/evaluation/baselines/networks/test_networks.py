@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from saga.evaluation.baselines import BASELINES, LSTM, FeedForward
-from saga.evaluation.protocol import HasDistributions, HasSettings
+from saga.evaluation.baselines import LSTM, FeedForward
 from saga.training.train_config import TrainConfig, load_config
 
 from saga.data.origins import Origins
@@ -40,18 +39,6 @@ def test_an_eighth_of_the_persons_is_for_early_stopping(random_walk: Callable[..
             n_paths=3,
             seed=0,
         )
-
-
-def test_a_stored_score_belongs_to_its_configuration() -> None:
-    lstm = LSTM()
-    assert isinstance(lstm, HasSettings)
-    assert lstm.settings_key() == LSTM("lstm").settings_key()
-    assert (
-        lstm.settings_key()
-        != LSTM(replace(load_config("lstm"), max_steps=10, validate_every=10)).settings_key()
-    )
-    assert (lstm.name, FeedForward().name) == ("lstm", "ff")
-    assert FeedForward().config.model.backbone == "feedforward"
 
 
 def test_distributions_are_in_the_order_of_origins_and_do_not_depend_on_other_persons(
@@ -87,11 +74,3 @@ def test_a_network_like_a_configuration_has_its_steps_and_about_its_size(
         for model in (own.model, config.model)
     ]
     assert sizes[0] == pytest.approx(sizes[1], rel=0.15)
-
-
-def test_only_networks_are_scored_by_their_distributions() -> None:
-    # The check looks at the names of methods, so no other baseline may have one of this name.
-    classes = (LSTM, FeedForward)
-    for name, baseline in BASELINES.items():
-        if name != "deepar":  # needs GluonTS
-            assert isinstance(baseline(), HasDistributions) == (baseline in classes)

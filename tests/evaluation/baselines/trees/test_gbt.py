@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,16 +16,15 @@ from saga.evaluation.baselines.trees.copula import (
 )
 from saga.evaluation.baselines.trees.gbt import BoostedTrees
 from scipy.special import expit, ndtri
-from scipy.stats import kstest, lognorm, norm, spearmanr
+from scipy.stats import kstest, norm, spearmanr
 
-from saga.data.origins import Origins, draw_origins, history, origins_at, realised_earnings
+from saga.data.origins import Origins, draw_origins, history, realised_earnings
 from saga.data.panel import Panel, PanelMeta
 from saga.errors import InputError
 from saga.requests import QUANTILES
 from saga.trees.log_quantiles import increasing
 from saga.trees.recent_years import Window
 
-Make = Callable[..., Panel]
 YEARS = np.arange(2000, 2016)
 STAY, LEAVE = 0.8, 0.1  # of the process below: the chance of zero after a zero, and after an amount
 
@@ -157,15 +155,6 @@ def test_crossing_quantiles_are_sorted_and_the_inverse_is_exact() -> None:
     assert np.allclose(back[amounts > 0], rank[amounts > 0], atol=1e-6)
 
 
-def test_the_distribution_agrees_between_its_quantiles() -> None:
-    truth = lognorm(s=0.5, scale=np.exp(12))
-    logs = np.log(truth.ppf(QUANTILES))[None, None]
-    marginals = AtomQuantiles(np.full((1, 1), 0.2), increasing(logs))
-    rank = np.linspace(0.005, 0.995, 199)
-    draws = marginals.amounts(np.full((1, 1, 199), 0.5), rank[None, None])[0, 0]
-    assert np.log(draws) == pytest.approx(np.log(truth.ppf(rank)), abs=0.05)
-
-
 @pytest.mark.thorough
 def test_path_marginals_are_the_fitted_distribution(
     trees: BoostedTrees, judged: tuple[Panel, Origins]
@@ -186,17 +175,6 @@ def test_path_marginals_are_the_fitted_distribution(
             assert share == pytest.approx(
                 level, abs=4 * np.sqrt(level * (1 - level) / (draws > 0).sum())
             )
-
-
-@pytest.mark.thorough
-def test_horizons_between_are_interpolated(
-    trees: BoostedTrees, judged: tuple[Panel, Origins]
-) -> None:
-    panel, origins = judged
-    result = trees.marginals(history(panel, origins), origins, [2, 3, 5, 9])
-    assert result.zero[:, 1] == pytest.approx((2 * result.zero[:, 0] + result.zero[:, 2]) / 3)
-    assert result.logs[:, 1] == pytest.approx((2 * result.logs[:, 0] + result.logs[:, 2]) / 3)
-    assert np.array_equal(result.logs[:, 3], result.logs[:, 2])
 
 
 @pytest.mark.parametrize("atoms", [(), (0.4,), (0.3, 1.0)])
@@ -241,27 +219,6 @@ def test_drawn_levels_have_the_rank_correlations_of_the_copula() -> None:
     assert np.array_equal(
         joint_uniforms(longer, 50, ["a"], "test")[:, :3], joint_uniforms(matrix, 50, ["a"], "test")
     )
-
-
-@pytest.mark.thorough
-def test_spells_of_zeros_last_in_the_paths(
-    trees: BoostedTrees, judged: tuple[Panel, Origins]
-) -> None:
-    """Being out of work persists as in the process, though amounts are independent over years."""
-    panel, _ = judged
-    origins = origins_at(panel, 2010)
-    zero = (
-        trees.simulate(history(panel, origins), origins, to_horizon=2, n_paths=100, seed=0).earnings
-        == 0
-    )
-    stays = (zero[:, 0] & zero[:, 1]).sum() / zero[:, 0].sum()
-    outcomes = realised_earnings(panel, origins, [1, 2]) == 0
-    seen = (outcomes[:, 0] & outcomes[:, 1]).sum() / outcomes[:, 0].sum()
-    assert stays == pytest.approx(seen, abs=0.08)
-    shuffled = zero[:, 0] & np.roll(
-        zero[:, 1], 1, axis=1
-    )  # a person's paths mixed: what marginals alone would give
-    assert shuffled.sum() / zero[:, 0].sum() < seen - 0.08
 
 
 def test_features_agree_with_the_records() -> None:
@@ -335,16 +292,6 @@ def test_last_known_earnings_do_not_depend_on_years_without_a_record() -> None:
     assert a["zero_share"] == pytest.approx(0.2)
     shares = [y / level[2000 + t] for t, y in enumerate(yearly[:5])]
     assert a["mean_amount"] == pytest.approx(np.log(np.mean(shares)), abs=1e-5)
-
-
-def test_a_simulated_register_has_the_features_of_calendar_years_only() -> None:
-    panel = employment(20, 0)
-    simulated = replace(panel, meta=replace(panel.meta, simulated=True))
-    further = set(Window(panel).names) - set(Window(simulated).names)
-    assert further == {
-        *("year", "mean_amount", "zero_share"),
-        *(f"{kind}_{k}" for kind in ("known", "known_gap") for k in range(5)),
-    }
 
 
 def test_too_few_outcomes_are_refused() -> None:

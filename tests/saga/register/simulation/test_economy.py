@@ -78,11 +78,6 @@ def test_flows_carry_unemployment_from_one_year_to_the_next() -> None:
         assert before * (1 - finding) + (1 - before) * loss / P.loss_scale == pytest.approx(after)
 
 
-def test_years_after_the_history_require_a_draw() -> None:
-    with pytest.raises(ValueError, match="name the draw"):
-        build_economy(2000, 2030, P)
-
-
 def test_a_drawn_history_is_one_for_all_seeds_and_another_than_swedens() -> None:
     drawn = [build_economy(1942, 2022, P, seed=seed, history=3) for seed in (0, 1)]
     assert drawn[0] == drawn[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,14 +93,6 @@ def test_records_do_not_change_the_other_columns_of_a_future(registers: tuple[Pa
     assert (rich / macro).read_bytes() == (plain / macro).read_bytes()
 
 
-def test_register_json_names_the_records_only_if_there_are_any(
-    registers: tuple[Path, Path],
-) -> None:
-    rich, plain = (json.loads((register / "register.json").read_text()) for register in registers)
-    assert rich.pop("future_records") is True
-    assert rich == plain
-
-
 def test_records_can_be_simulated_from_the_hidden_state_alone(registers: tuple[Path, Path]) -> None:
     path = sorted((registers[0] / "latent").rglob("*.parquet"))[-1]
     life = read_state(path)
@@ -127,47 +118,12 @@ def test_nothing_is_recorded_of_the_dead_and_the_absent(mobile: Simulated) -> No
 
 
 @pytest.mark.thorough
-def test_lasting_traits_are_those_of_the_panel(mobile: Simulated) -> None:
-    panel, future = mobile
-    recorded = panel.group_by("person_id").agg(pl.col(LASTING).first())
-    persons = future.select("person_id", *LASTING).unique()
-    both = persons.join(recorded, on="person_id", suffix="_panel")
-    assert both.height > 0.9 * COHORT_SIZE
-    for name in LASTING:
-        assert both[name].equals(both[f"{name}_panel"].rename(name)), name
-
-
-@pytest.mark.thorough
-def test_schooling_unknown_in_the_panel_stays_unknown(usual: Simulated) -> None:
-    panel, future = usual
-    # The education of others becomes known after four years in the country.
-    native = pl.col("birth_region") == "sweden"
-    last = panel.filter(pl.col("year") == 2022, native).select(
-        "person_id", is_known=pl.col("education_level").is_not_null()
-    )
-    later = residents(future).filter(native).join(last, on="person_id")
-    assert later.filter(~pl.col("is_known"))["person_id"].n_unique() > 10, "too few persons"
-    assert (later["education_level"].is_not_null() == later["is_known"]).all()
-
-
-@pytest.mark.thorough
 def test_records_can_be_read_by_the_contract_of_the_panel(usual: Simulated) -> None:
     resident_rows = residents(usual[1])
     panel = read_panel(resident_rows, panel_id="future", prices=schema.PRICE_YEAR)
     assert panel.frame.height == resident_rows.height
     for name in ADDED_COLUMNS:
         assert resident_rows[name].null_count() < resident_rows.height, name
-
-
-@pytest.mark.thorough
-def test_as_many_cells_are_missing_as_in_the_panel_without_late_records(usual: Simulated) -> None:
-    resident_rows, p = residents(usual[1]), Parameters().records
-    missing = {"employment_rate": p.hours_missing, "capital_income": 0.0, "earnings": 0.0}
-    for year in (2027, 2032):
-        rows = resident_rows.filter(pl.col("year") == year)
-        for name, share in missing.items():
-            error = np.sqrt(share * (1 - share) / rows.height)
-            assert abs(rows[name].null_count() / rows.height - share) <= 4 * error, (name, year)
 
 
 @pytest.mark.thorough
@@ -183,18 +139,6 @@ def test_amounts_are_deflated_by_the_prices_of_the_drawn_economy(usual: Simulate
         hundreds = rows.select(pl.col(name) * pl.col("prices") / 100).to_series().drop_nulls()
         assert (hundreds != 0).any(), name
         assert np.abs((hundreds - hundreds.round()).to_numpy()).max() < 1e-6, name
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("status", schema.MARITAL_STATUSES)
-def test_shares_of_marital_statuses_change_after_the_panel_as_before_its_end(
-    usual: Simulated, status: str
-) -> None:
-    """A share changes after the last year of the panel as in that year, for the same people."""
-    after, before = ((pl.col(name) == status).cast(pl.Int8) for name in ("after", "before"))
-    assert_alike(
-        *(status_pairs(usual, year).select(after - before).to_series() for year in (2023, 2022))
-    )
 
 
 @pytest.mark.thorough

@@ -16,7 +16,6 @@ from saga.errors import UsageError
 from saga.register import RegisterSettings, generate_register
 from saga.register.simulation.economy import build_economy
 from saga.register.simulation.parameters import Parameters
-from saga.register.simulation.population import cohort_sizes
 from tests.saga.register.register_files import digests
 
 PERSONS, SEED = 12, 5
@@ -53,14 +52,6 @@ def test_panel_can_be_read_by_its_contract(register: Path) -> None:
     assert panel.meta.has_exit
 
 
-def test_register_json_describes_the_register(register: Path) -> None:
-    about = json.loads((register / "register.json").read_text())
-    assert about["register_id"] == f"saga-register-{SEED}-{PERSONS}"
-    assert (about["prices"], about["future_prices"]) == ("nominal", 2022)
-    assert about["years"] == [1990, 2022]
-    assert about["parameters"]["careers"]["base"] == Parameters().careers.base
-
-
 def test_futures_are_of_the_same_people_and_differ_between_draws(register: Path) -> None:
     latent = pl.read_parquet(register / "latent/**/*.parquet")
     draws = [
@@ -83,13 +74,6 @@ def test_futures_are_of_the_same_people_and_differ_between_draws(register: Path)
     macro = pl.read_parquet(register / "future/macro.parquet")
     assert macro.columns == ["draw", "year", "unemployment", "real_wage_growth", "inflation"]
     assert macro.height == 2 * (2040 - 2022)
-
-
-def test_cohorts_differ_only_by_immigrants_and_add_up() -> None:
-    sizes = cohort_sizes(100_000, 1990, 2022, Parameters().population)
-    assert sum(sizes.values()) == 100_000
-    assert (min(sizes), max(sizes)) == (1926, 2006)
-    assert max(sizes.values()) < 2 * min(sizes.values())
 
 
 def test_progress_counts_persons_and_a_failure_leaves_no_files(tmp_path: Path) -> None:
@@ -153,12 +137,6 @@ def test_hidden_state_is_saved_at_the_end_of_the_latent_years(
     state = pl.read_parquet(files, hive_partitioning=False)
     residents = panel.filter(pl.col("year") == 2002, pl.col("birth_year") > 2002 - 64)["person_id"]
     assert set(residents) <= set(state["person_id"])  # the state also has those abroad
-
-
-@pytest.mark.parametrize("years", [(1989,), (2012, 2023)])
-def test_latent_years_outside_the_panel_are_refused(tmp_path: Path, years: tuple[int, ...]) -> None:
-    with pytest.raises(UsageError, match="latent years"):
-        generate_register(tmp_path / "out", replace(SETTINGS, latent_years=years))
 
 
 def test_a_macro_draw_does_not_depend_on_the_number_of_draws(tmp_path: Path) -> None:

@@ -16,11 +16,7 @@ from saga import schema
 from saga.register.simulation.economy import COUNTY_SHARE, field_cdf
 from saga.register.simulation.parameters import (
     Parameters,
-    by_sex,
-    interpolate,
     read_columns,
-    step_value,
-    step_values,
 )
 from saga.register.simulation.population import REGION_SHARES
 
@@ -96,14 +92,3 @@ def test_tables_fit_the_codes_of_the_panel() -> None:
     np.testing.assert_allclose(field_cdf()[:, :, -1], 1.0)
     assert REGION_SHARES.shape[1] == len(schema.BIRTH_REGIONS)
     np.testing.assert_allclose(REGION_SHARES.sum(axis=1), 1.0, atol=0.02)
-
-
-def test_curves() -> None:
-    steps = ((0, 1.0), (25, 2.0), (30, 3.0))
-    values = [step_value(steps, age) for age in (-1, 0, 24, 25, 29, 30, 90)]
-    assert values == [1.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0]
-    np.testing.assert_array_equal(step_values(steps, np.array([24, 25])), [1.0, 2.0])
-    assert interpolate(((1990, 0.0), (2000, 1.0)), 1995) == 0.5
-    assert interpolate(((1990, 0.0), (2000, 1.0)), 2010) == 1.0
-    female = np.array([False, True])
-    np.testing.assert_array_equal(by_sex((1.0, 2.0), female), [1.0, 2.0])

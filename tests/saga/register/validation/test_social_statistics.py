@@ -53,15 +53,6 @@ def test_each_target_has_its_statistic_and_each_statistic_its_target() -> None:
     assert {f"circumstance.{key}" for key in keys} == family
 
 
-def test_nothing_is_yielded_without_the_years() -> None:
-    assert set(statistics(person("1", 1960, range(1995, 1999)), years=(1995, 1998))) == {
-        "mothers",
-        "leavers",
-        "zero_again",
-        "zero_after_three",
-    }
-
-
 def test_facts_are_read_from_their_columns_and_from_no_other() -> None:
     cells: dict[str, dict[str, object]] = {
         "sickness": {"sickness_benefit": 1.0},
@@ -110,17 +101,6 @@ def test_spouses_are_ranked_within_sex_and_year_among_working_couples() -> None:
         person("idle", 1970, years, earnings=rich, spouse_earnings=0.0),
     ]
     assert statistics(*couples, *others)["spouses"] == pytest.approx(-15 / 16)
-
-
-def test_a_stay_abroad_lies_between_25_and_34() -> None:
-    years_by_name: dict[str, Iterable[int]] = {
-        "stayed": range(1995, 2010),
-        "gap": [year for year in range(1995, 2010) if year != 2000],
-        "before 25": [year for year in range(1990, 2010) if year != 1992],
-        "left": range(1995, 2003),
-    }
-    persons = [person(name, 1970, years) for name, years in years_by_name.items()]
-    assert statistics(*persons)["abroad"] == pytest.approx(1 / 3)
 
 
 def test_statistics_by_origin() -> None:
@@ -183,80 +163,6 @@ def test_pensions_and_absences() -> None:
     assert values["sickness.men"] == pytest.approx(1 / 2)
     assert values["sickness.women"] == pytest.approx(1 / 2)
     assert values["mothers"] == pytest.approx(1 / 4)
-
-
-def test_firms_jobs_and_managers() -> None:
-    job: dict[str, object] = {
-        "employer_size": 50.0,
-        "earnings": 1.0,
-        "employers": 1.0,
-        "occupation": "214",
-        **FULL_JOB,
-    }
-    no_occupation = {**job, "occupation": None}
-    one_person_firm = {**no_occupation, "employer_size": 1.0, "full_time": None}
-    persons = [
-        *(person(f"young{k}", 1985, [2015], **job) for k in range(3)),
-        *(person(f"old{k}", 1965, [2015], **job) for k in range(2)),
-        person("manager", 1965, [2015], **{**job, "occupation": "112", "employers": 2.0}),
-        person("firm", 1965, [2015], **one_person_firm),
-        person("unknown", 1965, [2015], **{**no_occupation, "employer_size": None}),
-    ]
-    values = statistics(*persons, years=(2015, 2015))
-    assert values["own_firm"] == pytest.approx(1 / 7)
-    assert values["jobs"] == pytest.approx(1 / 8)
-    assert values["managers"] == pytest.approx(1 / 3)
-
-
-def test_pay_by_age() -> None:
-    """Log pay deviates by .1 at 30-34 and by .3 at 50-54: variances .01 and .09.
-
-    Two more persons of 50-54 earn the same: two of the four fan out.
-    """
-    persons = [
-        person(
-            f"{age}{sign}", 2010 - age, [2010], earnings=real(3e5 * np.exp(sign * fan)), **FULL_JOB
-        )
-        for age, fan in ((30, 0.1), (50, 0.3))
-        for sign in (-1, 1)
-    ]
-    in_2019 = [
-        person(f"2019{k}", 2019 - age, [2019], earnings=real(3e5), **FULL_JOB)
-        for k, age in enumerate((27, 28, 50, 52))
-    ]
-    values = statistics(*persons, *in_2019, years=(2010, 2019))
-    assert values["age_pay"] == pytest.approx(1.0)
-    assert values["pay_fan"] == pytest.approx(0.3**2 / 2 - 0.1**2)
-
-
-def test_the_slope_on_lifetime_earnings_is_one_if_profiles_are_parallel_and_more_otherwise() -> (
-    None
-):
-    def slope(growth: float) -> float:
-        def profile(level: float) -> Callable[[int], float]:
-            return lambda year: CPI[year] * 3e5 * np.exp(level * (1 + growth * (year - 1991)))
-
-        persons = [
-            person(f"{level}", 1966, range(1990, 2023), earnings=profile(level))
-            for level in (-0.4, 0.0, 0.4)
-        ]
-        return statistics(*persons)["lifetime_slope"]
-
-    assert slope(0.0) == pytest.approx(1.0, abs=1e-6)
-    assert slope(0.05) > 1.2
-
-
-def test_leavers_have_no_income_two_years_later() -> None:
-    def leaver(**cells: object) -> list[Row]:
-        earnings = lambda year: ENOUGH if year == 2000 else 0.0  # noqa: E731
-        return person("left", 1970, range(2000, 2003), earnings=earnings, **cells)
-
-    stayers = [person(str(k), 1970, range(2000, 2003), earnings=ENOUGH) for k in range(3)]
-    others = [*stayers, person("abroad", 1970, [2000, 2001], earnings=ENOUGH)]
-    values = statistics(leaver(), *others, years=(2000, 2002))
-    assert values["leavers"] == pytest.approx(1 / 4)
-    values = statistics(leaver(unemployment_benefit=1.0), *others, years=(2000, 2002))
-    assert values["leavers"] == 0.0
 
 
 def test_years_without_earnings() -> None:

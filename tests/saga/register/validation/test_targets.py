@@ -66,11 +66,6 @@ def test_bands_are_a_fixed_margin_and_three_standard_errors(
         assert bound == (None if expected is None else pytest.approx(expected))
 
 
-def test_a_range_is_widened_on_both_sides() -> None:
-    target = target_of("range", low=0.08, high=0.22)
-    assert target.bounds(0.01) == pytest.approx((0.05, 0.25))
-
-
 def test_published_figures_agree_with_each_other() -> None:
     """The tables were copied correctly.
 
