@@ -11,10 +11,9 @@ import pytorch_lightning as pl
 import torch
 from saga.training.data import Batch
 from saga.training.harness import half_cosine, schedule_rate
-from saga.training.losses import Losses
 from saga.training.masking import DIRECT_QUESTIONS
 from saga.training.optimizer import Muon
-from saga.training.person_parts import PersonParts
+from saga.training.person_parts import Losses, PersonParts
 from saga.training.train_config import TrainConfig
 from torch import Tensor
 

@@ -1,4 +1,4 @@
-"""The loss of a batch computed by threads, each for a part of its persons.
+"""The losses of a batch, computed by threads, each for a part of its persons.
 
 PyTorch's own threads share each operation. The operations of a small network are too short for
 that: threads that do not keep cores busy while they wait make training no faster.
@@ -12,17 +12,49 @@ from contextlib import AbstractContextManager
 from functools import cached_property, reduce
 from itertools import count, pairwise
 from operator import add
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from saga.training.data import Batch
-from saga.training.losses import Losses
 from torch import Tensor, nn
 
 from saga.model.dropout import seeded_masks
 
 _MAX_PARTS = 4  # of a batch; Python runs one thread at a time between operations
+
+
+class Losses(NamedTuple):
+    """The losses of a batch, or of some of its persons.
+
+    Attributes:
+        sums: Losses summed over tokens with a target, by their name in the log.
+        counts: Numbers of these tokens.
+        nll: Negative log-likelihood summed over tokens with a target.
+        n_targets: Number of tokens with a target.
+        objective: The loss that training minimises.
+    """
+
+    sums: dict[str, Tensor]
+    counts: dict[str, Tensor]
+    nll: Tensor
+    n_targets: Tensor
+    objective: Tensor
+
+    @property
+    def means(self) -> dict[str, Tensor]:
+        """Losses averaged over tokens with a target."""
+        return {name: self.sums[name] / n.clamp(min=1) for name, n in self.counts.items()}
+
+    def __add__(self, other: Losses) -> Losses:  # type: ignore[override]
+        """The losses of both groups of persons."""
+        return Losses(
+            {name: value + other.sums[name] for name, value in self.sums.items()},
+            {name: value + other.counts[name] for name, value in self.counts.items()},
+            self.nll + other.nll,
+            self.n_targets + other.n_targets,
+            self.objective + other.objective,
+        )
 
 
 class PersonParts:

@@ -8,13 +8,14 @@ which `saga.simulation.steppers` continues with later years of the same persons.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from importlib.metadata import entry_points
 from typing import Any
 
 from torch import Tensor, nn
 
+from saga.errors import UsageError
 from saga.model.config import ModelConfig
 from saga.model.decoder import Block, causal_mask, rotation
-from saga.model.variants import load_variant
 
 Cache = list[tuple[Tensor, ...]]
 
@@ -61,7 +62,7 @@ class Decoder(nn.ModuleList):
 
 
 class OtherBackbone(nn.Module, ABC):
-    """A backbone of another distribution (`saga.model.variants`)."""
+    """A backbone of another distribution, see `load_variant`."""
 
     @abstractmethod
     def forward(self, token: Tensor, _age: Tensor) -> tuple[Tensor, Cache]:
@@ -78,6 +79,20 @@ class OtherBackbone(nn.Module, ABC):
     @abstractmethod
     def start_stepper(self, network: Any) -> Any:
         """What starts steppers for a network with this backbone (`saga.simulation.steppers`)."""
+
+
+def load_variant(name: str) -> Any:
+    """The class of the backbone or head `name`, which another distribution has.
+
+    The entry points of the group `saga.variants` name them; `saga-forecast-evidence` has `lstm`,
+    `feedforward`, `mixture` and `quantiles`. Raises UsageError if it is not installed.
+    """
+    for entry in entry_points(group="saga.variants", name=name):
+        return entry.load()
+    raise UsageError(
+        f"A network with '{name}' needs the evidence, which is not installed. Run: "
+        "pip install 'saga-forecast[evidence]'"
+    )
 
 
 def build_backbone(config: ModelConfig, span: int) -> Decoder | OtherBackbone:

@@ -12,16 +12,15 @@ from saga.errors import UsageError
 from saga.features.calendar import PATH_FEATURES
 from saga.features.sequences import N_OTHER, Tokens
 from saga.features.transforms import AGE, CALENDAR, MISSINGNESS, Transforms
-from saga.model.backbones import Cache, Decoder, build_backbone
+from saga.model.backbones import Cache, Decoder, build_backbone, load_variant
 from saga.model.config import ModelConfig
 from saga.model.decoder import Block
-from saga.model.direct import DirectForecast
 from saga.model.fast_cell import FastCell
 from saga.model.heads.binned import BinnedHead
 from saga.model.heads.head import YEARLY, Head, HeadInputs, Predictive
 from saga.model.tokens import TokenEmbedding
-from saga.model.variants import load_variant
 from saga.requests import MAX_HORIZON
+from saga.schema import MIN_AGE, N_AGES
 
 _DIRECT_WIDTH_RATIO = 2  # hidden units of the direct head per hidden unit of the yearly one
 
@@ -173,6 +172,33 @@ class Saga(nn.Module):
             states.append(cell_state)
         fast = cell.hidden(torch.stack(states, 1), summary)
         return torch.where(after[..., None], fast, hidden)
+
+
+class DirectForecast(nn.Module):
+    """A head of its own for horizons 1..30, which also receives the age in the target year.
+
+    A rollout simulates the years between, and its random draws make every marginal noisy. The
+    direct forecast draws nothing but macro futures: a marginal is the average over them. Paths are
+    then mapped to these marginals (`saga.conformal.recalibration`).
+    """
+
+    def __init__(self, width: int, head: Head[Any]) -> None:
+        super().__init__()
+        self.age = nn.Embedding(N_AGES, width)
+        self.head = head
+
+    def forward(self, hidden: Tensor, horizon: Tensor, age: Tensor, macro: Tensor) -> Predictive:
+        """Distributions of the target years; leading shapes broadcast.
+
+        Args:
+            hidden: Hidden states at the origins (..., d).
+            horizon: Years from the origin to the target year (...,), 1 to 30.
+            age: Ages in the target year (...,).
+            macro: Covariates (..., 7), see `saga.features.calendar.path_features`.
+        """
+        at_age = self.age((age - MIN_AGE).clamp(0, N_AGES - 1))
+        predictive: Predictive = self.head(hidden + at_age, horizon, macro)
+        return predictive
 
 
 def _initialise(module: nn.Module) -> None:

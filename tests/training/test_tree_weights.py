@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from saga.training.tree_weights import COMMON, COMMON_SD, OWN_SD, shrunk_weights
+from saga.training.tree_member import COMMON, COMMON_SD, OWN_SD, shrunk_weights
 
 Floats = NDArray[np.float64]
 
