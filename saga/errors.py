@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Self
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,22 @@ class SagaError(Exception):
     def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
         super().__init__(message)
         self.problems = tuple(problems)
+
+    @classmethod
+    def of(
+        cls,
+        message: str,
+        rule: str,
+        why: str,
+        fix: str,
+        *,
+        column: str | None = None,
+        person_id: str | None = None,
+        year: int | None = None,
+        count: int = 1,
+    ) -> Self:
+        """The error of one problem; the arguments after `message` are those of `Problem`."""
+        return cls(message, [Problem(rule, why, fix, column, person_id, year, count)])
 
     def __str__(self) -> str:
         return "\n".join([super().__str__(), *(f"  - {p}" for p in self.problems)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from html import escape
 
@@ -51,3 +51,11 @@ class Summarised(ABC):
 def count(n: int, noun: str) -> str:
     """`1 person`, `2 persons`."""
     return f"{n:,} {noun}{'s' * (n != 1)}"
+
+
+def format_counts(counts: Mapping[str, object] | Iterable[str]) -> str:
+    """Rules or statuses with their numbers, or names alone, as text."""
+    if not isinstance(counts, Mapping):
+        return ", ".join(counts)
+    numbers = {name: f"{n:,}" if isinstance(n, int) else n for name, n in counts.items()}
+    return ", ".join(f"{name} {number}" for name, number in numbers.items())

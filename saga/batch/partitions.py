@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from saga.data.reading import Source
-from saga.errors import InputError, Problem
+from saga.errors import InputError
 from saga.files.folders import Folder
 from saga.files.object_store import StoreLostError
 
@@ -86,8 +86,12 @@ def plan(
     """
     named = source.persons().alias(_PERSON)
     if not named.len():
-        problem = Problem("no-rows", "no row names a person", "Give at least one person-year.")
-        raise InputError("the panel is empty", [problem])
+        raise InputError.of(
+            "the panel is empty",
+            "no-rows",
+            "no row names a person",
+            "Give at least one person-year.",
+        )
     size = size_of(named.len())
     assignment = (
         pl.DataFrame([named]).with_row_index(PARTITION).with_columns(pl.col(PARTITION) // size)

@@ -19,7 +19,7 @@ from saga.cli import console
 from saga.cli.options import read_prices
 from saga.errors import InputError, Problem, UsageError
 from saga.requests import MAX_HORIZON, OnError, Option, Precision, RolloutName
-from saga.summaries import count
+from saga.summaries import count, format_counts
 
 if TYPE_CHECKING:
     import polars as pl
@@ -97,24 +97,8 @@ class Reading:
                 )
         except InputError as error:
             raise InputError(f"{error.args[0]}{self._help_with(error)}", error.problems) from None
-        meta = panel.meta
-        for heading, counts in (
-            ("set aside", meta.excluded),
-            ("dropped", meta.dropped),
-            ("values made unknown by the mapping", meta.nulled),
-            ("codes read with a leading zero", meta.padded),
-        ):
-            if counts:
-                console.note(f"{heading}: {format_counts(counts)}")
-        if meta.partly:
-            files = (f"{name} {n}" for name, n in meta.partly.items())
-            console.note(f"columns that only some files have: {', '.join(files)}")
-        for heading, names in (
-            ("entries of the mapping that match nothing", meta.unmatched),
-            ("columns not used", meta.ignored),
-        ):
-            if names:
-                console.note(f"{heading}: {', '.join(names)}")
+        for heading, remark in panel.meta.remarks().items():
+            console.note(f"{heading}: {remark}")
         return panel
 
     def open_facts(self) -> "Facts":
@@ -423,11 +407,6 @@ def options_on_command_line(ctx: typer.Context) -> set[str]:
 def command_line(ctx: typer.Context) -> str:
     """The command as it was typed, for provenance."""
     return shlex.join(["saga", *ctx.obj])
-
-
-def format_counts(counts: Mapping[str, int]) -> str:
-    """Rules or statuses with their numbers, as text."""
-    return ", ".join(f"{rule} {number:,}" for rule, number in counts.items())
 
 
 def show_warnings(warnings: "Sequence[ForecastWarning]") -> list[dict[str, object]]:

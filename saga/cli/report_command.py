@@ -10,10 +10,11 @@ from typing import Annotated
 import typer
 
 from saga.cli import console, options
-from saga.cli.inputs import LedgerOptions, Model, Reading, command_line, format_counts
+from saga.cli.inputs import LedgerOptions, Model, Reading, command_line
 from saga.cli.options import Only
 from saga.errors import UsageError
 from saga.requests import Draws, ForecastRequest
+from saga.summaries import format_counts
 
 
 def report(

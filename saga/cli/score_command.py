@@ -12,12 +12,12 @@ from saga.cli.inputs import (
     Model,
     ReadingUntil,
     Recording,
-    format_counts,
     options_on_command_line,
 )
 from saga.cli.options import Only
 from saga.errors import UsageError
 from saga.requests import Draws, Product, Request
+from saga.summaries import format_counts
 
 if TYPE_CHECKING:
     from saga.batch.engine import BatchRecipe

@@ -21,6 +21,7 @@ from functools import cache, cached_property
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -182,27 +183,26 @@ def parse_values(text: str, file: str) -> list[DatedValue]:
     unknown mark or an empty source.
     """
     reader = csv.DictReader(text.splitlines())
-    missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-    if missing:
-        fix = f"Give the columns {', '.join(COLUMNS)}."
-        absent = [Problem("facts", f"{file}, line 1: no column {n}", fix, n) for n in missing]
-        raise InputError("The facts cannot be used.", absent)
-    values: list[DatedValue] = []
-    problems: list[Problem] = []
-    for row in reader:
-        value = _dated_value(row, file, reader.line_num)
-        if isinstance(value, Problem):
-            problems.append(value)
-        else:
-            values.append(value)
-    if problems:
-        raise InputError("The facts cannot be used.", problems)
-    return values
+    fix = f"Give the columns {', '.join(COLUMNS)}."
+    _refuse_if(
+        Problem("facts", f"{file}, line 1: no column {name}", fix, name)
+        for name in COLUMNS
+        if name not in (reader.fieldnames or ())
+    )
+    rows = [_dated_value(row, file, reader.line_num) for row in reader]
+    _refuse_if(row for row in rows if isinstance(row, Problem))
+    return [row for row in rows if isinstance(row, DatedValue)]
+
+
+def _refuse_if(problems: Iterable[Problem]) -> None:
+    """Raise InputError if there are problems."""
+    if found := list(problems):
+        raise InputError("The facts cannot be used.", found)
 
 
 def _dated_value(row: Mapping[str, str | None], file: str, line: int) -> DatedValue | Problem:
     """The dated value of a row, or what is wrong with the row."""
-    cells = {name: (row[name] or "").strip() for name in COLUMNS}
+    cells: dict[str, Any] = {name: (row[name] or "").strip() for name in COLUMNS}
     at_line = f"{file}, line {line}"
     if not cells["year"].isdecimal():
         fix = "Give a calendar year, such as 2024."
@@ -211,17 +211,8 @@ def _dated_value(row: Mapping[str, str | None], file: str, line: int) -> DatedVa
         amount = float(cells["value"])
     except ValueError:
         amount = math.nan
-    year = int(cells["year"])
-    value = DatedValue(
-        cells["series"],
-        year,
-        amount,
-        cells["unit"],
-        cells["mark"],
-        cells["source"],
-        file,
-        line,
-    )
+    cells |= {"year": int(cells["year"]), "value": amount}
+    value = DatedValue(**cells, file=file, line=line)
     if not math.isfinite(amount):
         return value.fault("the value is not a number", "Give a number with a point.", "value")
     if value.mark not in MARKS:
@@ -234,35 +225,44 @@ def _dated_value(row: Mapping[str, str | None], file: str, line: int) -> DatedVa
 def join_values(values: Iterable[DatedValue], *, gaps: bool = False) -> dict[str, YearlySeries]:
     """The series of rows in any order, by name; with `gaps`, years without a row are allowed.
 
-    Raises InputError for a year that occurs twice or is missing, and for a change of unit.
+    Raises InputError for a year that occurs twice or is missing, a change of unit, and a steady
+    series that rises by half, or falls by a third, within a year.
     """
     by_series: dict[str, list[DatedValue]] = {}
     for value in sorted(values, key=lambda value: value.year):
         by_series.setdefault(value.series, []).append(value)
-    problems: list[Problem] = []
-    for rows in by_series.values():
-        for before, value in pairwise(rows):
-            if value.year == before.year:
-                why = f"{value.year} is in {before.file}, line {before.line}, too"
-                problems.append(value.fault(why, "Give each year one row.", "year"))
-            elif value.year > before.year + 1 and not gaps:
-                why = f"no row for {before.year + 1}, after {before.file}, line {before.line}"
-                problems.append(value.fault(why, "Give each year one row.", "year"))
-            if value.unit != before.unit:
-                fix = f"Give the unit {before.unit!r}."
-                problems.append(value.fault("the unit changes", fix, "unit"))
-    if problems:
-        raise InputError("The facts cannot be used.", problems)
-    return {name: _series(rows) for name, rows in by_series.items()}
-
-
-def _series(rows: list[DatedValue]) -> YearlySeries:
-    return YearlySeries(
-        rows[0].unit,
-        {row.year: row.value for row in rows},
-        {row.year: row.mark for row in rows},
-        {row.year: row.source for row in rows},
+    _refuse_if(
+        problem
+        for rows in by_series.values()
+        for before, value in pairwise(rows)
+        for problem in _breaks(before, value, gaps=gaps)
     )
+    return {
+        name: YearlySeries(
+            rows[0].unit,
+            {row.year: row.value for row in rows},
+            {row.year: row.mark for row in rows},
+            {row.year: row.source for row in rows},
+        )
+        for name, rows in by_series.items()
+    }
+
+
+def _breaks(before: DatedValue, value: DatedValue, *, gaps: bool) -> Iterator[Problem]:
+    """What is wrong with a value after the one before it in its series."""
+    place, one_row = f"{before.file}, line {before.line}", "Give each year one row."
+    if value.year == before.year:
+        yield value.fault(f"{value.year} is in {place}, too", one_row, "year")
+    elif value.year > before.year + 1 and not gaps:
+        yield value.fault(f"no row for {before.year + 1}, after {place}", one_row, "year")
+    if value.unit != before.unit:
+        yield value.fault("the unit changes", f"Give the unit {before.unit!r}.", "unit")
+    known = FACT_SERIES.get(value.series)
+    if known is None or not known.steady:
+        return
+    if not 1 / _LARGEST_RATIO < value.value / before.value < _LARGEST_RATIO:
+        why = f"the value is not possible after that of {place}"
+        yield value.fault(why, "Check the digits and the unit of both.", "value")
 
 
 SHIPPED = "shipped"
@@ -334,21 +334,17 @@ def read_facts(source: Path) -> Facts:
     """
     files = sorted(source.glob("*.csv")) if source.is_dir() else [source]
     if not files or not files[0].is_file():
-        fix = f"Give CSV files with the columns of {_TABLES[0]}.csv; see docs/how-to/facts.md."
-        problem = Problem("facts", f"{source} is neither a file nor a folder with .csv", fix)
-        raise InputError("There are no facts.", [problem])
+        raise InputError.of(
+            "There are no facts.",
+            "facts",
+            f"{source} is neither a file nor a folder with .csv",
+            f"Give CSV files with the columns of {_TABLES[0]}.csv; see docs/how-to/facts.md.",
+        )
     office_values = [value for file in files for value in parse_values(_read_text(file), file.name)]
-    problems = [problem for value in office_values for problem in _faults(value)]
-    if problems:
-        raise InputError("The facts cannot be used.", problems)
+    _refuse_if(problem for value in office_values for problem in _faults(value))
     replaced = {(value.series, value.year) for value in office_values}
     others = [v for v in _shipped_values() if (v.series, v.year) not in replaced]
-    values = [*others, *office_values]
-    series = join_values(values)
-    jumps = list(_jumps(values))
-    if jumps:
-        raise InputError("The facts cannot be used.", jumps)
-    return Facts(series, source.resolve().name)
+    return Facts(join_values([*others, *office_values]), source.resolve().name)
 
 
 def _shipped_values() -> list[DatedValue]:
@@ -359,8 +355,12 @@ def _read_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        problem = Problem("facts", f"{file.name} is not UTF-8 text", "Save it as CSV in UTF-8.")
-        raise InputError("The facts cannot be used.", [problem]) from None
+        raise InputError.of(
+            "The facts cannot be used.",
+            "facts",
+            f"{file.name} is not UTF-8 text",
+            "Save it as CSV in UTF-8.",
+        ) from None
 
 
 def _faults(value: DatedValue) -> Iterator[Problem]:
@@ -377,17 +377,6 @@ def _faults(value: DatedValue) -> Iterator[Problem]:
         yield value.fault("the value is not possible", fix, "value")
 
 
-def _jumps(values: Iterable[DatedValue]) -> Iterator[Problem]:
-    """Problems of steady series that rise by half, or fall by a third, within a year."""
-    ordered = sorted(values, key=lambda value: (value.series, value.year))
-    for before, value in pairwise(ordered):
-        if before.series != value.series or not FACT_SERIES[value.series].steady:
-            continue
-        if not 1 / _LARGEST_RATIO < value.value / before.value < _LARGEST_RATIO:
-            why = f"the value is not possible after that of {before.file}, line {before.line}"
-            yield value.fault(why, "Check the digits and the unit of both.", "value")
-
-
 def read_index(path: Path) -> dict[int, float]:
     """The price index of a CSV file: a column `year` and one column of positive values.
 
@@ -395,12 +384,12 @@ def read_index(path: Path) -> dict[int, float]:
     """
 
     def refuse(why: str) -> InputError:
-        fix = (
+        return InputError.of(
+            f"the price index {path} cannot be used",
+            "price-index",
+            why,
             "Give a CSV file with a header, a column `year` and one column of index values, "
-            "one row per year."
-        )
-        return InputError(
-            f"the price index {path} cannot be used", [Problem("price-index", why, fix)]
+            "one row per year.",
         )
 
     try:

@@ -19,7 +19,7 @@ import polars as pl
 
 from saga.data.casting import least_inexact
 from saga.data.statistics_files import UTF_8, UnknownTextError, scan_statistics
-from saga.errors import InputError, Problem, UsageError
+from saga.errors import InputError, UsageError
 from saga.files.folders import File, Folder, LocalFolder, find_file, open_folder
 from saga.files.object_store import ObjectFolder
 
@@ -55,7 +55,7 @@ class Location:
 
 
 def _refuse(path: File | Path | str, why: str, fix: str) -> InputError:
-    return InputError(f"{path} cannot be read", [Problem("unreadable-file", why, fix)])
+    return InputError.of(f"{path} cannot be read", "unreadable-file", why, fix)
 
 
 def locate_files(source: Path | str, *, beside: Sequence[str] = ()) -> Location:
@@ -71,8 +71,11 @@ def locate_files(source: Path | str, *, beside: Sequence[str] = ()) -> Location:
         folder = open_folder(folder.location("panel"))
     elif (file := find_file(source)) is not None:
         if file.suffix not in SUFFIXES:
-            why = f"files of type {file.suffix or 'without suffix'} are not known"
-            raise _refuse(file, why, f"Use one of {' '.join(SUFFIXES)}.")
+            raise _refuse(
+                file,
+                f"files of type {file.suffix or 'without suffix'} are not known",
+                f"Use one of {' '.join(SUFFIXES)}.",
+            )
         return Location(file.folder, (file,), register)
     names = folder.files()
     if not names and not (isinstance(source, Path) and source.is_dir()):
@@ -96,11 +99,15 @@ def _panel_files(folder: Folder, names: Sequence[str], beside: Sequence[str]) ->
             raise _refuse(file, "it is packed, and would be left out", "Unpack it.")
     suffixes = sorted({file.suffix for file in files})
     if not files:
-        fix = f"Files may be {' '.join(SUFFIXES)}."
-        raise _refuse(str(folder), "the folder contains no panel file", fix)
+        raise _refuse(
+            str(folder), "the folder contains no panel file", f"Files may be {' '.join(SUFFIXES)}."
+        )
     if len(suffixes) > 1:
-        fix = "Name one file, or keep one type in the folder."
-        raise _refuse(str(folder), f"the folder mixes file types: {' '.join(suffixes)}", fix)
+        raise _refuse(
+            str(folder),
+            f"the folder mixes file types: {' '.join(suffixes)}",
+            "Name one file, or keep one type in the folder.",
+        )
     return tuple(files)
 
 
@@ -119,8 +126,9 @@ def _register_of(source: Path | str) -> dict[str, Any]:
         try:
             register = json.loads(content)
         except ValueError:
-            fix = "Generate the register again."
-            raise _refuse(File(folder, REGISTER), "it is not JSON", fix) from None
+            raise _refuse(
+                File(folder, REGISTER), "it is not JSON", "Generate the register again."
+            ) from None
         return register if isinstance(register, dict) else {}
     return {}
 
@@ -185,13 +193,14 @@ def scan_files(
         by_file.append(names)
         chosen, lacks = choose(names), lacking(names)
         if lacks and len(location.files) > 1:
-            why = f"{file.name} lacks the required column {lacks[0]}"
-            fix = (
+            raise InputError.of(
+                f"a file in {location.folder} lacks a column",
+                "missing-column",
+                f"{file.name} lacks the required column {lacks[0]}",
                 "Each file needs it, or the year in which it is missing would look unknown. If all "
-                "files have it under another name, a mapping names it (--mapping lisa for LISA)."
+                "files have it under another name, a mapping names it (--mapping lisa for LISA).",
+                column=lacks[0],
             )
-            problem = Problem("missing-column", why, fix, column=lacks[0])
-            raise InputError(f"a file in {location.folder} lacks a column", [problem])
         read = [name for name in in_file if renamed.get(name, name) in chosen]
         if file.suffix == ".csv" and read:  # a blank line is not a row
             lazy = lazy.filter(~pl.all_horizontal(pl.col(name).is_null() for name in read))
@@ -215,8 +224,9 @@ def _open(file: File, labelled: Collection[str], encoding: str) -> tuple[pl.Lazy
         lazy = _scan(file, labelled, encoding)
         names = lazy.collect_schema().names()
     except pl.exceptions.NoDataError:
-        problem = Problem("no-rows", "the file has no content", "Export the data again.")
-        raise InputError(f"{file} is empty", [problem]) from None
+        raise InputError.of(
+            f"{file} is empty", "no-rows", "the file has no content", "Export the data again."
+        ) from None
     except UnknownTextError:
         raise _refuse(file, "its text is not in the expected encoding", _ENCODING_FIX) from None
     except _DAMAGES:
@@ -255,10 +265,13 @@ def _require_one_spelling(columns: Sequence[str]) -> None:
     first: dict[str, str] = {}
     for name in columns:
         if (other := first.setdefault(_folded(name), name)) != name:
-            why = f"{name} of one file may be {other} of another"
-            fix = "Write the names of columns the same way in all files."
-            problem = Problem("ambiguous-column", why, fix, column=name)
-            raise InputError("a column has two spellings", [problem])
+            raise InputError.of(
+                "a column has two spellings",
+                "ambiguous-column",
+                f"{name} of one file may be {other} of another",
+                "Write the names of columns the same way in all files.",
+                column=name,
+            )
 
 
 def _values_of_path(file: File, names: Sequence[str], *, year_in_filename: bool) -> dict[str, str]:
@@ -379,8 +392,11 @@ def _scan(file: File, labelled: Collection[str], encoding: str) -> pl.LazyFrame:
                 return pl.scan_ipc(place, glob=False, storage_options=options)
             return pl.read_ipc_stream(file.read()).lazy()
         case _ if not isinstance(place, Path):
-            fix = "Export the data as Parquet, or copy the file."
-            raise _refuse(file, "this type is read from file systems only", fix)
+            raise _refuse(
+                file,
+                "this type is read from file systems only",
+                "Export the data as Parquet, or copy the file.",
+            )
         case _:
             return scan_statistics(place, labelled, encoding)
 

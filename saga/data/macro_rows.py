@@ -31,9 +31,12 @@ def read_rows(path: Path, subject: str) -> list[dict[str, Any]]:
         with path.open(newline="", encoding="utf-8-sig") as handle:
             return list(csv.DictReader(handle))
     except (UnicodeDecodeError, csv.Error):
-        fix = f"Give a CSV file in UTF-8 with the columns {', '.join(('year', *SERIES))}."
-        problem = Problem(_rule(subject), f"{path} is not CSV text", fix)
-        raise InputError(f"The {subject.lower()} cannot be used.", [problem]) from None
+        raise InputError.of(
+            f"The {subject.lower()} cannot be used.",
+            _rule(subject),
+            f"{path} is not CSV text",
+            f"Give a CSV file in UTF-8 with the columns {', '.join(('year', *SERIES))}.",
+        ) from None
 
 
 def parse_rows(rows: Sequence[Mapping[str, Any]], subject: str) -> dict[int, MacroRow]:
@@ -99,10 +102,13 @@ def parse_ratios(rows: Sequence[Mapping[str, Any]], subject: str) -> dict[int, d
                 if year in FORECAST_YEARS and low <= ratio <= high:
                     by_year.setdefault(int(year), {})[column] = ratio
                     continue
-            message = f"{subject} row {number} has no valid ratio in its year"
-            fix = f"Give a calendar year and a number from {low:g} to {high:g}, or an empty cell."
-            problem = Problem(_rule(subject), message, fix, column=column)
-            raise InputError(f"The {subject.lower()} cannot be used.", [problem])
+            raise InputError.of(
+                f"The {subject.lower()} cannot be used.",
+                _rule(subject),
+                f"{subject} row {number} has no valid ratio in its year",
+                f"Give a calendar year and a number from {low:g} to {high:g}, or an empty cell.",
+                column=column,
+            )
     return by_year
 
 
@@ -124,12 +130,20 @@ def read_macro_file(path: Path) -> dict[int, MacroRow]:
     by_year = dict(sorted(parse_rows(read_rows(path, subject), subject).items()))
     for before, year in pairwise(by_year):
         if year != before + 1:
-            fix = "Give one row for each year from the first to the last."
-            problem = Problem(_rule(subject), f"no row for {before + 1}", fix, year=before + 1)
-            raise InputError(f"The macro file {path} has a gap.", [problem])
+            raise InputError.of(
+                f"The macro file {path} has a gap.",
+                _rule(subject),
+                f"no row for {before + 1}",
+                "Give one row for each year from the first to the last.",
+                year=before + 1,
+            )
     for series, values in zip(SERIES, zip(*by_year.values(), strict=True), strict=True):
         if max(values) - min(values) < _MIN_RANGE:
-            fix = "Give observed values: later years are drawn from their variation."
-            problem = Problem(_rule(subject), f"{series} is constant", fix, column=series)
-            raise InputError(f"The macro file {path} cannot be used.", [problem])
+            raise InputError.of(
+                f"The macro file {path} cannot be used.",
+                _rule(subject),
+                f"{series} is constant",
+                "Give observed values: later years are drawn from their variation.",
+                column=series,
+            )
     return by_year

@@ -33,14 +33,10 @@ from saga.data.statistics_files import UTF_8
 from saga.errors import InputError, Problem
 from saga.schema import BY_NAME, EXTRA_PREFIX, FAMILY, PRICE_YEAR, REQUIRED, Column, extra_column
 
+MISFIT = "the mapping does not fit the source"
 # A number with a decimal comma; dots or blanks between thousands, or none.
 _COMMA_NUMBER = r"^[-+]?(\d+|\d{1,3}([.\s]\d{3})+)(,\d+)?$"
 _WHOLE = re.compile(r"^(-?\d+)\.0+$")
-
-
-def misfit(problem: Problem) -> InputError:
-    """The error of a mapping that cannot be applied to the source."""
-    return InputError("the mapping does not fit the source", [problem])
 
 
 def find_columns(columns: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -57,9 +53,12 @@ def find_columns(columns: Sequence[str], names: Sequence[str]) -> list[str]:
         else:
             spellings = [name] if name in names else lower.get(name.lower(), [])
         if len(spellings) > 1:
-            why = f"{name} may be {' or '.join(spellings)}"
-            fix = "Write the exact spelling in the mapping."
-            raise misfit(Problem("ambiguous-column", why, fix))
+            raise InputError.of(
+                MISFIT,
+                "ambiguous-column",
+                f"{name} may be {' or '.join(spellings)}",
+                "Write the exact spelling in the mapping.",
+            )
         result += spellings
     return result
 
@@ -600,11 +599,14 @@ class SourceMapping(_Strict):
         text = _without_zeros(value.cast(pl.String))
         digits = self.digits.get(self._key(name))
         if digits is not None and dtype.is_numeric():
-            why = (
+            raise InputError.of(
+                MISFIT,
+                "lost-zeros",
                 f"{name} is read from the first {digits} characters of a code, but the source "
-                "has numbers, which have no leading zeros"
+                "has numbers, which have no leading zeros",
+                "Export the code as text.",
+                column=name,
             )
-            raise misfit(Problem("lost-zeros", why, "Export the code as text.", column=name))
         result = text if digits is None else text.str.slice(0, digits)
         codes = self.codes.get(self._key(name), {})
         # Exact codes take precedence over ranges, so they are applied last.

@@ -108,26 +108,34 @@ def _read(mapping: str | Path) -> str:
     try:
         content = Path(mapping).read_bytes()
     except OSError:
-        names = ", ".join(shipped_mappings())
-        fix = f"Give a YAML file, or one of the shipped mappings: {names}."
-        problem = Problem("mapping", "neither a shipped name nor a readable file", fix)
-        raise UsageError(f"there is no mapping {mapping}", [problem]) from None
+        raise UsageError.of(
+            f"there is no mapping {mapping}",
+            "mapping",
+            "neither a shipped name nor a readable file",
+            f"Give a YAML file, or one of the shipped mappings: {', '.join(shipped_mappings())}.",
+        ) from None
     is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
         return content.decode("utf-16" if is_utf16 else "utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        why, fix = f"line {line} is not UTF-8 text", "Save the mapping as UTF-8."
-        problems = [Problem("mapping", why, fix)]
-    raise UsageError(f"the mapping {mapping} cannot be used", problems)
+    raise UsageError.of(
+        f"the mapping {mapping} cannot be used",
+        "mapping",
+        f"line {line} is not UTF-8 text",
+        "Save the mapping as UTF-8.",
+    )
 
 
 def _extended(content: dict[str, Any], name: object) -> dict[str, Any]:
     """A mapping on top of the shipped one that it extends: its keys count, tables are joined."""
     if name not in shipped_mappings():
-        fix = f"Name one of {', '.join(shipped_mappings())}."
-        problem = Problem("mapping", "`extends` names no shipped mapping", fix)
-        raise UsageError("the mapping cannot be used", [problem])
+        raise UsageError.of(
+            "the mapping cannot be used",
+            "mapping",
+            "`extends` names no shipped mapping",
+            f"Name one of {', '.join(shipped_mappings())}.",
+        )
     base = _shipped(str(name))
     for key, value in content.items():
         joined = isinstance(value, dict) and key in ("columns", "extra", "digits", "codes", "keep")
@@ -139,14 +147,12 @@ def _explain_syntax(error: yaml.YAMLError, text: str) -> Problem:
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return Problem("mapping", "the file is not YAML", "Correct the syntax.")
-    place = f"line {mark.line + 1}"
+    why, fix = f"line {mark.line + 1} is not YAML", "Correct the syntax."
     if isinstance(error, yaml.constructor.ConstructorError):
-        fix = "Join the two entries, or remove one."
-        return Problem("mapping", f"{place}: {error.problem}", fix)
-    if "\t" in "".join(text.splitlines()[mark.line : mark.line + 1]):
-        why = f"{place} is not YAML: it contains a tab"
-        return Problem("mapping", why, "Indent with blanks.")
-    return Problem("mapping", f"{place} is not YAML", "Correct the syntax.")
+        why, fix = f"line {mark.line + 1}: {error.problem}", "Join the two entries, or remove one."
+    elif "\t" in "".join(text.splitlines()[mark.line : mark.line + 1]):
+        why, fix = f"{why}: it contains a tab", "Indent with blanks."
+    return Problem("mapping", why, fix)
 
 
 def _explain(error: ValidationError) -> list[Problem]:

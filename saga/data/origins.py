@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga.data.panel import Panel
-from saga.errors import Problem, UsageError
+from saga.errors import UsageError
 from saga.keyed_random import uniform_each
 from saga.schema import MAX_AGE
 
@@ -53,8 +53,12 @@ class Origins:
 def last_year(panel: Panel) -> int:
     """The last year with a record in the panel."""
     if len(panel) == 0:
-        problem = Problem("empty-panel", "no rows", "Give persons with records.")
-        raise UsageError("a panel without rows has no origins", [problem])
+        raise UsageError.of(
+            "a panel without rows has no origins",
+            "empty-panel",
+            "no rows",
+            "Give persons with records.",
+        )
     return int(panel.frame["year"].max())  # type: ignore[arg-type]
 
 
@@ -98,8 +102,9 @@ def draw_origins(
         among: Person-years (`person_id`, `year`) that may be origins; by default all.
     """
     if max_horizon < 1:
-        problem = Problem("horizon-range", "max_horizon is below 1", "Use at least 1.")
-        raise UsageError("no horizon to draw", [problem])
+        raise UsageError.of(
+            "no horizon to draw", "horizon-range", "max_horizon is below 1", "Use at least 1."
+        )
     final = last_year(panel) if end is None else end
     reach = pl.min_horizontal(pl.lit(final, dtype=pl.Int32), pl.col("birth_year") + MAX_AGE)
     rows = eligible_origins(panel).with_columns(reach=reach)
@@ -147,9 +152,12 @@ def cut(panel: Panel, year: int) -> Panel:
     """The panel without rows and exits after `year`. Raises UsageError if no row remains."""
     frame = panel.frame.filter(pl.col("year") <= year)
     if frame.is_empty():
-        why = f"no record lies in or before {year}"
-        problem = Problem("nothing-left", why, "Choose a later --until.")
-        raise UsageError(f"No record of the panel lies in or before {year}.", [problem])
+        raise UsageError.of(
+            f"No record of the panel lies in or before {year}.",
+            "nothing-left",
+            f"no record lies in or before {year}",
+            "Choose a later --until.",
+        )
     return panel.with_frame(without_later_exits(frame, pl.lit(year)))
 
 

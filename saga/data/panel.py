@@ -17,7 +17,7 @@ from saga.data.facts import Facts
 from saga.data.macro_rows import MacroRow
 from saga.errors import InputError, Problem
 from saga.schema import PRICE_YEAR, Column, Kind, polars_schema
-from saga.summaries import Summarised, Summary, count
+from saga.summaries import Summarised, Summary, count, format_counts
 
 # Both are needed to distinguish death and emigration from missing years.
 EXIT_LABELS = {"exit_year", "exit_reason"}
@@ -82,6 +82,19 @@ class PanelMeta:
         """Names of the panel's own columns of a kind."""
         return tuple(column.name for column in self.extra if column.kind == kind)
 
+    def remarks(self) -> dict[str, str]:
+        """What was left out, changed or not found while the source was read, with its counts."""
+        remarks: dict[str, Mapping[str, object] | Sequence[str]] = {
+            "set aside": self.excluded,
+            "dropped": self.dropped,
+            "values made unknown by the mapping": self.nulled,
+            "codes read with a leading zero": self.padded,
+            "columns that only some files have": self.partly,
+            "entries of the mapping that match nothing": self.unmatched,
+            "columns not used": self.ignored,
+        }
+        return {name: format_counts(of) for name, of in remarks.items() if of}
+
     @property
     def schema(self) -> dict[str, pl.DataType]:
         """Column name -> polars type of the panel, in canonical order."""
@@ -106,12 +119,12 @@ class Panel(Summarised):
             wrong = [
                 name for name, dtype in expected.items() if self.frame.schema.get(name) != dtype
             ]
-            problem = Problem(
+            raise InputError.of(
+                "the frame does not have the panel's columns",
                 "panel-form",
                 f"columns missing, extra, of another type or in another order: {wrong}",
                 "Use read_panel.",
             )
-            raise InputError("the frame does not have the panel's columns", [problem])
 
     def __len__(self) -> int:
         return self.frame.height
@@ -145,20 +158,7 @@ class Panel(Summarised):
             lines["ages"] = f"{ages.min()} to {ages.max()}"
         lines["amounts"] = f"{meta.currency} of {meta.price_year}"
         lines["columns"] = ", ".join(meta.present)
-        for name, counts in (
-            ("set aside", meta.excluded),
-            ("dropped", meta.dropped),
-            ("made unknown", meta.nulled),
-            ("zeros added", meta.padded),
-        ):
-            if counts:
-                lines[name] = ", ".join(f"{rule} {n:,}" for rule, n in counts.items())
-        if meta.partly:
-            lines["in some files"] = ", ".join(f"{name} {n}" for name, n in meta.partly.items())
-        for name, entries in (("matched nothing", meta.unmatched), ("not used", meta.ignored)):
-            if entries:
-                lines[name] = ", ".join(entries)
-        return Summary(f"Panel {meta.panel_id}", lines)
+        return Summary(f"Panel {meta.panel_id}", {**lines, **meta.remarks()})
 
     @cached_property
     def person_numbers(self) -> NDArray[np.int64]:

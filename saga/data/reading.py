@@ -30,7 +30,7 @@ from saga.data.files import (
     scan_files,
 )
 from saga.data.macro_rows import MacroRow, read_macro_file
-from saga.data.mapping import Effect, MacroFile, SourceMapping
+from saga.data.mapping import MISFIT, Effect, MacroFile, SourceMapping
 from saga.data.mapping_file import load_mapping
 from saga.data.origins import without_later_exits
 from saga.data.panel import UNNAMED_PANEL, Panel, PanelMeta, sort_rows
@@ -184,7 +184,7 @@ class Source:
 
     def _require_fit(self, names: Sequence[str]) -> None:
         if problems := self._mapped[0].unfit(names):
-            raise InputError("the mapping does not fit the source", problems)
+            raise InputError(MISFIT, problems)
 
     def _with_labels(self, problem: Problem) -> Problem:
         """A problem with a code, with the file's value labels if there are some."""
@@ -319,7 +319,7 @@ class Source:
             excluded={rule: count for rule, count in excluded.items() if count},
             dropped=_dropped_by_rule(broken),
             partly=self.partly,
-            nulled=_nulled(effects),
+            nulled={effect.entry: effect.unknown for effect in effects if effect.unknown},
             unmatched=tuple(e.entry for e in effects if e.is_own and not e.matched),
             padded=_padded(renamed, columns),
             lost=_lost(everybody, valid, origin),
@@ -393,7 +393,8 @@ def require_one_spelling(
     distinct = {key for (_, key), spellings in seen.items() if len(spellings) > 1}
     unclear = several.filter(~pl.col("key").is_in(list(distinct))).sort("key", "id")
     if unclear.height:
-        problem = Problem(
+        raise InputError.of(
+            "the ids of persons differ between files",
             "person-id",
             "an id has leading zeros or .0 in one file and not in another, or other codes for the "
             "same letters, so it may be one person",
@@ -402,7 +403,6 @@ def require_one_spelling(
             person_id=unclear["id"][0],
             count=unclear["key"].n_unique(),
         )
-        raise InputError("the ids of persons differ between files", [problem])
 
 
 def _require_few_rows(counts: pl.DataFrame) -> None:
@@ -411,17 +411,16 @@ def _require_few_rows(counts: pl.DataFrame) -> None:
     many = counts.filter(pl.col("rows") > allowed).sort("person")
     if many.height:
         person = many["person"][0]
-        limit = MAX_ROWS if person else MAX_ROWS_OF_NOBODY
-        why = f"{limit:,} rows {'of one person' if person else 'without a person'} are allowed"
-        problem = Problem(
+        limit = f"{MAX_ROWS:,} rows of one" if person else f"{MAX_ROWS_OF_NOBODY:,} rows without a"
+        raise InputError.of(
+            "a person has too many rows",
             "person-rows",
-            why,
+            f"{limit} person are allowed",
             "Give one row for a person and year; check that person_id names persons.",
             column="person_id",
             person_id=person or None,
             count=many.height,
         )
-        raise InputError("a person has too many rows", [problem])
 
 
 def _valid_rows(
@@ -451,11 +450,16 @@ def _check_options(
                 f"{name} is a year such as 2022, or None; not a {type(year).__name__}."
             )
     if on_error not in ("fail", "drop"):
-        problem = Problem("on-error", "the choice is not known", "Use fail or drop.")
-        raise UsageError("on_error is fail or drop", [problem])
+        raise UsageError.of(
+            "on_error is fail or drop", "on-error", "the choice is not known", "Use fail or drop."
+        )
     if rejected is not None and rejected.suffix not in (".parquet", ".csv"):
-        problem = Problem("rejected", "the suffix is not known", "Use .parquet or .csv.")
-        raise UsageError("rejected rows go to .parquet or .csv", [problem])
+        raise UsageError.of(
+            "rejected rows go to .parquet or .csv",
+            "rejected",
+            "the suffix is not known",
+            "Use .parquet or .csv.",
+        )
     if rejected is not None and isinstance(source, str | Path):
         require_output_outside_input(open_place(source), rejected, "--rejected")
 
@@ -465,20 +469,24 @@ def _to_polars(source: ArrowStream | Columns) -> pl.DataFrame:
     if isinstance(source, pl.DataFrame):
         return source
     if not hasattr(source, "__arrow_c_stream__") and not isinstance(source, Mapping):
-        fix = (
+        raise UsageError.of(
+            "the panel cannot be read",
+            "source",
+            f"a {type(source).__name__} is not a table",
             "Give a path, a data frame of polars (collected), pandas or pyarrow, or a dictionary "
-            "of columns."
+            "of columns.",
         )
-        why = f"a {type(source).__name__} is not a table"
-        raise UsageError("the panel cannot be read", [Problem("source", why, fix)])
     try:  # by pyarrow, because polars would leave out the index of pandas
         return pl.DataFrame(_with_years(pa.table(source))).drop(_INDEX, strict=False)
     except (pa.ArrowException, ValueError, TypeError) as error:  # its message repeats cells
         named = re.search(r"column (\S+) with type", str(error.args[-1]))
-        column = named[1] if named else None
-        fix = "Convert the columns first, for example by pandas.to_numeric; give each its own name."
-        why = "a column mixes types, or two columns have one name"
-    raise UsageError("the panel cannot be read", [Problem("source", why, fix, column=column)])
+    raise UsageError.of(
+        "the panel cannot be read",
+        "source",
+        "a column mixes types, or two columns have one name",
+        "Convert the columns first, for example by pandas.to_numeric; give each its own name.",
+        column=named[1] if named else None,
+    )
 
 
 def _with_years(table: pa.Table) -> pa.Table:
@@ -523,18 +531,16 @@ def _typed(
         series.append(typed)
         dtype = renamed.schema[column.name]
         if bad.any() and column.dtype == pl.Int32() and not (dtype.is_numeric() or dtype in _CODES):
-            why = f"{column.name} has dates, times or periods within years, not whole years"
-            fix = "Make a column of whole numbers: in Stata by year(), in pandas by .dt.year."
-            problem = Problem("not-a-year", why, fix, column=column.name)
-            raise InputError("the panel has rows that are not valid", [problem])
+            raise InputError.of(
+                "the panel has rows that are not valid",
+                "not-a-year",
+                f"{column.name} has dates, times or periods within years, not whole years",
+                "Make a column of whole numbers: in Stata by year(), in pandas by .dt.year.",
+                column=column.name,
+            )
         if bad.any():
             unreadable[column.name] = numbers.filter(bad)
     return pl.DataFrame([numbers, *series]), unreadable
-
-
-def _nulled(effects: Sequence[Effect]) -> dict[str, int]:
-    """Entry of a mapping -> number of cells that it made unknown."""
-    return {effect.entry: effect.unknown for effect in effects if effect.unknown}
 
 
 def _padded(renamed: pl.DataFrame, columns: Sequence[Column]) -> dict[str, int]:
@@ -544,17 +550,18 @@ def _padded(renamed: pl.DataFrame, columns: Sequence[Column]) -> dict[str, int]:
 
 
 def _require_few_codes(typed: pl.DataFrame, extra: Sequence[Column]) -> None:
-    problems = []
     for column in extra:
         if column.kind != "category" or column.name not in typed.columns:
             continue
         n_codes = typed[column.name].drop_nulls().n_unique()
         if n_codes > MAX_CODES:
-            why = f"{column.name} is a category with {n_codes:,} codes; {MAX_CODES} are allowed"
-            fix = "Group the codes with `codes` or `digits` in the mapping, or use `kind: number`."
-            problems.append(Problem("too-many-codes", why, fix, column=column.name))
-    if problems:
-        raise InputError("a category has too many codes", problems)
+            raise InputError.of(
+                "a category has too many codes",
+                "too-many-codes",
+                f"{column.name} is a category with {n_codes:,} codes; {MAX_CODES} are allowed",
+                "Group the codes with `codes` or `digits` in the mapping, or use `kind: number`.",
+                column=column.name,
+            )
 
 
 def _inside_ages(typed: pl.DataFrame, broken: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -640,9 +647,12 @@ def _deflated(
     unpublished: dict[int, str] = {}
     if mapped.currency != "SEK" and mapped.deflator is None:
         if prices is None:
-            fix = "Add `deflator` to the mapping, or state --prices."
-            problem = Problem("no-price-index", f"{mapped.currency} has no deflator", fix)
-            raise InputError("the amounts cannot be deflated", [problem])
+            raise InputError.of(
+                "the amounts cannot be deflated",
+                "no-price-index",
+                f"{mapped.currency} has no deflator",
+                "Add `deflator` to the mapping, or state --prices.",
+            )
         base = prices
     elif prices != base:
         deflator = mapped.deflator
@@ -697,9 +707,12 @@ def _file_beside(name: str, folders: Sequence[Path], rule: str, title: str) -> P
     if (path := _find_beside(name, folders)) is not None:
         return path
     looked = ", ".join(map(str, folders)) or "no folder: the data are not a file"
-    why = f"the {rule.replace('-', ' ')} {name} was not found (looked in {looked})"
-    fix = "Put it in the folder of the data or of the mapping."
-    raise InputError(title, [Problem(rule, why, fix)])
+    raise InputError.of(
+        title,
+        rule,
+        f"the {rule.replace('-', ' ')} {name} was not found (looked in {looked})",
+        "Put it in the folder of the data or of the mapping.",
+    )
 
 
 def _whole_labels(frame: pl.DataFrame, present: Sequence[str]) -> pl.DataFrame:

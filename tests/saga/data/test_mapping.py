@@ -249,7 +249,7 @@ def test_an_entry_that_finds_nothing_is_an_error_or_is_told(
     else:
         panel = read_panel(source, mapping=mapping, prices=2022)
         assert panel.meta.unmatched == (entry,)
-        assert f"matched nothing  {entry}" in str(panel)
+        assert f"match nothing  {entry}" in str(panel)
 
 
 def test_a_shipped_mapping_may_find_less_than_it_names(tmp_path: Path) -> None:

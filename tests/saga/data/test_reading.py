@@ -490,7 +490,7 @@ def test_what_only_some_files_have_is_told(tmp_path: Path) -> None:
     panels.append(source.panel(pl.concat(source.blocks())))
     for panel in panels:
         assert panel.meta.partly == {"sex": "1 of 2", "profit": "1 of 2"}
-        assert "in some files" in str(panel)
+        assert "only some files have" in str(panel)
     assert read_panel(tmp_path / "in" / "2003.csv", mapping=mapping).meta.partly == {}
 
 
