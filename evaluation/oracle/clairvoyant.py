@@ -32,11 +32,12 @@ from saga.register.simulation.cohort_simulation import (
     simulate_chunk,
     simulate_years,
 )
-from saga.register.simulation.generation import MAX_PERSONS, worker_pool
+from saga.register.simulation.generation import MAX_PERSONS
 from saga.register.simulation.life_state import Floats, Ints, LifeState, Presence
 from saga.register.simulation.parameters import Parameters
 from saga.register.simulation.population import cohort_sizes
 from saga.schema import MAX_AGE
+from saga.simulation.worker_process import run_task, worker_pool
 
 CANDIDATES = 3  # simulations per path, of which at least one is nearly always resident in a year
 BLOCK_ROWS = 50_000  # simulations held in memory at once
@@ -139,8 +140,8 @@ class Oracle:
         if self.workers == 1:
             yield from map(simulate, chunks)
             return
-        with worker_pool(self.workers) as pool:
-            yield from pool.map(simulate, chunks)
+        with worker_pool(self.workers, simulate) as pool:
+            yield from pool.map(run_task, chunks)
 
     def chunks(self, past: Panel, origins: Origins) -> Iterator[Chunk]:
         """The persons of `origins` by chunk of the register, in the order of their ids.

@@ -13,11 +13,10 @@ import hashlib
 import io
 import json
 import multiprocessing
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,7 +49,7 @@ from saga.forecast_results import Result
 from saga.forecast_warnings import warning_dicts
 from saga.requests import Progress
 from saga.simulation.pool import thread_pool
-from saga.simulation.worker_process import follow_parent
+from saga.simulation.worker_process import run_task, worker_pool
 
 _PARTITIONS = 250  # enough for shards and workers that differ in speed
 _FEW_PERSONS = 500  # fewer are not worth a part of their own
@@ -222,20 +221,12 @@ def compute_locally(
             yield from map(writer.write, pending)
             return
         with thread_pool(threads) as executor:
-            try:
-                yield from executor.map(writer.write, pending)
-            finally:  # after an interrupt, only the partitions that have begun are completed
-                executor.shutdown(cancel_futures=True)
+            yield from executor.map(writer.write, pending)
         return
-    workers = min(workers, len(pending))
     other_processes = set(multiprocessing.active_children())
-    context = multiprocessing.get_context("spawn")
-    with _one_thread_a_process():
-        pool = ProcessPoolExecutor(
-            workers, mp_context=context, initializer=_start_worker, initargs=(run,)
-        )
+    with worker_pool(min(workers, len(pending)), PartitionWriter(run).write) as pool:
         try:
-            for future in as_completed([pool.submit(_write_in_worker, index) for index in pending]):
+            for future in as_completed([pool.submit(run_task, index) for index in pending]):
                 yield future.result()
         except BrokenProcessPool:
             raise BatchInterruptedError(
@@ -246,37 +237,6 @@ def compute_locally(
             for process in set(multiprocessing.active_children()) - other_processes:
                 process.terminate()
             raise
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-_writer: PartitionWriter | None = None  # in a worker process
-
-
-def _start_worker(run: BatchRun) -> None:
-    global _writer
-    follow_parent()
-    _writer = PartitionWriter(run)
-
-
-def _write_in_worker(index: int) -> dict[str, Any]:
-    if _writer is None:
-        raise RuntimeError("the process was not initialised")
-    return _writer.write(index)
-
-
-@contextmanager
-def _one_thread_a_process() -> Iterator[None]:
-    """Child processes that start inside this context use one thread each."""
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
-    before = {name: os.environ.pop(name, None) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
-    try:
-        yield
-    finally:
-        for name in names:
-            del os.environ[name]
-        os.environ.update({name: value for name, value in before.items() if value is not None})
 
 
 def score(

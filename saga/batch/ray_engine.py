@@ -18,11 +18,11 @@ from typing import Any
 
 from saga.batch.engine import BatchInterruptedError, BatchRun, PartitionWriter
 from saga.errors import UsageError
+from saga.simulation.worker_process import ONE_THREAD
 from saga.version import current_version
 
 _LOSSES = 3  # of workers at the same partition, or of each worker at its start
 _PATIENCE = 600  # seconds until the first worker must have started
-_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"), "1")
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def _write_all(run: BatchRun, pending: Sequence[int], workers: int) -> Iterator[
     from ray.exceptions import RayActorError, RayTaskError
 
     worker_class: Any = ray.remote(_RayWorker).options(
-        num_cpus=1, runtime_env={"env_vars": _ONE_THREAD}
+        num_cpus=1, runtime_env={"env_vars": ONE_THREAD}
     )
     arguments = ray.put(run), str(Path.cwd()), current_version()
     queue, losses = deque(pending), Counter[int | None]()

@@ -16,23 +16,16 @@ import typer
 from typer.core import TyperGroup
 
 from saga.cli import console
-from saga.cli.bundle_commands import inspect, verify
+from saga.cli.bundle_commands import inspect, report, verify
 from saga.cli.calibrate_commands import calibrate, deliver
-from saga.cli.evaluate_command import evaluate
-from saga.cli.explain_command import explain
-from saga.cli.facts_commands import check_ as check_facts
-from saga.cli.facts_commands import show
-from saga.cli.init_command import init
-from saga.cli.keys_commands import create, list_, revoke
+from saga.cli.data_commands import check, check_, generate, init, release, show
+from saga.cli.evaluate_commands import evaluate, vintages
 from saga.cli.options import with_options
 from saga.cli.population_commands import align, tables
-from saga.cli.product_commands import forecast, lifetime, pensions, plot
-from saga.cli.register_commands import check, generate, release
-from saga.cli.report_command import report
+from saga.cli.product_commands import explain, forecast, lifetime, pensions, plot
 from saga.cli.score_command import score
-from saga.cli.service_commands import serve, work
+from saga.cli.service_commands import create, list_, revoke, serve, work
 from saga.cli.train_commands import circumstances, train
-from saga.cli.vintage_command import vintages
 
 
 class _Guarded(TyperGroup):
@@ -105,7 +98,7 @@ _add_group(
     "facts",
     "Dated facts: prices, the economy and tax parameters by year.",
     show,
-    check_facts,
+    check_,
 )
 _add_group("Make a bundle", "bundle", "Show a bundle, or check every byte of it.", inspect, verify)
 _add_group("Service", "keys", "Bearer keys of the service.", create, list_, revoke)

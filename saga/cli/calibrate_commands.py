@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saga.cli import console, options
-from saga.cli.inputs import Delivery, Model, Reading, command_line, options_on_command_line
+from saga.cli.inputs import Delivery, Model, Reading, command_line, refuse_options
 from saga.cli.options import Only
-from saga.errors import UsageError
 from saga.requests import CalibrationMethod, Draws
 
 if TYPE_CHECKING:
@@ -95,7 +94,11 @@ def calibrate(
     from saga.data.split import parse_shares
     from saga.forecaster import Forecaster
 
-    _refuse_options_of_other_mode(ctx, append)
+    if append:
+        of_fitting = ctx.params.keys() - _BOTH - _DELIVERY
+        refuse_options(ctx, of_fitting, "With --append there is no {}. Leave it out.")
+    else:
+        refuse_options(ctx, _DELIVERY, "{} is only for --append. Leave it out, or give both.")
     calibration_panel = reading.read(panel)
     if append:
         ledger = delivery.open_beside(bundle)
@@ -187,19 +190,6 @@ def deliver(
         {**content, "out": out, "outcomes": settled.counts()},
         as_json=as_json,
     )
-
-
-def _refuse_options_of_other_mode(ctx: typer.Context, append: bool) -> None:
-    """Raise UsageError for an option of the other mode on the command line."""
-    on_command_line = options_on_command_line(ctx)
-    refused = on_command_line - _BOTH - _DELIVERY if append else on_command_line & _DELIVERY
-    for name in sorted(refused):
-        option = f"--{name.replace('_', '-')}"
-        raise UsageError(
-            f"With --append there is no {option}. Leave it out."
-            if append
-            else f"{option} is only for --append. Leave it out, or give both."
-        )
 
 
 def _enter(

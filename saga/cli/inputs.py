@@ -7,7 +7,7 @@ import shlex
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -402,6 +402,14 @@ def options_on_command_line(ctx: typer.Context) -> set[str]:
     """
     sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
     return {name for name, source in sources.items() if source and source.name == "COMMANDLINE"}
+
+
+def refuse_options(ctx: typer.Context, names: Collection[str], message: str) -> None:
+    """Raise UsageError if a parameter of `names` is on the command line; `{}` is its option."""
+    refused = options_on_command_line(ctx).intersection(names)
+    for parameter in ctx.command.params:
+        if parameter.name in refused:
+            raise UsageError(message.format(parameter.opts[0]))
 
 
 def command_line(ctx: typer.Context) -> str:

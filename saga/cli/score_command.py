@@ -12,7 +12,7 @@ from saga.cli.inputs import (
     Model,
     ReadingUntil,
     Recording,
-    options_on_command_line,
+    refuse_options,
 )
 from saga.cli.options import Only
 from saga.errors import UsageError
@@ -87,7 +87,11 @@ def score(
         saga score register/ out --shard 0/7  # on several machines; at the end --merge out
     """
     if merge is not None:
-        _refuse_options_beside_merge(context)
+        refuse_options(
+            context,
+            context.params.keys() - {"merge", "as_json"},
+            "--merge takes the arguments of the run from its directory. Leave {} out.",
+        )
         from saga.batch.shards import merge_shards
 
         _show(merge_shards(merge), {"engine": "merge"}, as_json=as_json)
@@ -166,12 +170,3 @@ def _show(report: ScoreReport, how: dict[str, str | None], *, as_json: bool) -> 
         text += f" Without a result: {format_counts(report.rejected)}; see _rejected.csv there."
     value = {"out": report.out_dir, **how, "resumed": report.resumed, **report.totals}
     console.result(text, value, as_json=as_json)
-
-
-def _refuse_options_beside_merge(context: typer.Context) -> None:
-    """Raise UsageError if anything but --merge and --json was given."""
-    others = sorted(options_on_command_line(context) - {"merge", "as_json"})
-    if others:
-        raise UsageError(
-            f"--merge takes the arguments of the run from its directory. Leave {others[0]} out."
-        )

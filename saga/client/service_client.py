@@ -69,7 +69,7 @@ class Client(ServiceConnection):
         enters the intervals in the ledger. Raises ServiceError, of the class that fits the answer.
         """
         extra = {"prices": prices, "origin": origin, "record": record or None}
-        return self._compute("/v1/forecasts", persons, query(request, draws, extra))
+        return self._compute(persons, request, draws, extra)
 
     def lifetime(
         self,
@@ -83,7 +83,7 @@ class Client(ServiceConnection):
     ) -> Answer[FrameT]:
         """Present values: one row per person; arguments as in `forecast`. Raises ServiceError."""
         extra = {"prices": prices, "origin": origin, "record": record or None}
-        return self._compute("/v1/lifetimes", persons, query(request, draws, extra))
+        return self._compute(persons, request, draws, extra)
 
     def population(
         self,
@@ -101,7 +101,7 @@ class Client(ServiceConnection):
         population each one stands for; other arguments as in `forecast`. Raises ServiceError.
         """
         extra = {"prices": prices, "origin": origin, "weights": weights}
-        return self._compute("/v1/populations", persons, query(request, draws, extra))
+        return self._compute(persons, request, draws, extra)
 
     def submit(
         self,
@@ -159,10 +159,19 @@ class Client(ServiceConnection):
         """The bundle of the service: digests, configuration, coverages, model card."""
         return json_of(self.call("GET", "/v1/model"))
 
-    def _compute(self, path: str, persons: FrameT, parameters: Mapping[str, str]) -> Answer[FrameT]:
-        headers = {"Content-Type": PARQUET, "Accept": PARQUET}
+    def _compute(
+        self,
+        persons: FrameT,
+        request: ForecastRequest | LifetimeRequest | PopulationRequest,
+        draws: Draws,
+        extra: Mapping[str, object],
+    ) -> Answer[FrameT]:
         response = self.call(
-            "POST", path, content=to_parquet(persons), params=parameters, headers=headers
+            "POST",
+            f"/v1/{request.product}",
+            content=to_parquet(persons),
+            params=query(request, draws, extra),
+            headers={"Content-Type": PARQUET, "Accept": PARQUET},
         )
         return read_answer(response.content, persons)
 

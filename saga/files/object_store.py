@@ -8,7 +8,6 @@ is repeated for three minutes, so a store may be restarted during a run.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -56,29 +55,18 @@ def polars_options() -> dict[str, Any]:
     """Options of polars for reading objects, with as many attempts as this module makes."""
     milliseconds = round(_PATIENCE.total_seconds() * 1000)
     options: dict[str, Any] = {"max_retries": _RETRIES, "retry_timeout_ms": milliseconds}
-    if endpoint := _endpoint("s3"):  # as an option, because polars keeps a connection per options
+    if endpoint := _endpoint():  # as an option, because polars keeps a connection per options
         options["aws_endpoint_url"] = endpoint
-    return {**options, "aws_allow_http": "true"} if _is_plain(endpoint) else options
+    return {**options, "aws_allow_http": "true"} if endpoint.startswith("http://") else options
 
 
-def _endpoint(scheme: str) -> str:
-    """The address of a store that is not at the provider's own, if the environment has one."""
-    if scheme != "gs":
-        name = "AWS_ENDPOINT_URL" if scheme == "s3" else "AZURE_STORAGE_ENDPOINT"
-        return os.environ.get(name, "")
-    try:
-        account = json.loads(Path(os.environ["GOOGLE_SERVICE_ACCOUNT"]).read_bytes())
-        return str(account.get("gcs_base_url") or "")
-    except (KeyError, OSError, ValueError, AttributeError):
-        return ""  # the library reads the file too, and says what is wrong with it
-
-
-def _is_plain(endpoint: str) -> bool:
-    return endpoint.startswith("http://")
+def _endpoint() -> str:
+    """The address of a store of S3 that is not at Amazon's, if the environment has one."""
+    return os.environ.get("AWS_ENDPOINT_URL", "")
 
 
 def _store(url: str, patience: timedelta | None = None) -> ObjectStore:
-    return _connect(url, patience or _PATIENCE, _endpoint(url.partition("://")[0]))
+    return _connect(url, patience or _PATIENCE, _endpoint())
 
 
 @cache
@@ -97,7 +85,7 @@ def _connect(url: str, patience: timedelta, endpoint: str) -> ObjectStore:
     try:
         return from_url(  # which reads %41 as A, and nothing behind # and ?; other tools do not
             f"{scheme}://{quote(place, safe='/@:')}",
-            client_options={"allow_http": _is_plain(endpoint)},
+            client_options={"allow_http": endpoint.startswith("http://")},
             retry_config=retries,
         )
     except (BaseError, ValueError) as error:

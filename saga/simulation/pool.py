@@ -8,18 +8,17 @@ interpreter lock; processes take seconds to start and use every core.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
-from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from saga.simulation.worker_process import follow_parent
+from saga.simulation.worker_process import run_task, worker_pool
 
 if TYPE_CHECKING:
     from saga.simulation.ensemble import EnsembleRollout, MemberSequences
@@ -40,34 +39,33 @@ def simulation_pool(
 
     It uses `processes` worker processes, or `threads` threads if `processes` is 1.
     """
-    executor: Executor
-    if processes > 1:
-        executor = ProcessPoolExecutor(
-            processes,
-            mp_context=get_context("spawn"),
-            initializer=_start_worker,
-            initargs=(rollout, sequences),
-        )
-        run = _simulate_in_worker
-    else:
-        executor = thread_pool(threads)
-        run = partial(rollout.simulate, sequences)
+    task = partial(rollout.simulate, sequences)
+    pool = worker_pool(processes, task) if processes > 1 else thread_pool(threads)
+    run = run_task if processes > 1 else task
     workers = threads if processes == 1 else processes
 
-    def simulate(persons: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
-        groups = split_persons(persons, workers, rollout.group_size(len(persons)))
-        return chain.from_iterable(executor.map(run, groups, [steps[group] for group in groups]))
+    with single_threaded(), pool as executor:
 
-    with single_threaded():
-        try:
-            yield simulate
-        finally:  # after an interrupt, do not wait for persons whose simulation has not started
-            executor.shutdown(cancel_futures=True)
+        def simulate(persons: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
+            groups = split_persons(persons, workers, rollout.group_size(len(persons)))
+            return chain.from_iterable(
+                executor.map(run, groups, [steps[group] for group in groups])
+            )
+
+        yield simulate
 
 
-def thread_pool(threads: int) -> ThreadPoolExecutor:
-    """A pool of threads, each with one thread inside matrix products."""
-    return ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+@contextmanager
+def thread_pool(threads: int) -> Iterator[Executor]:
+    """A pool of threads, each with one thread inside matrix products.
+
+    At the end, as after an interrupt, work that has not begun is not done.
+    """
+    pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def split_persons(
@@ -87,20 +85,3 @@ def single_threaded() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-_job: tuple[EnsembleRollout, MemberSequences]
-
-
-def _start_worker(rollout: EnsembleRollout, sequences: MemberSequences) -> None:
-    global _job
-    follow_parent()
-    torch.set_num_threads(1)
-    _job = rollout, sequences
-
-
-def _simulate_in_worker(
-    persons: NDArray[np.int64], steps: NDArray[np.int64]
-) -> list[NDArray[np.float32]]:
-    rollout, sequences = _job
-    return rollout.simulate(sequences, persons, steps)

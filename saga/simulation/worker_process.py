@@ -1,4 +1,4 @@
-"""Worker processes leave Ctrl-C to the process that started them, and end with it."""
+"""Worker processes have one thread each, leave Ctrl-C to their parent, and end with it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,55 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
+from typing import Any
+
+# Libraries read these when they are loaded. Without them each worker would start as many threads
+# as the machine has cores.
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"), "1")
+
+_task: Callable[..., Any]  # in a worker process
 
 
-def follow_parent() -> None:
-    """Make this process ignore Ctrl-C, which its parent handles, and end when the parent ends.
+@contextmanager
+def worker_pool(workers: int, task: Callable[..., Any]) -> Iterator[ProcessPoolExecutor]:
+    """A pool of processes, to which arguments of `task` are sent as `submit(run_task, ...)`.
+
+    Each process receives the task once. At the end, work that has not begun is not done.
+    """
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(ONE_THREAD)
+    pool = ProcessPoolExecutor(
+        workers,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_start,
+        initargs=(task,),
+    )
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+        for name in ONE_THREAD:
+            del os.environ[name]
+        os.environ.update({name: value for name, value in before.items() if value is not None})
+
+
+def run_task(*arguments: Any) -> Any:
+    """The result of the task of this process, with these arguments."""
+    return _task(*arguments)
+
+
+def _start(task: Callable[..., Any]) -> None:
+    """Ignore Ctrl-C, which the parent handles, and end when the parent ends.
 
     A parent that is killed cannot end its workers, and they would wait forever. A thread of the
     worker therefore waits for the end of the parent.
     """
+    global _task
+    _task = task
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Generator, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import closing, contextmanager
+from concurrent.futures import as_completed
+from contextlib import closing
 from dataclasses import asdict, replace
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +28,7 @@ from saga.register.simulation.parameters import switch_off
 from saga.register.simulation.population import cohort_sizes
 from saga.requests import Progress
 from saga.schema import MAX_AGE, MIN_AGE, PRICE_YEAR
+from saga.simulation.worker_process import run_task, worker_pool
 
 FORMAT_VERSION = 1
 ROW_GROUP_SIZE = 100_000
@@ -117,37 +115,10 @@ def _execute(
         for task in tasks:
             yield _write_chunk(settings, task, folder)
         return
-    with worker_pool(workers) as pool:
-        tasks_left = {pool.submit(_write_chunk, settings, task, folder) for task in tasks}
+    with worker_pool(workers, _write_chunk) as pool:
+        tasks_left = {pool.submit(run_task, settings, task, folder) for task in tasks}
         for future in as_completed(tasks_left):
             yield future.result()
-
-
-@contextmanager
-def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """A pool of processes with one thread each; only the parent process handles an interrupt.
-
-    Polars and BLAS read the variables when they are loaded. Without them each worker would start
-    as many threads as the machine has cores.
-    """
-    names = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
-    pool = ProcessPoolExecutor(
-        workers,
-        mp_context=get_context("spawn"),
-        initializer=signal.signal,
-        initargs=(signal.SIGINT, signal.SIG_IGN),
-    )
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _write_chunk(settings: RegisterSettings, task: Task, folder: Path) -> tuple[int, int]:

@@ -183,6 +183,6 @@ def test_a_shard_that_does_not_exist_is_refused(text: str) -> None:
 
 def test_merge_takes_no_other_argument(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, ["score", "--merge", str(tmp_path), "--seed", "3"])
-    assert (refused.exit_code, "Leave seed out" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "Leave --seed out" in refused.stderr) == (2, True)
     refused = CliRunner().invoke(app, ["score", "--shard", "0/2"])
     assert (refused.exit_code, "Name the INPUT" in refused.stderr) == (2, True)

@@ -1,16 +1,89 @@
-"""saga register: simulate a register, compare it with published figures, write a release."""
+"""saga init, saga register, saga facts: what a mapping does, the register, and dated facts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from saga.cli import console, options
+from saga.cli.inputs import Reading, opened
 from saga.cli.options import Only
+from saga.errors import UsageError
 from saga.requests import Draws, Option
+
+if TYPE_CHECKING:
+    from saga.data.facts import Facts
+
+
+_ROWS = 10  # that are shown before and after
+
+
+def init(
+    source: options.Input,
+    mapping: Annotated[
+        str,
+        typer.Option("--mapping", help="A YAML file, or a shipped name (lisa, nlsy79)."),
+    ],
+    as_json: options.Json = False,
+) -> None:
+    """Show what each entry of a mapping does to your data, with ten rows before and after.
+
+    Nothing is computed or stored. The rows are shown on your screen only.
+
+    Examples:
+        saga init extract/ --mapping our-register.yaml
+    """
+    import polars as pl
+
+    from saga.data.reading import Source
+    from saga.schema import REQUIRED
+
+    with opened(source) as path:
+        preview = Source(path, mapping).preview()
+    before, after = preview.before.head(_ROWS), preview.after.head(_ROWS)
+    entries = [
+        {
+            "entry": effect.entry,
+            "columns": list(effect.columns),
+            "cells": effect.matched,
+            "made_unknown": effect.unknown,
+            "own": effect.is_own,
+        }
+        for effect in preview.effects
+    ]
+    unmatched = [e.entry for e in preview.effects if e.is_own and not e.matched]
+    if as_json:
+        value = {
+            "rows": preview.before.height,
+            "entries": entries,
+            "unmatched": unmatched,
+            "problems": [problem.as_dict() for problem in preview.problems],
+            "not_used": preview.unread,
+            "before": before.to_dicts(),
+            "after": after.to_dicts(),
+        }
+        console.result("", value, as_json=True)
+        return
+    if entries:
+        columns = pl.Series("columns", [", ".join(effect.columns) for effect in preview.effects])
+        by_entry = pl.DataFrame(entries).drop("own").with_columns(columns)
+        console.table(by_entry, "Entries of the mapping")
+    console.table(before, "The first rows of the source")
+    console.table(after, "The same rows as the panel gets them")
+    for problem in preview.problems:
+        console.note(f"Error: {problem}")
+    lacking = [name for name in REQUIRED if name not in after.columns]
+    for heading, names in (
+        ("Match nothing", unmatched),
+        ("Required, but without a column", lacking),
+        ("Columns not used", preview.unread),
+    ):
+        if names:
+            console.note(f"{heading}: {', '.join(names)}")
+
 
 _Persons = Annotated[int, typer.Option(min=1, help="Persons in the register.")]
 _Draws = Annotated[Draws, Only("seed")]
@@ -176,3 +249,85 @@ def release(
         f"{written['files']:,} files. {written['verdict']}"
     )
     console.result(text, {"out": out, **written}, as_json=as_json)
+
+
+def show(
+    reading: Annotated[Reading, Only("facts")],
+    series: Annotated[
+        str | None, typer.Option("--series", help="Show each year of this series, with its source.")
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Show the series of dated facts: years, last value and marks, or one series in full."""
+    import polars as pl
+
+    from saga.data.facts import FACT_SERIES
+
+    in_force = reading.open_facts()
+    if series is not None and series not in in_force.series:
+        raise UsageError(
+            f"There is no series {series!r}. Use one of {', '.join(sorted(in_force.series))}."
+        )
+    rows = [
+        {
+            "series": name,
+            "year": year,
+            "value": value,
+            "unit": yearly.unit,
+            "mark": yearly.marks[year],
+            "source": yearly.sources[year],
+        }
+        for name, yearly in in_force.series.items()
+        if series in (None, name)
+        for year, value in yearly.values.items()
+    ]
+    if as_json:
+        console.result("", {**in_force.provenance(), "values": rows}, as_json=True)
+        return
+    title = f"Facts {in_force.digest[:12]} ({in_force.source})"
+    if series is not None:
+        heading = f"{FACT_SERIES[series].title}, {rows[0]['unit']}. {title}"
+        all_digits = pl.Series("value", [f"{row['value']:.10g}" for row in rows])
+        console.table(pl.DataFrame(rows).drop("series", "unit").with_columns(all_digits), heading)
+        return
+    summary = [
+        {
+            "series": name,
+            "years": f"{min(yearly.values)}-{max(yearly.values)}",
+            "last value": f"{yearly.values[max(yearly.values)]:.10g}",
+            "unit": yearly.unit,
+            "marks": "".join(sorted(set(yearly.marks.values()))),
+        }
+        for name, yearly in in_force.series.items()
+    ]
+    console.table(pl.DataFrame(summary), title)
+
+
+def check_(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder of .csv files, or one file.")
+    ],
+    as_json: options.Json = False,
+) -> None:
+    """Check an office's own facts, and name the values that differ from the shipped ones."""
+    from saga.data.facts import read_facts, shipped_facts
+
+    facts, shipped = read_facts(directory), shipped_facts()
+    changed = [change for name in facts.series for change in _changes(name, facts, shipped)]
+    lines = ["  " + change for change in changed] or ["  no value differs from the shipped ones"]
+    console.result(
+        "\n".join([f"The facts of {facts.source} can be used ({facts.digest[:12]}).", *lines]),
+        {**facts.provenance(), "changed": changed},
+        as_json=as_json,
+    )
+
+
+def _changes(name: str, facts: Facts, shipped: Facts) -> list[str]:
+    """The years of a series whose values differ from the shipped ones, as text."""
+    before, after = shipped.series[name].values, facts.series[name].values
+    return [
+        f"{name} {year}: {value:g} "
+        + (f"instead of {before[year]:g}" if year in before else "is new")
+        for year, value in after.items()
+        if before.get(year) != value
+    ]
