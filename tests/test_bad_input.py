@@ -441,23 +441,6 @@ def test_rejected_rows_and_results_are_never_written_to_the_folder_of_the_input(
     assert [entry.name for entry in folder.iterdir()] == ["people.csv"]
 
 
-def test_after_bad_input_a_batch_continues_in_its_folder_with_corrected_input(
-    tiny_bundle: Path, tmp_path: Path
-) -> None:
-    rows = people()
-    rows[1]["earnings"] = -AMOUNT
-    run = (
-        f"score {tmp_path / 'people.csv'} {tmp_path / 'out'} --bundle {tiny_bundle} --paths 20",
-        "--horizons 1",
-    )
-    write_csv(rows, tmp_path / "people.csv")
-    assert_helps(command(*run), SECOND_EARNINGS)
-    write_csv(people(), tmp_path / "people.csv")
-    done = invoke(*run, "--json")
-    assert done.exit_code == 0, done.stderr
-    assert json.loads(done.stdout)["persons_out"] == 2
-
-
 def test_a_person_above_64_at_every_horizon_is_listed_without_an_error(
     tiny_bundle: Path, tmp_path: Path
 ) -> None:

@@ -6,13 +6,13 @@ It needs httpx and pyarrow, and imports neither torch nor polars.
 from saga.client.frames import Answer
 from saga.client.remote_jobs import JobState, RemoteJob
 from saga.client.service_client import Client, Sending
-from saga.client.service_connection import Retries
-from saga.client.service_errors import (
+from saga.client.service_connection import (
     AuthorisationError,
     BusyError,
     JobError,
     MissingError,
     RefusedError,
+    Retries,
     ServiceError,
     UnreachableError,
 )

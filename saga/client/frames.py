@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from saga.client.service_errors import ServiceError
+from saga.client.service_connection import ServiceError
 from saga.errors import UsageError
 
 FrameT = TypeVar("FrameT")  # a DataFrame of pandas or polars, or an Arrow table

@@ -10,8 +10,13 @@ from typing import Any, BinaryIO, Generic
 import httpx
 
 from saga.client.frames import Answer, FrameT, read_answer
-from saga.client.service_connection import ServiceConnection, json_of
-from saga.client.service_errors import JobError, document_error, foreign_answer
+from saga.client.service_connection import (
+    JobError,
+    ServiceConnection,
+    document_error,
+    foreign_answer,
+    json_of,
+)
 
 PARQUET = "application/vnd.apache.parquet"
 _LOOK_SECONDS = 1.0  # between two looks at a job

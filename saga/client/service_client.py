@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from saga.client.frames import Answer, FrameT, read_answer, to_parquet
 from saga.client.remote_jobs import PARQUET, JobState, RemoteJob
-from saga.client.service_connection import ServiceConnection, json_of
-from saga.client.service_errors import foreign_answer
+from saga.client.service_connection import ServiceConnection, foreign_answer, json_of
 from saga.errors import UsageError
 from saga.requests import (
     Draws,

@@ -7,7 +7,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Container, Iterator
 from functools import partial
 from pathlib import Path
@@ -28,9 +27,8 @@ from saga.data.reading import Source, read_panel
 from saga.errors import BundleError, InputError, UsageError
 from saga.files import atomic
 from saga.requests import ForecastRequest
-from tests.saga.batch.run_files import files_of
+from tests.saga.batch.run_files import await_persons, files_of, start_score
 
-ROOT = Path(__file__).parents[3]
 PERSONS = 60
 YEARS = range(2001, 2007)
 
@@ -85,7 +83,7 @@ def _read(out: Path) -> pl.DataFrame:
     return pl.concat([pl.read_parquet(part) for part in sorted(out.glob("*.parquet"))])
 
 
-@pytest.mark.parametrize("size", [1, 7, 60, 1000])
+@pytest.mark.parametrize("size", [1, 7, 1000])
 def test_the_rows_equal_those_of_the_whole_panel_for_any_partition_size(
     source: Path, truth: pl.DataFrame, tmp_path: Path, size: int
 ) -> None:
@@ -144,14 +142,15 @@ def _die_at(monkeypatch: pytest.MonkeyPatch, call: int, *, after: bool) -> None:
 
 
 def _crash_points() -> Iterator[tuple[int, bool]]:
-    # One rename for each of: the run, the mapping, a staged file, the list of rejected persons and
-    # the manifest; two for each partition.
-    return ((call, after) for call in range(2 + len(YEARS) + 2 * 3 + 2) for after in (False, True))
+    # One rename for each of: the run, the staged file of each year and their end, the list of
+    # rejected persons and the manifest; two for each partition.
+    return ((call, after) for call in range(1 + 2 + 1 + 2 * 3 + 2) for after in (False, True))
 
 
 def test_a_crash_at_any_commit_neither_loses_nor_repeats_a_person(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    source = _write_years(_rows().filter(pl.col("year") >= YEARS[-2]), tmp_path / "years")
     score(source, tmp_path / "whole", Carry(), persons_per_partition=20)
     expected, deaths = files_of(tmp_path / "whole"), 0
     for call, after in _crash_points():
@@ -194,91 +193,11 @@ def test_a_disk_that_becomes_full_leaves_no_half_file_and_the_run_continues(
     assert files_of(out) == files_of(tmp_path / "whole")
 
 
-SCRIPT = """
-import sys
-from carry import Carry
-from saga.batch.engine import BatchInterruptedError, score
-
-if __name__ == "__main__":
-    source, out, workers = sys.argv[1:]
-    try:
-        score(
-            source,
-            out,
-            Carry(seconds=0.2),
-            persons_per_partition=3,
-            workers=int(workers),
-            progress=lambda n, _: print(n, flush=True),
-        )
-    except BatchInterruptedError as stop:
-        sys.exit(stop.exit_code)
-"""
-
-
-def _start(script: Path, source: Path, out: Path, workers: int) -> subprocess.Popen[str]:
-    path = str(Path(sys.modules["carry"].__file__ or "").parent)
-    line = [sys.executable, str(script), str(source), str(out), str(workers)]
-    return subprocess.Popen(
-        line,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={"PYTHONPATH": f"{path}:{ROOT}", "OMP_NUM_THREADS": "1"},
-    )
-
-
-def _await_persons(process: subprocess.Popen[str], persons: int) -> None:
-    assert process.stdout is not None
-    for line in process.stdout:
-        if int(line) >= persons:
-            return
-    pytest.fail("the run ended before it could be killed")
-
-
-@pytest.mark.thorough
-def test_of_two_processes_racing_for_one_folder_one_is_refused_and_the_other_completes(
-    source: Path, tmp_path: Path
-) -> None:
-    out, go, script = tmp_path / "out", tmp_path / "go", tmp_path / "race.py"
-    script.write_text(f"""
-import time
-from pathlib import Path
-from carry import Carry
-from saga.batch.engine import score
-print("ready", flush=True)
-while not Path({str(go)!r}).exists():
-    time.sleep(0.01)
-score({str(source)!r}, {str(out)!r}, Carry(seconds=0.2), persons_per_partition=3)
-""")
-    line = [sys.executable, str(script)]
-    path = f"{Path(sys.modules['carry'].__file__ or '').parent}:{ROOT}"
-    racers = [
-        subprocess.Popen(
-            line,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        )
-        for _ in range(2)
-    ]
-    for racer in racers:
-        assert racer.stdout is not None
-        assert racer.stdout.readline() == "ready\n"
-    go.touch()
-    errors = [racer.communicate(timeout=120)[1] for racer in racers]
-    assert sorted(racer.returncode for racer in racers) == [0, 1], errors
-    refused = next(error for error in errors if "FolderInUseError" in error)
-    assert "Another process is writing" in refused
-    score(source, tmp_path / "whole", Carry(), persons_per_partition=3)
-    assert files_of(out) == files_of(tmp_path / "whole")
-
-
 @pytest.mark.thorough
 def test_a_run_that_is_killed_at_random_moments_continues_where_it_stopped(
     source: Path, tmp_path: Path
 ) -> None:
-    script, out, moments = tmp_path / "batch.py", tmp_path / "out", random.Random(3)
-    script.write_text(SCRIPT)
+    out, moments = tmp_path / "out", random.Random(3)
     score(source, tmp_path / "whole", Carry(), persons_per_partition=3)
     for workers, stop, persons in (
         (1, signal.SIGKILL, 6),
@@ -286,8 +205,8 @@ def test_a_run_that_is_killed_at_random_moments_continues_where_it_stopped(
         (1, signal.SIGINT, 27),
         (2, signal.SIGTERM, 36),
     ):
-        with _start(script, source, out, workers) as process:
-            _await_persons(process, persons)
+        with start_score(source, out, size=3, seconds=0.2, workers=workers) as process:
+            await_persons(process, persons)
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(moments.uniform(0.0, 0.15))
             process.send_signal(stop)
