@@ -196,8 +196,8 @@ def parse_values(text: str, file: str) -> list[DatedValue]:
 
 def _refuse_if(problems: Iterable[Problem]) -> None:
     """Raise InputError if there are problems."""
-    if found := list(problems):
-        raise InputError("The facts cannot be used.", found)
+    if faults := list(problems):
+        raise InputError("The facts cannot be used.", faults)
 
 
 def _dated_value(row: Mapping[str, str | None], file: str, line: int) -> DatedValue | Problem:
