@@ -291,7 +291,10 @@ FILES: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
     ),
     "Excel": ("p.xlsx", b"PK\x03\x04", (".xlsx", ".csv")),
     "CSV called Parquet": ("p.parquet", (HEADER + GOOD).encode(), ("not what its suffix says",)),
+    "not Arrow": ("p.arrow", (HEADER + GOOD).encode(), ("not what its suffix says",)),
     "not Stata": ("p.dta", (HEADER + GOOD).encode(), ("not what its suffix says",)),
+    "not SPSS": ("p.sav", (HEADER + GOOD).encode(), ("not what its suffix says",)),
+    "not SAS": ("p.sas7bdat", (HEADER + GOOD).encode(), ("not what its suffix says",)),
 }
 
 

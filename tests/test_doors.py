@@ -294,10 +294,9 @@ def client(world: World, case: Case, url: str | None, record: bool) -> Got:
     return Got(answer.frame, answer.provenance, told(answer.warnings), rules(answer.left_out))
 
 
-def service(world: World, case: Case, url: str | None, record: bool) -> Got:
-    """JSON in and out, with the persons in another order."""
-    request, product = case.request, case.request.product
-    years = pl.read_parquet(world.people).rows_by_key("person_id", named=True)
+def as_json(file: Path) -> dict[str, Any]:
+    """The persons of a file in the body of a call, in reverse order."""
+    years = pl.read_parquet(file).rows_by_key("person_id", named=True)
     persons = [
         {
             "person_id": person,
@@ -305,14 +304,20 @@ def service(world: World, case: Case, url: str | None, record: bool) -> Got:
         }
         for person, of_person in reversed(years.items())
     ]
-    body = {"persons": persons, "prices": MONEY_OF, "record": record, "origin": case.origin}
+    return {"persons": persons, "prices": MONEY_OF}
+
+
+def service(world: World, case: Case, url: str | None, record: bool) -> Got:
+    """JSON in and out, with the persons in another order."""
+    request, product = case.request, case.request.product
+    body = {**as_json(world.people), "record": record, "origin": case.origin}
     answer = world.service(url).client.post(
         f"/v1/{product}", json=body | options(request, case.draws)
     )
     assert answer.status_code == 200, answer.text
     content = answer.json()
     order = [entry["person_id"] for entry in content[product]]
-    assert order == [person for person in reversed(years) if person in order]
+    assert order == [each["person_id"] for each in body["persons"] if each["person_id"] in order]
     flat = _lifetime_rows if isinstance(request, LifetimeRequest) else _forecast_rows
     rows = pl.DataFrame(
         [row for entry in content[product] for row in flat(entry)], infer_schema_length=None
@@ -460,15 +465,7 @@ def _tables_of_command(world: World, file: Path, draws: Draws) -> pl.DataFrame:
 
 def _tables_of_service(world: World, file: Path, draws: Draws) -> pl.DataFrame:
     """JSON in and out."""
-    years = pl.read_parquet(file).rows_by_key("person_id", named=True)
-    persons = [
-        {
-            "person_id": person,
-            "history": [{n: v for n, v in year.items() if v is not None} for year in of_person],
-        }
-        for person, of_person in reversed(years.items())
-    ]
-    body = {"persons": persons, "prices": MONEY_OF} | options(GROUPS, draws)
+    body = as_json(file) | options(GROUPS, draws)
     answer = world.service(None).client.post("/v1/populations", json=body)
     assert answer.status_code == 200, answer.text
     content = PopulationResponse.model_validate(answer.json()).model_dump()
@@ -478,20 +475,6 @@ def _tables_of_service(world: World, file: Path, draws: Draws) -> pl.DataFrame:
         for entry in content["events"]
     ]
     return pl.DataFrame([*rows, *chances], infer_schema_length=None)
-
-
-def _tables_of_parquet(world: World, file: Path, draws: Draws) -> pl.DataFrame:
-    asked = {**options(GROUPS, draws), "prices": MONEY_OF}
-    query = {n: ",".join(v) if isinstance(v, tuple) else str(v) for n, v in asked.items()}
-    kind = "application/vnd.apache.parquet"
-    answer = world.service(None).client.post(
-        "/v1/populations",
-        params=query,
-        content=file.read_bytes(),
-        headers={"Content-Type": kind, "Accept": kind},
-    )
-    assert answer.status_code == 200, answer.text
-    return pl.read_parquet(answer.content)
 
 
 def _tables_of_job(world: World, file: Path, draws: Draws) -> pl.DataFrame:
@@ -506,7 +489,6 @@ def _tables_of_job(world: World, file: Path, draws: Draws) -> pl.DataFrame:
     [
         _tables_of_command,
         _tables_of_service,
-        _tables_of_parquet,
         pytest.param(_tables_of_job, marks=pytest.mark.thorough),
     ],
 )

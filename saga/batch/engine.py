@@ -9,8 +9,6 @@ therefore be killed at any moment: the same command continues, and writes the sa
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import multiprocessing
 import signal
@@ -32,6 +30,7 @@ from saga.batch.run_folder import (
     RUN,
     ScoreReport,
     finish_folder,
+    put_part,
     receipt_name,
     refuse_other_run,
     sum_receipts,
@@ -44,7 +43,6 @@ from saga.data.reading import Source
 from saga.errors import InputError, SagaError, UsageError
 from saga.files.atomic import digest_json
 from saga.files.folders import Folder, open_folder, open_place, put_json, read_json_of
-from saga.files.tables import KEY
 from saga.forecast_results import Result
 from saga.forecast_warnings import warning_dicts
 from saga.requests import Progress
@@ -186,24 +184,14 @@ class PartitionWriter:
 
     def _commit_rows(self, index: int, panel: Panel, persons: list[str]) -> dict[str, Any]:
         result = self.computation.compute(panel)
-        frame = result.table.rechunk()
-        if frame["person_id"].unique(maintain_order=True).to_list() != persons:
+        if result.table["person_id"].unique(maintain_order=True).to_list() != persons:
             raise RuntimeError(
                 f"the rows of partition {index} are not those of its persons, in order"
             )
         warnings = warning_dicts(result.warnings, max_persons=0)
-        provenance = json.dumps(
-            {**result.provenance, "warnings": warnings},
-            sort_keys=True,
-            ensure_ascii=False,
-            default=str,
-        )
-        part = io.BytesIO()
-        frame.write_parquet(part, compression="zstd", metadata={KEY: provenance})
-        name, content = f"part-{index:05d}.parquet", part.getvalue()
-        self.run.out.put(name, content)
-        digest = hashlib.sha256(content).hexdigest()
-        return {"file": name, "sha256": digest, "rows": frame.height, "warnings": warnings}
+        provenance = {**result.provenance, "warnings": warnings}
+        part = put_part(self.run.out, f"part-{index:05d}.parquet", result.table, provenance)
+        return {**part, "warnings": warnings}
 
 
 def compute_locally(

@@ -7,7 +7,6 @@ Partition k has persons k * size to (k + 1) * size - 1 of the sorted list, for a
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from saga.data.reading import Source
 from saga.errors import InputError
 from saga.files.folders import Folder
 from saga.files.object_store import StoreLostError
+from saga.files.tables import parquet_bytes
 
 PARTITION = "__partition"
 _PERSON, _GROUP = "__person", "__group"
@@ -118,7 +118,7 @@ def stage(source: Source, assignment: pl.DataFrame, partitions: Partitions) -> N
             _GROUP, as_dict=True, include_key=False, maintain_order=True
         ).items():
             # Sorted, so that reading a partition skips the blocks of others.
-            staged, table = io.BytesIO(), rows.sort(PARTITION, maintain_order=True)
-            table.write_parquet(staged, row_group_size=_ROWS_A_BLOCK)
-            out.put(f"{folder}/{_group_name(group)}/{number:05d}.parquet", staged.getvalue())
+            in_order = rows.sort(PARTITION, maintain_order=True)
+            content = parquet_bytes(in_order, row_group_size=_ROWS_A_BLOCK)
+            out.put(f"{folder}/{_group_name(group)}/{number:05d}.parquet", content)
     out.put(f"{folder}/{_COMPLETE}", b"{}\n")

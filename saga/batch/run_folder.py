@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 from saga.errors import UsageError
 from saga.files.atomic import LOCK, commit, json_bytes, read_json
 from saga.files.folders import Folder, put_json, read_json_of
-from saga.files.tables import KEY, read_provenance
+from saga.files.tables import KEY, parquet_bytes, read_provenance
 from saga.forecast_warnings import add_counts
 
 MANIFEST, RUN, REJECTED = "_MANIFEST.json", "_run.json", "_rejected.csv"
@@ -120,6 +121,16 @@ def valid_receipts(out: Folder, indices: Iterable[int], digest: str) -> dict[int
         if receipt["file"] is None or out.digest(receipt["file"]) == receipt["sha256"]:
             receipts[index] = receipt
     return receipts
+
+
+def put_part(
+    out: Folder, name: str, rows: pl.DataFrame, provenance: Mapping[str, object]
+) -> dict[str, Any]:
+    """Write a part with its provenance; its entry of the manifest: file, sha256 and rows."""
+    record = json.dumps(provenance, sort_keys=True, ensure_ascii=False, default=str)
+    content = parquet_bytes(rows.rechunk(), {KEY: record})
+    out.put(name, content)
+    return {"file": name, "sha256": hashlib.sha256(content).hexdigest(), "rows": rows.height}
 
 
 def sum_receipts(out: Folder, receipts: Sequence[Mapping[str, Any]], resumed: int) -> ScoreReport:

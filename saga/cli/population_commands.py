@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -14,8 +13,6 @@ from saga.errors import UsageError
 from saga.requests import PopulationRequest
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from saga.data.panel import Panel
 
 _Scored = Annotated[
@@ -150,6 +147,7 @@ def align(
         saga align paths --targets totals.csv --panel register/ --out aligned  # official totals
     """
     from saga.files.folders import check_new_folder, new_folder, open_file, put_json
+    from saga.files.tables import parquet_bytes
     from saga.population.alignment import adjust, balance, effective_persons, read_targets
     from saga.population.scored_paths import ScoredPaths, read_persons
 
@@ -167,7 +165,7 @@ def align(
             diagnostics = adjust(run, persons, official, folder, settings)
         else:
             table, diagnostics = balance(run, persons, official)
-            folder.put("weights.parquet", _parquet_file(table))
+            folder.put("weights.parquet", parquet_bytes(table))
             base = persons.sort("person_id")["weight"].to_numpy()
             settings |= {
                 "effective_persons": effective_persons(table["weight"].to_numpy()),
@@ -205,9 +203,3 @@ def _read(panel: str | None, reading: Reading) -> Panel | None:
     if panel is None:
         return None
     return read_panel(panel, mapping=reading.mapping, prices=reading.prices)
-
-
-def _parquet_file(table: pl.DataFrame) -> bytes:
-    content = io.BytesIO()
-    table.write_parquet(content)
-    return content.getvalue()

@@ -122,6 +122,19 @@ def _write(frame: pl.DataFrame, suffix: str, part: Path) -> None:
         stata.replace(part)
 
 
+def parquet_bytes(
+    frame: pl.DataFrame,
+    metadata: Mapping[str, str] | None = None,
+    row_group_size: int | None = None,
+) -> bytes:
+    """The content of a Parquet file with the frame."""
+    buffer = io.BytesIO()
+    frame.write_parquet(
+        buffer, metadata=dict(metadata or {}) or None, row_group_size=row_group_size
+    )
+    return buffer.getvalue()
+
+
 def write_stata(frame: pl.DataFrame, path: Path) -> None:
     """Write a .dta file; Stata has no booleans, no column without a type, and no dots in names."""
     from polars_readstat import write_readstat

@@ -11,9 +11,6 @@ A target is about the mean over macro futures, so their spread around it stays.
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +22,11 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 
-from saga.batch.run_folder import MANIFEST
+from saga.batch.run_folder import MANIFEST, put_part
 from saga.data.groups import UNKNOWN
 from saga.errors import InputError, Problem
 from saga.files.folders import Folder, open_file, put_json
-from saga.files.tables import KEY, read_provenance
+from saga.files.tables import read_provenance
 from saga.population.group_bands import central_range
 from saga.population.scored_paths import ScoredPaths, person_levels
 
@@ -180,15 +177,7 @@ def adjust(
         amounts = (pl.col("weight") * pl.col("earnings")).sum() / scored.n_paths
         after.append(rows.group_by(targets.keys, maintain_order=True).agg(after=amounts))
         provenance = {**read_provenance(scored.folder.location(part)), "aligned": dict(stated)}
-        record = json.dumps(provenance, sort_keys=True, ensure_ascii=False)
-        buffer = io.BytesIO()
-        rows.select(names).rechunk().write_parquet(
-            buffer, compression="zstd", metadata={KEY: record}
-        )
-        content = buffer.getvalue()
-        folder.put(part, content)
-        digest = hashlib.sha256(content).hexdigest()
-        parts.append({"file": part, "sha256": digest, "rows": rows.height})
+        parts.append(put_part(folder, part, rows.select(names), provenance))
     run = {**scored.run, "aligned": dict(stated)}
     put_json(folder, MANIFEST, {"run": run, "totals": scored.totals, "parts": parts})
     reached = (

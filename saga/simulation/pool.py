@@ -39,7 +39,7 @@ def simulation_pool(
 
     It uses `processes` worker processes, or `threads` threads if `processes` is 1.
     """
-    task = partial(rollout.simulate, sequences)
+    task: Callable[..., list[NDArray[np.float32]]] = partial(rollout.simulate, sequences)
     pool = worker_pool(processes, task) if processes > 1 else thread_pool(threads)
     run = run_task if processes > 1 else task
     workers = threads if processes == 1 else processes

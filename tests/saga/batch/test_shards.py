@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -102,25 +101,6 @@ def test_a_missing_shard_and_a_half_written_part_are_named(source: Path, tmp_pat
         merge_shards(out)
     _compute(source, out, [0])
     assert merge_shards(out).persons_in == PERSONS
-
-
-def test_two_merges_at_once_write_the_manifest_of_one(
-    source: Path, one_run: dict[str, bytes], tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    _compute(source, out, [0, 1, 2])
-
-    def merge(_: int) -> str:
-        try:
-            return str(merge_shards(out).partitions)
-        except UsageError as refused:
-            return str(refused)
-
-    with ThreadPoolExecutor(2) as threads:
-        answers = list(threads.map(merge, range(2)))
-    assert "13" in answers
-    assert all(answer == "13" or "Another process is writing" in answer for answer in answers)
-    assert files_of(out) == one_run
 
 
 def test_shards_of_another_number_complete_the_same_run(

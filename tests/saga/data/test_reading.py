@@ -369,27 +369,6 @@ def test_an_exit_given_in_one_row_applies_to_all_rows_of_the_person() -> None:
     assert not read_panel(_rows(exit_year=[2010] * 6), prices=2022).meta.has_exit
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("x.csv", b""),
-        ("x.csv", b"person_id,year\n1,2,3\n"),
-        ("x.csv", b"person_id,year,birth_year,earnings\n\xff\xfe\xe4,2000,1970,1\n"),
-    ]
-    + [("x.csv", b"person_id,year,birth_year,earnings,year\n1,2000,1970,1,2\n"), ("x.xlsx", b"x")]
-    + [(name, b"not that") for name in ("x.parquet", "x.arrow", "x.dta", "x.sav", "x.sas7bdat")],
-)
-def test_a_damaged_file_is_refused_without_repeating_its_contents(
-    name: str, content: bytes, tmp_path: Path
-) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError) as caught:
-        read_panel(tmp_path / name)
-    assert caught.value.problems
-    # The error of the reading library would quote cells.
-    assert caught.value.__context__ is None or caught.value.__suppress_context__
-
-
 def test_a_folder_without_or_with_mixed_data_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="contains no panel file"):
         read_panel(tmp_path)
