@@ -482,7 +482,8 @@ class PopulationRequest:
     """Tables of groups by year, with 90 % bands and the parts of their spread.
 
     Args:
-        by: Groups: categories of the panel or of life courses, age, cohort, birth_year.
+        by: Groups: categories of the panel or of life courses, age, cohort, birth_year, and
+            base_amounts and career_fifth of the paths (docs/how-to/policy-tables.md).
         compare: Pairs of levels of one group, such as male/female: ratio and gap on every path.
         events: Events whose chance is asked (`GroupEvent`).
         until: Last year; None: the one up to which the most values can be published.
@@ -499,7 +500,10 @@ class PopulationRequest:
 
     by: Annotated[
         Sequence[str],
-        Option("Groups: columns of the panel or of --circumstances, age, cohort, birth_year."),
+        Option(
+            "Groups: columns of the panel or of --circumstances, age, cohort, birth_year, "
+            "base_amounts, career_fifth."
+        ),
     ] = ()
     compare: Annotated[
         Sequence[str],

@@ -20,7 +20,7 @@ from saga.population.cell_statistics import PathStatistic, earnings_classes
 from saga.population.disclosure import DisclosureRules, suppress
 from saga.population.group_bands import GroupBand, band, chance_below_zero
 from saga.population.population_paths import Population, Present, grid_of, statistics_of
-from saga.population.scored_paths import YearPaths
+from saga.population.scored_paths import BASE_AMOUNTS, YearPaths
 from saga.population.table_grid import Grid, TableCell
 from saga.requests import (
     COMPARISONS,
@@ -372,24 +372,30 @@ def _transitions(
 ) -> tuple[pl.DataFrame, list[dict[str, object]]]:
     """Shares of earnings classes `step` years later, by groups and class; and the hidden cells.
 
-    A cell whose groups are `hidden` in the statistics is hidden here too.
+    A cell whose groups are `hidden` in the statistics is hidden here too. If bands of base amounts
+    are a group, they are the classes.
     """
-    by_class = grid.extended("class", CLASSES)
+    classes: tuple[str, ...] = CLASSES
+    if BASE_AMOUNTS in grid.groups:
+        axis = grid.groups.index(BASE_AMOUNTS)
+        classes, hidden = grid.levels[axis][:-1], hidden.take(-1, axis)
+        grid = grid.without(axis)
+    by_class = grid.extended("class", classes)
     rows: list[dict[str, object]] = []
     log: list[dict[str, object]] = []
     for year in years[::step]:
         if year + step not in years:
             break
-        counts, n_persons = _count_transitions(population, grid, year, year + step)
+        counts, n_persons = _count_transitions(population, grid, year, year + step, len(classes))
         unsafe = (n_persons > 0) & (n_persons < rules.minimum)
-        hidden_before = np.repeat(hidden[..., None], len(CLASSES) + 1, axis=-1)
+        hidden_before = np.repeat(hidden[..., None], len(classes) + 1, axis=-1)
         hidden_cells, hides = suppress([counts.sum(-1)], unsafe, rules.protection, hidden_before)
         small = {cell: "minimum" if unsafe[cell] else None for cell in by_class.cells()}
         log += _log_entries(by_class, "transitions", year, small, hides)
         for cell in by_class.cells():
             names = by_class.names(cell)
             total = counts[cell].sum()
-            for number, name in enumerate(CLASSES):
+            for number, name in enumerate(classes):
                 shown = not hidden_cells[cell] and total > 0
                 rows.append(
                     {
@@ -408,7 +414,7 @@ def _transitions(
 
 
 def _count_transitions(
-    population: Population, grid: Grid, year: int, to_year: int
+    population: Population, grid: Grid, year: int, to_year: int, n_classes: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Transitions between earnings classes of persons who are present in both years.
 
@@ -416,16 +422,16 @@ def _count_transitions(
     groups and class. Both are means over paths; the last class is the margin.
     """
     paths = population.paths
+    classes = [name for name in paths.columns if name == BASE_AMOUNTS]
     columns = [name for name in grid.groups if name in paths.columns]
-    present = Present.of(population, grid, paths.year(year, columns), year)
-    later = paths.year(to_year)
+    earlier, later = paths.year(year, [*columns, *classes]), paths.year(to_year, classes)
+    present = Present.of(population, grid, earlier, year)
     after = np.full(present.earnings.shape, -1)
     row_of = {person: row for row, person in enumerate(present.person_ids)}
     later_rows = [row for row, person in enumerate(later.person_ids) if person in row_of]
     rows = [row_of[later.person_ids[row]] for row in later_rows]
-    after[rows] = earnings_classes(later.earnings)[later_rows]
-    before = np.where(after >= 0, earnings_classes(present.earnings), -1)
-    n_classes = len(CLASSES)
+    after[rows] = _classes_of(later)[later_rows]
+    before = np.where(after >= 0, _classes_of(earlier), -1)
     counts = np.zeros((*grid.shape, n_classes + 1, n_classes))
     n_persons = np.zeros((*grid.shape, n_classes + 1))
     for cell in grid.cells():
@@ -438,3 +444,10 @@ def _count_transitions(
                 np.bincount(after[in_class], weights, n_classes) / paths.n_paths
             )
     return counts, n_persons
+
+
+def _classes_of(paths: YearPaths) -> NDArray[np.int_]:
+    """The class of each person on each path, -1 for who is absent."""
+    if BASE_AMOUNTS not in paths.codes:
+        return earnings_classes(paths.earnings)
+    return np.where(np.isfinite(paths.earnings), paths.codes[BASE_AMOUNTS], -1)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from saga.data.panel import Panel
 from saga.model_error import EVERYBODY, GROUPS, ModelError
 from saga.pages.group import TOTAL
+from saga.population.career_groups import with_career_groups
 from saga.population.cell_statistics import (
     RANDOM_GROUPS,
     PathStatistic,
@@ -122,6 +123,7 @@ def population_of(
         UsageError: If a group is unknown, or there is no panel for it.
         InputError: If a person is missing in the panel or the weights.
     """
+    paths = with_career_groups(paths, request.by)
     persons = read_persons(paths, panel, request.by, weights)
     records = panel.frame.select("person_id", "year", "earnings") if panel else None
     tax = None if request.tax == "none" else rule

@@ -24,6 +24,8 @@ Floats = NDArray[np.float64]
 
 _BAND = 10  # ages, and years of birth, in a group
 BIRTH = "birth_year"
+BASE_AMOUNTS, CAREER_FIFTH = "base_amounts", "career_fifth"
+CAREER_GROUPS = (BASE_AMOUNTS, CAREER_FIFTH)  # that paths themselves give
 
 
 @dataclass(frozen=True)
@@ -202,7 +204,7 @@ def last_known(panel: Panel | None, by: Sequence[str]) -> pl.DataFrame:
         )
     categories = {*CATEGORICAL, *panel.meta.extra_names("category")}
     if unknown := [name for name in by if name not in {*categories, "age", "cohort", BIRTH}]:
-        names = ", ".join(["age", "cohort", BIRTH, *sorted(categories)])
+        names = ", ".join(["age", "cohort", BIRTH, *CAREER_GROUPS, *sorted(categories)])
         raise UsageError(f"There is no group {unknown[0]}. Groups are {names}.")
     columns = [name for name in by if name in categories]
     return panel.frame.group_by("person_id").agg(

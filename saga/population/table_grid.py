@@ -54,6 +54,11 @@ class Grid:
         """The grid with one more group."""
         return Grid((*self.groups, group), (*self.levels, levels))
 
+    def without(self, axis: int) -> Grid:
+        """The grid without one of its groups, and without comparisons."""
+        groups = (*self.groups[:axis], *self.groups[axis + 1 :])
+        return Grid(groups, (*self.levels[:axis], *self.levels[axis + 1 :]))
+
     def axis_of(self, levels: Sequence[str], where: str) -> int:
         """The group that has these levels. Raises UsageError unless it is one."""
         axes = [axis for axis, known in enumerate(self.levels) if set(levels) <= set(known)]

@@ -15,6 +15,7 @@ from scored_folder import path_rows, write_scored
 from typer.testing import CliRunner
 
 from saga.cli import app
+from saga.data.facts import shipped_facts
 from saga.pages.group import TOTAL
 from saga.population import policy_tables
 from saga.population.table_files import stata_file
@@ -366,3 +367,49 @@ def test_wrong_options_folders_and_weights_are_named(
         done = CliRunner().invoke(app, [*line, *more.split()])
         said = " ".join(done.stderr.split())
         assert (done.exit_code, message in said) == (2, True), done.stderr
+
+
+def test_bands_of_base_amounts_have_flows_and_add_up(
+    scored: Path, panel: Path, tmp_path: Path
+) -> None:
+    """The Orange Report's shape: a cohort's persons by band and year, and where they go."""
+    out = tmp_path / "out"
+    table = _run(scored, panel, out, "--by", "cohort,base_amounts")
+    earnings = pl.concat(map(pl.read_parquet, scored.glob("*.parquet")))
+    # Income base amount of 2023, in prices of 2022: by hand from two published numbers.
+    amount = 74_300 * shipped_facts().price_index[2022] / shipped_facts().price_index[2023]
+    of_year = earnings.filter(pl.col("year") == 2023)["earnings"] / amount
+    shown = table.filter(statistic="persons", cohort=TOTAL, year=2023)
+    counted = dict(shown.select("base_amounts", "value").iter_rows())
+    expected = {
+        "no earnings": (of_year == 0).sum(),
+        "0-1": ((of_year > 0) & (of_year < 1)).sum(),
+        "1-3": ((of_year >= 1) & (of_year < 3)).sum(),
+        "3-5": ((of_year >= 3) & (of_year < 5)).sum(),
+    }
+    for band, number in expected.items():
+        if counted[band] is not None:
+            assert counted[band] == pytest.approx(number / PATHS, abs=0.5)
+    assert counted["no earnings"] is not None
+    flows = pl.read_csv(out / "transitions.csv", infer_schema_length=None)
+    assert set(flows["class"]) == {*counted} - {"unknown"}
+    sums = flows.drop_nulls("share").group_by("year", "cohort", "class").agg(pl.col("share").sum())
+    assert len(sums)
+    assert sums["share"].to_numpy() == pytest.approx(1.0, abs=0.004)
+
+
+def test_fifths_of_career_earnings_are_equal_groups_that_keep_their_order(
+    scored: Path, panel: Path, tmp_path: Path
+) -> None:
+    """OG-Core's shape: earnings by year and fifth of career earnings."""
+    table = _run(scored, panel, tmp_path / "out", "--by", "career_fifth")
+    persons = table.filter(statistic="persons", year=2023)
+    numbers = dict(persons.select("career_fifth", "value").iter_rows())
+    fifths = [f"career fifth {k}" for k in range(1, 6)]
+    assert [numbers[name] for name in fifths] == [PERSONS / 5] * 5
+    totals = dict(
+        table.filter(statistic="total").filter(year=2023)[["career_fifth", "value"]].rows()
+    )
+    assert sum(totals[name] for name in fifths) == pytest.approx(totals[TOTAL], abs=3)
+    means = dict(table.filter(statistic="mean").filter(year=2023)[["career_fifth", "value"]].rows())
+    assert [means[name] for name in fifths] == sorted(means[name] for name in fifths)

@@ -1,0 +1,77 @@
+"""Groups that paths themselves give: bands of base amounts, and fifths of career earnings.
+
+They are columns like those of life courses, so that every table of groups, with its bands and its
+disclosure control, is also made by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from saga.data.facts import shipped_facts
+from saga.errors import UsageError
+from saga.pensions.pension_rules import SHIPPED_RULES, PensionLaw, pension_rule
+from saga.population.scored_paths import BASE_AMOUNTS, CAREER_FIFTH, CAREER_GROUPS, PathRows
+from saga.requests import PensionSource
+
+_FIFTHS = tuple(f"career fifth {k}" for k in range(1, 6))
+
+
+def with_career_groups(paths: PathRows, by: Sequence[str]) -> PathRows:
+    """The paths with a column for each group of `CAREER_GROUPS` in `by`.
+
+    - base_amounts: Earnings of the year in the bands of the pension rule of the currency, in its
+      index amounts. After the last known year these grow as they did on average, because scored
+      paths do not have wages.
+    - career_fifth: Fifth of the persons of a path by the sum of their simulated earnings.
+
+    Raises UsageError if no pension rule is for the currency.
+    """
+    rows = paths.rows
+    if BASE_AMOUNTS in by:
+        rows = _with_base_amounts(paths)
+    if CAREER_FIFTH in by:
+        career = rows.group_by("person_id", "path").agg(pl.col("earnings").sum().alias("sum"))
+        rank = pl.col("sum").rank("ordinal").over("path") - 1
+        fifth = rank * len(_FIFTHS) // pl.len().over("path")
+        named = career.sort("person_id").select(
+            "person_id",
+            "path",
+            fifth.cast(pl.UInt8)
+            .replace_strict(dict(enumerate(_FIFTHS)), return_dtype=pl.Enum(_FIFTHS))
+            .alias(CAREER_FIFTH),
+        )
+        rows = rows.join(named, on=["person_id", "path"], how="left", maintain_order="left")
+    return PathRows(rows, paths.provenance) if set(by) & set(CAREER_GROUPS) else paths
+
+
+def _with_base_amounts(paths: PathRows) -> pl.LazyFrame:
+    """The rows with the band of each year's earnings."""
+    money = int(paths.provenance["price_year"]), str(paths.provenance["currency"])
+    rules = map(PensionSource, SHIPPED_RULES)
+    name = next((rule for rule in rules if pension_rule(rule).currency == money[1]), None)
+    if name is None:
+        raise UsageError(
+            f"No pension rule is for {money[1]}, so there are no {BASE_AMOUNTS}. Use other groups."
+        )
+    law = PensionLaw.of(name, shipped_facts(), *money)
+    years = np.array(paths.years)
+    known = law.known_years(years)
+    growth = np.exp(law.mean_growth * (years - known))[:, None]
+    amount = law.amount(law.rule.index, known, growth)[:, 0] / law.to_law(known)
+    limits = law.rule.bands
+    names = [
+        "no earnings",
+        *(f"{low:g}-{high:g}" for low, high in zip((0.0, *limits), limits, strict=False)),
+        f"{limits[-1]:g} or more",
+    ]
+    multiple = pl.col("earnings") / pl.col("year").replace_strict(
+        dict(zip(years.tolist(), amount.tolist(), strict=True)), return_dtype=pl.Float64
+    )
+    number = pl.sum_horizontal((multiple >= limit).cast(pl.UInt8) for limit in (0.0, *limits))
+    positive = pl.when(multiple > 0).then(number).otherwise(0)
+    band = positive.replace_strict(dict(enumerate(names)), return_dtype=pl.Enum(names))
+    return paths.rows.with_columns(band.alias(BASE_AMOUNTS))
