@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -63,6 +64,10 @@ def tables(
     transition_years: Annotated[
         int, typer.Option(min=1, help="Years between the classes of a transition.")
     ] = 5,
+    dynamics: Annotated[
+        bool,
+        typer.Option("--dynamics", help="Also changes and mobility of careers beside the panel's."),
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Statistics of groups by year with 90 % bands, with disclosure control, for publication.
@@ -75,6 +80,7 @@ def tables(
     """
     from saga.files.folders import check_new_folder
     from saga.pages.group import describe_suppressed
+    from saga.population.career_dynamics import dynamics_table
     from saga.population.disclosure import DisclosureRules
     from saga.population.policy_tables import make_tables
     from saga.population.population_paths import population_of
@@ -95,6 +101,9 @@ def tables(
         results = make_tables(
             population, request, rules, transition_years=transition_years, progress=progress
         )
+    if dynamics:
+        careers = dynamics_table(population.paths, population.records, minimum)
+        results = replace(results, dynamics=careers)
     provenance = {
         **run.provenance,
         **population.describe(request),

@@ -49,12 +49,14 @@ class PolicyTables:
         transitions: Year, later year, groups, class, later class, share.
         log: Which cells are suppressed, by which rule, and for which unsafe cell.
         suppressed_until: For each year, how many values would be suppressed if it were the last.
+        dynamics: The table of `saga.population.career_dynamics`, if it is requested.
     """
 
     statistics: pl.DataFrame
     transitions: pl.DataFrame
     log: pl.DataFrame
     suppressed_until: Mapping[int, int]
+    dynamics: pl.DataFrame | None = None
 
     def chances(self) -> dict[str, float | None]:
         """The events and their chances; None for one of a suppressed group."""

@@ -32,6 +32,8 @@ def write_files(tables: PolicyTables, out: str, provenance: Mapping[str, Any]) -
     with new_folder(internal_folder(out)) as internal, new_folder(out) as folder:
         internal.put(LOG, tables.log.write_csv().encode())
         frames = {"statistics": tables.statistics, "transitions": tables.transitions}
+        if tables.dynamics is not None:
+            frames["dynamics"] = tables.dynamics
         for name, frame in frames.items():
             folder.put(f"{name}.csv", frame.write_csv().encode())
             folder.put(f"{name}.dta", stata_file(frame))

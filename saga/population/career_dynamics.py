@@ -1,0 +1,84 @@
+"""How simulated careers move, beside those of the panel: what modellers validate careers with.
+
+Statistics of changes of log earnings over some years (GRID; Guvenen, Pistaferri and Violante 2022),
+autocorrelations and mobility, of persons with earnings at both ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+
+from saga.population.scored_paths import PathRows
+
+LAGS = (1, 5, 10)  # years between both ends
+_GAUSSIAN = 2.91  # ratio of the quantile ranges of a normal distribution
+_DIGITS = 4
+_BAND = (0.05, 0.95)
+
+
+def _range(low: float, high: float) -> pl.Expr:
+    change = pl.col("change")
+    return change.quantile(high, "linear") - change.quantile(low, "linear")
+
+
+# Statistic -> how it is computed of the changes of a path, and the share of persons beyond the
+# outermost quantile that it uses (1: it uses none), who must be enough to be published.
+_STATISTICS = {
+    "p90_p10_change": (_range(0.1, 0.9), 0.1),
+    "kelley_change": ((_range(0.5, 0.9) - _range(0.1, 0.5)) / _range(0.1, 0.9), 0.1),
+    "crow_siddiqui_change": (_range(0.025, 0.975) / _range(0.25, 0.75) - _GAUSSIAN, 0.025),
+    "autocorrelation": (pl.corr("before", "after"), 1.0),
+    "rank_correlation": (pl.corr("before", "after", method="spearman"), 1.0),
+}
+
+
+def dynamics_table(paths: PathRows, records: pl.DataFrame | None, minimum: int) -> pl.DataFrame:
+    """Statistics of simulated careers and, with `records`, of the observed ones.
+
+    All years are pooled, from the first full one of the paths on. Columns: source (paths, panel),
+    lag in years, statistic, persons, value (mean over paths), lower_90 and upper_90 over paths
+    (null of the panel). The change statistics are the range from P10 to P90, Kelley's skewness and
+    the excess kurtosis of Crow and Siddiqui. Null with fewer than `minimum` persons, also beyond
+    the outermost quantile of a statistic.
+    """
+    simulated = paths.rows.filter(pl.col("year") >= paths.full_years[0])
+    sources = {"paths": simulated.select("person_id", "path", "year", "earnings")}
+    if records is not None:
+        observed = records.lazy().with_columns(path=pl.lit(0, pl.Int32))
+        sources["panel"] = observed.select("person_id", "path", "year", "earnings")
+    rows = [row for name, frame in sources.items() for row in _rows(name, frame, minimum)]
+    numbers = dict.fromkeys(("value", "lower_90", "upper_90"), pl.Float64)
+    schema = {"source": pl.String, "lag": pl.Int32, "statistic": pl.String, "persons": pl.Int64}
+    return pl.DataFrame(rows, schema={**schema, **numbers}, orient="row")
+
+
+def _rows(source: str, careers: pl.LazyFrame, minimum: int) -> Iterator[tuple[object, ...]]:
+    """The rows of one source, lag after lag."""
+    logs = careers.filter(pl.col("earnings") > 0).select(
+        "person_id", "path", pl.col("year").cast(pl.Int64), log=pl.col("earnings").log()
+    )
+    for lag in LAGS:
+        ends = logs.with_columns(pl.col("year") - lag).rename({"log": "after"})
+        pairs = logs.rename({"log": "before"}).join(ends, on=["person_id", "path", "year"])
+        pairs = pairs.with_columns(change=pl.col("after") - pl.col("before"))
+        by_path = pairs.group_by("path").agg(
+            pl.col("person_id").n_unique().alias("persons"),
+            *(statistic.alias(name) for name, (statistic, _) in _STATISTICS.items()),
+        )
+        statistics = by_path.collect()
+        numbers = statistics["persons"].to_list()
+        persons = min(numbers, default=0)
+        for name, (_, beyond) in _STATISTICS.items():
+            shown: tuple[float | None, ...] = (None, None, None)
+            if persons * beyond >= minimum:
+                values = statistics[name].to_numpy()
+                shown = tuple(
+                    round(float(number), _DIGITS)
+                    for number in (values.mean(), *np.quantile(values, _BAND))
+                )
+            if source == "panel":
+                shown = (shown[0], None, None)
+            yield (source, lag, name, persons if persons >= minimum else None, *shown)

@@ -1,0 +1,57 @@
+"""Dynamics of careers: those of a process whose moments are known, and nothing of few persons."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.stats import norm
+from scored_folder import path_rows
+
+from saga.population.career_dynamics import LAGS, dynamics_table
+from saga.population.scored_paths import PathRows
+
+PERSONS, YEARS, PATHS = 4_000, 12, 3
+RHO, SD = 0.9, 0.3  # of log earnings: their autocorrelation and standard deviation
+
+
+def careers(persons: int = PERSONS, seed: int = 1) -> pl.DataFrame:
+    """Stationary Gaussian AR(1) in logs, with some years without earnings."""
+    rng = np.random.default_rng(seed)
+    logs = np.empty((persons, YEARS, PATHS))
+    logs[:, 0] = rng.normal(0, SD, (persons, PATHS))
+    for year in range(1, YEARS):
+        shock = rng.normal(0, SD * (1 - RHO**2) ** 0.5, (persons, PATHS))
+        logs[:, year] = RHO * logs[:, year - 1] + shock
+    earnings = np.exp(12 + logs)
+    earnings[rng.random(earnings.shape) < 0.05] = 0
+    return path_rows(earnings)
+
+
+def table_of(rows: pl.DataFrame, records: pl.DataFrame | None = None) -> pl.DataFrame:
+    return dynamics_table(PathRows(rows.lazy(), {}), records, 10)
+
+
+@pytest.mark.parametrize("source", ["paths", "panel"])
+def test_moments_are_those_of_the_process(source: str) -> None:
+    panel = careers(seed=2).filter(path=0).drop("path")
+    table = table_of(careers(), panel).filter(source=source)
+    value = {(row[1], row[2]): row[4] for row in table.iter_rows()}
+    for lag in LAGS:
+        sd_change = SD * (2 * (1 - RHO**lag)) ** 0.5
+        assert value[lag, "autocorrelation"] == pytest.approx(RHO**lag, abs=0.03)
+        expected = 2 * norm.ppf(0.9) * sd_change
+        assert value[lag, "p90_p10_change"] == pytest.approx(expected, rel=0.04)
+        assert value[lag, "kelley_change"] == pytest.approx(0, abs=0.05)
+        assert value[lag, "crow_siddiqui_change"] == pytest.approx(0, abs=0.15)
+        ranks = 6 / np.pi * np.arcsin(RHO**lag / 2)  # Spearman's rho of a normal pair
+        assert value[lag, "rank_correlation"] == pytest.approx(ranks, abs=0.03)
+    has_band = table["lower_90"].is_not_null().all()
+    assert has_band == (source == "paths")
+
+
+def test_quantiles_of_few_persons_are_not_published() -> None:
+    table = table_of(careers(90))
+    shown = table.drop_nulls("value")["statistic"].unique().sort().to_list()
+    assert shown == ["autocorrelation", "rank_correlation"]
+    assert table_of(careers(9)).select("persons", "value").null_count().row(0) == (15, 15)
