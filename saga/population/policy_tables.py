@@ -380,7 +380,7 @@ def _transitions(
     classes: tuple[str, ...] = CLASSES
     if BASE_AMOUNTS in grid.groups:
         axis = grid.groups.index(BASE_AMOUNTS)
-        classes, hidden = grid.levels[axis][:-1], hidden.take(-1, axis)
+        classes, hidden = grid.levels[axis][:-1], np.moveaxis(hidden, axis, 0)[-1]
         grid = grid.without(axis)
     by_class = grid.extended("class", classes)
     rows: list[dict[str, object]] = []
