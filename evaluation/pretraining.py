@@ -33,7 +33,6 @@ from saga.bundle import Bundle, BundleContents, write_bundle
 from saga.data.split import SPLIT_SHARES
 from saga.errors import SagaError
 from saga.features.transforms import Transforms
-from saga.files.bundle_folder import check_replaceable
 from saga.forecast_warnings import SIMULATED
 from saga.model import Saga
 from saga.schema import MAX_AGE, MIN_AGE
@@ -92,12 +91,11 @@ def pretrain(
     """
     settings = config if isinstance(config, TrainConfig) else load_config(config)
     run = run or RunOptions()
-    check_replaceable(out)
-    folder = RunFolder(
-        out.with_name(out.name + ".run"),
+    folder = RunFolder.beside(
+        out,
         {"config": settings.as_dict(), "economies": asdict(economies)},
+        resume=run.resume,
     )
-    folder.begin_or_resume(resume=run.resume)
     seed_run(economies.seed)
     reference = economies.reference(settings.model.bins)
     data = EconomyData(economies, reference, settings)

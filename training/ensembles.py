@@ -40,7 +40,7 @@ from saga.data.split import (
 from saga.errors import InputError, Problem, UsageError
 from saga.features.calendar import Calendar
 from saga.features.transforms import Transforms
-from saga.files.bundle_folder import MANIFEST, check_replaceable
+from saga.files.bundle_folder import MANIFEST
 from saga.keyed_random import uniform_each
 from saga.model.members import MEMBERS, joined_weights
 from saga.training_records import TrainingRecords
@@ -92,13 +92,13 @@ def train_members(
         bundle = train(panel, out, config=settings, seed=seed, until=until, shares=shares, run=run)
         return with_groups(bundle, panel, command=run.command)
     _require_one_device(run, settings.members)
-    folder = _begin(
+    folder = RunFolder.beside(
         out,
-        run,
         {
             **run_settings(panel, settings, seed, until, source, run.also),
             "shares": list(shares.values()),
         },
+        resume=run.resume,
     )
     members = []
     for k in range(settings.members):
@@ -157,8 +157,10 @@ def train_folds(
         raise UsageError("Members by fold learn from one panel. Leave --also or --folds out.")
     if until is not None:
         panel = cut(panel, until)
-    folder = _begin(
-        out, run, {**run_settings(panel, settings, seed, until, source), "folds": n_folds}
+    folder = RunFolder.beside(
+        out,
+        {**run_settings(panel, settings, seed, until, source), "folds": n_folds},
+        resume=run.resume,
     )
     persons, folds = _persons_in_folds(panel, n_folds)
     stopping = uniform_each(
@@ -196,14 +198,6 @@ def _require_one_device(run: RunOptions, n_members: int) -> None:
         raise UsageError(
             "Several members are trained on one device. Leave --devices out, or set `members: 1`."
         )
-
-
-def _begin(out: Path, run: RunOptions, settings: dict[str, Any]) -> RunFolder:
-    """The folder of the run, begun or resumed. Raises BundleError if `out` cannot be written."""
-    check_replaceable(out)
-    folder = RunFolder(out.with_name(out.name + ".run"), settings)
-    folder.begin_or_resume(resume=run.resume)
-    return folder
 
 
 def _write(

@@ -51,7 +51,6 @@ from saga.errors import InputError, Problem, UsageError
 from saga.features.calendar import Calendar
 from saga.features.sequences import UNKNOWN, ZERO, Sequences, encode
 from saga.features.transforms import Transforms
-from saga.files.bundle_folder import check_replaceable
 from saga.forecast_warnings import SIMULATED
 from saga.keyed_random import sample_persons
 from saga.macro.history import (
@@ -160,19 +159,18 @@ def train(
     run = run or RunOptions()
     source = None if run.source is None else Source.open(run.source)
     settings = settings_for(config, len(persons_of(panel, "train", shares)), source)
-    check_replaceable(out)
     also = run.also
     if until is not None:
         panel, also = cut(panel, until), [cut(further, until) for further in also]
-    folder = RunFolder(
-        out.with_name(out.name + ".run"),
+    folder = RunFolder.beside(
+        out,
         {
             **run_settings(panel, settings, seed, until, source, also),
             "validation": None if validation is None else sorted(validation),
             "shares": list(shares.values()),
         },
+        resume=run.resume,
     )
-    folder.begin_or_resume(resume=run.resume)
     seed_run(seed)
     prepared = prepare(panel, settings, seed, validation, shares, source, also)
     data, network = prepared.data, prepared.network

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytorch_lightning as lightning
 import torch
@@ -26,6 +26,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from saga.data.panel import Panel
 from saga.errors import UsageError
 from saga.files.atomic import commit_json, read_json
+from saga.files.bundle_folder import check_replaceable
 
 RUN_SETTINGS = "run.json"
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
@@ -114,20 +115,26 @@ class RunFolder:
         started = read_json(self.path / RUN_SETTINGS) or {}
         return sorted(name for name in self.settings if started.get(name) != self.settings[name])
 
-    def begin_or_resume(self, *, resume: bool) -> None:
-        """Begin, or check that the folder has a run that was started with the same settings.
+    @classmethod
+    def beside(cls, out: Path, settings: Mapping[str, Any], *, resume: bool) -> Self:
+        """The folder `<out>.run`: begun, or with a run that was started with the same settings.
 
-        Raises UsageError if it has none.
+        Raises UsageError if there is no such run to resume, BundleError if `out` cannot be written.
         """
+        check_replaceable(out)
+        folder = cls(out.with_name(out.name + ".run"), settings)
         if not resume:
-            self.begin()
-        elif not (self.path / RUN_SETTINGS).is_file():
-            raise UsageError(f"Nothing to resume: {self.path} has no run. Start without --resume.")
-        elif differing := self.differing_settings():
+            folder.begin()
+        elif not (folder.path / RUN_SETTINGS).is_file():
             raise UsageError(
-                f"The run in {self.path} was started with different settings: "
+                f"Nothing to resume: {folder.path} has no run. Start without --resume."
+            )
+        elif differing := folder.differing_settings():
+            raise UsageError(
+                f"The run in {folder.path} was started with different settings: "
                 f"{', '.join(differing)}. Use the same settings, or start without --resume."
             )
+        return folder
 
     def begin(self) -> None:
         """Delete the folder and create it again; it then contains only the settings.
