@@ -15,16 +15,16 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from asgi_correlation_id import CorrelationIdMiddleware
+from asgi_correlation_id import CorrelationIdMiddleware, correlation_id
 from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi_offline import FastAPIOffline
 from saga.api import problems
 from saga.api.answers import AnswerFormat
-from saga.api.key_file import current_caller
 from saga.api.logs import error_location
 from saga.api.openapi import body_components
 from saga.api.problems import ProblemError
+from saga.api.refusals import refused
 from saga.api.routes import (
     calibration,
     explorer,
@@ -36,12 +36,13 @@ from saga.api.routes import (
     outcomes,
     populations,
 )
-from saga.api.security import KeyStore, check_exposure, check_local, identify, unauthorised
+from saga.api.security import KeyStore, check_exposure, check_local, identify
 from saga.api.service import Service
 from saga.api.settings import Settings
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from saga.forecaster import Forecaster
 from saga.version import current_version
@@ -198,7 +199,8 @@ class RequestMonitor:
             await self._app(scope, receive, send)
             return
         status = 0
-        current_caller.set(None)
+        clear_contextvars()
+        bind_contextvars(request=correlation_id.get())
         start = time.perf_counter()
 
         async def send_and_note_status(message: Message) -> None:
@@ -231,8 +233,8 @@ class RequestMonitor:
         """The answer to a call that was cancelled before it had one."""
         store = self._key_store
         if store is not None and store.has_ended(asyncio.current_task()):
-            return problems.response_to(unauthorised("The key has ended"))
-        return problems.stopped()
+            return problems.response_to(refused("key", {"state": "has ended"}))
+        return problems.response_to(refused("stopping"))
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         # The template of the route, because a path can contain anything.

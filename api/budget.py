@@ -12,10 +12,9 @@ from contextlib import asynccontextmanager
 
 import anyio
 from fastapi import Request
-from saga.api.problems import ProblemError, client_gone, wrong_shape
+from saga.api.problems import client_gone
+from saga.api.refusals import refused
 from starlette.requests import ClientDisconnect
-
-from saga.errors import BudgetError, Problem
 
 Scan = Callable[[bytes], None]
 # Most commas and opening brackets of a body, which has at most one value more than these. 1,000
@@ -26,15 +25,12 @@ MAX_STRETCH = 256 * 1024
 # Path-years of a piece: they are computed in some tenths of a second.
 PIECE_PATH_YEARS = 100_000
 _MARKS = (b",", b"[", b"{")
-_BATCH = "`saga score` does any number of persons in batch"
 
 
 def check_persons(n_persons: int, max_persons: int) -> None:
     """Raise BudgetError if there are more than `max_persons` persons; this check runs first."""
     if n_persons > max_persons:
-        message = f"{n_persons} persons in one call, {max_persons} are allowed"
-        fix = f"Send at most {max_persons} persons per call; {_BATCH}"
-        raise BudgetError("Too many persons for one call", [Problem("max-persons", message, fix)])
+        raise refused("max-persons", {"number": n_persons, "limit": max_persons})
 
 
 def check_work(n_persons: int, n_paths: int, n_years: int, max_work: int) -> int:
@@ -45,18 +41,13 @@ def check_work(n_persons: int, n_paths: int, n_years: int, max_work: int) -> int
     work = n_persons * n_paths * n_years
     if work > max_work:
         n_fitting = max_work // (n_paths * n_years)
-        message = (
-            f"{n_persons} persons x {n_paths} paths x {n_years} years = {work},"
-            f" {max_work} are allowed"
-        )
         fix = (
             f"Send at most {n_fitting} persons per call at these options"
             if n_fitting
             else "Ask for fewer paths or years"
         )
-        raise BudgetError(
-            "Too much simulation for one call", [Problem("max-work", message, f"{fix}; {_BATCH}")]
-        )
+        size = f"{n_persons} persons x {n_paths} paths x {n_years} years = {work}"
+        raise refused("max-work", {"size": size, "limit": max_work, "fix": fix})
     return work
 
 
@@ -75,16 +66,11 @@ class JsonScan:
         """
         self._marks += sum(chunk.count(mark) for mark in _MARKS)
         if self._marks > MAX_MARKS:
-            message = f"The JSON has more than {MAX_MARKS:,} commas and opening brackets"
-            fix = "Send fewer persons per call, or Parquet; `saga score` does any number in batch"
-            raise BudgetError(
-                "Too many values for one call", [Problem("json-values", message, fix)]
-            )
+            raise refused("json-values", {"limit": MAX_MARKS})
         last = max(chunk.rfind(mark) for mark in _MARKS)
         self._stretch = len(chunk) - last - 1 if last >= 0 else self._stretch + len(chunk)
         if self._stretch > MAX_STRETCH:
-            message = f"The JSON has over {MAX_STRETCH:,} bytes without a comma or opening bracket"
-            raise wrong_shape(Problem("json-text", message, "Send names, codes and numbers"))
+            raise refused("json-text", {"limit": MAX_STRETCH})
 
 
 class BodyMemory:
@@ -140,35 +126,14 @@ class BodyMemory:
                         if self.used > self._max_total:
                             max(self._arriving, key=lambda s: len(self._arriving[s])).cancel()
             except TimeoutError:
-                message = f"The body must arrive within {self._seconds:g} seconds"
-                raise ProblemError(
-                    408,
-                    "body-slow",
-                    "The request body did not arrive in time",
-                    [Problem("body-seconds", message, "Send it faster, or send less")],
-                    headers={"Connection": "close"},
-                ) from None
+                raise refused("body-seconds", {"seconds": self._seconds}) from None
             except ClientDisconnect:
                 raise client_gone() from None
             finally:
                 del self._arriving[scope]
         if scope.cancelled_caught:
-            message = "The bodies of the present calls fill the memory for them"
-            raise ProblemError(
-                503,
-                "busy",
-                "The service is busy",
-                [Problem("body-memory", message, f"Try again soon, or send less; {_BATCH}")],
-                headers={"Connection": "close", "Retry-After": "5"},
-            )
+            raise refused("body-memory")
 
     def _refuse_large(self, n_bytes: int) -> None:
         if n_bytes > self._max_bytes:
-            limit = f"A body may have {self._max_bytes} bytes"
-            raise ProblemError(
-                413,
-                "body-size",
-                "The request body is too large",
-                [Problem("max-body-bytes", limit, f"Send fewer persons, or Parquet; {_BATCH}")],
-                headers={"Connection": "close"},
-            )
+            raise refused("max-body-bytes", {"limit": self._max_bytes})

@@ -20,7 +20,8 @@ import pyarrow.ipc
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 from saga.api.budget import check_persons
-from saga.api.problems import ProblemError, shape_problems, wrong_shape
+from saga.api.problems import shape_problems, wrong_shape
+from saga.api.refusals import refused
 from saga.api.request_models import MAX_YEARS, CallOptions
 from saga.api.table_reader import READER
 
@@ -88,14 +89,9 @@ def decode_json(body: bytes) -> Any:
         position = re.search(r"at (line \d+ column \d+)$", str(error))
         where = f" at {position[1]}" if position else ""
         if str(error).startswith("Detected duplicate key"):
-            problem = Problem("json-twice", f"An entry is given twice{where}", "Give it once")
-            raise ProblemError(422, "json", "The request repeats an entry", [problem]) from None
-        problem = Problem(
-            "json",
-            f"The JSON is broken{where}" if position else "The body is not JSON",
-            "Send one JSON object in UTF-8",
-        )
-        raise ProblemError(422, "json", "The request body is not valid JSON", [problem]) from None
+            raise refused("json-twice", {"where": where}) from None
+        what = f"The JSON is broken{where}" if position else "The body is not JSON"
+        raise refused("json", {"what": what}) from None
     _check_entry_counts(content)
     return content
 
@@ -105,8 +101,7 @@ def _check_entry_counts(content: Any) -> None:
     objects = [content] if isinstance(content, dict) else []
     for _ in range(3):
         if any(len(entry) > _MAX_ENTRIES for entry in objects):
-            message = f"An object has more than {_MAX_ENTRIES} entries"
-            raise wrong_shape(Problem("entries", message, "GET /v1/variables lists the columns"))
+            raise refused("entries", {"limit": _MAX_ENTRIES})
         objects = [
             entry
             for container in objects
@@ -237,8 +232,7 @@ def read_query(query: Sequence[tuple[str, str]]) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for name, text in query:
         if name in options:
-            problem = Problem("query-twice", "Given twice", "Give it once", name)
-            raise ProblemError(422, "request", "A query parameter appears twice", [problem])
+            raise refused("query-twice", column=name)
         is_list = name in LIST_OPTIONS
         options[name] = [_scalar(part) for part in text.split(",")] if is_list else _scalar(text)
     return options

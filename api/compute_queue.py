@@ -19,9 +19,8 @@ from typing import Any, Generic, Literal, TypeVar
 import anyio
 import anyio.to_thread
 from fastapi import Request
-from saga.api.problems import ProblemError, client_gone
-
-from saga.errors import Problem
+from saga.api.problems import client_gone
+from saga.api.refusals import refused
 
 # What happens to a call before it waits for its first piece.
 Stage = Literal["body", "decode", "panel", "compute"]
@@ -130,7 +129,7 @@ class ComputeQueue:
                 the youngest call of the holder with the most calls gives way with this status.
         """
         if self._closed:
-            raise self._stopping()
+            raise refused("stopping")
         if len(self._tickets) >= self._max_calls:
             self._make_room(holder)
         ticket = Ticket(holder)
@@ -154,10 +153,10 @@ class ComputeQueue:
         for ticket in self._tickets:
             ticket.scope.cancel()
 
-    def _reason(self, ticket: Ticket) -> ProblemError:
+    def _reason(self, ticket: Ticket) -> Exception:
         if ticket.is_gone:
             return client_gone()
-        return self._stopping() if self._closed else self._busy("The queue is full")
+        return refused("stopping") if self._closed else self._busy("The queue is full")
 
     def _make_room(self, holder: str) -> None:
         n_calls: dict[str, int] = {}
@@ -290,29 +289,12 @@ class ComputeQueue:
         else:
             ticket.finished.set_exception(error)
 
-    def _busy(self, message: str) -> ProblemError:
+    def _busy(self, why: str) -> Exception:
         pending = sum(t.work.size for t in self._waiting if t.work is not None)
         seconds = max(1, math.ceil(self._seconds_per_unit * pending))
         # At different times, because callers who come back together are refused together.
         seconds += random.randint(0, max(2, seconds // 2))
-        fix = f"Try again in {seconds} seconds; `saga score` does any number of persons in batch"
-        return ProblemError(
-            503,
-            "busy",
-            "The service is busy",
-            [Problem("queue", message, fix)],
-            headers={"Retry-After": str(seconds)},
-        )
-
-    def _stopping(self) -> ProblemError:
-        fix = "Send the call again; another process serves it"
-        return ProblemError(
-            503,
-            "stopping",
-            "The service stops",
-            [Problem("stopping", "The service stops", fix)],
-            headers={"Retry-After": "5", "Connection": "close"},
-        )
+        return refused("queue", {"why": why, "seconds": seconds})
 
 
 async def _watch(request: Request, ticket: Ticket) -> None:

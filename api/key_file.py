@@ -18,8 +18,7 @@ import re
 import secrets
 import sys
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, Self, get_args
@@ -51,7 +50,6 @@ class Caller:
 
 # Without a key file every caller is the operator.
 OPERATOR = Caller(COMMON, None, SCOPES)
-current_caller: ContextVar[Caller | None] = ContextVar("current_caller", default=None)
 
 
 @dataclass(frozen=True)
@@ -124,22 +122,14 @@ class BearerKey:
         return "expired" if self.expires is not None and self.expires <= now else "active"
 
 
-@dataclass(frozen=True)
-class Keyring:
-    """The keys of a file."""
+def find_key(keys: Sequence[BearerKey], secret: str) -> BearerKey | None:
+    """The entry of this key, or None.
 
-    keys: tuple[BearerKey, ...]
-
-    def find(self, secret: str) -> BearerKey | None:
-        """The entry of this key, or None.
-
-        Every entry is compared, so the time does not reveal which one matched.
-        """
-        digest, match = _digest(secret), None
-        for key in self.keys:
-            if hmac.compare_digest(digest, key.digest):
-                match = key
-        return match
+    Every entry is compared, so the time does not reveal which one matched.
+    """
+    digest = _digest(secret)
+    matches = [key for key in keys if hmac.compare_digest(digest, key.digest)]
+    return matches[0] if matches else None
 
 
 def new_key(
@@ -163,7 +153,7 @@ def new_key(
     return secret, BearerKey(name, _digest(secret), holder or name, ordered, expires)
 
 
-def parse_keys(text: str) -> Keyring:
+def parse_keys(text: str) -> tuple[BearerKey, ...]:
     """The keys of a file's text. Blank lines and # lines are skipped.
 
     Raises UsageError if there is no key or a malformed line. The error names the line and never
@@ -191,10 +181,10 @@ def parse_keys(text: str) -> Keyring:
         problems.append(Problem("key-none", "The file has no key", _FIX))
     if problems:
         raise UsageError("The key file is not valid", problems)
-    return Keyring(tuple(keys.values()))
+    return tuple(keys.values())
 
 
-def read_keys(path: Path) -> Keyring:
+def read_keys(path: Path) -> tuple[BearerKey, ...]:
     """The keys of a file. Raises UsageError as `parse_keys`, or if the file cannot be read."""
     return parse_keys(read_key_text(path))
 
@@ -218,7 +208,7 @@ def add_key(path: Path, key: BearerKey) -> None:
     """
 
     def append(text: str) -> str:
-        if text.strip() and any(key.name == other.name for other in _keys_of(text)):
+        if text.strip() and any(key.name == other.name for other in parse_keys(text)):
             raise UsageError(
                 "The key file has a key of this name",
                 [Problem("key-twice", "Each key has its own name", "Take another name")],
@@ -239,11 +229,10 @@ def revoke_key(path: Path, name: str, now: datetime) -> BearerKey:
 
     def mark(text: str) -> str:
         lines = text.splitlines()
-        for key in _keys_of(text):
+        for key in parse_keys(text):
             if key.name == name:
                 line = next(i for i, line in enumerate(lines) if line.split()[:1] == [name])
-                already = key.revoked is not None
-                revoked.append(key if already else _revoked(key, now))
+                revoked.append(key if key.revoked else replace(key, revoked=now))
                 lines[line] = revoked[0].line
                 return "".join(f"{line}\n" for line in lines)
         fix = "`saga keys list --file FILE` shows the names"
@@ -253,14 +242,6 @@ def revoke_key(path: Path, name: str, now: datetime) -> BearerKey:
 
     _change(path, mark, create=False)
     return revoked[0]
-
-
-def _revoked(key: BearerKey, now: datetime) -> BearerKey:
-    return BearerKey(key.name, key.digest, key.holder, key.scopes, key.expires, now)
-
-
-def _keys_of(text: str) -> tuple[BearerKey, ...]:
-    return parse_keys(text).keys
 
 
 def _change(path: Path, edit: Callable[[str], str], *, create: bool = True) -> None:

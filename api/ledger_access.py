@@ -18,14 +18,14 @@ from asgi_correlation_id import correlation_id
 from prometheus_client import Gauge
 from saga.api.key_file import Caller
 from saga.api.logs import error_location
-from saga.api.problems import ProblemError
+from saga.api.refusals import refused
 from saga.calibration.adaptive.database import LedgerError
 from saga.calibration.adaptive.issuance import AdaptedForecaster
 from saga.calibration.adaptive.ledger import Actor, Ledger
 from saga.calibration.adaptive.ledger_tables import COMMON
 from structlog.typing import FilteringBoundLogger
 
-from saga.errors import Problem, SagaError
+from saga.errors import SagaError
 from saga.forecast_warnings import ForecastWarning
 from saga.forecaster import Forecaster
 
@@ -81,9 +81,7 @@ class LedgerAccess:
     def require_up(self) -> None:
         """Raise LedgerError if the ledger is known to fail."""
         if not self._is_up:
-            fix = "Send the call again later; the log of the service says what is wrong"
-            problem = Problem("ledger-down", "The ledger is being tried again", fix)
-            raise LedgerError("The ledger cannot be used at present", [problem])
+            raise refused("ledger-down")
 
     async def read(self, caller: Caller, work: Callable[[Ledger], Result]) -> Result:
         """The result of `work` on the caller's part. Raises LedgerError if the ledger fails."""
@@ -102,10 +100,7 @@ class LedgerAccess:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._writer.acquire()
         except TimeoutError:
-            problem = Problem("ledger-busy", "Other calls write to it", "Try again in 5 seconds")
-            raise ProblemError(
-                503, "ledger", "The ledger is busy", [problem], headers={"Retry-After": "5"}
-            ) from None
+            raise refused("ledger-busy") from None
         try:
             self.require_up()  # it may have failed for an earlier writer
             result = await self._run(caller, work)

@@ -9,9 +9,7 @@ from collections.abc import Callable
 from typing import TextIO, cast
 
 import structlog
-from asgi_correlation_id import correlation_id
-from saga.api.key_file import current_caller
-from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
+from structlog.typing import FilteringBoundLogger
 
 
 class _PatientStream:
@@ -46,7 +44,7 @@ class _PatientStream:
 def make_logger(
     stream: TextIO | None, note_lost: Callable[[], None] = lambda: None
 ) -> FilteringBoundLogger:
-    """A logger of JSON lines with time, log level and the correlation id of the call.
+    """A logger of JSON lines with time, log level, and the call, holder and key of its context.
 
     It never raises an error of the stream; `note_lost` is called for each line that is lost.
     """
@@ -55,28 +53,12 @@ def make_logger(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            _add_request_id,
-            _add_caller,
+            structlog.contextvars.merge_contextvars,
             structlog.processors.JSONRenderer(sort_keys=True),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(20),
     ).bind()  # otherwise every line of the log would make a logger
     return logger
-
-
-def _add_request_id(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    if (identifier := correlation_id.get()) is not None:
-        event["request"] = identifier
-    return event
-
-
-def _add_caller(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """The holder and the name of the key of the call, never the key itself."""
-    if (caller := current_caller.get()) is not None:
-        event["holder"] = caller.holder
-        if caller.key is not None:
-            event["key"] = caller.key
-    return event
 
 
 def error_location(error: BaseException) -> dict[str, str | list[str]]:

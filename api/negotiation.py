@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import anyio.to_thread
@@ -20,21 +20,22 @@ from saga.api.codecs import (
     parse_table,
 )
 from saga.api.compute_queue import Ticket
+from saga.api.key_file import Caller
 from saga.api.panel_batches import SentFrame
-from saga.api.problems import ProblemError, wrong_shape
+from saga.api.refusals import refused
 from saga.api.request_models import CallOptions
 from saga.api.request_panel import RequestPanel
-from saga.api.service import Service
+from saga.api.service import Service, check_recording, record_issued
+from saga.calibration.adaptive.issuance import issued_of, recording_warnings
 
 from saga.conformal.calibration_table import ALL
-from saga.errors import InputError, Problem, SagaError
+from saga.errors import SagaError
+from saga.forecast_results import Result
 from saga.forecast_tables import percent_label
-from saga.forecast_warnings import ForecastWarning, warning_dicts
-from saga.requests import Draws, ForecastRequest, LifetimeRequest, PopulationRequest
+from saga.forecast_warnings import warning_dicts
 from saga.schema import EXTRA_PREFIX
 
 OptionsT = TypeVar("OptionsT", bound=CallOptions)
-RequestT = TypeVar("RequestT", ForecastRequest, LifetimeRequest, PopulationRequest)
 
 TableRow = Mapping[str, Any]
 _SMALL_TABLE = 32  # rows of which JSON is written without another thread
@@ -42,29 +43,20 @@ Explain = Callable[[str, str], str]  # from guarantee and cell to the reason tex
 
 
 @dataclass(frozen=True)
-class ComputeCall(Generic[OptionsT, RequestT]):
-    """A decoded call: its options, the typed request, the draws, the persons and their weights."""
+class ComputeCall(Generic[OptionsT]):
+    """A decoded call: its options, the persons and their weights."""
 
     options: OptionsT
-    request: RequestT
-    draws: Draws
     people: RequestPanel
     weights: pl.DataFrame | None = None
 
 
 @dataclass(frozen=True)
-class Notes:
-    """What a reader of an answer must know: its warnings, and who is left out and why."""
+class Computed:
+    """What a call has computed, and how its rows are written as JSON."""
 
-    warnings: tuple[ForecastWarning, ...]
-    left_out: tuple[Problem, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The notes as entries of JSON."""
-        return {
-            "warnings": warning_dicts(self.warnings),
-            "left_out": [problem.as_dict() for problem in self.left_out],
-        }
+    result: Result
+    to_json: Callable[[], Mapping[str, Any]]
 
 
 def check_body_type(request: Request, *further: str) -> tuple[str, list[tuple[str, str]]]:
@@ -79,21 +71,12 @@ def check_body_type(request: Request, *further: str) -> tuple[str, list[tuple[st
     kind = media_type(request.headers.get("content-type"))
     accepted = (JSON, *TABLES, *further)
     if kind not in accepted:
-        fix = f"Set Content-Type to {', '.join(accepted)}"
-        problem = Problem("content-type", "Not a known type", fix)
-        raise ProblemError(415, "media-type", "The type of the body is not known", [problem])
+        raise refused("content-type", {"accepted": ", ".join(accepted)})
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        problem = Problem(
-            "content-encoding",
-            "The body is compressed",
-            "Send it uncompressed, or as Parquet, which is compressed itself",
-        )
-        raise ProblemError(415, "encoding", "Compressed bodies are not read", [problem])
+        raise refused("content-encoding")
     query = request.query_params.multi_items()
     if kind == JSON and query:
-        raise wrong_shape(
-            Problem("query", "A JSON call has no query parameters", "Put the options into the body")
-        )
+        raise refused("query")
     return kind, query
 
 
@@ -114,49 +97,72 @@ def accepted_type(request: Request) -> str:
         if kind in (JSON, *TABLES) and quality > weight:
             best, weight = kind, quality
     if not best:
-        fix = f"Set Accept to {', '.join((JSON, *TABLES))}"
-        problem = Problem("accept", "No accepted type is served", fix)
-        raise ProblemError(406, "not-acceptable", "The answer has none of these types", [problem])
+        raise refused("accept", {"accepted": ", ".join((JSON, *TABLES))})
     return best
 
 
-async def read_call(
+async def answer_call(
     request: Request,
     service: Service,
-    ticket: Ticket,
-    body_model: type[OptionsT],
-    query_model: type[OptionsT],
-    to_request: Callable[[OptionsT], RequestT],
-) -> ComputeCall[OptionsT, RequestT]:
-    """Read and decode a call.
+    caller: Caller,
+    models: tuple[type[OptionsT], type[OptionsT]],
+    compute: Callable[[ComputeCall[OptionsT], Ticket], Awaitable[Computed]],
+) -> Response:
+    """Read a call, compute it, enter in the ledger what it records, and answer.
 
     Args:
         request: The HTTP request.
         service: The service, whose settings limit the body and whose bundle has the prices.
-        ticket: The place of the call.
-        body_model: Model of a JSON body.
-        query_model: Model of the query parameters of a call with a Parquet or Arrow body.
-        to_request: Makes the typed request, before the panel is read.
+        caller: Who calls.
+        models: Model of a JSON body, and of the query parameters beside a table.
+        compute: Computes the call.
     """
+    async with service.admit(request, caller) as ticket:
+        call = await _read_call(request, service, ticket, models)
+        if call.options.records:
+            check_recording(service, caller)
+        computed = await compute(call, ticket)
+        result = service.with_ledger_notes(computed.result, caller)
+        if not call.options.records:
+            return await respond(request, call.people, result, computed.to_json)
+    # The ledger is written after the call has left the queue, so that no other call waits for it.
+    recorded = await record_issued(service, caller, issued_of(result))
+    n_bands = 0 if getattr(call.options, "bands", None) is None else result.panel.n_persons
+    result = replace(
+        result,
+        provenance={**result.provenance, "recorded": asdict(recorded)},
+        warnings=(*result.warnings, *recording_warnings(recorded, len(result.table) + n_bands)),
+    )
+    return await respond(request, call.people, result, computed.to_json)
+
+
+async def _read_call(
+    request: Request,
+    service: Service,
+    ticket: Ticket,
+    models: tuple[type[OptionsT], type[OptionsT]],
+) -> ComputeCall[OptionsT]:
+    """Read and decode a call; its options are checked before its panel is read."""
     kind, query = check_body_type(request)
     accepted_type(request)  # refused before the work
     max_persons = service.settings.max_persons
 
-    def decode(body: bytes) -> tuple[Call[OptionsT], RequestT]:
+    def decode(body: bytes) -> Call[OptionsT]:
         if kind == JSON:
-            call = parse_json(body, body_model, max_persons)
+            call = parse_json(body, models[0], max_persons)
         else:
-            call = parse_table(body, kind, query, query_model, max_persons)
-        return call, to_request(call.options)
+            call = parse_table(body, kind, query, models[1], max_persons)
+        call.options.to_request()
+        return call
 
-    call, typed = await service.parse(request, ticket, decode)
+    call = await service.parse(request, ticket, decode)
     frame, weights = split_weights(call.frame, call.options.own_column)
     ticket.stage = "panel"
     people = await service.panels.submit(SentFrame(frame, call.options.prices, call.options.origin))
     ticket.stage = "compute"
     if isinstance(people, SagaError):
         raise people
-    return ComputeCall(call.options, typed, call.options.draws(), people, weights)
+    return ComputeCall(call.options, people, weights)
 
 
 def split_weights(
@@ -170,40 +176,41 @@ def split_weights(
         return frame, None
     name = column if column.startswith(EXTRA_PREFIX) else f"{EXTRA_PREFIX}{column}"
     if name not in frame.columns or "person_id" not in frame.columns:
-        fix = f"Send it in `extra` of each year, or as the column {name} of a table"
-        raise InputError("There are no weights", [Problem("weights", "No such column", fix, name)])
+        raise refused("no-weights", {"name": name}, column=name)
     known = frame.select(
         pl.col("person_id").cast(pl.String).str.strip_chars(), weight=pl.col(name)
     ).unique()
     if known["person_id"].is_duplicated().any():
-        problem = Problem("weights", "A person has two weights", "Give one weight a person", name)
-        raise InputError("The weights contradict themselves", [problem])
+        raise refused("two-weights", column=name)
     return frame.drop(name), known
 
 
 async def respond(
     request: Request,
-    table: pl.DataFrame,
-    provenance: Mapping[str, Any],
-    notes: Notes,
+    people: RequestPanel,
+    result: Result,
     to_json: Callable[[], Mapping[str, Any]],
 ) -> Response:
     """The response: the table as Parquet or Arrow if the client accepts that, else JSON.
 
-    A table has the `notes` in its provenance. `to_json` builds the JSON entries without provenance
-    and notes.
+    Provenance, warnings and who is left out are in the metadata of a table. `to_json` builds the
+    other entries of JSON.
     """
-    accepted, listed = accepted_type(request), notes.as_dict()
+    accepted, provenance = accepted_type(request), {**result.provenance, **people.provenance()}
+    notes = {
+        "warnings": warning_dicts(result.warnings),
+        "left_out": [problem.as_dict() for problem in people.all_left_out(result)],
+    }
     if accepted in TABLES:
         content = await anyio.to_thread.run_sync(
-            encode_table, table, accepted, {**provenance, **listed}
+            encode_table, result.table, accepted, {**provenance, **notes}
         )
         return Response(content, media_type=accepted)
 
     def encode() -> Response:
-        return json_response({"provenance": provenance, **listed, **to_json()})
+        return json_response({"provenance": provenance, **notes, **to_json()})
 
-    if table.height <= _SMALL_TABLE:
+    if result.table.height <= _SMALL_TABLE:
         return encode()
     return await anyio.to_thread.run_sync(encode)
 

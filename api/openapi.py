@@ -12,16 +12,11 @@ from saga.api.problems import MEDIA_TYPE, ProblemDocument
 from saga.api.request_models import (
     CorrectionsBody,
     ForecastBody,
-    ForecastOptions,
     JobBody,
     JobFileBody,
-    JobOptions,
     LifetimeBody,
-    LifetimeOptions,
     OutcomesBody,
-    OutcomesOptions,
     PopulationBody,
-    PopulationOptions,
 )
 
 from saga.macro.scenarios import SCENARIOS
@@ -35,14 +30,6 @@ _BODIES: dict[str, type[BaseModel]] = {
     "JobRequest": JobBody,
     "JobFileRequest": JobFileBody,
     "CorrectionsRequest": CorrectionsBody,
-}
-
-_OPTIONS: dict[str, type[BaseModel]] = {
-    "ForecastRequest": ForecastOptions,
-    "LifetimeRequest": LifetimeOptions,
-    "PopulationRequest": PopulationOptions,
-    "OutcomesRequest": OutcomesOptions,
-    "JobRequest": JobOptions,
 }
 _HEADERS: dict[int, tuple[str, ...]] = {
     401: ("WWW-Authenticate",),
@@ -89,7 +76,8 @@ def compute_responses() -> dict[int | str, dict[str, Any]]:
 def request_body(component: str, *further: str, or_component: str | None = None) -> dict[str, Any]:
     """OpenAPI `requestBody` and query parameters: JSON of a component, or a table with a query.
 
-    `further` are media types of other tables, `or_component` is another shape of the JSON.
+    `further` are media types of other tables, `or_component` is another shape of the JSON. A body
+    has its options from its base.
     """
     schema: dict[str, Any] = {"$ref": _REF.format(model=component)}
     if or_component is not None:
@@ -97,7 +85,7 @@ def request_body(component: str, *further: str, or_component: str | None = None)
     content = {JSON: {"schema": schema}} | _table_content(*further)
     return {
         "requestBody": {"required": True, "content": content},
-        "parameters": _query_parameters(_OPTIONS[component]),
+        "parameters": _query_parameters(_BODIES[component].__bases__[0]),
     }
 
 

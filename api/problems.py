@@ -121,23 +121,6 @@ def client_gone() -> ProblemError:
     return ProblemError(499, "client-gone", "The client closed the connection")
 
 
-def draining() -> ProblemError:
-    """The answer of /readyz while a process ends: it still answers, but gets no new callers."""
-    problem = Problem("draining", "The process ends soon", "Send calls to another process")
-    return ProblemError(503, "draining", "The service is about to stop", [problem])
-
-
-def stopped() -> JSONResponse:
-    """The response for a call that is not done when the process ends."""
-    return problem_response(
-        503,
-        "stopping",
-        "The service stops",
-        "The process ended before the call was done; send it again",
-        headers={"Retry-After": "5", "Connection": "close"},
-    )
-
-
 def wrong_shape(*problems: Problem) -> ProblemError:
     """The error of a request that does not fit the schema."""
     return ProblemError(422, "request", "The request has the wrong shape", problems)
@@ -197,7 +180,7 @@ def _short(name: str | None) -> str | None:
 
 
 def error_document(error: SagaError) -> dict[str, Any]:
-    """The problem document of an error that SAGA raised, as `problem_for`."""
+    """The problem document of an error that SAGA raised, as `response_to`."""
     return problem_document(*_status_of(error), error.title, error.args[0], error.problems)
 
 
@@ -207,8 +190,12 @@ def _status_of(error: SagaError) -> tuple[int, str]:
     )
 
 
-def problem_for(error: SagaError) -> JSONResponse:
-    """The response for an error that SAGA raised: status and type follow from its class."""
+def response_to(error: ProblemError | SagaError) -> JSONResponse:
+    """The response that says what the error does; of SAGA's own, its class has the status."""
+    if isinstance(error, ProblemError):
+        return problem_response(
+            error.status, error.slug, error.title, None, error.problems, error.headers
+        )
     status, slug = _status_of(error)
     seconds = "5" if isinstance(error, LedgerError) else "60"
     headers = {"Retry-After": seconds} if status == 503 else {}
@@ -310,19 +297,8 @@ def _at(container: Any, key: Any) -> Any:
         return None
 
 
-async def _on_saga_error(_: Request, error: SagaError) -> JSONResponse:
-    return problem_for(error)
-
-
-async def _on_http_problem(_: Request, error: ProblemError) -> JSONResponse:
+async def _on_own_error(_: Request, error: ProblemError | SagaError) -> JSONResponse:
     return response_to(error)
-
-
-def response_to(error: ProblemError) -> JSONResponse:
-    """The response that says what the error does."""
-    return problem_response(
-        error.status, error.slug, error.title, None, error.problems, error.headers
-    )
 
 
 async def _on_http_exception(_: Request, error: HTTPException) -> JSONResponse:
@@ -358,35 +334,10 @@ async def _on_validation_error(_: Request, error: RequestValidationError) -> JSO
     )
 
 
-def no_ledger_problem() -> ProblemError:
-    """The error of calls that need a ledger, for a service without one."""
-    fix = "Start the service with SAGA_DATABASE, for example sqlite:///ledger.sqlite"
-    return ProblemError(
-        404,
-        "no-ledger",
-        "This service keeps no ledger",
-        [Problem("no-ledger", "No database is configured", fix)],
-    )
-
-
-def no_jobs_problem() -> ProblemError:
-    """The error of calls about jobs, for a service without them."""
-    fix = (
-        "Install saga-forecast[jobs] and start the service with SAGA_JOBS, a folder; or use "
-        "`saga score`"
-    )
-    return ProblemError(
-        404,
-        "no-jobs",
-        "This service computes no jobs",
-        [Problem("no-jobs", "No folder of jobs is configured", fix)],
-    )
-
-
 def install(app: FastAPI) -> None:
     """Register the handlers: every error becomes a problem document."""
-    app.exception_handler(SagaError)(_on_saga_error)
-    app.exception_handler(ProblemError)(_on_http_problem)
+    for kind in (SagaError, ProblemError):
+        app.exception_handler(kind)(_on_own_error)
     app.exception_handler(HTTPException)(_on_http_exception)
     app.exception_handler(RequestValidationError)(_on_validation_error)
     app.exception_handler(Exception)(_on_unexpected_error)  # beyond all middleware of ours

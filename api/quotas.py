@@ -9,9 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from saga.api.problems import ProblemError
-
-from saga.errors import Problem
+from saga.api.refusals import refused
 
 _BURST_SECONDS = 10.0  # a full bucket is the quota of so many seconds
 # Takes a token, if there is one; a bucket that is not in the table is full.
@@ -72,14 +70,10 @@ class Quotas:
             seconds = max(1, math.ceil((1 - tokens) / self._rate))
             # At different times, so that callers do not come back together.
             seconds += random.randint(0, max(1, seconds // 2))
-            message = f"The key may make {self._per_minute} calls a minute"
-            fix = f"Try again in {seconds} seconds, or send more persons in a call"
-            raise ProblemError(
-                429,
-                "quota",
-                "The quota of the key is used up",
-                [Problem("quota", message, fix)],
-                headers={"Retry-After": str(seconds), **self._headers(0, seconds)},
+            policy, left = self._headers(0, seconds).values()
+            limit = self._per_minute
+            raise refused(
+                "quota", {"limit": limit, "seconds": seconds, "policy": policy, "left": left}
             )
         ((tokens,),) = taken
         return self._headers(int(tokens), math.ceil(_BURST_SECONDS))

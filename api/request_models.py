@@ -242,6 +242,15 @@ class CallOptions(BaseModel):
         """The own column that is no part of the panel; None: there is none."""
         return None
 
+    @property
+    def records(self) -> bool:
+        """Whether what is issued is entered in the ledger."""
+        return False
+
+    def to_request(self) -> Request | PopulationRequest:
+        """The typed request, in the form that the forecaster needs."""
+        raise NotImplementedError
+
     def sent(self, *sources: _Source) -> dict[str, Any]:
         """The options of typed requests that were sent, in the form that these have."""
         names = {name for source in sources for name in requests.user_names(source)}
@@ -260,6 +269,11 @@ class RecordingOptions(CallOptions):
         description="Enter what is issued in the ledger, to be compared with outcomes later; "
         "present values for the calibrated rate, without from_age",
     )
+
+    @property
+    def records(self) -> bool:
+        """Whether what is issued is entered in the ledger."""
+        return self.record
 
 
 OptionsT = TypeVar("OptionsT", bound=CallOptions)

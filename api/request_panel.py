@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import polars as pl
+from saga.api.refusals import refused
 
 from saga.data.casting import read_column
 from saga.data.facts import Facts
 from saga.data.mapping import ExtraColumn, SourceMapping
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
-from saga.errors import InputError, Problem, UsageError
+from saga.errors import InputError, Problem
 from saga.features.training_reference import ComparedRecords
 from saga.features.transforms import Transforms
 from saga.forecast_results import Result
@@ -59,10 +60,7 @@ def check_prices(transforms: Transforms, prices: PricesOption, index: Mapping[in
         fix = f"Send nominal amounts and leave prices out, or {real_amounts}"
     else:
         return
-    raise UsageError(
-        "The amounts cannot be converted",
-        [Problem("prices", f"The bundle is in {currency} of {year}", fix, column="prices")],
-    )
+    raise refused("prices", {"currency": currency, "year": year, "fix": fix})
 
 
 def request_mapping(transforms: Transforms) -> SourceMapping:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -21,14 +21,15 @@ from saga.api.key_file import (
     OPERATOR,
     BearerKey,
     Caller,
-    Keyring,
     Scope,
-    current_caller,
+    find_key,
     parse_keys,
     read_key_text,
 )
 from saga.api.problems import ProblemError
+from saga.api.refusals import refused
 from starlette.datastructures import Headers
+from structlog.contextvars import bind_contextvars
 from structlog.typing import FilteringBoundLogger
 
 from saga.errors import Problem, UsageError
@@ -48,12 +49,12 @@ class KeyStore:
         """Read the file. Raises UsageError if it is not valid."""
         self._path, self._log = path, log
         self._text = read_key_text(path)
-        self._keyring = parse_keys(self._text)
+        self._keys = parse_keys(self._text)
         self._next_reading = 0.0
         self._failed_since: float | None = None
         self._calls: WeakKeyDictionary[asyncio.Task[Any], BearerKey] = WeakKeyDictionary()
 
-    def keyring(self, grace: float = GRACE_SECONDS) -> Keyring:
+    def keys(self, grace: float = GRACE_SECONDS) -> tuple[BearerKey, ...]:
         """The present keys; for `grace` seconds after the file failed, those that were read last.
 
         Raises ProblemError 503 after that.
@@ -63,15 +64,13 @@ class KeyStore:
             self._next_reading = now + _READ_AGAIN_SECONDS
             self._read_again(now)
         if self._failed_since is not None and now - self._failed_since >= grace:
-            problem = Problem("keys", "The key file is missing or damaged", "Ask the operator")
-            title = "The service cannot read its keys"
-            raise ProblemError(503, "keys", title, [problem], headers={"Retry-After": "5"})
-        return self._keyring
+            raise refused("keys")
+        return self._keys
 
     def accepts(self, key: BearerKey) -> bool:
         """Whether a key that was accepted before still is."""
         try:
-            return key in self.keyring().keys and key.status(datetime.now(UTC)) == "active"
+            return key in self.keys() and key.status(datetime.now(UTC)) == "active"
         except ProblemError:
             return False
 
@@ -96,9 +95,9 @@ class KeyStore:
         try:
             text = read_key_text(self._path)
             if text != self._text:
-                self._keyring = parse_keys(text)
+                self._keys = parse_keys(text)
                 self._text = text
-                self._log.info("keys_read", keys=len(self._keyring.keys))
+                self._log.info("keys_read", keys=len(self._keys))
             self._failed_since = None
         except UsageError as error:
             if self._failed_since is None:  # one line, not one a second
@@ -125,9 +124,9 @@ def check_local(headers: Headers) -> None:
     """
     host, origin = headers.get("host"), headers.get("origin")
     if host is not None and not is_loopback(_split(host)[1]):
-        raise _foreign("host", "The service without keys answers to names of this machine only")
+        raise refused("host")
     if origin is not None and _split(origin.partition("://")[2])[0] != _split(host or "")[0]:
-        raise _foreign("origin", "The service without keys answers to its own pages only")
+        raise refused("origin")
 
 
 def _split(address: str) -> tuple[str, str]:
@@ -137,13 +136,6 @@ def _split(address: str) -> tuple[str, str]:
         return parts.netloc.lower(), parts.hostname or ""
     except ValueError:
         return "", ""
-
-
-def _foreign(header: str, message: str) -> ProblemError:
-    fix = "Call http://127.0.0.1 or http://localhost, or give the service keys with --keys"
-    return ProblemError(
-        403, "foreign", "The call is of a foreign page", [Problem(header, message, fix)]
-    )
 
 
 def check_exposure(host: str, keys: Path | None) -> None:
@@ -173,10 +165,11 @@ async def identify(
     if store is None:
         caller = OPERATOR
     else:
-        key = _active_key(store.keyring(), credentials)
+        key = _active_key(store.keys(), credentials)
         store.note_call(key)
         caller = Caller(key.holder, key.name, key.scopes)
-    current_caller.set(caller)
+    name = {} if caller.key is None else {"key": caller.key}
+    bind_contextvars(holder=caller.holder, **name)  # for the lines of the log
     return caller
 
 
@@ -201,39 +194,17 @@ OutcomesCaller = Annotated[Caller, Depends(require_scope("outcomes"))]
 def check_scope(caller: Caller, *scopes: Scope) -> None:
     """Raise a problem of status 403 unless the caller has one of these scopes."""
     if not set(scopes) & set(caller.scopes):
-        needed = " or ".join(scopes)
-        fix = f"Use a key with the scope {needed}; the operator makes one with `saga keys create`"
-        raise ProblemError(
-            403,
-            "scope",
-            "This key may not do this",
-            [Problem("scope", f"The key lacks the scope {needed}", fix)],
-        )
+        raise refused("scope", {"needed": " or ".join(scopes)})
 
 
-def _active_key(keyring: Keyring, credentials: HTTPAuthorizationCredentials | None) -> BearerKey:
+def _active_key(
+    keys: Sequence[BearerKey], credentials: HTTPAuthorizationCredentials | None
+) -> BearerKey:
     if credentials is None:
-        fix = "Send the header `Authorization: Bearer KEY`"
-        raise _no_key('Bearer realm="saga"', "The call has no key", fix)
-    key = keyring.find(credentials.credentials)
+        raise refused("no-key")
+    key = find_key(keys, credentials.credentials)
     status = "unknown" if key is None else key.status(datetime.now(UTC))
     if key is None or status != "active":
-        reasons = {"expired": "The key has expired", "revoked": "The key was revoked"}
-        raise unauthorised(reasons.get(status, "The key is not known"))
+        states = {"expired": "has expired", "revoked": "was revoked"}
+        raise refused("key", {"state": states.get(status, "is not known")})
     return key
-
-
-def unauthorised(message: str) -> ProblemError:
-    """The error of a call whose key is not valid."""
-    challenge = 'Bearer realm="saga", error="invalid_token"'
-    return _no_key(challenge, message, "Ask the operator for a key")
-
-
-def _no_key(challenge: str, message: str, fix: str) -> ProblemError:
-    return ProblemError(
-        401,
-        "unauthorised",
-        "A key is needed",
-        [Problem("key", message, fix)],
-        headers={"WWW-Authenticate": challenge},
-    )

@@ -25,9 +25,10 @@ from saga.api.key_file import OPERATOR, Caller
 from saga.api.ledger_access import WAIT_SECONDS, LedgerAccess
 from saga.api.logs import error_location, make_logger
 from saga.api.panel_batches import Batcher, SentFrame, read_panels
-from saga.api.problems import ProblemError, SetupError, no_ledger_problem, startup_error
+from saga.api.problems import SetupError, startup_error
 from saga.api.quotas import Quotas
-from saga.api.request_models import ForecastBody
+from saga.api.refusals import refused
+from saga.api.request_models import CallOptions, ForecastBody
 from saga.api.request_panel import RequestPanel, read_request_panel
 from saga.api.security import check_scope
 from saga.api.service_metrics import Metrics
@@ -40,12 +41,12 @@ from saga.bundle import describe_schema
 from saga.data.facts import open_facts
 from saga.data.panel import Panel
 from saga.diagnostics_tables import Diagnostics
-from saga.errors import Problem, SagaError
+from saga.errors import SagaError
 from saga.features.transforms import TYPICAL_SEK
 from saga.forecast_results import Result
 from saga.forecaster import Forecaster, Plan
 from saga.pages.report import render_report
-from saga.requests import Draws, ForecastRequest, LifetimeRequest
+from saga.requests import ForecastRequest, LifetimeRequest
 from saga.requests import Request as TypedRequest
 from saga.simulation.rollout import FEW_PERSONS
 
@@ -154,16 +155,12 @@ class Service:
         return forecaster
 
     def plan(
-        self,
-        request: TypedRequest,
-        panel: Panel,
-        draws: Draws,
-        caller: Caller,
-        record: bool,
+        self, request: TypedRequest, panel: Panel, options: CallOptions, caller: Caller
     ) -> Plan:
         """The plan of a call, under the thresholds of the caller's part of the ledger."""
         access = self.ledger_access
         in_force = None if access is None else access.current(caller.holder)
+        draws, record = options.draws(), options.records
         plan = self.forecaster.plan(request, panel, draws, in_force, record=record)
         plan.check_scenario()
         return plan
@@ -245,16 +242,7 @@ class Service:
         if self._startup_error is not None:
             raise self._startup_error
         if self._forecaster is None:
-            problem = Problem(
-                "loading", "The bundle is being loaded and checked", "Try again in a few seconds"
-            )
-            raise ProblemError(
-                503,
-                "loading",
-                "The service is not ready yet",
-                [problem],
-                headers={"Retry-After": "5"},
-            )
+            raise refused("loading")
         return self._forecaster
 
 
@@ -276,7 +264,7 @@ def example_scale(forecaster: Forecaster) -> float:
 def ledger_of(service: Service) -> LedgerAccess:
     """The ledger; raises an error with status 404 if there is none, 503 if it is known to fail."""
     if service.ledger_access is None:
-        raise no_ledger_problem()
+        raise refused("no-ledger")
     service.ledger_access.require_up()
     return service.ledger_access
 

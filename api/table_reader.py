@@ -10,8 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import Any
 
 import polars as pl
 from saga.api import table_process
-from saga.api.problems import ProblemError
+from saga.api.refusals import refused
 from saga.api.table_process import (
     CPU_SECONDS,
     MAX_COLUMNS,
@@ -28,7 +26,6 @@ from saga.api.table_process import (
     MEMORY_BYTES,
 )
 
-from saga.errors import BudgetError, InputError, Problem
 from saga.schema import BY_NAME, EXTRA_PREFIX
 
 _BUSY = 12  # on a busy machine the process waits for its CPU seconds this many times as long
@@ -126,78 +123,24 @@ def check_file(path: Path, max_bytes: int) -> None:
         verdict, _ = reader._ask({"path": str(path), "check": check})
     finally:
         reader.close()
-    match verdict.get("refused"):
-        case None:
-            return
-        case "table":
-            why, fix = "The file is damaged or not what its type says", "Export the data again"
-            problem = Problem("unreadable-file", why, fix)
-            raise InputError("The table cannot be read", [problem])
-        case "table-bytes" | "table-cells" as rule:
-            unit = rule.removeprefix("table-")
-            message = f"It has {verdict['number']:,} {unit} uncompressed in columns of a panel"
-            fix = f"{verdict['limit']:,} are allowed; divide the persons into several jobs"
-            raise InputError("The table is too large for one job", [Problem(rule, message, fix)])
-        case "table-memory" | "table-time" as rule:
-            limits = f"{_FILE_LIMITS[0] // 2**30} GiB and {_FILE_LIMITS[1]} CPU seconds"
-            problem = Problem(rule, f"The check needs more than {limits}", "Divide the table")
-            raise InputError("The table cannot be checked", [problem])
-        case _:
-            raise refusal(verdict, path.suffix)
+    memory, seconds = _FILE_LIMITS[0] // 2**30, _FILE_LIMITS[1]
+    if (name := _OF_FILES.get(verdict.get("refused", ""))) is not None:
+        raise refused(name, {**verdict, "memory": memory, "seconds": seconds})
+    if verdict:
+        raise refusal(verdict, path.suffix)
 
 
-_TOO_LARGE = "The table is too large for one call"
-_Refuse = Callable[[str, list[Problem]], Exception]
-# By rule: the kind of error, its title, the message and the fix.
-_REFUSALS: dict[str, tuple[_Refuse, str, str, str]] = {
-    "table-rows": (
-        BudgetError,
-        _TOO_LARGE,
-        "The table has {number} rows",
-        "Send at most {limit} rows per call; `saga score` does any number in batch",
-    ),
-    "table-columns": (
-        InputError,
-        "The table has too many columns",
-        f"The table has {{number}} columns, {MAX_COLUMNS} are allowed",
-        "GET /v1/variables lists the columns",
-    ),
-    "table-bytes": (
-        partial(ProblemError, 413, "table-size"),
-        _TOO_LARGE,
-        f"A table may have {MAX_TABLE_BYTES // 2**20} MiB uncompressed",
-        "Send fewer persons and only columns of a panel; `saga score` reads large tables",
-    ),
-    "table-time": (
-        partial(ProblemError, 413, "table-size"),
-        _TOO_LARGE,
-        f"It takes more than {CPU_SECONDS} seconds to decode",
-        "Send fewer persons, without compression or as another format",
-    ),
-    "string_too_long": (
-        InputError,
-        "A text is too long",
-        "A text is too long",
-        f"Give at most {MAX_TEXT} characters",
-    ),
-    "column-type": (
-        InputError,
-        "A column has another type",
-        "Cells of this type are not read",
-        "Send numbers or text",
-    ),
-    "column-twice": (
-        InputError,
-        "A column appears twice",
-        "The column appears twice",
-        "Send it once",
-    ),
-    "table": (
-        partial(ProblemError, 422, "table"),
-        "The request body cannot be read",
-        "The bytes are not a table of this type",
-        "Send a file that is {kind}",
-    ),
+# The refusals of a job's table, of which more is read than of that of a call.
+_OF_FILES = {
+    "table": "unreadable-file",
+    **{f"table-{rule}": f"file-{rule}" for rule in ("bytes", "cells", "memory", "time")},
+}
+_LIMITS = {
+    "table-columns": MAX_COLUMNS,
+    "table-bytes": MAX_TABLE_BYTES // 2**20,
+    "table-memory": MAX_TABLE_BYTES // 2**20,
+    "table-time": CPU_SECONDS,
+    "string_too_long": MAX_TEXT,
 }
 
 
@@ -206,16 +149,9 @@ def refusal(verdict: dict[str, Any], kind: str) -> Exception:
 
     `verdict` is that of `saga.api.table_process.RefusedTable`.
     """
-    rule = "table-bytes" if verdict["refused"] == "table-memory" else verdict["refused"]
-    make, title, message, fix = _REFUSALS[rule]
-    numbers = {**verdict, "kind": kind}
-    problem = Problem(
-        verdict["refused"],
-        message.format_map(numbers),
-        fix.format_map(numbers),
-        verdict.get("column"),
-    )
-    return make(title, [problem])
+    rule = verdict["refused"]
+    limit = _LIMITS.get(rule, verdict.get("limit"))
+    return refused(rule, {**verdict, "limit": limit, "kind": kind}, verdict.get("column"))
 
 
 READER = TableReader()

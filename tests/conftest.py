@@ -180,13 +180,17 @@ def _stacks(loops: list[asyncio.AbstractEventLoop]) -> str:
 
 
 @contextmanager
-def _running(settings: Settings) -> Iterator[Running]:
+def _running(
+    settings: Settings, change: Callable[[FastAPI], None] = lambda _: None
+) -> Iterator[Running]:
     log = io.StringIO()
     loops: list[asyncio.AbstractEventLoop] = []
 
     def make_app() -> FastAPI:
         loops.append(asyncio.get_running_loop())
-        return create_app(settings, log=log)
+        app = create_app(settings, log=log)
+        change(app)
+        return app
 
     with open_socket("127.0.0.1", 0) as listener:
         server = uvicorn.Server(server_config(make_app, settings))
@@ -216,8 +220,8 @@ def free_port() -> Callable[[], int]:
 
 
 @pytest.fixture(scope="session")
-def start() -> Callable[[Settings], AbstractContextManager[Running]]:
-    """Starts a service with given settings; it may not be ready yet."""
+def start() -> Callable[..., AbstractContextManager[Running]]:
+    """Starts a service with given settings, and a change of its app; it may not be ready yet."""
     return _running
 
 

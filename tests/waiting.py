@@ -9,7 +9,7 @@ from typing import TypeVar
 Answer = TypeVar("Answer")
 
 
-def awaited(ask: Callable[[], Answer], seconds: float = 60) -> Answer:
+def awaited(ask: Callable[[], Answer | None], seconds: float = 60) -> Answer:
     """The first answer that counts as true; the test fails if there is none in time."""
     end = time.monotonic() + seconds
     while not (answer := ask()):

@@ -27,6 +27,7 @@ from saga.api.jobs.job_folders import (
 )
 from saga.api.logs import error_location, make_logger
 from saga.api.problems import error_document, internal_document
+from saga.api.refusals import refused
 from saga.api.request_models import JobOptions
 from saga.api.request_panel import request_mapping
 from saga.api.settings import Settings
@@ -40,7 +41,7 @@ from saga.batch.run_folder import RUN, merge_parts
 from saga.bundle import Bundle
 from saga.data.facts import open_facts
 from saga.data.reading import Source
-from saga.errors import BudgetError, Problem, SagaError
+from saga.errors import SagaError
 from saga.features.transforms import Transforms
 from saga.files.atomic import FolderInUseError, commit, read_json
 from saga.population.disclosure import DisclosureRules
@@ -174,9 +175,9 @@ def _check_disk(settings: Settings, holder: str, n_bytes: int) -> None:
     left = settings.holder_bytes - JobFolders(settings.jobs).bytes_of(holder)
     if n_bytes > min(free, left):
         where = "your jobs may still take" if left < free else "the disk has"
-        message = f"The result needs about {n_bytes:,} bytes; {where} {max(0, min(free, left)):,}"
-        fix = "Send fewer persons or paths, or delete jobs that have ended"
-        raise BudgetError("There is no space for the result", [Problem("disk", message, fix)])
+        raise refused(
+            "result-disk", {"needed": n_bytes, "where": where, "left": max(0, min(free, left))}
+        )
 
 
 def _unnamed(error: SagaError) -> SagaError:

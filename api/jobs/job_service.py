@@ -17,9 +17,9 @@ from saga.api.jobs import QueueError
 from saga.api.jobs.child_process import end_child, start_child
 from saga.api.jobs.job_folders import Job, JobFolders, JobOrder, job_id
 from saga.api.jobs.job_queue import UNAVAILABLE, JobQueue
-from saga.api.jobs.job_uploads import Upload, Uploads, no_space
+from saga.api.jobs.job_uploads import Upload, Uploads
 from saga.api.jobs.worker_locks import count_workers
-from saga.api.problems import ProblemError
+from saga.api.refusals import refused
 from saga.api.request_models import JobOptions
 from saga.api.service_metrics import JobMetrics
 from saga.api.settings import Settings
@@ -166,9 +166,7 @@ class JobService:
         if earlier is not None:
             upload.discard()
             if earlier.digest != order.digest:
-                message = "Another request had this Idempotency-Key"
-                problem = Problem("idempotency-key", message, "Take a new key for a new request")
-                raise ProblemError(422, "idempotency-key", "The key was used before", [problem])
+                raise refused("idempotency-key")
         await self._ask(lambda queue: queue.submit(earlier or order))
         return self.find(order.id, holder), earlier is None
 
@@ -183,12 +181,9 @@ class JobService:
             if (earlier := self.folders.folder(order.id).read(JobOrder)) is not None:
                 return earlier
             if self.folders.count_unfinished(order.holder) >= limit:
-                fix = "Wait until some have ended, or cancel some with DELETE"
-                problem = Problem("max-jobs", f"{limit} of your jobs wait or run", fix)
-                headers = {"Retry-After": "60"}
-                raise ProblemError(429, "max-jobs", "Too many jobs", [problem], headers=headers)
+                raise refused("max-jobs", {"limit": limit})
             if self.folders.bytes_of(order.holder) > self._settings.holder_bytes:
-                raise no_space(f"Your jobs take more than {self._settings.holder_bytes:,} bytes")
+                raise refused("holder-disk", {"limit": self._settings.holder_bytes})
             self.folders.place(upload.folder, order)
             return None
 
@@ -196,9 +191,7 @@ class JobService:
         """A job of this holder. Raises ProblemError 404 if there is none."""
         job = self.folders.folder(identifier).job()
         if job is None or job.order.holder != holder:
-            fix = "POST /v1/jobs answers with the address of a job; results expire"
-            problem = Problem("job", "You have no job of this name", fix)
-            raise ProblemError(404, "no-job", "There is no such job", [problem])
+            raise refused("job")
         return job
 
     async def cancel_or_remove(self, job: Job) -> None:
@@ -213,7 +206,4 @@ class JobService:
         try:
             await anyio.to_thread.run_sync(self.folders.remove, job.folder)
         except FolderInUseError:
-            problem = Problem("job-ends", "Its process has not ended yet", "Send DELETE again")
-            raise ProblemError(
-                503, "job-ends", "The job still ends", [problem], headers={"Retry-After": "5"}
-            ) from None
+            raise refused("job-ends") from None

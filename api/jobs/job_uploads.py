@@ -20,11 +20,11 @@ import anyio.to_thread
 import polars as pl
 from fastapi import Request
 from saga.api.jobs.job_folders import JobFolder, JobFolders
-from saga.api.problems import ProblemError, client_gone
+from saga.api.problems import client_gone
+from saga.api.refusals import refused
 from saga.api.settings import Settings
 from starlette.requests import ClientDisconnect
 
-from saga.errors import Problem
 from saga.files.atomic import open_beneath
 
 SUFFIXES = (".parquet", ".arrow", ".csv")
@@ -54,7 +54,7 @@ class Upload:
         except BaseException as error:
             self.discard()
             if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                raise no_space() from None
+                raise refused("disk") from None
             raise
 
 
@@ -78,10 +78,7 @@ class Uploads:
                 many bodies arrive, 507 if the disk is full, 499 if the client leaves.
         """
         if self._arriving[holder] >= _HOLDER_UPLOADS or self._arriving.total() >= _MAX_UPLOADS:
-            message = f"{_HOLDER_UPLOADS} tables of a holder or {_MAX_UPLOADS} in all are arriving"
-            headers = {"Connection": "close", "Retry-After": "5"}
-            problem = Problem("uploads", message, "Try again soon")
-            raise ProblemError(503, "busy", "The service is busy", [problem], headers=headers)
+            raise refused("uploads", {"limit": _HOLDER_UPLOADS, "total": _MAX_UPLOADS})
         self._check_size(int(request.headers.get("content-length") or 0))
         self._arriving[holder] += 1
         upload = self.new(suffix)
@@ -138,13 +135,7 @@ class Uploads:
                     async with asyncio.timeout_at(start + n_bytes / _UPLOAD_RATE):
                         chunk = await anext(chunks, None)
                 except TimeoutError:
-                    fix = f"Send at least {_UPLOAD_RATE // 2**10} KiB a second, or compress it"
-                    problem = Problem("body-seconds", "The table arrives too slowly", fix)
-                    title = "The request body did not arrive in time"
-                    headers = {"Connection": "close"}
-                    raise ProblemError(
-                        408, "body-slow", title, [problem], headers=headers
-                    ) from None
+                    raise refused("upload-seconds", {"rate": _UPLOAD_RATE // 2**10}) from None
                 if chunk is None:
                     return
                 n_bytes += len(chunk)
@@ -155,14 +146,9 @@ class Uploads:
     def _check_size(self, n_bytes: int) -> None:
         limit = self._settings.max_job_bytes
         if n_bytes > limit:
-            fix = "Send Parquet, or divide the persons into several jobs"
-            problem = Problem("max-job-bytes", f"A table may have {limit} bytes", fix)
-            headers = {"Connection": "close"}
-            raise ProblemError(
-                413, "body-size", "The request body is too large", [problem], headers=headers
-            )
+            raise refused("max-job-bytes", {"limit": limit})
         if _FREE_SPACE * n_bytes > shutil.disk_usage(self._folders.root).free:
-            raise no_space()
+            raise refused("disk")
 
 
 def open_file(root: Path | None, holder: str | None, name: str) -> BinaryIO:
@@ -173,23 +159,11 @@ def open_file(root: Path | None, holder: str | None, name: str) -> BinaryIO:
     tell what exists elsewhere.
     """
     if root is None:
-        fix = "Start the service with SAGA_JOB_FILES, a folder; or send the table"
-        problem = Problem("job-files", "No folder of files is configured", fix)
-        raise ProblemError(404, "no-job-files", "This service reads no files", [problem])
+        raise refused("job-files")
     try:
         if name.endswith(SUFFIXES):
             folders = [] if holder is None else [holder]
             return open_beneath(root, *folders, *PurePosixPath(name).parts)
     except (OSError, ValueError):  # absent, a link, not a name of a file
         pass
-    fix = f"Name a file with the suffix {', '.join(SUFFIXES)}, relative to your folder, no link"
-    problem = Problem("file", "You have no such file", fix, "file")
-    raise ProblemError(422, "file", "The file of the job cannot be read", [problem])
-
-
-def no_space(why: str = "There is no space for the table") -> ProblemError:
-    """The error of a call whose job the disk has no space for."""
-    problem = Problem("disk", why, "Delete jobs that have ended, or ask the operator for space")
-    headers = {"Connection": "close"}
-    title = "The service has no space for this job"
-    return ProblemError(507, "no-space", title, [problem], headers=headers)
+    raise refused("file", {"suffixes": ", ".join(SUFFIXES)})

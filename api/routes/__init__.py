@@ -12,9 +12,9 @@ except 500. `model.py` is the shortest example. Then:
   loaded. `json_response` writes the answer.
 - The model of the answer, in `saga.api.response_models`, is its schema only: the answer is not
   checked against it, so a test validates it.
-- To refuse, raise ProblemError(status, type, title, [Problem(...)]), or an error of `saga.errors`.
-- A body is read by `read_call` (persons) or `validate`, has its model in
-  `saga.api.request_models`, and a name in `_BODIES` of `saga.api.openapi`.
+- To refuse, `raise refused(...)` an entry of the table in `saga.api.refusals`.
+- `answer_call` reads persons, computes and answers; another body is read by `validate`. Its model
+  is in `saga.api.request_models`, and has a name in `_BODIES` of `saga.api.openapi`.
 - `docs/service.md` lists the endpoint, and `docs/operation.md` its scope.
 
 Tests: `ask` of `tests.api.conftest` needs no bundle and is quick (401, 403); the fixture `service`

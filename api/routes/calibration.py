@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
 
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Response
@@ -82,29 +82,22 @@ async def get_report(service: CurrentService, caller: CurrentCaller) -> HTMLResp
     If the service has a ledger, the page shows the state that the forecasts of this key follow. 404
     if the bundle has no diagnostics (`saga report --store` adds them).
     """
-    access, counts = service.ledger_access, LedgerCounts()
+    access, counts = service.ledger_access, dict[str, int]()
     if access is not None:
         counts = await _counts(access, caller, service.forecaster.bundle.digest)
     return HTMLResponse(await anyio.to_thread.run_sync(_report_page, service, caller, counts))
 
 
-@dataclass(frozen=True)
-class LedgerCounts:
-    """Numbers of issued intervals of a holder; None if the ledger cannot be read."""
-
-    settled: int | None = None
-    waiting: int | None = None
-
-
-async def _counts(access: LedgerAccess, caller: Caller, bundle: str) -> LedgerCounts:
+async def _counts(access: LedgerAccess, caller: Caller, bundle: str) -> dict[str, int]:
+    """Numbers of issued intervals of a holder; none if the ledger cannot be read."""
     try:
-        return LedgerCounts(**await access.read(caller, lambda ledger: ledger.counts(bundle)))
+        return await access.read(caller, lambda ledger: ledger.counts(bundle))
     except LedgerError:
-        return LedgerCounts()
+        return {}
 
 
 def _adaptive_json(
-    ledger_access: LedgerAccess, caller: Caller, counts: LedgerCounts
+    ledger_access: LedgerAccess, caller: Caller, counts: Mapping[str, int]
 ) -> dict[str, object]:
     adapted = ledger_access.current(caller.holder)
     cells = [
@@ -121,10 +114,11 @@ def _adaptive_json(
         for (group, h, coverage), cell in sorted(adapted.state.cells.items())
         if cell.persons >= MIN_PERSONS
     ]
-    return ledger_access.identity(caller.holder) | asdict(counts) | {"cells": cells}
+    known = {"settled": counts.get("settled"), "waiting": counts.get("waiting")}
+    return ledger_access.identity(caller.holder) | known | {"cells": cells}
 
 
-def _report_page(service: Service, caller: Caller, counts: LedgerCounts) -> str:
+def _report_page(service: Service, caller: Caller, counts: Mapping[str, int]) -> str:
     bundle, ledger_access = service.forecaster.bundle, service.ledger_access
     try:
         diagnostics = Diagnostics.of_bundle(bundle)
@@ -133,5 +127,4 @@ def _report_page(service: Service, caller: Caller, counts: LedgerCounts) -> str:
     if ledger_access is None:
         return service.report_page(diagnostics, None)
     state = ledger_access.current(caller.holder).state
-    counted = {name: n for name, n in asdict(counts).items() if n is not None}
-    return service.report_page(with_state(diagnostics, state, counted), state.digest)
+    return service.report_page(with_state(diagnostics, state, counts), state.digest)

@@ -7,10 +7,9 @@ from importlib.resources import files
 from pathlib import PurePath
 
 from fastapi import APIRouter, Response
-from saga.api.problems import ProblemError
+from saga.api.refusals import refused
 
 from saga.data.facts import shipped_facts
-from saga.errors import Problem
 
 router = APIRouter(include_in_schema=False)
 
@@ -57,7 +56,6 @@ async def get_file(name: str) -> Response:
 
 def _file(name: str) -> Response:
     if name not in _FILES:
-        problem = Problem("path", "The page has no such file", "GET / is the page")
-        raise ProblemError(404, "not-found", "There is no such file", [problem])
+        raise refused("path")
     headers = {"content-security-policy": _POLICY}
     return Response(_FILES[name], media_type=_TYPES[PurePath(name).suffix], headers=headers)

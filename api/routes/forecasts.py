@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 
 import polars as pl
 from fastapi import APIRouter, Request, Response
 from saga.api import budget
 from saga.api.compute_queue import Ticket, Work
-from saga.api.key_file import Caller
 from saga.api.negotiation import (
     ComputeCall,
+    Computed,
     Explain,
-    Notes,
+    answer_call,
     interval_json,
     limits_json,
     quantiles_json,
-    read_call,
-    respond,
 )
 from saga.api.openapi import compute_responses, problem_responses, request_body
 from saga.api.panel_batches import MAX_TOGETHER, forecast_parts, parts_of
 from saga.api.request_models import ForecastBody, ForecastOptions
 from saga.api.response_models import ForecastResponse
 from saga.api.security import ForecastCaller
-from saga.api.service import CurrentService, Service, check_recording, record_issued
-from saga.calibration.adaptive.issuance import issued_of, recording_warnings
-from saga.calibration.adaptive.ledger import RecordCounts
+from saga.api.service import CurrentService
 
 from saga.conformal.calibrator import reason
-from saga.forecast_results import Result
 from saga.requests import MAX_HORIZON, ForecastRequest
 from saga.simulation.marginals import N_NODES
 
@@ -62,79 +56,32 @@ async def post_forecasts(
     service has a ledger, the thresholds of single years follow its outcomes, and `record` enters
     the intervals in it, with the bands of the persons who are at most 64 in all K years.
     """
-    async with service.admit(request, caller) as ticket:
-        call = await read_call(
-            request, service, ticket, ForecastBody, ForecastOptions, ForecastOptions.to_request
+
+    async def compute(call: ComputeCall[ForecastOptions], ticket: Ticket) -> Computed:
+        typed = call.options.to_request()
+        plan = service.plan(typed, call.people.panel, call.options, caller)
+        # The work is estimated for all horizons, each with a fixed number of macro futures.
+        n_persons, n_futures, n_years = plan.panel.n_persons, N_NODES, MAX_HORIZON
+        size = budget.check_work(n_persons, n_futures, n_years, service.settings.max_work)
+        parts = parts_of(plan)
+        work = Work(
+            parts,
+            forecast_parts,
+            size,
+            parts[0].batch_key,
+            MAX_TOGETHER,
+            attrgetter("n_persons"),
         )
-        if call.options.record:
-            check_recording(service, caller)
-        computed = await _compute(request, service, ticket, caller, call)
-        if not call.options.record:
-            return await _answer(request, call, computed)
-    # The ledger is written after the call has left the queue, so that no other call waits for it.
-    recorded = await record_issued(service, caller, issued_of(computed.result))
-    n_bands = 0 if call.request.bands is None else computed.result.panel.n_persons
-    return await _answer(request, call, computed.with_recorded(recorded, n_bands))
+        outputs = await service.queue.run(request, ticket, work)
+        service.count_computed("forecasts", n_persons, n_futures, n_years)
+        result = plan.result(outputs, call.people.compared)
+        explain = reason if plan.in_force is None else plan.in_force.reason
+        ids = call.people.person_ids
+        return Computed(
+            result, lambda: {"forecasts": _forecasts_json(result.table, ids, typed, explain)}
+        )
 
-
-@dataclass(frozen=True)
-class _Computed:
-    """What a call has computed, and what stands behind its intervals, in words."""
-
-    result: Result
-    explain: Explain
-
-    def with_recorded(self, recorded: RecordCounts, n_bands: int) -> _Computed:
-        result = self.result
-        provenance = {**result.provenance, "recorded": asdict(recorded)}
-        notes = recording_warnings(recorded, result.table.height + n_bands)
-        warnings = (*result.warnings, *notes)
-        return replace(self, result=replace(result, provenance=provenance, warnings=warnings))
-
-
-async def _compute(
-    request: Request,
-    service: Service,
-    ticket: Ticket,
-    caller: Caller,
-    call: ComputeCall[ForecastOptions, ForecastRequest],
-) -> _Computed:
-    # The work is estimated for all horizons, each with a fixed number of macro futures.
-    n_futures, n_years = N_NODES, MAX_HORIZON
-    plan = service.plan(call.request, call.people.panel, call.draws, caller, call.options.record)
-    n_persons = plan.panel.n_persons
-    size = budget.check_work(n_persons, n_futures, n_years, service.settings.max_work)
-    parts = parts_of(plan)
-    work = Work(
-        parts,
-        forecast_parts,
-        size,
-        parts[0].batch_key,
-        MAX_TOGETHER,
-        attrgetter("n_persons"),
-    )
-    outputs = await service.queue.run(request, ticket, work)
-    service.count_computed("forecasts", n_persons, n_futures, n_years)
-    result = plan.result(outputs, call.people.compared)
-    explain = reason if plan.in_force is None else plan.in_force.reason
-    return _Computed(service.with_ledger_notes(result, caller), explain)
-
-
-async def _answer(
-    request: Request, call: ComputeCall[ForecastOptions, ForecastRequest], computed: _Computed
-) -> Response:
-    result, explain = computed.result, computed.explain
-    return await respond(
-        request,
-        result.table,
-        {**result.provenance, **call.people.provenance()},
-        Notes(result.warnings, call.people.all_left_out(result)),
-        lambda: {
-            "forecasts": _forecasts_json(
-                result.table, call.people.person_ids, call.request, explain
-            )
-        },
-    )
+    return await answer_call(request, service, caller, (ForecastBody, ForecastOptions), compute)
 
 
 def _forecasts_json(

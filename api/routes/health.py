@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from saga.api.openapi import problem_responses
-from saga.api.problems import draining
+from saga.api.refusals import refused
 from saga.api.security import require_scope
 from saga.api.service import CurrentService
 
@@ -31,9 +31,9 @@ async def readyz(request: Request, service: CurrentService) -> JSONResponse:
     follow the last known state and the log says what is wrong.
     """
     if service.is_draining:
-        raise draining()
+        raise refused("draining")
     if (key_store := request.app.state.key_store) is not None:
-        key_store.keyring(grace=0)
+        key_store.keys(grace=0)
     bundle, access = service.forecaster.bundle.digest, service.ledger_access
     ledger = "none" if access is None else "up" if access.is_up else "down"
     return JSONResponse({"status": "ready", "bundle": bundle, "ledger": ledger})

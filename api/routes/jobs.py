@@ -30,7 +30,8 @@ from saga.api.jobs.job_folders import JOB_ID, Job
 from saga.api.key_file import OPERATOR, Caller
 from saga.api.negotiation import check_body_type, json_response
 from saga.api.openapi import problem_responses, request_body
-from saga.api.problems import ProblemError, no_jobs_problem, no_ledger_problem
+from saga.api.problems import ProblemError
+from saga.api.refusals import refused
 from saga.api.request_models import JobBody, JobFileBody, JobOptions
 from saga.api.request_panel import check_prices
 from saga.api.response_models import JobResponse
@@ -38,7 +39,6 @@ from saga.api.security import CurrentCaller, check_scope, require_scope
 from saga.api.service import CurrentService, Service
 from starlette.types import Receive, Scope, Send
 
-from saga.errors import Problem
 from saga.files.atomic import open_beneath
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ _Identifier = Annotated[str, PathParameter(pattern=JOB_ID, description="Job")]
 
 def _jobs_of(service: Service) -> JobService:
     if service.jobs is None:
-        raise no_jobs_problem()
+        raise refused("no-jobs")
     return service.jobs
 
 
@@ -109,7 +109,6 @@ async def post_job(
         service.take_quota(request, caller)
         upload = await jobs.uploads.receive(request, _SUFFIXES[kind], caller.holder)
     try:
-        _check(options, service, caller)
         check_prices(forecaster.transforms, options.prices, forecaster.facts.price_index)
         job, new = await jobs.submit(upload, options, caller.holder, idempotency_key)
     except BaseException:
@@ -151,7 +150,7 @@ def _check(options: JobOptions, service: Service, caller: Caller) -> None:
     if options.record:
         check_scope(caller, "record")
         if service.ledger_access is None:
-            raise no_ledger_problem()
+            raise refused("no-ledger")
 
 
 @router.get(
@@ -262,19 +261,13 @@ def _file(job: Job, path: Path, kind: str) -> Response:
     """A file of a job that has succeeded. Raises ProblemError 409 for others, 404 without it."""
     state = job.state
     if state in ("queued", "running"):
-        problem = Problem("job-state", f"The job is {state}", "Follow its events, or try again")
-        headers = {"Retry-After": "5"}
-        raise ProblemError(409, "no-result", "There is no result yet", [problem], headers=headers)
+        raise refused("job-runs", {"state": state})
     if state != "succeeded":
-        fix = f"GET /v1/jobs/{job.order.id} says why"
-        problem = Problem("job-state", f"The job is {state}", fix)
-        raise ProblemError(409, "no-result", "The job has no result", [problem])
+        raise refused("job-failed", {"state": state, "job": job.order.id})
     try:
         file = open_beneath(job.folder.path, *path.relative_to(job.folder.path).parts)
     except (OSError, ValueError):
-        fix = "`links` of the job lists what there is; `totals` counts persons without a result"
-        problem = Problem("result-file", "The result has no such file", fix)
-        raise ProblemError(404, "no-file", "There is no such file", [problem]) from None
+        raise refused("result-file") from None
     return _OpenFileResponse(file, f"{job.order.id}-{path.name}", kind)
 
 

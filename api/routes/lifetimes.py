@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 
 import numpy as np
 from fastapi import APIRouter, Request, Response
 from numpy.typing import NDArray
 from saga.api import budget
 from saga.api.compute_queue import Ticket, Work
-from saga.api.key_file import Caller
 from saga.api.negotiation import (
     ComputeCall,
-    Notes,
+    Computed,
     TableRow,
+    answer_call,
     interval_json,
     quantiles_json,
-    read_call,
-    respond,
 )
 from saga.api.openapi import compute_responses, request_body
 from saga.api.request_models import LifetimeBody, LifetimeOptions
 from saga.api.response_models import LifetimeResponse
 from saga.api.security import ForecastCaller
-from saga.api.service import CurrentService, Service, check_recording, record_issued
-from saga.calibration.adaptive.issuance import issued_of, recording_warnings
-from saga.calibration.adaptive.ledger import RecordCounts
+from saga.api.service import CurrentService
 
 from saga.conformal.calibrator import REASONS
-from saga.data.panel import Panel
 from saga.forecast_results import Lifetimes
-from saga.forecaster import PieceOutput
 from saga.requests import LifetimeRequest
 
 router = APIRouter(prefix="/v1", tags=["lifetimes"])
@@ -67,62 +60,23 @@ async def post_lifetimes(
     row per person. If the service has a ledger, `record` enters the present values in it; they are
     judged when the earnings of all years are known.
     """
-    async with service.admit(request, caller) as ticket:
-        call = await read_call(
-            request, service, ticket, LifetimeBody, LifetimeOptions, LifetimeOptions.to_request
-        )
-        if call.options.record:
-            check_recording(service, caller)
-        lifetimes = await _compute(request, service, ticket, caller, call)
-        if not call.options.record:
-            return await _answer(request, service, call, lifetimes)
-    # The ledger is written after the call has left the queue, so that no other call waits for it.
-    recorded = await record_issued(service, caller, issued_of(lifetimes))
-    return await _answer(request, service, call, lifetimes, recorded)
 
+    async def compute(call: ComputeCall[LifetimeOptions], ticket: Ticket) -> Computed:
+        typed = call.options.to_request()
+        plan = service.plan(typed, call.people.panel, call.options, caller)
+        n_persons, n_paths = plan.panel.n_persons, plan.draws.n_paths
+        n_years = plan.years_ahead(typed.to_age)
+        size = budget.check_work(n_persons, n_paths, n_years, service.settings.max_work)
+        pieces = plan.pieces(max(1, budget.PIECE_PATH_YEARS // (n_paths * n_years)))
+        work = Work(pieces, lambda parts: list(map(plan.compute, parts)), size)
+        outputs = await service.queue.run(request, ticket, work)
+        service.count_computed("lifetimes", n_persons, n_paths, n_years)
+        lifetimes = plan.result(outputs, call.people.compared)
+        assert isinstance(lifetimes, Lifetimes)
+        ids, decimals = call.people.person_ids, service.forecaster.decimals(typed)
+        return Computed(lifetimes, lambda: _lifetimes_json(lifetimes, ids, typed, decimals))
 
-async def _compute(
-    request: Request,
-    service: Service,
-    ticket: Ticket,
-    caller: Caller,
-    call: ComputeCall[LifetimeOptions, LifetimeRequest],
-) -> Lifetimes:
-    plan = service.plan(call.request, call.people.panel, call.draws, caller, call.options.record)
-    n_persons, n_paths = plan.panel.n_persons, call.draws.n_paths
-    n_years = plan.years_ahead(call.request.to_age)
-    size = budget.check_work(n_persons, n_paths, n_years, service.settings.max_work)
-
-    def compute(pieces: list[Panel]) -> list[PieceOutput]:
-        return [plan.compute(piece) for piece in pieces]
-
-    pieces = plan.pieces(max(1, budget.PIECE_PATH_YEARS // (n_paths * n_years)))
-    outputs = await service.queue.run(request, ticket, Work(pieces, compute, size))
-    service.count_computed("lifetimes", n_persons, n_paths, n_years)
-    lifetimes = service.with_ledger_notes(plan.result(outputs), caller)
-    assert isinstance(lifetimes, Lifetimes)
-    return lifetimes
-
-
-async def _answer(
-    request: Request,
-    service: Service,
-    call: ComputeCall[LifetimeOptions, LifetimeRequest],
-    lifetimes: Lifetimes,
-    recorded: RecordCounts | None = None,
-) -> Response:
-    provenance, warnings = dict(lifetimes.provenance), lifetimes.warnings
-    if recorded is not None:
-        provenance["recorded"] = asdict(recorded)
-        warnings += recording_warnings(recorded, lifetimes.panel.n_persons)
-    decimals = service.forecaster.decimals(call.request)
-    return await respond(
-        request,
-        lifetimes.table,
-        {**provenance, **call.people.provenance()},
-        Notes(warnings, call.people.all_left_out(lifetimes)),
-        lambda: _lifetimes_json(lifetimes, call.people.person_ids, call.request, decimals),
-    )
+    return await answer_call(request, service, caller, (LifetimeBody, LifetimeOptions), compute)
 
 
 def _lifetimes_json(

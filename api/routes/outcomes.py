@@ -9,7 +9,8 @@ from fastapi import APIRouter, Request, Response
 from saga.api.codecs import JSON, check_no_flags, decode_json, read_query, validate
 from saga.api.negotiation import check_body_type, json_response
 from saga.api.openapi import json_body, problem_responses, request_body
-from saga.api.problems import ProblemError, visible_problems
+from saga.api.problems import visible_problems
+from saga.api.refusals import refused
 from saga.api.request_models import MAX_OUTCOMES, CorrectionsBody, OutcomesBody, OutcomesOptions
 from saga.api.request_panel import PricesOption, check_prices
 from saga.api.response_models import CorrectionsResponse, OutcomesResponse
@@ -99,8 +100,7 @@ async def post_corrections(
     kind, _ = check_body_type(request)
     forecaster, ledger_access = service.forecaster, ledger_of(service)
     if kind != JSON:
-        problem = Problem("content-type", "Not JSON", f"Set Content-Type to {JSON}")
-        raise ProblemError(415, "media-type", "Corrections are JSON", [problem])
+        raise refused("corrections-type")
 
     def decode(body: bytes) -> tuple[list[OutcomeInput], CorrectionReason]:
         content = validate(CorrectionsBody, decode_json(body))
@@ -128,20 +128,14 @@ def _read_table(
     prices = validate(OutcomesOptions, read_query(query)).prices
     frame = READER.read(body, kind, MAX_OUTCOMES)
     if set(frame.columns) != set(_COLUMNS):
-        fix = f"Send the columns {', '.join(_COLUMNS)}"
-        raise InputError(
-            "The table has other columns", [Problem("columns", "Not the columns of outcomes", fix)]
-        )
+        raise refused("outcome-columns", {"columns": ", ".join(_COLUMNS)})
     check_no_flags(frame)
     try:
         table = frame.select(
             "person_id", pl.col("year").cast(pl.Int64), pl.col("earnings").cast(pl.Float64)
         )
     except pl.exceptions.PolarsError:
-        fix = "Send text, whole numbers and numbers"
-        raise InputError(
-            "A column has another type", [Problem("column-type", "Not the types of outcomes", fix)]
-        ) from None
+        raise refused("outcome-types") from None
     table = _with_person_ids(table)
     invalid = table.filter(
         pl.any_horizontal(pl.all().is_null())

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import polars as pl
 from fastapi import APIRouter, Request, Response
 from saga.api import budget
-from saga.api.compute_queue import Work
-from saga.api.negotiation import Notes, read_call, respond
+from saga.api.compute_queue import Ticket, Work
+from saga.api.negotiation import ComputeCall, Computed, answer_call
 from saga.api.openapi import compute_responses, request_body
 from saga.api.request_models import PopulationBody, PopulationOptions
 from saga.api.response_models import PopulationResponse
@@ -46,20 +46,13 @@ async def post_populations(
     or Arrow response has one row per year, group and statistic. Persons who cannot be forecast are
     in `left_out`.
     """
-    async with service.admit(request, caller) as ticket:
-        call = await read_call(
-            request,
-            service,
-            ticket,
-            PopulationBody,
-            PopulationOptions,
-            PopulationOptions.to_request,
-        )
-        plan = service.plan(call.request.of_paths, call.people.panel, call.draws, caller, False)
-        n_persons, n_paths = plan.panel.n_persons, call.draws.n_paths
-        n_years = plan.years_ahead(call.request.to_age)
-        size = budget.check_work(n_persons, n_paths, n_years, service.settings.max_work)
 
+    async def compute_call(call: ComputeCall[PopulationOptions], ticket: Ticket) -> Computed:
+        typed = call.options.to_request()
+        plan = service.plan(typed.of_paths, call.people.panel, call.options, caller)
+        n_persons, n_paths = plan.panel.n_persons, plan.draws.n_paths
+        n_years = plan.years_ahead(typed.to_age)
+        size = budget.check_work(n_persons, n_paths, n_years, service.settings.max_work)
         computed: list[PieceOutput] = []
 
         def compute(parts: list[Panel | None]) -> list[Result | None]:
@@ -67,21 +60,17 @@ async def post_populations(
             if parts[0] is not None:
                 computed.append(plan.compute(parts[0]))
                 return [None]
-            paths = service.with_ledger_notes(plan.result(computed), caller)
-            return [tabulate(plan.forecaster, paths, call.request, call.weights)]
+            return [tabulate(plan.forecaster, plan.result(computed), typed, call.weights)]
 
         pieces = plan.pieces(max(1, budget.PIECE_PATH_YEARS // (n_paths * n_years)))
         outputs = await service.queue.run(request, ticket, Work([*pieces, None], compute, size))
         groups = outputs[-1]
         assert groups is not None
         service.count_computed("populations", n_persons, n_paths, n_years)
-    return await respond(
-        request,
-        groups.table,
-        {**groups.provenance, **call.people.provenance()},
-        Notes(groups.warnings, call.people.all_left_out(groups)),
-        lambda: _groups_json(groups.table),
-    )
+        return Computed(groups, lambda: _groups_json(groups.table))
+
+    models = PopulationBody, PopulationOptions
+    return await answer_call(request, service, caller, models, compute_call)
 
 
 def _groups_json(table: pl.DataFrame) -> Mapping[str, object]:

@@ -166,12 +166,12 @@ def list_(file: _KeyFile, as_json: options.Json = False) -> None:
             "expires": key.expires and key.expires.isoformat(),
             "status": key.status(now),
         }
-        for key in read_keys(file).keys
+        for key in read_keys(file)
     ]
     text = "\n".join(
         f"{key.name}: {key.status(now)}, holder {key.holder}, scopes {', '.join(key.scopes)}, "
         + (f"expires {key.expires:%Y-%m-%d %H:%M} UTC" if key.expires else "does not expire")
-        for key in read_keys(file).keys
+        for key in read_keys(file)
     )
     console.result(text, {"keys": rows}, as_json=as_json)
 

@@ -23,6 +23,12 @@ def ask(app: FastAPI, path: str, method: str = "GET", **headers: str) -> httpx.R
 
 
 @pytest.fixture
+def anyio_backend() -> str:
+    """The loop of tests that are coroutines."""
+    return "asyncio"
+
+
+@pytest.fixture
 def person() -> Callable[..., dict[str, Any]]:
     """Makes a valid person; keyword arguments replace entries."""
 

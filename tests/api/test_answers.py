@@ -6,15 +6,13 @@ import asyncio
 import io
 import json
 import socket
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse
 from saga.api.answers import AnswerFormat
@@ -23,11 +21,14 @@ from saga.api.codecs import ARROW_STREAM, JSON, PARQUET, decode_json
 from saga.api.logs import bridge_logs
 from saga.api.negotiation import accepted_type
 from saga.api.problems import ProblemError
-from saga.api.server import open_socket, server_config
+from saga.api.server import server_config
 from saga.api.settings import Settings
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tests.api import conftest
+
+if TYPE_CHECKING:
+    from tests.conftest import Running
 
 
 def ask(path: str, method: str = "GET", **headers: str) -> httpx.Response:
@@ -84,6 +85,9 @@ def test_a_large_answer_is_compressed_if_the_client_allows(
     assert answer.content == ask(path, **{"Accept-Encoding": ""}).content
 
 
+Start = Callable[..., AbstractContextManager["Running"]]
+
+
 class Crash:
     """Middleware outside all others, with a defect."""
 
@@ -100,29 +104,11 @@ def crash() -> None:
     raise RuntimeError("secret")
 
 
-@contextmanager
-def listening(**options: float) -> Iterator[int]:
-    """A service without a bundle that listens, and crashes at two addresses; its port."""
-    settings = Settings.of(bundle=Path("none"), **options)
-
-    def make() -> FastAPI:
-        app = create_app(settings, log=io.StringIO())
-        app.add_middleware(Crash)
-        app.add_api_route("/crash", crash)
-        bridge_logs(app.state.service.log, "uvicorn")
-        return app
-
-    server = uvicorn.Server(server_config(make, settings))
-    with open_socket("127.0.0.1", 0) as listener:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        while not server.started:
-            time.sleep(0.01)
-        try:
-            yield listener.getsockname()[1]
-        finally:
-            server.should_exit = True
-            thread.join()
+def add_crashes(app: FastAPI) -> None:
+    """Let the service crash at two addresses."""
+    app.add_middleware(Crash)
+    app.add_api_route("/crash", crash)
+    bridge_logs(app.state.service.log, "uvicorn")
 
 
 def read_all(connection: socket.socket) -> bytes:
@@ -137,10 +123,10 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def port() -> Iterator[int]:
-    """The port of a service that closes silent connections soon."""
-    with listening(header_seconds=0.2) as number:
-        yield number
+def port(start: Start) -> Iterator[int]:
+    """The port of a service without a bundle that closes silent connections soon."""
+    with start(Settings.of(bundle=Path("none"), header_seconds=0.2), add_crashes) as service:
+        yield service.client.base_url.port or 0
 
 
 HOST = b"Host: localhost\r\n"
@@ -204,10 +190,11 @@ def test_a_websocket_is_not_offered(port: int) -> None:
     assert head.startswith(b"HTTP/1.1 404 ")
 
 
-def test_silent_connections_give_way_to_those_that_call() -> None:
-    with listening(max_connections=8) as port:
-        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(30)]
-        assert httpx.get(f"http://127.0.0.1:{port}/livez").status_code == 200
+def test_silent_connections_give_way_to_those_that_call(start: Start) -> None:
+    with start(Settings.of(bundle=Path("none"), max_connections=8)) as service:
+        address = "127.0.0.1", service.client.base_url.port
+        silent = [socket.create_connection(address) for _ in range(30)]
+        assert service.client.get("/livez").status_code == 200
         closed = 0
         for connection in silent:
             connection.settimeout(0.05)

@@ -18,7 +18,6 @@ import pytest
 from pydantic import SecretStr
 from saga.api.codecs import ARROW_FILE, ARROW_STREAM, JSON, PARQUET
 from saga.api.compute_queue import ComputeQueue, Ticket
-from saga.api.key_file import add_key, new_key
 from saga.api.response_models import LifetimeResponse
 from saga.api.settings import Settings
 
@@ -28,6 +27,7 @@ from saga.data.reading import read_panel
 from saga.files.tables import KEY
 from saga.forecaster import Forecaster, Plan
 from saga.requests import Draws, ForecastRequest, LifetimeRequest
+from tests.keys import make_keys
 
 if TYPE_CHECKING:
     from tests.conftest import Running
@@ -61,33 +61,6 @@ def rows(persons: list[dict[str, Any]]) -> pl.DataFrame:
         for row in p["history"]
     ]
     return pl.DataFrame(person_years, schema_overrides={"earnings": pl.Float64})
-
-
-def test_persons_who_cannot_be_forecast_are_listed_and_the_others_answered(
-    service: Running, person: Person
-) -> None:
-    """As on the command line; a faulty record still refuses the call."""
-    left_out: dict[str, tuple[str, dict[str, Any]]] = {
-        "ends": ("too-old", {"birth_year": 1959}),  # 64 in 2023, so the second year is too late
-        "old": ("no-usable-row", {"birth_year": 1940}),
-        "unknown": ("no-earnings", {"history": [{"year": 2020, "earnings": None}]}),
-        "dead": ("has-left", {"exit_year": 2023, "exit_reason": "dead"}),
-    }
-    others = [person(name, **changes) for name, (_, changes) in left_out.items()]
-    fine = [person("fine"), person("other", birth_year=1990)]
-    alone = service.forecast({"persons": fine, "horizons": [2]}).json()
-    answer = service.forecast({"persons": [fine[0], *others, fine[1]], "horizons": [2]}).json()
-    assert answer["forecasts"] == alone["forecasts"]
-    assert {p["person_id"]: p["rule"] for p in answer["left_out"]} == {
-        name: rule for name, (rule, _) in left_out.items()
-    }
-    body = {"persons": [fine[0], *others], "paths": 4}
-    lifetimes = service.client.post("/v1/lifetimes", json=body).json()
-    assert [p["person_id"] for p in lifetimes["lifetimes"]] == ["fine", "ends"]
-    assert lifetimes["population"]["persons"] == 2
-    nobody = service.forecast({"persons": others[:3], "horizons": [2]})
-    assert nobody.status_code == 422
-    assert {p["rule"] for p in nobody.json()["problems"]} >= {"too-old", "no-usable-row"}
 
 
 def test_the_work_of_a_forecast_does_not_depend_on_the_number_of_paths(
@@ -142,11 +115,7 @@ def test_another_call_is_answered_while_a_recorded_forecast_of_several_hundred_p
 
     monkeypatch.setattr(Plan, "compute", compute_in_order)
     monkeypatch.setattr(ComputeQueue, "run", run_and_tell)
-    headers = {}
-    for holder in ("office", "other"):
-        secret, key = new_key(holder)
-        add_key(tmp_path / "keys", key)
-        headers[holder] = {"Authorization": f"Bearer {secret}"}
+    headers = make_keys(tmp_path / "keys", "office", "other")
     body = {"persons": [person(f"P{i}") for i in range(300)], "horizons": [1], "record": True}
     url = f"sqlite:///{tmp_path / 'ledger.sqlite'}"
     bundle, keys = shipped_bundle("small"), tmp_path / "keys"
@@ -240,24 +209,6 @@ def test_a_reform_is_computed_from_its_parameters(service: Running, person: Pers
     assert rule is not None
     assert (rule["uprating"], rule["changes"]) == ("law", {"state_rate": 0.3})
     assert "unpublished-prices" in {warning.code for warning in content.warnings}
-
-
-def test_a_later_origin_is_named_and_origin_cuts_the_record(
-    service: Running, person: Person
-) -> None:
-    """As on the command line: warning, guarantee, and a backtest without later records."""
-    history = [{"year": year, "earnings": 300_000.0} for year in range(2014, 2025)]
-
-    def forecast(years: list[dict[str, Any]], **options: Any) -> Any:
-        options |= {"horizons": [1], "coverage": [0.5], "prices": 2022}
-        return service.forecast({"persons": [person(history=years)], **options}).json()
-
-    late, cut, backtest = forecast(history), forecast(history[:-5]), forecast(history, origin=2019)
-    assert "late-origin" in {w["code"] for w in late["warnings"]}
-    assert late["forecasts"][0]["horizons"][0]["intervals"][0]["guarantee"] == "extrapolated"
-    assert backtest["forecasts"] == cut["forecasts"]
-    assert backtest["provenance"]["rows_excluded"] == {"after-origin": 5}
-    assert "seen-years" in {w["code"] for w in backtest["warnings"]}
 
 
 # What is wrong, status, and what one of the problems says. A person is "A1" with known earnings;

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
 
 import pytest
@@ -85,42 +84,6 @@ def test_everything_else_is_refused_in_the_same_words(
     (problem,) = caught.value.problems
     assert (problem.rule, problem.message) == ("file", "You have no such file")
     assert str(root.parent) not in str(problem)
-
-
-@pytest.mark.parametrize("swapped", ["race.csv", "folder"])
-def test_a_name_that_is_swapped_for_a_link_all_the_time_leads_nowhere_else(
-    root: Path, swapped: str
-) -> None:
-    """Links to another's file, and to another's folder, put in place and taken away meanwhile."""
-    (root / "two" / "race.csv").write_bytes(b"two's")
-    (root / "one" / "folder").mkdir()
-    name = swapped if swapped == "race.csv" else "folder/race.csv"
-    (root / "one" / name).write_bytes(b"own")
-    present, kept = root / "one" / swapped, root / "one" / "kept"
-    target = root / "two" / ("race.csv" if swapped == "race.csv" else "")
-    stop = threading.Event()
-
-    def swap() -> None:
-        while not stop.is_set():
-            present.rename(kept)
-            present.symlink_to(target)
-            present.unlink()
-            kept.rename(present)
-
-    thread = threading.Thread(target=swap)
-    thread.start()
-    read = set()
-    try:
-        for _ in range(300):
-            try:
-                with open_file(root, "one", name) as file:
-                    read.add(file.read())
-            except ProblemError:
-                pass
-    finally:
-        stop.set()
-        thread.join()
-    assert read <= {b"own"}
 
 
 def test_a_service_without_a_folder_reads_no_files() -> None:

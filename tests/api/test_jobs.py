@@ -19,6 +19,7 @@ import pytest
 from saga.api.jobs import job_folders, job_worker
 from saga.api.jobs.job_folders import (
     MAX_ATTEMPTS,
+    JobFolder,
     JobFolders,
     JobOrder,
     Outcome,
@@ -26,7 +27,6 @@ from saga.api.jobs.job_folders import (
     State,
 )
 from saga.api.jobs.job_process import run_job
-from saga.api.key_file import add_key, new_key
 from saga.api.settings import Settings
 
 from saga.batch.engine import score
@@ -36,6 +36,7 @@ from saga.data.reading import Source
 from saga.files.atomic import FolderInUseError
 from saga.files.folders import LocalFolder
 from saga.requests import Draws, ForecastRequest, PathsRequest
+from tests.keys import make_keys
 from tests.waiting import awaited
 
 if TYPE_CHECKING:
@@ -298,22 +299,27 @@ def test_a_job_that_is_too_large_fails_with_the_bound_and_without_persons(
     assert kept <= entries | {"outcome.lock", "_lock"}
 
 
+def placed_job(root: Path) -> JobFolder:
+    """A job that waits, in a folder of jobs."""
+    folders = JobFolders(root)
+    folders.create()
+    order = JobOrder("a" * 32, "run", "one", "2026-01-01T00:00:00", "", "persons.parquet", {})
+    folders.place(folders.new_upload(), order)
+    return folders.folder(order.id)
+
+
 def test_a_job_with_too_little_memory_says_so(
     tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The limit is that of the process: what does not fit ends this job alone."""
-    folder = JobFolders(tmp_path)
-    folder.create()
-    upload = folder.new_upload()
-    order = JobOrder("a" * 32, "run", "one", "2026-01-01T00:00:00", "", "persons.parquet", {})
-    folder.place(upload, order)
+    folder = placed_job(tmp_path)
 
     def compute(*_: object) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
     monkeypatch.setattr("saga.api.jobs.job_process._compute", compute)
-    run_job(folder.folder(order.id), Settings(bundle=tiny_bundle, jobs=tmp_path))
-    outcome = folder.folder(order.id).read(Outcome)
+    run_job(folder, Settings(bundle=tiny_bundle, jobs=tmp_path))
+    outcome = folder.read(Outcome)
     assert outcome is not None
     assert outcome.problem is not None
     assert "SAGA_JOB_MEMORY_BYTES" in outcome.problem["detail"]
@@ -387,19 +393,16 @@ def test_a_job_whose_process_aborts_is_not_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Native code that gets no memory aborts, and would again; a process that is killed may not."""
-    folders, codes = JobFolders(tmp_path), [-signal.SIGKILL, -signal.SIGABRT]
-    folders.create()
-    order = JobOrder("a" * 32, "run", "one", "2026-01-01T00:00:00", "", "persons.parquet", {})
-    folders.place(folders.new_upload(), order)
+    folder, codes = placed_job(tmp_path), [-signal.SIGKILL, -signal.SIGABRT]
 
     async def end(_: object) -> int:
         return codes.pop(0)
 
     monkeypatch.setattr(job_worker, "_run_process", end)
     monkeypatch.setattr(job_worker, "_PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(job_worker._WorkerContext, "folders", folders, raising=False)
-    asyncio.run(inspect.unwrap(job_worker.compute_job)(order.id))
-    job = folders.folder(order.id).job()
+    monkeypatch.setattr(job_worker._WorkerContext, "folders", JobFolders(tmp_path), raising=False)
+    asyncio.run(inspect.unwrap(job_worker.compute_job)(folder.path.name))
+    job = folder.job()
     assert job is not None
     assert (job.state, codes) == ("failed", [])
     assert job.outcome is not None
@@ -410,16 +413,12 @@ def test_a_job_whose_process_aborts_is_not_started_again(
 def test_a_job_does_not_exist_for_another_holder(
     start: Start, tiny_bundle: Path, persons: Path, tmp_path: Path
 ) -> None:
-    secrets = {}
-    for name in ("one", "two"):
-        secrets[name], key = new_key(name)
-        add_key(tmp_path / "keys", key)
+    one, two = make_keys(tmp_path / "keys", "one", "two").values()
     settings = Settings(
         bundle=tiny_bundle, keys=tmp_path / "keys", jobs=tmp_path / "jobs", job_workers=0
     )
     with start(settings) as service:
         service.wait_until_ready()
-        one, two = ({"Authorization": f"Bearer {secrets[name]}"} for name in ("one", "two"))
         answer = post_when_connected(service, persons, **one)
         address = answer.headers["location"]
         assert service.client.get(address, headers=one).json()["state"] == "queued"

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from saga.api import ledger_access, service
-from saga.api.key_file import add_key, new_key
 from saga.calibration.adaptive.ledger import Actor, open_ledger
 from saga.calibration.adaptive.outcome_entries import MAX_CONFLICTS
 
 from saga.bundle import Bundle
 from tests.api.test_outcomes import OPTIONS, counts, outcomes, people, settings
+from tests.keys import make_keys
 from tests.waiting import awaited
 
 if TYPE_CHECKING:
@@ -40,23 +40,18 @@ def holders(
     """A ready service with an empty ledger, and a caller for each of the holders a and b."""
     monkeypatch.setattr(ledger_access, "WAIT_SECONDS", 0.5)
     monkeypatch.setattr(service, "WAIT_SECONDS", 0.5)
-    secrets = {}
-    for name in ("a", "b"):
-        secrets[name], key = new_key(name)
-        add_key(tmp_path / "keys", key)
+    keys = make_keys(tmp_path / "keys", "a", "b")
     with start(settings(tiny_bundle, tmp_path, keys=tmp_path / "keys")) as running:
         running.wait_until_ready()
 
         def caller(name: str) -> Post:
-            headers = {"Authorization": f"Bearer {secrets[name]}"}
-
             def call(path: str, body: object = None) -> httpx.Response:
                 method = "GET" if body is None else "POST"
-                return running.client.request(method, path, json=body, headers=headers)
+                return running.client.request(method, path, json=body, headers=keys[name])
 
             return call
 
-        yield running, {name: caller(name) for name in secrets}
+        yield running, {name: caller(name) for name in keys}
 
 
 def record(call: Post, person: Person, n: int = 20) -> httpx.Response:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,10 +18,11 @@ from saga.api.problems import (
     ProblemDocument,
     ProblemEntry,
     ProblemError,
-    problem_for,
+    response_to,
     shape_problems,
     visible_problems,
 )
+from saga.api.refusals import REFUSALS, Http, Refusal
 from saga.api.request_models import ForecastBody
 from saga.api.settings import Settings
 
@@ -35,13 +38,33 @@ if TYPE_CHECKING:
     [(InputError, 422), (UsageError, 422), (BudgetError, 413), (BundleError, 503)],
 )
 def test_each_kind_of_error_has_its_status(kind: type[InputError], status: int) -> None:
-    answer = problem_for(
+    answer = response_to(
         kind("A title", [Problem("rule", "Wrong", "Mend it", "earnings", "A1", 2001)])
     )
     body = ProblemDocument.model_validate_json(bytes(answer.body))
     assert (answer.status_code, body.status) == (status, status)
     assert answer.media_type == "application/problem+json"
     assert body.problems == [ProblemEntry("rule", "Wrong", "Mend it", "earnings", "A1", 2001)]
+
+
+def _places(entry: Refusal) -> set[str | None]:
+    """The values that the words and headers of a refusal need."""
+    headers = entry.kind.headers.values() if isinstance(entry.kind, Http) else ()
+    texts = (entry.message, entry.fix, *headers)
+    return {name for text in texts for _, name, *_ in Formatter().parse(text) if name}
+
+
+def test_every_refusal_is_used_and_gets_the_values_of_its_words() -> None:
+    used = set()
+    for path in (Path(__file__).parents[2] / "api").rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match call:
+                case ast.Call(ast.Name("refused"), [ast.Constant(str(name)), *values]):
+                    stated = [key for value in values for key in getattr(value, "keys", ())]
+                    assert {key.value for key in stated} == _places(REFUSALS[name]), name
+                    used.add(name)
+    of_tables = ("table", "file-", "column-", "string", "unreadable")  # by the rule of a verdict
+    assert all(name.startswith(of_tables) for name in REFUSALS.keys() - used)
 
 
 def test_a_wrong_shape_is_reported_with_person_year_column_and_count() -> None:
@@ -150,26 +173,6 @@ def test_a_body_that_is_not_a_request_is_refused_without_repeating_it(body: byte
         parse_json(body, ForecastBody, 10)
     assert caught.value.status == 422
     assert "SENTINEL" not in repr([problem.as_dict() for problem in caught.value.problems])
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
-        ("GET", "/SENTINEL", 404),
-        ("DELETE", "/v1/forecasts", 405),
-        ("GET", "/v1/forecasts?x=SENTINEL", 405),
-    ],
-)
-def test_routing_errors_are_problem_documents(
-    tmp_path: Path, method: str, path: str, status: int
-) -> None:
-    log = io.StringIO()
-    app = create_app(Settings(bundle=tmp_path), log=log)
-    answer = ask(app, path, method)
-    assert answer.status_code == status
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert ProblemDocument.model_validate_json(answer.content).status == status
-    assert "SENTINEL" not in answer.text + log.getvalue()
 
 
 def test_the_message_of_an_unexpected_error_is_in_neither_answer_nor_log(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -48,6 +48,28 @@ def engine(name: str) -> Engine:
         return done.stdout + done.stderr if with_errors else done.stdout
 
     return call
+
+
+def run_compose(line: list[str], arguments: str, settings: Mapping[str, str]) -> str:
+    """Runs a command of `docker compose`, checks the exit code and returns what it prints."""
+    done = subprocess.run(
+        [*line, *arguments.split()],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | settings,
+        timeout=1800,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def has_compose() -> None:
+    """Skips a test where there is no `docker compose`."""
+    version = ["docker", "compose", "version"]
+    if not shutil.which("docker") or subprocess.run(version, capture_output=True).returncode:
+        pytest.skip("there is no `docker compose`")
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 
 import pytest
@@ -46,10 +45,8 @@ def test_compose_builds_every_image_of_ours_from_the_pins_of_its_dockerfile() ->
 
 
 @pytest.mark.containers
+@pytest.mark.usefixtures("has_compose")
 def test_compose_resolves_every_base_to_its_digest() -> None:
-    version = ["docker", "compose", "version"]
-    if not shutil.which("docker") or subprocess.run(version, capture_output=True).returncode:
-        pytest.skip("there is no `docker compose`")
     line = (
         "docker compose --profile production --profile batch --profile ray --profile train config"
     )

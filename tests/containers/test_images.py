@@ -9,9 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
-import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -25,7 +22,8 @@ from polars.testing import assert_frame_equal
 from saga.api.example import example_persons
 
 from saga.requests import Draws
-from tests.containers.conftest import HARDENED, ROOT, Engine
+from tests.containers.conftest import HARDENED, ROOT, Engine, run_compose
+from tests.waiting import awaited
 
 # The mean at horizon 1 of the example person by the library, without the service.
 DIRECT = """
@@ -58,15 +56,13 @@ def _post(url: str, body: Any, key: str | None) -> tuple[int, Any]:
 
 
 def _await_health(engine: Engine, container: str, seconds: float = 120.0) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    def is_healthy() -> bool:
         state = json.loads(engine(f"inspect {container}"))[0]["State"]
-        if (state.get("Health") or state.get("Healthcheck") or {}).get("Status") == "healthy":
-            return
-        logs = engine(f"logs {container}", with_errors=True)
-        assert state["Running"], f"the container ended:\n{logs}"
-        time.sleep(1)
-    pytest.fail(f"not healthy after {seconds:.0f} s:\n{logs}")
+        assert state["Running"], engine(f"logs {container}", with_errors=True)
+        health = state.get("Health") or state.get("Healthcheck") or {}
+        return bool(health.get("Status") == "healthy")
+
+    awaited(is_healthy, seconds)
 
 
 @pytest.fixture
@@ -170,11 +166,12 @@ def test_the_compose_file_starts_the_service_alone_and_hardens_all() -> None:
 
 
 def test_compose_serves_the_same_forecast(
-    engine: Engine, key_file: tuple[Path, str], tmp_path: Path, free_port: Callable[[], int]
+    engine: Engine,
+    has_compose: None,
+    key_file: tuple[Path, str],
+    tmp_path: Path,
+    free_port: Callable[[], int],
 ) -> None:
-    version = ["docker", "compose", "version"]
-    if not shutil.which("docker") or subprocess.run(version, capture_output=True).returncode:
-        pytest.skip("there is no `docker compose`")
     port, override, (keys, key) = free_port(), tmp_path / "loopback.yml", key_file
     # On the host's loopback, so that the test opens no port to the network.
     environment = f'{{SAGA_HOST: 127.0.0.1, SAGA_PORT: "{port}"}}'
@@ -183,15 +180,10 @@ def test_compose_serves_the_same_forecast(
         f"environment: {environment}}}}}\n"
     )
     compose = f"docker compose -p saga-test-{os.getpid()} -f docker-compose.yml -f {override}"
-    settings = os.environ | {"SAGA_KEYS_FILE": str(keys)}
+    settings = {"SAGA_KEYS_FILE": str(keys)}
 
     def call(arguments: str) -> str:
-        line = f"{compose} {arguments}".split()
-        done = subprocess.run(
-            line, capture_output=True, text=True, cwd=ROOT, env=settings, timeout=300
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        return run_compose(compose.split(), arguments, settings)
 
     try:
         call("up -d --no-build --pull never --wait --wait-timeout 120")

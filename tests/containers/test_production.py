@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import ssl
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +24,8 @@ from polars.testing import assert_frame_equal
 
 from saga.client import Client, Retries
 from saga.requests import ForecastRequest
-from tests.containers.conftest import ROOT, Engine
+from tests.containers.conftest import ROOT, Engine, run_compose
+from tests.waiting import awaited
 
 pytestmark = pytest.mark.containers
 _PATIENCE = 600.0  # seconds; two busy cores load the bundle in some minutes
@@ -115,14 +114,12 @@ def images(engine: Engine, name: str, build: Callable[[str], str]) -> None:
 def production(
     engine: Engine,
     images: None,
+    has_compose: None,
     key_file: tuple[Path, str],
     tmp_path: Path,
     free_port: Callable[[], int],
 ) -> Iterator[Production]:
     """The profile, healthy."""
-    version = ["docker", "compose", "version"]
-    if not shutil.which("docker") or subprocess.run(version, capture_output=True).returncode:
-        pytest.skip("there is no `docker compose`")
     keys, key = key_file
     keys.chmod(0o644)
     ports = {service: free_port() for service in ("api", "db", "proxy")}
@@ -139,16 +136,7 @@ def production(
     }
 
     def compose(arguments: str) -> str:
-        done = subprocess.run(
-            [*line, *arguments.split()],
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            env=os.environ | settings,
-            timeout=_PATIENCE + 60,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return run_compose(line, arguments, settings)
 
     try:
         compose(f"up -d --no-build --pull never --wait --wait-timeout {_PATIENCE:.0f}")
@@ -167,14 +155,8 @@ def _process(engine: Engine, container: str) -> int:
 
 
 def _await_ledger(production: Production) -> None:
-    deadline = time.monotonic() + _PATIENCE
     with httpx.Client(base_url=production.url, verify=production.tls, timeout=30) as http:
-        while time.monotonic() < deadline:
-            answer = http.get("/readyz")
-            if answer.status_code == 200 and answer.json()["ledger"] == "up":
-                return
-            time.sleep(1)
-    pytest.fail(f"not ready with its ledger: {answer.text}")
+        awaited(lambda: http.get("/readyz").json().get("ledger") == "up", _PATIENCE)
 
 
 def test_production_answers_through_tls_and_survives_kill_9_of_each_container(

@@ -8,10 +8,8 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +18,8 @@ import polars as pl
 import pytest
 import yaml
 
-from tests.containers.conftest import HARDENED, ROOT, Engine
+from tests.containers.conftest import HARDENED, ROOT, Engine, run_compose
+from tests.waiting import awaited
 
 pytestmark = pytest.mark.containers
 _PATIENCE = 900.0  # seconds; on a busy machine Ray needs minutes to start
@@ -37,16 +36,7 @@ class Cluster:
     out: Path
 
     def compose(self, arguments: str) -> str:
-        done = subprocess.run(
-            [*self.line, *arguments.split()],
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            env=self.environment,
-            timeout=_PATIENCE,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return run_compose(self.line, arguments, self.environment)
 
     def start_run(self) -> subprocess.Popen[str]:
         """A process of the service ray-score."""
@@ -61,11 +51,11 @@ class Cluster:
         )
 
     def await_parts(self, run: subprocess.Popen[str], parts: int) -> None:
-        deadline = time.monotonic() + _PATIENCE
-        while len(list(self.out.glob("_receipts/*.json"))) < parts:
+        def are_there() -> bool:
             assert run.poll() is None, run.stdout and run.stdout.read()
-            assert time.monotonic() < deadline, f"not {parts} parts after {_PATIENCE:.0f} s"
-            time.sleep(0.2)
+            return len(list(self.out.glob("_receipts/*.json"))) >= parts
+
+        awaited(are_there, _PATIENCE)
 
     def containers(self, service: str) -> list[str]:
         """The running containers of a service, those of `run` included."""
@@ -92,10 +82,9 @@ def panel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def cluster(build: Callable[[str], str], panel: Path, tmp_path: Path) -> Iterator[Cluster]:
-    version = ["docker", "compose", "version"]
-    if not shutil.which("docker") or subprocess.run(version, capture_output=True).returncode:
-        pytest.skip("there is no `docker compose`")
+def cluster(
+    build: Callable[[str], str], has_compose: None, panel: Path, tmp_path: Path
+) -> Iterator[Cluster]:
     build("ray")
     token, keys, out = tmp_path / "token", tmp_path / "keys", tmp_path / "out"
     token.write_text(secrets.token_hex(32))

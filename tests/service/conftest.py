@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+
+from tests.waiting import awaited
 
 ROOT = Path(__file__).parents[2]
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -120,6 +122,10 @@ class Served:
     def log_lines(self) -> list[str]:
         return self.log.read_text().splitlines()
 
+    def log_events(self) -> list[dict[str, Any]]:
+        """The lines of the log, each of which is JSON but for the command's own word."""
+        return [json.loads(line) for line in self.log_lines() if line not in ("", "Stopped.")]
+
     def socket(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=60)
 
@@ -140,16 +146,15 @@ def _serve(log: Path, *options: str, **settings: str) -> Iterator[Served]:
             env={**os.environ, "OMP_NUM_THREADS": "1", "RUST_BACKTRACE": "1", **variables},
         )
     served = Served(f"http://127.0.0.1:{port}", process.pid, log)
+
+    def is_ready() -> bool:
+        assert process.poll() is None, log.read_text()[-2_000:]
+        with suppress(httpx.TransportError):
+            return httpx.get(f"{served.url}/readyz", timeout=5).status_code == 200
+        return False
+
     try:
-        deadline = time.monotonic() + 600
-        while True:
-            assert process.poll() is None, log.read_text()[-2_000:]
-            assert time.monotonic() < deadline, "the service does not start"
-            try:
-                if httpx.get(f"{served.url}/readyz", timeout=5).status_code == 200:
-                    break
-            except httpx.TransportError:
-                time.sleep(0.2)
+        awaited(is_ready, 600)
         yield served
     finally:
         if process.poll() is None:

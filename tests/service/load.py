@@ -19,10 +19,10 @@ PROCESSES = 2
 
 @dataclass(frozen=True)
 class Client:
-    """One client: the persons of each of its calls, its key, and the seconds between two calls."""
+    """One client: persons of each of its calls, its headers, and seconds between two calls."""
 
     persons: int
-    key: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
     pause: float = 0.0
     options: Mapping[str, Any] = field(default_factory=lambda: {"horizons": [1, 5, 10]})
 
@@ -73,9 +73,7 @@ def _run_group(port: int, clients: Sequence[Client], seconds: float) -> list[Out
 def _run_client(port: int, client: Client, outcome: Outcome, deadline: float) -> None:
     persons = [make_person(f"P{i}") for i in range(client.persons)]
     body = json.dumps({"persons": persons, **client.options}).encode()
-    headers = {"Content-Type": "application/json"}
-    if client.key is not None:
-        headers["Authorization"] = f"Bearer {client.key}"
+    headers = {"Content-Type": "application/json", **client.headers}
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     while time.monotonic() < deadline:
         start = time.perf_counter()

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from saga.api.key_file import add_key, new_key
 from saga.calibration.adaptive.ledger import Actor, open_ledger
 
 from saga.bundle import Bundle
+from tests.keys import make_keys
 from tests.service.conftest import ROOT, Figures, Served, make_person
+from tests.waiting import awaited
 
 if TYPE_CHECKING:
     import httpx
@@ -48,11 +49,7 @@ class Attacked:
 @pytest.fixture
 def attacked(serve: Serve, tmp_path: Path) -> Iterator[Attacked]:
     """Holder a has recorded forecasts of some persons."""
-    headers = {}
-    for name in ("a", "b"):
-        secret, key = new_key(name)
-        add_key(tmp_path / "keys", key)
-        headers[name] = {"Authorization": f"Bearer {secret}"}
+    headers = make_keys(tmp_path / "keys", "a", "b")
     database = f"sqlite:///{tmp_path / 'ledger.sqlite'}"
     with serve(keys=str(tmp_path / "keys"), database=database) as served:
         running = Attacked(served, tmp_path, headers)
@@ -156,15 +153,11 @@ def check_failure(attacked: Attacked, figures: Figures, name: str, end: Callable
         refused = [writer.result().status_code for writer in writers]
         assert time.monotonic() - start < LOCK_SECONDS
         end()
-        until = time.monotonic() + 30
-        while ledger_state(served) != "up":
-            assert time.monotonic() < until, "the ledger is not used again"
-            time.sleep(0.2)
+        awaited(lambda: ledger_state(served) == "up", 30)
         calm, _ = forecast_seconds(client, 20)
         answer = client.post("/v1/outcomes", json=outcomes([AMOUNT] * N_PERSONS))
         assert answer.status_code == 200, answer.text
-    events = [json.loads(line) for line in served.log_lines() if line.startswith("{")]
-    down = [line for line in events if line["event"] == "ledger_down"]
+    down = [line for line in served.log_events() if line["event"] == "ledger_down"]
     figures.at_most(f"{name}: answers 500", sum(s == 500 for s in [*statuses, *refused]), 0)
     figures.at_least(f"{name}: plain forecasts answered 200", statuses.count(200), len(statuses))
     slower = float(np.quantile(during, 0.99) / np.quantile(calm, 0.99))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from saga.api.key_file import add_key, new_key
 
+from tests.keys import make_keys
 from tests.service.conftest import make_person
 from tests.service.load import Client, run_clients
 
@@ -82,13 +82,10 @@ def test_a_modest_client_succeeds_beside_nine_greedy_ones(
     tmp_path: Path,
     n_keys: int,
 ) -> None:
-    keys, file = [], tmp_path / "keys.txt"
-    for i in range(10):
-        secret, key = new_key(f"key{i}", holder=f"holder{i}")
-        keys.append(secret)
-        add_key(file, key)
-    greedy = [Client(100, key=keys[i % n_keys]) for i in range(9) for _ in range(10)]
-    modest = Client(1, key=keys[9], pause=0.2)
+    file = tmp_path / "keys.txt"
+    keys = list(make_keys(file, *(f"key{i}" for i in range(10))).values())
+    greedy = [Client(100, headers=keys[i % n_keys]) for i in range(9) for _ in range(10)]
+    modest = Client(1, headers=keys[9], pause=0.2)
     with serve(keys=str(file)) as served:
         *_, outcome = run_clients(served.port, [*greedy, modest], 3 * SECONDS)
     name = f"modest client beside 9 greedy ones of {n_keys} keys (90 connections)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -14,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import polars as pl
 import pytest
-from saga.api.key_file import add_key, new_key
 
+from tests.keys import make_keys
 from tests.service.conftest import make_person
 from tests.service.load import Client, run_clients
+from tests.waiting import awaited
 
 if TYPE_CHECKING:
     from tests.service.conftest import Figures, Served
@@ -54,15 +54,13 @@ def count(served: Served, headers: dict[str, str], name: str) -> float:
 def test_keys_quotas_and_metrics_are_those_of_all_processes(
     serve: Serve, figures: Figures, tmp_path: Path
 ) -> None:
-    secret, key = new_key("one", scopes=("forecast", "metrics"))
-    add_key(tmp_path / "keys", key)
-    headers = {"Authorization": f"Bearer {secret}"}
+    headers = make_keys(tmp_path / "keys", "one", scopes=("forecast", "metrics"))["one"]
     quota = 60  # a minute: 10 at once, then one a second
     settings = {"keys": str(tmp_path / "keys"), "quota": str(quota)}
     with serve("--workers", str(WORKERS), **settings) as served:
         wait_until_ready(served, WORKERS)
         start = time.monotonic()
-        clients = [Client(1, key=secret)] * 8
+        clients = [Client(1, headers)] * 8
         outcomes = run_clients(served.port, clients, seconds=6)
         elapsed = time.monotonic() - start
         answered = sum(outcome.statuses[200] for outcome in outcomes)
@@ -114,10 +112,11 @@ def n_ready(served: Served) -> int:
 
 
 def wait_until_ready(served: Served, n_processes: int) -> None:
-    deadline = time.monotonic() + 300
-    while n_ready(served) < n_processes:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    awaited(lambda: n_ready(served) >= n_processes, 300)
+
+
+def wait_until_gone(pids: set[int]) -> None:
+    awaited(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
 
 def test_one_job_at_a_time_whatever_the_number_of_processes(serve: Serve, tmp_path: Path) -> None:
@@ -132,11 +131,7 @@ def test_one_job_at_a_time_whatever_the_number_of_processes(serve: Serve, tmp_pa
             call(served, "/v1/jobs?horizons=1", content=content, headers=headers) for _ in range(6)
         ]
         (address,) = {answer.headers["location"] for answer in sent}
-        deadline = time.monotonic() + 120
-        while (view := call(served, address).json())["state"] in ("queued", "running"):
-            assert time.monotonic() < deadline, view
-            time.sleep(0.2)
-        assert view["state"] == "succeeded", view
+        awaited(lambda: call(served, address).json()["state"] == "succeeded", 120)
         workers = [
             pid
             for process in processes(served)
@@ -152,10 +147,7 @@ def test_processes_end_when_their_supervisor_is_killed(serve: Serve) -> None:
         wait_until_ready(served, WORKERS)
         alive = processes(served)
         os.kill(served.pid, signal.SIGKILL)
-        deadline = time.monotonic() + 60
-        while any(Path(f"/proc/{pid}").exists() for pid in alive):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_until_gone(alive)
 
 
 def test_all_processes_answer_their_calls_before_they_end(serve: Serve, figures: Figures) -> None:
@@ -166,13 +158,9 @@ def test_all_processes_answer_their_calls_before_they_end(serve: Serve, figures:
         time.sleep(0.7)
         ready = {call(served, "/readyz").status_code for _ in range(8)}
         answers = [call(served, json=BODY).status_code for _ in range(8)]
-        deadline = time.monotonic() + 40
-        while any(Path(f"/proc/{pid}").exists() for pid in alive):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        lines = [line for line in served.log_lines() if line not in ("", "Stopped.")]
+        wait_until_gone(alive)
+        events = served.log_events()
     assert ready == {503}
     refused = sum(status != 200 for status in answers)
     figures.at_most(f"{WORKERS} processes drain: calls refused", refused, 0)
-    for line in lines:
-        json.loads(line)
+    assert events

@@ -18,7 +18,6 @@ from playwright.sync_api import Browser, Page
 from saga.api.key_file import add_key, new_key
 from saga.api.settings import Settings
 
-from saga.conformal.families.set_family import SMALLEST_AMOUNT
 from saga.pages.person import describe_year
 from saga.schema import STATIC
 from tests.api.web.conftest import TIMEOUT, serious_findings, words
@@ -158,25 +157,6 @@ def test_sets_whose_coverage_was_not_tested_are_dashed_and_named(
         told = [row.count("(coverage not tested)") for row in rows]
         assert told == [words.count("extrapolated") for words in words_of]
     assert page.is_visible("#untested")
-
-
-def test_the_chart_names_a_set_in_the_words_of_the_table(
-    service: Running, visit: Callable[..., Page]
-) -> None:
-    page = visit(service.url + PERSON)
-    show(page, "nurse on leave")
-    years = forecast_of(service, example_person(service, "nurse on leave"))
-    starts = [each["lower"] for year in years for each in year["intervals"]]
-    assert SMALLEST_AMOUNT in starts, "the example has such a set"
-    chart = page.locator("#figures svg").first
-    box = chart.bounding_box()
-    assert box is not None
-    tips = set()
-    for x in range(0, int(box["width"]), 8):
-        page.mouse.move(box["x"] + x, box["y"] + box["height"] / 2)
-        tips |= {*chart.locator("[aria-label=tip]").all_text_contents()}
-    assert any("% set: above 0 to " in tip for tip in tips)
-    assert not any("% set: 1 to " in tip for tip in tips)
 
 
 def test_one_thing_is_changed_and_both_forecasts_are_shown(
@@ -376,24 +356,6 @@ def test_an_error_is_seen_and_takes_the_forecast_away(
     assert page.get_by_role("status").inner_text() == ""
 
 
-def test_the_form_speaks_of_the_record_and_not_of_the_request(
-    sent: tuple[Page, list[dict[str, Any]]],
-) -> None:
-    page, _ = sent
-    # What the service says to a program whose request has another type than the schema.
-    problem = {"rule": "float_type", "message": "This must be a number", "year": 2020}
-    problem |= {"column": "earnings", "fix": "Send a JSON number"}
-    document = {"type": "urn:saga:problem:request", "title": "The request has the wrong shape"}
-    body = json.dumps(document | {"status": 422, "problems": [problem]})
-    page.route("**/v1/forecasts", lambda route: route.fulfill(status=422, body=body))
-    page.get_by_role("button", name="Show the forecast").click()
-    page.wait_for_selector("#problem p")
-    told = page.inner_text("#problem")
-    assert "This must be a number (year 2020, column earnings)" in told
-    assert "JSON" not in told
-    assert "request" not in told
-
-
 def test_a_record_of_our_own_register_goes_in_and_out(
     sent: tuple[Page, list[dict[str, Any]]], service: Running, register_dir: Path, tmp_path: Path
 ) -> None:
@@ -493,23 +455,6 @@ def test_a_link_has_the_options_and_nothing_of_an_own_record(
     page.get_by_role("button", name="Copy link").click()
     hidden = ("2019", "2020", "301", "312", "1985", "student", "female")
     assert not [text for text in hidden if text in page.url]
-
-
-def test_pictures_are_files_of_their_own(
-    service: Running, visit: Callable[..., Page], tmp_path: Path
-) -> None:
-    page = visit(service.url + PERSON)
-    show(page)
-    for name in ("SVG", "PNG"):
-        with page.expect_download() as waiting:
-            page.get_by_role("button", name=name).click()
-        waiting.value.save_as(tmp_path / name)
-    svg = (tmp_path / "SVG").read_text(encoding="utf-8")
-    assert "Simulated people, not real" in svg
-    assert "the chance of no earnings" in svg
-    assert "var(--" not in svg, "a file has no style of the page"
-    assert "<script" not in svg
-    assert (tmp_path / "PNG").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -210,21 +210,3 @@ def test_it_fits_a_telephone_reads_aloud_and_prints(
     assert not page.locator("form").is_visible()
     assert not page.locator("nav").is_visible()
     assert page.locator("#figures svg").first.is_visible()
-
-
-@pytest.mark.thorough
-def test_the_keyboard_is_enough(
-    service: Running, visit: Callable[..., Page], tmp_path: Path
-) -> None:
-    page = visit(service.url + OWN)
-    upload(page, panel_of(14, 16), tmp_path / "own.csv")
-    page.focus("#until")
-    page.keyboard.press("ControlOrMeta+a")
-    page.keyboard.type("2028")
-    for _ in range(9):
-        page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.type") == "submit":
-            break
-    page.keyboard.press("Enter")
-    page.wait_for_selector("#sentences :text('In 2028 about')")
-    assert page.get_by_role("status").inner_text() == "The forecast is shown."
