@@ -79,6 +79,28 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         write(f"{verdict:5}  {row.name:70} {row.bound:>14}  {row.measured}")
 
 
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has started, and those that these have started."""
+    pids: list[int] = []
+    with suppress(OSError):  # it has just ended
+        for task in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in map(int, task.read_text().split()):
+                pids += [child, *descendants(child)]
+    return pids
+
+
+def resident_mb(pid: int) -> float:
+    """Resident memory of a process and all that it has started."""
+    total = 0
+    for number in (pid, *descendants(pid)):
+        try:
+            text = Path(f"/proc/{number}/status").read_text()
+        except OSError:
+            continue
+        total += sum(int(row.split()[1]) for row in text.splitlines() if row.startswith("VmRSS"))
+    return total / 1024
+
+
 @dataclass(frozen=True)
 class Served:
     """A service in its own process: its address, process number and log."""
@@ -94,30 +116,14 @@ class Served:
     def client(self, **options: Any) -> httpx.Client:
         return httpx.Client(base_url=self.url, timeout=120, **options)
 
-    def processes(self) -> list[int]:
-        """The service and the process that decodes tables."""
-        children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
-        pids = [self.pid]
-        for task in children.parent.parent.iterdir():
-            pids += [int(pid) for pid in (task / "children").read_text().split()]
-        return pids
-
     def cpu_seconds(self) -> float:
         """CPU seconds of the process of the service."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
     def memory_mb(self) -> float:
-        """Resident memory of the service and its decoding process, in MB."""
-        total = 0
-        for pid in self.processes():
-            try:
-                status = Path(f"/proc/{pid}/status").read_text()
-            except OSError:  # it has just ended
-                continue
-            lines = dict(line.split(":", 1) for line in status.splitlines())
-            total += int(lines.get("VmRSS", "0 kB").split()[0])
-        return total / 1024
+        """Resident memory of the service and all that it has started, in MB."""
+        return resident_mb(self.pid)
 
     def log_lines(self) -> list[str]:
         return self.log.read_text().splitlines()

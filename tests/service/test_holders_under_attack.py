@@ -25,7 +25,6 @@ from saga.api.jobs.job_folders import JobFolders
 from saga.api.key_file import revoke_key
 
 from tests.keys import make_keys
-from tests.service.test_jobs_under_kill import resident_mb
 from tests.service.watch import watch
 from tests.waiting import awaited
 
@@ -180,32 +179,21 @@ def table_bombs() -> Iterator[tuple[str, str, bytes]]:
 def test_jobs_that_unfold_are_refused_and_others_go_on(
     computing: Holders, figures: Figures
 ) -> None:
-    pid, memory, stop = computing.served.pid, 0.0, threading.Event()
-
-    def measure() -> None:
-        nonlocal memory
-        while not stop.wait(0.05):
-            memory = max(memory, resident_mb(pid))
-
-    thread = threading.Thread(target=measure)
-    thread.start()
-    try:
-        with watch(computing.served) as seen:
-            jobs = [(name, computing.send("one", body, kind)) for name, kind, body in table_bombs()]
-            beside = computing.send("two", PERSON.format("two"))
-            rules = {}
-            for name, job in jobs:
-                view = computing.end_of("one", job)
-                rules[name] = (view["problem"] or {"problems": [{}]})["problems"][0].get("rule")
-            assert computing.end_of("two", beside)["state"] == "succeeded"
-    finally:
-        stop.set()
-        thread.join()
+    with watch(computing.served) as seen:
+        jobs = [(name, computing.send("one", body, kind)) for name, kind, body in table_bombs()]
+        beside = computing.send("two", PERSON.format("two"))
+        rules = {}
+        for name, job in jobs:
+            view = computing.end_of("one", job)
+            rules[name] = (view["problem"] or {"problems": [{}]})["problems"][0].get("rule")
+        assert computing.end_of("two", beside)["state"] == "succeeded"
     expected = ["person-rows", "person-rows", "string_too_long"]
     wrong = [rule for rule, due in zip(rules.values(), expected, strict=True) if rule != due]
     figures.at_most("3 job bombs: not refused by the bound that they break", len(wrong), 0)
     # An honest job of any size may take as much (test_jobs_under_kill.py).
-    figures.at_most("job bombs: resident memory of the service and its jobs", memory, 3_000, "MB")
+    figures.at_most(
+        "job bombs: resident memory of the service and its jobs", seen.memory_mb, 3_000, "MB"
+    )
     figures.at_most("job bombs: slowest /livez", seen.slowest_ms, 250, "ms")
 
 

@@ -26,34 +26,13 @@ from saga.data.reading import Source
 from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.generation import generate_register
 from saga.requests import Draws, ForecastRequest
-from tests.service.conftest import Figures, Served
+from tests.service.conftest import Figures, Served, descendants, resident_mb
 
 pytestmark = pytest.mark.service
 
 PERSONS = int(os.environ.get("SAGA_TEST_PERSONS", "4000"))
 SECONDS = 600 + PERSONS / 5
 POSTGRESQL = os.environ.get("SAGA_TEST_POSTGRESQL")  # the queue is there instead of in SQLite
-
-
-def descendants(pid: int) -> list[int]:
-    """The processes that a process has started, and those that these have started."""
-    pids = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, task.read_text().split()):
-            pids += [child, *descendants(child)]
-    return pids
-
-
-def resident_mb(pid: int) -> float:
-    """Resident memory of a process and all that it has started."""
-    total = 0
-    for number in (pid, *descendants(pid)):
-        try:
-            text = Path(f"/proc/{number}/status").read_text()
-        except OSError:
-            continue
-        total += sum(int(row.split()[1]) for row in text.splitlines() if row.startswith("VmRSS"))
-    return total / 1024
 
 
 def job_processes(pid: int) -> list[int]:

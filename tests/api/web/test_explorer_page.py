@@ -121,20 +121,6 @@ def test_an_example_is_shown_with_the_numbers_that_a_program_gets(
             assert row[f"guarantee_{label}"] == each["guarantee"]
 
 
-@pytest.mark.parametrize("size", [{"width": 1280, "height": 900}, {"width": 390, "height": 844}])
-def test_a_new_page_shows_the_forecast_of_an_example_and_stays_at_its_top(
-    service: Running, visit: Callable[..., Page], size: ViewportSize
-) -> None:
-    page = visit(service.url + PERSON, viewport=size)
-    page.wait_for_selector("#life-figures svg")
-    example = page.input_value("#example")
-    assert words(page, "#sentences") == sentence(
-        forecast_of(service, example_person(service, example))[4]
-    )
-    assert page.evaluate("window.scrollY") == 0
-    assert page.url.endswith(PERSON), "nothing was chosen yet"
-
-
 def test_sets_whose_coverage_was_not_tested_are_dashed_and_named(
     service: Running, visit: Callable[..., Page]
 ) -> None:
