@@ -31,8 +31,8 @@ from saga.calibration.adaptive.issuance import issued_of, recording_warnings
 from saga.conformal.calibration_table import ALL
 from saga.errors import SagaError
 from saga.forecast_results import Result
-from saga.forecast_tables import percent_label
 from saga.forecast_warnings import warning_dicts
+from saga.requests import percent_label
 from saga.schema import EXTRA_PREFIX
 
 OptionsT = TypeVar("OptionsT", bound=CallOptions)

@@ -25,18 +25,20 @@ if TYPE_CHECKING:
     from saga.forecaster_fit import fit
     from saga.macro.scenarios import Scenario
     from saga.paths import Paths
+    from saga.population.group_forecast import forecast_groups
     from saga.requests import (
         Draws,
         ForecastRequest,
         LifetimeRequest,
         PathsRequest,
         PensionRequest,
+        PopulationRequest,
     )
 
 __all__ = [
     "Bundle", "Draws", "ForecastRequest", "Forecaster", "InputError", "LifetimeRequest", "Panel",
-    "Paths", "PathsRequest", "PensionRequest", "Recipe", "SagaError", "Scenario", "UsageError",
-    "fit", "read_panel", "score",
+    "Paths", "PathsRequest", "PensionRequest", "PopulationRequest", "Recipe", "SagaError",
+    "Scenario", "UsageError", "fit", "forecast_groups", "read_panel", "score",
 ]  # fmt: skip
 
 _NAMES_BY_MODULE = {
@@ -50,12 +52,14 @@ _NAMES_BY_MODULE = {
     "saga.forecaster_fit": ("fit",),
     "saga.macro.scenarios": ("Scenario",),
     "saga.paths": ("Paths",),
+    "saga.population.group_forecast": ("forecast_groups",),
     "saga.requests": (
         "Draws",
         "ForecastRequest",
         "LifetimeRequest",
         "PathsRequest",
         "PensionRequest",
+        "PopulationRequest",
     ),
 }
 

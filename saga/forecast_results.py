@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga import exchange
 from saga.data.panel import Panel
 from saga.errors import Problem
 from saga.forecast_warnings import ForecastWarning
@@ -23,9 +24,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from saga.pages.person import ForecastPicture
+    from saga.pages.picture import Picture
 
+Persons = list[str] | tuple[str, ...] | pl.Series
 _SHOWN = ("person_id", "year", "to_age", "mean", "p_zero", "q50", "lower_90", "upper_90")
 _ROWS = 10  # of a table that are shown
+_NAMES = 7  # of its columns that are named, and the last one
 _PLAIN = ("year", "origin_year", "birth_year")  # numbers without thousands separators
 _SET_STARTS = ("lower_", "band_lower_", "positive_lower_")
 
@@ -70,7 +74,9 @@ class Result(Summarised):
     def summary(self) -> Summary:
         """Numbers of persons (also left out) and rows, years and warnings; no value of a person."""
         n_persons = self.panel.n_persons
-        lines = {"rows": f"{len(self.table):,}", "columns": ", ".join(self.table.columns)}
+        names = self.table.columns
+        ends = [*names[:_NAMES], "..", *names[-1:]] if len(names) > _NAMES + 2 else names
+        lines = {"rows": f"{len(self.table):,}", "columns": f"{len(names)}: {', '.join(ends)}"}
         if "year" in self.table.columns and len(self.table):
             years = self.table["year"].drop_nulls().to_numpy()
             lines["years"] = f"{years.min()} to {years.max()}"
@@ -128,16 +134,64 @@ class Result(Summarised):
 class Forecasts(Result):
     """The forecast of a panel; `table` is that of `forecast_table`."""
 
-    def plot(self, person_id: str | None = None) -> ForecastPicture:
-        """The picture of one person, which a notebook shows and `save` writes.
+    @overload
+    def plot(self, person_id: str | None = None) -> ForecastPicture: ...
+
+    @overload
+    def plot(self, person_id: Persons) -> Picture: ...
+
+    def plot(self, person_id: str | Persons | None = None) -> ForecastPicture | Picture:
+        """The picture of one person, or of up to 24, which a notebook shows and `save` writes.
+
+        Args:
+            person_id: The person, several persons, or None if there is only one.
 
         Raises:
             UsageError: If no person is named and there are several, or the table has no median.
-            InputError: If the person is not in the table.
+            InputError: If a person is not in the table.
         """
         from saga.pages.person import ForecastPicture  # takes a second to import
+        from saga.pages.picture import draw_persons
 
-        return ForecastPicture.of(person_id, self.panel, self.table, self.provenance, self.warnings)
+        def picture_of(name: str | None) -> ForecastPicture:
+            return ForecastPicture.of(name, self.panel, self.table, self.provenance, self.warnings)
+
+        if isinstance(person_id, list | tuple | pl.Series):
+            return draw_persons([picture_of(name) for name in person_id])
+        return picture_of(person_id)
+
+    def to_long(self) -> pl.DataFrame:
+        """The table as Nixtla's libraries have it: see `saga.exchange.to_long`."""
+        return exchange.to_long(self.table)
+
+    def to_gluonts(self) -> list[object]:
+        """A `QuantileForecast` of GluonTS for each person: see `saga.exchange.to_gluonts`."""
+        return exchange.to_gluonts(self.table)
+
+    def to_darts(self) -> dict[str, object]:
+        """Person -> `TimeSeries` of Darts with quantiles: see `saga.exchange.to_darts`."""
+        return exchange.to_darts(self.table)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GroupForecasts(Result):
+    """Statistics of groups by year with their bands.
+
+    `table` is that of `saga.population.policy_tables.PolicyTables.statistics`.
+    """
+
+    def plot(self, statistic: str = "mean") -> Picture:
+        """The picture of a statistic by year and group, with 90 % bands.
+
+        Raises:
+            UsageError: If the table has no value of the statistic, or all are suppressed.
+        """
+        from saga.pages.picture import draw_groups
+
+        groups = self.table.columns[1 : self.table.columns.index("statistic")]
+        unit = f"{self.provenance['currency']} of {self.provenance['price_year']}"
+        simulated = any(warning.code == "simulated-people" for warning in self.warnings)
+        return draw_groups(self.table, statistic, groups, unit, simulated=simulated)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -25,7 +25,7 @@ from saga.data.panel import Panel
 from saga.distributions import Marginals
 from saga.lifetime import observed_past, of_persons, past_years, present_value
 from saga.paths import Paths
-from saga.requests import ForecastRequest, LifetimeRequest
+from saga.requests import ForecastRequest, LifetimeRequest, percent_label
 from saga.tax.tax_rules import TaxRule
 from saga.training_records import TrainingRecords
 
@@ -34,12 +34,6 @@ _MONEY_COLUMNS = re.compile(
     "mean|tax_mean|earnings|q[0-9.]+|(band_|positive_)?(lower|upper)_.*|(at_least|at_most)_.*"
 )
 Column = NDArray[np.generic] | pl.Series
-
-
-def percent_label(fraction: float) -> str:
-    """0.9 -> "90", 0.05 -> "05", 0.975 -> "97.5": a coverage or quantile in a column's name."""
-    text = f"{100 * fraction:.6f}".rstrip("0").rstrip(".")
-    return text if "." in text else text.zfill(2)
 
 
 def forecast_table(

@@ -530,6 +530,12 @@ class Forecaster(Summarised):
 
         Raises:
             InputError: If nobody can be forecast.
+
+        Example:
+            >>> from saga import Forecaster
+            >>> forecasts = Forecaster.load().forecast("examples/people.csv", horizons=5)
+            >>> forecasts.table.select("person_id", "year", "horizon").rows()
+            [('0001', 2027, 5), ('0002', 2027, 5)]
         """
         check_request(request, ForecastRequest)
         if horizons is not None:

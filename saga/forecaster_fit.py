@@ -68,8 +68,9 @@ def fit(
 
     Example:
         >>> import saga
-        >>> forecaster = saga.fit("panel.csv", id="pid", target="wage", time_limit=600)
-        >>> forecasts = forecaster.forecast("panel.csv", horizons=5)
+        >>> forecaster = saga.fit("register", config="tiny", time_limit=30)
+        >>> forecaster.bundle.trained_on
+        'simulated people'
     """
     names = {"person_id": id, "year": time, "earnings": target, "birth_year": birth_year}
     named = {column: name for column, name in names.items() if column != name}

@@ -599,6 +599,12 @@ def request_of(kind: type[ProductT], values: Mapping[str, object]) -> ProductT:
     return request_from(kind, values)
 
 
+def percent_label(fraction: float) -> str:
+    """0.9 -> "90", 0.05 -> "05", 0.975 -> "97.5": a coverage or quantile in a column's name."""
+    text = f"{100 * fraction:.6f}".rstrip("0").rstrip(".")
+    return text if "." in text else text.zfill(2)
+
+
 def _check(request: "Draws | Request | PopulationRequest") -> None:
     """Check the numbers of a frozen request; lists are stored ascending and distinct."""
     for name, (field, option) in options_of(type(request)).items():

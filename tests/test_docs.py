@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import os
 import re
 import runpy
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -130,6 +132,19 @@ def test_the_notebook_runs_from_the_first_cell_to_the_last(workplace: Path) -> N
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.thorough
+@pytest.mark.usefixtures("registers")
+@pytest.mark.parametrize("module", ["data.reading", "forecaster", "forecaster_fit"])
+def test_examples_of_docstrings_run(
+    module: str, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(workplace)
+    tried = doctest.testmod(import_module(f"saga.{module}"))
+    assert tried.attempted
+    assert not tried.failed
 
 
 @pytest.mark.slow

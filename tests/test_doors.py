@@ -35,7 +35,6 @@ from saga.data.origins import history, origins_at
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.data.split import persons_of
-from saga.forecast_tables import percent_label
 from saga.forecaster import Forecaster
 from saga.population.group_forecast import forecast_groups
 from saga.requests import (
@@ -48,6 +47,7 @@ from saga.requests import (
     PopulationRequest,
     Request,
     options_of,
+    percent_label,
 )
 
 if TYPE_CHECKING:

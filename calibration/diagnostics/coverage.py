@@ -23,7 +23,7 @@ from saga.calibration.diagnostics.verdicts import (
 from saga.calibration.fit.person_scores import rank_needed
 
 from saga.conformal.calibration_table import ALL
-from saga.forecast_tables import percent_label
+from saga.requests import percent_label
 
 ZERO_BINS = 10  # equal parts of the scale of the probability of zero
 MIN_PERIOD_PERSONS = 100  # years are joined until a period has so many persons

@@ -21,9 +21,8 @@ from saga.conformal.calibrator import Calibrator
 from saga.conformal.intervals import Intervals
 from saga.diagnostics_tables import QUESTIONS
 from saga.distributions import Marginals
-from saga.forecast_tables import percent_label
 from saga.keyed_random import uniform_each
-from saga.requests import COVERAGE
+from saga.requests import COVERAGE, percent_label
 from saga.scores import interval_score, log_earnings, marginal_scores, mean_log, pit_uniforms
 
 Array = NDArray[Any]

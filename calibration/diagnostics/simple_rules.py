@@ -30,9 +30,8 @@ from saga.data.panel import Panel
 from saga.data.split import persons_of
 from saga.diagnostics_tables import QUESTIONS
 from saga.distributions import Marginals
-from saga.forecast_tables import percent_label
 from saga.keyed_random import sample_persons
-from saga.requests import MAX_HORIZON
+from saga.requests import MAX_HORIZON, percent_label
 from saga.scores import covered, interval_score
 
 Array = NDArray[Any]

@@ -18,7 +18,9 @@ import saga
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "python.md"
 BLOCK = re.compile(r"<!-- reference -->\n.*?<!-- end -->", re.DOTALL)
-_RESULTS = (("saga.forecast_results", "Forecasts"), ("saga.forecast_results", "Lifetimes"))
+_RESULTS = tuple(
+    ("saga.forecast_results", name) for name in ("Forecasts", "Lifetimes", "GroupForecasts")
+)
 _BASE = ("saga.forecast_results", "Result")
 ASKED = ("Request", "Draws", "Recipe", "Result")  # whose fields are shown
 # Public for other packages of the project; a user of the library has no need of them.

@@ -1,7 +1,8 @@
-"""saga init, saga register, saga facts: what a mapping does, the register, and dated facts."""
+"""saga init, saga register, saga facts: a mapping and what it does, the register, dated facts."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -16,6 +17,8 @@ from saga.requests import Draws, Option
 
 if TYPE_CHECKING:
     from saga.data.facts import Facts
+    from saga.data.mapping_proposal import Proposal
+    from saga.data.reading import MappingPreview
 
 
 _ROWS = 10  # that are shown before and after
@@ -24,25 +27,52 @@ _ROWS = 10  # that are shown before and after
 def init(
     source: options.Input,
     mapping: Annotated[
-        str,
-        typer.Option("--mapping", help="A YAML file, or a shipped name (lisa, nlsy79)."),
-    ],
+        str | None,
+        typer.Option(
+            "--mapping",
+            help="A YAML file, or a shipped name (lisa, nlsy79).",
+            show_default="one is proposed",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Without --mapping: the file for the proposal.", show_default="none"),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show what each entry of a mapping does to your data, with ten rows before and after.
+    """Propose a mapping for your data, or show what a mapping does, with rows before and after.
 
-    Nothing is computed or stored. The rows are shown on your screen only.
+    A proposal has questions where names and contents of columns leave a doubt; with --out it is
+    written as a file, to be completed. Nothing is computed. The rows are shown on your screen only.
 
     Examples:
+        saga init panel.csv --out our-register.yaml  # which column is which?
         saga init extract/ --mapping our-register.yaml
     """
+    from saga.data.mapping_proposal import propose_mapping
+    from saga.data.reading import Source
+
+    if out is not None and (mapping is not None or out.exists()):
+        why = "is only for a proposal" if mapping is not None else f"{out} is there already"
+        raise UsageError(f"--out {why}. Leave --mapping out, and name a new file.")
+    with opened(source) as path, tempfile.TemporaryDirectory(prefix="saga-") as folder:
+        if mapping is not None:
+            _show(Source(path, mapping).preview(), None, as_json=as_json)
+            return
+        proposal = propose_mapping(Source(path).sample())
+        file = out or Path(folder, "proposal.yaml")
+        file.write_text(proposal.text, encoding="utf-8")
+        _show(Source(path, file).preview(), proposal, as_json=as_json)
+    if out is not None and not as_json:
+        console.note(f"Wrote {out}. Answer its questions, then: saga init {source} --mapping {out}")
+
+
+def _show(preview: MappingPreview, proposal: Proposal | None, *, as_json: bool) -> None:
+    """Print a proposal, the effects of a mapping, and rows before and after."""
     import polars as pl
 
-    from saga.data.reading import Source
     from saga.schema import REQUIRED
 
-    with opened(source) as path:
-        preview = Source(path, mapping).preview()
     before, after = preview.before.head(_ROWS), preview.after.head(_ROWS)
     entries = [
         {
@@ -56,7 +86,7 @@ def init(
     ]
     unmatched = [e.entry for e in preview.effects if e.is_own and not e.matched]
     if as_json:
-        value = {
+        value: dict[str, object] = {
             "rows": preview.before.height,
             "entries": entries,
             "unmatched": unmatched,
@@ -65,8 +95,12 @@ def init(
             "before": before.to_dicts(),
             "after": after.to_dicts(),
         }
+        if proposal is not None:
+            value |= {"mapping": proposal.text, "questions": proposal.questions}
         console.result("", value, as_json=True)
         return
+    if proposal is not None:
+        console.result(proposal.text, {}, as_json=False)
     if entries:
         columns = pl.Series("columns", [", ".join(effect.columns) for effect in preview.effects])
         by_entry = pl.DataFrame(entries).drop("own").with_columns(columns)
@@ -83,6 +117,8 @@ def init(
     ):
         if names:
             console.note(f"{heading}: {', '.join(names)}")
+    for question in () if proposal is None else proposal.questions:
+        console.note(f"? {question}")
 
 
 _Persons = Annotated[int, typer.Option(min=1, help="Persons in the register.")]

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from saga import exchange
 from saga.data.casting import FEW_ROWS
 from saga.data.facts import Facts
 from saga.data.macro_rows import MacroRow
@@ -180,6 +181,10 @@ class Panel(Summarised):
     def n_persons(self) -> int:
         """Number of persons."""
         return int(self.person_numbers[-1]) + 1 if len(self) else 0
+
+    def to_long(self) -> pl.DataFrame:
+        """Known earnings as Nixtla's libraries have them: unique_id, ds (first day), y."""
+        return exchange.records_to_long(self.frame)
 
     def persons(self) -> list[str]:
         """The persons, sorted."""

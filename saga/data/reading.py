@@ -51,6 +51,7 @@ _HOW = {
     "year": "; one row is one person in one year",
     "birth_year": "; it is the year minus the age",
 }
+_SAMPLE_ROWS = 200_000  # that show what a source has
 MAX_ROWS = 1_000  # of a person, whose years are at most some hundred
 MAX_ROWS_OF_NOBODY = 500_000  # rows without a person, which are read together
 MAX_CODES = 500  # a column with more codes names persons or places, it does not describe them
@@ -223,6 +224,13 @@ class Source:
             )
         return rows, unread
 
+    def sample(self) -> pl.DataFrame:
+        """All columns of the first rows, of each file as many, to see what the source has."""
+        location = self._location or locate_files(self.path)
+        scans, *_ = scan_files(location, list, lambda _: (), lambda _: ())
+        n = -(-_SAMPLE_ROWS // len(scans))
+        return pl.concat(read_scans(location, [scan.head(n) for scan in scans]))
+
     def blocks(self) -> Iterator[pl.DataFrame]:
         """The rows in blocks of bounded size, file by file, all in the same columns."""
         location, scans, _ = self._scans(self._mapped[0].used_columns)
@@ -363,6 +371,17 @@ def read_panel(
     Raises:
         InputError: Rules are broken (a `Problem` for each), or no row remains.
         UsageError: An option is not valid.
+
+    Example:
+        >>> from saga import read_panel
+        >>> columns = {"pid": ["a"], "year": [2022], "birth_year": [1985], "wage": [310_000]}
+        >>> read_panel(columns, mapping={"columns": {"person_id": "pid", "earnings": "wage"}})
+        Panel panel
+          rows     1 person-year of 1 person
+          years    2022 to 2022
+          ages     37 to 37
+          amounts  SEK of 2022
+          columns  person_id, year, birth_year, earnings
     """
     _check_options(source, on_error, rejected, prices, origin)
     in_prices, until = (None if year is None else int(year) for year in (prices, origin))

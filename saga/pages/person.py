@@ -171,6 +171,8 @@ def choose_person(person_ids: pl.Series, person_id: str | None) -> str:
         InputError: If the person is not among them.
     """
     persons = person_ids.unique()
+    if person_id is not None and not isinstance(person_id, str):
+        raise UsageError(f"A person_id is a text such as '0001', not a {type(person_id).__name__}.")
     if person_id is None:
         if len(persons) != 1:
             raise UsageError(

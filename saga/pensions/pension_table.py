@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.families.quantile_intervals import central_probabilities
 from saga.data.panel import Panel
-from saga.forecast_tables import percent_label
 from saga.lifetime import past_years
 from saga.paths import Paths
 from saga.pensions.pension_rights import AMOUNTS, Career, measures
 from saga.pensions.pension_rules import PensionLaw, Years
-from saga.requests import PensionRequest
+from saga.requests import PensionRequest, percent_label
 
 Array = NDArray[np.float64]
 BASIS = "from earnings only"  # benefits would count, too, and are not simulated

@@ -7,7 +7,8 @@ from dataclasses import replace
 import polars as pl
 
 from saga.data.panel import Panel
-from saga.forecast_results import Result
+from saga.data.reading import Rows
+from saga.forecast_results import GroupForecasts, Result
 from saga.forecaster import Forecaster
 from saga.population.disclosure import DisclosureRules
 from saga.population.policy_tables import make_tables
@@ -18,12 +19,12 @@ from saga.requests import Draws, PopulationRequest
 
 def forecast_groups(
     forecaster: Forecaster,
-    panel: Panel,
+    source: Panel | Rows,
     request: PopulationRequest = PopulationRequest(),
     draws: Draws = Draws(),
     *,
     weights: pl.DataFrame | None = None,
-) -> Result:
+) -> GroupForecasts:
     """Statistics of groups by year with 90 % bands, as `saga score` and `saga tables` give them.
 
     The result's table is that of `saga.population.policy_tables.PolicyTables.statistics`. All paths
@@ -31,8 +32,8 @@ def forecast_groups(
 
     Args:
         forecaster: The bundle.
-        panel: Persons' records; the origin of each is the last year of the record. Groups are
-            those last known.
+        source: A panel, or what `read_panel` reads; the origin of each person is the last year of
+            the record. Groups are those last known.
         request: Groups, comparisons, events, rate and tax.
         draws: Number of paths, seed and scenario.
         weights: person_id and weight, for persons who are a sample.
@@ -41,7 +42,7 @@ def forecast_groups(
         InputError: If nobody can be forecast, or a person has no weight.
         UsageError: If a group, level or year is not one of the persons'.
     """
-    paths = forecaster.run(request.of_paths, panel, draws)
+    paths = forecaster.run(request.of_paths, forecaster.panel(source), draws)
     return tabulate(forecaster, paths, request, weights)
 
 
@@ -50,7 +51,7 @@ def tabulate(
     paths: Result,
     request: PopulationRequest,
     weights: pl.DataFrame | None = None,
-) -> Result:
+) -> GroupForecasts:
     """The table of a result with the paths of the request; arguments as in `forecast_groups`."""
     rules = DisclosureRules()
     rule = forecaster.tax_rule(request.tax)
@@ -58,4 +59,4 @@ def tabulate(
     population = population_of(rows, paths.panel, request, weights, rule)
     table = make_tables(population, request, rules, transition_years=None).statistics
     provenance = {**paths.provenance, **population.describe(request), "rules": rules.describe()}
-    return replace(paths, table=table, provenance=provenance)
+    return GroupForecasts(**vars(replace(paths, table=table, provenance=provenance)))

@@ -24,11 +24,13 @@ def test_the_public_names_are_these() -> None:
         "Paths",
         "PathsRequest",
         "PensionRequest",
+        "PopulationRequest",
         "Recipe",
         "SagaError",
         "Scenario",
         "UsageError",
         "fit",
+        "forecast_groups",
         "read_panel",
         "score",
     ]

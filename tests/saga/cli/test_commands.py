@@ -399,6 +399,21 @@ def test_init_shows_what_each_entry_of_a_mapping_does(tmp_path: Path) -> None:
     assert "Match nothing" in text.stderr
 
 
+def test_init_proposes_a_mapping_and_writes_it_once(tmp_path: Path) -> None:
+    source, out = tmp_path / "people.csv", tmp_path / "ours.yaml"
+    source.write_text(PEOPLE.replace("birth_year", "yob"))
+    done = run(f"init {source} --out {out} --json")
+    assert done.exit_code == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert shown["mapping"] == out.read_text(encoding="utf-8")
+    assert "  birth_year: yob" in shown["mapping"].splitlines()
+    assert any("SEK" in question for question in shown["questions"])
+    assert shown["after"][0]["birth_year"] == shown["before"][0]["yob"]
+    again = run(f"init {source} --out {out}")
+    assert again.exit_code == 2
+    assert "is there already" in again.stderr
+
+
 def _as_parquet(frame: pl.DataFrame) -> bytes:
     buffer = io.BytesIO()
     frame.write_parquet(buffer)

@@ -1,0 +1,232 @@
+"""A proposal for the mapping of a source that has none: what its columns seem to be, and questions.
+
+Names and contents decide together. Where they leave a doubt, the line has a comment with a question
+mark. No cell is shown, apart from codes of sex.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from saga.schema import NAMES
+
+_ID = r"person_?id|p_?id|pers(on)?|idpers|lopnr|lnr|pnr|nr|case_?id|id"
+_YEAR = r"year|ar|år|jahr|syear|yr|ds|time|t|date"
+_BIRTH = r"birth_?(year|yr)|year_?of_?birth|yob|byear|born|gebjahr|fodelsear|födelseår"
+_EARNINGS = r".*(earn|wage|salar|arbink|income|inkomst|lon|lön|lohn).*"
+_FAMILY = r"(family|fam|household|hh|hushall)_?(id|nr|no)?"
+_SEX = r"sex|gender|kon|kön|geschlecht"
+_SEXES = {
+    **dict.fromkeys(("f", "female", "woman", "w", "kvinna", "k", "frau"), "female"),
+    **dict.fromkeys(("m", "male", "man", "mann"), "male"),
+}
+_PLAIN = r"[A-Za-zÅÄÖåäöÜü_][\w.]*"  # a name that needs no quotes in YAML
+_WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")  # of YAML
+_FEW_CODES = 30  # a column with more different numbers has amounts
+_LOG = 20.0  # logarithms of earnings are below
+_SHARE = 0.95  # of the cells or persons of a column that must look alike
+_QUESTION = "  # ? "
+_CURRENCY = """\
+# ? The amounts are read as SEK of each year. For another currency, remove the # of these lines:
+# currency: USD
+# floor: none    # or an amount: scores do not tell smaller ones apart
+# macro: none    # or {file: series.csv}, with unemployment, real wages and inflation by year
+# deflator: {file: cpi.csv, base_year: 2022}    # without it, state --prices
+# scale: 100     # if amounts are in hundreds"""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The text of a mapping, and what the user should look at before using it."""
+
+    text: str
+    questions: tuple[str, ...]
+
+
+def propose_mapping(rows: pl.DataFrame) -> Proposal:
+    """The mapping that the columns of a source suggest; `rows` are as the source has them."""
+    source, questions = _Source(rows), list[str]()
+    pair = _person_and_year(source)
+    if pair is None:
+        why = "No two columns name a person and a year, with one row for each pair of them."
+        return Proposal(
+            f"# {why}\n", (f"{why} Which are they? Count rows of a person and year in the data.",)
+        )
+    person, year = pair
+    used = {"person_id": person, "year": year}
+    doubts = dict[str, str]()
+    born = [
+        name
+        for name in _ordered(_BIRTH, source.whole_between(1850, 2020), pair)
+        if source.is_constant(name, person)
+    ]
+    if born:
+        used["birth_year"] = born[0]
+        if not re.fullmatch(_BIRTH, born[0].lower()):
+            doubts["birth_year"] = "is this the year of birth"
+    else:
+        ages = _ordered("age|alder|ålder|alter", source.whole_between(10, 110), pair)
+        hint = f" If {ages[0]} is the age, it is {year} - {ages[0]}." if ages else ""
+        questions.append(f"No column has the year of birth. Add birth_year to the data.{hint}")
+    amounts = [
+        name
+        for name, cells in source.numbers.items()
+        if name == "earnings" or cells.n_unique() > _FEW_CODES
+    ]
+    if earnings := _ordered(_EARNINGS, amounts, used.values()):
+        used["earnings"] = earnings[0]
+        if source.largest(earnings[0]) < _LOG:
+            doubts["earnings"] = "are these logarithms? The panel has amounts"
+        elif earnings[0] != "earnings":
+            rivals = [name for name in earnings[1:] if re.fullmatch(_EARNINGS, name.lower())]
+            others = f"; or is it {', '.join(rivals)}" if rivals else ""
+            doubts["earnings"] = f"earnings of the whole year from work, before tax{others}"
+    else:
+        questions.append("No column has amounts. Which are the earnings?")
+    codes = dict[str, str | None]()
+    if sexes := [name for name in rows.columns if re.fullmatch(_SEX, name.lower())]:
+        used["sex"] = sexes[0]
+        codes = _codes_of_sex(rows[sexes[0]])
+    lines = _part(
+        "columns", {key: _quoted(name) for key, name in used.items() if key != name}, doubts
+    )
+    if codes and any(code != new for code, new in codes.items()):
+        doubt = {} if all(codes.values()) else {"sex": "which code is female, and which male"}
+        text = ", ".join(f"{_quoted(code)}: {new or 'null'}" for code, new in codes.items())
+        lines += _part("codes", {"sex": f"{{{text}}}"}, doubt)
+    if (name := used.get("earnings")) and (credible := _sentinels(source.numbers[name])):
+        lines += _part("keep", {_quoted(name): credible[0]}, {_quoted(name): credible[1]})
+    questions += [
+        re.sub(rf"^ *(\S+): (.*){re.escape(_QUESTION)}", r"\1 (\2): ", line) + "?"
+        for line in lines
+        if _QUESTION in line
+    ]
+    questions.append("Is the currency SEK, in prices of each year?")
+    rest = [name for name in rows.columns if name not in (*used.values(), *NAMES)]
+    return Proposal(
+        "\n".join([*lines, _CURRENCY, *_others(source, rest, person), ""]), tuple(questions)
+    )
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The rows of a source, and what its columns contain."""
+
+    rows: pl.DataFrame
+
+    @cached_property
+    def numbers(self) -> dict[str, pl.Series]:
+        """The columns of numbers; a decimal comma is read as a point."""
+        result = {}
+        for column in self.rows:
+            is_text = column.dtype in (pl.String, pl.Categorical, pl.Enum)
+            cells = column.cast(pl.String) if is_text else column
+            if is_text:
+                text = cells.str.strip_chars().str.replace(",", ".", literal=True)
+                cells = text.set(text == "", None)
+            number = cells.cast(pl.Float64, strict=False)
+            if number.count() and number.count() >= _SHARE * cells.count():
+                result[column.name] = number
+        return result
+
+    def whole_between(self, low: float, high: float) -> list[str]:
+        """Columns of whole numbers, nearly all of which are in a range."""
+        inside = {
+            name: (cells.is_between(low, high) & (cells.floor() == cells)).sum() / cells.count()
+            for name, cells in self.numbers.items()
+        }
+        return [name for name, share in inside.items() if share >= _SHARE]
+
+    def largest(self, name: str) -> float:
+        """The largest number of a column."""
+        return float(self.numbers[name].drop_nulls().to_numpy().max())
+
+    def is_constant(self, name: str, person: str) -> bool:
+        """Whether a column does not change within nearly all persons."""
+        values = self.rows.drop_nulls(name).group_by(person).agg(pl.col(name).n_unique())[name]
+        return len(values) > 0 and (values == 1).sum() >= _SHARE * len(values)
+
+
+def _ordered(pattern: str, names: Iterable[str], taken: Iterable[str]) -> list[str]:
+    """The names that are not taken; those that match the pattern first."""
+    excluded = set(taken)
+    free = [name for name in names if name not in excluded]
+    return sorted(free, key=lambda name: not re.fullmatch(pattern, name.strip().lower()))
+
+
+def _person_and_year(source: _Source) -> tuple[str, str] | None:
+    """The columns of the person and of the year, which together name a row and alone do not."""
+    rows = source.rows
+    dates = [column.name for column in rows if column.dtype.is_temporal()]
+    years = _ordered(_YEAR, [*source.whole_between(1900, 2100), *dates], ())
+    for person in _ordered(_ID, rows.columns, ()):
+        if not 1 < rows[person].n_unique() < rows.height:
+            continue
+        for year in years:
+            if year == person or source.is_constant(year, person):
+                continue
+            if rows.select(person, year).is_unique().sum() >= _SHARE * rows.height:
+                return person, year
+    return None
+
+
+def _codes_of_sex(cells: pl.Series) -> dict[str, str | None]:
+    """Code -> female, male, or None if it is not clear."""
+    codes = cells.drop_nulls().cast(pl.String).str.strip_chars().unique().sort().to_list()
+    return {code: _SEXES.get(code.lower()) for code in codes[:_FEW_CODES] if code}
+
+
+def _sentinels(earnings: pl.Series) -> tuple[str, str] | None:
+    """The credible range of earnings if some look like codes for unknown ones, and a question."""
+    known = earnings.drop_nulls().to_numpy()
+    largest = known.max()
+    negative = int((known < 0).sum())
+    nines = int((known == largest).sum()) if re.fullmatch(r"9{5,}", f"{largest:.0f}") else 0
+    if not negative + nines:
+        return None
+    highest = f"{largest - 1:.0f}" if nines else "null"
+    return (
+        f"[0, {highest}]",
+        f"{negative:,} cells are negative, {nines:,} all nines: are they unknown",
+    )
+
+
+def _part(name: str, entries: dict[str, str], doubts: dict[str, str]) -> list[str]:
+    """The lines of a part of the mapping; none without entries."""
+    lines = [
+        f"  {key}: {text}" + (f"{_QUESTION}{doubts[key]}" if key in doubts else "")
+        for key, text in entries.items()
+    ]
+    return [f"{name}:", *lines] if lines else []
+
+
+def _others(source: _Source, names: list[str], person: str) -> list[str]:
+    """Comments about the columns that no entry uses."""
+    lines = list[str]()
+    if family := [name for name in names if re.fullmatch(_FAMILY, name.lower())]:
+        lines.append(f"# family: {_quoted(family[0])}    # for standard errors; never an input")
+        names = [name for name in names if name != family[0]]
+    if names:
+        lines += [
+            "# Columns of your own as inputs of the model: remove the # of those it may use.",
+            "# extra:",
+        ]
+    for name in names:
+        is_number = name in source.numbers and source.rows[name].n_unique() > _FEW_CODES
+        static = ", static: true" if source.is_constant(name, person) else ""
+        lines.append(
+            f"#   {_quoted(name)}: {{kind: {'number' if is_number else 'category'}{static}}}"
+        )
+    return lines
+
+
+def _quoted(name: str) -> str:
+    """A name or code in YAML."""
+    if re.fullmatch(_PLAIN, name) and name.lower() not in _WORDS:
+        return name
+    return "'" + name.replace("'", "''") + "'"

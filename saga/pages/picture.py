@@ -1,0 +1,96 @@
+"""Pictures of several persons and of groups: shown in a notebook, or written as SVG or PNG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from saga.errors import UsageError
+from saga.pages.layout import check_page
+from saga.pages.person import SIMULATED, SMALL, ForecastPicture, draw_person
+from saga.pages.theme import LINE, draw_svg, write_picture
+
+MAX_PERSONS = 24  # of one picture
+_COLUMNS = 3
+_LEGEND = alt.Legend(title=None, symbolOpacity=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """A chart of Altair with its title, which a notebook shows and `save` writes.
+
+    `alt_text` is what a screen reader says instead.
+    """
+
+    chart: Any
+    alt_text: str
+
+    def save(self, out: str | Path) -> Path:
+        """Write the picture to a file, .svg or .png.
+
+        Raises:
+            UsageError: If the name has another suffix, or the folder is not writable.
+        """
+        out = check_page(Path(out), "picture", (".svg", ".png"))
+        write_picture(self.chart, out)
+        return out
+
+    def _repr_html_(self) -> str:
+        return draw_svg(self.chart, self.alt_text)
+
+
+def draw_persons(pictures: Sequence[ForecastPicture]) -> Picture:
+    """The charts of up to 24 persons beside each other, each with its own amounts.
+
+    Raises:
+        UsageError: If there are none, or more.
+    """
+    if not 0 < len(pictures) <= MAX_PERSONS:
+        raise UsageError(f"A picture has 1 to {MAX_PERSONS} persons, not {len(pictures)}.")
+    charts = [
+        draw_person(picture.rows, picture.unit, SMALL).properties(title=picture.person_id)
+        for picture in pictures
+    ]
+    first = pictures[0]
+    text = f"Record, median and prediction sets, {first.unit}; below, the chance of no earnings"
+    chart = alt.concat(*charts, columns=_COLUMNS)
+    return Picture(_titled(chart, text, simulated=first.simulated), text)
+
+
+def draw_groups(
+    table: pl.DataFrame, statistic: str, groups: Sequence[str], unit: str, *, simulated: bool
+) -> Picture:
+    """A statistic of groups by year, as lines with their 90 % bands.
+
+    `table` has year, the columns `groups`, statistic, value, lower_90 and upper_90; values that are
+    suppressed are not drawn.
+
+    Raises:
+        UsageError: If the table has no value of the statistic.
+    """
+    shown = table.filter(statistic=statistic).drop_nulls(["year", "value"])
+    if shown.is_empty():
+        known = table.drop_nulls(["year", "value"])["statistic"].unique(maintain_order=True)
+        names = ", ".join(known) or "none, because the groups are too small to be shown"
+        raise UsageError(f"The table has no values of {statistic} to draw. It has: {names}.")
+    label = pl.concat_str(groups, separator=", ") if groups else pl.lit("all")
+    base = alt.Chart(shown.with_columns(group=label)).encode(
+        x=alt.X("year:Q", title=None, axis=alt.Axis(format="d"), scale=alt.Scale(zero=False)),
+        color=alt.Color("group:N", legend=_LEGEND) if groups else alt.value(LINE),
+    )
+    band = base.mark_area(opacity=0.2).encode(y="lower_90:Q", y2="upper_90")
+    line = base.mark_line(point=True).encode(
+        y=alt.Y("value:Q", title=statistic, scale=alt.Scale(zero=False))
+    )
+    text = f"{statistic} by year with 90 % bands; amounts in {unit}"
+    return Picture(_titled(alt.layer(band, line), text, simulated=simulated), text)
+
+
+def _titled(chart: Any, text: str, *, simulated: bool) -> Any:
+    title = {"text": text, "subtitle": [SIMULATED] if simulated else [], "anchor": "start"}
+    return chart.properties(title={**title, "fontSize": 12, "fontWeight": "normal"})

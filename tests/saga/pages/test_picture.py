@@ -1,0 +1,68 @@
+"""Pictures of several persons and of groups have the numbers of the tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from saga import Forecaster, UsageError
+from saga.forecast_results import Forecasts, GroupForecasts
+from saga.pages.person import SIMULATED
+
+PEOPLE = Path(__file__).resolve().parents[3] / "examples" / "people.csv"
+
+
+@pytest.fixture(scope="module")
+def forecasts() -> Forecasts:
+    return Forecaster.load(threads=1).forecast(PEOPLE, horizons=range(1, 4))
+
+
+@pytest.fixture(scope="module")
+def groups(forecasts: Forecasts) -> GroupForecasts:
+    """A table of two groups, in one year of which a value is suppressed."""
+    rows = [
+        (year, sex, statistic, None if (year, sex) == (2024, "male") else value, 0.9, 9.9)
+        for sex, value in (("female", 3.25), ("male", 4.5))
+        for year in (2023, 2024)
+        for statistic in ("mean", "total")
+    ]
+    columns = ["year", "sex", "statistic", "value", "lower_90", "upper_90"]
+    table = pl.DataFrame(rows, columns, orient="row")
+    return GroupForecasts(table, forecasts.warnings, forecasts.panel, forecasts.provenance)
+
+
+def test_each_person_of_several_is_drawn_as_alone(forecasts: Forecasts, tmp_path: Path) -> None:
+    picture = forecasts.plot(["0002", "0001"])
+    charts = picture.chart.to_dict()
+    assert [chart["title"] for chart in charts["concat"]] == ["0002", "0001"]
+    drawn = {str(row) for rows in charts["datasets"].values() for row in rows}
+    for person in ("0001", "0002"):
+        alone = forecasts.plot(person).chart.to_dict()["datasets"]
+        assert {str(row) for rows in alone.values() for row in rows} <= drawn
+    assert SIMULATED in picture.save(tmp_path / "p.svg").read_text(encoding="utf-8")
+    assert picture.save(tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    assert 'role="img"' in picture._repr_html_()
+
+
+@pytest.mark.parametrize("persons", [[], ["0001"] * 25])
+def test_a_picture_has_1_to_24_persons(forecasts: Forecasts, persons: list[str]) -> None:
+    with pytest.raises(UsageError, match="1 to 24 persons"):
+        forecasts.plot(persons)
+
+
+def test_a_person_is_named_by_text(forecasts: Forecasts) -> None:
+    with pytest.raises(UsageError, match="a text such as '0001', not a int"):
+        forecasts.plot(1)  # type: ignore[call-overload]
+
+
+def test_groups_are_drawn_without_values_that_are_suppressed(groups: GroupForecasts) -> None:
+    (rows,) = groups.plot("total").chart.to_dict()["datasets"].values()
+    assert [(row["year"], row["group"], row["value"]) for row in rows] == [
+        (2023, "female", 3.25),
+        (2024, "female", 3.25),
+        (2023, "male", 4.5),
+    ]
+    with pytest.raises(UsageError, match=r"no values of gini to draw. It has: mean, total\."):
+        groups.plot("gini")
