@@ -370,6 +370,12 @@ def _recorded_and_known(
     issued = select(*about).where(ISSUED.c.stream_id == stream_id)
     years = select(OUTCOME.c.person, OUTCOME.c.year)
     return (
-        {(*row,) for row in rows_of(connection, issued, ISSUED.c.person, pseudonyms)},
-        {(*row,) for row in rows_of(connection, years, OUTCOME.c.person, pseudonyms)},
+        {
+            (row.person, row.origin_year, row.family, row.horizon)
+            for row in rows_of(connection, issued, ISSUED.c.person, pseudonyms)
+        },
+        {
+            (row.person, row.year)
+            for row in rows_of(connection, years, OUTCOME.c.person, pseudonyms)
+        },
     )

@@ -243,9 +243,9 @@ def _count(
         for group in {alike.group, ALL} if alike.family == YEAR else {alike.group}:
             cells.setdefault((group, *ended, alike.sign), []).append((scores, base, issued))
     total: CellCounts = {}
-    for (*cell, sign), parts in cells.items():
+    for (group, horizon, year, sign), parts in cells.items():
         new = ExcessCounts.of(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
-        _add(total, (cell[0], cell[1], cell[2]), new if sign == 1 else -new)
+        _add(total, (group, horizon, year), new if sign == 1 else -new)
     return total
 
 

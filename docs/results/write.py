@@ -339,7 +339,7 @@ def _headline_tables(results: Results) -> list[Table]:
 def _further_tables(results: Results) -> list[Table]:
     """The tables of FURTHER without their published columns."""
     tables = {table.title: table for table in paper_tables(results)}
-    shown = []
+    shown: list[Table] = []
     for title, (columns, names) in FURTHER.items():
         if title not in tables:
             continue
