@@ -85,8 +85,7 @@ build/sbom-tools/bin/cyclonedx-py:
 	$(PYTHON) -m venv build/sbom-tools && build/sbom-tools/bin/pip install --quiet cyclonedx-bom==7.5.0
 
 # The shipped bundle. One register trains, together with small ones that lived through other economies; another, of
-# which half the persons calibrate, sets the intervals; persons of yet other economies tell the model's error. All are
-# generated anew, so nothing but this checkout is needed.
+# which half the persons calibrate, sets the intervals. All are generated anew: nothing but this checkout is needed.
 bundle: setup
 	rm -rf $(BUILD)
 	$(BIN)/saga register generate --persons $(PERSONS) --seed $(SEED) --out $(BUILD)/register
@@ -97,7 +96,6 @@ bundle: setup
 	$(BIN)/saga circumstances $(BUILD)/small --panel $(BUILD)/register --seed $(SEED)
 	$(BIN)/saga register generate --persons $(CALIBRATION_PERSONS) --seed $(CALIBRATION_SEED) --out $(BUILD)/calibration
 	$(BIN)/saga calibrate $(BUILD)/small --panel $(BUILD)/calibration --shares 20,5,50,25 --rollout light
-	$(BIN)/python -m studies.history_errors $(BUILD)/small --out $(BUILD)/history_errors --store
 	$(BIN)/saga report $(BUILD)/small --panel $(BUILD)/register --store --persons 10000 --out $(BUILD)/report.html
 	$(BIN)/saga evaluate $(BUILD)/small --panel $(BUILD)/register --baselines carry,groupq,clairvoyant --out $(BUILD)/evaluation
 	$(BIN)/saga bundle verify $(BUILD)/small
