@@ -101,6 +101,21 @@ def test_an_interrupted_run_continues_to_the_same_tables(
     assert compared[0].equals(compared[1])
 
 
+def test_another_key_panel_or_number_of_paths_is_computed_anew(
+    random_walk: Make, walker: Walker, tmp_path: Path
+) -> None:
+    cache, contestant = tmp_path / "cache", walker("saga")
+    runs = [
+        (random_walk(400), "1", 10),
+        (random_walk(400), "2", 10),
+        (random_walk(400), "2", 12),
+        (random_walk(400, seed=1), "2", 12),
+    ]
+    for number, (panel, key, n_paths) in enumerate(runs):
+        _run(panel, tmp_path / str(number), contestant, key=key, n_paths=n_paths, cache=cache)
+        assert contestant.calls == number + 1
+
+
 def test_a_raised_version_or_another_panel_is_computed_anew_and_nothing_else(
     random_walk: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
