@@ -6,6 +6,7 @@ defined once. Options become the typed requests of `saga.requests`, whose limits
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from types import GenericAlias
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
@@ -247,9 +248,9 @@ class CallOptions(BaseModel):
         """Whether what is issued is entered in the ledger."""
         return False
 
+    @abstractmethod
     def to_request(self) -> Request | PopulationRequest:
         """The typed request, in the form that the forecaster needs."""
-        raise NotImplementedError
 
     def sent(self, *sources: _Source) -> dict[str, Any]:
         """The options of typed requests that were sent, in the form that these have."""
