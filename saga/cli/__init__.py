@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from saga.cli import console
+from saga.cli.benchmark_commands import pasts, score_
 from saga.cli.bundle_commands import inspect, report, verify
 from saga.cli.calibrate_commands import calibrate, deliver
 from saga.cli.data_commands import check, check_, generate, init, release, show
@@ -82,6 +83,9 @@ def _add_group(heading: str, name: str, about: str, *commands: Callable[..., Non
 
 _add("Forecast", forecast, lifetime, pensions, plot, score, tables, align, explain)
 _add("Judge", report, evaluate, vintages)
+_add_group(
+    "Judge", "benchmark", "A benchmark that any method can enter: rounds and scores.", pasts, score_
+)
 _add("Make a bundle", train, calibrate, circumstances, deliver)
 _add("Service", serve, work)
 _add("Data", init)
