@@ -121,7 +121,8 @@ class Contest:
         }
 
     def bundle(self, forecaster: Forecaster, name: str = "saga") -> LazyContestant:
-        """The bundle as a contestant."""
+        """The bundle as a contestant. UsageError if it has learnt from every person."""
+        forecaster.bundle.check_judgeable()
         return LazyContestant(
             name, _bundle_key(forecaster), lambda: BundleContestant(forecaster, name)
         )

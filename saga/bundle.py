@@ -50,6 +50,7 @@ _TABLES = {
     "vintages": VINTAGES,
 }
 _WEIGHTS = {"weights": WEIGHTS, "circumstances": CIRCUMSTANCES}
+JUDGED = "judged"  # in split.json: the sibling of a bundle that has learnt from every person
 # Properties of a column that the weights depend on; descriptions and ranges can change freely.
 _BINDING = ("name", "kind", "dtype", "codes", "pattern")
 
@@ -70,6 +71,11 @@ class BundleContents:
     vintages: pl.DataFrame | None = None
     circumstances: dict[str, torch.Tensor] | None = None
     trees: pl.DataFrame | None = None
+
+    @property
+    def lasting_diagnostics(self) -> pl.DataFrame | None:
+        """The results that a new calibration keeps: those of another bundle, its judged sibling."""
+        return self.diagnostics if JUDGED in self.split else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +146,16 @@ class Bundle(BundleContents):
                 "--panel DIR`, or request earnings alone."
             )
         return self.circumstances
+
+    def check_judgeable(self) -> None:
+        """Raise UsageError if no person is left on whom the bundle could be judged."""
+        if JUDGED in self.split:
+            sibling = self.split[JUDGED]
+            raise UsageError(
+                "This bundle has learnt from every person of its panel, so nobody is left to judge "
+                f"it. Judge its sibling {sibling['name']} (digest {sibling['digest'][:12]}), which "
+                "has the same recipe."
+            )
 
     @property
     def parameters(self) -> int:
@@ -218,8 +234,8 @@ def replace_parts(
 ) -> Bundle:
     """Write `bundle` to `out` (which may be its own path) with some parts replaced.
 
-    A part that is None stays as it is, but a new calibration removes the old diagnostics. The
-    digest of `bundle` is added to the parents.
+    A part that is None stays as it is, but a new calibration removes the old diagnostics, unless
+    they are those of a judged sibling. The digest of `bundle` is added to the parents.
 
     Args:
         bundle: The bundle to start from.
@@ -231,8 +247,8 @@ def replace_parts(
         metrics: New metrics.
         card: New text of `README.md`.
     """
-    if diagnostics is None and calibration is None:
-        diagnostics = bundle.diagnostics
+    if diagnostics is None:
+        diagnostics = bundle.diagnostics if calibration is None else bundle.lasting_diagnostics
     contents = replace(
         bundle,
         calibration=bundle.calibration if calibration is None else calibration,

@@ -36,7 +36,7 @@ from saga.simulation.group_layer import GroupLayer
 from saga.simulation.marginals import DirectMarginals
 from saga.simulation.pool import simulation_pool
 from saga.simulation.rollout import MacroFutures, Rollout, RolloutOptions
-from saga.trees.mixture import TreeMember
+from saga.trees.mixture import TreeMember, tree_members
 
 _MANY_PERSONS = 300  # from this number of persons on, several processes save time
 
@@ -73,7 +73,7 @@ class BundleModel:
     """
 
     members: tuple[Member, ...]
-    trees: TreeMember | None
+    trees: tuple[TreeMember | None, ...]
     transforms: Transforms
     process: MacroProcess | None
     groups: GroupLayer | None
@@ -104,7 +104,7 @@ class BundleModel:
         if threads is not None and threads < 1:
             raise UsageError(f"The number of threads is 1 or more, not {threads}.")
         members = build_members(bundle.config, bundle.transforms, bundle.weights)
-        trees = None if bundle.trees is None else TreeMember.of(bundle.trees, bundle.config)
+        trees = tree_members(bundle.trees, bundle.config)
         if rollout == "light":
             members[0].network.fast_cell()
         transforms, groups = shared_transforms(bundle.transforms), bundle.macro.get("groups")
@@ -159,19 +159,21 @@ class BundleModel:
         records = tuple(encode(panel, member.transforms, self.calendar) for member in self.members)
         conditions = self.scenario(scenario)
         direct = self._direct_marginals(conditions)
-        mix = None if self.trees is None else self.trees.mix_with(panel)
+        mixes = [None if trees is None else trees.mix_with(panel) for trees in self.trees]
         groups = self.groups
         levels = None if groups is None else groups.levels(records[0])
 
         def marginals(block: PersonBlock, n: int) -> Marginals:
-            raw = average_marginals(
-                [
-                    member.marginals(sequences, block.rows, block.groups, n)
-                    for member, sequences in zip(direct, records, strict=True)
-                ]
-            )
-            if mix is not None:
-                raw = mix(block.rows, raw)
+            members = [
+                member.marginals(sequences, block.rows, block.groups, n)
+                for member, sequences in zip(direct, records, strict=True)
+            ]
+            if len(mixes) != len(members):  # at most one: trees beside the average
+                members = [average_marginals(members)]
+            for k, mix in enumerate(mixes):
+                if mix is not None:
+                    members[k] = mix(block.rows, members[k])
+            raw = average_marginals(members)
             if groups is not None and levels is not None:
                 raw = groups.move_marginals(raw, levels[block.rows], conditions)
             return raw

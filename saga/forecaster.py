@@ -190,7 +190,8 @@ class Forecaster(Summarised):
         """The bundle, what it was trained on, its money and its calibration."""
         money = f"{self.transforms.currency} of {self.transforms.price_year}"
         path = self.bundle.path  # of a temporary folder that is gone, if `saga.fit` made it
-        trees = "" if self.model.trees is None else f", with trees (weights {self.model.trees})"
+        weights = "; ".join(str(trees) for trees in self.model.trees if trees is not None)
+        trees = f", with trees (weights {weights})" if weights else ""
         lines = {
             "bundle": f"{path if path.is_dir() else 'in memory'} ({self.bundle.digest[:12]})",
             "trained on": f"{self.bundle.trained_on}, until {self.records.last_year}{trees}",

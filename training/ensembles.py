@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from saga.training.fit import macro_of, run_settings, settings_for, train
 from saga.training.group_fit import with_groups
@@ -25,7 +26,7 @@ from saga.training.train_config import TrainConfig
 from saga.training.transfer import Source
 from saga.training.tree_member import allows_trees, fit_tree_member
 
-from saga.bundle import Bundle, BundleContents, write_bundle
+from saga.bundle import JUDGED, Bundle, BundleContents, write_bundle
 from saga.data.origins import cut
 from saga.data.panel import Panel
 from saga.data.split import (
@@ -33,10 +34,11 @@ from saga.data.split import (
     SPLIT_SHARES,
     Shares,
     assign_folds,
-    assign_parts,
+    percents_of,
     persons_of,
     units_of,
 )
+from saga.diagnostics_tables import Diagnostics
 from saga.errors import InputError, Problem, UsageError
 from saga.features.calendar import Calendar
 from saga.features.transforms import Transforms
@@ -44,13 +46,17 @@ from saga.files.bundle_folder import MANIFEST
 from saga.keyed_random import uniform_each
 from saga.model.members import MEMBERS, joined_weights
 from saga.training_records import TrainingRecords
-from saga.trees.mixture import WEIGHTS, described_weights
+from saga.trees.mixture import WEIGHTS, described_weights, joined_tables
 
 MemberProgress = Callable[[int, int, Bundle], None]
 MIN_FOLDS, MAX_FOLDS = 3, 20  # with two folds, a member trains on half of the persons
 # With fewer, folds are better: half are the threshold fold, and ten of these must lie beyond a 90 %
 # interval.
 MIN_CALIBRATION_PERSONS = 200
+_FOLD_SHARES: Shares = {"train": 0.9, "validation": 0.0, "calibration": 0.0, "test": 0.1}
+_EVERYBODY: Shares = {"train": 1.0, "validation": 0.0, "calibration": 0.0, "test": 0.0}
+_FINAL_FOLDS = 5  # of a final bundle, if its judged sibling has none
+_UNUSED = " Test persons were not used to train, tune or calibrate."
 _VALIDATION_SHARE = 0.1  # of the persons in the folds, whose loss stops the training of a member
 
 
@@ -122,7 +128,8 @@ def train_members(
         known = panel if until is None else cut(panel, until)
         networks = folder.path / "networks"
         joined = write_bundle(networks, contents, seed=seed, command=run.command)
-        contents = _with_trees(joined, known, settings, shares, seed, run)
+        fitting, weighing = (persons_of(known, part, shares) for part in ("train", "validation"))
+        contents = _with_trees(joined, known, settings, fitting, weighing, seed, run)
     bundle = with_groups(_write(out, contents, seed, run, source), panel, command=run.command)
     for file in list(folder.path.rglob(MANIFEST)):  # the logs stay
         shutil.rmtree(file.parent)
@@ -142,13 +149,16 @@ def train_folds(
 ) -> Bundle:
     """Train K members, each without one fold of the persons, and write them as the bundle `out`.
 
-    Member k sees no person of fold k: neither its transforms, its weights nor its stopping depend
-    on them. Runs, arguments and errors are those of `train_members`; an InputError says that the
-    panel is too small for the folds. All members are trained on one device, without trees.
+    Member k sees no person of fold k: neither its transforms, its weights and its stopping nor its
+    trees and their weights depend on them. Runs, arguments and errors are those of `train_members`;
+    an InputError says that the panel is too small for the folds. All members are trained on one
+    device. With `run.judged` the bundle is final (`train_final`).
     """
     run = run or RunOptions()
+    judged = run.judged
     source = None if run.source is None else Source.open(run.source)
-    n_persons = round(len(panel.persons()) * (1 - SPLIT_SHARES["test"]) * (1 - 1 / n_folds))
+    shares = _FOLD_SHARES if judged is None else _EVERYBODY
+    n_persons = round(len(panel.persons()) * shares["train"] * (1 - 1 / n_folds))
     settings = replace(settings_for(config, n_persons, source), members=1)
     if not MIN_FOLDS <= n_folds <= MAX_FOLDS:
         raise UsageError(f"--folds must be {MIN_FOLDS} to {MAX_FOLDS}, not {n_folds}. Use 5.")
@@ -159,38 +169,124 @@ def train_folds(
         panel = cut(panel, until)
     folder = RunFolder.beside(
         out,
-        {**run_settings(panel, settings, seed, until, source), "folds": n_folds},
+        {
+            **run_settings(panel, settings, seed, until, source),
+            "folds": n_folds,
+            "judged": None if judged is None else judged.digest,
+        },
         resume=run.resume,
     )
-    persons, folds = _persons_in_folds(panel, n_folds)
+    persons, folds = _persons_in_folds(panel, n_folds, shares)
     stopping = uniform_each(
         units_of(panel, persons.tolist()), "fold-validation", panel.meta.panel_id
     )
     members = []
     for k in range(n_folds):
-        seen = folds != k
-        validating = persons[seen & (stopping < _VALIDATION_SHARE)].tolist()
+        seen, stops = folds != k, stopping < _VALIDATION_SHARE
+        fitting, validating = persons[seen & ~stops].tolist(), persons[seen & stops].tolist()
         if not validating:
             fix = "Use a panel of at least a hundred persons."
             problem = Problem("too-few-persons", f"No validation persons without fold {k}", fix)
             raise InputError("The panel is too small to train on.", [problem])
-        members.append(
-            _train_member(
-                panel.only(persons[seen].tolist()),
-                folder.path / f"member-{k}",
-                _shared(run, n_folds - k),
-                config=settings,
-                seed=seed + k,
-                validation=validating,
-            )
+        people = panel.only(persons[seen].tolist())
+        member = _train_member(
+            people,
+            folder.path / f"member-{k}",
+            _shared(run, n_folds - k),
+            config=settings,
+            seed=seed + k,
+            validation=validating,
         )
+        if allows_trees(panel, settings):
+            path = folder.path / f"member-{k}-with-trees"
+            if run.limit.is_over:
+                run.limit.leave_out(f"training: no boosted trees beside network {k + 1}")
+            elif (path / MANIFEST).is_file():
+                member = Bundle.load(path)
+            else:
+                parts = _with_trees(member, people, settings, fitting, validating, seed + k, run)
+                member = write_bundle(path, parts, seed=seed + k, command=run.command)
+        members.append(member)
         if progress:
-            progress(k, n_folds, members[-1])
+            progress(k, n_folds, member)
     people = panel.only(persons.tolist())
-    contents = _by_fold(panel, people, members, settings, run.command, source)
+    contents = _by_fold(panel, people, members, settings, run.command, source, shares)
+    if judged is not None:
+        contents = _final(contents, judged)
     bundle = with_groups(_write(out, contents, seed, run, source), panel, command=run.command)
     shutil.rmtree(folder.path)
     return bundle
+
+
+def train_final(
+    panel: Panel,
+    out: Path,
+    judged: Bundle,
+    *,
+    run: RunOptions | None = None,
+    progress: MemberProgress | None = None,
+) -> Bundle:
+    """Train with the recipe of the bundle `judged` on every person of its panel.
+
+    Nobody is left to judge the result, so its report is that of `judged`. Members by fold
+    (`train_folds`) let every person train and calibrate. Configuration, seed and the bundle that
+    training starts from are those of `judged`; `run.source` says where that bundle is.
+
+    Raises:
+        UsageError: `judged` has no report, or was trained on another panel or from other weights,
+            or the errors of `train_folds`.
+    """
+    judged.check_judgeable()
+    Diagnostics.of_bundle(judged)
+    if judged.panel_id != panel.meta.panel_id:
+        raise UsageError(
+            f"The judged bundle was trained on the panel {judged.panel_id}, not on "
+            f"{panel.meta.panel_id}. Give the panel and the mapping of its training."
+        )
+    run = run or RunOptions()
+    start = judged.config.get("source")
+    digest = None if run.source is None else Source.open(run.source).digest
+    if (start and start["digest"]) != digest:
+        needed = f"those of {start['name']} ({start['digest'][:12]})" if start else "random"
+        raise UsageError(
+            f"The weights that the judged bundle started from are {needed}. Name the same with "
+            "--from."
+        )
+    return train_folds(
+        panel,
+        out,
+        judged.split.get("folds", _FINAL_FOLDS),
+        config=TrainConfig(**judged.config["training"]),
+        seed=judged.manifest["seed"],
+        run=replace(run, judged=judged),
+        progress=progress,
+    )
+
+
+def _final(contents: BundleContents, judged: Bundle) -> BundleContents:
+    """The contents with the name and the report of the judged sibling."""
+    name, digest = judged.path.name, judged.digest
+    sentence = (
+        f"The bundle that contains this report has learnt from every person, so nobody is left to "
+        f"judge it. These are the results of its sibling {name} ({digest[:12]}), which has the "
+        "same recipe and has not seen the persons judged."
+    )
+    report = Diagnostics.of_bundle(judged).tables
+    row = pl.DataFrame({"name": ["final"], "text": [sentence]}, report["provenance"].schema)
+    report = {**report, "provenance": pl.concat([report["provenance"], row])}
+    card = f"""{contents.card.rstrip()}
+
+## Judged sibling
+
+{sentence}
+"""
+    return replace(
+        contents,
+        split={**contents.split, JUDGED: {"name": name, "digest": digest}},
+        diagnostics=Diagnostics(report).to_table(),
+        vintages=judged.vintages,
+        card=card,
+    )
 
 
 def _require_one_device(run: RunOptions, n_members: int) -> None:
@@ -203,7 +299,8 @@ def _require_one_device(run: RunOptions, n_members: int) -> None:
 def _write(
     out: Path, contents: BundleContents, seed: int, run: RunOptions, source: Source | None
 ) -> Bundle:
-    parents = [] if source is None else [source.digest]
+    parents = [contents.split[JUDGED]["digest"]] if JUDGED in contents.split else []
+    parents += [] if source is None else [source.digest]
     return write_bundle(out, contents, seed=seed, command=run.command, parents=parents)
 
 
@@ -281,14 +378,23 @@ def _with_trees(
     networks: Bundle,
     panel: Panel,
     settings: TrainConfig,
-    shares: Shares,
+    training: Sequence[str],
+    validation: Sequence[str],
     seed: int,
     run: RunOptions,
 ) -> BundleContents:
     """The parts of the bundle, with trees if these lower the CRPS of validation persons."""
     report = run.report or (lambda _: None)
     report("Fitting boosted trees beside the network.")
-    fitted = fit_tree_member(networks, panel, settings, shares=shares, seed=seed, report=report)
+    fitted = fit_tree_member(
+        networks,
+        panel,
+        settings,
+        training=training,
+        validation=validation,
+        seed=seed,
+        report=report,
+    )
     if fitted is None:
         report("The network stays alone: trees hardly help, or outcomes are too few for them.")
         return networks
@@ -305,12 +411,12 @@ which were fitted on the training and validation persons and have the weights {w
     return replace(networks, config=config, trees=fitted.table, card=card)
 
 
-def _persons_in_folds(panel: Panel, n_folds: int) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
+def _persons_in_folds(
+    panel: Panel, n_folds: int, shares: Shares
+) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
     """The persons in folds, sorted, and the fold of each; InputError if a fold is empty."""
-    panel_id, persons = panel.meta.panel_id, np.array(panel.persons(), dtype=np.str_)
-    units = np.array(units_of(panel), dtype=np.str_)
-    trained = assign_parts(panel_id, units) != "test"
-    persons, folds = persons[trained], assign_folds(panel_id, units[trained], n_folds)
+    persons = np.array(persons_of(panel, "train", shares), dtype=np.str_)
+    folds = assign_folds(panel.meta.panel_id, units_of(panel, persons.tolist()), n_folds)
     if len(np.unique(folds)) < n_folds:
         fix = "Use fewer folds, or a panel with more persons."
         problem = Problem("too-few-persons", f"{len(persons)} persons, {n_folds} folds", fix)
@@ -325,6 +431,7 @@ def _by_fold(
     settings: TrainConfig,
     command: str,
     source: Source | None,
+    shares: Shares,
 ) -> BundleContents:
     """The parts of the bundle that joins members by fold; `people` are the persons in folds."""
     n_folds = len(members)
@@ -336,7 +443,8 @@ def _by_fold(
         scale_free=settings.scale_free,
         like=None if source is None else source.transforms,
     )
-    test_share = round(100 * SPLIT_SHARES["test"])
+    trees = joined_tables([member.trees for member in members])
+    weights = [member.config.get(WEIGHTS, {}) for member in members]
     report = _joined_report(members)
     training = {
         **report,
@@ -348,6 +456,7 @@ def _by_fold(
             **members[0].config,
             "records": asdict(TrainingRecords.of(people)),
             MEMBERS: n_folds,
+            **({} if trees is None else {WEIGHTS: weights}),
         },
         transforms={**shared.as_dict(), MEMBERS: [member.transforms for member in members]},
         macro=members[0].macro,
@@ -355,11 +464,12 @@ def _by_fold(
             "panel_id": panel.meta.panel_id,
             "scheme": FOLDS_SCHEME,
             "folds": n_folds,
-            "shares": [100 - test_share, 0, 0, test_share],
+            "shares": percents_of(shares),
         },
         weights=joined_weights([member.weights for member in members]),
         metrics={"training": training},
-        card=_card(panel, members, settings, command, source),
+        card=_card(panel, members, settings, command, source, shares),
+        trees=trees,
     )
 
 
@@ -369,9 +479,21 @@ def _card(
     settings: TrainConfig,
     command: str,
     source: Source | None,
+    shares: Shares,
 ) -> str:
     """The bundle's README.md."""
     years, n_folds = panel.frame["year"].to_numpy(), len(members)
+    has_tests = shares["test"] > 0
+    trees = [member.config.get(WEIGHTS) for member in members]
+    tree_text = "".join(
+        f"- Member {k}: {described_weights(list(of_member), np.array(list(of_member.values())))}\n"
+        for k, of_member in enumerate(trees)
+        if of_member
+    )
+    tree_text = tree_text and (
+        "\nBoosted trees (LightGBM), which were fitted without the fold as well, are averaged with "
+        f"each network. Their weights:\n\n{tree_text}"
+    )
     rows = "\n".join(
         f"| {k} | {report['persons']['train']:,} | {report['persons']['validation']:,} | "
         f"{report['steps']:,} | {report['seconds']:,.0f} | {report['validation_nll']:.4f} |"
@@ -382,17 +504,18 @@ def _card(
 An ensemble of {n_folds} networks with {members[0].parameters:,} parameters each, trained on the
 panel `{panel.meta.panel_id}` ({years.min()} to {years.max()}); money in {panel.meta.currency} of
 {panel.meta.price_year}.
-All persons except the test persons are divided into {n_folds} folds by a keyed hash (`split.json`).
+All persons{" except the test persons" if has_tests else ""} are divided into {n_folds} folds by
+a keyed hash (`split.json`).
 Member k was trained, scaled and stopped without the persons of fold k. A forecast is the average
 of the members' distributions; path k of a simulation follows member k mod {n_folds}.
 
 | Member | Training persons | Validation persons | Steps | Seconds | Validation log score |
 |---|---|---|---|---|---|
 {rows}
-{"" if source is None else source.paragraph()}
+{tree_text}{"" if source is None else source.paragraph()}
 Command: `{command or "saga train"}`
 
 `saga calibrate` fits cross-fitted intervals: the scores of a person come from the member that has
 not seen the person, and no map is fitted (`docs/method/cross-fitting.md`). The `guarantee` of every
-interval states what it guarantees. Test persons were not used to train, tune or calibrate.
+interval states what it guarantees.{_UNUSED if has_tests else ""}
 """

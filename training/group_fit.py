@@ -72,7 +72,7 @@ def with_groups(
         macro={**macro, "groups": trends.as_dict()},
         metrics={name: part for name, part in bundle.metrics.items() if name != "calibration"},
         calibration=None,
-        diagnostics=None,
+        diagnostics=bundle.lasting_diagnostics,
     )
     origin = {name: bundle.manifest[name] for name in ("seed", "parents")}
     return write_bundle(bundle.path, contents, command=command, **origin)

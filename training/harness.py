@@ -23,6 +23,7 @@ from joblib import cpu_count  # respects affinity and the quota of a container
 from pytorch_lightning.callbacks import Callback, Timer, TQDMProgressBar
 from pytorch_lightning.utilities import rank_zero_only
 
+from saga.bundle import Bundle
 from saga.data.panel import Panel
 from saga.errors import UsageError
 from saga.files.atomic import commit_json, read_json
@@ -86,6 +87,7 @@ class RunOptions:
         also: Further panels to learn from, each with the economy that its persons lived through;
             all their persons are training persons.
         limit: When training ends with what it has.
+        judged: The sibling of a final bundle (`saga.training.ensembles.train_final`).
     """
 
     resume: bool = False
@@ -96,6 +98,7 @@ class RunOptions:
     report: Callable[[str], None] | None = None
     also: Sequence[Panel] = ()
     limit: TimeLimit = field(default_factory=lambda: TimeLimit())
+    judged: Bundle | None = None
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from saga.training.train_config import TrainConfig
 from saga.bundle import Bundle
 from saga.data.origins import Origins, draw_origins, history, last_year, realised_earnings
 from saga.data.panel import Panel
-from saga.data.split import Shares, persons_of, units_of
+from saga.data.split import units_of
 from saga.distributions import Marginals
 from saga.errors import InputError
 from saga.forecaster import Forecaster
@@ -64,7 +64,8 @@ def fit_tree_member(
     panel: Panel,
     settings: TrainConfig,
     *,
-    shares: Shares,
+    training: Sequence[str],
+    validation: Sequence[str],
     seed: int,
     report: Callable[[str], None] | None = None,
 ) -> WeightedTrees | None:
@@ -79,12 +80,12 @@ def fit_tree_member(
         bundle: the network, trained on the training persons.
         panel: all persons, up to the last year that may be used.
         settings: the configuration.
-        shares: shares of the panel's split.
+        training: ids of the network's training persons.
+        validation: ids of its validation persons.
         seed: seed of the trees and of the validation persons' origins.
         report: receives a line of text after each step.
     """
     report = report or (lambda _: None)
-    training, validation = (persons_of(panel, part, shares) for part in ("train", "validation"))
     people, options = panel.only(training), TreeOptions(threads=settings.tree_threads)
     try:
         trees = TreeForecast.fit(

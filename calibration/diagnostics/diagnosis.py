@@ -100,7 +100,9 @@ def diagnose(
 
     Raises:
         InputError: If the panel has no test person with an origin.
+        UsageError: If the bundle has learnt from every person.
     """
+    forecaster.bundle.check_judgeable()
     end, calibrator = last_year(panel), forecaster.calibrator
     people, origins = _draw_test_origins(panel, draws.seed, end, persons)
     records = history(people, origins)

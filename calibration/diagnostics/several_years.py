@@ -82,7 +82,7 @@ def measure_seed_ranges(
     the calibration has no present values.
     """
     calibrator = forecaster.calibrator
-    if not calibrator.has_present_values:
+    if not (years and calibrator.has_present_values):
         return {}
     chosen = sample_persons(records.persons(), N_PERSONS, "seed-stability", draws.seed)
     people = records.only(chosen)

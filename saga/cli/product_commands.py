@@ -316,7 +316,7 @@ def explain(
         "figure": figure,
         "gap": gap,
     }
-    if forecaster.model.trees is not None:
+    if forecaster.model.trees:
         provenance["attributions"] = "of the network; forecasts average it with boosted trees"
     changes = forecast_changes(forecaster, record, gap)
     write_explanation(PersonExplanation(attributions, picture, changes, provenance), out)

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saga.cli import console, options
-from saga.cli.inputs import Reading, command_line
+from saga.cli.inputs import Reading, command_line, refuse_options
 from saga.cli.options import Only
 from saga.errors import UsageError
 from saga.requests import Draws
 
 if TYPE_CHECKING:
     from saga.bundle import Bundle
+
+# What the judged bundle of --final decides.
+_OF_RECIPE = ("config", "seed", "also", "until", "folds", "shares")
 
 
 def train(
@@ -52,6 +55,13 @@ def train(
             "too few persons to keep some for calibration."
         ),
     ] = None,
+    final: Annotated[
+        Path | None,
+        typer.Option(
+            help="Train with the recipe of this judged bundle on every person of its panel. The "
+            "new bundle cannot be judged; its report is that of the judged one."
+        ),
+    ] = None,
     shares: options.Shares = None,
     as_json: options.Json = False,
 ) -> None:
@@ -60,12 +70,22 @@ def train(
     Examples:
         saga train --panel register/ --out bundles/ours  # a bundle of your own
         saga train --panel panel.csv --folds 5 --out bundles/ours  # from few persons
+        saga train --final bundles/ours --panel panel.csv --out final  # from every person
     """
+    from saga.bundle import Bundle
     from saga.data.split import SPLIT_SHARES, parse_shares, persons_of
-    from saga.training.ensembles import train_folds, train_members
+    from saga.training.ensembles import train_final, train_folds, train_members
     from saga.training.harness import RunOptions
     from saga.training.train_config import choose_start
 
+    judged = None
+    if final is not None:
+        refuse_options(
+            ctx, _OF_RECIPE, "{} is part of the recipe of the bundle of --final. Leave it out."
+        )
+        judged = Bundle.load(final)
+        config = "recipe"  # and only a source that the user names
+        source = source or _start_of(judged)
     if folds is not None and shares is not None:
         raise UsageError("With --folds, nobody is kept for calibration. Leave --shares out.")
     divided = SPLIT_SHARES if shares is None else parse_shares(shares)
@@ -84,7 +104,11 @@ def train(
         report=None if as_json else console.note,
         also=[reading.read(further) for further in also or ()],
     )
-    if folds is not None:
+    if judged is not None:
+        bundle = train_final(
+            persons, out, judged, run=run, progress=None if as_json else _note_member
+        )
+    elif folds is not None:
         bundle = train_folds(
             persons,
             out,
@@ -155,6 +179,14 @@ def circumstances(
         report,
         as_json=as_json,
     )
+
+
+def _start_of(judged: Bundle) -> str | None:
+    """The bundle that the training of `judged` started from, if it is a shipped one."""
+    from saga.bundle import shipped_bundle
+
+    start = judged.config.get("source")
+    return None if start is None else str(shipped_bundle(start["name"]))
 
 
 def _note_few(n_calibration: int) -> None:

@@ -89,6 +89,7 @@ RULE_LABELS = {
 }
 FACT_LABELS = {
     "bundle": "Bundle that was judged (sha256)",
+    "final": "Whose results these are",
     "calibration": "Its calibration (sha256)",
     "calibration_method": "Method of its calibration",
     "code_version": "Written by version",

@@ -21,13 +21,15 @@ from saga.distributions import Marginals
 from saga.errors import BundleError
 from saga.trees.tree_forecast import TreeForecast
 
-WEIGHTS = "tree_weights"  # in config.json: the weight at each horizon of the trees
+# In config.json: the weight at each horizon of the trees, or these of each member.
+WEIGHTS = "tree_weights"
+_MEMBER = "member"  # column of the table if members have trees of their own
 Mix = Callable[[NDArray[np.int64], Marginals], Marginals]
 
 
 @dataclass(frozen=True, eq=False)
 class TreeMember:
-    """The boosted trees of a bundle.
+    """The boosted trees of a bundle, or of one of its members.
 
     Args:
         trees: the trees.
@@ -39,8 +41,8 @@ class TreeMember:
     weights: NDArray[np.float64]
 
     @classmethod
-    def of(cls, table: pl.DataFrame, config: Mapping[str, Any]) -> Self:
-        """From a bundle's table and configuration. Raises BundleError without LightGBM."""
+    def of(cls, table: pl.DataFrame, weights: Mapping[str, float]) -> Self:
+        """From a table and the weights at its horizons. Raises BundleError without LightGBM."""
         try:
             trees = TreeForecast.from_table(table)
         except ImportError as error:
@@ -48,8 +50,8 @@ class TreeMember:
                 "This bundle contains boosted trees, which need LightGBM. Install it with: pip "
                 'install "saga-forecast[trees]".'
             ) from error
-        weights = [config[WEIGHTS][str(h)] for h in trees.grid.tolist()]
-        return cls(trees, np.array(weights, dtype=float))
+        of_horizons = [weights[str(h)] for h in trees.grid.tolist()]
+        return cls(trees, np.array(of_horizons, dtype=float))
 
     def weights_at(self, horizons: Sequence[int]) -> NDArray[np.float64]:
         """Weights (K,) at `horizons`, interpolated as the trees are, and constant beyond."""
@@ -73,6 +75,34 @@ class TreeMember:
     def __str__(self) -> str:
         """The weights, for a summary."""
         return described_weights(self.trees.grid.tolist(), self.weights)
+
+
+def joined_tables(tables: Sequence[pl.DataFrame | None]) -> pl.DataFrame | None:
+    """The trees of all members as one table; None if no member has trees."""
+    of_members = [
+        table.with_columns(pl.lit(k).alias(_MEMBER))
+        for k, table in enumerate(tables)
+        if table is not None
+    ]
+    return pl.concat(of_members) if of_members else None
+
+
+def tree_members(
+    table: pl.DataFrame | None, config: Mapping[str, Any]
+) -> tuple[TreeMember | None, ...]:
+    """What stands beside the networks of a bundle, from its table and configuration.
+
+    Nothing, the trees beside their average, or the trees of each member (None: it has none).
+    """
+    if table is None:
+        return ()
+    weights = config[WEIGHTS]
+    if _MEMBER not in table.columns:
+        return (TreeMember.of(table, weights),)
+    return tuple(
+        TreeMember.of(table.filter(pl.col(_MEMBER) == k), of_member) if of_member else None
+        for k, of_member in enumerate(weights)
+    )
 
 
 def described_weights(horizons: Sequence[int], weights: NDArray[np.float64]) -> str:

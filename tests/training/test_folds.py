@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,28 +10,43 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from saga.calibration.diagnostics.diagnosis import diagnose
 from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
-from saga.training.ensembles import train_folds
+from saga.evaluation.contest import Contest, ContestOptions
+from saga.training.ensembles import train_final, train_folds
 
-from saga.bundle import Bundle
+from saga.bundle import Bundle, replace_parts
 from saga.data.panel import Panel
 from saga.data.split import SPLIT_SHARES, assign_folds, assign_parts
+from saga.diagnostics_tables import Diagnostics
 from saga.errors import UsageError
 from saga.forecaster import Forecaster
+from saga.pages.report import render_report
 from saga.requests import Draws, ForecastRequest
+from saga.trees.mixture import tree_members
+from saga.trees.tree_forecast import TreeOptions
 from tests.toy_training import QUIET, TOY, make_panel
 
 FOLDS = 3
-CONFIG = replace(TOY, learning_rate=5e-3)
+CONFIG = replace(TOY, learning_rate=5e-3, trees=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_trees() -> Iterator[None]:
+    few = TreeOptions(grid=(1, 2), leaves=(6,), rates=(0.1,), threads=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("saga.training.tree_member.TreeOptions", lambda threads: few)
+        yield
 
 
 @pytest.fixture(scope="module")
 def panel() -> Panel:
-    return make_panel()
+    panel = make_panel()
+    return Panel.of(panel.frame, replace(panel.meta, macro=None))
 
 
 @pytest.fixture(scope="module")
-def bundle(panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def bundle(few_trees: None, panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     torch.set_num_threads(1)
     out = tmp_path_factory.mktemp("folds") / "b"
     bundle = train_folds(panel, out, FOLDS, config=CONFIG, seed=3, run=QUIET)
@@ -74,6 +90,12 @@ def test_a_member_does_not_depend_on_its_fold(bundle: Bundle, panel: Panel, tmp_
         for k in range(FOLDS)
     ]
     assert same == [False, True, False]
+    assert bundle.trees is not None
+    assert other.trees is not None
+    of_member = pl.col("member") == 1
+    assert bundle.trees.filter(of_member).equals(other.trees.filter(of_member))
+    assert not bundle.trees.equals(other.trees)
+    assert bundle.config["tree_weights"][1] == other.config["tree_weights"][1]
     assert bundle.transforms["members"][1] == other.transforms["members"][1]
 
 
@@ -87,6 +109,13 @@ def test_a_forecast_is_the_average_of_the_members(bundle: Bundle, panel: Panel) 
     np.testing.assert_allclose(marginals.probability(at), average, atol=2e-3)
     with pytest.raises(UsageError, match="3 members"):
         _ = forecaster.network
+    # Each member is the average of its own network and its own trees.
+    networks = Forecaster(replace(bundle, trees=None), threads=1)
+    (alone,) = networks.marginals(people, n_horizons=2)
+    for k, trees in enumerate(tree_members(bundle.trees, bundle.config)):
+        assert trees is not None
+        both = trees.mix_with(people)(np.arange(5), alone.members[k])
+        np.testing.assert_array_equal(both.cdf, marginals.members[k].cdf[:, :2])
 
 
 def test_path_k_follows_member_k(bundle: Bundle, panel: Panel) -> None:
@@ -148,3 +177,39 @@ def test_calibration_cross_fits_a_bundle_with_folds(
     shares = CalibrationOptions(shares=SPLIT_SHARES)
     with pytest.raises(UsageError, match="nobody is kept for calibration"):
         calibrate_bundle(bundle.path, panel, shares, out=tmp_path / "e")
+
+
+def test_a_final_bundle_learns_from_everybody_and_has_the_report_of_its_sibling(
+    bundle: Bundle, panel: Panel, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="no diagnostics"):
+        train_final(panel, tmp_path / "f", bundle, run=QUIET)
+    sibling = calibrate_bundle(bundle.path, panel, out=tmp_path / "sibling")
+    report = diagnose(Forecaster(sibling, threads=1), panel, horizons=(1,), draws=Draws(4))
+    sibling = replace_parts(sibling, sibling.path, command="", diagnostics=report.to_table())
+    other = Panel.of(panel.frame, replace(panel.meta, panel_id="other"))
+    with pytest.raises(UsageError, match="on the panel toy, not on other"):
+        train_final(other, tmp_path / "f", sibling, run=QUIET)
+
+    final = train_final(panel, tmp_path / "f", sibling, run=QUIET)
+    assert final.split["judged"] == {"name": "sibling", "digest": sibling.digest}
+    assert final.manifest["parents"] == [sibling.digest]
+    assert final.config["training"] == sibling.config["training"]
+    assert final.metrics["training"]["persons"]["train"] == panel.n_persons
+
+    final = calibrate_bundle(final.path, panel)
+    assert final.metrics["calibration"]["method"] == "cv+"
+    assert final.metrics["calibration"]["persons"] == panel.n_persons
+    stored = Diagnostics.of_bundle(final)
+    for name in report.tables.keys() - {"provenance"}:
+        assert stored[name].equals(report[name]), name
+    page = render_report(stored, bundle=final.digest)
+    assert f"These are the results of its sibling sibling ({sibling.digest[:12]})" in page
+
+    forecaster = Forecaster(final, threads=1)
+    with pytest.raises(UsageError, match="nobody is left to judge it"):
+        diagnose(forecaster, panel)
+    with pytest.raises(UsageError, match="nobody is left to judge it"):
+        Contest(panel, ContestOptions()).bundle(forecaster)
+    with pytest.raises(UsageError, match="nobody is left to judge it"):
+        train_final(panel, tmp_path / "g", final, run=QUIET)

@@ -18,7 +18,7 @@ from saga.training.tree_member import WeightedTrees, fit_tree_member
 from saga.bundle import Bundle
 from saga.data.origins import history, last_year, origins_at, realised_earnings
 from saga.data.panel import Panel, PanelMeta
-from saga.data.split import SPLIT_SHARES, Part, persons_of
+from saga.data.split import Part, persons_of
 from saga.distributions import Marginals
 from saga.errors import BundleError
 from saga.forecaster import Forecaster
@@ -119,7 +119,7 @@ def test_a_mixture_is_the_average_of_probabilities() -> None:
 
 def test_trees_go_on_beyond_their_last_horizon(trees: TreeForecast, panel: Panel) -> None:
     """If the network says the same of all years, so does the mixture after the trees' last one."""
-    member = TreeMember.of(trees.to_table(), {"tree_weights": {"1": 0.2, "2": 0.3, "5": 0.6}})
+    member = TreeMember.of(trees.to_table(), {"1": 0.2, "2": 0.3, "5": 0.6})
     np.testing.assert_allclose(member.weights_at([1, 2, 3, 4, 7]), [0.2, 0.3, 0.4, 0.5, 0.6])
     people, last = panel.only(panel.persons()[:20]), int(trees.grid[-1])
     always = some_marginals(20, 1, 0).at_horizons([1] * (last + 4))
@@ -168,7 +168,10 @@ def test_the_table_names_no_person_and_no_extreme_value(trees: TreeForecast, pan
 def tree_member(bundle: Bundle, panel: Panel) -> WeightedTrees:
     """Trees of three horizons beside the bundle's network."""
     networks = replace(bundle, trees=None)
-    fitted = fit_tree_member(networks, panel, CONFIG, shares=SPLIT_SHARES, seed=1)
+    training, validation = (persons_of(panel, part) for part in ("train", "validation"))
+    fitted = fit_tree_member(
+        networks, panel, CONFIG, training=training, validation=validation, seed=1
+    )
     assert fitted is not None
     return fitted
 
@@ -240,8 +243,8 @@ def test_no_trees_beside_an_economy_or_with_few_outcomes(
     swedish = panel_of(300, 0, macro="sweden")
     assert train_members(swedish, tmp_path / "b", config=CONFIG, run=QUIET).trees is None
     few = panel.only(panel.persons()[:15])
-    options = {"shares": SPLIT_SHARES, "seed": 0}
-    assert fit_tree_member(bundle, few, CONFIG, **options) is None  # type: ignore[arg-type]
+    ids = few.persons()
+    assert fit_tree_member(bundle, few, CONFIG, training=ids, validation=ids, seed=0) is None
 
 
 def test_an_own_column_that_is_missing_is_unknown(trees: TreeForecast, panel: Panel) -> None:
@@ -260,4 +263,4 @@ def test_without_lightgbm_the_error_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     with pytest.raises(BundleError, match=r"saga-forecast\[trees\]"):
-        TreeMember.of(trees.to_table(), {"tree_weights": {}})
+        TreeMember.of(trees.to_table(), {})
