@@ -33,7 +33,7 @@ from saga.paths import Paths
 from saga.requests import Draws, Precision, Progress, RolloutName
 from saga.simulation.ensemble import EnsembleRollout, MemberSequences, average_marginals
 from saga.simulation.group_layer import GroupLayer
-from saga.simulation.marginals import DirectMarginals
+from saga.simulation.marginals import DirectMarginals, macro_nodes
 from saga.simulation.pool import simulation_pool
 from saga.simulation.rollout import MacroFutures, Rollout, RolloutOptions
 from saga.trees.mixture import TreeMember, tree_members
@@ -228,6 +228,12 @@ class BundleModel:
     def macro_futures(self, draws: Draws) -> Callable[[int], MacroFutures]:
         """The macro futures of the simulated paths, by origin year."""
         return self._ensemble_rollout(draws).rollouts[0].macro_futures
+
+    def expected_growth(self, origin: int) -> NDArray[np.float64]:
+        """Logs of the expected growth of real wages 1..30 years after `origin`, shape (30,)."""
+        _, wages = macro_nodes(self.calendar, self.process, origin, None)
+        now = self.calendar.wage_index(np.array([origin]))
+        return np.asarray(np.log(np.exp(wages - now).mean(axis=1)))
 
     def _ensemble_rollout(self, draws: Draws) -> EnsembleRollout:
         options = RolloutOptions(

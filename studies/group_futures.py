@@ -36,7 +36,7 @@ import polars as pl
 from numpy.typing import NDArray
 from saga.evaluation.scoring.comparison import adjust_holm
 from saga.evaluation.scoring.futures import macro_of_futures, true_futures
-from saga.training.group_fit import group_history
+from saga.training.group_fit import beside_network, group_history
 from scipy import stats
 
 from saga.data.macro_rows import SERIES
@@ -74,22 +74,22 @@ CELL = ["horizon", "statistic", "group"]
 def in_history(forecaster: Forecaster, panel: Panel, number: int) -> Forecaster:
     """The forecaster with the macro process, calendar and groups of history `number`.
 
-    Priors leave out the countries that the history resamples. What the network makes of groups'
-    trends without draws is that of the bundle.
+    Priors leave out the countries that the history resamples.
     """
     without = countries_of(number)
     past = MacroHistory.of(panel.meta.macro_rows or {})
     wages = CountryWages.shipped(LAST_YEAR, without)
     process = with_moving_mean(MacroProcess.fit(past), past, wages)
     calendar = Calendar(past, past.last_year, float(np.log1p(process.mean[1])))
-    model, trends = forecaster.model, group_history(panel, panel.persons(), without=without)
-    groups = None
-    if model.groups is not None and trends is not None:
-        known = model.groups.trends
-        implied = known.series["earnings"].implied[:, list(map(known.levels.index, trends.levels))]
-        groups = GroupLayer(trends.beside(implied), model.transforms)
-    process = replace(process, known=past)
-    return forecaster.with_model(replace(model, process=process, calendar=calendar, groups=groups))
+    here = replace(
+        forecaster.model, process=replace(process, known=past), calendar=calendar, groups=None
+    )
+    network, persons = forecaster.with_model(here), panel.persons()
+    trends = group_history(panel, persons, without=without)
+    if trends is None:
+        return network
+    layer = GroupLayer(beside_network(network, panel, persons, trends), here.transforms)
+    return forecaster.with_model(replace(here, groups=layer))
 
 
 def members_of(past: Panel) -> dict[str, Flags]:

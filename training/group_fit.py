@@ -2,11 +2,15 @@
 
 In each year the cells of age, sex and education with ten persons or more have a log mean of
 positive earnings and log odds of having any. A regression on ages and levels gives the effects of
-levels with their errors; a Kalman filter with the steps of many countries shrinks them and tells
-their trends. Last, the network forecasts training persons from the last year. What changes in the
-effects of its forecasts, beside persons of the same age in that year, is its own trend: the layer
-after it (`saga.simulation.group_layer`) puts a drawn one in its place. Where this comparison fails
-(`_implied`), and for the odds of work, the network's trend stays, and draws spread around it.
+levels, and of ages a straight line, with their errors; a Kalman filter with the steps of many
+countries shrinks them and tells their trends.
+
+Last, the network forecasts training persons from the last year. A forecast for an age is compared
+with persons of this age in the last year, grown by wages. What is different for all, or between the
+levels that a person has for life, is the network's own trend: it carries on what it has learnt of
+careers, while this panel's newest cross-section may have another profile. The layer after it
+(`saga.simulation.group_layer`) puts a drawn trend in its place. Where this comparison fails
+(`beside_network`), and for the odds of work, the network's trend stays, and draws spread around it.
 """
 
 from __future__ import annotations
@@ -24,7 +28,15 @@ from saga.data.panel import Panel
 from saga.data.split import persons_of, shares_of
 from saga.forecaster import Forecaster
 from saga.keyed_random import sample_persons
-from saga.macro.group_trends import SCALES, STATISTICS, GroupSeries, GroupTrends, TrendParameters
+from saga.macro.group_trends import (
+    AGE,
+    AGE_LEVELS,
+    STATISTICS,
+    GroupSeries,
+    GroupTrends,
+    TrendParameters,
+    age_shares,
+)
 from saga.macro.ratio_prior import filter_ratios, prior_of_countries
 from saga.requests import MAX_HORIZON
 from saga.small_groups import MIN_PERSONS
@@ -35,7 +47,9 @@ COLUMNS = ("sex", "education_level")
 # are still at school would tell of their later education.
 FIRST_AGE, LAST_AGE, BAND, SETTLED_AGE = 20, 64, 5, 28
 _MIN_BANDS = 5  # of ages, in all years: else a trend cannot be told from ageing
-_MAX_PERSONS = 40_000  # whom the network forecasts
+_MAX_PERSONS = 100_000  # whom the network forecasts
+# Prior standard deviation of a network's own trend: of its pace, and of what is added to it a year.
+_PACE = np.array([0.01, 0.01 / MAX_HORIZON])
 
 
 def with_groups(
@@ -48,8 +62,8 @@ def with_groups(
 ) -> Bundle:
     """Write the bundle again with the economy of groups of its panel in macro.json.
 
-    A calibration no longer fits and is left out. The bundle stays as it is without two groups in a
-    column, or without persons of most ages in every year.
+    A calibration no longer fits and is left out. The bundle stays as it is without persons of most
+    ages in every year.
 
     Args:
         bundle: A bundle.
@@ -65,8 +79,7 @@ def with_groups(
     if trends is None:
         return bundle
     macro = {name: part for name, part in bundle.macro.items() if name != "groups"}
-    network = Forecaster(replace(bundle, macro=macro))
-    trends = trends.beside(_implied(network, panel, persons, trends))
+    trends = beside_network(Forecaster(replace(bundle, macro=macro)), panel, persons, trends)
     contents = replace(
         bundle,
         macro={**macro, "groups": trends.as_dict()},
@@ -90,19 +103,20 @@ def group_history(
     """
     columns = [name for name in columns if panel.frame[name].null_count() < panel.frame.height]
     last = last_year(panel)
-    cells = _cells(_person_years(panel, persons, columns), ["year", "band", *columns])
+    cells = cells_of(_person_years(panel, persons, columns), ["year", "band", *columns])
     bands = cells.group_by("year").agg(pl.col("band").n_unique())["band"].to_list()
     now = cells.filter(pl.col("year") == last)
     levels = [(column, now[column].unique().sort().to_list()) for column in columns]
     levels = [(column, names) for column, names in levels if len(names) > 1]
-    if not levels or min(bands) < _MIN_BANDS:
+    if min(bands, default=0) < _MIN_BANDS:
         return None
+    levels.append((AGE, [*AGE_LEVELS]))
     years = range(min(cells["year"].to_list()), last + 1)
     frame = GroupTrends(levels, years[0], *prior_of_countries(last, frozenset(without)), {})
     series = {}
     for statistic in STATISTICS:
         effects = [
-            _effects(frame, cells.filter(pl.col("year") == year), statistic) for year in years
+            effects_of(frame, cells.filter(pl.col("year") == year), statistic) for year in years
         ]
         series[statistic] = _series(frame, statistic, effects, now)
     return replace(frame, series=series)
@@ -128,7 +142,7 @@ def _person_years(panel: Panel, persons: Sequence[str], columns: Sequence[str]) 
     )
 
 
-def _cells(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+def cells_of(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     """Persons, workers, and mean and coefficient of variation of positive earnings in cells.
 
     Cells without ten workers are left out.
@@ -143,7 +157,7 @@ def _cells(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     )
 
 
-def _effects(trends: GroupTrends, cells: pl.DataFrame, statistic: str) -> tuple[Floats, Floats]:
+def effects_of(trends: GroupTrends, cells: pl.DataFrame, statistic: str) -> tuple[Floats, Floats]:
     """Effects (K,) of the levels on a statistic of cells and their standard errors; NaN unknown."""
     workers, persons = (cells[name].to_numpy().astype(float) for name in ("workers", "persons"))
     if statistic == "earnings":
@@ -152,26 +166,34 @@ def _effects(trends: GroupTrends, cells: pl.DataFrame, statistic: str) -> tuple[
     else:
         without = persons - workers + 0.5
         variance, value = 1 / (workers + 0.5) + 1 / without, np.log((workers + 0.5) / without)
-    return _regression(trends, cells, value, variance)
-
-
-def _regression(
-    trends: GroupTrends, cells: pl.DataFrame, value: Floats, variance: Floats
-) -> tuple[Floats, Floats]:
-    """Least squares of cells' values on bands of age and levels, weighted by `weight`.
-
-    Effects of a column have mean zero; errors follow from the variances of the values.
-    """
-    bands = cells["band"].to_numpy()
-    of_level = np.stack(
-        [(cells[column] == level).to_numpy() for column, level in trends.levels], axis=1
-    )
-    design = np.c_[bands[:, None] == np.unique(bands), of_level].astype(float)
-    root = np.sqrt(cells["weight"].to_numpy())
-    solve = np.linalg.pinv(design * root[:, None]) * root
-    rows = trends.centred(solve[-len(trends.levels) :].T, np.ones(len(trends.levels))).T
-    rows[~of_level.any(axis=0)] = np.nan
+    rows = _regression(trends, cells)
     return rows @ value, np.sqrt(rows**2 @ variance)
+
+
+def _regression(trends: GroupTrends, cells: pl.DataFrame) -> Floats:
+    """Rows (K, n_cell) that give the effects of levels from values of cells; NaN without cells.
+
+    Least squares on bands of age and levels, weighted by `weight`. Effects of a column have mean
+    zero; those of ages are of the straight line through the effects of the bands.
+    """
+    weight, bands = cells["weight"].to_numpy(), cells["band"].to_numpy()
+    names, root = np.unique(bands), np.sqrt(weight)
+    of_band = (bands[:, None] == names).astype(float)
+    of_level = np.stack(
+        [
+            np.zeros(len(cells)) if column == AGE else (cells[column] == level).to_numpy()
+            for column, level in trends.levels
+        ],
+        axis=1,
+    )
+    rows = np.linalg.pinv(np.c_[of_band, of_level] * root[:, None]) * root
+    ages, of_bands = age_shares((names + 0.5) * BAND), np.sqrt(weight @ of_band)
+    line = np.linalg.pinv(ages * of_bands[:, None]) * of_bands
+    effects = rows[len(names) :]
+    effects[trends.of_age] = line @ rows[: len(names)]
+    effects = trends.centred(effects.T, np.ones(len(effects))).T
+    effects[~trends.of_age & ~of_level.any(axis=0)] = np.nan
+    return effects
 
 
 def _series(
@@ -182,32 +204,41 @@ def _series(
 ) -> GroupSeries:
     """The filtered series of a statistic."""
     observed, error = (np.stack(each) for each in zip(*effects, strict=True))
-    p, size = TrendParameters.of(trends.mode), SCALES[statistic] * np.sqrt(0.5)  # of an effect
+    p, size = TrendParameters.of(trends.mode), trends.sizes(statistic)
     steps = replace(p, trend_step=size * p.trend_step, level_step=size * p.level_step)
     mean, covariance, _ = filter_ratios(observed, error, steps, p.pull * trends.pulled(statistic))
     earnings = statistic == "earnings"
     amount = now["workers"] * now["mean"] if earnings else now["persons"] * 1.0
-    of_level = [amount.filter(now[column] == level).sum() for column, level in trends.levels]
+    ages = amount.to_numpy() @ age_shares((now["band"].to_numpy() + 0.5) * BAND)
+    of_level = [
+        ages[AGE_LEVELS.index(level)]
+        if column == AGE
+        else amount.filter(now[column] == level).sum()
+        for column, level in trends.levels
+    ]
     shares = np.array(of_level) / amount.sum()
     return GroupSeries(
         trends.centred(mean[..., 0], shares),
-        mean[..., 1] * (trends.for_life if earnings else 0.0),
+        mean[..., 1] * (trends.compared if earnings else 0.0),
         np.sqrt(covariance[..., 1, 1]),
         shares,
         np.zeros((MAX_HORIZON, len(shares))),
     )
 
 
-def _implied(
+def beside_network(
     network: Forecaster, panel: Panel, persons: Sequence[str], trends: GroupTrends
-) -> Floats:
-    """Changes (H, K) of the effects on earnings in the network's forecasts from the last year.
+) -> GroupTrends:
+    """The trends of these persons beside the own ones of a network without an economy of groups.
 
-    A forecast for an age is compared with persons of this age in the last year. Changes are smooth:
-    a parabola of the horizon through zero. They are zero in a column that is not the same for life:
-    those who have a level differ between cohorts, so the comparison says nothing of a trend.
+    A forecast for an age is compared with persons of this age in the last year. At both ages of the
+    column `age` the change is that of all: the log of the forecasts' sum beside that of as many
+    workers with the means of the last year, less the growth of wages. Between levels for life it is
+    the difference at equal ages. Other columns have none: those who have a level differ between
+    cohorts. Without macro series nobody knows the growth of wages, so the network's stays. Changes
+    are smooth: a parabola of the horizon through zero, shrunk by its error.
     """
-    columns, last = [column for column, _ in trends.columns], last_year(panel)
+    columns, last = [column for column, _ in trends.columns if column != AGE], last_year(panel)
     now = _person_years(panel, persons, columns).filter(pl.col("year") == last)
     age = last - pl.col("birth_year")
     settled = now.filter(age >= SETTLED_AGE, age < LAST_AGE)["person_id"].to_list()
@@ -222,23 +253,46 @@ def _implied(
             strict=True,
         )
     )
+    growth = None if network.model.process is None else network.model.expected_growth(last)
     ahead = now.filter(pl.col("person_id").is_in(pl.Series(sample).implode()))
-    by, fits = ["band", *columns], []
+    by, weights = ["band", *columns], trends.series["earnings"].weights
+    fits = []
     for h in range(1, mean.shape[1] + 1):
         forecasts = ahead.with_columns(
             band=(age + h) // BAND, total=mean[:, h - 1], works=works[:, h - 1]
         ).filter(age + h <= LAST_AGE)
         cells = (
             forecasts.group_by(by)
-            .agg(pl.col("total", "works").sum(), weight=pl.len() * 1.0)
+            .agg(
+                pl.col("total", "works").sum(),
+                weight=pl.len() * 1.0,
+                spread=(pl.col("total").std() / pl.col("total").mean()) ** 2 / pl.len(),
+            )
             .filter(pl.col("weight") >= MIN_PERSONS)
-            .join(_cells(now, by).drop("weight"), on=by)
+            .join(cells_of(now, by).drop("weight"), on=by)
             .sort(by)
         )
-        growth = (cells["total"] / cells["works"] / cells["mean"]).log().to_numpy()
-        effects, _ = _regression(trends, cells, growth, np.zeros(len(growth)))
-        size = cells["weight"].to_numpy().sum()
-        fits.append((np.nan_to_num(effects) * trends.for_life, [np.sqrt(size)]))
-    changes, root = (np.array(part) for part in zip(*fits, strict=True))
+        expected = (cells["works"] * cells["mean"]).to_numpy()
+        total, value = cells["total"].to_numpy(), np.log(cells["total"].to_numpy() / expected)
+        variance = cells["spread"] + (cells["sd"] / cells["mean"]) ** 2 / cells["workers"]
+        rows = trends.centred(np.nan_to_num(_regression(trends, cells)).T, weights).T
+        effects = (rows @ value) * trends.compared
+        error = rows**2 @ variance.to_numpy()
+        of_all = 0.0 if growth is None else np.log(total.sum() / expected.sum()) - growth[h - 1]
+        effects[trends.of_age] = of_all
+        error[trends.of_age] = (total / total.sum()) ** 2 @ variance.to_numpy()
+        fits.append((effects, error))
+    changes, errors = (np.array(part) for part in zip(*fits, strict=True))
     powers = np.arange(1, len(fits) + 1)[:, None] ** np.array([1.0, 2.0])
-    return np.asarray(powers @ np.linalg.lstsq(powers * root, changes * root, rcond=None)[0])
+    of_levels = zip(changes.T, errors.T, strict=True)
+    return trends.beside(np.stack([_shrunk(powers, *each) for each in of_levels], axis=1))
+
+
+def _shrunk(powers: Floats, changes: Floats, variance: Floats) -> Floats:
+    """The parabola (H,) through changes (H,), which together tell as much as one.
+
+    Their errors move together, because the persons are the same.
+    """
+    told = powers / np.maximum(variance, 1e-12)[:, None] / len(powers)
+    precision = told.T @ powers + np.diag(_PACE**-2)
+    return np.asarray(powers @ np.linalg.solve(precision, told.T @ changes))

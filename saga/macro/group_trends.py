@@ -1,10 +1,11 @@
 """What groups earn beside the whole, and how many of them work: drawn after the origin.
 
 A level of a column (female; long_tertiary) has an effect on the log mean of positive earnings and
-one on the log odds of having any, at equal age and equal levels of the other columns. Effects move:
-each has a trend that goes on in part, and yearly steps (`saga.macro.ratio_prior` says how large).
-Nobody knows how much of a trend goes on, so each path has its own parameters. All persons of a
-level share the draw of a path.
+one on the log odds of having any, at equal age and equal levels of the other columns. The column
+`age` has the ages 22 and 62, and others lie on the line between them. Effects move: each has a
+trend that goes on in part, and yearly steps (`saga.macro.ratio_prior` says how large). Nobody knows
+how much of a trend goes on, so each path has its own parameters. All persons of a level share the
+draw of a path.
 """
 
 from __future__ import annotations
@@ -27,8 +28,18 @@ from saga.schema import STATIC
 Floats = NDArray[np.float64]
 STATISTICS = ("earnings", "odds")
 # Sizes of steps beside those of the pay of women and men in countries. No series of many countries
-# is shipped for work, so that of the odds is a judgement.
+# is shipped for work and ages, so these are judgements: odds of work move twice as much, and pay of
+# ages twenty years apart moves as that of women and men.
 SCALES = {"earnings": 1.0, "odds": 2.0}
+AGE, AGES = "age", (22, 62)
+AGE_LEVELS = tuple(f"age_{age}" for age in AGES)
+_AGE_SCALE = {"earnings": (AGES[1] - AGES[0]) / 20, "odds": 1.0}
+
+
+def age_shares(age: NDArray[np.number[Any]]) -> Floats:
+    """How far a person of each age (...) belongs to the two ages of the column `age`, (..., 2)."""
+    older = np.clip((age - AGES[0]) / (AGES[1] - AGES[0]), 0.0, 1.0)
+    return np.stack([1 - older, older], axis=-1)
 
 
 @dataclass(frozen=True)
@@ -91,9 +102,22 @@ class GroupTrends:
         return [(column, level) for column, levels in self.columns for level in levels]
 
     @cached_property
-    def for_life(self) -> NDArray[np.bool_]:
-        """Which levels (K,) a person has for life."""
-        return np.array([column in STATIC for column, _ in self.levels])
+    def of_age(self) -> NDArray[np.bool_]:
+        """Which levels (K,) are ages."""
+        return np.array([column == AGE for column, _ in self.levels])
+
+    @cached_property
+    def compared(self) -> NDArray[np.bool_]:
+        """Which levels (K,) tell a trend: those for life, and ages.
+
+        Those who have another level differ between cohorts.
+        """
+        return self.of_age | np.isin([column for column, _ in self.levels], STATIC)
+
+    def sizes(self, statistic: str) -> Floats:
+        """Sizes (K,) of the effects' steps beside those of a ratio, the difference of two."""
+        scale = np.where(self.of_age, _AGE_SCALE[statistic], 1.0)
+        return np.asarray(SCALES[statistic] * np.sqrt(0.5) * scale)
 
     def pulled(self, statistic: str) -> NDArray[np.bool_]:
         """Which effects (K,) are pulled to zero: pay of women and men, as in the countries."""
@@ -138,8 +162,7 @@ class GroupTrends:
         numbers = path_normals(n_paths, 5, "groups", "parameters", seed)
         p = TrendParameters.of(self.mode + numbers @ self.root.T)
         left = 1 - p.pull[:, None] * self.pulled(statistic)
-        # A ratio is the difference of two effects: each has half of the variance.
-        size = SCALES[statistic] * np.sqrt(0.5)
+        size = self.sizes(statistic)
         numbers = path_normals(n_paths, k, "groups", statistic, seed)
         trend = series.trend[row] + series.trend_sd[row] * numbers
         level = np.empty((n_paths, until - start + 1, k))
@@ -154,9 +177,8 @@ class GroupTrends:
 
     def beside(self, implied: Floats) -> GroupTrends:
         """The trends of a network that forecasts changes `implied` (H, K) of earnings itself."""
-        earnings = self.series["earnings"]
-        beside = replace(earnings, implied=self.centred(implied, earnings.weights))
-        return replace(self, series={**self.series, "earnings": beside})
+        earnings = replace(self.series["earnings"], implied=implied)
+        return replace(self, series={**self.series, "earnings": earnings})
 
     def centred(self, effects: Floats, weights: Floats) -> Floats:
         """Effects (..., K) less the weighted mean (K,) of their column."""

@@ -39,7 +39,7 @@ def filter_ratios(
     Args:
         observed: Log ratios, or effects of groups.
         error: Standard deviations (n_year, K) of their errors.
-        p: The parameters.
+        p: The parameters; steps may be those of each series (K,).
         pull: Pull of each series (K,).
 
     Returns:
@@ -47,7 +47,7 @@ def filter_ratios(
         and the log likelihood of all series after their first known years.
     """
     k = observed.shape[1]
-    move, step = np.zeros((k, 2, 2)), np.full((k, 2, 2), p.trend_step**2)
+    move, step = np.zeros((k, 2, 2)), np.ones((k, 2, 2)) * np.reshape(p.trend_step**2, (-1, 1, 1))
     move[:, 0, 0], move[:, :, 1] = 1 - pull, p.persistence
     step[:, 0, 0] += p.level_step**2
     mean, covariance, log_likelihood = np.zeros((k, 2)), UNKNOWN * np.ones((k, 1, 1)), 0.0

@@ -1,8 +1,9 @@
 """Draws of the economy of groups act on marginals and paths, after network and trees.
 
 In year o + h of path k a person's positive earnings are multiplied by exp(d), and the odds of
-having any by exp(e): sums of the changes of the person's levels (`saga.macro.group_trends`). A
-marginal is the average over 4,096 such draws with a fixed seed, equal for all seeds of a user.
+having any by exp(e): sums of the changes of the levels that the person has in that year
+(`saga.macro.group_trends`). A marginal is the average over normal d and e with the moments of 4,096
+such draws with a fixed seed, equal for all seeds of a user.
 """
 
 from __future__ import annotations
@@ -13,62 +14,93 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
+from scipy.stats import norm
 
 from saga.distributions import Marginals
 from saga.features.sequences import Sequences
 from saga.features.transforms import Transforms
-from saga.macro.group_trends import STATISTICS, GroupTrends
+from saga.macro.group_trends import AGE, STATISTICS, GroupTrends, age_shares
 from saga.macro.scenarios import Scenario
 from saga.requests import MAX_HORIZON, Draws
 from saga.schema import N_AGES
 
 Floats = NDArray[np.float64]
 _N_DRAWS, _SEED = 4_096, 0
-_ODDS_NODES = 8  # draws of odds are averaged in so many parts of equal size
+# Means of the parts of a standard normal that has been cut into eight of equal probability.
+_NODES = -8 * np.diff(norm.pdf(norm.ppf(np.linspace(0, 1, 9))))
 
 
 class GroupLayer:
     """The groups of a bundle's persons, and what their draws do to forecasts."""
 
     def __init__(self, trends: GroupTrends, transforms: Transforms) -> None:
-        self.trends, columns = trends, [column for column, _ in trends.columns]
-        self.at = [transforms.categories.index(column) for column in columns]
+        self.trends = trends
+        self.columns = [column for column, _ in trends.columns if column != AGE]
+        self.at = [transforms.categories.index(column) for column in self.columns]
         # Index of a level by the code's number; the last one, which has no changes, if unknown.
         index = {level: i for i, level in enumerate(trends.levels)}
         self.index = [
             np.array([len(index), *(index.get((c, code), len(index)) for code in codes)])
-            for c, codes in ((column, transforms.codes[column]) for column in columns)
+            for c, codes in ((column, transforms.codes[column]) for column in self.columns)
         ]
-        self.draws = lru_cache(maxsize=2)(self._draws)
         self.path_draws = lru_cache(maxsize=64)(self._draws)
-        self.summary = lru_cache(maxsize=4_096)(self._summary)
+        self.moments = lru_cache(maxsize=64)(self._moments)
 
     def levels(self, sequences: Sequences) -> NDArray[np.int64]:
-        """The levels (n, n_column) of all persons, by the last known code of each column."""
+        """The levels (n, n_column) of all persons, by the last known code of each column.
+
+        The last column is the age at the origin.
+        """
         codes, start = sequences.codes[:, self.at], sequences.offsets[:-1, None]
         rows = np.where(codes > 0, np.arange(len(codes))[:, None], -1)
-        last = np.maximum.accumulate(rows)[sequences.offsets[1:] - 1]
+        ends = sequences.offsets[1:] - 1
+        last = np.maximum.accumulate(rows)[ends]
         known = np.where(last >= start, np.take_along_axis(codes, last, axis=0), 0)
-        return np.stack([index[code] for index, code in zip(self.index, known.T, strict=True)], 1)
+        of_column = [index[code] for index, code in zip(self.index, known.T, strict=True)]
+        return np.stack([*of_column, sequences.year[ends] - sequences.birth_year], axis=1)
+
+    def _shares(self, levels: NDArray[np.int64], n_years: int) -> Floats:
+        """How far persons belong to each level in the years after their origins (n, n_year, K)."""
+        *of_column, age = levels.T
+        shares = np.zeros((len(levels), n_years, len(self.trends.levels) + 1))
+        for index in of_column:
+            shares[np.arange(len(levels)), :, index] = 1.0
+        if self.trends.of_age.any():
+            at = np.flatnonzero(self.trends.of_age)
+            shares[..., at] = age_shares(age[:, None] + np.arange(1, n_years + 1))
+        return shares[..., :-1]
 
     def _draws(
         self, seed: int, n_paths: int, origin: int, n_years: int, scenario: Scenario | None
     ) -> Floats:
-        """Changes (2, n_path, n_year, K + 1) of earnings and odds; the last level has none."""
-        changes = [
-            self.trends.changes(name, seed, n_paths, origin, n_years, scenario)
-            for name in STATISTICS
-        ]
-        return np.pad(np.stack(changes), ((0, 0), (0, 0), (0, 0), (0, 1)))
+        """Changes (2, n_path, n_year, K) of earnings and odds."""
+        return np.stack(
+            [
+                self.trends.changes(name, seed, n_paths, origin, n_years, scenario)
+                for name in STATISTICS
+            ]
+        )
 
-    def _summary(
-        self, origin: int, levels: tuple[int, ...], scenario: Scenario | None
-    ) -> tuple[Floats, Floats, Floats]:
-        """Of these levels, by horizon: log E exp(d), the variance of d, and nodes of e (H, 8)."""
-        draws = self.draws(_SEED, _N_DRAWS, origin, MAX_HORIZON, scenario)
-        d, e = draws[..., list(levels)].sum(-1)
-        nodes = np.sort(e, axis=0).reshape(_ODDS_NODES, -1, MAX_HORIZON).mean(axis=1)
-        return np.log(np.exp(d).mean(axis=0)), d.var(axis=0), nodes.T
+    def _moments(self, origin: int, scenario: Scenario | None) -> tuple[Floats, Floats]:
+        """Means (2, H, K) and covariances (2, H, K, K) of the changes of earnings and odds."""
+        draws = self._draws(_SEED, _N_DRAWS, origin, MAX_HORIZON, scenario)
+        mean = draws.mean(axis=1)
+        apart = (draws - mean[:, None]).transpose(0, 2, 3, 1)
+        return mean, apart @ apart.swapaxes(-1, -2) / _N_DRAWS
+
+    def _of_persons(
+        self, raw: Marginals, levels: NDArray[np.int64], scenario: Scenario | None
+    ) -> tuple[Floats, Floats]:
+        """Means and variances (2, n, H) of the changes of persons' earnings and odds."""
+        shares = self._shares(levels, raw.n_horizons)
+        mean, variance = np.empty((2, 2, *shares.shape[:2]))
+        for origin in np.unique(raw.origin_year).tolist():
+            rows, (of_level, between) = raw.origin_year == origin, self.moments(origin, scenario)
+            of, h = shares[rows], slice(raw.n_horizons)
+            mean[:, rows] = (of * of_level[:, None, h]).sum(-1)
+            spread = (of[:, :, None] * between[:, None, h]).sum(-1)
+            variance[:, rows] = (of * spread).sum(-1)
+        return mean, variance
 
     def move_marginals(
         self, raw: Marginals, levels: NDArray[np.int64], scenario: Scenario | None
@@ -78,11 +110,9 @@ class GroupLayer:
         Log earnings are stretched around their mean until they have the variance of the mixture,
         and shifted until mean earnings are those of the mixture, which differs little in shape.
         """
-        keys, rows = np.unique(np.c_[raw.origin_year, levels], axis=0, return_inverse=True)
-        summaries = [self.summary(key[0], tuple(key[1:]), scenario) for key in keys.tolist()]
-        growth, variance, odds = (
-            np.stack(part)[rows, : raw.n_horizons] for part in zip(*summaries, strict=True)
-        )
+        mean, variance = self._of_persons(raw, levels, scenario)
+        growth = mean[0] + variance[0] / 2  # the log of the mean of exp(d)
+        odds = mean[1][..., None] + np.sqrt(variance[1])[..., None] * _NODES
         p_zero, cdf = raw.p_zero.astype(np.float64), raw.cdf.astype(np.float64)
         moved = expit(logit(p_zero)[..., None] - odds).mean(axis=-1)
         share = np.where(p_zero < 1, 1 - p_zero, 1.0)[..., None]
@@ -91,7 +121,7 @@ class GroupLayer:
         moved_cdf[..., -1] = np.where(raw.exists, 1.0, np.nan)
         return replace(
             raw,
-            grid=_stretched(raw, positive, growth, variance),
+            grid=_stretched(raw, positive, growth, variance[0]),
             cdf=moved_cdf.astype(raw.cdf.dtype),
             p_zero=moved.astype(raw.p_zero.dtype),
             members=tuple(self.move_marginals(m, levels, scenario) for m in raw.members),
@@ -115,7 +145,8 @@ class GroupLayer:
         for i, (paths, origin) in enumerate(zip(earnings, origins.tolist(), strict=True)):
             # As many years for all, so that the bits do not depend on other persons' years.
             changes = self.path_draws(draws.seed, n_paths, origin, N_AGES, scenario)
-            d, e = changes[..., levels[i]].sum(-1).transpose(0, 2, 1)
+            shares = self._shares(levels[i : i + 1], N_AGES)[0]
+            d, e = (changes * shares).sum(-1).transpose(0, 2, 1)
             factor, e = np.exp(d)[: len(paths)], e[: len(paths)]
             # Zeros are ranked by the total of their path.
             total = np.nan_to_num(paths).sum(axis=0, dtype=np.float64)

@@ -43,6 +43,11 @@ TRANSFORMS: Any = Transforms()
 LAYER = GroupLayer(TRENDS, TRANSFORMS)
 
 
+def of(*sexes: int) -> np.ndarray:
+    """Levels of persons of 30."""
+    return np.array([[sex, 30] for sex in sexes])
+
+
 def normal_marginals(n: int, sd: float = 0.9, p_zero: float = 0.15) -> Marginals:
     """Log earnings N(12, sd) with an atom, at 30 horizons."""
     grid = np.broadcast_to(12 + np.linspace(-9, 9, 241) * sd, (n, MAX_HORIZON, 241)).copy()
@@ -55,7 +60,7 @@ def normal_marginals(n: int, sd: float = 0.9, p_zero: float = 0.15) -> Marginals
 
 def test_a_marginal_is_the_mixture_over_the_draws() -> None:
     raw = normal_marginals(1)
-    moved = LAYER.move_marginals(raw, np.array([[FEMALE]]), None)
+    moved = LAYER.move_marginals(raw, of(FEMALE), None)
     d = KNOWN[:, -1, FEMALE]
     e = TRENDS.changes("odds", 0, 4096, 2022, MAX_HORIZON)[:, -1, FEMALE]
     p_zero = expit(logit(0.15) - e).mean()
@@ -71,15 +76,15 @@ def test_a_marginal_is_the_mixture_over_the_draws() -> None:
 
 def test_a_person_of_unknown_group_or_without_earnings_stays_as_forecast() -> None:
     raw = normal_marginals(2)
-    unknown = LAYER.move_marginals(raw, np.array([[UNKNOWN], [UNKNOWN]]), None)
+    unknown = LAYER.move_marginals(raw, of(UNKNOWN, UNKNOWN), None)
     np.testing.assert_allclose(unknown.mean, raw.mean, rtol=1e-9)
     np.testing.assert_allclose(unknown.cdf, raw.cdf, atol=1e-12)
     never = normal_marginals(1, p_zero=1.0)
-    moved = LAYER.move_marginals(never, np.array([[FEMALE]]), None)
+    moved = LAYER.move_marginals(never, of(FEMALE), None)
     np.testing.assert_array_equal(moved.p_zero, never.p_zero)
     assert np.isfinite(moved.grid).all()
     absent = replace(raw, cdf=raw.cdf * np.nan, p_zero=raw.p_zero * np.nan)
-    assert np.isnan(LAYER.move_marginals(absent, np.array([[MALE], [MALE]]), None).cdf).all()
+    assert np.isnan(LAYER.move_marginals(absent, of(MALE, MALE), None).cdf).all()
 
 
 def simulated(n_paths: int, p_zero: float = 0.2) -> np.ndarray:
@@ -95,7 +100,7 @@ def simulated(n_paths: int, p_zero: float = 0.2) -> np.ndarray:
 
 def test_paths_have_the_means_and_zeros_of_the_marginals() -> None:
     raw, n = simulated(4000), 4000
-    year, levels = np.full(2, 2022), np.array([[FEMALE], [MALE]])
+    year, levels = np.full(2, 2022), of(FEMALE, MALE)
     moved = LAYER.move_paths(raw, year, levels, Draws(n, 5), None)
     distributions = replace(Marginals.from_samples(raw), origin_year=year)
     marginals = LAYER.move_marginals(distributions, levels, None)
@@ -113,7 +118,7 @@ def test_paths_have_the_means_and_zeros_of_the_marginals() -> None:
 
 def test_all_persons_of_a_group_share_a_paths_draw() -> None:
     raw = simulated(200, p_zero=0.0)
-    year, levels = np.full(2, 2022), np.array([[FEMALE], [FEMALE]])
+    year, levels = np.full(2, 2022), of(FEMALE, FEMALE)
     factor = LAYER.move_paths(raw, year, levels, Draws(200, 5), None) / raw
     np.testing.assert_allclose(factor[0], factor[1], rtol=1e-6)
     np.testing.assert_allclose(
@@ -130,7 +135,7 @@ def test_told_the_true_ratio_means_are_unbiased(forgets: bool, bias: float) -> N
     trends = replace(TRENDS, series={**TRENDS.series, "earnings": broken if forgets else series})
     told = Scenario("told", {}, ratios={2042: {"female/male": 0.95}})
     layer = GroupLayer(trends, TRANSFORMS)
-    levels = np.array([[FEMALE], [MALE]])
+    levels = of(FEMALE, MALE)
     raw = normal_marginals(2)
     network = replace(raw, grid=raw.grid + (OWN.T)[..., None])
     mean = layer.move_marginals(network, levels, told).mean[:, 19]
