@@ -73,20 +73,19 @@ class GroupLayer:
     def _draws(
         self, seed: int, n_paths: int, origin: int, n_years: int, scenario: Scenario | None
     ) -> Floats:
-        """Changes (2, n_path, n_year, K) of earnings and odds."""
-        return np.stack(
-            [
-                self.trends.changes(name, seed, n_paths, origin, n_years, scenario)
-                for name in STATISTICS
-            ]
-        )
+        """Changes (2, n_year, n_path, K) of earnings and odds."""
+        changes = [
+            self.trends.changes(name, seed, n_paths, origin, n_years, scenario)
+            for name in STATISTICS
+        ]
+        return np.ascontiguousarray(np.stack(changes).swapaxes(1, 2))
 
     def _moments(self, origin: int, scenario: Scenario | None) -> tuple[Floats, Floats]:
         """Means (2, H, K) and covariances (2, H, K, K) of the changes of earnings and odds."""
         draws = self._draws(_SEED, _N_DRAWS, origin, MAX_HORIZON, scenario)
-        mean = draws.mean(axis=1)
-        apart = (draws - mean[:, None]).transpose(0, 2, 3, 1)
-        return mean, apart @ apart.swapaxes(-1, -2) / _N_DRAWS
+        mean = draws.mean(axis=2)
+        apart = draws - mean[:, :, None]
+        return mean, apart.swapaxes(-1, -2) @ apart / _N_DRAWS
 
     def _of_persons(
         self, raw: Marginals, levels: NDArray[np.int64], scenario: Scenario | None
@@ -146,7 +145,7 @@ class GroupLayer:
             # As many years for all, so that the bits do not depend on other persons' years.
             changes = self.path_draws(draws.seed, n_paths, origin, N_AGES, scenario)
             shares = self._shares(levels[i : i + 1], N_AGES)[0]
-            d, e = (changes * shares).sum(-1).transpose(0, 2, 1)
+            d, e = (changes @ shares[..., None])[..., 0]
             factor, e = np.exp(d)[: len(paths)], e[: len(paths)]
             # Zeros are ranked by the total of their path.
             total = np.nan_to_num(paths).sum(axis=0, dtype=np.float64)
