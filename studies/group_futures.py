@@ -30,6 +30,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -68,6 +69,8 @@ MIN_PERSONS = 30  # of a group
 AGES = (35, 50)  # at which the middle and the older begin
 TABLE_NAMES = {"mean": "mean", "zeros": "zero_share", "ratio": "mean_ratio"}
 MOBILITY = 5  # years between the ranks that are correlated
+# Files of a bundle that paths depend on; its stored vintages only stretch the bands.
+FORECAST_FILES = ("model.safetensors", "transforms.json", "macro.json", "calibration.parquet")
 CELL = ["horizon", "statistic", "group"]
 
 
@@ -171,8 +174,6 @@ def judge(
     forecaster: Forecaster, directory: Path, number: int, draws: Draws, *, knows_macro: bool
 ) -> Iterator[dict[str, object]]:
     """One row for each future, horizon, statistic and group of history `number`."""
-    stored = forecaster.bundle.vintages
-    error = None if stored is None else ModelError.fit(stored)
     panel = read_panel(directory)
     origins = origins_at(panel, LAST_YEAR)
     past = history(panel, origins)
@@ -201,32 +202,43 @@ def judge(
             statistics = group_values(*both, members)
             statistics |= change_values(changes, floor) if changes else {}
             for (statistic, group), values in statistics.items():
-                stretched = _with_error(values[1:], error, statistic, group, horizon)
-                lower, upper = central_range(stretched)
+                lower, upper = central_range(values[1:])
                 yield {
                     "future": future,
                     "horizon": horizon,
                     "statistic": statistic,
                     "group": group,
-                    "error": values[1:].mean() - values[0],
-                    "scale": 1.0 if statistic == "zeros" else values[0],
-                    "inside": lower <= values[0] <= upper,
+                    "realised": values[0],
+                    "mean": values[1:].mean(),
+                    "sd": values[1:].std(ddof=1),
+                    "lower": lower,
+                    "upper": upper,
                 }
 
 
-def _with_error(
-    values: Floats, error: ModelError | None, statistic: str, group: str, horizon: int
-) -> Floats:
-    """Values on paths, stretched by the model's own error (`saga.population.group_bands`)."""
-    if statistic not in TABLE_NAMES:
-        return values
-    centre, variance = values.mean(), values.var(ddof=1)
-    of = EVERYBODY if group == "all" else GROUPS
-    years = [horizon] if horizon else range(1, YEARS + 1)
-    sd = error and error.sd(TABLE_NAMES[statistic], of, years, centre)
-    if not sd or not variance > 0:
-        return values
-    return np.asarray(centre + (values - centre) * np.sqrt(1 + sd**2 / variance))
+def judged(rows: pl.DataFrame, error: ModelError | None) -> pl.DataFrame:
+    """The rows with error, its scale and whether the realised value is inside the band.
+
+    Bands are stretched by the model's own error, as in group tables
+    (`saga.population.group_bands`).
+    """
+
+    def stretch(row: dict[str, Any]) -> float:
+        of = EVERYBODY if row["group"] == "all" else GROUPS
+        years = [row["horizon"]] if row["horizon"] else range(1, YEARS + 1)
+        name = TABLE_NAMES.get(row["statistic"])
+        sd = error.sd(name, of, years, row["mean"]) if error and name else None
+        return float(np.sqrt(1 + (sd / row["sd"]) ** 2)) if sd and row["sd"] else 1.0
+
+    mean, realised = pl.col("mean"), pl.col("realised")
+    stretched = pl.Series("stretch", [stretch(row) for row in rows.iter_rows(named=True)])
+    return rows.with_columns(stretched).with_columns(
+        error=mean - realised,
+        scale=pl.when(pl.col("statistic") == "zeros").then(1.0).otherwise(realised),
+        inside=realised.is_between(
+            *(mean + (pl.col(end) - mean) * pl.col("stretch") for end in ("lower", "upper"))
+        ),
+    )
 
 
 def summarise(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
@@ -309,8 +321,11 @@ def main() -> None:
     def judge_one(register: Path, number: int, draws: Draws) -> pl.DataFrame:
         return pl.DataFrame(list(judge(forecaster, register, number, draws, knows_macro=args.told)))
 
-    key, until = (forecaster.bundle.digest, args.told), LAST_YEAR + YEARS
-    table = judge_histories(args, key, args.seed, until, judge_one)
+    bundle = forecaster.bundle
+    files = {name: bundle.manifest["files"].get(name) for name in FORECAST_FILES}
+    until = LAST_YEAR + YEARS
+    table = judge_histories(args, (files, args.told), args.seed, until, judge_one)
+    table = judged(table, None if bundle.vintages is None else ModelError.fit(bundle.vintages))
     yearly = (pl.col("horizon") != LIFETIME) | (pl.col("statistic") != "zeros")
     every = table.filter(yearly)  # hardly anybody never works again
     in_tables = every.filter(pl.col("statistic").is_in(list(TABLE_NAMES)))
