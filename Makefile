@@ -97,6 +97,7 @@ bundle: setup
 	$(BIN)/saga register generate --persons $(CALIBRATION_PERSONS) --seed $(CALIBRATION_SEED) --out $(BUILD)/calibration
 	$(BIN)/saga calibrate $(BUILD)/small --panel $(BUILD)/calibration --shares 20,5,50,25 --rollout light
 	$(BIN)/saga report $(BUILD)/small --panel $(BUILD)/register --store --persons 10000 --out $(BUILD)/report.html
+	$(BIN)/python -m studies.history_errors $(BUILD)/small --histories 10 --store
 	$(BIN)/saga evaluate $(BUILD)/small --panel $(BUILD)/register --baselines carry,groupq,clairvoyant --out $(BUILD)/evaluation
 	$(BIN)/saga bundle verify $(BUILD)/small
 	rm -rf bundles/small && mv $(BUILD)/small bundles/small

@@ -41,7 +41,6 @@ from studies.group_futures import (
 from studies.study_page import command_line
 
 FIRST = FOR_TRAINING + 1_000
-YEARS = (*HORIZONS, 30)
 BY = ("sex", "education_level", "age")
 
 
@@ -55,13 +54,13 @@ def errors_of(
     people, rule = last_known(past, BY), GrowthRule.fit(cut(panel, LAST_YEAR))
     scenarios = true_scenarios(directory)
     paths_of = {
-        future: here.simulate(past, replace(draws, scenario=known), to_horizon=max(YEARS))
+        future: here.simulate(past, replace(draws, scenario=known), to_horizon=max(HORIZONS))
         for future, known in scenarios.items()
     }
     ids = next(iter(paths_of.values()))
     order = Origins(ids.person_id, ids.origin_year)
-    for future, outcomes in true_futures(directory, order, YEARS, price_year=panel.meta.price_year):
-        yield judge_groups(paths_of[future], outcomes, people, rule, YEARS, BY)
+    for future, outcomes in true_futures(directory, order, HORIZONS, price_year=panel.meta.price_year):
+        yield judge_groups(paths_of[future], outcomes, people, rule, HORIZONS, BY)
 
 
 def main() -> None:
@@ -76,7 +75,7 @@ def main() -> None:
         errors = pl.concat(errors_of(forecaster, register, number, draws))
         return errors.select(pl.lit(LAST_YEAR).alias("cutoff"), pl.all())
 
-    until = LAST_YEAR + max(YEARS)
+    until = LAST_YEAR + max(HORIZONS)
     errors = judge_histories(args, [bundle.digest], FIRST + args.seed, until, judge_one)
     print(describe_vintages(errors))
     if args.store:

@@ -4,10 +4,11 @@
 
 A register of --persons persons lives through Sweden's history, and has --futures drawn futures.
 Persons of 20 to 60 in 2022, about half of all, are forecast told the macro series of each future
-and two series of groups: the pay of women beside men, and of ages 22 beside 62. They are estimated
-on the future's cross-sections, as those of the past are (`saga.training.group_fit`). Nothing else
-is told, and nothing is aligned: the level of the whole and the groups of education, age and record
-that are judged are not told. Means are those of marginals, so no paths are drawn.
+and the series of its economy of groups: the pay of women beside men, of levels of education, and
+of ages 22 beside 62. They are estimated on the future's cross-sections, as those of the past are
+(`saga.training.group_fit`). Nothing else is told, and nothing is aligned: how many work, the level
+of the whole, and the groups by age and record that are judged. Means are those of marginals, so no
+paths are drawn.
 
 Bias is that of the sum over persons with an outcome, relative, over all futures. Standard errors
 are clustered by person and by future (Cameron, Gelbach and Miller 2011, equation 2.12).
@@ -25,13 +26,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from saga.evaluation.scoring.futures import true_futures
-from saga.training.group_fit import BAND, LAST_AGE, cells_of, effects_of
+from saga.training.group_fit import BAND, LAST_AGE, SETTLED_AGE, cells_of, effects_of
 
 from saga.data.origins import history, origins_at
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.forecaster import Forecaster
-from saga.macro.group_trends import AGE_LEVELS, GroupTrends
+from saga.macro.group_trends import GroupTrends
 from saga.macro.scenarios import Scenario
 from saga.register import RegisterSettings, generate_register
 from studies.group_futures import LAST_YEAR, members_of, true_scenarios
@@ -39,21 +40,21 @@ from studies.study_page import say, study_parser
 
 Floats = NDArray[np.float64]
 HORIZONS = (1, 5, 10, 20)
-TOLD = ("female/male", "/".join(AGE_LEVELS))
 SINCE = (10, 20)  # known years at which records of middle and great length begin
 
 
 def told_ratios(
     trends: GroupTrends, now: pl.DataFrame, people: pl.DataFrame, outcomes: Floats
-) -> dict[int, Floats]:
-    """The ratios of `TOLD` in each future year, from outcomes (n, H) of years 1..H.
+) -> dict[int, dict[str, float]]:
+    """The ratios of the levels of each column to its first one in the years of outcomes (n, H).
 
     A year's effects are compared with those of the same ages in the last year of the records.
 
     Args:
         trends: The economy of groups.
         now: Age, levels and earnings of all persons of the last year.
-        people: Age and levels of n persons in the last year.
+        people: Age and levels of n persons in the last year. Those below 28 tell nothing, because
+            their education is not finished.
         outcomes: Their later earnings, NaN if unknown.
     """
     columns = [column for column, _ in trends.columns if column != "age"]
@@ -64,18 +65,21 @@ def told_ratios(
         known = bands.filter(pl.col("age").is_between(*ages), pl.col("earnings").is_not_nan())
         return cells_of(known, ["year", *by])
 
-    contrasts = np.stack([trends.contrast(name) for name in TOLD])
+    names = list(trends.ratios())
+    contrasts = np.stack([trends.contrast(name) for name in names])
     start = contrasts @ trends.series["earnings"].level[-1]
     ratios = {}
     for h in range(1, outcomes.shape[1] + 1):
         later = people.with_columns(pl.col("age") + h, earnings=pl.Series(outcomes[:, h - 1]))
+        later = later.filter(pl.col("age") >= SETTLED_AGE + h)
         oldest = min(int(later["age"].to_numpy().max()), LAST_AGE)
         ages = int(later["age"].to_numpy().min()), oldest
         then = cells(later, ages)
         same = cells(now, ages).join(then, on=by, how="semi")
         then = then.join(same, on=by, how="semi")
         change = effects_of(trends, then, "earnings")[0] - effects_of(trends, same, "earnings")[0]
-        ratios[LAST_YEAR + h] = np.exp(start + contrasts @ np.nan_to_num(change))
+        told = np.exp(start + contrasts @ np.nan_to_num(change))
+        ratios[LAST_YEAR + h] = dict(zip(names, told.tolist(), strict=True))
     return ratios
 
 
@@ -125,10 +129,7 @@ def judge(forecaster: Forecaster, directory: Path) -> Iterator[dict[str, object]
     for future, outcomes in true_futures(
         directory, origins, years, price_year=panel.meta.price_year
     ):
-        ratios = {
-            year: dict(zip(TOLD, values.tolist(), strict=True))
-            for year, values in told_ratios(trends.trends, now, people, outcomes).items()
-        }
+        ratios = told_ratios(trends.trends, now, people, outcomes)
         scenario = Scenario(f"future {future}", told[future].rows, ratios=ratios)
         blocks = forecaster.marginals(past, scenario, n_horizons=max(HORIZONS))
         forecasts.append(np.concatenate([block.mean[:, at] for block in blocks]))
