@@ -59,7 +59,9 @@ def errors_of(
     }
     ids = next(iter(paths_of.values()))
     order = Origins(ids.person_id, ids.origin_year)
-    for future, outcomes in true_futures(directory, order, HORIZONS, price_year=panel.meta.price_year):
+    for future, outcomes in true_futures(
+        directory, order, HORIZONS, price_year=panel.meta.price_year
+    ):
         yield judge_groups(paths_of[future], outcomes, people, rule, HORIZONS, BY)
 
 
