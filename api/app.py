@@ -22,7 +22,7 @@ from fastapi_offline import FastAPIOffline
 from saga.api import problems
 from saga.api.answers import AnswerFormat
 from saga.api.logs import error_location
-from saga.api.openapi import body_components
+from saga.api.openapi import HEADER_TEXTS, body_components
 from saga.api.problems import ProblemError
 from saga.api.refusals import refused
 from saga.api.routes import (
@@ -40,6 +40,7 @@ from saga.api.security import KeyStore, check_exposure, check_local, identify
 from saga.api.service import Service
 from saga.api.settings import Settings
 from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars, clear_contextvars
@@ -119,6 +120,14 @@ def create_app(
     app.include_router(explorer.router)
     for routes in (forecasts, lifetimes, populations, jobs, outcomes, model, calibration, health):
         app.include_router(routes.router, dependencies=[Depends(identify)])
+    if settings.origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.origins,
+            allow_methods=("GET", "POST", "DELETE"),
+            allow_headers=("Authorization", "Content-Type", "Idempotency-Key", "X-Request-ID"),
+            expose_headers=("Location", *HEADER_TEXTS),
+        )
     app.add_middleware(RequestMonitor, service=service, key_store=key_store)
     app.add_middleware(AnswerFormat, observe=service.metrics.observe_stage)
     app.add_middleware(CorrelationIdMiddleware)
@@ -214,7 +223,7 @@ class RequestMonitor:
 
         try:
             if self._key_store is None:
-                check_local(Headers(scope=scope))
+                check_local(Headers(scope=scope), self._service.settings.origins)
             await self._app(scope, receive, send_and_note_status)
         except ProblemError as error:
             await problems.response_to(error)(scope, receive, send_and_note_status)

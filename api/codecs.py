@@ -1,4 +1,4 @@
-"""Decode request bodies and encode responses: JSON, Parquet and Arrow.
+"""Decode request bodies and encode responses: JSON, Parquet, Arrow and CSV.
 
 In every format the persons become one frame with the columns of a panel, which `read_panel` checks
 like a file.
@@ -33,7 +33,7 @@ JSON, PARQUET = "application/json", "application/vnd.apache.parquet"
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 ARROW_FILE = "application/vnd.apache.arrow.file"
 CSV = "text/csv"
-TABLES = (PARQUET, ARROW_STREAM, ARROW_FILE)
+TABLES = (PARQUET, ARROW_STREAM, ARROW_FILE, CSV)
 LIST_OPTIONS = ("horizons", "ages", "coverage", "quantiles", "by", "compare", "events")
 _MAX_ENTRIES = 100  # no request, person or year has more entries than this
 
@@ -178,7 +178,7 @@ def parse_table(
     model: type[OptionsT],
     max_persons: int,
 ) -> Call[OptionsT]:
-    """Decode a Parquet or Arrow body with the columns of a panel.
+    """Decode a Parquet, Arrow or CSV body with the columns of a panel.
 
     Args:
         body: The bytes of the table.
@@ -253,11 +253,14 @@ def encode_json(content: Mapping[str, Any]) -> bytes:
 
 
 def encode_table(table: pl.DataFrame, kind: str, provenance: Mapping[str, Any]) -> bytes:
-    """A table as Parquet or Arrow bytes; the provenance is JSON in its metadata, as in files."""
+    """A table as bytes; the metadata of Parquet and Arrow have the provenance as JSON."""
     metadata = {KEY: json.dumps(provenance, sort_keys=True)}
     buffer = io.BytesIO()
     if kind == PARQUET:
         table.write_parquet(buffer, metadata=metadata)
+        return buffer.getvalue()
+    if kind == CSV:
+        table.write_csv(buffer)
         return buffer.getvalue()
     arrow = table.to_arrow().replace_schema_metadata(metadata)
     open_writer = pyarrow.ipc.new_stream if kind == ARROW_STREAM else pyarrow.ipc.new_file

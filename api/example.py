@@ -19,6 +19,17 @@ def example_persons(scale: float = 1.0) -> list[Any]:
     return [{"person_id": "A1", "birth_year": 1985, "sex": "female", "history": history}]
 
 
+def example_csv(example: dict[str, Any]) -> str:
+    """The example of a JSON body as CSV: its outcomes, or the rows of its persons."""
+    rows = example.get("outcomes") or [
+        {"person_id": person["person_id"], "birth_year": person["birth_year"], **row}
+        for person in example["persons"]
+        for row in person["history"]
+    ]
+    lines = [rows[0], *(row.values() for row in rows)]
+    return "\n".join(",".join(map(str, cells)) for cells in lines) + "\n"
+
+
 def curl(url: str, *, keyed: bool, scale: float = 1.0) -> str:
     """A curl command that requests a forecast; with keys it reads one from `$SAGA_KEY`."""
     body = json.dumps(

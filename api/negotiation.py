@@ -1,7 +1,8 @@
-"""Decode a JSON, Parquet or Arrow body, and respond in the format that the client accepts."""
+"""Decode the body of a call, and respond in the format that the client accepts."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -10,6 +11,7 @@ import anyio.to_thread
 import polars as pl
 from fastapi import Request, Response
 from saga.api.codecs import (
+    CSV,
     JSON,
     TABLES,
     Call,
@@ -32,12 +34,14 @@ from saga.conformal.calibration_table import ALL
 from saga.errors import SagaError
 from saga.forecast_results import Result
 from saga.forecast_warnings import warning_dicts
+from saga.pages.format import begins_above_zero
 from saga.requests import percent_label
 from saga.schema import EXTRA_PREFIX
 
 OptionsT = TypeVar("OptionsT", bound=CallOptions)
 
 TableRow = Mapping[str, Any]
+NOTES_HEADER = "Saga-Notes"
 _SMALL_TABLE = 32  # rows of which JSON is written without another thread
 Explain = Callable[[str, str], str]  # from guarantee and cell to the reason text
 
@@ -59,17 +63,15 @@ class Computed:
     to_json: Callable[[], Mapping[str, Any]]
 
 
-def check_body_type(request: Request, *further: str) -> tuple[str, list[tuple[str, str]]]:
-    """The media type of the body, and the query parameters.
-
-    JSON, tables and the `further` types are accepted.
+def check_body_type(request: Request) -> tuple[str, list[tuple[str, str]]]:
+    """The media type of the body, which is JSON or a table, and the query parameters.
 
     Raises:
         ProblemError: Status 415 for another type or a compressed body, 422 for query parameters
             together with a JSON body.
     """
     kind = media_type(request.headers.get("content-type"))
-    accepted = (JSON, *TABLES, *further)
+    accepted = (JSON, *TABLES)
     if kind not in accepted:
         raise refused("content-type", {"accepted": ", ".join(accepted)})
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
@@ -191,10 +193,11 @@ async def respond(
     result: Result,
     to_json: Callable[[], Mapping[str, Any]],
 ) -> Response:
-    """The response: the table as Parquet or Arrow if the client accepts that, else JSON.
+    """The response: the table as Parquet, Arrow or CSV if the client accepts that, else JSON.
 
-    Provenance, warnings and who is left out are in the metadata of a table. `to_json` builds the
-    other entries of JSON.
+    Provenance, warnings and who is left out are in the metadata of a table. CSV has none, so a
+    header has the provenance, the codes of the warnings and the number of those left out, and no
+    value of a person. `to_json` builds the other entries of JSON.
     """
     accepted, provenance = accepted_type(request), {**result.provenance, **people.provenance()}
     notes = {
@@ -205,7 +208,12 @@ async def respond(
         content = await anyio.to_thread.run_sync(
             encode_table, result.table, accepted, {**provenance, **notes}
         )
-        return Response(content, media_type=accepted)
+        headers = {}
+        if accepted == CSV:
+            codes = sorted({warning.code for warning in result.warnings})
+            short = {"warnings": codes, "left_out": len(notes["left_out"])}
+            headers[NOTES_HEADER] = json.dumps(provenance | short)
+        return Response(content, media_type=accepted, headers=headers)
 
     def encode() -> Response:
         return json_response({"provenance": provenance, **notes, **to_json()})
@@ -240,12 +248,15 @@ def limits_json(row: TableRow, coverage: float, explain: Explain) -> dict[str, A
 def interval_json(
     row: TableRow, coverage: float, explain: Explain, prefix: str = ""
 ) -> dict[str, Any]:
-    """The interval columns of a row at one coverage; `prefix`: "band_", "positive_" for others."""
+    """The interval columns of a row at one coverage; `prefix`: "band_", "positive_" for others.
+
+    `lower` is null if the set begins above 0: the smallest amount of the table is no limit.
+    """
     name = percent_label(coverage)
-    guarantee = row[f"guarantee_{prefix}{name}"]
+    guarantee, lower = row[f"guarantee_{prefix}{name}"], row[f"{prefix}lower_{name}"]
     interval = {
         "coverage": coverage,
-        "lower": row[f"{prefix}lower_{name}"],
+        "lower": None if lower is not None and begins_above_zero(lower) else lower,
         "upper": row[f"{prefix}upper_{name}"],
     }
     zero_column = f"{prefix}includes_zero_{name}"

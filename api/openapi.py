@@ -7,7 +7,9 @@ from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
-from saga.api.codecs import JSON, LIST_OPTIONS, TABLES
+from saga.api.codecs import CSV, JSON, LIST_OPTIONS, TABLES
+from saga.api.example import example_csv
+from saga.api.negotiation import NOTES_HEADER
 from saga.api.problems import MEDIA_TYPE, ProblemDocument
 from saga.api.request_models import (
     CorrectionsBody,
@@ -36,12 +38,13 @@ _HEADERS: dict[int, tuple[str, ...]] = {
     429: ("Retry-After", "RateLimit-Policy", "RateLimit"),
     503: ("Retry-After",),
 }
-_HEADER_TEXTS = {
+HEADER_TEXTS = {
     "X-Request-ID": "Names this call in the logs of the service",
     "WWW-Authenticate": "How to send a key, and what is wrong with the one that was sent",
     "Retry-After": "Seconds until the call can succeed; absent if repeating it cannot help",
     "RateLimit-Policy": "The quota of the key: calls `q` in `w` seconds",
     "RateLimit": "What remains of it: calls `r`, full again in `t` seconds",
+    NOTES_HEADER: "With CSV: provenance, codes of warnings and number of persons left out, as JSON",
 }
 
 
@@ -62,27 +65,30 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def _header(name: str) -> dict[str, Any]:
     kind = "integer" if name == "Retry-After" else "string"
-    return {"description": _HEADER_TEXTS[name], "schema": {"type": kind}}
+    return {"description": HEADER_TEXTS[name], "schema": {"type": kind}}
 
 
 def compute_responses() -> dict[int | str, dict[str, Any]]:
     """OpenAPI `responses` of an endpoint that computes: the table formats and errors."""
-    headers = {name: _header(name) for name in ("X-Request-ID", "RateLimit-Policy", "RateLimit")}
+    headers = {
+        name: _header(name)
+        for name in ("X-Request-ID", "RateLimit-Policy", "RateLimit", NOTES_HEADER)
+    }
     return problem_responses(401, 403, 406, 408, 413, 415, 422, 429, 503) | {
         200: {"content": _table_content(), "headers": headers}
     }
 
 
-def request_body(component: str, *further: str, or_component: str | None = None) -> dict[str, Any]:
+def request_body(component: str, *, or_component: str | None = None) -> dict[str, Any]:
     """OpenAPI `requestBody` and query parameters: JSON of a component, or a table with a query.
 
-    `further` are media types of other tables, `or_component` is another shape of the JSON. A body
-    has its options from its base.
+    `or_component` is another shape of the JSON. A body has its options from its base.
     """
     schema: dict[str, Any] = {"$ref": _REF.format(model=component)}
     if or_component is not None:
         schema = {"oneOf": [schema, {"$ref": _REF.format(model=or_component)}]}
-    content = {JSON: {"schema": schema}} | _table_content(*further)
+    content = {JSON: {"schema": schema}} | _table_content()
+    content[CSV]["example"] = example_csv(_BODIES[component].model_json_schema()["example"])
     return {
         "requestBody": {"required": True, "content": content},
         "parameters": _query_parameters(_BODIES[component].__bases__[0]),
@@ -146,6 +152,6 @@ def body_components() -> dict[str, Any]:
     return components
 
 
-def _table_content(*further: str) -> dict[str, Any]:
+def _table_content() -> dict[str, Any]:
     binary = {"schema": {"type": "string", "format": "binary"}}
-    return dict.fromkeys((*TABLES, *further), binary)
+    return dict.fromkeys(TABLES, binary) | {CSV: {"schema": {"type": "string"}}}

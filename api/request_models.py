@@ -339,7 +339,7 @@ def _option_field(annotation: object, default: object, option: Option, name: str
 
 @_with_fields_of(Draws, ForecastRequest)
 class ForecastOptions(RecordingOptions):
-    """Options of `POST /v1/forecasts`; query parameters if the body is Parquet or Arrow."""
+    """Options of `POST /v1/forecasts`; query parameters if the body is a table."""
 
     def to_request(self) -> ForecastRequest:
         """The typed request, in the form that the forecaster needs."""
@@ -348,7 +348,7 @@ class ForecastOptions(RecordingOptions):
 
 @_with_fields_of(Draws, LifetimeRequest)
 class LifetimeOptions(RecordingOptions):
-    """Options of `POST /v1/lifetimes`; query parameters if the body is Parquet or Arrow."""
+    """Options of `POST /v1/lifetimes`; query parameters if the body is a table."""
 
     def to_request(self) -> LifetimeRequest:
         """The typed request. Raises UsageError if the ages contradict each other."""
@@ -357,7 +357,7 @@ class LifetimeOptions(RecordingOptions):
 
 @_with_fields_of(Draws, PopulationRequest)
 class PopulationOptions(CallOptions):
-    """Options of `POST /v1/populations`; query parameters if the body is Parquet or Arrow."""
+    """Options of `POST /v1/populations`; query parameters if the body is a table."""
 
     weights: _OwnName | None = Field(
         None,
@@ -473,7 +473,7 @@ class RealisedYear(BaseModel):
 
 
 class OutcomesOptions(BaseModel):
-    """Options of `POST /v1/outcomes`; query parameters if the body is Parquet or Arrow."""
+    """Options of `POST /v1/outcomes`; query parameters if the body is a table."""
 
     model_config = _STRICT
     prices: Prices | None = _PRICES
@@ -509,7 +509,16 @@ class CorrectedYear(BaseModel):
 class CorrectionsBody(OutcomesOptions):
     """Corrections of outcomes, each person and year once."""
 
-    model_config = ConfigDict(title="CorrectionsRequest", extra="forbid")
+    model_config = ConfigDict(
+        title="CorrectionsRequest",
+        extra="forbid",
+        json_schema_extra={
+            "example": {
+                "reason": "mistake",
+                "corrections": [{"person_id": "A1", "year": 2023, "earnings": 314_000.0}],
+            }
+        },
+    )
     reason: CorrectionReason = Field(description="Why; the audit trail of the ledger has it")
     corrections: Annotated[
         list[CorrectedYear], FailFast(), Field(min_length=1, max_length=MAX_CORRECTIONS)

@@ -116,16 +116,19 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_local(headers: Headers) -> None:
+def check_local(headers: Headers, origins: Sequence[str] = ()) -> None:
     """Raise a problem of status 403 unless a call without keys is of this machine's own.
 
     A page of the web can let its name point to 127.0.0.1 and then call a local service from the
-    browser. Such calls have the page's name as `Host` or `Origin`.
+    browser. Such calls have the page's name as `Host` or `Origin`. Pages of `origins` may call it,
+    by a name of this machine.
     """
     host, origin = headers.get("host"), headers.get("origin")
     if host is not None and not is_loopback(_split(host)[1]):
         raise refused("host")
-    if origin is not None and _split(origin.partition("://")[2])[0] != _split(host or "")[0]:
+    if origin is None or origin in origins:
+        return
+    if _split(origin.partition("://")[2])[0] != _split(host or "")[0]:
         raise refused("origin")
 
 

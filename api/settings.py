@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_core import PydanticCustomError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from saga.errors import Problem, UsageError
 from saga.requests import Precision, RolloutName
 
 _DAY, _TEN_YEARS = 86_400, 87_600  # seconds, hours
 _MOST = 1_024  # processes or threads
+_ORIGIN = re.compile(r"https?://([a-z0-9._-]+|\[[0-9a-f:]+\])(:\d+)?")
 _FURTHER = frozenset({"SAGA_DEBUG", "SAGA_HOLDER", "SAGA_KEY", "SAGA_KEYS_FILE", "SAGA_URL"})
 
 
@@ -22,6 +25,15 @@ def _default_bundle() -> Path:
     from saga.bundle import default_bundle  # loads torch, which a worker of jobs does not need
 
     return default_bundle()
+
+
+def _read_origins(value: object) -> object:
+    """The origins of a text; each is a scheme, a host and perhaps a port, as browsers send them."""
+    origins = tuple(filter(None, value.split(","))) if isinstance(value, str) else value
+    if isinstance(origins, tuple) and not all(map(_ORIGIN.fullmatch, origins)):
+        message = "An origin is like https://portal.example.org or http://localhost:3000"
+        raise PydanticCustomError("origin", message)
+    return origins
 
 
 class Settings(BaseSettings):
@@ -41,6 +53,15 @@ class Settings(BaseSettings):
     keys: Annotated[
         Path | None, Field(description="File of hashed bearer keys, made by `saga keys create`")
     ] = None
+    origins: Annotated[
+        tuple[str, ...],
+        NoDecode,
+        BeforeValidator(_read_origins),
+        Field(
+            description="Origins whose pages may call the service from a browser, such as "
+            "https://portal.example.org, separated by commas; none: its own pages only"
+        ),
+    ] = ()
     workers: Annotated[
         int,
         Field(

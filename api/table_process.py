@@ -17,6 +17,7 @@ import resource
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from functools import reduce
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
@@ -71,10 +73,17 @@ def limit_seconds(n_seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time()) + n_seconds, hard))
 
 
-def decode(body: bytes, kind: str, max_rows: int) -> pa.Table:
-    """The table of a body, if it is within the limits; texts are plain texts."""
-    parquet = kind.endswith("parquet")
-    table = _read_parquet(body, max_rows) if parquet else _read_arrow(body, kind, max_rows)
+def decode(body: bytes, kind: str, max_rows: int, separator: str, skipped: int) -> pa.Table:
+    """The table of a body, if it is within the limits; texts are plain texts.
+
+    `separator` and the number of lines before the header are those of CSV.
+    """
+    if kind.endswith("csv"):
+        table = _read_csv(body, max_rows, separator, skipped)
+    elif kind.endswith("parquet"):
+        table = _read_parquet(body, max_rows)
+    else:
+        table = _read_arrow(body, kind, max_rows)
     table.validate(full=True)
     return pa.table({name: _plain(table[name], name) for name in table.column_names})
 
@@ -103,10 +112,44 @@ def _read_parquet(body: bytes, max_rows: int) -> pa.Table:
 
 
 def _read_arrow(body: bytes, kind: str, max_rows: int) -> pa.Table:
-    buffer = pa.py_buffer(body)
+    reader, stored = _open_arrow(pa.py_buffer(body), kind)
+    return _within_limits(reader.schema, stored, max_rows)
+
+
+def _read_csv(body: bytes, max_rows: int, separator: str, skipped: int) -> pa.Table:
+    """Cells are texts, as in files, so that leading zeros remain; an empty one is unknown.
+
+    Columns without a name and empty lines are left out.
+    """
+    columns = [f"f{i}" for i in range(MAX_COLUMNS + 1)]
+    reader = pa.csv.open_csv(
+        pa.BufferReader(body),
+        pa.csv.ReadOptions(
+            use_threads=False,
+            block_size=_PIECE,
+            skip_rows=skipped,
+            autogenerate_column_names=True,  # the header is a row, because it may repeat a name
+        ),
+        pa.csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+        pa.csv.ConvertOptions(
+            column_types=dict.fromkeys(columns, pa.string()),
+            strings_can_be_null=True,
+            null_values=[""],
+        ),
+    )
+    table = _within_limits(reader.schema, reader, max_rows + 1)
+    names = [column[0].as_py() for column in table.columns]
+    table = table.slice(1).select([i for i, name in enumerate(names) if name is not None])
+    table = table.rename_columns([name for name in names if name is not None])
+    _check_schema(table.schema, table.num_columns)
+    is_known = [column.is_valid() for column in table.columns]
+    return table.filter(reduce(pc.or_, is_known))
+
+
+def _within_limits(schema: pa.Schema, stored: Iterable[pa.RecordBatch], max_rows: int) -> pa.Table:
+    """The table of the batches, of which no more are read than may be."""
     batches: list[pa.RecordBatch] = []
-    reader, stored = _open_arrow(buffer, kind)
-    _check_schema(reader.schema, len(reader.schema))
+    _check_schema(schema, len(schema))
     n_rows = n_bytes = 0
     for batch in stored:
         n_rows += batch.num_rows
@@ -114,7 +157,7 @@ def _read_arrow(body: bytes, kind: str, max_rows: int) -> pa.Table:
         n_bytes += batch.nbytes
         _check_bytes(n_bytes)
         batches.append(batch)
-    return pa.Table.from_batches(batches, reader.schema)
+    return pa.Table.from_batches(batches, schema)
 
 
 def _open_arrow(
@@ -316,7 +359,7 @@ def answer(head: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         if "path" in head:
             FileCheck(*head["check"]).check(Path(head["path"]))
             return {}, b""
-        table = decode(body, head["kind"], head["max_rows"])
+        table = decode(body, **head)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)

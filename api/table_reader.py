@@ -26,8 +26,11 @@ from saga.api.table_process import (
     MEMORY_BYTES,
 )
 
+from saga.data.files import find_separator
 from saga.schema import BY_NAME, EXTRA_PREFIX
 
+_CSV_KIND = "CSV in UTF-8, with a header and as many cells in each row"
+_SAMPLE = 2**16  # bytes of a CSV body that show its separator
 _BUSY = 12  # on a busy machine the process waits for its CPU seconds this many times as long
 _FILE_LIMITS = (2**30, 600)  # bytes and CPU seconds for the check of a job's table
 
@@ -64,9 +67,13 @@ class TableReader:
             InputError: It has too many columns, a column twice or of another type, or a long text.
             BudgetError: It has more than `max_rows` rows.
         """
-        verdict, content = self._ask({"kind": kind, "max_rows": max_rows}, body)
+        is_csv = kind.endswith("csv")
+        head = body[:_SAMPLE].decode("utf-8-sig", errors="replace") if is_csv else ""
+        separator, skipped = find_separator(head)
+        limits = {"kind": kind, "max_rows": max_rows, "separator": separator, "skipped": skipped}
+        verdict, content = self._ask(limits, body)
         if "refused" in verdict:
-            raise refusal(verdict, kind)
+            raise refusal(verdict, _CSV_KIND if is_csv else kind)
         return pl.read_ipc_stream(io.BytesIO(content))
 
     def _ask(self, head: dict[str, Any], body: bytes = b"") -> tuple[dict[str, Any], bytes]:

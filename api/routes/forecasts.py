@@ -46,9 +46,9 @@ async def post_forecasts(
     """One distribution per person and horizon, until age 64; the origin is a person's last year.
 
     Persons who cannot be forecast are in `left_out`, with the reason; faulty records refuse the
-    call. A Parquet or Arrow body has the columns of a panel, and the options are query parameters
-    (`horizons=1,5,10`). `Accept` chooses the format of the response; a table has one row per person
-    and horizon, sorted by person.
+    call. A table (Parquet, Arrow, CSV) has the columns of a panel, and the options are query
+    parameters (`horizons=1,5,10`). `Accept` chooses the format of the response; a table has one row
+    per person and horizon, sorted by person. In JSON `lower` is null if a set begins above 0.
 
     With `bands` = K, each year of `horizons` up to K also has sets. Together, the sets of all K
     years, or of the years until age 64, contain all outcomes with the stated coverage. With

@@ -83,7 +83,7 @@ CurrentJob = Annotated[Job, Depends(_find_job)]
     status_code=202,
     response_model=JobResponse,
     responses=problem_responses(401, 403, 404, 408, 413, 415, 422, 429, 503, 507),
-    openapi_extra=request_body("JobRequest", CSV, or_component="JobFileRequest"),
+    openapi_extra=request_body("JobRequest", or_component="JobFileRequest"),
 )
 async def post_job(
     request: Request,
@@ -100,7 +100,7 @@ async def post_job(
     result are counted in `totals`, and do not end the job.
     """
     jobs, forecaster = _jobs_of(service), service.forecaster
-    kind, query = check_body_type(request, CSV)
+    kind, query = check_body_type(request)
     if kind == JSON:
         upload, options = await _receive_json(request, service, caller, jobs)
     else:

@@ -56,8 +56,8 @@ async def post_lifetimes(
 
     `population` describes the persons of this call together. Path k of every person has the same
     macro values, so each statistic is computed across persons for each path and then averaged over
-    paths; `mc_error` is the Monte-Carlo error of that average. A Parquet or Arrow response has one
-    row per person. If the service has a ledger, `record` enters the present values in it; they are
+    paths; `mc_error` is the Monte-Carlo error of that average. A table as the response has one row
+    per person. If the service has a ledger, `record` enters the present values in it; they are
     judged when the earnings of all years are known.
     """
 

@@ -54,8 +54,8 @@ async def post_outcomes(
     429 until a correction. Outcomes are entered in blocks of 5,000: of such a call only the blocks
     before this outcome count.
 
-    A Parquet or Arrow body has the columns `person_id`, `year` and `earnings`; `prices` is then a
-    query parameter.
+    A table (Parquet, Arrow, CSV) has the columns `person_id`, `year` and `earnings`; `prices` is
+    then a query parameter.
 
     The ledger stores amounts encrypted, and the probabilities that the recorded forecasts gave to
     less earnings and to zero. Contradicting amounts are stored as keyed hashes.

@@ -42,8 +42,8 @@ async def post_populations(
     sums over these persons. With `weights`, an own column of the rows (`extra`), the persons are a
     sample, and totals and bands are those of the population.
 
-    Groups with fewer than 10 persons are suppressed, and others that would reveal them. A Parquet
-    or Arrow response has one row per year, group and statistic. Persons who cannot be forecast are
+    Groups with fewer than 10 persons are suppressed, and others that would reveal them. A table
+    as the response has one row per year, group and statistic. Persons who cannot be forecast are
     in `left_out`.
     """
 

@@ -62,7 +62,7 @@ function drawSets(rows, opacity, margin) {
     Plot.areaY(rows, { x: "year", y1, y2, fill: "var(--set)", fillOpacity: opacity }),
     Plot.ruleX(alone, { x: "year", y1: ends[0], y2: ends[1], stroke: "var(--set)", strokeOpacity: opacity, strokeWidth: 9 }),
     ...ends.map((end) => Plot.lineY(rows, { x: "year", y: of(outlined)(end), ...outline })),
-    Plot.ruleX(outlinedAlone, { x: "year", y1: "lower", y2: "upper", ...outline }),
+    Plot.ruleX(outlinedAlone, { x: "year", y1: (row) => row.lower ?? 0, y2: "upper", ...outline }),
   ];
 }
 
@@ -72,7 +72,7 @@ export function hasUntested(horizons) {
 }
 
 function hasSet(interval) {
-  return interval.lower !== null && interval.lower !== undefined;
+  return interval.upper !== null && interval.upper !== undefined;
 }
 
 function shortAmount(amount) {
@@ -81,7 +81,7 @@ function shortAmount(amount) {
 
 function tipText(row) {
   const amount = d3.format(",.0f");
-  const sets = row.intervals.filter((x) => x.lower !== null && x.coverage <= 0.9);
+  const sets = row.intervals.filter((x) => hasSet(x) && x.coverage <= 0.9);
   const lines = sets.map((x) => `${100 * x.coverage} % set: ${setText(x, amount)}`);
   return [row.year, `median: ${amount(row.quantiles["0.5"])}`, ...lines, `no earnings: ${d3.format(".0%")(row.p_zero)}`].join("\n");
 }

@@ -65,16 +65,16 @@ export function isTested(interval) {
   return TESTED.includes(interval.guarantee);
 }
 
-/** The text of a published set, with a note if its coverage was not tested; a set without zero that begins at 1 unit begins above 0. */
+/** The text of a published set, with a note if its coverage was not tested; `lower` of one that begins above 0 is null. */
 export function setText(interval, show = about) {
-  if (!interval || interval.lower === null) return "none";
+  if (!interval || interval.upper === null) return "none";
   return `${rangeText(interval, show)}${isTested(interval) ? "" : " (coverage not tested)"}`;
 }
 
 function rangeText(interval, show) {
   if (interval.upper === 0) return "no earnings alone";
   const zero = interval.includes_zero && interval.lower > 0 ? "0 or " : "";
-  const start = interval.lower > 0 && interval.lower <= 1 ? "above 0" : show(interval.lower);
+  const start = interval.lower === null ? "above 0" : show(interval.lower);
   return `${zero}${start} to ${show(interval.upper)}`;
 }
 
@@ -100,7 +100,7 @@ export function describeYear(row, unit) {
   const middle = median > 0
     ? `${start}, earnings are as likely to be above as below ${about(median)} ${unit}`
     : `${start}, having no earnings is more likely than having some`;
-  const sets = PREFERRED.map((c) => row.intervals.find((x) => x.coverage === c)).filter((x) => x && x.lower !== null);
+  const sets = PREFERRED.map((c) => row.intervals.find((x) => x.coverage === c)).filter((x) => x && x.upper !== null);
   const found = sets.find(isTested) ?? sets[0];
   const published = found
     ? `the ${100 * found.coverage} % set is ${setText(found)}`
@@ -130,7 +130,7 @@ export function explainRise(before, after) {
 export function describeLifetime(lifetime, unit, label) {
   const value = lifetime.present_value;
   const interval = value.intervals[0];
-  const range = interval.lower === null ? "" :
+  const range = interval.upper === null ? "" :
     ` The ${100 * interval.coverage} % interval is ${setText(interval)}.`;
   const tax = lifetime.tax ? ` Of the mean, ${about(lifetime.tax.tax_mean)} is income tax by the rules of 2022, and ` +
     `${about(lifetime.tax.net_mean)} remains.` : "";

@@ -369,7 +369,7 @@ def _scan(file: File, labelled: Collection[str], encoding: str) -> pl.LazyFrame:
             )
         case ".csv":
             head = _head(file, encoding)
-            separator, skipped = _separator(head)
+            separator, skipped = find_separator(head)
             only_cr = "\r" in head and "\n" not in head  # as old programs for the Mac end lines
             if encoding == UTF_8 and not only_cr:
                 return pl.scan_csv(
@@ -411,7 +411,7 @@ def _broken_line(files: Sequence[File], encoding: str) -> tuple[File, str] | Non
     for file in files:
         if file.suffix != ".csv":
             continue
-        (separator, skipped), lines = _separator(_head(file, encoding)), file.lines()
+        (separator, skipped), lines = find_separator(_head(file, encoding)), file.lines()
         width = 0
         for number, line in enumerate(lines, start=1):
             if line.startswith(_GZIP) or number <= skipped:
@@ -441,7 +441,7 @@ def _head(file: File, encoding: str) -> str:
     return content.decode(encoding, errors="replace").removeprefix("\ufeff")
 
 
-def _separator(head: str) -> tuple[str, int]:
+def find_separator(head: str) -> tuple[str, int]:
     """The separator of a CSV file, and the number of lines before its header.
 
     Excel's first line `sep=;` names the separator, else it is the most frequent of comma,

@@ -88,12 +88,14 @@ def chance(probability: float) -> str:
     return "above 99 %" if 0.99 < probability < 1 else percent(probability, 0)
 
 
-def set_start(lower: float, show: Callable[[float], str]) -> str:
-    """Where a set begins: `show(lower)`, or `above 0`.
+def begins_above_zero(lower: float) -> bool:
+    """Whether a set has all amounts above zero: it then begins at the smallest amount, 1 unit."""
+    return 0 < lower <= SMALLEST_AMOUNT
 
-    A set without zero that has all amounts above it begins at the smallest amount, 1 unit.
-    """
-    return "above 0" if 0 < lower <= SMALLEST_AMOUNT else show(lower)
+
+def set_start(lower: float, show: Callable[[float], str]) -> str:
+    """Where a set begins: `show(lower)`, or `above 0`."""
+    return "above 0" if begins_above_zero(lower) else show(lower)
 
 
 def set_text(row: Mapping[str, Any], label: str) -> str:

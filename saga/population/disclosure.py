@@ -87,6 +87,8 @@ def suppress(
     hidden = unsafe if suppressed is None else unsafe | suppressed
     hidden = hidden.copy()
     hides: dict[int, int] = {}
+    if unsafe.ndim == 0:  # without groups there is one cell, and no sum shows it
+        return hidden, hides
     sums = _sums_to_zero(unsafe.shape)
     order = np.argsort(-magnitudes[0], axis=None, kind="stable")
     for cell in order[unsafe.ravel()[order]]:

@@ -17,7 +17,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse
 from saga.api.answers import AnswerFormat
 from saga.api.app import create_app
-from saga.api.codecs import ARROW_STREAM, JSON, PARQUET, decode_json
+from saga.api.codecs import ARROW_STREAM, CSV, JSON, PARQUET, decode_json
 from saga.api.logs import bridge_logs
 from saga.api.negotiation import accepted_type
 from saga.api.problems import ProblemError
@@ -234,8 +234,9 @@ def test_a_part_of_a_file_is_not_compressed(tmp_path: Path) -> None:
         (PARQUET, PARQUET),
         (f"application/json;q=0.5, {PARQUET}", PARQUET),
         (f"{PARQUET};q=0.1, application/json", JSON),
-        (f"text/csv, {ARROW_STREAM};q=0.2", ARROW_STREAM),
-        ("text/csv", None),
+        (f"text/html, {ARROW_STREAM};q=0.2", ARROW_STREAM),
+        ("text/csv; header=present", CSV),
+        ("text/html", None),
         ("application/json;q=0", None),
         ("text/html;q=x, image/*", None),
     ],

@@ -12,6 +12,7 @@ import pytest
 from saga.api.codecs import (
     ARROW_FILE,
     ARROW_STREAM,
+    CSV,
     PARQUET,
     Call,
     parse_json,
@@ -137,6 +138,44 @@ def test_a_table_is_read_like_the_same_persons_in_json(person: Person, kind: str
     table = parse_table(_bytes(call.frame, kind), kind, query, ForecastOptions, 100)
     assert table.frame.equals(call.frame)
     assert table.options.model_dump() == call.options.model_dump(exclude={"persons"})
+
+
+@pytest.mark.parametrize(
+    ("first", "separator", "line_end"),
+    [("", ",", "\n"), ("\ufeffsep=;\r\n", ";", "\r\n"), ("", "\t", "\r")],
+)
+def test_csv_of_any_program_is_read_like_the_same_persons_in_json(
+    person: Person, first: str, separator: str, line_end: str
+) -> None:
+    """Leading zeros stay; empty lines and columns without a name, as of row names, are no data."""
+    frame = _json(person("007"), person("B2")).frame
+    named = frame.with_row_index("").cast(pl.String)
+    lines = named.write_csv(separator=separator, quote_style="always", line_terminator=line_end)
+    body = f"{first}{lines}{separator * (named.width - 1)}{line_end}{line_end}".encode()
+    table = parse_table(body, CSV, [("horizons", "1,5")], ForecastOptions, 100)
+    assert table.frame.cast(frame.schema).equals(frame)
+
+
+@pytest.mark.parametrize(
+    ("body", "rule"),
+    [
+        (b"", "table"),
+        (b"person_id,year\nA\n", "table"),
+        (b"person_id,year\n\xe5,2020\n", "table"),
+        (b'person_id,year\n"A,2020\n', "table"),
+        (b"year,year\n1,2\n", "column-twice"),
+        (b"person_id\n" + b"A\n" * 2_000, "table-rows"),
+        (b"person_id\n" + b"A" * 65, "string_too_long"),
+        (b"a," * 100 + b"a\n", "table-columns"),
+        (b"," * 99 + b"\n" + b"," * 2**25, "table"),
+        ((b"," * 99 + b"\n") * 300_000, "table-rows"),
+    ],
+)
+def test_csv_that_is_broken_or_beyond_the_limits_says_why(body: bytes, rule: str) -> None:
+    with pytest.raises((InputError, ProblemError, BudgetError)) as caught:
+        parse_table(body, CSV, [], ForecastOptions, 10)
+    assert isinstance(caught.value, InputError | ProblemError | BudgetError)
+    assert {problem.rule for problem in caught.value.problems} == {rule}
 
 
 @pytest.mark.parametrize("kind", [PARQUET, ARROW_STREAM, ARROW_FILE])

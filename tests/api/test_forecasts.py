@@ -16,12 +16,14 @@ import numpy as np
 import polars as pl
 import pytest
 from pydantic import SecretStr
-from saga.api.codecs import ARROW_FILE, ARROW_STREAM, JSON, PARQUET
+from saga.api.codecs import ARROW_FILE, ARROW_STREAM, CSV, JSON, PARQUET
 from saga.api.compute_queue import ComputeQueue, Ticket
+from saga.api.negotiation import interval_json
 from saga.api.response_models import LifetimeResponse
 from saga.api.settings import Settings
 
 from saga.bundle import shipped_bundle
+from saga.conformal.families.set_family import SMALLEST_AMOUNT
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.files.tables import KEY
@@ -171,6 +173,35 @@ def test_a_table_in_and_out_has_the_numbers_of_the_library(
         assert provenance["warnings"]
 
 
+def test_csv_in_and_out_is_the_file_of_the_command_line(
+    service: Running, forecaster: Forecaster, person: Person
+) -> None:
+    """Also who is left out; a set that begins above 0 has no lower limit in JSON."""
+    persons = [*people(person), person("gone", birth_year=1940)]
+    frame, headers = rows(persons), {"Content-Type": CSV, "Accept": CSV}
+    body = frame.write_csv().encode()
+    query = "horizons=1,3&coverage=0.9&seed=4"
+    answer = service.client.post(f"/v1/forecasts?{query}", content=body, headers=headers)
+    assert answer.status_code == 200, answer.text
+    expected = forecaster.forecast(read_panel(frame), ForecastRequest([1, 3], coverage=[0.9]))
+    assert answer.text == expected.table.write_csv()
+    notes = json.loads(answer.headers["saga-notes"])
+    assert (notes["seed"], notes["left_out"]) == (4, 1)
+    assert "simulated-people" in notes["warnings"]
+    as_json = service.forecast({"persons": persons, "horizons": [1, 3], "coverage": [0.9]}).json()
+    lower = [
+        horizon["intervals"][0]["lower"]
+        for one in sorted(as_json["forecasts"], key=lambda one: str(one["person_id"]))
+        for horizon in one["horizons"]
+    ]
+    stored = expected.table["lower_90"]
+    assert lower == [None if x == SMALLEST_AMOUNT else x for x in stored.to_list()]
+    row = {"lower_90": SMALLEST_AMOUNT, "upper_90": 5.0, "guarantee_90": "assumption"}
+    assert interval_json(row, 0.9, lambda *_: "")["lower"] is None
+    lives = service.client.post("/v1/lifetimes?paths=20", content=body, headers=headers)
+    assert lives.text.startswith("person_id,origin_year,to_age,rate,mean")
+
+
 def test_lifetimes_have_histograms_of_their_paths_and_the_statistics_of_the_library(
     service: Running, forecaster: Forecaster, person: Person
 ) -> None:
@@ -286,7 +317,7 @@ def test_wrong_input_is_a_problem_with_its_place_and_no_value(
 @pytest.mark.parametrize(
     ("query", "kind", "body", "status", "place"),
     [
-        ("", "text/csv", "{}", 415, {"rule": "content-type"}),
+        ("", "text/html", "{}", 415, {"rule": "content-type"}),
         ("", "", "{}", 415, {"rule": "content-type"}),
         ("", "application/x-www-form-urlencoded", "{}", 415, {"rule": "content-type"}),
         ("?seed=1", JSON, '{"persons":[]}', 422, {"rule": "query"}),

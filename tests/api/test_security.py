@@ -217,6 +217,56 @@ def test_without_keys_calls_of_foreign_pages_are_refused(
     assert ask(keyed, "/livez", **headers).status_code == 200, "a proxy gives the name of the site"
 
 
+PORTAL = "https://portal.example.org"
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize(
+    ("host", "origin", "status", "is_allowed"),
+    [
+        ("127.0.0.1:8000", PORTAL, 200, True),
+        ("127.0.0.1:8000", f"{PORTAL}:444", 403, False),
+        ("127.0.0.1:8000", "http://portal.example.org", 403, False),
+        ("127.0.0.1:8000", f"{PORTAL}.evil.example", 403, False),
+        ("127.0.0.1:8000", "null", 403, False),
+        ("portal.example.org", PORTAL, 403, False),  # a name that leads here (DNS rebinding)
+    ],
+)
+def test_pages_of_named_origins_alone_may_call_from_a_browser(
+    tmp_path: Path, keyed: bool, host: str, origin: str, status: int, is_allowed: bool
+) -> None:
+    """With keys a proxy gives the name of the site, so the key decides and not `Host`."""
+    keys = tmp_path / "keys" if keyed else None
+    sent = make_keys(tmp_path / "keys", "portal")["portal"] if keyed else {}
+    app = create_app(Settings.of(bundle=tmp_path, keys=keys, origins=PORTAL), log=io.StringIO())
+    asked = {
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization,content-type",
+    }
+    is_allowed = is_allowed or (keyed and origin == PORTAL)
+    before = ask(app, "/v1/forecasts", "OPTIONS", host=host, origin=origin, **asked)
+    assert (before.status_code == 200) is is_allowed
+    answer = ask(app, "/v1/variables", host=host, origin=origin, **sent)
+    assert answer.status_code == (200 if keyed else status)
+    for one in (before, answer):
+        allowed = one.headers.get("access-control-allow-origin")
+        assert allowed == (PORTAL if is_allowed else None)
+        assert "access-control-allow-credentials" not in one.headers
+    if keyed:
+        refused = ask(app, "/v1/variables", host=host, origin=origin)
+        assert refused.status_code == 401, "an origin is no key"
+        assert ("access-control-allow-origin" in refused.headers) is is_allowed, "errors are read"
+
+
+@pytest.mark.parametrize(
+    "origins", ["*", "null", f"{PORTAL}/", "portal.example.org", f"{PORTAL}, *"]
+)
+def test_origins_are_exact(tmp_path: Path, origins: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Settings.of(bundle=tmp_path, origins=origins)
+    assert "SAGA_ORIGINS" in str(caught.value.problems[0])
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org", ""])
 def test_the_service_refuses_other_addresses_without_keys(host: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Without keys"):

@@ -74,6 +74,8 @@ def test_without_another_cell_the_margin_is_hidden_too() -> None:
     persons = with_margins(np.array([4.0, 0]))
     hidden, _ = suppress([persons], persons > 0, PROTECTION)
     assert hidden.tolist() == [True, False, True], "an empty cell hides nothing"
+    total = np.array(4.0)  # of a table without groups
+    assert suppress([total], total > 0, PROTECTION) == (np.array(True), {})
 
 
 def test_the_rules_find_small_and_dominated_cells() -> None:
