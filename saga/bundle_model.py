@@ -11,10 +11,10 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple, Self, get_args
 
 import numpy as np
-from joblib import cpu_count  # respects affinity and the quota of a container
 from numpy.typing import NDArray
 
 from saga.bundle import Bundle
+from saga.cores import cpu_count
 from saga.data.facts import Facts
 from saga.data.macro_rows import SERIES
 from saga.data.panel import Panel

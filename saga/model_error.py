@@ -23,7 +23,7 @@ from typing import Any, Self
 
 import numpy as np
 import polars as pl
-from scipy.stats import norm, t
+from scipy.special import ndtri, stdtrit
 
 MIN_VINTAGES = 3
 _PRIOR = 4.0  # vintages that the common growth of the error counts as
@@ -150,5 +150,5 @@ class ModelError:
 def _deviations(h: np.ndarray, q: np.ndarray, n: np.ndarray) -> list[float]:
     growth = (n * q / h).sum() / n.sum()
     variance = np.maximum((n * q + _PRIOR * growth * h) / (n + _PRIOR), 0.0)
-    width = t.ppf(0.95, np.minimum(n + _PRIOR, n.max())) / norm.ppf(0.95)
+    width = stdtrit(np.minimum(n + _PRIOR, n.max()), 0.95) / ndtri(0.95)
     return [float(value) for value in np.sqrt(variance) * width]

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import pytorch_lightning as lightning
 import torch
-from joblib import cpu_count  # respects affinity and the quota of a container
 from pytorch_lightning.callbacks import (
     Callback,
     EarlyStopping,
@@ -44,6 +43,7 @@ from saga.training.unseen_years import fill_unseen
 from torch import Tensor
 
 from saga.bundle import Bundle, BundleContents, write_bundle
+from saga.cores import cpu_count
 from saga.data.origins import cut, last_year
 from saga.data.panel import Panel
 from saga.data.split import SPLIT_SHARES, Shares, percents_of, persons_of

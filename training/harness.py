@@ -19,11 +19,11 @@ from typing import Any, Self
 
 import pytorch_lightning as lightning
 import torch
-from joblib import cpu_count  # respects affinity and the quota of a container
 from pytorch_lightning.callbacks import Callback, Timer, TQDMProgressBar
 from pytorch_lightning.utilities import rank_zero_only
 
 from saga.bundle import Bundle
+from saga.cores import cpu_count
 from saga.data.panel import Panel
 from saga.errors import UsageError
 from saga.files.atomic import commit_json, read_json

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import polars as pl
-from joblib import cpu_count  # respects affinity and the quota of a container
 
 from saga.batch.partitions import Partitions, plan, stage
 from saga.batch.run_folder import (
@@ -37,6 +36,7 @@ from saga.batch.run_folder import (
     valid_receipts,
 )
 from saga.batch.shards import ALL_PARTITIONS, Shard, folder_of_run, write_plan
+from saga.cores import cpu_count
 from saga.data.files import require_output_outside_input
 from saga.data.panel import Panel
 from saga.data.reading import Source

@@ -67,6 +67,7 @@ EXTRAS = {
     "serve,jobs": ("dbos",),
     "trees": ("lightgbm",),
     "evidence": ("captum",),
+    "brief": ("docx",),
 }
 _FILE_ERRORS = (
     errno.ENOENT,

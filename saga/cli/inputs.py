@@ -223,7 +223,7 @@ class Model:
     @property
     def workers(self) -> int:
         """Number of processes: `threads`, or one per core."""
-        from joblib import cpu_count  # respects affinity and the quota of a container
+        from saga.cores import cpu_count
 
         cores: int = cpu_count()
         return self.threads or cores

@@ -26,6 +26,7 @@ from saga.training_records import Guarantee
 
 Array = NDArray[np.float64]
 Words = NDArray[np.str_]
+_Fitted = list[tuple[int, str | None, int]]
 _OfGroups = tuple[Array, Words, Words, dict[str, Array]]
 Label = TypeVar("Label", str, tuple[str, ...])
 # Which groups n persons belong to: the names of all groups, such as "sex=female"; and one array
@@ -87,15 +88,24 @@ class SplitThresholds:
         The cell is that of the first of `groups` with a threshold, at the horizon that `latest`
         finds. From the first horizon with too few outcomes of all persons on there is none.
         """
-        of_family = self.horizons if self.year.extrapolates or horizon in self.horizons else []
-        used = [
-            (h, self.threshold_group(h, groups, coverage) if self._is_finite(h, coverage) else None)
-            for h in of_family
-        ]
-        fitted = [(h, group, self.origin_years.get((h, group or ALL), 0)) for h, group in used]
+        has_sets = self.year.extrapolates or horizon in self.horizons
+        fitted = self._fitted(coverage, tuple(groups)) if has_sets else []
         key, guarantee = latest(fitted, horizon, self.extrapolated)
         q = None if key is None else self.cells[key].thresholds[coverage]
         return q, guarantee, key
+
+    @cached_property
+    def _fitted(self) -> Callable[[float, tuple[str, ...]], _Fitted]:
+        """`_find_fitted`, found once and then stored."""
+        return cache(self._find_fitted)
+
+    def _find_fitted(self, coverage: float, groups: tuple[str, ...]) -> _Fitted:
+        """Each horizon, the first of `groups` with a finite threshold, and its origin years."""
+        used = [
+            (h, self.threshold_group(h, groups, coverage) if self._is_finite(h, coverage) else None)
+            for h in self.horizons
+        ]
+        return [(h, group, self.origin_years.get((h, group or ALL), 0)) for h, group in used]
 
     def _is_finite(self, horizon: int, coverage: float) -> bool:
         """Whether there is a finite set for all persons at a horizon with outcomes."""

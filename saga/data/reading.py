@@ -12,12 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from saga.data.casting import count_padded, read_column
 from saga.data.facts import Facts, open_facts, read_index, real_factors
@@ -41,6 +39,9 @@ from saga.files.atomic import digest_file
 from saga.files.folders import File, open_place
 from saga.requests import OnError
 from saga.schema import BY_NAME, COLUMNS, EXIT, MAX_AGE, MIN_AGE, MONEY, REQUIRED, Column
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _INDEX = "__index_level_0__"  # an index of pandas that has no name
 _LABELLED = frozenset(
@@ -495,6 +496,8 @@ def _to_polars(source: ArrowStream | Columns) -> pl.DataFrame:
             "Give a path, a data frame of polars (collected), pandas or pyarrow, or a dictionary "
             "of columns.",
         )
+    import pyarrow as pa  # takes long to import, and a panel in files does not need it
+
     try:  # by pyarrow, because polars would leave out the index of pandas
         return pl.DataFrame(_with_years(pa.table(source))).drop(_INDEX, strict=False)
     except (pa.ArrowException, ValueError, TypeError) as error:  # its message repeats cells
@@ -510,6 +513,9 @@ def _to_polars(source: ArrowStream | Columns) -> pl.DataFrame:
 
 def _with_years(table: pa.Table) -> pa.Table:
     """The table with yearly periods of pandas as years; they are stored as years since 1970."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     for k, field_ in enumerate(table.schema):
         if str(getattr(field_.type, "freq", "")).startswith(("Y", "A")):
             stored = [chunk.storage for chunk in table.column(k).chunks]

@@ -27,7 +27,6 @@ from typing import IO
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from scipy.special import ndtri
 
 from saga.data.macro_rows import SERIES
@@ -295,6 +294,8 @@ def laplace(loss: Callable[[Floats], float], start: Floats) -> tuple[Floats, Flo
 
     The prior's standard deviations are at most one, so the curvature is at least one.
     """
+    from scipy.optimize import minimize  # takes long to import, and only fits need it
+
     options = {"gtol": 0.05, "eps": 1e-3, "maxiter": 30}
     mode = minimize(loss, start, method="BFGS", options=options).x
     curvature, axes = np.linalg.eigh(_hessian(loss, mode))

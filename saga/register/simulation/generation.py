@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from joblib import cpu_count
 
+from saga.cores import cpu_count
 from saga.data.panel import SIMULATED_ID
 from saga.errors import UsageError
 from saga.files.atomic import whole_folder

@@ -153,7 +153,7 @@ def test_the_extra_of_every_optional_module_is_named() -> None:
     ]
     required = {
         extra: {re.split(r"[<>=\[]", line)[0].lower() for line in extras[extra]}
-        for extra in ("train", "serve", "jobs", "trees")
+        for extra in ("train", "serve", "jobs", "trees", "brief")
     }
     required["evidence"] = {"captum"}  # the library that `saga explain` needs beside those of train
     distributions = packages_distributions()
