@@ -125,6 +125,9 @@ def report(
     min_cell: Annotated[
         int, typer.Option(min=1, help="Figures of fewer persons are not shown.")
     ] = 10,
+    brief: Annotated[
+        Path | None, typer.Option(help="Also write the report on one page: .pdf or .docx.")
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Write the calibration report: whether forecasts can be trusted, for whom, how far ahead.
@@ -132,15 +135,19 @@ def report(
     Examples:
         saga report --out report.html  # the results in the shipped bundle
         saga report bundles/ours --panel register/ --out report.html  # judge it on a panel
+        saga report --out report.html --brief brief.pdf  # also on one page
     """
     from saga.bundle import Bundle, default_bundle, replace_parts
     from saga.calibration.diagnostics.diagnosis import diagnose
     from saga.calibration.yearly.year_diagnosis import with_state
     from saga.diagnostics_tables import Diagnostics
+    from saga.pages.brief import SUFFIXES as BRIEF_SUFFIXES
     from saga.pages.layout import check_page
-    from saga.pages.report import SUFFIXES, write_report
+    from saga.pages.report import SUFFIXES, make_brief, write_report
 
     check_page(out, "report", SUFFIXES)
+    if brief is not None:
+        check_page(brief, "brief", BRIEF_SUFFIXES)
     path = bundle or default_bundle()
     if panel is None:
         if store:
@@ -173,6 +180,8 @@ def report(
         digest = judged.digest
         diagnostics = with_state(diagnostics, state.state(digest), state.counts(digest))
     write_report(diagnostics, out, bundle=opened.digest, vintages=opened.vintages)
+    if brief is not None:
+        make_brief(diagnostics, bundle=opened.digest).write(brief)
     verdicts = Counter(diagnostics["verdicts"]["status"].to_list())
     report_facts = {
         "out": out,

@@ -18,7 +18,9 @@ from saga.conformal.calibrator import MIN_CELL_PERSONS, REASONS
 from saga.diagnostics_tables import QUESTIONS, TABLES, Diagnostics
 from saga.files.atomic import commit
 from saga.model_error import ModelError
-from saga.pages.charts import draw_charts
+from saga.pages.brief import Brief
+from saga.pages.charts import coverage_chart, draw_charts
+from saga.pages.format import short_percent
 from saga.pages.layout import render_page
 from saga.pages.person import SMALL, draw_person
 from saga.pages.theme import draw_svg
@@ -27,6 +29,8 @@ from saga.schema import MAX_AGE
 from saga.version import current_version
 
 SUFFIXES = (".html", ".htm")
+MISS = QUESTIONS["coverage"]  # too few inside by this much matters in practice
+_FEW_TOLD = 0.25  # a report of which less can be told is of one page
 PERSON_HORIZONS = (1, 5, 10, 20)  # read out beside the picture of a person
 STATUS_WORDS = {
     "holds": ("✓", "holds"),
@@ -121,6 +125,17 @@ FACT_LABELS = {
 }
 
 
+# Sentences about the intervals for all persons together, by the status of their verdict.
+SHORT_ANSWERS = {
+    "holds": "For all persons together, the intervals covered as many as stated {} ahead.",
+    "watch": "For all persons together, {} ahead a little fewer persons than stated were inside, "
+    "or more than stated.",
+    "fails": "For all persons together, the intervals did not cover as many as stated {} ahead: do "
+    "not rely on them there.",
+    "unclear": "Too few persons could be followed {} ahead to tell.",
+}
+
+
 def write_report(
     diagnostics: Diagnostics,
     out: str | Path,
@@ -144,11 +159,11 @@ def render_report(
     tables, record = diagnostics.tables, diagnostics.provenance
     horizons = tables["verdicts"]["horizon"].unique().sort().to_list()
     coverages = tables["coverage"]["coverage"].unique().sort().to_list()
-    headline = 0.9 if 0.9 in coverages else max(coverages)
+    headline, verdicts = _headline(tables), _verdicts(tables)
     everybody = pl.col("grouping") == ALL
-    verdicts = {
-        (row["question"], row["horizon"]): row for row in tables["verdicts"].iter_rows(named=True)
-    }
+    by_status = _horizons_by_status(verdicts, horizons)
+    told = {question for (question, _), row in verdicts.items() if row["status"] != "unclear"}
+    n_told = sum(row["status"] != "unclear" for row in verdicts.values())
     labels = label_groups(tables["coverage"].filter(~everybody))
     use_horizon, uses = decide_uses(tables, headline, simulated=bool(record.get("people")))
     unit = f"{record.get('currency', '')} a year, prices of {record.get('price_year', '')}".strip()
@@ -168,7 +183,12 @@ def render_report(
             "coverages": coverages,
             "headline": headline,
             "verdicts": verdicts,
-            "by_status": _horizons_by_status(verdicts, horizons),
+            "told": told,
+            "is_small": n_told < _FEW_TOLD * len(verdicts),
+            "short_answers": _short_answers(by_status),
+            "known": _what_is_known(tables, headline),
+            "miss": MISS,
+            "years_ahead": years_ahead,
             "concerns": _list_concerns(verdicts, labels),
             "coverage": _by_group_and_horizon(tables["coverage"], headline),
             "widths": _by_group_and_horizon(tables["widths"], headline),
@@ -203,6 +223,100 @@ def render_report(
             "unit": unit,
         },
     )
+
+
+def make_brief(diagnostics: Diagnostics, *, bundle: str | None = None) -> Brief:
+    """The report on one page: its uses, its short answers and the picture of the coverage."""
+    tables, record = diagnostics.tables, diagnostics.provenance
+    headline, verdicts = _headline(tables), _verdicts(tables)
+    horizons = tables["verdicts"]["horizon"].unique().sort().to_list()
+    _, uses = decide_uses(tables, headline, simulated=bool(record.get("people")))
+    by_status = _horizons_by_status(verdicts, horizons)
+    known = [
+        row
+        for row in _what_is_known(tables, headline)
+        if row["needed"] and row["horizon"] in by_status["unclear"]
+    ]
+    shown = tables["coverage"].filter(grouping=ALL).drop_nulls("inside")
+    digest = record.get("bundle", "-")
+    people = f"{record['people']}. " if record.get("people") else ""
+    answers = [text for _, text in _short_answers(by_status)]
+    for row in known:
+        answers.append(
+            f"{years_ahead([row['horizon']])} ahead {row['n']:,} persons were judged; about "
+            f"{row['needed']:,} are needed to see {short_percent(MISS)} too few inside the "
+            f"{short_percent(row['coverage'])} intervals."
+        )
+    return Brief(
+        title="Can these forecasts be trusted?",
+        about=f"{people}Calibration report of the bundle {(bundle or digest)[:12]}, judged on "
+        f"{record.get('persons', 'the')} test persons of the panel {record.get('panel', '?')}; "
+        f"outcomes up to {record.get('last_year', '?')}.",
+        uses=uses,
+        answers=answers,
+        chart=coverage_chart(shown) if len(shown) else None,
+        caption="Share of persons inside the intervals by years ahead. Each mark should lie in its "
+        "grey bar, where chance would put it; the dashed line is the stated coverage.",
+        source=f"SAGA {current_version()}. Bundle {digest}, calibration "
+        f"{record.get('calibration', '-')}, seed {record.get('seed', '-')}. The whole report: saga "
+        "report.",
+    )
+
+
+def _headline(tables: Mapping[str, pl.DataFrame]) -> float:
+    """The coverage of the intervals that are named."""
+    coverages = tables["coverage"]["coverage"].unique().to_list()
+    return 0.9 if 0.9 in coverages else max(coverages)
+
+
+def _verdicts(tables: Mapping[str, pl.DataFrame]) -> dict[tuple[str, int], dict[str, Any]]:
+    """(Question, horizon) -> its verdict."""
+    rows = tables["verdicts"].iter_rows(named=True)
+    return {(row["question"], row["horizon"]): row for row in rows}
+
+
+def years_ahead(horizons: Sequence[int]) -> str:
+    """[1] -> "1 year", [1, 5, 10] -> "1, 5 and 10 years"."""
+    *first, last = map(str, horizons)
+    text = f"{', '.join(first)} and {last}" if first else last
+    return f"{text} year{'' if text == '1' else 's'}"
+
+
+def _short_answers(by_status: Mapping[str, Sequence[int]]) -> list[tuple[str, str]]:
+    """Status and sentence about the intervals for everyone."""
+    return [
+        (status, SHORT_ANSWERS[status].format(years_ahead(by_status[status])))
+        for status in ("holds", "watch", "fails", "unclear")
+        if by_status[status]
+    ]
+
+
+def _what_is_known(tables: Mapping[str, pl.DataFrame], headline: float) -> list[dict[str, Any]]:
+    """What the persons judged can tell, by years ahead.
+
+    `n` were judged; `coverage` is that of the widest intervals that there are, up to the headline;
+    a coverage of `lower` or more cannot be told from it; about `needed` persons would show a
+    coverage of `MISS` less. The reach of a sampling band goes with the root of the number of
+    persons, if those that calibrate grow with it.
+    """
+    has_intervals = (pl.col("grouping") == ALL) & (pl.col("coverage") <= headline)
+    widest = (
+        tables["coverage"]
+        .filter(has_intervals)
+        .drop_nulls("band_lower")
+        .sort("coverage")
+        .group_by("horizon", maintain_order=True)
+        .last()
+        .select("horizon", "coverage", lower="band_lower")
+    )
+    judged = tables["guarantees"].select("horizon", "n", "guarantee").sort("horizon")
+    known = []
+    for row in judged.join(widest, on="horizon", how="left", maintain_order="left").to_dicts():
+        reach = row["coverage"] - row["lower"] if row["coverage"] else 0.0
+        needed = (row["n"] or 0) * (reach / MISS) ** 2
+        too_few = needed > (row["n"] or 0)
+        known.append({**row, "needed": int(float(f"{needed:.1g}")) if too_few else None})
+    return known
 
 
 def _csv_link(table: pl.DataFrame) -> str:

@@ -12,7 +12,7 @@ import vl_convert
 from saga.files.atomic import commit
 
 INK, GREY, BAND, LINE = "#1c2430", "#57606a", "#c9d1da", "#0b5cad"
-_FONT = "Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
+FONT = "Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
 _PNG_SCALE = 2  # pixels of the file per pixel of the chart
 
 
@@ -21,7 +21,7 @@ def draw_svg(chart: Any, alt_text: str) -> str:
 
     `alt_text` is what a screen reader says instead of the picture.
     """
-    svg: str = vl_convert.vegalite_to_svg(_with_theme(chart))
+    svg = chart_svg(chart)
     size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
     if size is None:
         raise ValueError("the SVG of a chart has no viewBox")
@@ -34,12 +34,27 @@ def draw_svg(chart: Any, alt_text: str) -> str:
     return head + svg[svg.index(">") + 1 :]
 
 
+def chart_png(chart: Any) -> bytes:
+    """The chart as the content of a PNG file."""
+    content: bytes = vl_convert.vegalite_to_png(_with_theme(chart), scale=_PNG_SCALE)
+    return content
+
+
+def chart_svg(chart: Any) -> str:
+    """The chart as the content of an SVG file."""
+    svg: str = vl_convert.vegalite_to_svg(_with_theme(chart))
+    return svg
+
+
+def svg_pdf(svg: str) -> bytes:
+    """A picture as the content of a PDF file, whose texts can be searched."""
+    content: bytes = vl_convert.svg_to_pdf(svg)
+    return content
+
+
 def write_picture(chart: Any, out: Path) -> None:
     """Write the chart as a file of its own, .svg or .png, completely or not at all."""
-    if out.suffix.lower() == ".png":
-        content: bytes = vl_convert.vegalite_to_png(_with_theme(chart), scale=_PNG_SCALE)
-    else:
-        content = vl_convert.vegalite_to_svg(_with_theme(chart)).encode()
+    content = chart_png(chart) if out.suffix.lower() == ".png" else chart_svg(chart).encode()
     commit(out, lambda part: part.write_bytes(content))
 
 
@@ -48,7 +63,7 @@ def _with_theme(chart: Any) -> dict[str, Any]:
     axis = {"labelColor": INK, "titleColor": INK, "labelFontSize": 11, "titleFontSize": 11}
     lines = {"gridColor": "#e8ecf0", "domainColor": GREY, "tickColor": GREY}
     themed = chart.configure(  # once, because each call copies the chart and its data
-        font=_FONT,
+        font=FONT,
         aria=False,
         background="white",
         axis=axis | lines,

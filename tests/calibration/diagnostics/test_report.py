@@ -14,6 +14,7 @@ from html import unescape
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import polars as pl
 import pytest
@@ -27,7 +28,7 @@ from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.diagnostics_tables import STATUSES, TABLES, Diagnostics
 from saga.pages.format import percent
-from saga.pages.report import render_report
+from saga.pages.report import make_brief, render_report
 from saga.pages.uses import decide_uses
 
 
@@ -135,12 +136,18 @@ def test_numbers_on_the_page_are_those_of_the_tables(faultless: Diagnostics, pag
         strict=True,
     ):
         assert cells[2] == f"{row['value']:.4f}"
-    lights = page.tables["11 questions, by years ahead"]
+    told = {
+        question
+        for question, status in faultless["verdicts"].select("question", "status").iter_rows()
+        if status != "unclear"
+    }
+    lights = page.tables[f"{len(told)} questions, by years ahead"]
     words = {"holds": "✓ holds", "unclear": "? cannot tell", "watch": "! watch", "fails": "✗ fails"}
     assert set(words) == set(STATUSES)
     # Several years together are not judged one year ahead.
     flat = [cell for row in lights[1:] for cell in row[1:] if cell != "-"]
-    assert flat == [words[status] for status in faultless["verdicts"]["status"]]
+    judged = faultless["verdicts"].filter(pl.col("question").is_in(told))["status"]
+    assert flat == [words[status] for status in judged], "questions without a verdict have no row"
 
 
 def test_a_hidden_group_shows_no_number(page: Page) -> None:
@@ -188,6 +195,48 @@ def test_a_report_of_few_persons_is_drawn_too(diagnosed: Callable[..., Diagnosti
     text = render_report(few)
     assert not Page(text).labels
     assert "--folds" in text, "what to do is said"
+
+
+@pytest.mark.parametrize("suffix", [".pdf", ".docx"])
+def test_a_brief_is_one_page_with_the_answers_of_the_report(
+    faultless: Diagnostics, tmp_path: Path, suffix: str
+) -> None:
+    brief, out = make_brief(faultless), tmp_path / f"brief{suffix}"
+    _, uses = decide_uses(faultless.tables, 0.9, simulated=False)
+    assert [use.question for use in brief.uses] == [use.question for use in uses]
+    brief.write(out)
+    first = out.read_bytes()
+    if suffix == ".pdf":
+        assert first.startswith(b"%PDF")
+        assert first.count(b"/Type /Page\n") + first.count(b"/Type/Page\n") <= 1
+        return
+    with ZipFile(out) as parts:
+        text = unescape(re.sub(r"<[^>]*>", "", parts.read("word/document.xml").decode()))
+        assert any(name.endswith(".png") for name in parts.namelist())
+    for part in (*brief.answers, *(use.reason for use in uses), brief.caption):
+        assert part in text
+
+
+def test_few_persons_get_one_page_that_says_what_is_known_and_what_to_do(
+    faultless: Diagnostics,
+) -> None:
+    """Everything else is folded; persons needed are those whose band would reach 2 points."""
+    few = {
+        **faultless.tables,
+        "verdicts": faultless["verdicts"].with_columns(status=pl.lit("unclear")),
+        "coverage": faultless["coverage"].with_columns(band_lower=pl.col("coverage") - 0.1),
+    }
+    page = Page(render_report(replace(faultless, tables=few)))
+    known = page.tables["The widest intervals that there are, by years ahead"][1:]
+    for row, n in zip(known, faultless["guarantees"]["n"], strict=True):
+        needed = int(float(f"{n * (0.1 / 0.02) ** 2:.1g}"))
+        bounds = ["90 %", "below 80 % inside", "80 % to 90 % inside"]
+        assert row[1:] == [f"{n:,}", *bounds, f"{needed:,}"]
+    shown = re.sub(r'<details class="all">.*</details>', "", page.text, flags=re.DOTALL)
+    assert "What to do next" in shown
+    assert "saga evaluate --folds 5" in shown
+    assert len(words_of(shown[shown.index("<main") :]).split()) < 900
+    assert "questions, by years ahead" not in page.text, "there is no verdict to show"
 
 
 @pytest.mark.thorough
