@@ -14,6 +14,7 @@ const COMPUTED = { age: "age, ten years", cohort: "birth, ten years", birth_year
 const EXAMPLE = "example";
 const LAST_AGE = 64;
 const MOST_CHARTS = 12; // of groups; the table has all
+const FIRST_PATHS = 20; // of the first view of a panel
 const TOTAL = "total"; // the level of a margin
 const LIFETIMES = ["lifetime_mean", "lifetime_p10", "lifetime_p50", "lifetime_p90"];
 
@@ -113,6 +114,10 @@ export async function* compute({ prices, rate }) {
   const events = compare.map((pair) => `mean_ratio ${pair} ${last} < 1`);
   const request = { prices, rate, by, compare, events, until: Number(form.until), paths: Number(form.paths) };
   const present = (answers, pending) => ({ ...contentOf(answers, panel.name, by, compare[0], SCENARIOS[form.scenario]), pending });
+  // The first view does not wait for all futures.
+  if (!panel.answers.size && request.paths > FIRST_PATHS) {
+    yield present([await answerOf(panel, { ...request, paths: FIRST_PATHS })], `These are ${FIRST_PATHS} futures; computing all ${request.paths}.`);
+  }
   const base = await answerOf(panel, request);
   yield present([base], form.scenario && "Computing the scenario.");
   if (form.scenario) yield present([base, await answerOf(panel, { ...request, scenario: form.scenario })]);
