@@ -30,7 +30,7 @@ from saga.version import current_version
 
 SUFFIXES = (".html", ".htm")
 MISS = QUESTIONS["coverage"]  # too few inside by this much matters in practice
-_FEW_TOLD = 0.25  # a report of which less can be told is of one page
+_FEW_ANSWERED = 0.25  # a report of which less can be answered is of one page
 PERSON_HORIZONS = (1, 5, 10, 20)  # read out beside the picture of a person
 STATUS_WORDS = {
     "holds": ("✓", "holds"),
@@ -162,8 +162,8 @@ def render_report(
     headline, verdicts = _headline(tables), _verdicts(tables)
     everybody = pl.col("grouping") == ALL
     by_status = _horizons_by_status(verdicts, horizons)
-    told = {question for (question, _), row in verdicts.items() if row["status"] != "unclear"}
-    n_told = sum(row["status"] != "unclear" for row in verdicts.values())
+    answered = {question for (question, _), row in verdicts.items() if row["status"] != "unclear"}
+    n_answered = sum(row["status"] != "unclear" for row in verdicts.values())
     labels = label_groups(tables["coverage"].filter(~everybody))
     use_horizon, uses = decide_uses(tables, headline, simulated=bool(record.get("people")))
     unit = f"{record.get('currency', '')} a year, prices of {record.get('price_year', '')}".strip()
@@ -183,8 +183,8 @@ def render_report(
             "coverages": coverages,
             "headline": headline,
             "verdicts": verdicts,
-            "told": told,
-            "is_small": n_told < _FEW_TOLD * len(verdicts),
+            "answered": answered,
+            "is_small": n_answered < _FEW_ANSWERED * len(verdicts),
             "short_answers": _short_answers(by_status),
             "known": _what_is_known(tables, headline),
             "miss": MISS,
