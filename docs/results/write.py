@@ -1,6 +1,8 @@
-"""Writes docs/results.md and the results block of README.md from the tables in this folder.
+"""Writes docs/results.md, the results of README.md, and the blocks of the scoreboard in all pages.
 
-No figure is typed by hand. Without an option the pages are written; for the options see --help.
+No figure is typed by hand: they come from the tables in this folder, each of which a row of the
+scoreboard has the digest of, and from the rows themselves. Without an option the pages are
+written; for the options see --help.
 """
 
 from __future__ import annotations
@@ -25,7 +27,16 @@ from saga.evaluation.report.result_tables import (
     outside_band,
     to_markdown,
 )
-from saga.evaluation.scoring.comparison import BUNDLE_NAME, VARIANT, verdict_lines
+from saga.evaluation.report.scoreboard_blocks import renew, source_line
+from saga.evaluation.scoreboard import SHOWN, Row, Scoreboard, digest_table
+from saga.evaluation.scoring.comparison import (
+    BUNDLE_NAME,
+    SURE,
+    VARIANT,
+    YEAR,
+    adjust_together,
+    verdict_lines,
+)
 from saga.evaluation.scoring.gap import CLAIRVOYANT
 from saga.evaluation.scoring.metrics import METRICS
 
@@ -38,6 +49,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SHIPPED = ROOT / "bundles/small"
 RESULTS, README = ROOT / "docs/results.md", ROOT / "README.md"
+BOARD = "scoreboard.jsonl"  # in this folder
+DIGESTED = ("metrics", "comparisons", "lifetimes", "variants")  # tables that a row binds
 START, END = "<!-- results: written by docs/results/write.py -->", "<!-- end of results -->"
 README_HORIZONS = (1, 10)
 NLSY_COMMANDS = (
@@ -57,7 +70,7 @@ FURTHER: dict[str, tuple[str, tuple[str, ...] | None]] = {
         ("mean against", "Gini", "CRPS", "coverage"),
     ),
 }
-PROVENANCE = ("bundle", "calibration", "panel", "paths", "rollout", "seed", "split", "until")
+PROVENANCE = ("calibration", "panel", "paths", "rollout", "split", "until")
 KEPT = "kept"  # in a provenance: baseline or variant -> the bundle of the contest of its rows
 # Of groups these metrics are committed, of all persons every metric.
 GROUP_METRICS = ("crps_log", *(name for name in METRICS if name.startswith("coverage_")))
@@ -148,6 +161,7 @@ def take(panel: str, out: Path, staying: Sequence[str] = ()) -> None:
             write_table(table, file, records)
         else:
             file.unlink(missing_ok=True)
+    _show(panel)
 
 
 def take_variants(panel: str, out: Path) -> None:
@@ -178,6 +192,50 @@ def take_variants(panel: str, out: Path) -> None:
         new = _committed_rows(name, panel, source).filter(pl.col(column).is_in(names))
         rest = table.filter(~of_panel | ~pl.col(column).is_in(names))
         write_table(pl.concat([rest, new]).sort("panel", maintain_order=True), file, records)
+    _show(panel)
+
+
+def _show(panel: str) -> None:
+    """Append to the scoreboard which tables the page of results shows from now on."""
+    record = _records("metrics")[panel]
+    provenance = {
+        name: record[name] for name in ("bundle", "calibration", "seed") if name in record
+    }
+    board = Scoreboard.read(HERE / BOARD)
+    board.append(
+        kind=SHOWN, contest=panel, tables=_digests(panel), others=_others(panel), **provenance
+    )
+
+
+def _others(panel: str) -> list[str]:
+    """The bundles of other contests that rows of a panel are from."""
+    records = [_records(name).get(panel, {}) for name in DIGESTED]
+    named = {record.get("bundle") for record in records}
+    named |= {bundle for record in records for bundle in record.get(KEPT, {}).values()}
+    return sorted(bundle for bundle in named if bundle)
+
+
+def _digests(panel: str) -> dict[str, str]:
+    """The digest of a panel's rows in each committed table."""
+    digests = {}
+    for name in DIGESTED:
+        file = HERE / f"{name}.parquet"
+        if file.is_file():
+            rows = pl.read_parquet(file).filter(pl.col("panel") == panel).drop("panel")
+            digests |= {name: digest_table(rows)} if rows.height else {}
+    return digests
+
+
+def _row_of(panel: str, board: Scoreboard) -> Row:
+    """The row of the tables of a panel; UsageError if they are not those of its digests."""
+    row = board.result(panel)
+    for name, digest in _digests(panel).items():
+        if row["tables"].get(name) != digest:
+            raise UsageError(
+                f"docs/results/{name}.parquet is not as row {row['hash'][:12]} of the scoreboard "
+                f"says ({panel}). Restore it, or take results with --take, which appends a row."
+            )
+    return row
 
 
 def _read_output(panel: str, out: Path, name: str) -> pl.DataFrame:
@@ -228,7 +286,7 @@ def committed_results(panel: str) -> Results:
     return Results(provenance=_records("metrics")[panel], **tables)
 
 
-def results_page() -> str:
+def results_page(board: Scoreboard, shipped: str) -> str:
     """The text of docs/results.md."""
     parts = [
         "# Results\n",
@@ -236,7 +294,8 @@ def results_page() -> str:
         "groups, tests, estimates and the paper's own figures: "
         "`python docs/results/write.py --tables DIR` (HTML and Markdown).\n",
         "The score is the CRPS of log earnings: lower is better, and the best of a row is bold. "
-        "*Ahead of* means: significantly better (p < .01, Holm) at every horizon. "
+        "*Ahead of* means: significantly better (p < .01) at every horizon, with p adjusted over "
+        "all tests of the section (Holm). "
         "*Inside the sets* is the share of outcomes (%) inside SAGA's 90 % sets, with the band of "
         "95 % of calibrated forecasters in brackets; ! marks a share outside. *In-time* means "
         "origins and outcomes inside the panel's years, *forward* means outcomes after the last "
@@ -251,17 +310,20 @@ def results_page() -> str:
             for key, value in results.provenance.items()
             if key in PROVENANCE
         )
-        verdicts = {} if results.comparisons is None else verdict_lines(results.comparisons)
+        row = _row_of(panel, board)
+        tests = _tests_of(results)
+        verdicts = verdict_lines(tests)
         parts += [
             f"# {title}\n",
             "\n".join(
                 f"- {line.replace(AHEAD, 'ahead of')}"
-                for line in [*verdicts.values(), interval_line(results)]
+                for line in [*verdicts.values(), interval_line(results, tests)]
             )
             + "\n",
             *([_age_note(results)] if panel == "register" else []),
             to_markdown([*_headline_tables(results), *_further_tables(results)]),
-            f"Provenance: {provenance}.{_kept_note(results)}{_lifetimes_note(panel)}"
+            f"{source_line(row, board, shipped)} Provenance: {provenance}.{_kept_note(results)}"
+            f"{_lifetimes_note(panel)}"
             f"{_variants_note(panel)}\n",
             f"```console\n{commands}\n```\n" if commands else f"{NLSY_COMMANDS}\n",
         ]
@@ -290,8 +352,19 @@ def _by_key(results: Results) -> dict[tuple[str, int, str, str], dict[str, Any]]
     }
 
 
-def interval_line(results: Results) -> str:
-    """In how many rows the mean interval score of the bundle is the lowest, and the exceptions.
+def _tests_of(results: Results) -> pl.DataFrame:
+    """The tests of everybody against the other methods, with p adjusted over all of them together.
+
+    Methods whose rows are from the contest of another bundle are compared with that bundle.
+    """
+    tests = results.comparisons
+    if tests is None:
+        raise UsageError("The committed results have no comparisons. Take them with --take.")
+    return adjust_together(tests)
+
+
+def interval_line(results: Results, tests: pl.DataFrame) -> str:
+    """In how many rows the mean interval score of the bundle is the lowest, and surely so.
 
     A row is a setting, a horizon and a coverage. Not counted: rows without sets of the bundle.
     """
@@ -300,6 +373,14 @@ def interval_line(results: Results) -> str:
         if metric.startswith("interval_") and model != CLAIRVOYANT and VARIANT not in model:
             scores.setdefault((setting, horizon, metric), {})[model] = row["value"]
     rows = {key: by_model for key, by_model in scores.items() if BUNDLE_NAME in by_model}
+    kept = list(results.provenance.get(KEPT, {}))
+    unsure = tests.filter(
+        pl.col("test") != YEAR,
+        ~pl.col("model").is_in(kept),
+        ~((pl.col("difference") > 0) & (pl.col("p_holm") < SURE)),
+    )
+    unsure_rows = set(unsure.select("setting", "horizon", "metric").iter_rows())
+    sure = sum(key not in unsure_rows for key in rows)
     exceptions = []
     for (setting, horizon, metric), by_model in rows.items():
         best = min(by_model, key=by_model.__getitem__)
@@ -311,7 +392,9 @@ def interval_line(results: Results) -> str:
         f"mean interval score of 50, 80, 90 and 95 % sets: {BUNDLE_NAME}'s is the lowest in "
         f"{len(rows) - len(exceptions)} of {len(rows)} rows"
     )
-    return f"{line}; not {'; '.join(exceptions)}." if exceptions else f"{line}."
+    line += f"; not {'; '.join(exceptions)}." if exceptions else "."
+    untested = f" (not tested against {', '.join(kept)})" if kept else ""
+    return f"{line} It is significantly lower than every other method's in {sure}{untested}."
 
 
 def _headline_tables(results: Results) -> list[Table]:
@@ -439,11 +522,25 @@ def readme_table() -> str:
     return markdown_table(head, rows)
 
 
-def readme() -> str:
+def readme(board: Scoreboard, shipped: str) -> str:
     """README.md with a new results block."""
     text = README.read_text(encoding="utf-8")
-    block = f"{START}\n\n{readme_table()}\n\n{END}"
-    return re.sub(f"{re.escape(START)}.*{re.escape(END)}", block, text, flags=re.DOTALL)
+    rows = ", ".join(f"`{_row_of(panel, board)['hash'][:12]}`" for panel in PANELS)
+    bundle = str(_records("metrics")["register"]["bundle"])
+    source = f"Rows {rows} of the [scoreboard](docs/how-to/contest.md#the-scoreboard)."
+    if bundle != shipped:
+        source += f" Simulated: bundle `{bundle[:12]}`, not the shipped one."
+    block = f"{START}\n\n{readme_table()}\n\n{source}\n\n{END}"
+    return re.sub(f"{re.escape(START)}.*{re.escape(END)}", lambda _: block, text, flags=re.DOTALL)
+
+
+def pages() -> dict[Path, str]:
+    """Every page that has generated figures, as it should be."""
+    board, shipped = Scoreboard.read(HERE / BOARD), Bundle.load(SHIPPED).digest
+    texts = {RESULTS: results_page(board, shipped), README: readme(board, shipped)}
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        texts.setdefault(page, page.read_text(encoding="utf-8"))
+    return {page: renew(text, board, shipped) for page, text in texts.items()}
 
 
 def main() -> int:
@@ -488,10 +585,13 @@ def main() -> int:
             (args.tables / panel).mkdir(parents=True, exist_ok=True)
             write_pages(committed_results(panel), args.tables / panel)
         return 0
-    pages = {RESULTS: results_page(), README: readme()}
+    try:
+        texts = pages()
+    except UsageError as error:
+        parser.error(str(error))
     if args.check:
-        return int(any(path.read_text(encoding="utf-8") != text for path, text in pages.items()))
-    for path, text in pages.items():
+        return int(any(path.read_text(encoding="utf-8") != text for path, text in texts.items()))
+    for path, text in texts.items():
         path.write_text(text, encoding="utf-8")
     return 0
 

@@ -227,6 +227,22 @@ def adjust_holm(p: Array) -> Array:
     return adjusted
 
 
+def adjust_together(table: pl.DataFrame) -> pl.DataFrame:
+    """The tests of everybody against the other methods, with `p_holm` over all of them together.
+
+    CRPS of log earnings and interval scores, whatever the setting, horizon and test; variants of
+    the bundle and the clairvoyant are left out.
+    """
+    tests = table.filter(
+        pl.col("group") == "all",
+        pl.col("metric").is_in([*GROUP_METRICS, *percent_names("interval")]),
+        pl.col("model") != CLAIRVOYANT,
+        ~pl.col("model").str.starts_with(VARIANT),
+    )
+    p = tests["p"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    return tests.with_columns(p_holm=pl.Series(adjust_holm(p)).fill_nan(None))
+
+
 def verdict_lines(table: pl.DataFrame, *, metric: str = "crps_log") -> dict[tuple[str, str], str]:
     """A line by setting and test: which models the bundle beats at every horizon.
 
