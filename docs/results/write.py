@@ -18,6 +18,7 @@ from saga.evaluation.contest_tables import FILES
 from saga.evaluation.report.evaluation_results import Results
 from saga.evaluation.report.pages import write_pages
 from saga.evaluation.report.paper import paper_tables
+from saga.evaluation.report.paper_checklist import paper_checklist
 from saga.evaluation.report.result_tables import (
     Table,
     TableCell,
@@ -51,6 +52,8 @@ SHIPPED = ROOT / "bundles/small"
 RESULTS, README = ROOT / "docs/results.md", ROOT / "README.md"
 BOARD = "scoreboard.jsonl"  # in this folder
 DIGESTED = ("metrics", "comparisons", "lifetimes", "variants")  # tables that a row binds
+PAPER = ROOT / "docs/method/paper.md"
+PAPER_START, PAPER_END = "<!-- paper -->", "<!-- end of paper -->"
 START, END = "<!-- results: written by docs/results/write.py -->", "<!-- end of results -->"
 README_HORIZONS = (1, 10)
 NLSY_COMMANDS = (
@@ -217,7 +220,7 @@ def _others(panel: str) -> list[str]:
 
 def _digests(panel: str) -> dict[str, str]:
     """The digest of a panel's rows in each committed table."""
-    digests = {}
+    digests: dict[str, str] = {}
     for name in DIGESTED:
         file = HERE / f"{name}.parquet"
         if file.is_file():
@@ -534,10 +537,23 @@ def readme(board: Scoreboard, shipped: str) -> str:
     return re.sub(f"{re.escape(START)}.*{re.escape(END)}", lambda _: block, text, flags=re.DOTALL)
 
 
+def paper_page(board: Scoreboard, shipped: str) -> str:
+    """docs/method/paper.md with new tables."""
+    tables = paper_checklist(committed_results("register"))
+    source = source_line(_row_of("register", board), board, shipped)
+    block = f"{PAPER_START}\n\n{tables}\n\n{source}\n\n{PAPER_END}"
+    text = PAPER.read_text(encoding="utf-8")
+    return re.sub(f"{PAPER_START}.*{PAPER_END}", lambda _: block, text, flags=re.DOTALL)
+
+
 def pages() -> dict[Path, str]:
     """Every page that has generated figures, as it should be."""
     board, shipped = Scoreboard.read(HERE / BOARD), Bundle.load(SHIPPED).digest
-    texts = {RESULTS: results_page(board, shipped), README: readme(board, shipped)}
+    texts = {
+        RESULTS: results_page(board, shipped),
+        README: readme(board, shipped),
+        PAPER: paper_page(board, shipped),
+    }
     for page in sorted((ROOT / "docs").rglob("*.md")):
         texts.setdefault(page, page.read_text(encoding="utf-8"))
     return {page: renew(text, board, shipped) for page, text in texts.items()}

@@ -1,0 +1,120 @@
+"""The paper row by row: our figure beside the published one, or the reason why there is none."""
+
+from __future__ import annotations
+
+import polars as pl
+from saga.evaluation.report.evaluation_results import Results
+from saga.evaluation.report.paper import GROUP_LABELS, PAPER_HORIZON
+from saga.evaluation.report.result_tables import published
+from saga.evaluation.scoring.comparison import BUNDLE_NAME, VARIANT, YEAR
+from saga.evaluation.scoring.gap import select_reference
+
+from saga.pages.format import in_percent, markdown_table
+
+MODELS = ("saga", "lstm", "gbt", "gkos", "ar1", "ff")
+NOT_RUN = "not run (`studies.paper_rows`)"
+REASONS = {
+    "hicp": "no: the register has one price index",
+    "one-calibration-cohort": NOT_RUN,
+    "out-of-time-cohorts": NOT_RUN,
+    "survey-features": NOT_RUN,
+    "recession-fold": NOT_RUN,
+    "point-head": NOT_RUN,
+    "point-head-no-conformal": NOT_RUN,
+    "conformal-gkos": NOT_RUN,
+}
+LABELS = {**GROUP_LABELS, "cohort=1965-79": "cohorts 1965-79", "window-5": "last 5 years"}
+
+
+def paper_checklist(results: Results) -> str:
+    """Accuracy, cuts against the reference and ablations, each beside the paper's."""
+    return f"{_accuracy(results)}\n\n{_cuts(results)}\n\n{_ablations(results)}"
+
+
+def _accuracy(results: Results) -> str:
+    figures = {
+        (f["metric"], f["horizon"], f["model"]): f["value"]
+        for f in published()["figures"]
+        if f["group"] == "all" and f["horizon"] is not None
+    }
+    own = results.metrics.filter(pl.col("group") == "all", pl.col("setting") == "in-time")
+    values = {(r["metric"], r["horizon"], r["model"]): r["value"] for r in own.to_dicts()}
+    rows = [
+        [
+            f"{metric}, {horizon}",
+            *(
+                f"{values[metric, horizon, m]:.3f} ({figures.get((metric, horizon, m), '')})"
+                for m in MODELS
+            ),
+        ]
+        for metric, horizon in dict.fromkeys(key[:2] for key in figures)
+        if (metric, horizon, "saga") in values
+    ]
+    return markdown_table(["metric, years ahead", *MODELS], rows)
+
+
+def _cuts(results: Results) -> str:
+    tests = results.comparisons
+    assert tests is not None
+    reference = select_reference(tests["model"].unique().to_list())
+    found = tests.filter(
+        pl.col("model") == reference,
+        pl.col("metric") == "crps_log",
+        pl.col("horizon") == PAPER_HORIZON,
+        pl.col("test") != YEAR,
+    )
+    cuts = {(r["setting"], r["group"]): r["relative"] for r in found.to_dicts()}
+    means = {(r["setting"], r["model"]): r["value"] for r in _crps(results).to_dicts()}
+    lifetimes = {} if results.lifetimes is None else _lifetimes(results.lifetimes)
+    rows = []
+    for key, figure in published()["cut"].items():
+        shares: list[float | None] = []
+        for setting in ("in-time", "forward"):
+            share = cuts.get((setting, key))
+            variant = means.get((setting, VARIANT + key))
+            if variant is not None:
+                share = 1 - variant / means[setting, str(reference)]
+            if key.startswith("rate=") and setting == "forward":
+                by_model = lifetimes[float(key.removeprefix("rate="))]
+                share = 1 - by_model[BUNDLE_NAME] / by_model[str(reference)]
+            shares.append(share)
+        texts = [in_percent(share) for share in shares]
+        status = "✓" if any(texts) else REASONS.get(key, "no")
+        rows.append([LABELS.get(key, key), *texts, in_percent(figure), status])
+    head = [f"cut against {reference}, %", "in-time", "forward", "published", ""]
+    return markdown_table(head, rows)
+
+
+def _ablations(results: Results) -> str:
+    means = {(r["setting"], r["model"]): r["value"] for r in _crps(results).to_dicts()}
+    figures = published()["crps_log_10"]
+    rows = []
+    for key, figure in figures.items():
+        ratios = [
+            means[setting, VARIANT + key] / means[setting, f"{VARIANT}full"]
+            if (setting, VARIANT + key) in means
+            else None
+            for setting in ("in-time", "forward")
+        ]
+        texts = ["" if ratio is None else f"{ratio:.3f}" for ratio in ratios]
+        status = "✓" if any(texts) else REASONS.get(key, "no")
+        rows.append([key, *texts, f"{figure / figures['full']:.3f}", status])
+    return markdown_table(["times the full model", "in-time", "forward", "published", ""], rows)
+
+
+def _crps(results: Results) -> pl.DataFrame:
+    return results.metrics.filter(
+        pl.col("metric") == "crps_log",
+        pl.col("group") == "all",
+        pl.col("horizon") == PAPER_HORIZON,
+        pl.col("n") > 0,
+    )
+
+
+def _lifetimes(table: pl.DataFrame) -> dict[float, dict[str, float]]:
+    """Rate -> model -> CRPS of lifetimes."""
+    rows = table.filter(pl.col("statistic") == "crps", pl.col("group") == "all")
+    found: dict[float, dict[str, float]] = {}
+    for row in rows.iter_rows(named=True):
+        found.setdefault(row["rate"], {})[row["model"]] = row["value"]
+    return found
