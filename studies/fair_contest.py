@@ -98,7 +98,9 @@ def contestants(
         parts: dict[str, Part] = {name: "network"}
         if bundle.trees is not None:
             both = "network-trees" if name == "network" else f"{name}-trees"
-            parts |= {both: "both"} | ({"trees": "trees"} if name == "network" else {})
+            parts[both] = "both"
+            if name == "network":
+                parts["trees"] = "trees"
         raw += [RawBundle(forecaster, label, part) for label, part in parts.items()]
     raw += [contest.baseline(baseline).open() for baseline in select_baselines(baselines)]
     for contestant in raw:

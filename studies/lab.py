@@ -16,11 +16,11 @@ network as it is (above 0: worse), with standard errors over persons, and the ti
 
 from __future__ import annotations
 
-import copy
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +47,7 @@ WEIGHTS = np.linspace(0.0, 1.0, 21)
 METRICS = ("crps_log", "logscore")
 Array = NDArray[np.float64]
 Scores = dict[str, Array]
-Change = Callable[[Saga], None]
+Change = Callable[[Saga], object]
 
 
 def main() -> int:
@@ -60,7 +60,7 @@ def main() -> int:
     people = everybody.only(sample_persons(everybody.persons(), args.persons, "lab", "persons"))
     end = last_year(people)
     origins = draw_origins(people, max_horizon=MAX_HORIZON, seed=args.seed, end=end)
-    outcomes = realised_earnings(people, origins, HORIZONS, end=end)
+    outcomes = realised_earnings(people, origins, list(HORIZONS), end=end)
     past, floor = history(people, origins), people.meta.floor
     forecaster = Forecaster.load(args.bundle)
     seconds = time.perf_counter()
@@ -70,7 +70,7 @@ def main() -> int:
     rows = []
     for name, change in changes(forecaster.model.network):
         start = time.perf_counter()
-        scores = scores_of(forecasts_of(changed(forecaster, change), past), outcomes, floor)
+        scores = scores_of(forecasts_of(changed(args.bundle, change), past), outcomes, floor)
         took = (time.perf_counter() - start) / seconds
         rows.append([name, *differences(scores, own), f"{took:.2f}"])
         say(" ".join(rows[-1]))
@@ -99,26 +99,22 @@ def changes(network: Saga) -> Iterator[tuple[str, Change]]:
     yield "without the last block", lambda n: n.decoder.pop(-1)
     for layer, block in enumerate(network.stack):
         for head in range(block.heads):
-            yield (
-                f"without head {head + 1} of layer {layer + 1}",
-                lambda n, layer=layer, head=head: remove_head(n, layer, head),
-            )
+            name = f"without head {head + 1} of layer {layer + 1}"
+            yield name, partial(remove_head, layer=layer, head=head)
 
 
-def remove_head(network: Saga, layer: int, head: int) -> None:
+def remove_head(network: Saga, *, layer: int, head: int) -> None:
     """Make the output of an attention head zero."""
     block = network.stack[layer]
     with torch.no_grad():
         block.out.weight[:, head * block.size : (head + 1) * block.size] = 0.0
 
 
-def changed(forecaster: Forecaster, change: Change) -> Forecaster:
-    """A copy of the forecaster with another network."""
-    other = copy.copy(forecaster)
-    members = copy.deepcopy(forecaster.model.members)
-    change(members[0].network)
-    other.model = replace(forecaster.model, members=members)
-    return other
+def changed(bundle: Path, change: Change) -> Forecaster:
+    """The forecaster of the bundle with a changed network."""
+    forecaster = Forecaster.load(bundle)
+    change(forecaster.model.network)
+    return forecaster
 
 
 def forecasts_of(forecaster: Forecaster, past: Panel) -> Marginals:
@@ -190,7 +186,7 @@ def neighbours_of(column: Marginals, outcomes: Array, known: NDArray[np.bool_]) 
     own[:, -1] |= ~own.any(axis=1)
     logs_of = np.log(np.maximum(amounts, 1e-300))[~own].reshape(len(column), NEIGHBOURS)
     levels = np.broadcast_to((np.arange(NEIGHBOURS) + 0.5) / NEIGHBOURS, logs_of.shape)
-    cdf = interpolate_rows(column.grid[:, 0], np.sort(logs_of, axis=1), levels)
+    cdf = interpolate_rows(column.grid[:, 0].astype(np.float64), np.sort(logs_of, axis=1), levels)
     zero = (logs_of < -600).mean(axis=1, keepdims=True)
     cdf = np.maximum(cdf, zero)
     cdf[:, 0], cdf[:, -1] = zero[:, 0], 1.0

@@ -250,14 +250,16 @@ def inside_and_width(
 ) -> tuple[Array, Array]:
     """Whether the outcome is inside the 90 % set, and the width of the set, (n,) each."""
     sets = calibrator.intervals(mapped, (COVERAGE,))
-    lower, upper, zero = (ends[:, 0] for ends in (sets.lower, sets.upper, sets.includes_zero))
-    inside = covered(sample.outcomes, lower, upper, zero)
-    return np.asarray(inside[:, 0], dtype=float), (upper - lower)[:, 0]
+    return _inside(sample, sets.lower[:, 0], sets.upper[:, 0], sets.includes_zero[:, 0])
 
 
 def nominal(raw: Marginals, sample: Sample, samples: int | None) -> tuple[Array, Array]:
     """The same of sets of the published family without thresholds."""
-    lower, upper, zero = (ends[:, 0] for ends in nominal_sets(raw, (COVERAGE,), samples))
+    lower, upper, zero = nominal_sets(raw, (COVERAGE,), samples)
+    return _inside(sample, lower[:, 0], upper[:, 0], zero[:, 0])
+
+
+def _inside(sample: Sample, lower: Array, upper: Array, zero: Mask) -> tuple[Array, Array]:
     inside = covered(sample.outcomes, lower, upper, zero)
     return np.asarray(inside[:, 0], dtype=float), (upper - lower)[:, 0]
 

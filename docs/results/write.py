@@ -66,8 +66,6 @@ NO_INTERVAL = "none"  # too few calibration outcomes that far ahead
 # all).
 FURTHER: dict[str, tuple[str, tuple[str, ...] | None]] = {
     "Equal data": ("variant|times", None),
-    "Ablations": ("variant|times", None),
-    "Placebos": ("variant|times", None),
     "Lifetime earnings": (
         "$|true|saga|ar1|gbt|gkos$|lstm|clairvoyant",
         ("mean against", "Gini", "CRPS", "coverage"),

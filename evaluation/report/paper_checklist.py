@@ -79,9 +79,8 @@ def _cuts(results: Results) -> str:
                 share = 1 - by_model[BUNDLE_NAME] / by_model[str(reference)]
             shares.append(share)
         texts = [in_percent(share) for share in shares]
-        status = "✓" if any(texts) else REASONS.get(key, "no")
-        rows.append([LABELS.get(key, key), *texts, in_percent(figure), status])
-    head = [f"cut against {reference}, %", "in-time", "forward", "published", ""]
+        rows.append([LABELS.get(key, key), *_ticked(key, texts), in_percent(figure)])
+    head = [f"cut against {reference}, %", "in-time", "forward", "published"]
     return markdown_table(head, rows)
 
 
@@ -97,9 +96,13 @@ def _ablations(results: Results) -> str:
             for setting in ("in-time", "forward")
         ]
         texts = ["" if ratio is None else f"{ratio:.3f}" for ratio in ratios]
-        status = "✓" if any(texts) else REASONS.get(key, "no")
-        rows.append([key, *texts, f"{figure / figures['full']:.3f}", status])
-    return markdown_table(["times the full model", "in-time", "forward", "published", ""], rows)
+        rows.append([key, *_ticked(key, texts), f"{figure / figures['full']:.3f}"])
+    return markdown_table(["times the full model", "in-time", "forward", "published"], rows)
+
+
+def _ticked(key: str, texts: list[str]) -> list[str]:
+    """Our figures in-time and forward, the last one ticked, or the reason why there are none."""
+    return [texts[0], f"{texts[1]} ✓"] if any(texts) else [REASONS.get(key, "no"), ""]
 
 
 def _crps(results: Results) -> pl.DataFrame:
