@@ -42,8 +42,12 @@ test: setup build/store-tools
 build/store-tools:
 	$(PYTHON) -m venv $@ && $@/bin/pip install --quiet "moto[s3,server]==5.2.5" || { rm -rf $@; exit 1; }
 
+# The tools of Croissant, and a validator of XML, which judge the codebook of a register.
+build/codebook-tools:
+	$(PYTHON) -m venv $@ && $@/bin/pip install --quiet mlcroissant==1.1.1 xmlschema==4.3.2 || { rm -rf $@; exit 1; }
+
 # Trainings, evaluations and known truths that take long; the fixtures are made again.
-test-thorough: setup build/store-tools
+test-thorough: setup build/store-tools build/codebook-tools
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m thorough $(PARALLEL)
 
 # mypy and import-linter look for a module where its name says; build/names has links that show them this tree.

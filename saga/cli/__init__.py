@@ -17,9 +17,9 @@ from typer.core import TyperGroup
 
 from saga.cli import console
 from saga.cli.benchmark_commands import pasts, score_
-from saga.cli.bundle_commands import inspect, report, verify
+from saga.cli.bundle_commands import inspect, release, report, verify
 from saga.cli.calibrate_commands import calibrate, deliver
-from saga.cli.data_commands import check, check_, generate, init, release, show
+from saga.cli.data_commands import check, check_, generate, init, show
 from saga.cli.evaluate_commands import evaluate, vintages
 from saga.cli.options import with_options
 from saga.cli.population_commands import align, tables
@@ -95,7 +95,6 @@ _add_group(
     "The synthetic register that models are trained on.",
     generate,
     check,
-    release,
 )
 _add_group(
     "Data",
@@ -104,7 +103,7 @@ _add_group(
     show,
     check_,
 )
-_add_group("Make a bundle", "bundle", "Show a bundle, or check every byte of it.", inspect, verify)
+_add_group("Make a bundle", "bundle", "Show, check or release a bundle.", inspect, verify, release)
 _add_group("Service", "keys", "Bearer keys of the service.", create, list_, revoke)
 
 

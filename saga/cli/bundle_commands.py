@@ -96,6 +96,38 @@ def verify(
     )
 
 
+def release(
+    directory: options.Bundle,
+    audit: Annotated[Path, typer.Option(help="Folder that `saga audit` wrote for this bundle.")],
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    accept_risk: Annotated[
+        str | None,
+        typer.Option(
+            help="Who accepts which risk, and why: needed unless the audit found no leak. It is "
+            "written into the release.",
+            show_default="none",
+        ),
+    ] = None,
+    workers: options.Workers = 1,
+    as_json: options.Json = False,
+) -> None:
+    """Put an audited bundle, its card, tables and software list into a folder for output checking.
+
+    The folder has a simulated register in place of the agency's persons, and a page to begin with.
+    """
+    from saga.bundle import Bundle
+    from saga.evaluation.release.bundle_release import release_bundle
+
+    bundle = Bundle.load(directory)
+    written = release_bundle(bundle, audit, out, accepted_risk=accept_risk, workers=workers)
+    console.result(
+        f"Wrote {written['files']:,} files to {out}. Begin with index.html. Audit: "
+        f"{written['verdict']}.",
+        {"out": out, **written},
+        as_json=as_json,
+    )
+
+
 def report(
     ctx: typer.Context,
     out: Annotated[Path, typer.Option(help="Page to write: .html.")],

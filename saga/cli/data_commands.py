@@ -180,37 +180,44 @@ def generate(
             help="Switch a mechanism off (a wrong name lists them all). Repeatable.",
         ),
     ] = None,
+    data_set: Annotated[
+        bool,
+        typer.Option(
+            "--data-set",
+            help="Also what others need: persons by split, a sample of 10,000 persons for "
+            "statistics programs, codebook, moments, data sheet and checksums.",
+        ),
+    ] = False,
     workers: options.Workers = 1,
     as_json: options.Json = False,
 ) -> None:
     """Simulate a register of working lives: the same seed gives the same bytes."""
-    from saga.register.simulation.cohort_simulation import RegisterSettings
-    from saga.register.simulation.generation import generate_register
+    from saga.register import RegisterSettings, generate_register
+    from saga.register.release import release_register
 
     simulated = None
     if process != "full":
         from saga.evaluation.textbook import PROCESSES
 
         simulated = PROCESSES[process]
+    settings = RegisterSettings(
+        persons=persons,
+        seed=draws.seed,
+        first_year=years[0],
+        last_year=years[-1],
+        future_to=future_to,
+        future_draws=future_draws or int(future_to is not None),
+        latent_years=tuple(latent_years or ()),
+        process=simulated,
+        without=tuple(without or ()),
+        future_records=future_records,
+        history=history,
+    )
     with console.progress("Simulating", quiet=as_json) as progress:
-        metadata = generate_register(
-            out,
-            RegisterSettings(
-                persons=persons,
-                seed=draws.seed,
-                first_year=years[0],
-                last_year=years[-1],
-                future_to=future_to,
-                future_draws=future_draws or int(future_to is not None),
-                latent_years=tuple(latent_years or ()),
-                process=simulated,
-                without=tuple(without or ()),
-                future_records=future_records,
-                history=history,
-            ),
-            workers=workers,
-            progress=progress,
-        )
+        if data_set:
+            metadata = release_register(out, settings, workers=workers, progress=progress)
+        else:
+            metadata = generate_register(out, settings, workers=workers, progress=progress)
     console.result(
         f"Wrote a register of {persons:,} persons to {out} (seed {draws.seed}).",
         {"out": out, **{key: value for key, value in metadata.items() if key != "parameters"}},
@@ -254,37 +261,6 @@ def check(
     )
     if not good:
         raise typer.Exit(1)
-
-
-def release(
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory to write.")],
-    persons: _Persons,
-    draws: _Draws,
-    years: _Years = _YEARS,
-    future_to: _FutureTo = None,
-    future_draws: _FutureDraws = None,
-    workers: options.Workers = 1,
-    as_json: options.Json = False,
-) -> None:
-    """Write a register for release: panel, person split, moments, data sheet, checksums."""
-    from saga.register import RegisterSettings
-    from saga.register.release import release_register
-
-    settings = RegisterSettings(
-        persons=persons,
-        seed=draws.seed,
-        first_year=years[0],
-        last_year=years[-1],
-        future_to=future_to,
-        future_draws=future_draws or int(future_to is not None),
-    )
-    with console.progress("Simulating", quiet=as_json) as progress:
-        written = release_register(out, settings, workers=workers, progress=progress)
-    text = (
-        f"Wrote {written['register_id']} to {out}: {written['rows']:,} rows, "
-        f"{written['files']:,} files. {written['verdict']}"
-    )
-    console.result(text, {"out": out, **written}, as_json=as_json)
 
 
 def show(

@@ -1,13 +1,15 @@
 """The synthetic data set: a register as a directory that describes and checks itself.
 
-Its files are those of `generate_register`, the persons of each part of the split, a comparison of
-the register's moments with published figures, a data sheet and checksums. No file contains a date
-or the name of a machine: the same seed gives the same bytes.
+Its files are those of `generate_register`, the persons of each part of the split, a sample for
+statistics programs, a codebook, a comparison of the register's moments with published figures,
+statistics of changes, the impossibilities that were checked, a data sheet and checksums. No file
+contains a date or the name of a machine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -19,9 +21,23 @@ from saga import schema
 from saga.data.split import SPLIT_SHARES, assign_parts
 from saga.errors import UsageError
 from saga.files.atomic import digest_file, whole_folder
+from saga.keyed_random import sample_persons
 from saga.pages.format import markdown_table
+from saga.register.codebook import (
+    DataSet,
+    write_croissant,
+    write_ddi,
+    write_labelled,
+    write_mapping,
+)
 from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.generation import generate_register
+from saga.register.validation.grid_statistics import (
+    PUBLISHED_SOURCE,
+    changes_of_register,
+    compare_with_sweden,
+)
+from saga.register.validation.impossibilities import check_impossibilities
 from saga.register.validation.register_check import (
     MIN_PERSONS,
     check_register,
@@ -31,6 +47,7 @@ from saga.register.validation.register_check import (
 from saga.version import current_version
 
 CHECKSUMS = "SHA256SUMS"
+SAMPLE_PERSONS = 10_000
 KIND_NAMES = {
     "id": "text",
     "year": "integer",
@@ -50,7 +67,7 @@ bands. It is not evidence about Sweden or about any person there.
 
 {summary}
 
-The command gives the same bytes again with the same versions, for any number of workers. All
+The command gives the same rows again with the same versions, for any number of workers. All
 parameters of the simulation are in `register.json`; the documentation of saga (`docs/register.md`)
 gives its equations and the sources of the parameters.
 
@@ -72,6 +89,14 @@ income statements not received, unknown workplaces, unknown schooling of new arr
 deliveries in the last year. Rows are missing for years abroad.
 
 {misfits}
+
+## Changes of earnings beside Sweden
+
+{changes}
+
+## Impossibilities
+
+{impossible}
 
 ## Use and misuse
 
@@ -100,9 +125,11 @@ def release_register(
     """Simulate a register and write it to the new directory `out` as a data set.
 
     In addition to the files of `generate_register` it writes `split/PART.parquet` (the persons of
-    each part), `moments.parquet` and `moments.md` (the table of `check_register`, with the paper's
-    sample), `README.md` (the data sheet) and `SHA256SUMS`. The directory
-    is renamed to `out` when complete, so an interrupted release leaves nothing.
+    each part), `sample/` (10,000 persons as CSV, Stata and SPSS files), `codebook.xml` and
+    `croissant.json`, `moments.parquet` and `moments.md` (the table of `check_register`, with the
+    paper's sample), `changes.parquet` (`changes_of_register`), `impossibilities.parquet`,
+    `README.md` (the data sheet) and `SHA256SUMS`. The directory is renamed to `out` when complete,
+    so an interrupted release leaves nothing.
 
     Args:
         out: Directory to write; it must not exist or be empty.
@@ -135,14 +162,29 @@ def release_register(
         report("Splitting")
         persons, missing = _count(folder / "panel")
         part_sizes = _split(folder, str(description["register_id"]), persons)
+        report("Sampling")
+        data = DataSet(
+            str(description["register_id"]),
+            (settings.first_year, settings.last_year),
+            settings.persons,
+            int(description["rows"]),  # type: ignore[call-overload]
+            missing,
+            current_version(),
+            _command(description),
+        )
+        _write_sample(folder, data, persons)
         report("Measuring")
+        changes = changes_of_register(folder)
+        changes.write_parquet(folder / "changes.parquet", compression="zstd")
+        impossible = check_impossibilities(_panel_files(folder))
+        impossible.write_parquet(folder / "impossibilities.parquet", compression="zstd")
         moments = check_register(folder, paper=True)
         moments.write_parquet(folder / "moments.parquet", compression="zstd")
         verdict = count_verdicts(moments)
         title = f"# Moments of {description['register_id']}"
         text = f"{title}\n\n{verdict}\n\n{format_markdown(moments)}"
         (folder / "moments.md").write_text(text, encoding="utf-8", newline="\n")
-        sheet = _data_sheet(description, missing, part_sizes, moments)
+        sheet = _data_sheet(description, missing, part_sizes, moments, changes, impossible)
         (folder / "README.md").write_text(sheet, encoding="utf-8", newline="\n")
         report("Summing")
         files = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -162,11 +204,32 @@ def release_register(
 def _count(panel: Path) -> tuple[pl.Series, dict[str, int]]:
     """Persons of a panel in order, and the number of missing cells by column."""
     persons, missing = [], []
-    for file in sorted(panel.glob("birth_year=*/*.parquet")):
+    for file in _panel_files(panel.parent):
         rows = pl.read_parquet(file, glob=False, hive_partitioning=False)
         persons.append(rows["person_id"].unique())
         missing.append(rows.null_count())
     return pl.concat(persons).sort(), pl.concat(missing).sum().row(0, named=True)
+
+
+def _panel_files(folder: Path) -> list[Path]:
+    return sorted((folder / "panel").glob("birth_year=*/*.parquet"))
+
+
+def _write_sample(folder: Path, data: DataSet, persons: pl.Series) -> None:
+    """Write a sample of persons for statistics programs, and the codebook that describes it."""
+    chosen = sample_persons(persons.to_list(), SAMPLE_PERSONS, "release", data.register_id)
+    panel = pl.scan_parquet(_panel_files(folder), glob=False, hive_partitioning=False)
+    rows = panel.filter(pl.col("person_id").is_in(chosen)).sort("person_id", "year").collect()
+    (folder / "sample").mkdir()
+    sample = folder / "sample" / "panel.csv"
+    rows.write_csv(sample)
+    for suffix in (".dta", ".sav"):
+        write_labelled(rows, sample.with_suffix(suffix))
+    write_mapping(folder / "sample" / "mapping.yaml")
+    nulls = rows.null_count().row(0, named=True)
+    described = replace(data, persons=len(chosen), rows=rows.height, missing=nulls)
+    write_ddi(described, sample, folder / "codebook.xml")
+    write_croissant(described, sample, folder / "croissant.json")
 
 
 def _split(folder: Path, register_id: str, persons: pl.Series) -> dict[str, int]:
@@ -186,6 +249,8 @@ def _data_sheet(
     missing: dict[str, int],
     part_sizes: dict[str, int],
     moments: pl.DataFrame,
+    changes: pl.DataFrame,
+    impossible: pl.DataFrame,
 ) -> str:
     columns = (
         (
@@ -202,6 +267,8 @@ def _data_sheet(
         checksums=CHECKSUMS,
         columns=markdown_table(head, columns),
         misfits=describe_misfits(moments),
+        changes=_describe_changes(changes),
+        impossible=_describe_impossible(impossible),
         licence=_licence(),
     )
 
@@ -211,21 +278,59 @@ def _summary(description: dict[str, Any], moments: pl.DataFrame) -> Iterator[tup
     first, last = description["years"]
     versions = ", ".join(f"{name} {version}" for name, version in description["versions"].items())
     ages = f"ages {schema.MIN_AGE}-{schema.MAX_AGE}"
-    command = (
-        f"saga register release OUT --persons {description['persons']} "
-        f"--seed {description['seed']} --years {first}-{last}"
-    )
-    if description["future_to"]:
-        command += (
-            f" --future-to {description['future_to']} --future-draws {description['future_draws']}"
-        )
     yield "persons", f"{description['persons']:,}"
     yield "person-years", f"{description['rows']:,}"
     yield "years", f"{first}-{last}, {ages}, residents on 31 December"
     yield "amounts", "SEK of each row's own year, rounded to hundreds"
     yield "made with", f"saga {current_version()}, {versions}"
-    yield "command", f"`{command}`"
+    yield "command", f"`{_command(description)}`"
     yield "check", count_verdicts(moments)
+
+
+def _command(description: dict[str, Any]) -> str:
+    """The command that makes the data set again."""
+    first, last = description["years"]
+    command = (
+        f"saga register generate --data-set --persons {description['persons']} "
+        f"--seed {description['seed']} --years {first}-{last} --out OUT"
+    )
+    if description["future_to"]:
+        command += (
+            f" --future-to {description['future_to']} --future-draws {description['future_draws']}"
+        )
+    return command
+
+
+def _describe_changes(changes: pl.DataFrame) -> str:
+    """1-year changes of residual earnings beside the published ones, as Markdown."""
+    compared = compare_with_sweden(changes)
+    if compared.is_empty():
+        return "The register has too few persons or years to be compared."
+    rows = (
+        (name, sex, f"{first}-{last}", f"{simulated:.3f}", f"{published:.3f}")
+        for name, sex, first, last, simulated, published in compared.iter_rows()
+    )
+    table = markdown_table(("1-year change", "sex", "from", "register", "Sweden"), rows)
+    return (
+        f"{table}\n\nResidual log earnings, ages 25-55, means over the years; Kelley's skewness "
+        "and excess Crow-Siddiqui kurtosis, which is too low in registers of fewer than 100,000 "
+        f"persons, whose means by age are noisy. Sweden: {PUBLISHED_SOURCE}; its minimum "
+        "earnings are one and a half monthly minimum wages of retail trade, here half a price base "
+        "amount."
+    )
+
+
+def _describe_impossible(table: pl.DataFrame) -> str:
+    """The rules that were checked on every row, those that are broken first, as Markdown."""
+    broken = table.filter(pl.col("rows") > 0)
+    unbroken = ", ".join(table.filter(pl.col("rows") == 0)["impossible"])
+    violations = markdown_table(
+        ("what should not be", "rows"), broken.select("impossible", "rows").iter_rows()
+    )
+    return (
+        f"{table.height} rules were checked on every row. "
+        f"{violations if broken.height else 'No row breaks any.'}\n\nNo row has {unbroken}."
+    )
 
 
 def _files(description: dict[str, Any], part_sizes: dict[str, int]) -> Iterator[tuple[str, str]]:
@@ -241,6 +346,19 @@ def _files(description: dict[str, Any], part_sizes: dict[str, int]) -> Iterator[
         "`moments.parquet`, `moments.md`",
         "moments of this register and published figures: bands, standard errors, verdicts, sources",
     )
+    yield (
+        "`sample/panel.csv`, `.dta`, `.sav`",
+        f"all years of {SAMPLE_PERSONS:,} persons at random (fewer if the register is smaller); "
+        "codes are numbers with labels in Stata and SPSS, which saga reads with "
+        "`--mapping sample/mapping.yaml`",
+    )
+    yield "`codebook.xml`, `croissant.json`", "the sample as DDI-Codebook 2.5 and Croissant 1.1"
+    yield (
+        "`changes.parquet`",
+        "1- and 5-year changes of log, residual and arc-percent earnings by sex, age, permanent "
+        "income and year, as the Global Repository of Income Dynamics defines them",
+    )
+    yield "`impossibilities.parquet`", "rows that break each rule of what cannot be"
     yield (
         "`latent/year=YYYY/birth_year=YYYY/part-*.parquet`",
         "hidden state of persons still present at the end of the year: no record contains it",
