@@ -132,6 +132,7 @@ async function ask({ isFirst = false } = {}) {
       shown[name] = { ...answer, form };
       draw();
       setStatus(answer.pending || "The forecast is shown.");
+      for (const button of document.querySelectorAll("[data-download]")) button.disabled = Boolean(answer.isPreliminary);
       answers += 1;
       if (answers > 1) continue;
       const { top } = element("result").getBoundingClientRect();

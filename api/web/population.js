@@ -116,7 +116,8 @@ export async function* compute({ prices, rate }) {
   const present = (answers, pending) => ({ ...contentOf(answers, panel.name, by, compare[0], SCENARIOS[form.scenario]), pending });
   // The first view does not wait for all futures.
   if (!panel.answers.size && request.paths > FIRST_PATHS) {
-    yield present([await answerOf(panel, { ...request, paths: FIRST_PATHS })], `These are ${FIRST_PATHS} futures; computing all ${request.paths}.`);
+    const few = await answerOf(panel, { ...request, paths: FIRST_PATHS });
+    yield { ...present([few], `These are ${FIRST_PATHS} futures; computing all ${request.paths}.`), isPreliminary: true };
   }
   const base = await answerOf(panel, request);
   yield present([base], form.scenario && "Computing the scenario.");
