@@ -376,7 +376,7 @@ class ModelCard(BaseModel):
     calibration: str | None
     method: CalibrationMethod | None
     code_version: str
-    seed: int
+    seed: int | None
     command: str
     parameters: int
     currency: str

@@ -88,7 +88,9 @@ def evaluate(
         bundle, workers=options.workers, rollout=options.rollout, facts=facts
     )
     until = forecaster.bundle.training_records.last_year
-    contest = Contest(panel, replace(contest_options, until=until), progress=progress)
+    contest = Contest(
+        forecaster.bundle.salted(panel), replace(contest_options, until=until), progress=progress
+    )
     sample = contest.sample
     has_later_years = sample.until < sample.end
     if notice and has_later_years and forecaster.records.last_year > sample.until:

@@ -180,7 +180,7 @@ def judge_vintage(
     models = [model]
     if in_folds:
         models = [replace(model, members=(member,)) for member in model.members]
-        folds = assign_folds(panel.meta.panel_id, units_of(people, persons), len(models))
+        folds = assign_folds(panel.meta.split_key, units_of(people, persons), len(models))
     blocks: list[Paths] = []
     for k, of_fold in enumerate(models):
         unseen = np.array(persons)[folds == k].tolist()
@@ -222,7 +222,7 @@ def store_vintages(errors: pl.DataFrame, bundle: Path, panel_id: str, command: s
         )
     return write_bundle(
         bundle,
-        replace(opened, vintages=errors),
+        replace(opened, vintages=errors, audit=None),
         seed=opened.manifest["seed"],
         command=command,
         parents=(*opened.manifest["parents"], opened.digest),

@@ -21,9 +21,11 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 
 from saga import schema
-from saga.data.panel import is_simulated
+from saga.data.panel import Panel, is_simulated
+from saga.data.split_salt import salted_like
 from saga.errors import BundleError, UsageError
 from saga.files.bundle_folder import (
+    AUDIT,
     CALIBRATION,
     CARD,
     CIRCUMSTANCES,
@@ -71,6 +73,7 @@ class BundleContents:
     vintages: pl.DataFrame | None = None
     circumstances: dict[str, torch.Tensor] | None = None
     trees: pl.DataFrame | None = None
+    audit: dict[str, Any] | None = None
 
     @property
     def lasting_diagnostics(self) -> pl.DataFrame | None:
@@ -134,6 +137,10 @@ class Bundle(BundleContents):
         calibration = self.metrics.get("calibration")
         return None if calibration is None else TrainingRecords(**calibration["records"])
 
+    def salted(self, panel: Panel) -> Panel:
+        """The panel with the salt of this bundle's split (`split_salt.salted_like`)."""
+        return salted_like(panel, self.split, self.path)
+
     def state_weights(self) -> dict[str, torch.Tensor]:
         """Weights of the state network.
 
@@ -181,6 +188,8 @@ class Bundle(BundleContents):
         for part, name in _WEIGHTS.items():
             if name in content:
                 parts[part] = load_safetensors(content[name])
+        if AUDIT in content:
+            parts["audit"] = parse_object(content[AUDIT], path / AUDIT)
         card = content[CARD].decode("utf-8")
         return cls(path=path, **parts, card=card, manifest=manifest)
 
@@ -189,7 +198,7 @@ def write_bundle(
     path: str | Path,
     contents: BundleContents,
     *,
-    seed: int,
+    seed: int | None,
     command: str,
     parents: Sequence[str] = (),
 ) -> Bundle:
@@ -200,8 +209,8 @@ def write_bundle(
     Args:
         path: Directory of the bundle.
         contents: What to store.
-        seed: Seed of the training.
-        command: Command line that made the bundle.
+        seed: Seed of the training; None in the manifest unless persons are simulated.
+        command: Command line that made the bundle, see `recorded_command`.
         parents: Digests of the bundles that this one was made from.
 
     Raises:
@@ -211,14 +220,28 @@ def write_bundle(
     parts = {**vars(contents), "schema": describe_schema(contents.transforms)}
     content = {f"{part}.json": encode_part(parts[part], part) for part in PARTS}
     content[CARD] = contents.card.encode("utf-8")
+    if contents.audit is not None:
+        content[AUDIT] = encode_part(contents.audit, "audit")
     for part, name in _WEIGHTS.items():
         if parts[part] is not None:
             content[name] = _weight_bytes(parts[part])
     for part, name in _TABLES.items():
         if parts[part] is not None:
             content[name] = _table_bytes(parts[part], name)
-    write_folder(path, content, seed=seed, command=command, parents=parents)
+    panel_id = str(contents.split.get("panel_id", ""))
+    write_folder(
+        path,
+        content,
+        seed=seed if is_simulated(panel_id) else None,
+        command=recorded_command(command, panel_id),
+        parents=parents,
+    )
     return Bundle.load(path)
+
+
+def recorded_command(command: str, panel_id: str) -> str:
+    """What a bundle records of a command; trained on real persons, no paths, seeds and options."""
+    return command if is_simulated(panel_id) else " ".join(command.split()[:2])
 
 
 def replace_parts(
@@ -235,7 +258,8 @@ def replace_parts(
     """Write `bundle` to `out` (which may be its own path) with some parts replaced.
 
     A part that is None stays as it is, but a new calibration removes the old diagnostics, unless
-    they are those of a judged sibling. The digest of `bundle` is added to the parents.
+    they are those of a judged sibling, and what was fitted again is no longer audited. The digest
+    of `bundle` is added to the parents.
 
     Args:
         bundle: The bundle to start from.
@@ -256,6 +280,7 @@ def replace_parts(
         circumstances=bundle.circumstances if circumstances is None else circumstances,
         metrics=bundle.metrics if metrics is None else metrics,
         card=bundle.card if card is None else card,
+        audit=bundle.audit if calibration is None and circumstances is None else None,
     )
     return write_bundle(
         out,

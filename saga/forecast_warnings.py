@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from saga.data.facts import Facts
 from saga.data.panel import Panel
 from saga.features.training_reference import LEVELS, ComparedRecords, TrainingReference
-from saga.features.transforms import MIN_CODE_PERSONS, Transforms
+from saga.features.transforms import Transforms
 from saga.lifetime import past_years
 from saga.macro.scenarios import Scenario
 from saga.requests import (
@@ -30,6 +30,7 @@ from saga.requests import (
     Request,
 )
 from saga.schema import MAX_AGE, MONEY
+from saga.small_groups import MIN_PERSONS
 from saga.tax.tax_rules import TaxRule
 from saga.training_records import TrainingRecords
 
@@ -373,7 +374,7 @@ def _own_columns(panel: Panel, transforms: Transforms) -> Iterator[ForecastWarni
             unknown = panel.frame.filter(value.is_not_null() & ~value.is_in(codes))
             if len(unknown):
                 message = (
-                    f"Some codes of {name} are those of fewer than {MIN_CODE_PERSONS} training "
+                    f"Some codes of {name} are those of fewer than {MIN_PERSONS} training "
                     "persons. They count as missing."
                 )
                 count = unknown["person_id"].n_unique()

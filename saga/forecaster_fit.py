@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from saga.bundle import Bundle, replace_parts
 from saga.data.panel import Panel
 from saga.data.reading import Rows, read_panel
+from saga.data.split_salt import salted_beside
 from saga.errors import InputError, UsageError
 from saga.forecaster import FITTED, LEADERBOARD, Forecaster
 
@@ -105,6 +106,7 @@ def _fit(
     begun = time.monotonic()
     limit = TimeLimit(None if time_limit is None else begun + time_limit)
     command = "saga.fit"
+    panel = salted_beside(panel, path)
     _train(panel, path, config, limit.part(_TRAINING_SHARE), command)
     bundle = calibrate_bundle(path, panel, command=command)
     board = None

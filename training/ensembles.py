@@ -26,7 +26,7 @@ from saga.training.train_config import TrainConfig
 from saga.training.transfer import Source
 from saga.training.tree_member import allows_trees, fit_tree_member
 
-from saga.bundle import JUDGED, Bundle, BundleContents, write_bundle
+from saga.bundle import JUDGED, Bundle, BundleContents, recorded_command, write_bundle
 from saga.data.origins import cut
 from saga.data.panel import Panel
 from saga.data.split import (
@@ -38,6 +38,7 @@ from saga.data.split import (
     persons_of,
     units_of,
 )
+from saga.data.split_salt import described_salt
 from saga.diagnostics_tables import Diagnostics
 from saga.errors import InputError, Problem, UsageError
 from saga.features.calendar import Calendar
@@ -121,7 +122,7 @@ def train_members(
         )
         if progress and settings.members > 1:
             progress(k, settings.members, members[-1])
-    contents = _by_seed(members, settings, seed) if len(members) > 1 else members[0]
+    contents = _by_seed(members, settings) if len(members) > 1 else members[0]
     if with_trees and run.limit.is_over:
         run.limit.leave_out("training: no boosted trees")
     elif with_trees:
@@ -178,7 +179,7 @@ def train_folds(
     )
     persons, folds = _persons_in_folds(panel, n_folds, shares)
     stopping = uniform_each(
-        units_of(panel, persons.tolist()), "fold-validation", panel.meta.panel_id
+        units_of(panel, persons.tolist()), "fold-validation", panel.meta.split_key
     )
     members = []
     for k in range(n_folds):
@@ -257,7 +258,7 @@ def train_final(
         out,
         judged.split.get("folds", _FINAL_FOLDS),
         config=TrainConfig(**judged.config["training"]),
-        seed=judged.manifest["seed"],
+        seed=judged.manifest["seed"] or 0,  # not recorded of real persons
         run=replace(run, judged=judged),
         progress=progress,
     )
@@ -350,7 +351,7 @@ def _joined_report(members: Sequence[Bundle]) -> dict[str, Any]:
     }
 
 
-def _by_seed(members: Sequence[Bundle], settings: TrainConfig, seed: int) -> BundleContents:
+def _by_seed(members: Sequence[Bundle], settings: TrainConfig) -> BundleContents:
     """The parts of the bundle that joins members by seed."""
     first, n_members = members[0], len(members)
     scores = ", ".join(f"{m.metrics['training']['validation_nll']:.4f}" for m in members)
@@ -358,10 +359,9 @@ def _by_seed(members: Sequence[Bundle], settings: TrainConfig, seed: int) -> Bun
 
 ## Members
 
-The bundle has {n_members} networks of this kind, trained with the seeds {seed} to
-{seed + n_members - 1} on the same persons. A forecast is the average of their distributions; path
-k of a simulation follows member k mod {n_members}. Their validation log scores: {scores}. The text
-above describes the first one.
+The bundle has {n_members} networks of this kind, trained with different seeds on the same persons.
+A forecast is the average of their distributions; path k of a simulation follows member k mod
+{n_members}. Their validation log scores: {scores}. The text above describes the first one.
 """
     return BundleContents(
         config={**first.config, "training": settings.as_dict(), MEMBERS: n_members},
@@ -416,7 +416,7 @@ def _persons_in_folds(
 ) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
     """The persons in folds, sorted, and the fold of each; InputError if a fold is empty."""
     persons = np.array(persons_of(panel, "train", shares), dtype=np.str_)
-    folds = assign_folds(panel.meta.panel_id, units_of(panel, persons.tolist()), n_folds)
+    folds = assign_folds(panel.meta.split_key, units_of(panel, persons.tolist()), n_folds)
     if len(np.unique(folds)) < n_folds:
         fix = "Use fewer folds, or a panel with more persons."
         problem = Problem("too-few-persons", f"{len(persons)} persons, {n_folds} folds", fix)
@@ -465,6 +465,7 @@ def _by_fold(
             "scheme": FOLDS_SCHEME,
             "folds": n_folds,
             "shares": percents_of(shares),
+            **described_salt(panel),
         },
         weights=joined_weights([member.weights for member in members]),
         metrics={"training": training},
@@ -513,7 +514,7 @@ of the members' distributions; path k of a simulation follows member k mod {n_fo
 |---|---|---|---|---|---|
 {rows}
 {tree_text}{"" if source is None else source.paragraph()}
-Command: `{command or "saga train"}`
+Command: `{recorded_command(command, panel.meta.panel_id) or "saga train"}`
 
 `saga calibrate` fits cross-fitted intervals: the scores of a person come from the member that has
 not seen the person, and no map is fitted (`docs/method/cross-fitting.md`). The `guarantee` of every

@@ -42,11 +42,12 @@ from saga.training.transfer import Source
 from saga.training.unseen_years import fill_unseen
 from torch import Tensor
 
-from saga.bundle import Bundle, BundleContents, write_bundle
+from saga.bundle import Bundle, BundleContents, recorded_command, write_bundle
 from saga.cores import cpu_count
 from saga.data.origins import cut, last_year
 from saga.data.panel import Panel
 from saga.data.split import SPLIT_SHARES, Shares, percents_of, persons_of
+from saga.data.split_salt import described_salt
 from saga.errors import InputError, Problem, UsageError
 from saga.features.calendar import Calendar
 from saga.features.sequences import UNKNOWN, ZERO, Sequences, encode
@@ -115,6 +116,7 @@ def run_settings(
         "until": until,
         "panel": panel.digest,
         "macro": panel.meta.macro,
+        **described_salt(panel),
         "source": None if source is None else source.digest,
         "also": [further.digest for further in also],
     }
@@ -191,6 +193,7 @@ def train(
             "panel_id": panel.meta.panel_id,
             "scheme": "person" if validation is None else "given",
             "shares": percents_of(shares),
+            **described_salt(panel),
         },
         weights=dict(network.state_dict()),
         metrics={"training": asdict(report)},
@@ -467,7 +470,7 @@ def model_card(
 {report.steps:,} steps, {report.seconds:,.0f} s; validation log score {report.validation_nll:.4f}
 nats a year.
 {"" if source is None else source.paragraph()}
-Command: `{command or "saga train"}`
+Command: `{recorded_command(command, panel.meta.panel_id) or "saga train"}`
 
 Model:
 

@@ -86,6 +86,7 @@ def with_groups(
         metrics={name: part for name, part in bundle.metrics.items() if name != "calibration"},
         calibration=None,
         diagnostics=bundle.lasting_diagnostics,
+        audit=None,
     )
     origin = {name: bundle.manifest[name] for name in ("seed", "parents")}
     return write_bundle(bundle.path, contents, command=command, **origin)

@@ -89,6 +89,7 @@ def apply_delivery(
             [Problem("uncalibrated", "It has no thresholds to move", fix)],
         )
     digest, end = split.bundle.digest, last_year(panel)
+    panel = split.bundle.salted(panel)
     people = panel.only(persons_of(panel, "calibration", shares_of(split.bundle.split)))
     newest = _sample_origins(people, end, n_persons)
     if not len(newest):

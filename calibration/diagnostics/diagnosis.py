@@ -103,6 +103,7 @@ def diagnose(
         UsageError: If the bundle has learnt from every person.
     """
     forecaster.bundle.check_judgeable()
+    panel = forecaster.bundle.salted(panel)
     end, calibrator = last_year(panel), forecaster.calibrator
     people, origins = _draw_test_origins(panel, draws.seed, end, persons)
     records = history(people, origins)

@@ -91,7 +91,7 @@ def calibrate_bundle(
     """Fit a calibration on the panel's calibration persons and write it into the bundle.
 
     Maps are fitted on forecasts conditioned on the realised macro series of the panel's years,
-    thresholds on forecasts that are not. Persons are split by a hash of panel and person, so no
+    thresholds on forecasts that are not. Persons are split as in training, so no
     training person takes part if the panel has the `panel_id` that the bundle was trained with.
 
     Args:
@@ -127,6 +127,7 @@ def calibrate_bundle(
             "--shares would calibrate on persons that the bundle was trained on: the panel is "
             f"{panel.meta.panel_id}. Leave --shares out, or give a panel of other persons."
         )
+    panel = forecaster.bundle.salted(panel)
     if options.until is not None:
         panel = cut(panel, options.until)
     destination = bundle if out is None else out
@@ -306,7 +307,7 @@ def _fit_folds(sample: _Sample, forecasts: _Forecasts, _: NDArray[np.float64] | 
     """Method "cv+"."""
     marginals, people = forecasts.marginals(sample.records), sample.people
     units = units_of(people, sample.origins.person_id.tolist())
-    folds = assign_folds(people.meta.panel_id, units, len(marginals.members))
+    folds = assign_folds(people.meta.split_key, units, len(marginals.members))
     return fit_cross_fitted(marginals, sample.outcomes, folds)
 
 

@@ -150,7 +150,7 @@ class Sample:
             InputError: If a fold has no person.
         """
         units, ids = units_of(panel), panel.persons()
-        folds = assign_folds(panel.meta.panel_id, units, n_folds)
+        folds = assign_folds(panel.meta.split_key, units, n_folds)
         if len(np.unique(folds)) < n_folds:
             message = f"{len(set(units))} persons or families cannot fill {n_folds} folds"
             problem = Problem(

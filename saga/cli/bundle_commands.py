@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from saga.cli import console, options
-from saga.cli.inputs import LedgerOptions, Model, Reading, command_line
+from saga.cli.inputs import LedgerOptions, Model, SplitReading, command_line
 from saga.cli.options import Only
 from saga.errors import BundleError, UsageError
 from saga.requests import Draws, ForecastRequest
@@ -38,7 +38,9 @@ def inspect(directory: options.Bundle, as_json: options.Json = False) -> None:
         "config": bundle.config,
         "split": bundle.split,
         "metrics": bundle.metrics,
+        "audit": bundle.audit,
     }
+    verdict = None if bundle.audit is None else bundle.audit["verdict"]["word"]
     lines = [bundle.card.strip(), ""]
     lines += [
         f"{key:<12} {report[key]}"
@@ -55,6 +57,7 @@ def inspect(directory: options.Bundle, as_json: options.Json = False) -> None:
     ]
     lines += [
         f"{'parents':<12} {', '.join(bundle.manifest['parents']) or 'none'}",
+        f"{'audit':<12} {verdict or 'none: see saga audit'}",
         f"{'files':<12} {', '.join(sorted(bundle.manifest['files']))}",
     ]
     console.result("\n".join(lines), report, as_json=as_json)
@@ -131,7 +134,7 @@ def release(
 def report(
     ctx: typer.Context,
     out: Annotated[Path, typer.Option(help="Page to write: .html.")],
-    reading: Reading,
+    reading: SplitReading,
     ledger: LedgerOptions,
     model: Annotated[Model, Only("rollout", "threads")],
     bundle: Annotated[

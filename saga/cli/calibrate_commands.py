@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saga.cli import console, options
-from saga.cli.inputs import Delivery, Model, Reading, command_line, refuse_options
+from saga.cli.inputs import Delivery, Model, SplitReading, command_line, refuse_options
 from saga.cli.options import Only
 from saga.requests import CalibrationMethod, Draws
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from saga.data.panel import Panel
 
 # Without --append there are no options of a delivery, and with it only these and its own.
-_BOTH = {"bundle", "panel", "append", "threads", "as_json", *(f.name for f in fields(Reading))}
+_BOTH = {"bundle", "panel", "append", "threads", "as_json", *(f.name for f in fields(SplitReading))}
 _DELIVERY = {field.name for field in fields(Delivery)}
 
 
@@ -28,7 +28,7 @@ def calibrate(
     ctx: typer.Context,
     bundle: options.Bundle,
     panel: options.Panel,
-    reading: Reading,
+    reading: SplitReading,
     model: Annotated[Model, Only("rollout", "threads")],
     delivery: Delivery,
     out: options.OutBundle = None,
@@ -163,7 +163,7 @@ def deliver(
     out: Annotated[
         Path, typer.Option(help="Folder for the page, the table and the report of the delivery.")
     ],
-    reading: Reading,
+    reading: SplitReading,
     model: Annotated[Model, Only("threads")],
     delivery: Delivery,
     as_json: options.Json = False,

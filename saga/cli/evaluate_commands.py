@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from saga.cli import console, options
-from saga.cli.inputs import Model, Reading, command_line, refuse_options
+from saga.cli.inputs import Model, SplitReading, command_line, refuse_options
 from saga.cli.options import Only
 from saga.errors import UsageError
 from saga.requests import Draws, ForecastRequest, Option
@@ -31,7 +31,7 @@ def evaluate(
     ctx: typer.Context,
     panel: options.Panel,
     out: Annotated[Path, typer.Option(help="Directory for metrics.parquet and the tables.")],
-    reading: Reading,
+    reading: SplitReading,
     model: Annotated[Model, Only("rollout", "threads")],
     bundle: Annotated[
         Path | None,
@@ -240,7 +240,7 @@ def vintages(
     ctx: typer.Context,
     panel: options.Panel,
     out: Annotated[Path, typer.Option(help="Folder of the vintages; complete ones are kept.")],
-    reading: Reading,
+    reading: SplitReading,
     draws: Annotated[Draws, Only("n_paths", "seed")] = Draws(200),
     request: Annotated[ForecastRequest, Only("horizons")] = ForecastRequest((1, 2, 5, 10, 20)),
     config: Annotated[
@@ -282,6 +282,7 @@ def vintages(
         saga vintages --panel panel.csv --out vintages  # every two years, as the panel allows
         saga vintages --panel p.csv --out v --store bundles/ours  # and store the model's error
     """
+    from saga.bundle import Bundle
     from saga.evaluation.report.vintage_table import describe_vintages
     from saga.evaluation.vintages import (
         VintageOptions,
@@ -293,6 +294,8 @@ def vintages(
     from saga.training.train_config import choose_start
 
     people = reading.read(panel)
+    if store is not None:
+        people = Bundle.load(store).salted(people)
     chosen, start = choose_start(
         config, source, simulated=people.meta.simulated, n_persons=len(people.persons())
     )

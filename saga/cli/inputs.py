@@ -129,6 +129,27 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class SplitReading(Reading):
+    """How a panel is read whose persons are split as for a bundle."""
+
+    split_salt: Annotated[
+        Path | None,
+        typer.Option(
+            "--split-salt",
+            help="File with the secret salt of the split of real persons.",
+            show_default="BUNDLE.salt, which `saga train` writes",
+        ),
+    ] = None
+
+    def read(self, source: Path, origin: int | None = None) -> "Panel":
+        """The panel of a source with the salt of the split."""
+        from saga.data.split_salt import with_salt
+
+        panel = super().read(source, origin)
+        return panel if self.split_salt is None else with_salt(panel, self.split_salt)
+
+
+@dataclass(frozen=True)
 class ReadingUntil(Reading):
     """How a panel is read up to an origin."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saga.cli import console, options
-from saga.cli.inputs import Reading, command_line, refuse_options
+from saga.cli.inputs import SplitReading, command_line, refuse_options
 from saga.cli.options import Only
 from saga.errors import UsageError
 from saga.requests import Draws
@@ -24,7 +24,7 @@ def train(
     ctx: typer.Context,
     panel: options.Panel,
     out: Annotated[Path, typer.Option(help="Bundle to write.")],
-    reading: Reading,
+    reading: SplitReading,
     draws: Annotated[Draws, Only("seed")],
     config: Annotated[
         str | None,
@@ -74,6 +74,7 @@ def train(
     """
     from saga.bundle import Bundle
     from saga.data.split import SPLIT_SHARES, parse_shares, persons_of
+    from saga.data.split_salt import salted_beside
     from saga.training.ensembles import train_final, train_folds, train_members
     from saga.training.harness import RunOptions
     from saga.training.train_config import choose_start
@@ -89,7 +90,7 @@ def train(
     if folds is not None and shares is not None:
         raise UsageError("With --folds, nobody is kept for calibration. Leave --shares out.")
     divided = SPLIT_SHARES if shares is None else parse_shares(shares)
-    persons = reading.read(panel)
+    persons = salted_beside(reading.read(panel), out)
     config, start = choose_start(
         config, source, simulated=persons.meta.simulated, n_persons=len(persons.persons())
     )
@@ -148,7 +149,7 @@ def circumstances(
     ctx: typer.Context,
     bundle: options.Bundle,
     panel: options.Panel,
-    reading: Reading,
+    reading: SplitReading,
     draws: Annotated[Draws, Only("seed")],
     out: options.OutBundle = None,
     steps: Annotated[

@@ -55,6 +55,7 @@ class PanelMeta:
         unpublished_prices: Years whose price level is an estimate or assumed, with the mark.
         last_year_read: The year up to which the source was read, if one was stated.
         facts: The dated facts that it was read with; None: the shipped ones.
+        salt: Secret part of the key of the person split, see `saga.data.split_salt`.
     """
 
     panel_id: str
@@ -78,6 +79,12 @@ class PanelMeta:
     unpublished_prices: Mapping[int, str] = field(default_factory=dict)
     last_year_read: int | None = None
     facts: Facts | None = None
+    salt: str = field(default="", repr=False)
+
+    @property
+    def split_key(self) -> str:
+        """The key of the person split: the panel's id and the salt, if there is one."""
+        return f"{self.panel_id}\n{self.salt}" if self.salt else self.panel_id
 
     def extra_names(self, kind: Kind) -> tuple[str, ...]:
         """Names of the panel's own columns of a kind."""

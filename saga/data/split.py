@@ -1,8 +1,9 @@
 """The person split: persons for training, validation, calibration and tests, or folds.
 
-The part of a person is a hash of the register's name and the person's id. It does not change when
-persons or years are added, and all years of a person are in one part. Where a panel has families,
-the family takes the place of the person, so that no test person has a relative in training.
+The part of a person is a hash of the register's name, a secret salt and the person's id. It does
+not change when persons or years are added, and all years of a person are in one part. Where a panel
+has families, the family takes the place of the person, so that no test person has a relative in
+training.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ FOLDS_SCHEME = "folds"  # in split.json: all persons except the test persons are
 
 
 def assign_parts(
-    panel_id: str, units: Iterable[str], shares: Shares = SPLIT_SHARES
+    split_key: str, units: Iterable[str], shares: Shares = SPLIT_SHARES
 ) -> NDArray[np.str_]:
-    """The part of each unit (`units_of`) by `shares`, shape (n,)."""
+    """The part (n,) of each unit (`units_of`) by `shares`; the key is `PanelMeta.split_key`."""
     upper = np.round(np.cumsum(list(shares.values())), 12)
-    position = uniform_each(map(str, units), "split", panel_id)
+    position = uniform_each(map(str, units), "split", split_key)
     return np.array(list(shares))[np.searchsorted(upper, position, side="right")]
 
 
@@ -49,16 +50,16 @@ def units_of(panel: Panel, persons: Sequence[str] | None = None) -> list[str]:
 def persons_of(panel: Panel, part: Part, shares: Shares = SPLIT_SHARES) -> list[str]:
     """The panel's persons of one part, sorted; families are not divided."""
     persons = panel.persons()
-    parts = assign_parts(panel.meta.panel_id, units_of(panel, persons), shares)
+    parts = assign_parts(panel.meta.split_key, units_of(panel, persons), shares)
     return [person for person, assigned in zip(persons, parts, strict=True) if assigned == part]
 
 
-def assign_folds(panel_id: str, units: Iterable[str], n_folds: int) -> NDArray[np.int64]:
+def assign_folds(split_key: str, units: Iterable[str], n_folds: int) -> NDArray[np.int64]:
     """The fold of each unit (`units_of`), 0 to `n_folds` - 1, shape (n,).
 
     Test persons have a fold too; they are left out by their part.
     """
-    position = uniform_each(map(str, units), "fold", panel_id)
+    position = uniform_each(map(str, units), "fold", split_key)
     return (position * n_folds).astype(np.int64)
 
 

@@ -24,6 +24,7 @@ from saga.errors import InputError, Problem
 from saga.features.calendar import CLIP, Calendar
 from saga.features.training_reference import TrainingReference
 from saga.features.units import IDENTITY, STANDARD_QUARTILES, Units
+from saga.small_groups import MIN_PERSONS, frequent_codes, person_quantiles
 from saga.training_records import TrainingRecords
 
 Floats = NDArray[np.float64]
@@ -33,9 +34,6 @@ _LOGGED = (*(name for name in schema.MONEY if name != "earnings"), "employer_siz
 CALENDAR, AGE, MISSINGNESS = "calendar", "age", "missingness"
 HIDEABLE = (*OTHER, *schema.CATEGORICAL, CALENDAR, AGE, MISSINGNESS)
 _CONVERTED = ("knots", "codes", "without", "extra", "reference", "units")  # other forms in JSON
-# A code of an own column is kept if at least so many training persons have it: a bundle must not
-# tell about single persons, and the weights of a rarer code would be noise.
-MIN_CODE_PERSONS = 10
 _LONGEST_RHYTHM = 5  # years; the longest gap that the model learns
 TYPICAL_SEK = 300_000.0  # typical earnings of a year in Sweden
 # Unit of other money than earnings, in the currency. If earnings are relative, it is the same share
@@ -163,7 +161,7 @@ class Transforms:
         observed = frame.filter(pl.col("earnings").is_not_null())
         spans = frame.group_by("person_id").agg(pl.col("year").max() - pl.col("year").min())
         return cls(
-            knots=_knots(z, bins) if like is None else like.knots,
+            knots=_knots(z, _whose(panel), bins) if like is None else like.knots,
             centre=float(z.mean()) if like is None else like.centre,
             scale=float(z.std()) if like is None else like.scale,
             location=location,
@@ -326,13 +324,14 @@ def _scales(
     location = dict.fromkeys(OTHER, 0.0) if like is None else dict(like.location)
     spread = dict.fromkeys(OTHER, 1.0) if like is None else dict(like.spread)
     for name in OTHER:
-        values = _signed_log(name, frame[name].drop_nulls().to_numpy(), _money_unit(units))
-        if values.size:
+        known = frame.select("person_id", name).drop_nulls()
+        if known["person_id"].n_unique() >= MIN_PERSONS:
+            values = _signed_log(name, known[name].to_numpy(), _money_unit(units))
             location[name] = float(values.mean())
             spread[name] = float(max(values.std(), 1e-3))
     numbers = _names(extra, "number")
     for name in numbers:
-        location[name], spread[name] = _middle(frame[name])
+        location[name], spread[name] = _middle(frame, name)
     names = (*OTHER, *numbers)
     return {name: location[name] for name in names}, {name: spread[name] for name in names}
 
@@ -341,11 +340,8 @@ def _codes(
     frame: pl.DataFrame, extra: Sequence[schema.Column], like: Transforms | None
 ) -> dict[str, tuple[str, ...]]:
     """The codes of each categorical column; those of `like` first, with their numbers."""
-    codes = {
-        name: tuple(sorted(frame[name].drop_nulls().unique().to_list()))
-        for name in schema.CATEGORICAL
-    }
-    codes |= {name: _frequent_codes(frame, name) for name in _names(extra, "category")}
+    names = (*schema.CATEGORICAL, *_names(extra, "category"))
+    codes = {name: frequent_codes(frame, name) for name in names}
     if like is None:
         return codes
     return {name: _appended(like.codes.get(name, ()), codes[name]) for name in codes}
@@ -390,17 +386,11 @@ def _column_values(column: schema.Column) -> dict[str, Any]:
     return {name: getattr(column, name) for name in ("name", "kind", "static", "lasting")}
 
 
-def _frequent_codes(frame: pl.DataFrame, name: str) -> tuple[str, ...]:
-    """The sorted codes of a column that at least 10 persons have."""
-    persons = frame.drop_nulls(name).group_by(name).agg(pl.col("person_id").n_unique())
-    frequent = persons.filter(pl.col("person_id") >= MIN_CODE_PERSONS)
-    return tuple(sorted(frequent[name].to_list()))
-
-
-def _middle(values: pl.Series) -> tuple[float, float]:
+def _middle(frame: pl.DataFrame, name: str) -> tuple[float, float]:
     """Median and spread of the known values; the spread is robust unless it would be 0."""
-    x = values.drop_nulls().to_numpy()
-    low, middle, high = np.quantile(x, [0.25, 0.5, 0.75])
+    known = frame.select("person_id", name).drop_nulls()
+    x = known[name].to_numpy().astype(np.float64)
+    low, middle, high = person_quantiles(x, known["person_id"].to_numpy(), [0.25, 0.5, 0.75])
     return float(middle), float(max((high - low) / 1.349 or x.std(), 1e-6))
 
 
@@ -433,12 +423,18 @@ def _signed_log(name: str, x: NDArray[Any], money_unit: float) -> Floats:
     return out
 
 
-def _knots(z: Floats, bins: int) -> Floats:
+def _whose(panel: Panel) -> NDArray[np.int64]:
+    """Number of the person of each positive amount."""
+    positive = (panel.frame["earnings"] > 0).fill_null(value=False).to_numpy()
+    return np.asarray(panel.person_numbers[positive])
+
+
+def _knots(z: Floats, persons: NDArray[np.int64], bins: int) -> Floats:
     """Bin edges between the 0.2 % and 99.8 % quantiles, strictly increasing.
 
     70 % of the bins follow the distribution. 30 % are spread evenly for detail in sparse parts.
     """
-    quantiles = np.quantile(z, np.linspace(_LOWEST, _HIGHEST, 2_001))
+    quantiles = person_quantiles(z, persons, np.linspace(_LOWEST, _HIGHEST, 2_001))
     grid = np.linspace(quantiles[0], quantiles[-1], 20_001)
     distribution = np.searchsorted(quantiles, grid, side="right") / len(quantiles)
     even = np.linspace(0, 1, len(grid))

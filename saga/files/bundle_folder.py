@@ -24,10 +24,11 @@ FORMAT = 4
 MANIFEST, CARD, WEIGHTS = "manifest.json", "README.md", "model.safetensors"
 CALIBRATION, DIAGNOSTICS = "calibration.parquet", "diagnostics.parquet"
 CIRCUMSTANCES, TREES = "circumstances.safetensors", "trees.parquet"
+AUDIT = "audit.json"  # what attacks on the bundle found (`saga audit`)
 VINTAGES = "vintages.parquet"  # errors of group means of models trained up to earlier years
 PARTS = ("config", "schema", "transforms", "macro", "split", "metrics")  # each is PART.json
 REQUIRED = frozenset({WEIGHTS, CARD, *(f"{part}.json" for part in PARTS)})
-OPTIONAL = frozenset({CALIBRATION, DIAGNOSTICS, CIRCUMSTANCES, TREES, VINTAGES})
+OPTIONAL = frozenset({AUDIT, CALIBRATION, DIAGNOSTICS, CIRCUMSTANCES, TREES, VINTAGES})
 _MANIFEST_KEYS = frozenset(
     {"format", "code_version", "seed", "command", "parents", "files", "digest", "seal"}
 )
@@ -35,7 +36,12 @@ _PICKLES = {".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".bin"}
 
 
 def write_folder(
-    path: Path, content: Mapping[str, bytes], *, seed: int, command: str, parents: Sequence[str]
+    path: Path,
+    content: Mapping[str, bytes],
+    *,
+    seed: int | None,
+    command: str,
+    parents: Sequence[str],
 ) -> None:
     """Write the files of a bundle and their manifest to `path`; a bundle there is replaced.
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem
 from saga.schema import MAX_AGE, MIN_AGE
+from saga.small_groups import person_quantiles
 
 RANKS = 20  # groups of equal size by positive earnings among persons of the same age and year
 MIN_PERSONS = 50  # persons with positive earnings that a quantile of a year and age band needs
@@ -54,32 +55,33 @@ class Reference:
 
     def __init__(self, panel: Panel) -> None:
         known = panel.frame.filter(pl.col("earnings").is_not_null() & ~pl.col("earnings").is_nan())
-        years_known, births, amounts = (
-            known[name].to_numpy() for name in ("year", "birth_year", "earnings")
+        years_known, births, amounts, ids = (
+            known[name].to_numpy() for name in ("year", "birth_year", "earnings", "person_id")
         )
         positive = amounts > 0
+        person = np.unique(ids[positive], return_inverse=True)[1]
         year, band = years_known[positive], self._band((years_known - births)[positive])
         log = np.log(amounts[positive])
         self.first, self.last = int(years_known.min()), int(years_known.max())
         years, bands = self.last - self.first + 1, int(self._band(np.array(MAX_AGE))) + 1
         quantiles = np.arange(1, RANKS) / RANKS
-        overall = np.quantile(log, quantiles) if len(log) else np.zeros(RANKS - 1)
+        overall = person_quantiles(log, person, quantiles) if len(log) else np.zeros(RANKS - 1)
         self.cuts = np.tile(overall, (years, bands, 1))
-        self.median = np.full(years, np.median(log) if len(log) else 0.0)
+        self.median = np.full(years, overall[RANKS // 2 - 1])
         medians = np.full((years, bands), np.nan)
         for b in range(bands):
             in_band = band == b
             if in_band.sum() >= MIN_PERSONS:
-                self.cuts[:, b] = np.quantile(log[in_band], quantiles)
+                self.cuts[:, b] = person_quantiles(log[in_band], person[in_band], quantiles)
             for t in range(years):
-                logs = log[in_band & (year == self.first + t)]
-                if len(logs) >= MIN_PERSONS:
-                    self.cuts[t, b] = np.quantile(logs, quantiles)
-                    medians[t, b] = np.median(logs)
+                here = in_band & (year == self.first + t)
+                if here.sum() >= MIN_PERSONS:
+                    self.cuts[t, b] = person_quantiles(log[here], person[here], quantiles)
+                    medians[t, b] = self.cuts[t, b, RANKS // 2 - 1]
         for t in range(years):
-            of_year = log[year == self.first + t]
-            if len(of_year) >= MIN_PERSONS:
-                self.median[t] = np.median(of_year)
+            here = year == self.first + t
+            if here.sum() >= MIN_PERSONS:
+                (self.median[t],) = person_quantiles(log[here], person[here], [0.5])
         self.growth = _slope(medians)
 
     def as_dict(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from saga.errors import BundleError
 from saga.requests import QUANTILES
+from saga.small_groups import pooled_values
 from saga.trees.recent_years import YEARS, Window
 from saga.trees.tree_texts import check_tree_text
 
@@ -35,17 +36,30 @@ class Examples:
     Args:
         features: (n, F), see `Window`.
         log: (n,), log of the amount divided by the origin year's median, -inf for zero.
+        person: (n,), number of the person.
     """
 
     features: NDArray[np.float32]
     log: Floats
+    person: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.log)
 
     def take(self, rows: Any) -> Examples:
         """The examples in `rows`: an index, mask or slice."""
-        return Examples(self.features[rows], self.log[rows])
+        return Examples(self.features[rows], self.log[rows], self.person[rows])
+
+    def pooled(self, exact: Sequence[int]) -> Examples:
+        """The same with features, but the columns `exact`, as means of ten persons or more.
+
+        So no threshold of a tree lies between the values of single persons.
+        """
+        columns = [
+            column if j in exact else pooled_values(column, self.person)
+            for j, column in enumerate(self.features.T)
+        ]
+        return replace(self, features=np.stack(columns, axis=1))
 
     @property
     def positive(self) -> Examples:
@@ -258,7 +272,8 @@ def _boost_quantiles(
     def data(examples: Examples) -> tuple[Array, Array]:
         positive = examples.positive
         forecast = linear.predict(positive.features)
-        return _append(positive.features, forecast), positive.log - forecast
+        inputs = forecast if examples is not training else pooled_values(forecast, positive.person)
+        return _append(positive.features, inputs), positive.log - forecast
 
     earlier = stop.quantiles if isinstance(stop, HorizonTrees) else stop
     return _boost(data, training, [*window.names, "linear"], window, parameters, earlier)

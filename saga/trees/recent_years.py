@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from saga.data.origins import Origins
 from saga.data.panel import Panel
 from saga.schema import CATEGORICAL, CONTINUOUS, MONEY
+from saga.small_groups import frequent_codes
 from saga.trees.earnings_ranks import Reference, no_history_error
 
 Array = NDArray[Any]
@@ -56,7 +57,7 @@ class Window:
         self.codes = {
             name: codes
             for name in (*CATEGORICAL, *panel.meta.extra_names("category"))
-            if (codes := frame[name].drop_nulls().unique().sort().to_list())
+            if (codes := list(frequent_codes(frame, name)))
         }
         self.pay = ["pay_0", "pay_1", "pay_recent"] if "employment_rate" in self.others else []
         self.categorical = list(self.codes)

@@ -200,7 +200,7 @@ class TreeForecast:
 
 def held_out_persons(panel: Panel, seed: int) -> set[str]:
     """About a tenth of the persons, or families, chosen reproducibly at random."""
-    uniform = uniform_each(units_of(panel), "gbt", panel.meta.panel_id, seed, "held")
+    uniform = uniform_each(units_of(panel), "gbt", panel.meta.split_key, seed, "held")
     return {person for person, u in zip(panel.persons(), uniform, strict=True) if u < HELD_OUT}
 
 
@@ -235,12 +235,15 @@ def _examples(
     origins = Origins.from_rows(eligible[used])
     features, level = window.features(panel, origins), window.level(origins)
     is_held_out = eligible["is_held_out"].to_numpy()[used]
+    person = np.unique(origins.person_id, return_inverse=True)[1]
+    codes = [window.names.index(name) for name in window.categorical]
     examples = {}
     for h, (rows, outcomes) in rows_of_horizon.items():
         at = np.searchsorted(used, rows)
         with np.errstate(divide="ignore"):
-            of_horizon = Examples(features[at], np.log(outcomes) - level[at])
-        examples[h] = of_horizon.take(~is_held_out[at]), of_horizon.take(is_held_out[at])
+            of_horizon = Examples(features[at], np.log(outcomes) - level[at], person[at])
+        training = of_horizon.take(~is_held_out[at]).pooled(codes)
+        examples[h] = training, of_horizon.take(is_held_out[at])
     return examples
 
 

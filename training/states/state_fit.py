@@ -30,7 +30,7 @@ from saga.training.states.state_data import StateBatches, StateRecords, make_sta
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from saga.bundle import Bundle, replace_parts
+from saga.bundle import Bundle, recorded_command, replace_parts
 from saga.data.origins import cut
 from saga.data.panel import Panel
 from saga.data.split import Shares, persons_of, shares_of
@@ -181,7 +181,7 @@ def fit_state_network(
     bundle, network = forecaster.bundle, forecaster.network
     _check_panel(panel, forecaster)
     last_training_year = bundle.training_records.last_year
-    panel = cut(panel, last_training_year)
+    panel = cut(bundle.salted(panel), last_training_year)
     training, validating = _divide(panel, shares_of(bundle.split))
     run = RunFolder(
         out.with_name(out.name + ".circumstances.run"),
@@ -220,7 +220,9 @@ def fit_state_network(
         command=command,
         circumstances=dict(state_network.state_dict()),
         metrics={**bundle.metrics, "circumstances": report},
-        card=bundle.card.split(_HEADING)[0].rstrip() + "\n\n" + _card(report, command),
+        card=bundle.card.split(_HEADING)[0].rstrip()
+        + "\n\n"
+        + _card(report, recorded_command(command, bundle.panel_id) or "saga circumstances"),
     )
     shutil.rmtree(run.path)
     return result
@@ -305,5 +307,5 @@ def _card(report: dict[str, Any], command: str) -> str:
 
 Employment state, industry, occupation, county and family along paths of earnings, deaths and
 emigration: {report["parameters"]:,} parameters, {report["steps"]:,} steps,
-{report["seconds"]:,.0f} s. Command: `{command or "saga circumstances"}`
+{report["seconds"]:,.0f} s. Command: `{command}`
 """
