@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from saga.cli import console
+from saga.cli.audit_command import audit
 from saga.cli.benchmark_commands import pasts, score_
 from saga.cli.bundle_commands import inspect, release, report, verify
 from saga.cli.calibrate_commands import calibrate, deliver
@@ -82,7 +83,7 @@ def _add_group(heading: str, name: str, about: str, *commands: Callable[..., Non
 
 
 _add("Forecast", forecast, lifetime, pensions, plot, score, tables, align, explain)
-_add("Judge", report, evaluate, vintages)
+_add("Judge", report, evaluate, vintages, audit)
 _add_group(
     "Judge", "benchmark", "A benchmark that any method can enter: rounds and scores.", pasts, score_
 )
