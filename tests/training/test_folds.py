@@ -109,8 +109,10 @@ def test_a_forecast_is_the_average_of_the_members(bundle: Bundle, panel: Panel) 
     np.testing.assert_allclose(marginals.probability(at), average, atol=2e-3)
     with pytest.raises(UsageError, match="3 members"):
         _ = forecaster.network
-    # Each member is the average of its own network and its own trees.
-    networks = Forecaster(replace(bundle, trees=None), threads=1)
+    # Each member is the average of its own network and its own trees, before the layer of groups.
+    ungrouped = replace(bundle, macro={"series": None})
+    (marginals,) = Forecaster(ungrouped, threads=1).marginals(people)
+    networks = Forecaster(replace(ungrouped, trees=None), threads=1)
     (alone,) = networks.marginals(people, n_horizons=2)
     for k, trees in enumerate(tree_members(bundle.trees, bundle.config)):
         assert trees is not None
