@@ -96,7 +96,7 @@ class Scoreboard:
             before = row["hash"]
         return board
 
-    def append(self, **content: Any) -> Row:
+    def append(self, content: Row) -> Row:
         """Append a row with the date of today, unless `content` has one."""
         before = self.rows[-1]["hash"] if self.rows else FIRST
         row = {"date": datetime.now(UTC).date().isoformat(), **content, "previous": before}
@@ -110,11 +110,11 @@ class Scoreboard:
 
     def contest(self, name: str) -> Row:
         """The contest as it was announced; UsageError if it was not."""
-        found = [r for r in self.rows if r["kind"] == CONTEST and r["contest"] == name]
-        if not found:
+        announced = [r for r in self.rows if r["kind"] == CONTEST and r["contest"] == name]
+        if not announced:
             names = ", ".join(r["contest"] for r in self.rows if r["kind"] == CONTEST) or "none"
             raise UsageError(f"No contest {name} was announced. Those that were: {names}.")
-        return found[0]
+        return announced[0]
 
     def judgements(self, name: str) -> list[Row]:
         """Every row that ended a judgement of a contest, the oldest first."""
@@ -122,10 +122,10 @@ class Scoreboard:
 
     def result(self, name: str) -> Row:
         """The last judgement of a contest with a result; UsageError without one."""
-        found = [row for row in self.judgements(name) if row["kind"] != ABORTED]
-        if not found:
+        finished = [row for row in self.judgements(name) if row["kind"] != ABORTED]
+        if not finished:
             raise UsageError(f"The contest {name} has no result.")
-        return found[-1]
+        return finished[-1]
 
     def attempts(self, name: str) -> int:
         """How often a contest was judged, runs that were aborted or never ended included."""
@@ -144,14 +144,16 @@ class Scoreboard:
             raise UsageError(f"A contest {name} was announced before. Choose another name.")
         commit = clean_commit(self.file)
         return self.append(
-            kind=CONTEST,
-            contest=name,
-            panel=panel,
-            split=split,
-            question=question,
-            commands=list(commands),
-            commit=commit,
-            seed=seed_of(commit),
+            {
+                "kind": CONTEST,
+                "contest": name,
+                "panel": panel,
+                "split": split,
+                "question": question,
+                "commands": list(commands),
+                "commit": commit,
+                "seed": seed_of(commit),
+            }
         )
 
     def judge(self, name: str, out: Path) -> Row:
@@ -167,7 +169,7 @@ class Scoreboard:
         commands = [c.format(seed=contest["seed"], out=out) for c in contest["commands"]]
         shared = {"contest": name, "attempt": self.attempts(name) + 1, "commit": commit}
         shared |= {"seed": contest["seed"], "command": " && ".join(commands)}
-        self.append(kind=STARTED, **shared)
+        self.append({"kind": STARTED, **shared})
         out.mkdir(parents=True)
         here = Path(sys.executable).parent  # `saga` and `python` are those of this program
         env = {**os.environ, "PATH": f"{here}{os.pathsep}{os.environ.get('PATH', '')}"}
@@ -178,8 +180,8 @@ class Scoreboard:
             except (KeyboardInterrupt, OSError) as error:
                 status = type(error).__name__
             if status:
-                return self.append(kind=ABORTED, **shared, reason=f"{command}: {status}")
-        return self.append(kind=JUDGED, **shared, **read_results(out))
+                return self.append({"kind": ABORTED, **shared, "reason": f"{command}: {status}"})
+        return self.append({"kind": JUDGED, **shared, **read_results(out)})
 
 
 def read_results(out: Path) -> dict[str, Any]:

@@ -110,11 +110,11 @@ def contestants(
 
 def shaped(budget: TrainConfig, shape: str) -> TrainConfig:
     """The budget's configuration with the network of `shape`, as wide as has as many parameters."""
-    own = load_config(shape).model
-    if own.backbone == budget.model.backbone:
+    shaped = load_config(shape).model
+    if shaped.backbone == budget.model.backbone:
         return replace(budget, trees=True)
-    width = round(budget.model.width * own.width / load_config("small").model.width)
-    model = replace(budget.model, backbone=own.backbone, width=width, light=0)
+    width = round(budget.model.width * shaped.width / load_config("small").model.width)
+    model = replace(budget.model, backbone=shaped.backbone, width=width, light=0)
     return replace(budget, model=model, members=1, trees=True)
 
 
@@ -148,12 +148,12 @@ def leads_table(tables: dict[str, pl.DataFrame], spread: dict[tuple[str, str, in
     """CRPS, spread over seeds, and each contestant less saga with p over all tests (Holm)."""
     metrics = tables["metrics"].filter(metric="crps_log", group="all")
     tests = adjust_together(tables["comparisons"]).filter(metric="crps_log")
-    found = {(r["model"], r["setting"], r["horizon"], r["test"]): r for r in tests.to_dicts()}
+    by_key = {(r["model"], r["setting"], r["horizon"], r["test"]): r for r in tests.to_dicts()}
     rows = []
     order = [pl.col("setting") != "in-time", pl.col("horizon"), pl.col("value")]
     for row in metrics.sort(order).iter_rows(named=True):
         key = row["model"], row["setting"], row["horizon"]
-        by_test = {test: found[k] for k in found if k[:3] == key for test in [k[3]]}
+        by_test = {test: by_key[k] for k in by_key if k[:3] == key for test in [k[3]]}
         person = next((t for name, t in by_test.items() if name != YEAR), None)
         lead = f"{person['difference']:+.4f} ± {person['se']:.4f}" if person else ""
         rows.append(

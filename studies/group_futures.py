@@ -230,14 +230,13 @@ def judged(rows: pl.DataFrame, error: ModelError | None) -> pl.DataFrame:
         sd = error.sd(name, of, years, row["mean"]) if error and name else None
         return float(np.sqrt(1 + (sd / row["sd"]) ** 2)) if sd and row["sd"] else 1.0
 
-    mean, realised = pl.col("mean"), pl.col("realised")
+    mean, realised, widened = pl.col("mean"), pl.col("realised"), pl.col("stretch")
+    lower, upper = (mean + (pl.col(end) - mean) * widened for end in ("lower", "upper"))
     stretched = pl.Series("stretch", [stretch(row) for row in rows.iter_rows(named=True)])
     return rows.with_columns(stretched).with_columns(
         error=mean - realised,
         scale=pl.when(pl.col("statistic") == "zeros").then(1.0).otherwise(realised),
-        inside=realised.is_between(
-            *(mean + (pl.col(end) - mean) * pl.col("stretch") for end in ("lower", "upper"))
-        ),
+        inside=realised.is_between(lower, upper),
     )
 
 

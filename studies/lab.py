@@ -66,18 +66,18 @@ def main() -> int:
     seconds = time.perf_counter()
     plain = forecasts_of(forecaster, past)
     seconds = time.perf_counter() - seconds
-    own = scores_of(plain, outcomes, floor)
+    unchanged = scores_of(plain, outcomes, floor)
     rows = []
     for name, change in changes(forecaster.model.network):
         start = time.perf_counter()
         scores = scores_of(forecasts_of(changed(args.bundle, change), past), outcomes, floor)
         took = (time.perf_counter() - start) / seconds
-        rows.append([name, *differences(scores, own), f"{took:.2f}"])
+        rows.append([name, *differences(scores, unchanged), f"{took:.2f}"])
         say(" ".join(rows[-1]))
     for window in (5, 15):
         scores = scores_of(forecasts_of(forecaster, recent(past, origins, window)), outcomes, floor)
-        rows.append([f"last {window} years", *differences(scores, own), ""])
-    rows.append(["50 similar persons", *differences(pooled(plain, outcomes, floor), own), ""])
+        rows.append([f"last {window} years", *differences(scores, unchanged), ""])
+    rows.append(["50 similar persons", *differences(pooled(plain, outcomes, floor), unchanged), ""])
     head = page_head(
         "The lab",
         __file__,
@@ -129,16 +129,16 @@ def scores_of(marginals: Marginals, outcomes: Array, floor: float | None) -> Sco
     return {name: scores[name] for name in METRICS}
 
 
-def differences(scores: Scores, own: Scores) -> list[str]:
+def differences(scores: Scores, unchanged: Scores) -> list[str]:
     """Mean difference and standard error of each metric and horizon, CRPS in per cent."""
     texts = []
     for name in METRICS:
         for k in range(len(HORIZONS)):
-            d = scores[name][:, k] - own[name][:, k]
+            d = scores[name][:, k] - unchanged[name][:, k]
             known = np.isfinite(d)
             mean, se = d[known].mean(), d[known].std(ddof=1) / np.sqrt(known.sum())
             if name == "crps_log":
-                level = own[name][known, k].mean() / 100
+                level = unchanged[name][known, k].mean() / 100
                 texts.append(f"{mean / level:+.2f} % ({se / level:.2f})")
             else:
                 texts.append(f"{mean:+.4f} ({se:.4f})")
@@ -149,8 +149,8 @@ def recent(past: Panel, origins: Origins, window: int) -> Panel:
     """The last `window` calendar years of each record, and its last row with earnings."""
     rows = past.frame.join(origins.frame(), on="person_id", maintain_order="left")
     last = pl.col("year").filter(pl.col("earnings").is_not_null()).max().over("person_id")
-    kept = rows.filter((pl.col("year") > pl.col("origin") - window) | (pl.col("year") == last))
-    return past.with_frame(kept.select(past.frame.columns))
+    recent = rows.filter((pl.col("year") > pl.col("origin") - window) | (pl.col("year") == last))
+    return past.with_frame(recent.select(past.frame.columns))
 
 
 def pooled(plain: Marginals, outcomes: Array, floor: float | None) -> Scores:
@@ -180,11 +180,11 @@ def neighbours_of(column: Marginals, outcomes: Array, known: NDArray[np.bool_]) 
     features = np.column_stack([logs, 5 * column.p_zero, column.origin_year / 10])
     features = np.nan_to_num(features / np.nanstd(features, axis=0))
     rows = np.flatnonzero(known)
-    _, found = cKDTree(features[rows]).query(features, NEIGHBOURS + 1)
-    amounts = outcomes[rows][found]
-    own = rows[found] == np.arange(len(column))[:, None]  # a person is no neighbour
-    own[:, -1] |= ~own.any(axis=1)
-    logs_of = np.log(np.maximum(amounts, 1e-300))[~own].reshape(len(column), NEIGHBOURS)
+    _, neighbours = cKDTree(features[rows]).query(features, NEIGHBOURS + 1)
+    amounts = outcomes[rows][neighbours]
+    same = rows[neighbours] == np.arange(len(column))[:, None]  # a person is no neighbour
+    same[:, -1] |= ~same.any(axis=1)
+    logs_of = np.log(np.maximum(amounts, 1e-300))[~same].reshape(len(column), NEIGHBOURS)
     levels = np.broadcast_to((np.arange(NEIGHBOURS) + 0.5) / NEIGHBOURS, logs_of.shape)
     cdf = interpolate_rows(column.grid[:, 0].astype(np.float64), np.sort(logs_of, axis=1), levels)
     zero = (logs_of < -600).mean(axis=1, keepdims=True)

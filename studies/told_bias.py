@@ -78,8 +78,8 @@ def told_ratios(
         same = cells(now, ages).join(then, on=by, how="semi")
         then = then.join(same, on=by, how="semi")
         change = effects_of(trends, then, "earnings")[0] - effects_of(trends, same, "earnings")[0]
-        told = np.exp(start + contrasts @ np.nan_to_num(change))
-        ratios[LAST_YEAR + h] = dict(zip(names, told.tolist(), strict=True))
+        known = np.exp(start + contrasts @ np.nan_to_num(change))
+        ratios[LAST_YEAR + h] = dict(zip(names, known.tolist(), strict=True))
     return ratios
 
 
@@ -124,17 +124,17 @@ def judge(forecaster: Forecaster, directory: Path) -> Iterator[dict[str, object]
         )
         for rows in (panel.frame.filter(pl.col("year") == LAST_YEAR), past.frame[past.last_rows])
     )
-    told, forecasts, realised = true_scenarios(directory), [], []
+    scenarios, forecasts, realised = true_scenarios(directory), [], []
     years, at = range(1, max(HORIZONS) + 1), [h - 1 for h in HORIZONS]
     for future, outcomes in true_futures(
         directory, origins, years, price_year=panel.meta.price_year
     ):
         ratios = told_ratios(trends.trends, now, people, outcomes)
-        scenario = Scenario(f"future {future}", told[future].rows, ratios=ratios)
+        scenario = Scenario(f"future {future}", scenarios[future].rows, ratios=ratios)
         blocks = forecaster.marginals(past, scenario, n_horizons=max(HORIZONS))
         forecasts.append(np.concatenate([block.mean[:, at] for block in blocks]))
         realised.append(outcomes[:, at])
-        say(f"  future {len(realised)} of {len(told)}")
+        say(f"  future {len(realised)} of {len(scenarios)}")
     f, y = np.stack(forecasts), np.stack(realised)
     for i, h in enumerate(HORIZONS):
         for name, flags in judged_groups(past).items():

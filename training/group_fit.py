@@ -238,6 +238,7 @@ def beside_network(
     the difference at equal ages. Other columns have none: those who have a level differ between
     cohorts. Without macro series nobody knows the growth of wages, so the network's stays. Changes
     are smooth: a parabola of the horizon through zero, shrunk by its error.
+    Horizons without ten persons in a cell have the change of the last one before.
     """
     columns, last = [column for column, _ in trends.columns if column != AGE], last_year(panel)
     now = _person_years(panel, persons, columns).filter(pl.col("year") == last)
@@ -273,6 +274,8 @@ def beside_network(
             .join(cells_of(now, by).drop("weight"), on=by)
             .sort(by)
         )
+        if cells.is_empty():
+            break
         expected = (cells["works"] * cells["mean"]).to_numpy()
         total, value = cells["total"].to_numpy(), np.log(cells["total"].to_numpy() / expected)
         variance = cells["spread"] + (cells["sd"] / cells["mean"]) ** 2 / cells["workers"]
@@ -282,7 +285,9 @@ def beside_network(
         of_all = 0.0 if growth is None else np.log(total.sum() / expected.sum()) - growth[h - 1]
         effects[trends.of_age] = of_all
         error[trends.of_age] = (total / total.sum()) ** 2 @ variance.to_numpy()
-        fits.append((effects, error))
+        fits.append((effects, np.where(error > 0, error, np.inf)))
+    if not fits:
+        return trends
     changes, errors = (np.array(part) for part in zip(*fits, strict=True))
     powers = np.arange(1, len(fits) + 1)[:, None] ** np.array([1.0, 2.0])
     of_levels = zip(changes.T, errors.T, strict=True)
@@ -294,6 +299,6 @@ def _shrunk(powers: Floats, changes: Floats, variance: Floats) -> Floats:
 
     Their errors move together, because the persons are the same.
     """
-    told = powers / np.maximum(variance, 1e-12)[:, None] / len(powers)
-    precision = told.T @ powers + np.diag(_PACE**-2)
-    return np.asarray(powers @ np.linalg.solve(precision, told.T @ changes))
+    weighted = powers / variance[:, None] / len(powers)
+    precision = weighted.T @ powers + np.diag(_PACE**-2)
+    return np.asarray(powers @ np.linalg.solve(precision, weighted.T @ changes))

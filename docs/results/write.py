@@ -18,7 +18,7 @@ from saga.evaluation.contest_tables import FILES
 from saga.evaluation.report.evaluation_results import Results
 from saga.evaluation.report.pages import write_pages
 from saga.evaluation.report.paper import paper_tables
-from saga.evaluation.report.paper_checklist import paper_checklist
+from saga.evaluation.report.paper_checklist import ticked_rows
 from saga.evaluation.report.result_tables import (
     Table,
     TableCell,
@@ -203,9 +203,8 @@ def _show(panel: str) -> None:
         name: record[name] for name in ("bundle", "calibration", "seed") if name in record
     }
     board = Scoreboard.read(HERE / BOARD)
-    board.append(
-        kind=SHOWN, contest=panel, tables=_digests(panel), others=_others(panel), **provenance
-    )
+    tables = {"tables": _digests(panel), "others": _others(panel)}
+    board.append({"kind": SHOWN, "contest": panel, **tables, **provenance})
 
 
 def _others(panel: str) -> list[str]:
@@ -537,7 +536,7 @@ def readme(board: Scoreboard, shipped: str) -> str:
 
 def paper_page(board: Scoreboard, shipped: str) -> str:
     """docs/method/paper.md with new tables."""
-    tables = paper_checklist(committed_results("register"))
+    tables = ticked_rows(committed_results("register"))
     source = source_line(_row_of("register", board), board, shipped)
     block = f"{PAPER_START}\n\n{tables}\n\n{source}\n\n{PAPER_END}"
     text = PAPER.read_text(encoding="utf-8")

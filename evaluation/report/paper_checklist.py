@@ -26,7 +26,7 @@ REASONS = {
 LABELS = {**GROUP_LABELS, "cohort=1965-79": "cohorts 1965-79", "window-5": "last 5 years"}
 
 
-def paper_checklist(results: Results) -> str:
+def ticked_rows(results: Results) -> str:
     """Accuracy, cuts against the reference and ablations, each beside the paper's."""
     return f"{_accuracy(results)}\n\n{_cuts(results)}\n\n{_ablations(results)}"
 
@@ -37,8 +37,8 @@ def _accuracy(results: Results) -> str:
         for f in published()["figures"]
         if f["group"] == "all" and f["horizon"] is not None
     }
-    own = results.metrics.filter(pl.col("group") == "all", pl.col("setting") == "in-time")
-    values = {(r["metric"], r["horizon"], r["model"]): r["value"] for r in own.to_dicts()}
+    in_time = results.metrics.filter(pl.col("group") == "all", pl.col("setting") == "in-time")
+    values = {(r["metric"], r["horizon"], r["model"]): r["value"] for r in in_time.to_dicts()}
     rows = [
         [
             f"{metric}, {horizon}",
@@ -57,13 +57,13 @@ def _cuts(results: Results) -> str:
     tests = results.comparisons
     assert tests is not None
     reference = select_reference(tests["model"].unique().to_list())
-    found = tests.filter(
+    of_tests = tests.filter(
         pl.col("model") == reference,
         pl.col("metric") == "crps_log",
         pl.col("horizon") == PAPER_HORIZON,
         pl.col("test") != YEAR,
     )
-    cuts = {(r["setting"], r["group"]): r["relative"] for r in found.to_dicts()}
+    cuts = {(r["setting"], r["group"]): r["relative"] for r in of_tests.to_dicts()}
     means = {(r["setting"], r["model"]): r["value"] for r in _crps(results).to_dicts()}
     lifetimes = {} if results.lifetimes is None else _lifetimes(results.lifetimes)
     rows = []
@@ -117,7 +117,7 @@ def _crps(results: Results) -> pl.DataFrame:
 def _lifetimes(table: pl.DataFrame) -> dict[float, dict[str, float]]:
     """Rate -> model -> CRPS of lifetimes."""
     rows = table.filter(pl.col("statistic") == "crps", pl.col("group") == "all")
-    found: dict[float, dict[str, float]] = {}
+    by_rate: dict[float, dict[str, float]] = {}
     for row in rows.iter_rows(named=True):
-        found.setdefault(row["rate"], {})[row["model"]] = row["value"]
-    return found
+        by_rate.setdefault(row["rate"], {})[row["model"]] = row["value"]
+    return by_rate

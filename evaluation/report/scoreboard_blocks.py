@@ -78,17 +78,17 @@ def _leads(row: Row, _: int | None) -> str:
     scores, tests = row["scores"], row["tests"]
     models = sorted({m for t in tests.values() for m in t.get("crps_log", {})} - {CLAIRVOYANT})
     keys = [(at, model) for at in scores for model in models]
-    found = {key: _main_test(tests, *key) for key in keys}
-    p = np.array([np.nan if t is None or t[2] is None else t[2] for t in found.values()])
-    adjusted = dict(zip(found, adjust_holm(p), strict=True))
+    main_tests = {key: _main_test(tests, *key) for key in keys}
+    p = np.array([np.nan if t is None or t[2] is None else t[2] for t in main_tests.values()])
+    adjusted = dict(zip(main_tests, adjust_holm(p), strict=True))
     lines = []
     for at, by_metric in scores.items():
-        own = by_metric["crps_log"][BUNDLE_NAME]
+        of_bundle = by_metric["crps_log"][BUNDLE_NAME]
         setting, horizon = at.rsplit(" ", 1)
         covered = by_metric.get("coverage_90", {}).get(BUNDLE_NAME, [None])[0]
         lines.append(
-            [setting, horizon, f"{own[2]:,}", f"{own[0]:.4f}", in_percent(covered)]
-            + [_lead(found[at, model], adjusted[at, model]) for model in models]
+            [setting, horizon, f"{of_bundle[2]:,}", f"{of_bundle[0]:.4f}", in_percent(covered)]
+            + [_lead(main_tests[at, model], adjusted[at, model]) for model in models]
         )
     head = ["setting", "years ahead", "persons", BUNDLE_NAME, "inside 90 %"]
     return f"{markdown_table([*head, *(f'{model} less it' for model in models)], lines)}\n"

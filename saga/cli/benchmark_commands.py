@@ -81,7 +81,7 @@ def score_(
         saga benchmark pasts round --seed 1  # docs/how-to/benchmark.md describes the format
         saga benchmark score entry.csv --round round
     """
-    from saga.evaluation.benchmark.scoreboard import score_entry, summarise, write_scores
+    from saga.evaluation.benchmark.entry_scores import score_entry, summarise, write_scores
 
     tables = score_entry(file, round_, truth=truth, paths=paths)
     if out is not None:

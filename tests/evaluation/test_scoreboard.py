@@ -41,7 +41,7 @@ def test_the_first_row_that_is_not_as_written_is_named(
 ) -> None:
     board = Scoreboard(tmp_path / "board.jsonl")
     for seed in range(4):
-        board.append(kind="judged", contest="c", seed=seed)
+        board.append({"kind": "judged", "contest": "c", "seed": seed})
     lines = board.file.read_text(encoding="utf-8").splitlines()
     assert Scoreboard.read(board.file).rows == board.rows
     board.file.write_text("\n".join(damaged(lines, how, 1)) + "\n", encoding="utf-8")
