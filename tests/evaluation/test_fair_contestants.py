@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 from saga.evaluation.contest import Contest, ContestOptions
+from saga.evaluation.contestants import Contestant
 from saga.evaluation.fair_contestants import Recalibrated
 from saga.evaluation.scoring.comparison import adjust_holm, adjust_together
 
@@ -23,7 +24,8 @@ def test_recalibration_mends_a_wrong_spread_and_leaves_the_exact_forecaster(
     contest = Contest(panel, ContestOptions(horizons=(1, 5), n_paths=100))
     people = part(panel, "calibration")
     walkers = [Walker("exact", block=100), Walker("narrow", spread=0.6, block=100)]
-    rivals = [*walkers, *(Recalibrated(walker, people, seed=0) for walker in walkers)]
+    rivals: list[Contestant] = [*walkers]
+    rivals += [Recalibrated(walker, people, seed=0) for walker in walkers]
     table = contest.run(rivals, tmp_path).filter(pl.col("group") == "all")
     for horizon in (1, 5):
         at = table.filter(pl.col("horizon") == horizon, pl.col("n") > 0)
