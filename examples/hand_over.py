@@ -37,8 +37,14 @@ LAYOUTS: dict[str, dict[str, pl.Expr]] = {
 def main(paths: str, panel: str, layout: str, out: str, path: str = "0") -> None:
     """Write the careers of one path, without years after a death or an emigration."""
     records = pl.read_csv(panel, schema_overrides={"person_id": pl.String}).sort("year")
-    people = records.group_by("person_id").last().sort("person_id").with_row_index("number", 1)
     careers = pl.read_parquet(f"{paths}/part-*.parquet").filter(pl.col("path") == int(path))
+    if layout not in LAYOUTS:
+        sys.exit(f"There is no layout {layout}. Use one of {', '.join(LAYOUTS)}.")
+    if "sex" not in records.columns:
+        sys.exit(f"{panel} has no column sex, which the layouts need.")
+    if "state" not in careers.columns:
+        sys.exit(f"{paths} has no column state. Score again with --circumstances.")
+    people = records.group_by("person_id").last().sort("person_id").with_row_index("number", 1)
     gone = pl.col("state").cast(pl.String).is_in(["dead", "abroad"]).fill_null(value=False)
     careers = careers.filter(~gone).join(
         people.select("person_id", "number", "birth_year", "sex"), on="person_id"
