@@ -89,13 +89,13 @@ class ModelError:
         ).filter(pl.col("beyond").is_finite())
         cell, n = ["statistic", "of", "horizon"], pl.col("persons")
         cells = (
-            known.group_by(*cell, "history", "cutoff")
+            known.sort(*cell, "history", "cutoff", maintain_order=True)
+            .group_by(*cell, "history", "cutoff", maintain_order=True)  # so sums keep their bits
             .agg(beyond=(n * pl.col("beyond")).sum() / n.sum())
-            .group_by(*cell, "history")
+            .group_by(*cell, "history", maintain_order=True)
             .agg(pl.col("beyond"), cutoffs=pl.col("cutoff").sort())
-            .group_by(cell)
+            .group_by(cell, maintain_order=True)
             .agg(q=pl.col("beyond").explode().mean(), cutoffs=pl.col("cutoffs"))
-            .sort("horizon")
         )
         deviations: dict[str, dict[str, dict[str, float]]] = {}
         counts: dict[str, int] = {}
@@ -114,7 +114,7 @@ class ModelError:
 
     def describe(self) -> str:
         """How many vintages there are, in words."""
-        apart = ", ".join(f"{n} at {h}" for h, n in self.separate.items())
+        apart = ", ".join(f"{self.separate[h]} at {h}" for h in sorted(self.separate, key=int))
         years = "-".join(dict.fromkeys(str(self.cutoffs[at]) for at in (0, -1)))
         of = f" of {self.histories} drawn histories" if self.histories > 1 else ""
         return (
@@ -140,8 +140,10 @@ class ModelError:
         known = self.deviations.get(_LIKE.get(name, name), {}).get(of)
         if known is None:
             return None
-        at = np.array([0, *map(int, known)], dtype=float)
-        variance, years = np.array([0.0, *known.values()]) ** 2, np.array(horizons, dtype=float)
+        # Texts may have been sorted as texts since: 1, 10, 20, 5.
+        judged = [(0, 0.0), *sorted((int(horizon), sd) for horizon, sd in known.items())]
+        at, deviations = np.array(judged, dtype=float).T
+        variance, years = deviations**2, np.array(horizons, dtype=float)
         grown = np.interp(years, at, variance) * np.maximum(years / at[-1], 1)
         deviation = np.sqrt(grown).sum() if name.endswith("gap") else np.sqrt(grown).mean()
         return float(deviation) * scale_of(name, value)

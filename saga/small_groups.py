@@ -6,11 +6,13 @@ So no quantile is one person's value: it is the mean of ten neighbours.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import polars as pl
 
 MIN_PERSONS = 10  # persons behind a figure
 
@@ -78,6 +80,8 @@ def frequent_codes(frame: pl.DataFrame, name: str) -> tuple[str, ...]:
 
     A bundle must not tell about single persons, and the weights of a rarer code would be noise.
     """
+    import polars as pl  # not when the command line starts
+
     persons = frame.drop_nulls(name).group_by(name).agg(pl.col("person_id").n_unique())
     frequent = persons.filter(pl.col("person_id") >= MIN_PERSONS)
     return tuple(sorted(frequent[name].to_list()))

@@ -2,6 +2,7 @@ r"""Which part of a lead is whose? Networks, trees and both, trained and recalib
 
     python -m studies.fair_contest --panel PANEL --out build/fair
         [--mapping NAME] [--prices YEAR] [--config small] [--seeds 3] [--horizons 1 2 5 10]
+        [--baselines carry groupq ar1] [--persons N]
 
 For each training seed a bundle with the transformer, one with an LSTM and one with a feed-forward
 network are trained on the same persons by `saga train`, with the same steps, and with trees if the

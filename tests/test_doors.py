@@ -31,6 +31,7 @@ from saga.batch.run_folder import MANIFEST
 from saga.bundle import Bundle, shipped_bundle, write_bundle
 from saga.cli import app
 from saga.client import Client, Sending
+from saga.conformal.families.set_family import SMALLEST_AMOUNT
 from saga.data.origins import history, origins_at
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
@@ -362,6 +363,8 @@ def _sets(sets: Iterable[Row], prefix: str = "") -> Row:
         label = percent_label(entry.pop("coverage"))
         row[f"guarantee_{prefix}{label}"] = entry.pop("guarantee")
         assert len(entry.pop("reason")) > 20
+        if entry.get("lower", 0) is None and entry["upper"] is not None:
+            entry["lower"] = SMALLEST_AMOUNT  # JSON has no lower end of a set above 0
         start = "" if prefix == "limits_" else prefix
         row |= {f"{start}{name}_{label}": value for name, value in entry.items()}
     return row

@@ -11,6 +11,7 @@ from saga.training.ensembles import train_folds
 
 import saga
 from saga import Bundle, Forecaster, UsageError, read_panel
+from saga.data.split_salt import salt_beside, with_salt
 from tests.toy_training import QUIET, make_panel
 
 Columns = Mapping[str, Sequence[object]]
@@ -40,16 +41,19 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def fitted(columns: Columns, config: Path) -> Forecaster:
-    return saga.fit(columns, id="pid", time="t", target="wage", config=config)
+def fitted(columns: Columns, config: Path, tmp_path_factory: pytest.TempPathFactory) -> Forecaster:
+    out = tmp_path_factory.mktemp("fit") / "bundle"
+    return saga.fit(columns, id="pid", time="t", target="wage", config=config, out=out)
 
 
 @pytest.mark.slow
 def test_fit_gives_the_bundle_of_train_and_calibrate(
     fitted: Forecaster, columns: Columns, config: Path, tmp_path: Path
 ) -> None:
+    """With the same secret salt, without which no two trainings have the same split."""
     names = {"person_id": "pid", "year": "t", "earnings": "wage"}
     panel = read_panel(columns, mapping={"columns": names})
+    panel = with_salt(panel, salt_beside(fitted.bundle.path))
     train_folds(panel, tmp_path / "b", 5, config=config, run=QUIET)
     bundle = calibrate_bundle(tmp_path / "b", panel)
     assert fitted.bundle.model_digest == bundle.model_digest

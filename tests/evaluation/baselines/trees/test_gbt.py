@@ -225,7 +225,6 @@ def test_features_agree_with_the_records() -> None:
     earnings = [100.0, 200.0, 0.0, None, 400.0]
     frame = pl.DataFrame(
         {
-            "person_id": ["a"] * 5,
             "year": [2001, 2002, 2003, 2004, 2006],
             "birth_year": [1970] * 5,
             "earnings": earnings,
@@ -233,7 +232,8 @@ def test_features_agree_with_the_records() -> None:
             "county": ["01", "01", "03", None, "03"],
         }
     )
-    panel = Panel.of(frame, PanelMeta("one", floor=10.0))
+    ten = pl.DataFrame({"person_id": list("abcdefghij")})  # codes of fewer persons do not count
+    panel = Panel.of(ten.join(frame, how="cross"), PanelMeta("one", floor=10.0))
     window = Window(panel)
     (result,) = window.features(panel, Origins(np.array(["a"]), np.array([2006])))
     value = dict(zip(window.names, result.tolist(), strict=True))
