@@ -142,7 +142,7 @@ def audit_bundle(
         *infer_attributes(forecaster, panel, is_member, is_other, options.seed),
         *extract_top_earnings(forecaster, queries, is_member, is_other),
     ]
-    probes, recognised = extract_rare_codes(forecaster, bundle, panel, members)
+    probes, recognised = extract_rare_codes(forecaster, bundle, queries, members)
     findings = scan_bundle(bundle, panel, members)
     canaries = []
     if options.canaries:

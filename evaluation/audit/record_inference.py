@@ -144,16 +144,20 @@ def top_earners(panel: Panel) -> Mask:
 
 
 def extract_rare_codes(
-    forecaster: Forecaster, bundle: Bundle, panel: Panel, members: Panel
+    forecaster: Forecaster, bundle: Bundle, queries: Queries, members: Panel
 ) -> tuple[int, int]:
     """Rare codes asked for, and those that answers tell from an unknown code.
 
-    Each is put into the record of a person who has it, and then hidden there.
+    Each is asked with the record of a member who has it at the origin, and then hidden there.
     """
     probes = recognised = 0
+    of_members = pl.col("person_id").is_in(pl.Series(members.persons()).implode())
+    records = queries.past.frame.filter(of_members)
     for name, code in rare_codes(bundle, members)[:_PROBES]:
-        holder = members.frame.filter(pl.col(name) == code)["person_id"].to_list()[:1]
-        record = panel.only(holder)
+        holder = records.filter(pl.col(name) == code)["person_id"].to_list()[:1]
+        if not holder:
+            continue
+        record = queries.past.only(holder)
         hidden = record.with_frame(
             record.frame.with_columns(pl.when(pl.col(name) != code).then(pl.col(name)).alias(name))
         )
