@@ -11,7 +11,9 @@ import hashlib
 import os
 import re
 import secrets
+import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,12 +39,12 @@ def salted_beside(panel: Panel, bundle: Path) -> Panel:
         return panel
     file = salt_beside(bundle)
     file.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return with_salt(panel, file)
-    with os.fdopen(descriptor, "w") as stream:
+    # Processes of several devices begin together: the first complete file is the salt of all.
+    with tempfile.NamedTemporaryFile("w", dir=file.parent) as stream:  # mode 600
         stream.write(secrets.token_hex(32) + "\n")
+        stream.flush()
+        with suppress(FileExistsError):
+            os.link(stream.name, file)
     return with_salt(panel, file)
 
 

@@ -27,6 +27,7 @@ from saga.data.origins import cut
 from saga.data.panel import Panel, PanelMeta
 from saga.data.reading import read_panel
 from saga.data.split import assign_parts
+from saga.data.split_salt import salt_beside, with_salt
 from saga.errors import BundleError, InputError, UsageError
 from saga.forecaster import Forecaster
 from saga.macro.process import MacroProcess
@@ -210,11 +211,10 @@ def test_two_devices_make_one_bundle(panel: Panel, tmp_path: Path) -> None:
     assert report["bundle"] == bundle.digest
     assert report["steps"] == 4
     settings = load_config(tmp_path / "toy.yaml")
-    data, network, *_ = prepare(
-        read_panel(tmp_path / "panel.parquet", prices=2022, mapping=tmp_path / "mapping.yaml"),
-        settings,
-        seed=0,
-    )
+    mapping = tmp_path / "mapping.yaml"
+    trained = read_panel(tmp_path / "panel.parquet", prices=2022, mapping=mapping)
+    salted = with_salt(trained, salt_beside(bundle.path))
+    data, network, *_ = prepare(salted, settings, seed=0)
     network.load_state_dict(bundle.weights)
     module = ForecastModule(network, settings)
     with torch.no_grad():
