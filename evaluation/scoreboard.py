@@ -42,9 +42,7 @@ from saga.files.atomic import digest_json
 
 FILE = Path("docs/results/scoreboard.jsonl")
 CONTEST, STARTED, JUDGED, ABORTED = "contest", "started", "judged", "aborted"
-BACKFILLED = (
-    "backfilled"  # judged before there was a scoreboard; `source` says where it was written
-)
+BACKFILLED = "backfilled"  # judged without the scoreboard; `source` says where it was written
 SHOWN = "shown"  # tables that the page of results was given (`docs/results/write.py --take`)
 ENDED = (JUDGED, ABORTED, BACKFILLED, SHOWN)
 METRICS = ("crps_log", "logscore", "interval_90", "coverage_90")  # those a row holds

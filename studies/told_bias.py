@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -91,10 +90,13 @@ def judged_groups(past: Panel) -> dict[str, NDArray[np.bool_]]:
     education = frame[starts]["education_level"].cast(pl.String)
     for level in education.drop_nulls().unique().sort():
         groups[level] = (education == level).fill_null(value=False).to_numpy()
-    edges = [0, *SINCE, 999]
-    for low, high in pairwise(edges):
-        name = f"records of {low} to {high - 1} years" if low else f"records below {high} years"
-        groups[name] = length.is_between(low, high - 1).to_numpy()
+    middle, long = SINCE
+    lengths = {
+        f"records below {middle} years": length < middle,
+        f"records of {middle} to {long - 1} years": length.is_between(middle, long - 1),
+        f"records of {long} years and more": length >= long,
+    }
+    groups |= {name: flags.to_numpy() for name, flags in lengths.items()}
     return groups
 
 

@@ -34,13 +34,13 @@ class GroupLayer:
 
     def __init__(self, trends: GroupTrends, transforms: Transforms) -> None:
         self.trends = trends
-        self.columns = [column for column, _ in trends.columns if column != AGE]
-        self.at = [transforms.categories.index(column) for column in self.columns]
+        columns = [column for column, _ in trends.columns if column != AGE]
+        self.at = [transforms.categories.index(column) for column in columns]
         # Index of a level by the code's number; the last one, which has no changes, if unknown.
         index = {level: i for i, level in enumerate(trends.levels)}
         self.index = [
             np.array([len(index), *(index.get((c, code), len(index)) for code in codes)])
-            for c, codes in ((column, transforms.codes[column]) for column in self.columns)
+            for c, codes in ((column, transforms.codes[column]) for column in columns)
         ]
         self.path_draws = lru_cache(maxsize=64)(self._draws)
         self.moments = lru_cache(maxsize=64)(self._moments)
