@@ -153,6 +153,8 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--json", action="store_true", help="Print JSON.")
     args = parser.parse_args()
+    if args.futures < 2:
+        parser.error("--futures is 2 or more: one future says nothing about the error of a bias.")
     settings = RegisterSettings(
         args.persons, args.seed, future_to=LAST_YEAR + max(HORIZONS), future_draws=args.futures
     )
