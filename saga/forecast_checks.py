@@ -46,14 +46,18 @@ def find_without_rows(
     reasons = find_ineligible(panel, ahead=min(request.horizons))
     if request.beyond_span:
         return reasons
-    last = panel.frame[panel.last_rows].select("person_id", "year", "birth_year")
-    age = (last["year"] - last["birth_year"]).to_numpy()
+    # Without polars where all is well: a query would be a quarter of the time of a small call.
+    year, birth_year = (panel.frame[name].to_numpy() for name in ("year", "birth_year"))
+    age = (year - birth_year)[panel.last_rows]
     is_reached = records.reach(age[:, None], np.array(request.horizons)).any(axis=1)
+    if is_reached.all():
+        return reasons
     why = f"Every year lies beyond the training records, which have outcomes {records}"
     fix = "Ask for years within them, or with beyond_span for extrapolated ones."
-    for person, year, _ in last.filter(~pl.Series(is_reached)).iter_rows():
+    beyond = panel.frame[panel.last_rows[~is_reached]].select("person_id", "year")
+    for person, last in beyond.iter_rows():
         reasons.setdefault(
-            person, Problem("beyond-span", why, fix, "beyond_span", person_id=person, year=year)
+            person, Problem("beyond-span", why, fix, "beyond_span", person_id=person, year=last)
         )
     return reasons
 
