@@ -33,7 +33,7 @@ SHARED_BY = 2  # commands
 IN_HEAD = "--json"
 # Commands that judge and simulate, of the evidence; other pages say how they are used.
 NAMES_ONLY = ("saga explain", "saga evaluate", "saga vintages", "saga circumstances")
-PRODUCTS = ("saga forecast", "saga lifetime")  # whose options `saga score` has
+PRODUCTS = ("saga forecast", "saga lifetime", "saga pensions")  # whose options `saga score` has
 SHARED_HEAD = """## Options of several commands
 
 The section of a command lists its own, and names those of this list that it has: by heading, if it
@@ -136,7 +136,7 @@ def page() -> str:
         common = {text for options in shared.values() for text in options.values()}
         rows = [text for text in rows if text not in common]
         if name == "saga score":
-            also.append("those of " + " and ".join(f"`{product}`" for product in PRODUCTS))
+            also.append("those of " + ", ".join(f"`{product}`" for product in PRODUCTS))
             rows = [text for text in rows if plain(text) not in of_products]
         lines = [f"## {name}", "", " ".join(about.split()), ""]
         if examples:
