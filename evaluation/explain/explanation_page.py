@@ -12,9 +12,9 @@ import polars as pl
 from saga.evaluation.explain.attribution import FIGURES, Explanation
 from saga.evaluation.explain.changed_records import ChangedForecast
 
-from saga.files.atomic import commit, commit_json
+from saga.files.atomic import commit_json
 from saga.pages.format import about, chance
-from saga.pages.layout import render_page
+from saga.pages.layout import MARK, render_page, write_page
 from saga.pages.person import SIMULATED, ForecastPicture, describe_year
 from saga.pages.theme import draw_svg
 from saga.schema import MAX_AGE
@@ -75,10 +75,10 @@ def write_explanation(explanation: PersonExplanation, out: Path) -> None:
             "changes": [asdict(change) for change in explanation.changes],
             "attributions": explanation.attributions.table.to_dicts(),
         }
-        commit_json(out, {**figures, **tables, "provenance": dict(explanation.provenance)})
+        provenance = {**explanation.provenance, "file": MARK}
+        commit_json(out, {**figures, **tables, "provenance": provenance})
     else:
-        page = _page(explanation)
-        commit(out, lambda part: part.write_text(page, encoding="utf-8"))
+        write_page(out, _page(explanation))
 
 
 def _describe_effect(change: ChangedForecast) -> str:

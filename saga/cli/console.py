@@ -272,8 +272,8 @@ def _as_saga_error(error: BaseException) -> SagaError | None:
             f"{error.filename}: {error.strerror}. Check the path, its permissions and the free "
             "space."
         )
-    by_polars = f"os error {errno.ENOSPC}"
-    if isinstance(error, OSError) and (error.errno == errno.ENOSPC or by_polars in str(error)):
+    by_library = f"os error {errno.ENOSPC}" in str(error)
+    if by_library or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
         return UsageError("The disk is full. Free some space, or name another folder.")
     return None
 

@@ -103,7 +103,7 @@ def _numbers(cells: pl.Series) -> pl.Series:
 
 def least_inexact(dtype: pl.DataType) -> int:
     """From here on floats of a type do not have all whole numbers, so an id may be another's."""
-    return 2**24 if dtype == pl.Float32() else 2**53
+    return 1 << (11 if dtype == pl.Float16() else 24 if dtype == pl.Float32() else 53)
 
 
 def _whole(cells: pl.Series) -> pl.Series:

@@ -31,7 +31,13 @@ _ENCODING_FIX = (
 _YEAR_IN_NAME = re.compile(r"(?<!\d)(?:19|20)\d{2}(?!\d)")
 
 
-_DAMAGES = (OSError, pl.exceptions.PolarsError, RuntimeError, ValueError)
+_DAMAGES = (
+    OSError,
+    pl.exceptions.PolarsError,
+    pl.exceptions.PanicException,  # a type that polars does not know
+    RuntimeError,
+    ValueError,
+)
 _ROWS_A_BLOCK = 1_000_000
 _NO_ID = "\x1a"  # a control character, which no id may have
 _PACKED = (".gz", ".zip", ".bz2", ".xz", ".zst", ".7z")
@@ -178,7 +184,8 @@ def scan_files(
         labelled: Columns, in lower case, of which the value labels of Stata and SPSS are read
             instead of their numbers.
         year_in_filename: Whether to take `year` from names such as LISA2015_Individ.
-        encoding: Encoding of CSV files, and of those of Stata and SPSS that do not name theirs.
+        encoding: Encoding of CSV files that are not UTF-8, and of files of Stata and SPSS that do
+            not name theirs.
     """
     scans: list[pl.LazyFrame] = []
     unread: dict[str, None] = {}
@@ -278,8 +285,8 @@ def _values_of_path(file: File, names: Sequence[str], *, year_in_filename: bool)
     """Column -> value of all rows, from names of folders and files, unless the file has it."""
     parts = [part for part in file.pure.parts[:-1] if re.fullmatch(r"\w+=[^=]+", part)]
     values = dict(part.split("=", 1) for part in parts)
-    if year_in_filename and (years := _YEAR_IN_NAME.findall(file.pure.stem)):
-        values["year"] = years[-1]
+    if year_in_filename and len(years := set(_YEAR_IN_NAME.findall(file.pure.stem))) == 1:
+        values["year"] = years.pop()
     in_file = set(map(_folded, names))
     return {key: value for key, value in values.items() if _folded(key) not in in_file}
 
@@ -382,7 +389,7 @@ def _scan(file: File, labelled: Collection[str], encoding: str) -> pl.LazyFrame:
                 )
             content = file.read()
             content = gzip.decompress(content) if content.startswith(_GZIP) else content
-            text = content.decode(encoding)
+            text = content.decode(UTF_8 if _is_utf8(content) else encoding)
             text = text.replace("\r", "\n") if only_cr else text
             return pl.read_csv(
                 text.encode(UTF_8), infer_schema=False, separator=separator, skip_lines=skipped
@@ -402,8 +409,18 @@ def _scan(file: File, labelled: Collection[str], encoding: str) -> pl.LazyFrame:
 
 
 def _is_utf16(file: File) -> bool:
-    """Whether a CSV file begins with the byte order mark of UTF-16, as Excel's "Unicode text"."""
-    return file.suffix == ".csv" and file.start(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    """Whether a CSV file is UTF-16, as Excel's "Unicode text": by byte order mark or zero bytes."""
+    start = file.start(4) if file.suffix == ".csv" else b""
+    has_mark = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return has_mark or (b"\0" in start and not start.startswith(_GZIP))
+
+
+def _is_utf8(content: bytes) -> bool:
+    """Whether bytes beyond ASCII are UTF-8; a text in another encoding hardly ever looks so."""
+    try:
+        return not (content.decode(UTF_8).isascii() or b"\0" in content)
+    except UnicodeDecodeError:
+        return False
 
 
 def _broken_line(files: Sequence[File], encoding: str) -> tuple[File, str] | None:

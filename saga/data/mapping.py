@@ -142,6 +142,9 @@ def _of_column(column: str, codes: dict[object, object]) -> dict[str, str | None
             raise ValueError(f"{column} has two entries for the code {key}")
         if span and float(span[1]) > float(span[2]):
             raise ValueError(f"{column} has the range {key}, which ends before it begins")
+        for of in filter(None, map(_RANGE.fullmatch, result)) if span else ():
+            if span and float(of[1]) <= float(span[2]) and float(span[1]) <= float(of[2]):
+                raise ValueError(f"{column} has the ranges {of[0]} and {key}, which overlap")
         result[key] = None if new is None else _key(new)
     return result
 
@@ -168,6 +171,7 @@ def _in_order(bounds: tuple[float | None, float | None]) -> tuple[float | None, 
 
 def _known_encoding(name: str) -> str:
     try:
+        "".encode(name)
         return codecs.lookup(name).name
     except LookupError:
         raise ValueError(f"there is no encoding {name}; use utf-8, latin-1 or cp1252") from None
@@ -266,7 +270,7 @@ class SourceMapping(_Strict):
         floor: Floor of log scores, in prices of the base year; none: zeros do not occur.
         macro: The macro series of the years: "sweden", a file; none: the network receives none.
         year_in_filename: Whether the year is part of the file name, for one file per year.
-        encoding: Encoding of CSV files, for example latin-1.
+        encoding: Encoding of CSV files that are not UTF-8, for example latin-1.
         decimal: Decimal sign of numbers in CSV files; with a comma, dots and blanks separate
             thousands.
     """
@@ -321,6 +325,9 @@ class SourceMapping(_Strict):
                     f"`codes` and `digits` of {name} do nothing: `first_positive` gives it the "
                     "panel's codes"
                 )
+            parts = [part.strip().lower() for part in _parts(source)]
+            if isinstance(source, Sum) and len(set(parts)) < len(parts):
+                raise ValueError(f"the sum of {name} has a column twice")
             if isinstance(source, Sum) and None in self.codes.get(name, {}).values():
                 raise ValueError(
                     f"`codes` of {name} are compared with the sum, not with its parts; a code for "
@@ -522,6 +529,10 @@ class SourceMapping(_Strict):
             name, columns = by_key.get(path[1] if path[1:] else FAMILY.name, ("", []))
             known = result.height - result[name].null_count() if name else 0
             yield Effect(" ".join(path), tuple(columns), known, 0, self._is_own(*path))
+            parts = self.columns.get(name, ()) if path[0] == "columns" else ()
+            for part in parts if isinstance(parts, tuple) and self._is_own(*path) else ():
+                if not find_columns((part,), columns):
+                    yield Effect(f"columns {name}: {part}", (), 0, 0, True)
 
     def _effects_of_codes(
         self, name: str, source: ColumnSource, columns: list[str], frame: pl.DataFrame

@@ -393,15 +393,17 @@ def read_panel(
 def require_one_spelling(
     persons: pl.Series, by_file: Callable[[], Iterable[tuple[object, pl.Series]]]
 ) -> None:
-    """Raise InputError for persons whose ids differ by zeros or codes of accents, between files.
+    """Raise InputError for persons whose ids differ between files by what programs change.
 
     Programs that store ids as numbers lose leading zeros or add `.0`, so `007`, `7` and `7.0` of
-    several files may be one person, and so may a letter and the same with its accent apart. In one
-    file they are two persons. `by_file` gives the ids of each file, or of parts of it; it is only
-    asked if there are such ids.
+    several files may be one person. So may `1e5` and `100000`, `a7` and `A7`, and a letter and the
+    same with its accent apart. In one file they are two persons. `by_file` gives the ids of each
+    file, or of parts of it; it is only asked if there are such ids.
     """
-    key = persons.str.replace(r"^(\d+)\.0+$", "${1}").str.strip_chars_start("0")
-    key = key.str.normalize("NFC")
+    key = persons.str.normalize("NFKC").str.replace_all(r"\p{Cf}", "").str.to_lowercase()
+    power = key.str.extract(r"^(\d+(?:\.\d+)?e\+?\d{1,2})$").cast(pl.Float64).cast(pl.String)
+    key = power.zip_with(power.is_not_null(), key)
+    key = key.str.replace(r"^\+?(\d+)([.,]0+)?$", "${1}").str.strip_chars_start("0")
     table = pl.DataFrame({"id": persons, "key": key})
     several = table.filter(pl.col("key").is_duplicated())
     if several.is_empty():
@@ -416,8 +418,8 @@ def require_one_spelling(
         raise InputError.of(
             "the ids of persons differ between files",
             "person-id",
-            "an id has leading zeros or .0 in one file and not in another, or other codes for the "
-            "same letters, so it may be one person",
+            "an id is written otherwise in another file (leading zeros, .0, an exponent, capital "
+            "letters, other codes of the same letters), so it may be one person",
             "Write ids the same way in all files, as text.",
             column="person_id",
             person_id=unclear["id"][0],
@@ -500,12 +502,18 @@ def _to_polars(source: ArrowStream | Columns) -> pl.DataFrame:
 
     try:  # by pyarrow, because polars would leave out the index of pandas
         return pl.DataFrame(_with_years(pa.table(source))).drop(_INDEX, strict=False)
-    except (pa.ArrowException, ValueError, TypeError) as error:  # its message repeats cells
+    except (
+        pa.ArrowException,
+        pl.exceptions.PolarsError,
+        pl.exceptions.PanicException,
+        ValueError,
+        TypeError,
+    ) as error:  # its message repeats cells
         named = re.search(r"column (\S+) with type", str(error.args[-1]))
     raise UsageError.of(
         "the panel cannot be read",
         "source",
-        "a column mixes types, or two columns have one name",
+        "a column mixes types or has one that is not known, or two columns have one name",
         "Convert the columns first, for example by pandas.to_numeric; give each its own name.",
         column=named[1] if named else None,
     )

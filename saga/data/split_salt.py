@@ -20,6 +20,7 @@ from typing import Any
 
 from saga.data.panel import Panel
 from saga.errors import UsageError
+from saga.files.bundle_folder import check_replaceable
 
 SALT = "salt"  # in split.json: the digest
 _HINT = "Give it with --split-salt FILE, or put it at"
@@ -34,7 +35,9 @@ def salted_beside(panel: Panel, bundle: Path) -> Panel:
     """The panel with the salt of the bundle that will be trained on it, created if it is missing.
 
     A panel that has a salt keeps it; simulated persons need none. Only the owner can read the file.
+    Raises errors as `check_replaceable` does.
     """
+    check_replaceable(bundle)
     if panel.meta.simulated or panel.meta.salt:
         return panel
     file = salt_beside(bundle)

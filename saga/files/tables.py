@@ -24,6 +24,10 @@ KEY = "saga"
 _DIGEST = "table_sha256"  # in the file beside a table
 SUFFIXES = (".parquet", ".csv", ".dta", ".xlsx")
 _EXCEL_ROWS = 1_048_575
+FOREIGN = (
+    "{} exists and SAGA did not write it, so it is not replaced. Choose another --out, or remove "
+    "it."
+)
 
 
 def check_out(out: str | Path) -> Path:
@@ -45,10 +49,7 @@ def check_out(out: str | Path) -> Path:
         files[_sidecar(out)] = _is_sidecar
     for file, is_ours in files.items():
         if file.exists() and not is_ours(file):
-            raise UsageError(
-                f"{file} exists and SAGA did not write it, so it is not replaced. "
-                "Choose another --out, or remove it."
-            )
+            raise UsageError(FOREIGN.format(file))
     check_writable(out)
     return out
 
@@ -118,8 +119,11 @@ def _write(frame: pl.DataFrame, suffix: str, part: Path) -> None:
         part.write_bytes(buffer.getvalue())
     else:
         stata = part.with_name(f"{part.name}.dta")  # the library wants the suffix
-        write_stata(frame, stata)
-        stata.replace(part)
+        try:
+            write_stata(frame, stata)
+            stata.replace(part)
+        finally:
+            stata.unlink(missing_ok=True)
 
 
 def parquet_bytes(

@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from saga.files.atomic import commit
+from saga.pages.layout import write_page
 from saga.pages.theme import FONT, GREY, INK, chart_png, chart_svg, svg_pdf
 from saga.pages.uses import Use
 
@@ -49,8 +49,7 @@ class Brief:
 
         Word needs python-docx: `pip install 'saga-forecast[brief]'`.
         """
-        content = svg_pdf(self._svg()) if out.suffix.lower() == ".pdf" else self._docx()
-        commit(out, lambda part: part.write_bytes(content))
+        write_page(out, svg_pdf(self._svg()) if out.suffix.lower() == ".pdf" else self._docx())
 
     def _before(self) -> Iterator[_Text]:
         """What stands before the picture."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,11 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from saga.errors import UsageError
-from saga.files.tables import check_path, check_writable
+from saga.files.atomic import commit
+from saga.files.tables import FOREIGN, check_path, check_writable
 from saga.pages.format import FILTERS
+
+MARK = "written by SAGA"  # in every file of `write_page`, so that no other is replaced
 
 
 def render_page(template: str, values: Mapping[str, Any], package: str = "saga.pages") -> str:
@@ -32,14 +36,35 @@ def render_page(template: str, values: Mapping[str, Any], package: str = "saga.p
 def check_page(out: Path, what: str, suffixes: tuple[str, ...]) -> Path:
     """The path of a page, checked before the work on it starts.
 
-    Raises UsageError for another suffix, a directory, and a folder that is not writable or far
-    from any that exists.
+    Raises UsageError for another suffix, a directory, a file that SAGA did not write, and a folder
+    that is not writable or far from any that exists.
     """
     if out.suffix.lower() not in suffixes:
         raise UsageError(f"The {what} {out} must end in {' or '.join(suffixes)}.")
     if out.is_dir():
         example = out / f"{what}{suffixes[0]}"
         raise UsageError(f"The {what} {out} is a directory. Name a file in it, such as {example}.")
+    if out.exists() and MARK.encode() not in out.read_bytes():
+        raise UsageError(FOREIGN.format(out))
     check_path(out)
     check_writable(out)
+    return out
+
+
+def write_page(out: Path, content: str | bytes) -> Path:
+    """Write a page, a picture or a brief to `out`, whole or not at all, and return the path."""
+    content = content.encode() if isinstance(content, str) else content
+    mark = MARK.encode()
+    match out.suffix.lower():
+        case ".png":  # a chunk of text before the last one, which has 12 bytes
+            text = b"tEXtSoftware\0" + mark
+            text = (len(text) - 4).to_bytes(4) + text + zlib.crc32(text).to_bytes(4)
+            content = content[:-12] + text + content[-12:]
+        case ".docx":  # the comment of a zip file, whose length is in the last 2 bytes
+            content = content[:-2] + len(mark).to_bytes(2, "little") + mark
+        case ".pdf":
+            content += b"\n%" + mark
+        case ".html" | ".svg":
+            content += b"<!-- " + mark + b" -->\n"
+    commit(out, lambda part: part.write_bytes(content))
     return out

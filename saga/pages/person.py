@@ -18,10 +18,9 @@ import polars as pl
 
 from saga.data.panel import Panel
 from saga.errors import InputError, Problem, UsageError
-from saga.files.atomic import commit
 from saga.forecast_warnings import ForecastWarning
 from saga.pages.format import NOT_TESTED, about, chance, set_text
-from saga.pages.layout import check_page, render_page
+from saga.pages.layout import check_page, render_page, write_page
 from saga.pages.theme import INK, draw_svg, write_picture
 from saga.training_records import TESTED
 
@@ -134,8 +133,7 @@ class ForecastPicture:
         """
         out = check_page(Path(out), "picture", SUFFIXES)
         if out.suffix.lower() == ".html":
-            page = self._page()
-            commit(out, lambda part: part.write_text(page, encoding="utf-8"))
+            write_page(out, self._page())
         else:
             write_picture(self._titled_chart(), out)
         return out

@@ -16,12 +16,11 @@ import polars as pl
 from saga.conformal.calibration_table import ALL, METHODS
 from saga.conformal.calibrator import MIN_CELL_PERSONS, REASONS
 from saga.diagnostics_tables import QUESTIONS, TABLES, Diagnostics
-from saga.files.atomic import commit
 from saga.model_error import ModelError
 from saga.pages.brief import Brief
 from saga.pages.charts import coverage_chart, draw_charts
 from saga.pages.format import short_percent
-from saga.pages.layout import render_page
+from saga.pages.layout import render_page, write_page
 from saga.pages.person import SMALL, draw_person
 from saga.pages.theme import draw_svg
 from saga.pages.uses import decide_uses
@@ -147,9 +146,7 @@ def write_report(
 
     `bundle`: digest of the bundle that contains the diagnostics; `vintages`: those of the bundle.
     """
-    out, page = Path(out), render_report(diagnostics, bundle=bundle, vintages=vintages)
-    commit(out, lambda part: part.write_text(page, encoding="utf-8"))
-    return out
+    return write_page(Path(out), render_report(diagnostics, bundle=bundle, vintages=vintages))
 
 
 def render_report(

@@ -9,7 +9,7 @@ from typing import Any
 
 import vl_convert
 
-from saga.files.atomic import commit
+from saga.pages.layout import write_page
 
 INK, GREY, BAND, LINE = "#1c2430", "#57606a", "#c9d1da", "#0b5cad"
 FONT = "Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
@@ -54,8 +54,7 @@ def svg_pdf(svg: str) -> bytes:
 
 def write_picture(chart: Any, out: Path) -> None:
     """Write the chart as a file of its own, .svg or .png, completely or not at all."""
-    content = chart_png(chart) if out.suffix.lower() == ".png" else chart_svg(chart).encode()
-    commit(out, lambda part: part.write_bytes(content))
+    write_page(out, chart_png(chart) if out.suffix.lower() == ".png" else chart_svg(chart))
 
 
 def _with_theme(chart: Any) -> dict[str, Any]:

@@ -71,11 +71,14 @@ def test_what_is_no_table_is_refused() -> None:
     [
         lambda frame: frame.assign(earnings=[*frame["earnings"][:-1].astype(object), "SENTINEL"]),
         lambda frame: pd.concat([frame, frame[["earnings"]]], axis=1),
+        lambda frame: pa.Table.from_pandas(frame).append_column(
+            "x", pa.array([(1, 2, 3)] * len(frame), pa.month_day_nano_interval())
+        ),
     ],
-    ids=["mixed types", "one name twice"],
+    ids=["mixed types", "one name twice", "a type that is not known"],
 )
 def test_a_frame_that_arrow_cannot_read_is_refused_without_its_values(
-    spoil: Callable[[pd.DataFrame], pd.DataFrame],
+    spoil: Callable[[pd.DataFrame], ArrowStream],
 ) -> None:
     with pytest.raises(UsageError, match="mixes types") as error:
         read_panel(spoil(pd.read_csv(PEOPLE, dtype=TEXT)))

@@ -582,11 +582,16 @@ def test_serve_prints_its_address_answers_and_ends_without_an_error(
 
 @pytest.mark.parametrize(
     "error",
-    [OSError("No space left on device (os error 28)"), OSError(28, "No space left on device")],
-    ids=["polars", "Python"],
+    [
+        OSError("No space left on device (os error 28)"),
+        pl.exceptions.ComputeError("parquet: No space left on device (os error 28)"),
+        ValueError("IO error: No space left on device (os error 28)"),
+        OSError(28, "No space left on device"),
+    ],
+    ids=["polars", "Parquet", "Stata", "Python"],
 )
 def test_a_full_disk_is_no_defect_of_saga(
-    error: OSError, capsys: pytest.CaptureFixture[str]
+    error: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert console.report(error, as_json=False, debug=False) == 2
     assert "The disk is full" in capsys.readouterr().err

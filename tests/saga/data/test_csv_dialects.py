@@ -30,6 +30,23 @@ def test_an_encoding_gives_the_panel_of_the_same_text(tmp_path: Path, encoding: 
     assert_frame_equal(panel.frame, _read(tmp_path, text, "name: panel").frame)
 
 
+def test_a_file_in_utf_8_is_read_as_such_whatever_the_mapping_says(tmp_path: Path) -> None:
+    """Years of a register may be in several encodings, and `encoding` is about those that vary."""
+    for bytes_of, year in (("latin-1", 2020), ("utf-8", 2021), ("utf-8-sig", 2022)):
+        text = ROWS.format(1, 0).replace("2020", str(year))
+        (tmp_path / f"{year}.csv").write_bytes(text.encode(bytes_of))
+    (tmp_path / "m.yaml").write_text("encoding: latin-1")
+    panel = read_panel(tmp_path, mapping=tmp_path / "m.yaml", prices=2022)
+    assert (panel.persons(), len(panel)) == (["Åsa"], 3)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_zero_bytes_are_not_utf_8(tmp_path: Path, encoding: str) -> None:
+    with pytest.raises(InputError, match="the text is UTF-16"):
+        _read(tmp_path, ROWS.format(1, 0), "name: x", encoding)
+    assert _read(tmp_path, ROWS.format(1, 0), f"encoding: {encoding}", encoding).persons()
+
+
 def test_another_encoding_without_its_name_is_refused_with_the_fix(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="encoding: latin-1"):
         _read(tmp_path, ROWS.format(1, 0), "name: x", "latin-1")

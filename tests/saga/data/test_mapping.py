@@ -121,6 +121,10 @@ def test_foreign_money_without_a_deflator_needs_the_price_year(tmp_path: Path) -
         ("- a list", "Input should be"),
         ("extends: ours.yaml", "`extends` names no shipped mapping"),
         ("encoding: latin-99", "there is no encoding latin-99"),
+        ("encoding: base64", "there is no encoding base64"),
+        ("codes: {children: {0-2: 1, 2-3: 2}}", "the ranges 0-2 and 2-3, which overlap"),
+        ("codes: {children: {-9-3: 1, 1-2: 2}}", "the ranges -9-3 and 1-2, which overlap"),
+        ("columns: {earnings: {sum: [wage, Wage ]}}", "the sum of earnings has a column twice"),
         ("extra: {race: {kind: colour}}", "extra.race.kind"),
         ("extra: {race: {}}", "extra.race.kind"),
         ("extra: {race: {kind: number, fixed: true}}", "race.fixed"),
@@ -216,6 +220,7 @@ NOT_FOUND = [  # part of a mapping, and the entry that finds nothing in `_wages`
     ("columns: {sex: gender}", "columns sex", False),
     ("columns: {sex: [gender, sex]}", "columns sex", False),
     ("columns: {transfers: {sum: [a, b]}}", "columns transfers", False),
+    ("columns: {earnings: [wage, wagee]}", "columns earnings: wagee", False),
     ("digits: {industry: 2}", "digits industry", False),
     ("codes: {county: {1: '01'}}", "codes county", False),
     ("codes: {sex: {F: female}}", "codes sex: F", False),
@@ -346,6 +351,20 @@ def test_yearly_lisa_tables_become_a_panel(tmp_path: Path) -> None:
     assert panel.meta.ignored == ("DispInk",)
     assert panel.meta.panel_id == "lisa"
     assert not panel.meta.has_exit
+
+
+def test_a_file_name_with_two_years_has_none(tmp_path: Path) -> None:
+    """The later one may be the year of a delivery."""
+    rows = pl.DataFrame({"person_id": ["a"], "birth_year": 1980, "earnings": 1.0})
+    mapping = _mapping(tmp_path, "year_in_filename: true")
+    for name, year in (("LISA2015", 2015), ("LISA2015_2015", 2015), ("LISA2015_v2017", None)):
+        file = tmp_path / f"{name}.csv"
+        rows.write_csv(file)
+        if year is None:
+            with pytest.raises(InputError, match="column year is missing"):
+                read_panel(file, mapping=mapping, prices=2022)
+        else:
+            assert read_panel(file, mapping=mapping, prices=2022).frame["year"].to_list() == [year]
 
 
 def test_a_column_of_another_meaning_is_left_out(tmp_path: Path) -> None:

@@ -416,6 +416,14 @@ def test_a_person_is_one_whether_a_file_has_text_or_numbers(
         (["0", "12"], ["00", "12"], None),
         (["7.0", "12.0"], ["7", "12"], None),
         (["\u00c5sa", "12"], ["A\u030asa", "12"], None),
+        (["a7", "12"], ["A7", "12"], None),
+        (["+7", "12"], ["7", "12"], None),
+        (["7,0", "12"], ["7", "12"], None),
+        (["7\u200b", "12"], ["7", "12"], None),
+        (["\uff17", "12"], ["7", "12"], None),
+        (["100000", "12"], ["1E+05", "12"], None),
+        (["1001", "12"], ["1.001e3", "12"], None),
+        (["1.5e0", "a7"], ["1", "a-7"], ["1", "1.5e0", "a-7", "a7"]),
         (["7", "12"], pl.Series([7, 12], dtype=pl.Decimal(10, 2)), ["12", "7"]),
     ],
 )
@@ -433,8 +441,11 @@ def test_ids_that_may_be_one_person_are_refused_between_files(
             read()
 
 
-def test_ids_of_single_precision_are_refused_where_they_are_not_exact() -> None:
-    ids = pl.Series([16_777_216.0] * 3 + [5.0] * 3, dtype=pl.Float32)
+@pytest.mark.parametrize(("kind", "first"), [(pl.Float32, 16_777_216.0), (pl.Float16, 2048.0)])
+def test_ids_of_single_precision_are_refused_where_they_are_not_exact(
+    kind: type[pl.DataType], first: float
+) -> None:
+    ids = pl.Series([first] * 3 + [5.0] * 3, dtype=kind)
     (problem,) = _problems(_rows(person_id=ids))
     assert (problem.rule, problem.column, problem.count) == ("not-text", "person_id", 3)
 
