@@ -97,11 +97,11 @@ def _nodes(economy: _Economy, origin: int, n_horizons: int) -> MacroNodes:
 class _Places(NamedTuple):
     """Where the grid points lie among the knots of a head, for every node of an origin.
 
-    `direct` is for the direct head, `next_record` for the yearly one.
+    `direct` is for the direct head, `yearly` for the yearly one.
     """
 
     direct: Any
-    next_record: Any
+    yearly: Any
 
 
 class DirectMarginals:
@@ -140,10 +140,10 @@ class DirectMarginals:
         if self._group_size > 1:
             return self._group_size
         modules = (self.network, self.direct, self.head)
-        # Numbers of rows that a person has in the matrix products: nodes of the next record,
-        # horizons, and combinations of both.
+        # Numbers of rows that a person has in the matrix products: nodes of the years up to the
+        # next record, horizons, and combinations of both.
         n = self.n_horizons
-        rows = (N_NODES, n, min(n, N_NODES) * N_NODES, n * N_NODES)
+        rows = (self.rhythm * N_NODES, n, min(n, N_NODES) * N_NODES, n * N_NODES)
         self._group_size = min(persons_per_group(modules, n_rows, n_persons) for n_rows in rows)
         return self._group_size
 
@@ -226,16 +226,17 @@ class DirectMarginals:
             else self._places(shift, n_horizons)
         )
         p_zero, cdf = _averaged(self.direct.head, by_horizon, places.direct)
-        # The yearly head forecasts the next record: every token of the training was an example.
-        h = slice(self.rhythm - 1, self.rhythm)
+        # The yearly head forecasts as far as the next record: every token of the training was an
+        # example. In a panel whose records are now two years apart, older ones were one year apart.
+        h = slice(self.rhythm)
         # Expanded to N_NODES equal rows, because products of few rows may round differently.
-        next_record = self.head(
+        yearly = self.head(
             hidden[:, None, None].expand(-1, -1, N_NODES, -1),
             horizon[h, None],
             features[:, h, :, :MACRO_FEATURES],
         )
-        if self.rhythm <= n_horizons:
-            p_zero[:, h], cdf[:, h] = _averaged(self.head, next_record, places.next_record)
+        near = _averaged(self.head, yearly, places.yearly)
+        p_zero[:, h], cdf[:, h] = (part[:, :n_horizons] for part in near)
         horizon, target_age = horizon[:n_horizons], target_age[:, :n_horizons]
         level = level[:, :n_horizons]
         beyond = target_age > MAX_AGE
@@ -250,10 +251,10 @@ class DirectMarginals:
 
     def _places(self, shift: Tensor, n_horizons: int) -> _Places:
         """The grid's places for the shifts (n, H, E) of the nodes, for both heads."""
-        scale, next_record = self.units.scale, slice(self.rhythm - 1, self.rhythm)
+        scale, near = self.units.scale, slice(self.rhythm)
         return _Places(
             self.direct.head.places(self.z - shift[:, :n_horizons, :, None] / scale),
-            self.head.places(self.z - shift[:, next_record, :, None] / scale),
+            self.head.places(self.z - shift[:, near, :, None] / scale),
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -94,7 +96,7 @@ def brute_force(
         hidden, _ = network.hidden(network.embed(padded), torch.from_numpy(padded.age))
         for future, index in zip(features, wage, strict=True):
             macro = torch.from_numpy(future.astype(np.float32))
-            if horizon == transforms.rhythm:
+            if horizon <= transforms.rhythm:
                 gap = torch.tensor(horizon)
                 distribution = network.head(hidden[0, last], gap, macro[:MACRO_FEATURES])
                 head = network.head
@@ -109,9 +111,11 @@ def brute_force(
     return np.asarray(np.mean(cdfs, axis=0))
 
 
+@pytest.mark.parametrize("rhythm", [1, 2])
 def test_marginals_are_the_mean_of_the_distributions_given_each_macro_node(
-    network: Saga, transforms: Transforms, sequences: Sequences
+    network: Saga, transforms: Transforms, sequences: Sequences, rhythm: int
 ) -> None:
+    transforms = replace(transforms, rhythm=rhythm)
     marginals = computed(network, transforms, sequences)
     for row in (1, 17, 39):
         origin = int(marginals.origin_year[row])
@@ -173,11 +177,12 @@ def test_persons_of_several_origins_have_bitwise_the_same_marginals_alone(
     assert np.array_equal(some.cdf, together.cdf[[30, 2, 7]], equal_nan=True)
 
 
+@pytest.mark.parametrize("rhythm", [1, 2])
 @pytest.mark.parametrize("n_horizons", [1, 2, 17, MAX_HORIZON])
 def test_a_horizon_has_bitwise_the_same_marginals_whatever_follows_it(
-    network: Saga, transforms: Transforms, sequences: Sequences, n_horizons: int
+    network: Saga, transforms: Transforms, sequences: Sequences, n_horizons: int, rhythm: int
 ) -> None:
-    direct = DirectMarginals(network, transforms, CALENDAR, PROCESS)
+    direct = DirectMarginals(network, replace(transforms, rhythm=rhythm), CALENDAR, PROCESS)
     persons = np.arange(3)
     every = direct.marginals(sequences, persons, {}).first(n_horizons)
     first = direct.marginals(sequences, persons, {}, n_horizons)
