@@ -85,21 +85,27 @@ def check_body_type(request: Request) -> tuple[str, list[tuple[str, str]]]:
 def accepted_type(request: Request) -> str:
     """The type of the answer that the client likes best. Raises ProblemError 406 if there is none.
 
-    `Accept` is a list of types with weights; the first of the best counts, and JSON for a wildcard.
+    `Accept` is a list of types and patterns with weights. The more exact entry counts for a type;
+    of several best types, the first that is named, else JSON.
     """
-    best, weight = "", 0.0
+    weights = dict[str, float]()
     for entry in request.headers.get("accept", "*/*").split(","):
         kind, *parameters = (part.strip().lower() for part in entry.split(";"))
-        kind = JSON if kind in ("*/*", "application/*", "") else kind
         stated = [text[2:] for text in parameters if text.startswith("q=")]
         try:
             quality = float(stated[0]) if stated else 1.0
         except ValueError:
             quality = 0.0
-        if kind in (JSON, *TABLES) and quality > weight:
-            best, weight = kind, quality
-    if not best:
-        raise refused("accept", {"accepted": ", ".join((JSON, *TABLES))})
+        weights.setdefault(kind or "*/*", quality if quality > 0 else 0.0)
+
+    def weight(kind: str) -> float:
+        patterns = (kind, f"{kind.partition('/')[0]}/*", "*/*")
+        return next((weights[pattern] for pattern in patterns if pattern in weights), 0.0)
+
+    served = (JSON, *TABLES)
+    best = max((*(kind for kind in weights if kind in served), *served), key=weight)
+    if not weight(best):
+        raise refused("accept", {"accepted": ", ".join(served)})
     return best
 
 
