@@ -17,6 +17,7 @@ from typing import Any
 
 import polars as pl
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 
@@ -182,15 +183,20 @@ class Bundle(BundleContents):
             part: parse_object(content[f"{part}.json"], path / f"{part}.json") for part in PARTS
         }
         _check_schema(parts["schema"], path, str(manifest["code_version"]))
-        for part, name in _TABLES.items():
-            if name in content:
-                parts[part] = pl.read_parquet(io.BytesIO(content[name]))
-        for part, name in _WEIGHTS.items():
-            if name in content:
-                parts[part] = load_safetensors(content[name])
         if AUDIT in content:
             parts["audit"] = parse_object(content[AUDIT], path / AUDIT)
-        card = content[CARD].decode("utf-8")
+        try:
+            for part, name in _TABLES.items():
+                if name in content:
+                    parts[part] = pl.read_parquet(io.BytesIO(content[name]))
+            for part, name in _WEIGHTS.items():
+                if name in content:
+                    parts[part] = load_safetensors(content[name])
+            card = content[CARD].decode("utf-8")
+        except (pl.exceptions.PolarsError, SafetensorError, ValueError) as error:
+            raise BundleError(
+                f"{path} has a part that cannot be parsed. Restore the bundle from its source."
+            ) from error
         return cls(path=path, **parts, card=card, manifest=manifest)
 
 
@@ -365,7 +371,11 @@ def _check_schema(stored: Mapping[str, Any], path: Path, version: str) -> None:
     def binding(described: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return [tuple(column[key] for key in _BINDING) for column in described["columns"]]
 
-    if binding(stored) != binding(describe_schema()):
+    try:
+        is_same = binding(stored) == binding(describe_schema())
+    except (KeyError, TypeError):
+        is_same = False
+    if not is_same:
         raise BundleError(
             f"{path / 'schema.json'} describes other columns than this version of SAGA has. "
             f"Install version {version} of saga-forecast, or train the bundle again."

@@ -114,7 +114,7 @@ def parse_object(data: bytes, file: Path) -> dict[str, Any]:
     """The JSON object in `data`, the content of `file`. Raises BundleError for other content."""
     try:
         value = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BundleError(
             f"{file} is not valid JSON. Restore the bundle from its source."
         ) from error
@@ -164,6 +164,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         )
     intact = (
         manifest.keys() == _MANIFEST_KEYS
+        and isinstance(manifest["files"], dict)
         and manifest["seal"] == seal(manifest)
         and data == encode_part(manifest, "manifest")
     )

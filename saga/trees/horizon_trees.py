@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -15,7 +16,7 @@ from saga.errors import BundleError
 from saga.requests import QUANTILES
 from saga.small_groups import pooled_values
 from saga.trees.recent_years import YEARS, Window
-from saga.trees.tree_texts import check_tree_text
+from saga.trees.tree_texts import END, checked_tree_text
 
 if TYPE_CHECKING:
     from lightgbm import Booster
@@ -179,7 +180,7 @@ class HorizonTrees:
         return cls(float(share), classifier, linear, models)
 
     def as_texts(self) -> dict[str, str]:
-        """The models as texts by name: JSON, or LightGBM's own format without features' ranges."""
+        """The models as texts by name: JSON, or LightGBM's format up to the end of the trees."""
         texts = {_SIMPLE: json.dumps({"share": self.share, "linear": self.linear.weights.tolist()})}
         if self.classifier is not None:
             texts[_CLASSIFIER] = _text_without_ranges(self.classifier)
@@ -203,15 +204,15 @@ class HorizonTrees:
             share = float(simple["share"])
         except (KeyError, TypeError, ValueError):
             raise BundleError("The trees of the bundle lack a model. Restore the bundle.") from None
-        if classifier is not None:
-            check_tree_text(classifier, names)
-        for text in quantiles:
-            check_tree_text(text, [*names, "linear"])
+
+        def booster(text: str, features: Sequence[str]) -> Booster:
+            return Booster(model_str=checked_tree_text(text, features))
+
         return cls(
             share,
-            None if classifier is None else Booster(model_str=classifier),
+            None if classifier is None else booster(classifier, names),
             linear,
-            [Booster(model_str=text) for text in quantiles],
+            [booster(text, [*names, "linear"]) for text in quantiles],
         )
 
     def predict(self, features: NDArray[np.float32]) -> tuple[Floats, Floats]:
@@ -231,12 +232,13 @@ class HorizonTrees:
 
 
 def _text_without_ranges(model: Booster) -> str:
-    """The model as text. The smallest and the largest value of a feature are one person's each."""
-    lines = model.model_to_string().splitlines(keepends=True)
-    return "".join(
-        re.sub(r"\[[^\]]*\]", "[0:1]", line) if line.startswith("feature_infos=") else line
-        for line in lines
-    )
+    """The trees of the model as text, without LightGBM's settings, one of which is the seed.
+
+    The smallest and the largest value of a feature, which are left out, are one person's each.
+    """
+    trees = model.model_to_string().partition(END)[0] + END
+    hide = partial(re.sub, r"\[[^\]]*\]", "[0:1]")
+    return re.sub("^feature_infos=.*", lambda line: hide(line[0]), trees, flags=re.MULTILINE)
 
 
 # Examples whose least loss stops each model, or models with as many trees.

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from saga.errors import BundleError
 
+END = "end of trees\n"
 _MAX_LEAVES = 10_000
-_END = "end of trees\n"
 _HEADER = (
     "tree\nversion=v4\nnum_class=1\nnum_tree_per_iteration=1\nlabel_index=0\n"
     r"max_feature_idx=(?P<last>\d{1,6})\nobjective=(?:quantile|binary sigmoid:1)\n"
     r"feature_names=(?P<names>[^\n]*)\nfeature_infos=(?P<infos>[^\n]*)\n"
-    r"tree_sizes=(?P<sizes>[\d ]*)\n\n"
+    r"tree_sizes=(?P<sizes>(?:\d{1,10}(?: \d{1,10})*)?)\n\n"
 )
 _WHOLE, _NUMBER = r"-?\d{1,10}", r"-?(?:\d+(?:\.\d+)?(?:e[+-]?\d+)?|inf)"
 # Entries of a tree: the kind of their numbers, and how many there are, by size of the tree.
@@ -49,10 +49,16 @@ _LISTS = {name: re.compile(f"{kind}(?: {kind})*") for name, (kind, _) in _ENTRIE
 _Values = NDArray[np.float64]
 
 
-def check_tree_text(text: str, names: Sequence[str]) -> None:
-    """Raise BundleError unless the text is a model of features with these names."""
-    match = re.match(_HEADER, text)
-    if match is None or not text.isascii():
+def checked_tree_text(text: str, names: Sequence[str]) -> str:
+    """The text up to the end of its trees, if it is a model of features with these names.
+
+    What follows, LightGBM's settings, is not needed, and a wrong line of it is fatal, too.
+    Raises BundleError for another text.
+    """
+    trees, end, _ = text.partition(END)
+    match = re.match(_HEADER, trees)
+    is_plain = trees.isascii() and trees.replace("\n", "").isprintable()
+    if match is None or not is_plain:  # LightGBM ends lines at \r, too
         raise _wrong("the header of a model is unknown")
     if match["names"].split(" ") != list(names) or int(match["last"]) != len(names) - 1:
         raise _wrong("a model has other features")
@@ -60,10 +66,11 @@ def check_tree_text(text: str, names: Sequence[str]) -> None:
         raise _wrong("a model has other features")
     start = match.end()
     for number, size in enumerate(map(int, match["sizes"].split())):
-        _check_tree(text[start : start + size], number, len(names))
+        _check_tree(trees[start : start + size], number, len(names))
         start += size
-    if not text.startswith(f"\n{_END}", start) and not text.startswith(_END, start):
+    if not end or trees[start:].strip("\n"):
         raise _wrong("a model does not end after its trees")
+    return trees + end
 
 
 def _check_tree(text: str, number: int, n_features: int) -> None:

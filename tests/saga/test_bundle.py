@@ -125,6 +125,27 @@ def test_a_pickle_listed_in_a_well_sealed_manifest_is_still_refused(tmp_path: Pa
         Bundle.load(tmp_path / "b")
 
 
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("config.json", b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+        ("schema.json", b"{}"),
+        ("README.md", b"\xff"),
+        ("model.safetensors", b""),
+        ("trees.parquet", b"PAR1PAR1"),
+    ],
+)
+def test_a_well_sealed_part_that_cannot_be_read_is_refused(
+    tmp_path: Path, name: str, data: bytes
+) -> None:
+    write(tmp_path / "b")
+    _, content = bundle_folder.read_folder(tmp_path / "b")
+    changed = content | {name: data}
+    bundle_folder.write_folder(tmp_path / "b", changed, seed=0, command="", parents=())
+    with pytest.raises(BundleError):
+        Bundle.load(tmp_path / "b")
+
+
 @pytest.mark.parametrize("name", sorted(REQUIRED))
 def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
     write(tmp_path / "b")

@@ -9,7 +9,7 @@ import pytest
 
 from saga.errors import BundleError
 from saga.trees.horizon_trees import _text_without_ranges
-from saga.trees.tree_texts import check_tree_text
+from saga.trees.tree_texts import checked_tree_text
 
 lightgbm = pytest.importorskip("lightgbm")
 NAMES = ["a", "b", "c"]
@@ -28,12 +28,12 @@ def text(request: pytest.FixtureRequest) -> str:
 
 
 def test_what_lightgbm_writes_passes(text: str) -> None:
-    check_tree_text(text, NAMES)
+    assert checked_tree_text(text, NAMES) == text
     x, y = np.random.default_rng(2).normal(size=(200, 3)), np.zeros(200)
     data = lightgbm.Dataset(x, y, feature_name=NAMES)  # no split: a tree is one leaf
     for objective in ("quantile", "binary"):
         settings = {"objective": objective, "verbosity": -1}
-        check_tree_text(lightgbm.train(settings, data, 2).model_to_string(), NAMES)
+        checked_tree_text(lightgbm.train(settings, data, 2).model_to_string(), NAMES)
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,10 @@ def test_what_lightgbm_writes_passes(text: str) -> None:
         ("num_tree_per_iteration", lambda v: ["7"]),
         ("tree_sizes", lambda v: ["9999999", *v[1:]]),
         ("tree_sizes", lambda v: v[1:]),
+        ("tree_sizes", lambda v: ["9" * 5_000, *v[1:]]),
         ("feature_names", lambda v: v[1:]),
         ("feature_infos", lambda v: v[1:]),
+        ("feature_infos", lambda v: ["[0:1]\rnum_class=7", *v[1:]]),
         ("objective", lambda v: ["lambdarank"]),
         ("shrinkage", lambda v: ["1", "\nleaf_const=1"]),
     ],
@@ -86,4 +88,12 @@ def test_a_changed_index_size_or_entry_is_refused(text: str, line: str, change: 
         bad = re.sub("tree_sizes=.*", f"tree_sizes={sizes}", bad)
     assert bad != text
     with pytest.raises(BundleError, match="trees of the bundle"):
-        check_tree_text(bad, NAMES)
+        checked_tree_text(bad, NAMES)
+
+
+def test_settings_after_the_trees_are_neither_stored_nor_read(text: str) -> None:
+    """A line without a colon among them ends the process, and one of them is the seed."""
+    assert "seed" not in text
+    bad = f"{text}\nparameters:\n[seed\nend of parameters\n"
+    assert checked_tree_text(bad, NAMES) == text
+    assert lightgbm.Booster(model_str=text).num_trees() == 3
