@@ -91,11 +91,12 @@ class BearerKey:
         match = _LINE.fullmatch(line)
         if match is None:
             raise ValueError
-        entries = dict(entry.split("=", 1) for entry in match["rest"].split())
+        pairs = [entry.split("=", 1) for entry in match["rest"].split()]
+        entries = dict(pairs)
         expires, revoked = entries.pop("expires", None), entries.pop("revoked", None)
         holder = entries.pop("holder", match["name"])
         scopes = entries.pop("scopes", ",".join(SCOPES)).split(",")
-        if entries:
+        if entries or len({name for name, _ in pairs}) < len(pairs):
             raise ValueError
         return cls(
             match["name"],
@@ -161,7 +162,7 @@ def parse_keys(text: str) -> tuple[BearerKey, ...]:
     """
     keys: dict[str, BearerKey] = {}
     problems: list[Problem] = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         stripped = line.strip()
         if not stripped or stripped.startswith("#"):
             continue
@@ -228,13 +229,13 @@ def revoke_key(path: Path, name: str, now: datetime) -> BearerKey:
     revoked: list[BearerKey] = []
 
     def mark(text: str) -> str:
-        lines = text.splitlines()
+        lines = text.split("\n")
         for key in parse_keys(text):
             if key.name == name:
                 line = next(i for i, line in enumerate(lines) if line.split()[:1] == [name])
                 revoked.append(key if key.revoked else replace(key, revoked=now))
                 lines[line] = revoked[0].line
-                return "".join(f"{line}\n" for line in lines)
+                return "\n".join(lines)
         fix = "`saga keys list --file FILE` shows the names"
         raise UsageError(
             "There is no key of this name", [Problem("key-unknown", "Not in the file", fix)]

@@ -217,8 +217,8 @@ REFUSALS: dict[str, Refusal] = {
     "unreadable-file": Refusal(
         InputError,
         "The table cannot be read",
-        "The file is damaged or not what its type says",
-        "Export the data again",
+        "The file is damaged, packed, or not what its type says",
+        "Unpack it, or export the data again",
     ),
     "file-bytes": Refusal(
         InputError,

@@ -38,6 +38,8 @@ _ROWS = 20_000  # of a job's table that are checked at a time
 _LINE = 2**16  # bytes of a record of CSV; columns of a panel need some hundreds
 _FEWEST_COLUMNS = 4  # of a panel
 _PIECE = 2**20  # bytes of a CSV file read at a time
+# First bytes of gzip, zstd and zlib, which the engine unpacks whatever the name of a file is.
+_PACKED = (b"\x1f\x8b", b"(\xb5/\xfd", *(b"x%c" % n for n in range(256) if (0x7800 + n) % 31 == 0))
 # Limits of the footer of a Parquet file.
 _FOOTER_LIMITS = {
     "thrift_string_size_limit": 4 * 2**20,  # bytes of one text
@@ -328,6 +330,9 @@ class FileCheck:
         """Lines within quotes are of one record: cells may contain line ends."""
         n_rows = length = quotes = 0
         with path.open("rb") as file:
+            if file.read(4).startswith(_PACKED):
+                raise RefusedTable("table")
+            file.seek(0)
             while piece := file.read(_PIECE):
                 content = np.frombuffer(piece, np.uint8)
                 is_quoted = (quotes + np.cumsum(content == ord('"'))) % 2

@@ -161,9 +161,10 @@ def open_file(root: Path | None, holder: str | None, name: str) -> BinaryIO:
     if root is None:
         raise refused("job-files")
     try:
-        if name.endswith(SUFFIXES):
+        path = PurePosixPath(name)
+        if path.suffix in SUFFIXES:
             folders = [] if holder is None else [holder]
-            return open_beneath(root, *folders, *PurePosixPath(name).parts)
+            return open_beneath(root, *folders, *path.parts)
     except (OSError, ValueError):  # absent, a link, not a name of a file
         pass
     raise refused("file", {"suffixes": ", ".join(SUFFIXES)})

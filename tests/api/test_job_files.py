@@ -14,7 +14,8 @@ from saga.api.problems import ProblemError
 def root(tmp_path: Path) -> Path:
     """A folder of files with those of two holders, a secret beside it, and links to both."""
     root = tmp_path / "files"
-    for name in ("one/2026/panel.parquet", "one/panel.csv", "one/notes.txt", "two/panel.csv"):
+    of_one = [f"one/{name}" for name in ("2026/panel.parquet", "panel.csv", ".csv", "notes.txt")]
+    for name in (*of_one, "two/panel.csv"):
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(name.encode())
@@ -64,6 +65,7 @@ def test_a_holder_names_files_of_its_folder_and_without_keys_all(
         ("one", "circle.csv"),
         ("one", "absent.csv"),
         ("one", "notes.txt"),
+        ("one", ".csv"),
         ("one", "2026"),
         ("one", "."),
         ("one", "panel.csv\x00.parquet"),

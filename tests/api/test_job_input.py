@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
 import polars as pl
@@ -168,6 +169,18 @@ def test_a_cell_with_line_ends_is_measured_whole(tmp_path: Path, cell: bytes, pa
     with pytest.raises(InputError) as caught:
         check_file(path)
     assert caught.value.problems[0].rule == "string_too_long"
+
+
+@pytest.mark.parametrize("level", [*range(10), "gzip", "zstd"])
+def test_packed_csv_is_refused(tmp_path: Path, level: int | str) -> None:
+    """The engine would unpack it: 9 kB of zstd are 100 MB of rows, which nobody has counted."""
+    path, rows = tmp_path / "panel.csv", persons("A").write_csv().encode()
+    packed = zlib.compress(rows, level) if isinstance(level, int) else pa.compress(rows, level)
+    path.write_bytes(packed)
+    assert pl.read_csv(path).height == 50, "the engine reads it"
+    with pytest.raises(InputError) as caught:
+        check_file(path)
+    assert caught.value.problems[0].rule == "unreadable-file"
 
 
 def test_rows_of_csv_are_counted(tmp_path: Path) -> None:

@@ -106,6 +106,8 @@ def test_revoking_keeps_the_line_and_the_other_keys(tmp_path: Path) -> None:
         f"a sha256:{'a' * 64} expires=SENTINEL\n",
         f"a sha256:{'a' * 64} SENTINEL\n",
         f"a sha256:{'a' * 64} other=SENTINEL\n",
+        f"a sha256:{'a' * 64} holder=a holder=SENTINEL\n",
+        f"# a comment\x0bb\u2028SENTINEL sha256:{'a' * 64}\n",
         f"a sha256:{'a' * 64}SENTINEL\n",
         f"a sha256:{'a' * 64}\na sha256:{'b' * 64}\n",
     ],
