@@ -39,6 +39,8 @@ def test_kubernetes_files_are_valid_and_without_privileges(path: Path) -> None:
     kubernetes_validate.validate(job, "1.33", strict=True)
     pod, container = job["spec"]["template"]["spec"], _container(path)
     assert pod["securityContext"]["runAsNonRoot"]
+    assert not pod["automountServiceAccountToken"]
+    assert container["resources"]["limits"]["memory"]
     assert container["securityContext"]["readOnlyRootFilesystem"]
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
@@ -91,13 +93,28 @@ def test_the_ray_job_starts_a_run_on_its_own_cluster() -> None:
     cpus = workers["replicas"] * int(container["resources"]["limits"]["cpu"])
     assert int(_option(words[2:], "workers")) == cpus
     assert cluster["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
-    assert container["securityContext"]["readOnlyRootFilesystem"]
+    groups = (cluster["headGroupSpec"], workers)
+    for pod in (job["submitterPodTemplate"], *(group["template"] for group in groups)):
+        kubernetes_validate.validate(
+            {
+                "apiVersion": "v1",
+                "kind": "PodTemplate",
+                "metadata": {"name": "pod"},
+                "template": pod,
+            },
+            "1.33",
+            strict=True,
+        )
+        (container,) = pod["spec"]["containers"]
+        assert container["securityContext"]["readOnlyRootFilesystem"]
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert pod["spec"]["securityContext"]["runAsNonRoot"]
+        assert not pod["spec"]["automountServiceAccountToken"]
     kubernetes_validate.validate(policy, "1.33", strict=True)
     chosen = policy["spec"]["podSelector"]["matchLabels"]
     inside, submitting = policy["spec"]["ingress"]
-    for group in (cluster["headGroupSpec"], workers):
+    for group in groups:
         assert group["template"]["metadata"]["labels"] == chosen
-        assert not group["template"]["spec"]["automountServiceAccountToken"]
     assert inside == {"from": [{"podSelector": {"matchLabels": chosen}}]}
     assert submitting["from"][0]["podSelector"]["matchLabels"] == {
         "batch.kubernetes.io/job-name": whole["metadata"]["name"]
