@@ -54,7 +54,9 @@ def _excel_file(frames: Mapping[str, pl.DataFrame], provenance: Mapping[str, Any
     import xlsxwriter
 
     content = io.BytesIO()
-    with xlsxwriter.Workbook(content, {"in_memory": True}) as book:
+    # A code of the panel, or the name of a bundle, could be a formula that Excel computes.
+    as_texts = {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
+    with xlsxwriter.Workbook(content, as_texts) as book:
         for name, frame in frames.items():
             frame.write_excel(book, worksheet=name, autofit=True)
         record = pl.DataFrame(
