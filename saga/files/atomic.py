@@ -183,10 +183,14 @@ def sole_output(out: str | Path) -> Iterator[None]:
         yield
         return
     name = hashlib.sha256(str(out if "://" in str(out) else Path(out).resolve()).encode())
-    folder = Path(tempfile.gettempdir(), f"saga-outputs-{getpass.getuser()}")
+    # A user of a container need not have a name.
+    user = getpass.getuser() if sys.platform == "win32" else os.getuid()
+    folder = Path(tempfile.gettempdir(), f"saga-outputs-{user}")
     with ExitStack() as lock:
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
+            if sys.platform != "win32" and folder.lstat().st_uid != user:
+                raise PermissionError("another user made the folder, to hold locks or plant links")
             lock.enter_context(file_lock(folder / name.hexdigest()))
         except FolderInUseError:
             raise FolderInUseError(

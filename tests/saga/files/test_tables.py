@@ -94,6 +94,20 @@ def test_a_second_process_is_refused_an_output_that_one_is_writing(tmp_path: Pat
         pass
 
 
+def test_locks_of_a_user_without_a_name_are_not_in_a_folder_of_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    with sole_output("mine"):
+        assert len(list(tmp_path.glob("saga-outputs-*/*"))) == 1
+    monkeypatch.setattr("os.getuid", lambda: tmp_path.stat().st_uid + 1)
+    with sole_output("mine"):
+        assert len(list(tmp_path.glob("saga-outputs-*/*"))) == 1
+
+
 def test_an_unusable_output_is_refused_before_the_work(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\.parquet, \.csv"):
         check_out(tmp_path / "t.ods")
