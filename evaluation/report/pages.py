@@ -20,9 +20,9 @@ from saga.evaluation.report.result_tables import (
 )
 
 from saga.data.panel import is_simulated
-from saga.files.atomic import commit
-from saga.pages.layout import render_page
+from saga.pages.layout import render_page, write_page
 
+PAGES = ("tables.md", "tables.html")
 LISA = "lisa"  # id of a panel that the shipped mapping of this name has read
 
 
@@ -40,8 +40,8 @@ def write_pages(results: Results, out: Path) -> None:
     footer = "\n".join(f"- {name}: {value}" for name, value in results.provenance.items())
     text = f"# Results\n\n{to_markdown(tables)}\n{sources_of(tables)}\n\n{footer}\n"
     page = to_html(tables, results.provenance, ContestSummary.of(results), draw_charts(results))
-    commit(out / "tables.md", lambda part: part.write_text(text, encoding="utf-8"))
-    commit(out / "tables.html", lambda part: part.write_text(page, encoding="utf-8"))
+    for name, content in zip(PAGES, (text, page), strict=True):
+        write_page(out / name, content)
 
 
 def to_html(

@@ -113,8 +113,12 @@ def evaluate(
         saga evaluate --folds 5 --panel panel.csv --out results  # every person judged once
     """
     from saga.evaluation.contest import ContestOptions
+    from saga.evaluation.report.pages import PAGES
+    from saga.pages.layout import check_page
 
     _check_mode(ctx, bundle, folds)
+    for name in PAGES:
+        check_page(out / name, "page", (".md", ".html"))
     contest_options = ContestOptions(
         horizons=request.horizons,
         n_paths=draws.n_paths,

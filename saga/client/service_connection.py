@@ -93,7 +93,7 @@ def service_error(response: httpx.Response) -> ServiceError:
         document = response.json()
     except ValueError:
         document = None
-    if not isinstance(document, dict) or "title" not in document:  # of a proxy
+    if not isinstance(document, dict) or not document.get("title"):  # of a proxy
         return kind(f"HTTP status {status} {response.reason_phrase}", status=status)
     return document_error(kind, {**document, "status": status})
 

@@ -64,7 +64,7 @@ def write_page(out: Path, content: str | bytes) -> Path:
             content = content[:-2] + len(mark).to_bytes(2, "little") + mark
         case ".pdf":
             content += b"\n%" + mark
-        case ".html" | ".svg":
+        case ".html" | ".svg" | ".md":
             content += b"<!-- " + mark + b" -->\n"
     commit(out, lambda part: part.write_bytes(content))
     return out

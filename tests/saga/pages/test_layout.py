@@ -28,7 +28,7 @@ def _content(suffix: str) -> bytes:
     return svg_pdf(chart_svg(chart)) if suffix == ".pdf" else chart_svg(chart).encode()
 
 
-@pytest.mark.parametrize("suffix", [".html", ".svg", ".png", ".pdf", ".docx", ".SVG"])
+@pytest.mark.parametrize("suffix", [".html", ".md", ".svg", ".png", ".pdf", ".docx", ".SVG"])
 def test_only_a_file_of_saga_is_replaced(tmp_path: Path, suffix: str) -> None:
     """Also once it was copied; the mark breaks no format."""
     out, foreign, content = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}", _content(suffix)
