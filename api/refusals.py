@@ -382,6 +382,12 @@ REFUSALS: dict[str, Refusal] = {
         "The key may make {limit} calls a minute",
         "Try again in {seconds} seconds, or send more persons in a call",
     ),
+    "open-calls": Refusal(
+        _BUSY,
+        _FULL,
+        "{limit} calls of a holder are open",
+        "End event streams and downloads that nobody reads",
+    ),
     # Jobs
     "no-jobs": Refusal(
         Http(404, "no-jobs"),

@@ -42,12 +42,13 @@ class KeyStore:
     """The keys of a file, which is read again within a second of a change.
 
     While the file is missing or damaged, the service is not ready; after `GRACE_SECONDS` no key is
-    accepted. Calls whose key ends meanwhile are ended.
+    accepted. Calls whose key ends meanwhile are ended. A holder may have `max_calls` at a time:
+    streams and downloads can last, and each has a connection.
     """
 
-    def __init__(self, path: Path, log: FilteringBoundLogger) -> None:
+    def __init__(self, path: Path, log: FilteringBoundLogger, max_calls: int) -> None:
         """Read the file. Raises UsageError if it is not valid."""
-        self._path, self._log = path, log
+        self._path, self._log, self._max_calls = path, log, max_calls
         self._text = read_key_text(path)
         self._keys = parse_keys(self._text)
         self._next_reading = 0.0
@@ -75,7 +76,10 @@ class KeyStore:
             return False
 
     def note_call(self, key: BearerKey) -> None:
-        """End the present call when its key ends."""
+        """End the present call when its key ends. Raises ProblemError 503 for one too many."""
+        others = (other for task, other in self._calls.items() if not task.done())
+        if sum(other.holder == key.holder for other in others) >= self._max_calls:
+            raise refused("open-calls", {"limit": self._max_calls})
         if (task := asyncio.current_task()) is not None:
             self._calls[task] = key
 

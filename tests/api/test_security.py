@@ -165,7 +165,7 @@ def test_a_file_that_became_unreadable_keeps_its_keys_for_a_grace_and_is_logged_
     logger = structlog.wrap_logger(
         structlog.WriteLogger(log), processors=[structlog.processors.JSONRenderer()]
     )
-    store = KeyStore(file, logger)
+    store = KeyStore(file, logger, max_calls=1)
     file.unlink() if text is None else file.write_text(text)
     for _ in range(3):
         store._next_reading = 0.0

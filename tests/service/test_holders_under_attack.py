@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -232,6 +232,26 @@ def test_slow_tables_of_one_holder_do_not_keep_another_out(
     figures.at_most(f"{name}: of {len(statuses)} jobs of another refused", refused, 0)
     figures.at_most(f"{name}: the last one ends after (15 s are allowed)", seconds, 17, "s")
     assert sorted(answers) == ["408"] * 4 + ["503"] * 4
+
+
+def test_event_streams_of_one_holder_do_not_keep_another_out(
+    holders: Holders, figures: Figures
+) -> None:
+    """One key follows its waiting job on more connections than the service serves."""
+    job = holders.send("one", PERSON.format("x")).json()["id"]
+    key = holders.headers["one"]["Authorization"]
+    head = f"GET /v1/jobs/{job}/events HTTP/1.1\r\nHost: x\r\nAuthorization: {key}\r\n\r\n"
+    with ExitStack() as stack:
+        for _ in range(530):
+            connection = stack.enter_context(holders.served.socket())
+            connection.sendall(head.encode())
+            time.sleep(0.01)  # a connection that has made no call yet gives way to the next
+        tries = [
+            httpx.get(f"{holders.served.url}/v1/variables", headers=holders.headers["two"])
+            for _ in range(10)
+        ]
+    served = sum(answer.status_code == 200 for answer in tries)
+    figures.at_least("calls of a holder beside 530 streams of another, of 10", served, 10)
 
 
 def test_a_revoked_key_ends_its_open_stream_and_its_download(
