@@ -34,7 +34,7 @@ ARROW_STREAM = "application/vnd.apache.arrow.stream"
 ARROW_FILE = "application/vnd.apache.arrow.file"
 CSV = "text/csv"
 TABLES = (PARQUET, ARROW_STREAM, ARROW_FILE, CSV)
-LIST_OPTIONS = ("horizons", "ages", "coverage", "quantiles", "by", "compare", "events")
+LIST_OPTIONS = ("horizons", "ages", "coverage", "quantiles", "by", "compare", "events", "inflow")
 _MAX_ENTRIES = 100  # no request, person or year has more entries than this
 
 OptionsT = TypeVar("OptionsT", bound=CallOptions)

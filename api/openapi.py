@@ -123,6 +123,8 @@ def _query_parameters(options: type[BaseModel]) -> list[dict[str, Any]]:
 
 def _without_objects(schema: dict[str, Any]) -> dict[str, Any]:
     """The alternatives of an option that a query parameter can have: an object is not text."""
+    if "items" in schema:
+        schema = schema | {"items": _without_objects(schema["items"])}
     for kind in ("anyOf", "oneOf"):
         if kind in schema:
             simple = [choice for choice in schema[kind] if "$ref" not in choice]

@@ -190,6 +190,24 @@ _PRICES: Any = Field(
 )
 
 
+class EntrantsRow(BaseModel):
+    """Persons of an age who join in a year; without `sex` they are of both sexes."""
+
+    model_config = ConfigDict(title="Entrants", extra="forbid")
+    year: Year
+    age: Annotated[int, Strict(), _WHOLE]
+    persons: Real
+    sex: Code | None = None
+
+
+# A text is that of a query: 2030:19:1000:female.
+EntrantsInput = Annotated[
+    Annotated[str, Strict(), Field(max_length=64), Tag("<word>")]
+    | Annotated[EntrantsRow, Tag("<row>")],
+    Discriminator(lambda value: "<word>" if isinstance(value, str) else "<row>"),
+]
+
+
 class TaxReformBody(BaseModel):
     """Changed tax rules, with the keys of a reform file; docs/method/tax.md explains them."""
 
@@ -222,8 +240,13 @@ Tax = Annotated[
 
 
 # What JSON and a query have where the type of a request's field says too little.
-_SPECIAL: dict[str, Any] = {"scenario": Scenario | None, "tax": Tax, "coverage": Coverages}
-_MAX_VALUES = 99  # of a list
+_SPECIAL: dict[str, Any] = {
+    "scenario": Scenario | None,
+    "tax": Tax,
+    "coverage": Coverages,
+    "inflow": list[EntrantsInput],
+}
+_MAX_VALUES, _MAX_INFLOW = 99, 1_000  # of a list
 # The text of a rule file, or a name; a file name must not be accepted over HTTP.
 _PENSION_RULE: Any = Annotated[str, Strict(), Field(max_length=50_000)]
 _Source = type[Draws] | type[Request] | type[PopulationRequest]
@@ -284,7 +307,7 @@ def _plain(value: object) -> object:
     if isinstance(value, TaxReformBody):
         return value.to_reform()
     if isinstance(value, list):
-        return [row.model_dump() if isinstance(row, ScenarioYear) else row for row in value]
+        return [row.model_dump() if isinstance(row, BaseModel) else row for row in value]
     return value
 
 
@@ -326,7 +349,8 @@ def _option_field(annotation: object, default: object, option: Option, name: str
     }
     is_list = isinstance(default, tuple)
     least = {"min_length": 1} if default else {}
-    length: dict[str, Any] = {**least, "max_length": _MAX_VALUES} if is_list else {}
+    most = _MAX_INFLOW if name == "inflow" else _MAX_VALUES
+    length: dict[str, Any] = {**least, "max_length": most} if is_list else {}
     return (
         _SPECIAL.get(name) or kinds[get_args(annotation)[0]],
         Field(

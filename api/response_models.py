@@ -232,6 +232,7 @@ class Provenance(BaseModel):
     vintages: str | None = Field(
         None, description="Number of vintages behind the model's own error of groups"
     )
+    inflow: dict[str, float] | None = Field(None, description="Entrants by the year they join")
 
 
 class ForecastResponse(BaseModel):

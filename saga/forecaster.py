@@ -19,8 +19,9 @@ With a ledger, `in_force` is what `saga.calibration.adaptive.issuance` makes of 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -35,6 +36,7 @@ from saga.conformal.calibrator import Calibrator
 from saga.conformal.recalibration import map_paths
 from saga.data.facts import Facts, shipped_facts
 from saga.data.groups import last_record_origins
+from saga.data.macro_rows import SERIES
 from saga.data.panel import Panel
 from saga.data.reading import Rows, read_panel
 from saga.distributions import Marginals
@@ -65,6 +67,7 @@ from saga.forecast_warnings import (
     tax_warnings,
 )
 from saga.lifetime import population
+from saga.macro.history import log_wage_index
 from saga.macro.process import MacroProcess
 from saga.macro.scenarios import Scenario, ScenarioSource
 from saga.model import Saga
@@ -87,7 +90,7 @@ from saga.requests import (
     RolloutName,
     TaxSource,
 )
-from saga.schema import MAX_AGE
+from saga.schema import MAX_AGE, MIN_AGE
 from saga.states.codes import code_labels, code_numbers, code_sizes
 from saga.states.life_courses import LifeCourses, LifeCourseSimulator, paths_table
 from saga.states.state_network import StateNetwork
@@ -309,21 +312,28 @@ class Forecaster(Summarised):
         money = self.transforms.price_year, self.transforms.currency
         return PensionLaw.of(rule, self.facts, *money)
 
-    def wage_index(self, draws: Draws, law: PensionLaw) -> WageIndex:
-        """The real wages of the simulated paths, which pension rules follow.
+    def wage_index(
+        self, draws: Draws, trend: Callable[[NDArray[np.int64]], Array] | None = None
+    ) -> WageIndex:
+        """The real wages of the simulated paths, which pensions and entrants follow.
 
-        Without a macro process they grow as the index of the `law` did.
+        Without a macro process they have a `trend`, by default that of the panel at equal age.
         """
-        futures = self.model.macro_futures(draws)
+        process, n_paths = self.process, draws.n_paths
+        if process is None:
+            level = self.model.members[0].transforms.units.level
+            logs = trend or (lambda years: level(0 * years, years))
+            return lambda _, years: np.repeat(logs(years)[:, None], n_paths, axis=1)
+        draw = partial(process.draw, draws.seed, n_paths, scenario=self.scenario(draws.scenario))
+
+        @lru_cache
+        def growth(origin: int) -> Array:
+            series = draw(origin, origin + MAX_AGE - MIN_AGE)[..., SERIES.index("real_wage_growth")]
+            return np.concatenate([np.zeros((1, n_paths)), log_wage_index(series).T])
 
         def index(origin: int, years: NDArray[np.int64]) -> Array:
-            if self.process is None:
-                return np.repeat(law.mean_growth * years[:, None], draws.n_paths, axis=1)
-            wages = np.repeat(self.calendar.wage_index(years)[:, None], draws.n_paths, axis=1)
-            ahead = years - origin
-            later = futures(origin).wage.numpy()[:, : draws.n_paths]
-            wages[ahead > 0] = later[ahead[ahead > 0] - 1]
-            return wages
+            known = self.calendar.wage_index(np.minimum(years, origin))
+            return np.asarray(known[:, None] + growth(origin)[np.maximum(years - origin, 0)])
 
         return index
 
@@ -752,6 +762,8 @@ class Plan:
         """What is computed of a piece, in blocks of persons."""
         forecaster, request, draws = self.forecaster, self.request, self.draws
         decimals = forecaster.decimals(request)
+        has_wages = isinstance(request, PathsRequest) and request.wages
+        wages = forecaster.wage_index(draws) if has_wages else None
         if isinstance(request, ForecastRequest):
             for marginals in forecaster.marginals(
                 piece, draws.scenario, n_horizons=request.n_years, progress=progress
@@ -767,7 +779,8 @@ class Plan:
             for courses in forecaster.life_courses(
                 piece, draws, to_age=request.to_age, progress=progress
             ):
-                yield PieceOutput(round_amounts(paths_table(courses.paths, courses), decimals))
+                table = paths_table(courses.paths, courses, wages)
+                yield PieceOutput(round_amounts(table, decimals))
         else:
             for paths in forecaster.blocks(
                 piece, draws, to_horizon=None, to_age=request.to_age, progress=progress
@@ -777,7 +790,7 @@ class Plan:
                 elif isinstance(request, PensionRequest):
                     yield self._pensions(piece, paths, request)
                 else:
-                    yield PieceOutput(round_amounts(paths_table(paths), decimals))
+                    yield PieceOutput(round_amounts(paths_table(paths, None, wages), decimals))
 
     def _lifetimes(self, piece: Panel, paths: Paths, request: LifetimeRequest) -> PieceOutput:
         forecaster = self.forecaster
@@ -800,7 +813,7 @@ class Plan:
             piece,
             request,
             law,
-            forecaster.wage_index(self.draws, law),
+            forecaster.wage_index(self.draws, lambda years: np.asarray(law.mean_growth * years)),
             forecaster.calibrator,
             forecaster.decimals(request),
             reform=None if reform is None else forecaster.pension_law(reform),

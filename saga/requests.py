@@ -20,6 +20,7 @@ from typing import (
     get_origin,
 )
 
+from saga.entrants import Entrants, entrants_from
 from saga.errors import Problem, UsageError
 from saga.schema import MAX_AGE, MIN_AGE
 
@@ -403,7 +404,8 @@ class PensionRequest:
 class PathsRequest:
     """The simulated paths themselves, up to `to_age`; with `states` also the state of each year.
 
-    `unrounded` paths have all digits, instead of whole units of the currency.
+    `unrounded` paths have all digits, instead of whole units of the currency. `wages` adds the
+    column `wage_index`: real wages of the year on the path, those of the origin year being 1.
 
     Raises:
         UsageError: If `to_age` is not 17 to 64.
@@ -420,6 +422,9 @@ class PathsRequest:
         ),
     ] = False
     unrounded: _Unrounded = False
+    wages: Annotated[
+        bool, Option("Also real wages of each year and path, for tables with --inflow.")
+    ] = False
 
     def __post_init__(self) -> None:
         _check(self)
@@ -490,9 +495,12 @@ class PopulationRequest:
         rate: Real discount rate of lifetimes.
         to_age: Last age that counts.
         tax: Tax rule of net lifetimes, or a reform.
+        inflow: Who joins in which year (`saga.entrants.entrants_from`); in years from then on they
+            are part of the statistics.
 
     Raises:
         UsageError: If a value is not allowed.
+        InputError: If a row of the inflow is not valid.
     """
 
     heading: ClassVar[str] = "Tables"
@@ -529,9 +537,14 @@ class PopulationRequest:
         TaxSource,
         Option("Tax on earnings, for net lifetimes: none, paper, se-2026, or a reform."),
     ] = "none"
+    inflow: Annotated[
+        Sequence[Entrants],
+        Option("Persons who join later: year, age, persons and, if known, sex."),
+    ] = ()
 
     def __post_init__(self) -> None:
         _check(self)
+        object.__setattr__(self, "inflow", entrants_from(self.inflow))
         for name in ("by", "compare", "events"):
             texts = getattr(self, name)
             if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
@@ -550,7 +563,7 @@ class PopulationRequest:
     @property
     def of_paths(self) -> PathsRequest:
         """The paths from which the tables are made."""
-        return PathsRequest(self.to_age)
+        return PathsRequest(self.to_age, wages=bool(self.inflow))
 
     @property
     def group_events(self) -> tuple[GroupEvent, ...]:

@@ -36,6 +36,7 @@ from saga.data.origins import history, origins_at
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.data.split import persons_of
+from saga.entrants import Entrants
 from saga.forecaster import Forecaster
 from saga.population.group_forecast import forecast_groups
 from saga.requests import (
@@ -447,28 +448,34 @@ GROUPS = PopulationRequest(
     0.03,
     60,
     "se-2022",
+    (Entrants(2023, 40, 900.5, "female"), Entrants(2024, 45, 300)),
 )
 
 
 def _tables_of_command(world: World, file: Path, draws: Draws) -> pl.DataFrame:
     """`saga score`, then `saga tables`."""
-    paths, out = world.output(), world.output()
-    bundle = ["--bundle", world.bundle, "--product", "paths", "--to-age", GROUPS.to_age]
+    paths, out, inflow = world.output(), world.output(), world.output(".csv")
+    pl.DataFrame([row._asdict() for row in GROUPS.inflow]).write_csv(inflow)
+    bundle = ["--bundle", world.bundle, "--product", "paths", "--to-age", GROUPS.to_age, "--wages"]
     drawn = ["--paths", draws.n_paths, "--seed", draws.seed]
     wanted = ["--panel", file, "--by", "sex", "--compare", "male/female", "--until", GROUPS.until]
     wanted += ["--events", ",".join(GROUPS.events), "--rate", GROUPS.rate, "--tax", GROUPS.tax]
+    wanted += ["--inflow", inflow]
     for words in (
         ["score", file, paths, *bundle, *drawn],
         ["tables", paths, *wanted, "--out", out],
     ):
         done = CliRunner().invoke(app, [*map(str, words), "--prices", str(MONEY_OF), "--json"])
         assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["entrants"] == 1200.5
+    assert "1,200 entrants up to 2025" in (out / "tables.html").read_text()
     return pl.read_csv(out / "statistics.csv", infer_schema_length=None)
 
 
 def _tables_of_service(world: World, file: Path, draws: Draws) -> pl.DataFrame:
     """JSON in and out."""
-    body = as_json(file) | options(GROUPS, draws)
+    inflow = [row._asdict() for row in GROUPS.inflow]
+    body = as_json(file) | options(GROUPS, draws) | {"inflow": inflow}
     answer = world.service(None).client.post("/v1/populations", json=body)
     assert answer.status_code == 200, answer.text
     content = PopulationResponse.model_validate(answer.json()).model_dump()
@@ -503,7 +510,7 @@ def test_every_door_gives_the_same_tables_of_groups(
     file, draws = world.folder / "groups.parquet", Draws(20, 3)
     if not file.exists():
         origins = origins_at(register_panel, 2019)
-        every_age = slice(0, None, len(origins) // 60)
+        every_age = slice(0, None, len(origins) // 240)
         history(register_panel, origins.take(every_age)).frame.write_parquet(file)
     panel = read_panel(file, prices=MONEY_OF)
     expected = forecast_groups(world.forecaster, panel, GROUPS, draws).table

@@ -109,12 +109,7 @@ def _tabulate(
     rule = resolve_tax(request.tax, open_facts(settings.facts), *money)
     population, rules = population_of(scored, panel, request, None, rule), DisclosureRules()
     table = make_tables(population, request, rules, transition_years=None).statistics
-    provenance = {
-        **scored.provenance,
-        **population.describe(request),
-        "rules": rules.describe(),
-        "warnings": scored.totals["warnings"],
-    }
+    provenance = population.provenance(request, rules) | {"warnings": scored.totals["warnings"]}
     content = encode_table(table, PARQUET, provenance)
     commit(folder.result, lambda path: path.write_bytes(content))
     shutil.rmtree(folder.out)

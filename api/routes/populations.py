@@ -19,6 +19,7 @@ from saga.data.panel import Panel
 from saga.forecast_results import Result
 from saga.forecaster import PieceOutput
 from saga.population.group_forecast import tabulate
+from saga.population.inflow import max_careers
 
 router = APIRouter(prefix="/v1", tags=["populations"])
 
@@ -40,7 +41,7 @@ async def post_populations(
     groups add up to the whole. `groups` has for each the mean over paths, the 90 % band and the
     parts of its spread. `compare` adds ratios and gaps of two groups, `events` chances. Totals are
     sums over these persons. With `weights`, an own column of the rows (`extra`), the persons are a
-    sample, and totals and bands are those of the population.
+    sample, and totals and bands are those of the population. `inflow` adds persons who join later.
 
     Groups with fewer than 10 persons are suppressed, and others that would reveal them. A table
     as the response has one row per year, group and statistic. Persons who cannot be forecast are
@@ -52,7 +53,8 @@ async def post_populations(
         plan = service.plan(typed.of_paths, call.people.panel, call.options, caller)
         n_persons, n_paths = plan.panel.n_persons, plan.draws.n_paths
         n_years = plan.years_ahead(typed.to_age)
-        size = budget.check_work(n_persons, n_paths, n_years, service.settings.max_work)
+        most = max_careers(n_persons, len(typed.inflow))
+        size = budget.check_work(n_persons + most, n_paths, n_years, service.settings.max_work)
         computed: list[PieceOutput] = []
 
         def compute(parts: list[Panel | None]) -> list[Result | None]:

@@ -18,6 +18,7 @@ from typing import Annotated, Any, ForwardRef, get_args, get_origin
 
 import typer
 
+from saga.entrants import Entrants, entrants_from
 from saga.files.atomic import sole_output
 from saga.requests import REQUESTS, Option, PensionSource, TaxSource, request_of
 from saga.schema import PRICE_YEAR
@@ -125,6 +126,12 @@ def _read_pension_rule(text: str) -> PensionSource:
     return read_pension_rule(text)
 
 
+def _read_inflow(text: str) -> tuple[Entrants, ...]:
+    from saga.population.scored_paths import read_small
+
+    return entrants_from(read_small(text).to_dicts()) if text else ()
+
+
 _HEADING = "Forecast"  # of the options of requests
 # How the text of an option is read, by the type of the field, and what its help says of that.
 _KINDS: dict[Any, tuple[Callable[[str], object] | None, str]] = {
@@ -137,6 +144,7 @@ _KINDS: dict[Any, tuple[Callable[[str], object] | None, str]] = {
         "Allowed: {option.range}, or percentages as a range (1-99) or a list (5,50,95).",
     ),
     Sequence[str]: (read_texts, "Several with commas."),
+    Sequence[Entrants]: (_read_inflow, "A table, .parquet or .csv, a path or a URL."),
     **dict.fromkeys((int, int | None, float), (None, "Allowed: {option.range}.")),
     TaxSource: (_read_tax, "A reform is a YAML file."),
     **dict.fromkeys(

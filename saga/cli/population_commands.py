@@ -36,7 +36,7 @@ _Weights = Annotated[
     ),
 ]
 _Columns = Annotated[Reading, Only("mapping", "prices")]
-_OF_PATHS = ("by", "compare", "events", "until", "rate", "tax")  # the paths have their last age
+_OF_PATHS = ("by", "compare", "events", "until", "rate", "tax", "inflow")  # not the last age
 
 
 def tables(
@@ -73,13 +73,14 @@ def tables(
     """Statistics of groups by year with 90 % bands, with disclosure control, for publication.
 
     Without --weights, totals and bands are about these persons; with it, about the population.
+    --inflow adds those who join later.
 
     Examples:
         saga tables paths --by sex,age --panel register/ --out tables  # statistics to publish
         saga tables paths --panel p.csv --events "total all 2030 > 5e9" --out t  # and a chance
     """
     from saga.files.folders import check_new_folder
-    from saga.pages.group import describe_suppressed
+    from saga.pages.group import describe_suppressed, entrants_until
     from saga.population.career_dynamics import dynamics_table
     from saga.population.disclosure import DisclosureRules
     from saga.population.policy_tables import make_tables
@@ -104,25 +105,22 @@ def tables(
     if dynamics:
         careers = dynamics_table(population.paths, population.records, minimum)
         results = replace(results, dynamics=careers)
-    provenance = {
-        **run.provenance,
-        **population.describe(request),
-        "rules": rules.describe(),
-        "code_version": current_version(),
-    }
+    provenance = population.provenance(request, rules) | {"code_version": current_version()}
     write_files(results, out, provenance)
     n_cells, n_hidden = results.statistics.height, results.statistics["suppressed"].sum()
     years = results.statistics["year"].drop_nulls()
+    entrants = entrants_until(provenance, max(years.to_list()))
     report = {
         "out": out,
         "cells": n_cells,
         "suppressed": n_hidden,
         "years": [years.min(), years.max()],
+        "entrants": entrants,
         "log": f"{internal_folder(out)}/{LOG}",
         "chances": results.chances(),
     }
     text = (
-        f"{n_cells:,} values are in {out}. "
+        f"{n_cells:,} values are in {out}{f', with {entrants:,.0f} entrants' if entrants else ''}. "
         f"{describe_suppressed(results.statistics, results.suppressed_until)} "
         f"{report['log']} says why; it is not for publication."
     )

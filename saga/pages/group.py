@@ -74,6 +74,12 @@ def describe_suppressed(statistics: pl.DataFrame, suppressed_until: Mapping[int,
     return " ".join(parts)
 
 
+def entrants_until(provenance: Mapping[str, Any], year: int) -> float:
+    """How many persons have joined the tables' persons up to a year."""
+    joined = provenance.get("inflow", {}).items()
+    return float(sum(persons for entered, persons in joined if int(entered) <= year))
+
+
 def render_group(
     statistics: pl.DataFrame, provenance: Mapping[str, Any], suppressed_until: Mapping[int, int]
 ) -> str:
@@ -121,6 +127,8 @@ def render_group(
         if everybody.null_count()
         else f"about {money(everybody[0])} persons",
         "first_year": years[0],
+        "last_year": years[-1],
+        "entrants": money(entrants_until(provenance, years[-1])) if "inflow" in provenance else "",
         "vintages": provenance.get("vintages"),
         "weighted": bool(provenance.get("weighted")),
         "simulated": SIMULATED if provenance.get("trained_on") == "simulated people" else "",

@@ -183,8 +183,9 @@ def adjust(
     reached = (
         pl.concat(after).group_by(targets.keys, maintain_order=True).agg(pl.col("after").sum())
     )
-    joined = compared.join(reached, on=targets.keys, how="left", maintain_order="left")
-    return joined.with_columns(factor=pl.col("target") / pl.col("before"))
+    return compared.join(reached, on=targets.keys, how="left", maintain_order="left").with_columns(
+        factor=pl.col("target") / pl.col("before")
+    )
 
 
 def balance(

@@ -34,23 +34,27 @@ class PathStatistic:
     Attributes:
         values: (n_path,).
         influence: (n_random_group, n_path); the sum over groups is 0.
+        weight: How many persons one of those behind it stands for, on average. Of two statistics
+            together it is the mean, as if their persons were as many.
     """
 
     values: Floats
     influence: Floats
+    weight: float = 1.0
 
     def difference(self, other: PathStatistic | float) -> PathStatistic:
         """This statistic minus another one, or minus a constant, on each path."""
         if isinstance(other, PathStatistic):
-            return PathStatistic(self.values - other.values, self.influence - other.influence)
-        return PathStatistic(self.values - other, self.influence)
+            influence, weight = self.influence - other.influence, (self.weight + other.weight) / 2
+            return PathStatistic(self.values - other.values, influence, weight)
+        return PathStatistic(self.values - other, self.influence, self.weight)
 
     def ratio(self, other: PathStatistic) -> PathStatistic:
         """This statistic over another one on each path; NaN where the other one is 0."""
         with np.errstate(invalid="ignore", divide="ignore"):
             below = np.where(other.values == 0, np.nan, other.values)
-            ratio = self.values / below
-            return PathStatistic(ratio, (self.influence - ratio * other.influence) / below)
+            ratio, weight = self.values / below, (self.weight + other.weight) / 2
+            return PathStatistic(ratio, (self.influence - ratio * other.influence) / below, weight)
 
 
 @dataclass(frozen=True)
@@ -157,18 +161,14 @@ class PersonPaths:
                     poor.values, poor.influence + density * POVERTY_LINE * median.influence
                 ),
             ]
-        named = dict(zip(GROUP_STATISTICS, statistics, strict=True))
-        if (persons > 0).all():
-            return named
-        empty = persons == 0
+        empty, weight = persons == 0, float((weights**2).sum() / weights.sum())
         return {
-            name: statistic
-            if name in GROUP_STATISTICS[:2]
-            else PathStatistic(
-                np.where(empty, np.nan, statistic.values),
-                np.where(empty, np.nan, statistic.influence),
+            name: PathStatistic(
+                np.where(empty & (k >= 2), np.nan, statistic.values),  # numbers and sums are 0
+                np.where(empty & (k >= 2), np.nan, statistic.influence),
+                weight,
             )
-            for name, statistic in named.items()
+            for k, (name, statistic) in enumerate(zip(GROUP_STATISTICS, statistics, strict=True))
         }
 
 

@@ -13,9 +13,9 @@ does. With T_k the value of path k, and U_kg the influence of random group g of 
   counts only if the persons stand for a population.
 - model: the model's own error, known from vintages (`saga.model_error`).
 
-The band of these persons lies between quantiles of T_k. That of the population, or with the model's
-error, is stretched around the mean, so that it has the sum of the parts as its variance; persons'
-own futures are those of as many persons as the weights say.
+The band of these persons lies between quantiles of T_k. That of persons with weights, or with the
+model's error, is stretched around the mean, so that it has the sum of the parts as its variance;
+persons' own futures are those of as many persons as the weights say.
 """
 
 from __future__ import annotations
@@ -51,21 +51,20 @@ class GroupBand(NamedTuple):
 
 
 def band(
-    statistic: PathStatistic, population: float | None = None, model: float | None = None
+    statistic: PathStatistic, model: float | None = None, *, sampled: bool = False
 ) -> GroupBand:
     """The band of a statistic.
 
     Args:
         statistic: Values of paths and influences of persons; nothing but the value is known of a
             single path.
-        population: How many persons of the population each one stands for, on average; None: the
-            band is that of these persons.
         model: Standard deviation of the model's own error; None: it is not known.
+        sampled: Whether other persons could have been sampled.
     """
     value, n_paths = float(statistic.values.mean()), len(statistic.values)
     if n_paths == 1 or not np.isfinite(value):
         return GroupBand(value)
-    draws, (persons, paths, economy) = _forecast(statistic, population, model)
+    draws, (persons, paths, economy) = _forecast(statistic, model, sampled)
     return GroupBand(
         value,
         *central_range(draws),
@@ -89,19 +88,19 @@ def error_of_persons(statistic: PathStatistic) -> float:
 
 
 def chance_below_zero(
-    statistic: PathStatistic, population: float | None = None, model: float | None = None
+    statistic: PathStatistic, model: float | None = None, *, sampled: bool = False
 ) -> float:
     """The probability that a statistic, such as a difference of two years, is below 0.
 
-    NaN if a path has no value, and for a single path.
+    Arguments as in `band`. NaN if a path has no value, and for a single path.
     """
     if len(statistic.values) == 1 or not np.isfinite(statistic.values).all():
         return float("nan")
-    return float((_forecast(statistic, population, model)[0] < 0).mean())
+    return float((_forecast(statistic, model, sampled)[0] < 0).mean())
 
 
 def _forecast(
-    statistic: PathStatistic, population: float | None, model: float | None
+    statistic: PathStatistic, model: float | None, sampled: bool
 ) -> tuple[Floats, tuple[float, float, float]]:
     """Values (n_path,) that have the distribution of the forecast, and the variances of its parts.
 
@@ -114,12 +113,10 @@ def _forecast(
     )
     between = float(values.var(ddof=1))
     economy = max(between - of_own_futures, 0.0)
-    if population is None and not model:
+    if not (sampled or model) and statistic.weight == 1:
         return values, (0.0, float(of_own_futures), economy)
-    persons, paths = 0.0, of_own_futures
-    if population is not None:
-        persons = max(differences - of_own_futures / n_paths, 0.0)
-        paths = of_own_futures / max(population, 1.0)
+    persons = max(differences - of_own_futures / n_paths, 0.0) if sampled else 0.0
+    paths = of_own_futures / (max(statistic.weight, 1.0) if sampled else statistic.weight)
     # Without any spread over paths the band is that of a normal distribution.
     shape = norm.ppf((np.arange(n_paths) + 0.5) / n_paths)
     if between > 0:

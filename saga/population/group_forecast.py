@@ -58,5 +58,5 @@ def tabulate(
     rows = PathRows(paths.table.lazy(), paths.provenance)
     population = population_of(rows, paths.panel, request, weights, rule)
     table = make_tables(population, request, rules, transition_years=None).statistics
-    provenance = {**paths.provenance, **population.describe(request), "rules": rules.describe()}
+    provenance = population.provenance(request, rules)
     return GroupForecasts(**vars(replace(paths, table=table, provenance=provenance)))

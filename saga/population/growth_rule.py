@@ -43,8 +43,7 @@ class GrowthRule:
         cells = rows.group_by("age", "year").agg(n=pl.len(), mean=pl.col("earnings").mean())
         cells = cells.filter(pl.col("n") >= MIN_PERSONS, pl.col("mean") > 0)
         n, at, level = pl.col("n"), pl.col("year"), pl.col("mean").log()
-        slopes = (x - (n * x).sum().over("age") / n.sum().over("age") for x in (at, level))
-        at, level = slopes
+        at, level = (x - (n * x).sum().over("age") / n.sum().over("age") for x in (at, level))
         moments = cells.sort("age", "year").select(xy=(n * at * level).sum(), xx=(n * at**2).sum())
         xy, xx = moments.row(0)
         growth = float(xy / xx) if xx else 0.0

@@ -3,13 +3,14 @@
 A table has a cell for each combination of groups, and all margins. A cell that is unsafe in one
 year is hidden in all years, because the neighbouring years would reveal its value. Groups become
 small as persons leave, so a table ends in the year that lets most values of groups be published.
-Each value has a band (`saga.population.group_bands`). Totals are those of the persons of the paths.
+Each value has a band (`saga.population.group_bands`). Totals are those of the persons of the paths
+and of who joins them. These two are protected each by itself, as if the other was known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
@@ -109,12 +110,13 @@ def make_tables(
         if progress:
             progress(done, len(years))
         slices[at] = present = _slice(population, grid, rules, at, request, of_events)
-        unsafe = np.reshape([bool(present.reasons[cell]) for cell in grid.cells()], grid.shape)
-        hidden, hides = suppress(present.magnitudes, unsafe, rules.protection, hidden)
-        log += _log_entries(grid, "statistics", at, present.reasons, hides)
+        for reasons, magnitudes in zip(present.reasons, present.magnitudes, strict=True):
+            unsafe = np.reshape([bool(reasons[cell]) for cell in grid.cells()], grid.shape)
+            hidden, hides = suppress(magnitudes, unsafe, rules.protection, hidden)
+            log += _log_entries(grid, "statistics", at, reasons, hides)
         if at is not None:
             hidden_by[at] = hidden
-            inhabited += present.magnitudes[0] > 0
+            inhabited += sum(persons for persons, _ in present.magnitudes) > 0
             in_groups = (inhabited * ~hidden).ravel()[: hidden.size - 1 or None]
             published[at] = in_groups.sum()
     last = years[-1] if until else max(years, key=lambda year: (published[year], year))
@@ -169,13 +171,14 @@ class _Slice:
     """What one year of a table has, or its lifetimes.
 
     Attributes:
-        reasons: Why each cell is unsafe; None: it is safe.
-        magnitudes: What a margin has the sum of: numbers of persons, and earnings.
+        reasons: Why each cell is unsafe; None: it is safe. First of the persons of the panel, then
+            of those who have joined.
+        magnitudes: Of each, what a margin has the sum of: numbers of persons, and earnings.
         bands: The cell, or the two that are compared; the names of groups; bands by statistic.
     """
 
-    reasons: dict[TableCell, str | None]
-    magnitudes: list[Floats]
+    reasons: list[dict[TableCell, str | None]]
+    magnitudes: list[tuple[Floats, Floats]]
     bands: list[tuple[tuple[TableCell, ...], tuple[str, ...], dict[str, GroupBand]]]
 
 
@@ -244,23 +247,24 @@ def _slice(
         present = Present.of(population, grid, values, paths.full_years[0])
     else:
         columns = [name for name in grid.groups if name in paths.columns]
-        present = Present.of(population, grid, paths.year(year, columns), year)
+        present = Present.of(population, grid, population.year(year, columns), year)
     shown = GROUP_STATISTICS + COMPARISONS if year else LIFETIME_STATISTICS + LIFETIME_COMPARISONS
-    reasons, bands = {}, []
-    magnitudes = [np.zeros(grid.shape), np.zeros(grid.shape)]
+    reasons: list[dict[TableCell, str | None]] = [{}, {}]
+    magnitudes = [(np.zeros(grid.shape), np.zeros(grid.shape)) for _ in reasons]
+    bands = []
     for cells, names, statistics in statistics_of(present, grid, taxes):
         if len(cells) == 1:
-            for table, name in zip(magnitudes, ("persons", "total"), strict=True):
-                table[cells[0]] = statistics[name].values.mean()
-            reasons[cells[0]] = rules.unsafe_reason(*present.contributions(cells[0], grid))
+            for k, (behind, persons, of_each) in enumerate(present.contributions(cells[0], grid)):
+                magnitudes[k][0][cells[0]], magnitudes[k][1][cells[0]] = persons, of_each.sum()
+                reasons[k][cells[0]] = rules.unsafe_reason(behind, of_each)
         if year is None:
             statistics = {f"lifetime_{name}": statistic for name, statistic in statistics.items()}
         of_events.keep(year, names, statistics)
         of_cell = {
             name: band(
                 statistic,
-                population.mean_weight,
                 population.sd_model(name, names, year, statistic.values.mean()),
+                sampled=population.sampled,
             )
             for name, statistic in statistics.items()
             if name in shown
@@ -285,7 +289,8 @@ def _keep_records(
     present = Present.of(population, grid, observed, year)
     for cells, names, statistics in statistics_of(present, grid):
         of_events.keep(year, names, statistics)
-        if any(rules.unsafe_reason(*present.contributions(cell, grid)) for cell in cells):
+        parts = (part for cell in cells for part in present.contributions(cell, grid))
+        if any(rules.unsafe_reason(behind, of_each) for behind, _, of_each in parts):
             of_events.unsafe.add((year, names))
 
 
@@ -328,14 +333,14 @@ def _chance_rows(
             for year, side in zip(years, sides, strict=True)
         ]
         if not event.below:
-            statistic = PathStatistic(-statistic.values, -statistic.influence)
+            statistic = replace(statistic, values=-statistic.values, influence=-statistic.influence)
         # A cell may be unsafe in the year of an event after the last one of the tables.
         hidden = hidden_by[max(last, event.year or last, event.reference or last)]
         is_hidden = any(bool(hidden[cell]) for cell in cells[names])
         is_hidden |= (event.reference, names) in of_events.unsafe
         # The model's error grows by independent steps from one year to another.
         model = abs(of_model[0] ** 2 - sum(of_model[1:]) ** 2) ** 0.5
-        chance = chance_below_zero(statistic, population.mean_weight, model)
+        chance = chance_below_zero(statistic, model, sampled=population.sampled)
         is_known = not is_hidden and bool(np.isfinite(chance))
         error = (chance * (1 - chance) / population.paths.n_paths) ** 0.5
         yield {

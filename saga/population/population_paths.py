@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from saga.data.panel import Panel
+from saga.errors import UsageError
 from saga.model_error import EVERYBODY, GROUPS, ModelError
 from saga.pages.group import TOTAL
 from saga.population.career_groups import with_career_groups
@@ -20,7 +21,10 @@ from saga.population.cell_statistics import (
     PersonPaths,
     random_groups,
 )
+from saga.population.disclosure import DisclosureRules
+from saga.population.inflow import Inflow, find_inflow
 from saga.population.scored_paths import (
+    CAREER_GROUPS,
     PathRows,
     YearPaths,
     person_levels,
@@ -41,11 +45,13 @@ class Population:
 
     Attributes:
         paths: Their paths.
-        persons: Their groups and weights (`saga.population.scored_paths.read_persons`).
+        persons: Their groups and weights (`saga.population.scored_paths.read_persons`), and those
+            of who joins them, with the year `entered` and the `donor`; null for who was there.
         sampled: Whether they are a sample with weights, so that bands are those of the population.
         records: Their observed years: person_id, year, earnings; None: events cannot name them.
         tax: The tax rule of net lifetimes; None: there are none.
         model_error: The model's own error; None: it is not known.
+        inflow: Who joins them; None: nobody.
     """
 
     paths: PathRows
@@ -54,16 +60,20 @@ class Population:
     records: pl.DataFrame | None = None
     tax: TaxRule | None = None
     model_error: ModelError | None = None
+    inflow: Inflow | None = None
 
-    @property
-    def mean_weight(self) -> float | None:
-        """How many persons a sampled one stands for, each weighted by that; None: no sample."""
-        weights = self.persons["weight"].to_numpy()
-        return float((weights**2).sum() / weights.sum()) if self.sampled else None
+    def year(self, year: int, columns: Sequence[str]) -> YearPaths:
+        """The paths of a year of all who are there, with the codes of columns."""
+        paths = self.paths.year(year, columns)
+        return paths if self.inflow is None else self.inflow.beside(paths, year, columns)
 
-    def describe(self, request: PopulationRequest) -> dict[str, object]:
-        """What a table is about, for its provenance."""
+    def provenance(self, request: PopulationRequest, rules: DisclosureRules) -> dict[str, object]:
+        """What a table is about, and where its paths come from."""
+        joined = {str(row.year): 0.0 for row in sorted(request.inflow, key=lambda row: row.year)}
+        for row in request.inflow:
+            joined[str(row.year)] += row.persons
         return {
+            **self.paths.provenance,
             "product": request.product,
             "groups": list(request.by),
             "weighted": self.sampled,
@@ -72,6 +82,8 @@ class Population:
             "tax": request.tax if isinstance(request.tax, str) else request.tax.name,
             **({"tax_rule": self.tax.describe()} if self.tax else {}),
             **({"vintages": self.model_error.describe()} if self.model_error else {}),
+            **({"inflow": joined} if joined else {}),
+            "rules": rules.describe(),
         }
 
     def sd_model(
@@ -120,15 +132,27 @@ def population_of(
     """The population of paths, with groups and records of the panel of their persons.
 
     Raises:
-        UsageError: If a group is unknown, or there is no panel for it.
-        InputError: If a person is missing in the panel or the weights.
+        UsageError: If a group is unknown, there is no panel for it, or nobody can join the paths.
+        InputError: If a person is missing in the panel or the weights, or a row of the inflow
+            cannot be forecast.
     """
-    paths = with_career_groups(paths, request.by)
-    persons = read_persons(paths, panel, request.by, weights)
+    paths, inflow = with_career_groups(paths, request.by), None
+    known = dict.fromkeys((*request.by, *(["sex"] if request.inflow else [])))
+    persons = read_persons(paths, panel, list(known), weights).with_columns(
+        donor=pl.lit(None, pl.String), entered=pl.lit(None, pl.Int32)
+    )
+    if request.inflow:
+        if of_careers := set(request.by) & set(CAREER_GROUPS):
+            raise UsageError(
+                f"The group {min(of_careers)} is about careers that begin at the origin, and "
+                "persons of an inflow join later. Leave one of them out."
+            )
+        inflow = find_inflow(paths, persons, request.inflow)
+        persons = pl.concat([persons, inflow.persons], how="diagonal")
     records = panel.frame.select("person_id", "year", "earnings") if panel else None
     tax = None if request.tax == "none" else rule
-    known = ModelError.of(paths.provenance)
-    return Population(paths, persons, weights is not None, records, tax, known)
+    model_error = ModelError.of(paths.provenance)
+    return Population(paths, persons, weights is not None, records, tax, model_error, inflow)
 
 
 @dataclass(frozen=True)
@@ -142,6 +166,8 @@ class Present:
         random_groups: Number of each one's random group, (n_person,).
         levels: For each group of the table, the index of the person's level, (n_person, 1), or
             (n_person, n_path) if it differs between paths.
+        behind: Number of the person of the panel behind each one, (n_person,).
+        entered: Whether each one has joined the panel's persons, (n_person,).
     """
 
     person_ids: Sequence[str]
@@ -149,6 +175,8 @@ class Present:
     weights: Floats
     random_groups: NDArray[np.int_]
     levels: tuple[NDArray[np.int_], ...]
+    behind: NDArray[np.int_]
+    entered: Flags
 
     @classmethod
     def of(
@@ -169,8 +197,16 @@ class Present:
             .to_numpy()[:, None]
             for group, names in zip(grid.groups, grid.levels, strict=True)
         ]
-        random, weights = random_groups(paths.person_ids), frame["weight"].to_numpy()
-        return cls(paths.person_ids, paths.earnings, weights, random, tuple(levels))
+        behind, weights = frame["donor"].fill_null(frame["person_id"]), frame["weight"].to_numpy()
+        return cls(
+            paths.person_ids,
+            paths.earnings,
+            weights,
+            random_groups(behind.to_list()),
+            tuple(levels),
+            behind.rank("dense").to_numpy(),
+            frame["donor"].is_not_null().to_numpy(),
+        )
 
     def members(self, cell: TableCell, grid: Grid) -> Flags:
         """Whether each person is in a cell on each path, (n_person, n_path)."""
@@ -186,12 +222,22 @@ class Present:
         values = np.where(inside[present], self.earnings[present], np.nan)
         return PersonPaths(values, self.weights[present], self.random_groups[present])
 
-    def contributions(self, cell: TableCell, grid: Grid) -> tuple[float, Floats]:
-        """The number of persons in a cell, and what each adds to its total, means over paths."""
+    def contributions(self, cell: TableCell, grid: Grid) -> Iterator[tuple[float, float, Floats]]:
+        """What the panel's persons contribute to a cell, and what those who have joined them.
+
+        How many persons of the panel are behind it, the weighted number of persons, and what each
+        person of the panel adds to the total; means over paths.
+        """
         inside = self.members(cell, grid)
-        n_paths, persons = inside.shape[1], self.cell(inside)
-        amounts = persons.weights * np.nansum(persons.earnings, axis=1) / n_paths
-        return float(inside.sum() / n_paths), amounts
+        n_paths, here = inside.shape[1], inside.sum(1)
+        amounts = self.weights * np.where(inside, self.earnings, 0.0).sum(1) / n_paths
+        for part in (~self.entered, self.entered):
+            persons, of_each = (
+                np.bincount(self.behind[part], values[part]).astype(float)
+                for values in (here, amounts)
+            )
+            weighted = float((self.weights * here)[part].sum() / n_paths)
+            yield float(np.minimum(persons, n_paths).sum() / n_paths), weighted, of_each
 
     def statistics(self, cell: PersonPaths, median: PathStatistic) -> dict[str, PathStatistic]:
         """The statistics of a cell by name; 0 persons and no others if nobody is in it."""
@@ -210,8 +256,10 @@ def grid_of(population: Population, request: PopulationRequest) -> Grid:
             levels.append(tuple(paths.levels(group)))
             continue
         texts = [
-            population.persons.select(person_levels(group, year).unique()).to_series()
-            for year in (paths.years if group == "age" else paths.years[:1])
+            population.persons.filter(pl.col("entered").fill_null(year) <= year)
+            .select(person_levels(group, year).unique())
+            .to_series()
+            for year in (paths.years if group == "age" else paths.years[-1:])
         ]
         levels.append(tuple(pl.concat(texts).unique().sort().to_list()))
     grid = Grid(tuple(request.by), tuple(levels))

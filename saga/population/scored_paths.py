@@ -168,7 +168,7 @@ def read_persons(
     if weights is not None:
         name = "the table of weights" if isinstance(weights, pl.DataFrame) else str(weights)
         known = _check_weights(
-            weights if isinstance(weights, pl.DataFrame) else _read(weights), name
+            weights if isinstance(weights, pl.DataFrame) else read_small(weights), name
         )
         frame = frame.join(known, on="person_id", how="left")
         _require(frame, "weight", name)
@@ -185,14 +185,11 @@ def rows_of(persons: pl.DataFrame, person_ids: Sequence[str]) -> pl.DataFrame:
 
 def person_levels(group: str, year: int | pl.Expr) -> pl.Expr:
     """The level of each person in a group that does not depend on the path, as text."""
-    first = pl.col(BIRTH) // _BAND * _BAND if group == "cohort" else None
-    if group == BIRTH:
-        return pl.col(BIRTH).cast(pl.String)
-    if group == "age":
-        first = (year - pl.col(BIRTH)) // _BAND * _BAND
-    if first is not None:
+    if group in ("age", "cohort"):
+        number = pl.col(BIRTH) if group == "cohort" else year - pl.col(BIRTH)
+        first = number // _BAND * _BAND
         return pl.format("{}-{}", first, first + _BAND - 1)
-    return pl.col(group).fill_null(UNKNOWN)
+    return pl.col(group).cast(pl.String).fill_null(UNKNOWN)
 
 
 def last_known(panel: Panel | None, by: Sequence[str]) -> pl.DataFrame:
@@ -213,7 +210,8 @@ def last_known(panel: Panel | None, by: Sequence[str]) -> pl.DataFrame:
     )
 
 
-def _read(path: str | Path) -> pl.DataFrame:
+def read_small(path: str | Path) -> pl.DataFrame:
+    """The table of a CSV or Parquet file, whose path or URL is given; cells of CSV are texts."""
     file = open_file(path)
     is_parquet, content = file.suffix == ".parquet", file.read()
     return pl.read_parquet(content) if is_parquet else pl.read_csv(content, infer_schema=False)

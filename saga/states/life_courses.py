@@ -329,12 +329,18 @@ class LifeCourseSimulator:
         return choose
 
 
-def paths_table(paths: Paths, life_courses: LifeCourses | None = None) -> pl.DataFrame:
+def paths_table(
+    paths: Paths,
+    life_courses: LifeCourses | None = None,
+    wages: Callable[[int, NDArray[np.int64]], NDArray[np.float64]] | None = None,
+) -> pl.DataFrame:
     """Paths as a long table `person_id, path, year, earnings`, sorted in this order of columns.
 
     Paths are numbered from 0; earnings are real money of the panel a year. A path ends with its
-    last simulated year, at age 64 or earlier. With `life_courses`, whose paths are `paths`, the
-    table also has the columns of `saga.states.codes`; a person without a code has null.
+    last simulated year, at age 64 or earlier. With `wages`, the log real wages of paths by origin
+    and years, it also has `wage_index`, which is 1 in the origin year. With `life_courses`, whose
+    paths are `paths`, it also has the columns of `saga.states.codes`; a person without a code has
+    null.
     """
     person, path, column = np.nonzero(np.isfinite(paths.earnings.transpose(0, 2, 1)))
     table = pl.DataFrame(
@@ -345,6 +351,12 @@ def paths_table(paths: Paths, life_courses: LifeCourses | None = None) -> pl.Dat
             "earnings": paths.earnings[person, column, path],
         }
     )
+    if wages is not None:
+        origins, row = np.unique(paths.origin_year, return_inverse=True)
+        ahead = np.arange(paths.n_horizons + 1)
+        logs = np.stack([wages(int(origin), origin + ahead) for origin in origins])
+        growth = logs[row[person], column + 1, path] - logs[row[person], 0, path]
+        table = table.with_columns(wage_index=pl.Series(np.exp(growth), dtype=pl.Float32))
     if life_courses is None:
         return table
     return table.with_columns(

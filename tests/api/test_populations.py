@@ -74,6 +74,12 @@ def test_an_own_column_has_the_weights_of_a_sample(service: Running, person: Per
         ({"weights": "w"}, "There are no weights"),
         ({"until": 2000}, "Choose a later last year"),
         ({"record": True}, "record"),
+        (
+            {"inflow": [{"year": 2024, "age": 9, "persons": 5}]},
+            "Row 1 of the inflow has no valid age",
+        ),
+        ({"inflow": [{"year": 2024, "age": 60, "persons": 5}]}, "no ten donors near age 60"),
+        ({"inflow": [{"year": 2024, "age": 45}]}, "inflow"),
     ],
 )
 def test_what_cannot_be_tabulated_is_refused(

@@ -17,7 +17,7 @@ from saga.data.rules import find_ineligible
 from saga.errors import InputError, UsageError
 from saga.forecast_checks import check_scenario
 from saga.forecaster import Forecaster
-from saga.requests import Draws, ForecastRequest, LifetimeRequest
+from saga.requests import Draws, ForecastRequest, LifetimeRequest, PathsRequest
 
 PATHS = 60
 ROOT = Path(__file__).parents[2]
@@ -227,6 +227,31 @@ def test_the_paths_have_the_distribution_of_the_forecast_table(
         assert (difference <= 1e-5 * earnings.mean(1) + lowest / m).all()
         share = (earnings == 0).mean(1)
         assert np.abs(rows["p_zero"].to_numpy() - share).max() <= 0.5 / m + 1e-6
+
+
+def test_paths_have_the_real_wages_of_their_economy(forecaster: Forecaster, people: Panel) -> None:
+    """Those of a scenario are known: 5 % a year from the origin on."""
+    rows = [
+        {"year": year, "unemployment": 0.07, "real_wage_growth": 0.05, "inflation": 0.02}
+        for year in range(2000, 2030)
+    ]
+    request = PathsRequest(unrounded=True, wages=True)
+    table = forecaster.run(request, people, Draws(3, 1, rows)).table
+    origin = people.frame.group_by("person_id").agg(origin=pl.col("year").max())
+    known = table.join(origin, on="person_id").filter(
+        pl.col("origin") == 2022, pl.col("year") < 2030
+    )
+    assert known.height > 100
+    expected = 1.05 ** (known["year"] - known["origin"]).to_numpy()
+    assert known["wage_index"].to_numpy() == pytest.approx(expected, rel=1e-6)
+    without = forecaster.run(replace(request, wages=False), people, Draws(3, 1, rows)).table
+    assert table.drop("wage_index").equals(without)
+    ensemble = forecaster.with_model(
+        replace(forecaster.model, members=2 * forecaster.model.members)
+    )
+    of_one, of_two = (each.wage_index(Draws(20)) for each in (forecaster, ensemble))
+    years = np.arange(2020, 2030)
+    np.testing.assert_array_equal(of_one(2022, years), of_two(2022, years))
 
 
 def test_another_calibrator_gives_another_forecaster_and_does_not_change_the_first(

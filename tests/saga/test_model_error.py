@@ -71,7 +71,7 @@ def test_bands_cover_with_the_error_of_the_model_and_miss_without_it() -> None:
         statistic = PathStatistic(values, np.zeros((100, 99)))
         outcome = 1 + ECONOMY * rng.standard_normal() + FACTOR * rng.standard_normal()
         for sd in (model.sd("mean", EVERYBODY, [1], 1.0), None):
-            found = band(statistic, None, sd)
+            found = band(statistic, model=sd)
             assert found.lower_90 is not None
             assert found.upper_90 is not None
             covered = found.lower_90 <= outcome <= found.upper_90

@@ -113,8 +113,9 @@ def _world(rng: np.random.Generator) -> tuple[Floats, Floats]:
 def _band_of_mean(paths: Floats, population: float | None) -> GroupBand:
     n = len(paths)
     groups = np.arange(n) % RANDOM_GROUPS
-    cell = PersonPaths(paths, np.ones(n), groups)
-    return band(cell.statistics(cell.quantile(0.5), groups)["mean"], population)
+    cell = PersonPaths(paths, np.full(n, population or 1.0), groups)
+    statistic = cell.statistics(cell.quantile(0.5), groups)["mean"]
+    return band(statistic, sampled=population is not None)
 
 
 def _covered(
