@@ -94,9 +94,8 @@ def _errors(
     codes = persons["level"].cast(pl.Enum(names)).to_physical().to_numpy()[:, None]
     pairs = combinations([i for i, name in enumerate(names) if name != UNKNOWN], 2)
     grid = Grid((grouping,), (tuple(names),), tuple((0, *pair) for pair in pairs))
-    n = len(ids)
-    earnings, weights, nobody = simulated[known].astype(float), np.ones(n), np.zeros(n, np.bool_)
-    forecasts = Present(ids, earnings, weights, random_groups(ids), (codes,), np.arange(n), nobody)
+    earnings, ones, each = simulated[known].astype(float), np.ones(len(ids)), np.arange(len(ids))
+    forecasts = Present(ids, earnings, ones, random_groups(ids), (codes,), each, ones < 1)
     realised = replace(forecasts, earnings=outcomes[known, None])
     alike = pl.lit("") if grouping in _BIRTH else pl.col("level")
     by_rule: dict[tuple[str, str], float] = {}

@@ -25,6 +25,7 @@ from saga.schema import MAX_AGE
 from saga.small_groups import MIN_PERSONS
 
 _WAGES = "wage_index"
+_FIX = "Change or remove it, or use a panel with more persons of the age and sex"
 _NEAR = 2  # most years of age between an entrant and a donor
 _MANY = 30  # donors that a row can have in any case
 
@@ -103,8 +104,8 @@ def find_inflow(paths: PathRows, panel: pl.DataFrame, rows: Sequence[Entrants]) 
         )
     first, last, full = pl.col("first"), pl.col("last"), paths.full_years[0]
     of_person = paths.rows.filter(pl.col("path") == 0).group_by("person_id")
-    spans = of_person.agg(first=pl.col("year").min(), last=pl.col("year").max()).collect()
-    known = panel.join(spans, on="person_id").sort("person_id")
+    spans = of_person.agg(first=pl.col("year").min(), last=pl.col("year").max())
+    known = panel.join(spans.collect(), on="person_id").sort("person_id")
     # Wages are those of the youngest person, whose paths last longest.
     youngest = known.sort(-last, (first - full).abs(), "person_id").row(0, named=True)
     order = pl.Series("order", uniform_each(known["person_id"].to_list(), "donor"))
@@ -118,21 +119,19 @@ def find_inflow(paths: PathRows, panel: pl.DataFrame, rows: Sequence[Entrants]) 
         if row.year not in years:
             fault = f"is about {row.year}; forecasts are from {years[0]} to {years[-1]}"
         if fault:
-            fix = "Change or remove it, or use a panel with more persons of the age and sex"
             what = f"Row {number} of the inflow {fault}"
-            problems.append(Problem("inflow", what, fix, year=row.year))
+            problems.append(Problem("inflow", what, _FIX, year=row.year))
     if problems:
         raise InputError("The inflow cannot be used", problems)
-    persons = pl.concat(careers).select(*panel.columns, "shift")
-    persons = persons.filter(pl.col("weight") > 0)
-    in_donors = pl.col("person_id").is_in(persons["donor"].unique().implode())
-    donors = PathRows(paths.rows.filter(in_donors), paths.provenance)
+    joined = pl.concat(careers).filter(pl.col("weight") > 0).select(*panel.columns, "shift")
+    is_donor = pl.col("person_id").is_in(joined["donor"].unique().implode())
+    donors = PathRows(paths.rows.filter(is_donor), paths.provenance)
     of_youngest = paths.rows.filter(pl.col("person_id") == youngest["person_id"]).collect()
     wages = {
         year: rows.sort("path")[_WAGES].to_numpy().astype(float)
         for (year,), rows in of_youngest.partition_by("year", as_dict=True).items()
     }
-    return Inflow(persons, lru_cache(maxsize=None)(donors.year), wages)
+    return Inflow(joined, lru_cache(maxsize=None)(donors.year), wages)
 
 
 def _careers(known: pl.DataFrame, row: Entrants, most: int) -> pl.DataFrame:

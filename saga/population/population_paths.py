@@ -137,8 +137,8 @@ def population_of(
             cannot be forecast.
     """
     paths, inflow = with_career_groups(paths, request.by), None
-    known = dict.fromkeys((*request.by, *(["sex"] if request.inflow else [])))
-    persons = read_persons(paths, panel, list(known), weights).with_columns(
+    groups = [*request.by, *({"sex"} - set(request.by) if request.inflow else ())]
+    persons = read_persons(paths, panel, groups, weights).with_columns(
         donor=pl.lit(None, pl.String), entered=pl.lit(None, pl.Int32)
     )
     if request.inflow:

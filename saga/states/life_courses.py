@@ -353,8 +353,8 @@ def paths_table(
     )
     if wages is not None:
         origins, row = np.unique(paths.origin_year, return_inverse=True)
-        ahead = np.arange(paths.n_horizons + 1)
-        logs = np.stack([wages(int(origin), origin + ahead) for origin in origins])
+        years = origins[:, None] + np.arange(paths.n_horizons + 1)
+        logs = np.stack([wages(int(each[0]), each) for each in years])
         growth = logs[row[person], column + 1, path] - logs[row[person], 0, path]
         table = table.with_columns(wage_index=pl.Series(np.exp(growth), dtype=pl.Float32))
     if life_courses is None:
