@@ -48,7 +48,7 @@ from saga.population.disclosure import DisclosureRules
 from saga.population.policy_tables import make_tables
 from saga.population.population_paths import population_of
 from saga.population.scored_paths import ScoredPaths
-from saga.requests import ForecastRequest, PathsRequest, PopulationRequest
+from saga.requests import ForecastRequest, PathsRequest, PensionRequest, PopulationRequest
 from saga.schema import MIN_AGE
 from saga.tax.tax_rules import resolve_tax
 
@@ -159,6 +159,8 @@ def _expected_bytes(options: JobOptions, persons: int) -> int:
             return persons * n_paths * (to_age - MIN_AGE) * _BYTES_A_PATH_YEAR
         case ForecastRequest(horizons=horizons):
             return persons * len(horizons) * _BYTES_A_ROW
+        case PensionRequest(ages=ages, reform=reform):  # rows of an age are alike
+            return persons * len(ages) * (1 if reform is None else 3) * _BYTES_A_ROW
         case _:
             return persons * _BYTES_A_ROW
 

@@ -65,6 +65,7 @@ PARAMETERS: dict[str, Parameter] = {
     "share_2": Parameter("Share of the average between the bend points", 0.0, 0.0, 2.0),
     "share_3": Parameter("Share of the average above the second bend point", 0.0, 0.0, 2.0),
 }
+_MAX_BANDS = 20
 _TEXTS = ("title", "source", "currency", "formula", "index")
 _KEYS = (
     "base",
@@ -239,7 +240,8 @@ def _content(source: str, place: str) -> dict[str, Any]:
         source = rules.read_text("utf-8")
     try:
         content = yaml.safe_load(source)
-    except yaml.YAMLError as error:
+    # Values that look like dates or numbers of Python, and are none, and brackets without end.
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         where = getattr(error, "problem_mark", None)
         line = f", line {where.line + 1}" if where is not None else ""
         raise UsageError(
@@ -311,10 +313,12 @@ def _faults(content: Mapping[str, Any], place: str) -> Iterator[Problem]:
     if not _is_year(content.get("first_year")):
         yield _fault(place, "first_year", "no calendar year", "Give the first year of the rule.")
     bands = content.get("bands", (1,))
-    if not (isinstance(bands, list | tuple) and bands and all(map(_is_number, bands))) or any(
-        low >= high for low, high in pairwise((0, *bands))
+    if not (isinstance(bands, list | tuple) and bands and all(map(_is_number, bands))) or not all(
+        low < high < math.inf for low, high in pairwise((0, *bands))
     ):
         yield _fault(place, "bands", "not ascending numbers", "Write them like [1, 3, 5].")
+    elif len(bands) > _MAX_BANDS:  # each is a row of each person and age
+        yield _fault(place, "bands", "too many", f"Give at most {_MAX_BANDS}.")
     for key in ("parameters", "series"):
         if not isinstance(content.get(key) or {}, dict):
             yield _fault(place, key, "not a mapping", "Give `name: value` lines below the key.")

@@ -26,7 +26,8 @@ from saga.api.jobs.job_folders import (
     Progress,
     State,
 )
-from saga.api.jobs.job_process import run_job
+from saga.api.jobs.job_process import _expected_bytes, run_job
+from saga.api.request_models import JobOptions
 from saga.api.settings import Settings
 
 from saga.batch.engine import score
@@ -297,6 +298,13 @@ def test_a_job_that_is_too_large_fails_with_the_bound_and_without_persons(
     kept = {path.name for path in folder.iterdir()}
     entries = {f"{name}.json" for name in ("order", "attempts", "progress", "outcome")}
     assert kept <= entries | {"outcome.lock", "_lock"}
+
+
+@pytest.mark.parametrize(("ages", "measured"), [([60], 983), ([60, 61, 62, 63, 64], 4_915)])
+def test_rights_at_each_age_count_for_the_disk(ages: list[int], measured: int) -> None:
+    """Measured: bytes of a person with earnings in all years, parts and merged file together."""
+    options = JobOptions.model_validate({"product": "pensions", "ages": ages})
+    assert measured <= _expected_bytes(options, 1) < 2 * measured
 
 
 def placed_job(root: Path) -> JobFolder:
