@@ -23,7 +23,8 @@ from typing import Any, Self
 
 import numpy as np
 import polars as pl
-from scipy.special import ndtri, stdtrit
+
+from saga.special import ndtri
 
 MIN_VINTAGES = 3
 _PRIOR = 4.0  # vintages that the common growth of the error counts as
@@ -150,6 +151,8 @@ class ModelError:
 
 
 def _deviations(h: np.ndarray, q: np.ndarray, n: np.ndarray) -> list[float]:
+    from scipy.special import stdtrit  # takes long to import, and only tables need it
+
     growth = (n * q / h).sum() / n.sum()
     variance = np.maximum((n * q + _PRIOR * growth * h) / (n + _PRIOR), 0.0)
     width = stdtrit(np.minimum(n + _PRIOR, n.max()), 0.95) / ndtri(0.95)

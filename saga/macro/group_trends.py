@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from saga.data.macro_rows import ODDS_PREFIX
 from saga.errors import UsageError
 from saga.macro.moving_mean import path_normals
 from saga.macro.scenarios import Scenario
 from saga.schema import STATIC
+from saga.special import expit
 
 Floats = NDArray[np.float64]
 STATISTICS = ("earnings", "odds")

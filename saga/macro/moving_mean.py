@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, ndtri
 
 from saga.keyed_random import uniforms
+from saga.special import expit, ndtri
 
 Floats = NDArray[np.float64]
 MOST_PERSISTENT = 0.99

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from saga.data.macro_rows import SERIES, UNEMPLOYMENT_RANGE
 from saga.errors import UsageError
@@ -20,6 +19,7 @@ from saga.keyed_random import uniforms
 from saga.macro.history import MacroHistory
 from saga.macro.moving_mean import MovingMean
 from saga.macro.scenarios import Scenario, named_scenario
+from saga.special import ndtri
 
 Floats = NDArray[np.float64]
 

@@ -27,7 +27,6 @@ from typing import IO
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from saga.data.macro_rows import SERIES
 from saga.errors import UsageError
@@ -35,6 +34,7 @@ from saga.keyed_random import uniforms
 from saga.macro.history import MacroHistory
 from saga.macro.moving_mean import GrowthTrend, MovingMean, Parameters, UnemploymentLevel
 from saga.macro.process import MacroProcess
+from saga.special import ndtri
 
 Floats = NDArray[np.float64]
 DEGREES = 5

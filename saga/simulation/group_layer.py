@@ -13,15 +13,15 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit, ndtri
 
 from saga.distributions import Marginals
 from saga.features.sequences import Sequences
 from saga.features.transforms import Transforms
 from saga.macro.group_trends import AGE, STATISTICS, GroupTrends, age_shares
 from saga.macro.scenarios import Scenario
-from saga.requests import MAX_HORIZON, Draws
+from saga.requests import Draws
 from saga.schema import N_AGES
+from saga.special import expit, logit, ndtri
 
 Floats = NDArray[np.float64]
 _N_DRAWS, _SEED = 4_096, 0
@@ -79,9 +79,11 @@ class GroupLayer:
         ]
         return np.ascontiguousarray(np.stack(changes).swapaxes(1, 2))
 
-    def _moments(self, origin: int, scenario: Scenario | None) -> tuple[Floats, Floats]:
+    def _moments(
+        self, origin: int, n_years: int, scenario: Scenario | None
+    ) -> tuple[Floats, Floats]:
         """Means (2, H, K) and covariances (2, H, K, K) of the changes of earnings and odds."""
-        draws = self._draws(_SEED, _N_DRAWS, origin, MAX_HORIZON, scenario)
+        draws = self._draws(_SEED, _N_DRAWS, origin, n_years, scenario)
         mean = draws.mean(axis=2)
         apart = draws - mean[:, :, None]
         return mean, apart.swapaxes(-1, -2) @ apart / _N_DRAWS
@@ -93,10 +95,11 @@ class GroupLayer:
         shares = self._shares(levels, raw.n_horizons)
         mean, variance = np.empty((2, 2, *shares.shape[:2]))
         for origin in np.unique(raw.origin_year).tolist():
-            rows, (of_level, between) = raw.origin_year == origin, self.moments(origin, scenario)
-            of, h = shares[rows], slice(raw.n_horizons)
-            mean[:, rows] = (of * of_level[:, None, h]).sum(-1)
-            spread = (of[:, :, None] * between[:, None, h]).sum(-1)
+            rows = raw.origin_year == origin
+            of_level, between = self.moments(origin, raw.n_horizons, scenario)
+            of = shares[rows]
+            mean[:, rows] = (of * of_level[:, None]).sum(-1)
+            spread = (of[:, :, None] * between[:, None]).sum(-1)
             variance[:, rows] = (of * spread).sum(-1)
         return mean, variance
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit
 
 from saga.requests import QUANTILES
+from saga.special import expit, logit
 
 Floats = NDArray[np.float64]
 KNOTS = logit(np.array(QUANTILES))

@@ -22,13 +22,13 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from saga.conformal.families.set_family import Floats, probability_of_less
 from saga.conformal.families.year import YearSets
 from saga.distributions import Marginals, interpolate_rows
 from saga.paths import Paths
 from saga.requests import RATE
+from saga.special import ndtri
 
 Array = NDArray[np.float64]
 _DEGREE = 2  # of the polynomial that is fitted
