@@ -28,7 +28,6 @@ from saga.conformal.families.year import YearSets
 from saga.distributions import Marginals, interpolate_rows
 from saga.paths import Paths
 from saga.requests import RATE
-from saga.special import ndtri
 
 Array = NDArray[np.float64]
 _DEGREE = 2  # of the polynomial that is fitted
@@ -66,6 +65,8 @@ class SimulatedValues:
 
     def _smoothed(self) -> Array:
         """Values (n, M) in ascending order, on the fitted curve."""
+        from scipy.special import ndtri  # takes long to import, and forecasts need none
+
         m = self.n_paths
         ordered, comonotone = np.sort(self.values, axis=1), np.sort(self.comonotone, axis=1)
         scores = ndtri((np.arange(m) + 0.5) / m)
