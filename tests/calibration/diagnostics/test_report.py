@@ -28,6 +28,7 @@ from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.diagnostics_tables import STATUSES, TABLES, Diagnostics
 from saga.pages.format import percent
+from saga.pages.layout import MARK
 from saga.pages.report import make_brief, render_report
 from saga.pages.uses import decide_uses
 
@@ -276,7 +277,7 @@ def test_from_panel_to_bundle_to_page_and_service(
             assert answer.status_code == status
             assert answer.headers["content-type"].startswith(kind)
             if status == 200:
-                assert answer.text == plain.read_text(encoding="utf-8")
+                assert f"{answer.text}<!-- {MARK} -->\n" == plain.read_text(encoding="utf-8")
             else:
                 assert answer.json()["type"] == "urn:saga:problem:no-diagnostics"
 
