@@ -142,9 +142,9 @@ def _of_column(column: str, codes: dict[object, object]) -> dict[str, str | None
             raise ValueError(f"{column} has two entries for the code {key}")
         if span and float(span[1]) > float(span[2]):
             raise ValueError(f"{column} has the range {key}, which ends before it begins")
-        for of in filter(None, map(_RANGE.fullmatch, result)) if span else ():
-            if span and float(of[1]) <= float(span[2]) and float(span[1]) <= float(of[2]):
-                raise ValueError(f"{column} has the ranges {of[0]} and {key}, which overlap")
+        for other in filter(None, map(_RANGE.fullmatch, result)):
+            if span and float(other[1]) <= float(span[2]) and float(span[1]) <= float(other[2]):
+                raise ValueError(f"{column} has the ranges {other[0]} and {key}, which overlap")
         result[key] = None if new is None else _key(new)
     return result
 

@@ -183,9 +183,8 @@ def adjust(
     reached = (
         pl.concat(after).group_by(targets.keys, maintain_order=True).agg(pl.col("after").sum())
     )
-    return compared.join(reached, on=targets.keys, how="left", maintain_order="left").with_columns(
-        factor=pl.col("target") / pl.col("before")
-    )
+    joined = compared.join(reached, on=targets.keys, how="left", maintain_order="left")
+    return joined.with_columns(factor=pl.col("target") / pl.col("before"))
 
 
 def balance(

@@ -94,8 +94,15 @@ def _errors(
     codes = persons["level"].cast(pl.Enum(names)).to_physical().to_numpy()[:, None]
     pairs = combinations([i for i, name in enumerate(names) if name != UNKNOWN], 2)
     grid = Grid((grouping,), (tuple(names),), tuple((0, *pair) for pair in pairs))
-    earnings, ones, each = simulated[known].astype(float), np.ones(len(ids)), np.arange(len(ids))
-    forecasts = Present(ids, earnings, ones, random_groups(ids), (codes,), each, ones < 1)
+    forecasts = Present(
+        ids,
+        simulated[known].astype(float),
+        np.ones(len(ids)),
+        random_groups(ids),
+        (codes,),
+        behind=np.arange(len(ids)),
+        entered=np.zeros(len(ids), dtype=bool),
+    )
     realised = replace(forecasts, earnings=outcomes[known, None])
     alike = pl.lit("") if grouping in _BIRTH else pl.col("level")
     by_rule: dict[tuple[str, str], float] = {}

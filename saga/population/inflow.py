@@ -115,7 +115,9 @@ def find_inflow(paths: PathRows, panel: pl.DataFrame, rows: Sequence[Entrants]) 
     careers, problems = [], []
     for number, row in enumerate(rows, start=1):
         careers.append(_careers(known, row, most).with_columns(pl.col("person_id") + f"\n{number}"))
-        fault = "" if len(careers[-1]) >= MIN_PERSONS else f"has no ten donors near age {row.age}"
+        fault = ""
+        if len(careers[-1]) < MIN_PERSONS:
+            fault = f"has fewer than ten donors near age {row.age}"
         if row.year not in years:
             fault = f"is about {row.year}; forecasts are from {years[0]} to {years[-1]}"
         if fault:

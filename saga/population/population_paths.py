@@ -223,10 +223,10 @@ class Present:
         return PersonPaths(values, self.weights[present], self.random_groups[present])
 
     def contributions(self, cell: TableCell, grid: Grid) -> Iterator[tuple[float, float, Floats]]:
-        """What the panel's persons contribute to a cell, and what those who have joined them.
+        """What is behind a cell: first the panel's own persons, then those who have joined them.
 
-        How many persons of the panel are behind it, the weighted number of persons, and what each
-        person of the panel adds to the total; means over paths.
+        For each of the two: how many persons of the panel are behind it, the weighted number of
+        persons, and what each person of the panel adds to the total; means over paths.
         """
         inside = self.members(cell, grid)
         n_paths, here = inside.shape[1], inside.sum(1)

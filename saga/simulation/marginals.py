@@ -227,7 +227,8 @@ class DirectMarginals:
         )
         p_zero, cdf = _averaged(self.direct.head, by_horizon, places.direct)
         # The yearly head forecasts as far as the next record: every token of the training was an
-        # example. In a panel whose records are now two years apart, older ones were one year apart.
+        # example. Where records are two years apart at the end of a panel, older ones may have been
+        # one year apart.
         h = slice(self.rhythm)
         # Expanded to N_NODES equal rows, because products of few rows may round differently.
         yearly = self.head(

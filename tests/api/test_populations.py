@@ -78,7 +78,7 @@ def test_an_own_column_has_the_weights_of_a_sample(service: Running, person: Per
             {"inflow": [{"year": 2024, "age": 9, "persons": 5}]},
             "Row 1 of the inflow has no valid age",
         ),
-        ({"inflow": [{"year": 2024, "age": 60, "persons": 5}]}, "no ten donors near age 60"),
+        ({"inflow": [{"year": 2024, "age": 60, "persons": 5}]}, "fewer than ten donors near age"),
         ({"inflow": [{"year": 2024, "age": 45}]}, "inflow"),
     ],
 )

@@ -275,7 +275,7 @@ def _without(column: str) -> PathRows:
     [
         (Entrants(2022, 20, 5), {}, "Row 1 of the inflow is about 2022; forecasts are from 2023"),
         (Entrants(2071, 20, 5), {}, "to 2070"),
-        (Entrants(2023, 64, 5), {}, "Row 1 of the inflow has no ten donors near age 64"),
+        (Entrants(2023, 64, 5), {}, "Row 1 of the inflow has fewer than ten donors near age 64"),
         (Entrants(2023, 30, 5), {"by": ("career_fifth",)}, "career_fifth is about careers"),
         (Entrants(2023, 30, 5), {"panel": None}, "Give the panel"),
         (Entrants(2023, 30, 5), {"paths": _without("wage_index")}, "with --wages"),
