@@ -21,7 +21,6 @@ from saga.cli.inputs import (
 )
 from saga.cli.options import Only
 from saga.requests import Draws, ForecastRequest, LifetimeRequest, PensionRequest
-from saga.small_groups import MIN_PERSONS
 from saga.summaries import count
 
 if TYPE_CHECKING:
@@ -234,6 +233,7 @@ def _show(result: Forecasts | Lifetimes | Pensions, unit: str) -> None:
     import polars as pl
 
     from saga.forecast_results import Lifetimes, Pensions
+    from saga.small_groups import MIN_PERSONS
 
     table = result.table
     if isinstance(result, Lifetimes) and table.height >= MIN_PERSONS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -24,22 +25,20 @@ def worker_pool(workers: int, task: Callable[..., Any]) -> Iterator[ProcessPoolE
     """A pool of processes, to which arguments of `task` are sent as `submit(run_task, ...)`.
 
     Each process receives the task once. At the end, work that has not begun is not done.
+
+    The environment of this process stays as it is: threads of other libraries read it while they
+    look up the address of a store, and a change at that moment ends the process.
     """
-    before = {name: os.environ.get(name) for name in ONE_THREAD}
-    os.environ.update(ONE_THREAD)
     pool = ProcessPoolExecutor(
         workers,
         mp_context=multiprocessing.get_context("spawn"),
         initializer=_start,
-        initargs=(task,),
+        initargs=(pickle.dumps(task),),
     )
     try:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
-        for name in ONE_THREAD:
-            del os.environ[name]
-        os.environ.update({name: value for name, value in before.items() if value is not None})
 
 
 def run_task(*arguments: Any) -> Any:
@@ -47,15 +46,16 @@ def run_task(*arguments: Any) -> Any:
     return _task(*arguments)
 
 
-def _start(task: Callable[..., Any]) -> None:
-    """Ignore Ctrl-C, which the parent handles, and end when the parent ends.
+def _start(task: bytes) -> None:
+    """Ignore Ctrl-C, which the parent handles, end when the parent ends, and load the task.
 
     A parent that is killed cannot end its workers, and they would wait forever. A thread of the
     worker therefore waits for the end of the parent.
     """
     global _task
-    _task = task
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.update(ONE_THREAD)  # before the libraries of the task are loaded
+    _task = pickle.loads(task)
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_exit_after, args=(parent,), daemon=True).start()

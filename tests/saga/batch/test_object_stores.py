@@ -34,20 +34,20 @@ PERSONS, SIZE = 60, 3
 
 
 @pytest.fixture(scope="module")
-def running(free_port: Callable[[], int]) -> Iterator[ObjectServer]:
-    """One server for all tests, because clients keep the connections of a URL."""
+def server(free_port: Callable[[], int]) -> Iterator[ObjectServer]:
+    """One server for all tests, because clients keep the connections of a URL.
+
+    The environment changes only before the first test and after the last: threads of the clients
+    read it, and a change at that moment ends the process.
+    """
     if not PYTHON.exists():
         pytest.skip("there is no object store; `make build/store-tools` installs one")
     started = ObjectServer.at(free_port())
-    yield started
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in started.environment.items():
+            patch.setenv(name, value)
+        yield started
     started.end()
-
-
-@pytest.fixture
-def server(running: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> ObjectServer:
-    for name, value in running.environment.items():
-        monkeypatch.setenv(name, value)
-    return running
 
 
 @pytest.fixture(scope="module")
