@@ -146,7 +146,7 @@ class BundleModel:
                 "Leave the scenario out."
             )
         for column in sorted({c for ratios in scenario.ratios.values() for c in ratios}):
-            if self.groups is None:
+            if self.groups is None or not self.groups.trends.columns:
                 raise UsageError(
                     f"The scenario has the column '{column}', but this bundle has no economy of "
                     "groups. Leave the column out."

@@ -203,8 +203,7 @@ class Forecaster(Summarised):
             "calibration": self._method or "none: forecasts have no intervals",
             "rollout": self.rollout,
         }
-        if self.model.groups is not None:
-            now = self.model.groups.trends.ratios()
+        if self.model.groups is not None and (now := self.model.groups.trends.ratios()):
             lines["ratios"] = ", ".join(f"{name} {ratio:.3f}" for name, ratio in now.items())
         if left_out := self.bundle.metrics.get(FITTED, {}).get("left_out"):
             lines["left out"] = "; ".join(left_out)

@@ -21,6 +21,8 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from saga.training.everybody_fit import everybody_of
+from saga.training.group_cells import BAND, LAST_AGE, cells_of, person_years, statistic_of
 
 from saga.bundle import Bundle, write_bundle
 from saga.data.origins import cut, last_year
@@ -38,18 +40,20 @@ from saga.macro.group_trends import (
     age_shares,
 )
 from saga.macro.ratio_prior import filter_ratios, prior_of_countries
+from saga.macro.wage_trends import CountryWages
 from saga.requests import MAX_HORIZON
 from saga.small_groups import MIN_PERSONS
 
 Floats = NDArray[np.float64]
 COLUMNS = ("sex", "education_level")
-# Ages from which a person belongs to the whole, and the years of a band. Forecasts of persons who
-# are still at school would tell of their later education.
-FIRST_AGE, LAST_AGE, BAND, SETTLED_AGE = 20, 64, 5, 28
+SETTLED_AGE = 28  # forecasts of persons who are still at school would tell of their later education
 _MIN_BANDS = 5  # of ages, in all years: else a trend cannot be told from ageing
 _MAX_PERSONS = 100_000  # whom the network forecasts
 # Prior standard deviation of a network's own trend: of its pace, and of what is added to it a year.
 _PACE = np.array([0.01, 0.01 / MAX_HORIZON])
+_NO_GROUPS = GroupSeries(
+    *np.zeros((3, 1, 0)), weights=np.zeros(0), implied=np.zeros((MAX_HORIZON, 0))
+)
 
 
 def with_groups(
@@ -62,8 +66,8 @@ def with_groups(
 ) -> Bundle:
     """Write the bundle again with the economy of groups of its panel in macro.json.
 
-    A calibration no longer fits and is left out. The bundle stays as it is without persons of most
-    ages in every year.
+    A calibration no longer fits and is left out. A panel without persons of most ages in every year
+    has no groups; if it has no years to compare either, the bundle stays as it is.
 
     Args:
         bundle: A bundle.
@@ -75,11 +79,14 @@ def with_groups(
     if last_year(panel) > bundle.training_records.last_year:
         panel = cut(panel, bundle.training_records.last_year)
     persons = persons_of(panel, "train", shares_of(bundle.split))
-    trends = group_history(panel, persons, columns, without)
+    macro = {name: part for name, part in bundle.macro.items() if name != "groups"}
+    network = Forecaster(replace(bundle, macro=macro))
+    everybody = network.model.process is None
+    trends = group_history(panel, persons, columns, without, everybody=everybody)
     if trends is None:
         return bundle
-    macro = {name: part for name, part in bundle.macro.items() if name != "groups"}
-    trends = beside_network(Forecaster(replace(bundle, macro=macro)), panel, persons, trends)
+    if trends.columns:
+        trends = beside_network(network, panel, persons, trends)
     contents = replace(
         bundle,
         macro={**macro, "groups": trends.as_dict()},
@@ -97,23 +104,35 @@ def group_history(
     persons: Sequence[str],
     columns: Sequence[str] = COLUMNS,
     without: Sequence[str] = (),
+    *,
+    everybody: bool = False,
 ) -> GroupTrends | None:
     """The past of groups among these persons, and its prior; None if they cannot tell it.
 
-    The network's trend is zero; other arguments as in `with_groups`.
+    The network's trends are zero, and its growth is the expected one. With `everybody` the growth
+    of everybody is drawn, too; panels without most ages tell it from persons of one age, and no
+    groups. Other arguments as in `with_groups`.
     """
     columns = [name for name in columns if panel.frame[name].null_count() < panel.frame.height]
-    last = last_year(panel)
-    cells = cells_of(_person_years(panel, persons, columns), ["year", "band", *columns])
+    last, rows = last_year(panel), person_years(panel, persons, columns)
+    cells = cells_of(rows, ["year", "band", *columns])
     bands = cells.group_by("year").agg(pl.col("band").n_unique())["band"].to_list()
     now = cells.filter(pl.col("year") == last)
     levels = [(column, now[column].unique().sort().to_list()) for column in columns]
     levels = [(column, names) for column, names in levels if len(names) > 1]
-    if min(bands, default=0) < _MIN_BANDS:
-        return None
+    growth, prior = None, prior_of_countries(last, frozenset(without))
+    most_ages = min(bands, default=0) >= _MIN_BANDS
+    if everybody:
+        by = ["band" if most_ages else "age", *columns]
+        wages = CountryWages.shipped(last, tuple(sorted(without)))
+        growth = everybody_of(cells_of(rows, ["year", *by]), by, wages)
+    if not most_ages:
+        return growth and GroupTrends(
+            [], last, *prior, dict.fromkeys(STATISTICS, _NO_GROUPS), growth
+        )
     levels.append((AGE, [*AGE_LEVELS]))
     years = range(min(cells["year"].to_list()), last + 1)
-    frame = GroupTrends(levels, years[0], *prior_of_countries(last, frozenset(without)), {})
+    frame = GroupTrends(levels, years[0], *prior, {}, growth)
     series = {}
     for statistic in STATISTICS:
         effects = [
@@ -123,50 +142,9 @@ def group_history(
     return replace(frame, series=series)
 
 
-def _person_years(panel: Panel, persons: Sequence[str], columns: Sequence[str]) -> pl.DataFrame:
-    """Years of known earnings at ages 20 to 64, with the last known levels."""
-    age = pl.col("year") - pl.col("birth_year")
-    return (
-        panel.frame.lazy()
-        .select(
-            *("person_id", "year", "birth_year", "earnings"),
-            *(pl.col(column).forward_fill().over("person_id") for column in columns),
-            band=age // BAND,
-        )
-        .filter(
-            age.is_between(FIRST_AGE, LAST_AGE),
-            pl.col("earnings").is_not_null(),
-            pl.col("person_id").is_in(pl.Series(persons).implode()),
-        )
-        .drop_nulls(["earnings", *columns])
-        .collect()
-    )
-
-
-def cells_of(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """Persons, workers, and mean and coefficient of variation of positive earnings in cells.
-
-    Cells without ten workers are left out.
-    """
-    positive = pl.col("earnings").filter(pl.col("earnings") > 0)
-    return (
-        rows.group_by(by)
-        .agg(persons=pl.len(), workers=positive.len(), mean=positive.mean(), sd=positive.std())
-        .filter(pl.col("workers") >= MIN_PERSONS)
-        .sort(by)
-        .with_columns(weight=pl.col("persons").mean().over([c for c in by if c != "year"]))
-    )
-
-
 def effects_of(trends: GroupTrends, cells: pl.DataFrame, statistic: str) -> tuple[Floats, Floats]:
     """Effects (K,) of the levels on a statistic of cells and their standard errors; NaN unknown."""
-    workers, persons = (cells[name].to_numpy().astype(float) for name in ("workers", "persons"))
-    if statistic == "earnings":
-        variance = (cells["sd"] / cells["mean"]).to_numpy() ** 2 / workers
-        value = cells["mean"].log().to_numpy() + variance / 2  # the log of a mean is too low
-    else:
-        without = persons - workers + 0.5
-        variance, value = 1 / (workers + 0.5) + 1 / without, np.log((workers + 0.5) / without)
+    value, variance = statistic_of(cells, statistic)
     rows = _regression(trends, cells)
     return rows @ value, np.sqrt(rows**2 @ variance)
 
@@ -236,12 +214,12 @@ def beside_network(
     column `age` the change is that of all: the log of the forecasts' sum beside that of as many
     workers with the means of the last year, less the growth of wages. Between levels for life it is
     the difference at equal ages. Other columns have none: those who have a level differ between
-    cohorts. Without macro series nobody knows the growth of wages, so the network's stays. Changes
-    are smooth: a parabola of the horizon through zero, shrunk by its error.
-    Horizons without ten persons in a cell have the change of the last one before.
+    cohorts. Without macro series no growth is taken off, and the change is that of everybody, if
+    the trends draw it. Changes are smooth: a parabola of the horizon through zero, shrunk by its
+    error. Horizons without ten persons in a cell have the change of the last one before.
     """
     columns, last = [column for column, _ in trends.columns if column != AGE], last_year(panel)
-    now = _person_years(panel, persons, columns).filter(pl.col("year") == last)
+    now = person_years(panel, persons, columns).filter(pl.col("year") == last)
     age = last - pl.col("birth_year")
     settled = now.filter(age >= SETTLED_AGE, age < LAST_AGE)["person_id"].to_list()
     sample = sample_persons(settled, _MAX_PERSONS, "groups", panel.meta.panel_id)
@@ -258,6 +236,7 @@ def beside_network(
     growth = None if network.model.process is None else network.model.expected_growth(last)
     ahead = now.filter(pl.col("person_id").is_in(pl.Series(sample).implode()))
     by, weights = ["band", *columns], trends.series["earnings"].weights
+    now_cells = cells_of(now, by).drop("weight")
     fits = []
     for h in range(1, mean.shape[1] + 1):
         forecasts = ahead.with_columns(
@@ -271,7 +250,7 @@ def beside_network(
                 spread=(pl.col("total").std() / pl.col("total").mean()) ** 2 / pl.len(),
             )
             .filter(pl.col("weight") >= MIN_PERSONS)
-            .join(cells_of(now, by).drop("weight"), on=by)
+            .join(now_cells, on=by)
             .sort(by)
         )
         if cells.is_empty():
@@ -282,16 +261,28 @@ def beside_network(
         rows = trends.centred(np.nan_to_num(_regression(trends, cells)).T, weights).T
         effects = (rows @ value) * trends.compared
         error = rows**2 @ variance.to_numpy()
-        of_all = 0.0 if growth is None else np.log(total.sum() / expected.sum()) - growth[h - 1]
-        effects[trends.of_age] = of_all
-        error[trends.of_age] = (total / total.sum()) ** 2 @ variance.to_numpy()
+        of_all = np.log(total.sum() / expected.sum())
+        effects[trends.of_age] = 0.0 if growth is None else of_all - growth[h - 1]
+        error_of_all = (total / total.sum()) ** 2 @ variance.to_numpy()
+        error[trends.of_age] = error_of_all
+        effects, error = np.append(effects, of_all), np.append(error, error_of_all)
         fits.append((effects, np.where(error > 0, error, np.inf)))
     if not fits:
         return trends
     changes, errors = (np.array(part) for part in zip(*fits, strict=True))
     powers = np.arange(1, len(fits) + 1)[:, None] ** np.array([1.0, 2.0])
     of_levels = zip(changes.T, errors.T, strict=True)
-    return trends.beside(np.stack([_shrunk(powers, *each) for each in of_levels], axis=1))
+    curves = np.stack([_shrunk(powers, *each) for each in of_levels], axis=1)
+    trends = trends.beside(curves[:, :-1])
+    if trends.everybody is None:
+        return trends
+    amounts, (_, variance) = (
+        now_cells["workers"] * now_cells["mean"],
+        statistic_of(now_cells, "earnings"),
+    )
+    start_sd = float(np.sqrt((amounts / amounts.sum()).to_numpy() ** 2 @ variance))
+    everybody = replace(trends.everybody, implied=curves[:, -1], start_sd=start_sd)
+    return replace(trends, everybody=everybody)
 
 
 def _shrunk(powers: Floats, changes: Floats, variance: Floats) -> Floats:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from saga.data.macro_rows import ODDS_PREFIX
 from saga.errors import UsageError
+from saga.macro.everybody import Everybody
 from saga.macro.moving_mean import path_normals
 from saga.macro.scenarios import Scenario
 from saga.schema import STATIC
@@ -87,7 +88,8 @@ class GroupTrends:
 
     `columns` are pairs of a column and its levels. The parameters are normal with mean
     `mode` (5,) and covariance `root` @ `root`.T, on the scale of `TrendParameters.of`. The last
-    year is the cut-off: forecasts from a later origin know no more.
+    year is the cut-off: forecasts from a later origin know no more. `everybody` is for bundles
+    without macro series, which tell of everybody otherwise.
     """
 
     columns: Sequence[tuple[str, Sequence[str]]]
@@ -95,6 +97,7 @@ class GroupTrends:
     mode: Floats
     root: Floats
     series: Mapping[str, GroupSeries]
+    everybody: Everybody | None = None
 
     @cached_property
     def levels(self) -> list[tuple[str, str]]:
@@ -234,6 +237,7 @@ class GroupTrends:
                 statistic: {name: values.round(5).tolist() for name, values in asdict(each).items()}
                 for statistic, each in self.series.items()
             },
+            **({} if self.everybody is None else {"everybody": self.everybody.as_dict()}),
         }
 
     @classmethod
@@ -248,6 +252,7 @@ class GroupTrends:
                 statistic: GroupSeries(**{name: np.array(v) for name, v in each.items()})
                 for statistic, each in d["series"].items()
             },
+            Everybody.from_dict(d["everybody"]) if "everybody" in d else None,
         )
 
 

@@ -2,8 +2,9 @@
 
 In year o + h of path k a person's positive earnings are multiplied by exp(d), and the odds of
 having any by exp(e): sums of the changes of the levels that the person has in that year
-(`saga.macro.group_trends`). A marginal is the average over normal d and e with the moments of 4,096
-such draws with a fixed seed, equal for all seeds of a user.
+(`saga.macro.group_trends`) and, without macro series, of everybody's (`saga.macro.everybody`). A
+marginal is the average over normal d and e with the moments of 4,096 such draws with a fixed seed,
+equal for all seeds of a user.
 """
 
 from __future__ import annotations
@@ -59,25 +60,32 @@ class GroupLayer:
         return np.stack([*of_column, sequences.year[ends] - sequences.birth_year], axis=1)
 
     def _shares(self, levels: NDArray[np.int64], n_years: int) -> Floats:
-        """How far persons belong to each level in the years after their origins (n, n_year, K)."""
+        """How far persons belong to each level in the years after their origins (n, n_year, K).
+
+        Everybody is the last level, if the bundle has draws of everybody.
+        """
         *of_column, age = levels.T
-        shares = np.zeros((len(levels), n_years, len(self.trends.levels) + 1))
+        shares = np.zeros((len(levels), n_years, len(self.trends.levels) + 1))  # unknown: the last
         for index in of_column:
             shares[np.arange(len(levels)), :, index] = 1.0
         if self.trends.of_age.any():
             at = np.flatnonzero(self.trends.of_age)
             shares[..., at] = age_shares(age[:, None] + np.arange(1, n_years + 1))
-        return shares[..., :-1]
+        if self.trends.everybody is None:
+            return shares[..., :-1]
+        shares[..., -1] = 1.0
+        return shares
 
     def _draws(
         self, seed: int, n_paths: int, origin: int, n_years: int, scenario: Scenario | None
     ) -> Floats:
         """Changes (2, n_year, n_path, K) of earnings and odds."""
-        changes = [
-            self.trends.changes(name, seed, n_paths, origin, n_years, scenario)
-            for name in STATISTICS
-        ]
-        return np.ascontiguousarray(np.stack(changes).swapaxes(1, 2))
+        years = (seed, n_paths, origin, n_years)
+        changes = np.stack([self.trends.changes(name, *years, scenario) for name in STATISTICS])
+        if everybody := self.trends.everybody:
+            of_all = np.stack([everybody.changes(name, *years) for name in STATISTICS])
+            changes = np.concatenate([changes, of_all[..., None]], axis=-1)
+        return np.ascontiguousarray(changes.swapaxes(1, 2))
 
     def _moments(
         self, origin: int, n_years: int, scenario: Scenario | None

@@ -56,8 +56,10 @@ class NetworkThatContinues:
     All grow by `drift` a year beside wages, which grow by `WAGES`.
     """
 
+    process: object = True  # of macro series
+
     def __init__(self, pace: float, drift: float) -> None:
-        self.pace, self.drift, self.model, self.process = pace, drift, self, True
+        self.pace, self.drift, self.model = pace, drift, self
 
     def expected_growth(self, origin: int) -> np.ndarray:
         """Expected growth of wages after the last year."""
@@ -83,10 +85,13 @@ class NetworkThatContinues:
         yield Marginals(ids, last["birth_year"].to_numpy(), year, grid, cdf, p_zero)
 
 
-def fitted(frame: pl.DataFrame, pace: float = 0.0, drift: float = 0.0) -> Any:
+def fitted(
+    frame: pl.DataFrame, pace: float = 0.0, drift: float = 0.0, *, macro: bool = True
+) -> Any:
     panel = Panel.of(frame, PanelMeta("p"))
     persons, network = panel.persons(), cast("Any", NetworkThatContinues(pace, drift))
-    trends = group_history(panel, persons)
+    network.process = True if macro else None
+    trends = group_history(panel, persons, everybody=not macro)
     return trends and beside_network(network, panel, persons, trends)
 
 
@@ -133,6 +138,20 @@ def test_what_the_network_adds_to_wages_at_all_ages_is_measured(people: pl.DataF
     assert np.abs(still.series["earnings"].implied[9, 4]) < 4 * 0.54 / np.sqrt(N / 2)
 
 
+def test_without_macro_series_the_networks_growth_is_that_of_everybody(
+    people: pl.DataFrame,
+) -> None:
+    still, grows = (fitted(people, drift=drift, macro=False) for drift in (0.0, 0.01))
+    own = grows.everybody.implied - still.everybody.implied
+    np.testing.assert_allclose(own, 0.01 * np.arange(1, 31), rtol=0.1)
+    # The error of a parabola at twenty years is that of the cells' means, which is twice as large.
+    assert still.everybody.implied[19] == pytest.approx(20 * WAGES, abs=8 * 0.54 / np.sqrt(N / 2))
+    assert not grows.series["earnings"].implied[:, 4:].any()
+    # Nothing grows in the panel, and the prior is 2 % a year with a spread of 2 %.
+    assert abs(still.everybody.growth.state_mean[-1].sum()) < 0.01
+    assert still.everybody.start_sd == pytest.approx(0.58 / np.sqrt(0.85 * 3_400), rel=0.3)
+
+
 def test_the_pay_of_the_young_beside_the_old_is_found(people: pl.DataFrame) -> None:
     steeper = 0.004 * (pl.col("year") - FIRST) * (42 - pl.col("year") + pl.col("birth_year")) / 20
     changed = fitted(people.with_columns(pl.col("earnings") * steeper.exp()))
@@ -167,3 +186,14 @@ def test_a_panel_of_one_group_has_ages_alone_and_one_of_few_ages_nothing(
     assert [name for name, _ in fitted(people.drop("education_level")).columns] == ["sex", "age"]
     ageing = pl.col("birth_year").is_between(LAST - 48, LAST - 38)
     assert fitted(people.filter(ageing)) is None
+    cohorts = group_history(
+        Panel.of(people.filter(ageing), PanelMeta("p")),
+        people["person_id"].to_list(),
+        everybody=True,
+    )
+    assert cohorts is not None
+    assert cohorts.everybody is not None
+    assert cohorts.columns == []
+    draws = cohorts.everybody.changes("earnings", 1, 4_000, LAST, 30)
+    error = 4 * draws[:, -1].std() * np.sqrt(1 / 4_000 + 1 / 4_096)
+    np.testing.assert_allclose(np.log(np.exp(draws).mean(axis=0)), 0, atol=error)
