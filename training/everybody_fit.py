@@ -54,7 +54,7 @@ def _steps(cells: pl.DataFrame, by: Sequence[str], years: Sequence[int], statist
 
     Cells are weighted by their persons, for earnings by what these earn.
     """
-    steps = []
+    steps: list[tuple[float, float, float]] = []
     for before, after in pairwise(years):
         both = [cells.filter(pl.col("year") == year) for year in (before, after)]
         then, now = (
@@ -66,7 +66,8 @@ def _steps(cells: pl.DataFrame, by: Sequence[str], years: Sequence[int], statist
         size = then["workers"] * then["mean"] if statistic == "earnings" else then["persons"]
         weight = (size / size.sum()).to_numpy()
         (old, variance), (new, more) = (statistic_of(each, statistic) for each in (then, now))
-        steps.append((after - before, weight @ (new - old), weight**2 @ (variance + more)))
+        change, error = weight @ (new - old), weight**2 @ (variance + more)
+        steps.append((after - before, float(change), float(error)))
     return np.array(steps, dtype=np.float64).reshape(-1, 3)
 
 
@@ -74,7 +75,6 @@ def _shock(steps: Floats, pooled: float) -> float:
     """Standard deviation of a year's own shock: changes less their mean and sampling errors."""
     length, step, variance = steps.T
     apart = step - length * step.sum() / length.sum()
-    own = max(float((apart**2 / length).sum() / (len(steps) - 1) - (variance / length).mean()), 0.0)
-    return float(
-        np.sqrt((len(steps) * own + _POOLED_YEARS * pooled**2) / (len(steps) + _POOLED_YEARS))
-    )
+    square = (apart**2 / length).sum() / (len(steps) - 1) - (variance / length).mean()
+    total = len(steps) * max(square, 0.0) + _POOLED_YEARS * pooled**2
+    return float(np.sqrt(total / (len(steps) + _POOLED_YEARS)))

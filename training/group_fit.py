@@ -51,9 +51,8 @@ _MIN_BANDS = 5  # of ages, in all years: else a trend cannot be told from ageing
 _MAX_PERSONS = 100_000  # whom the network forecasts
 # Prior standard deviation of a network's own trend: of its pace, and of what is added to it a year.
 _PACE = np.array([0.01, 0.01 / MAX_HORIZON])
-_NO_GROUPS = GroupSeries(
-    *np.zeros((3, 1, 0)), weights=np.zeros(0), implied=np.zeros((MAX_HORIZON, 0))
-)
+_NONE = np.zeros((1, 0))
+_NO_GROUPS = GroupSeries(_NONE, _NONE, _NONE, _NONE[0], np.zeros((MAX_HORIZON, 0)))
 
 
 def with_groups(
@@ -120,16 +119,17 @@ def group_history(
     now = cells.filter(pl.col("year") == last)
     levels = [(column, now[column].unique().sort().to_list()) for column in columns]
     levels = [(column, names) for column, names in levels if len(names) > 1]
-    growth, prior = None, prior_of_countries(last, frozenset(without))
     most_ages = min(bands, default=0) >= _MIN_BANDS
+    if not (most_ages or everybody):
+        return None
+    growth, prior = None, prior_of_countries(last, frozenset(without))
     if everybody:
         by = ["band" if most_ages else "age", *columns]
         wages = CountryWages.shipped(last, tuple(sorted(without)))
         growth = everybody_of(cells_of(rows, ["year", *by]), by, wages)
     if not most_ages:
-        return growth and GroupTrends(
-            [], last, *prior, dict.fromkeys(STATISTICS, _NO_GROUPS), growth
-        )
+        series = dict.fromkeys(STATISTICS, _NO_GROUPS)
+        return None if growth is None else GroupTrends([], last, *prior, series, growth)
     levels.append((AGE, [*AGE_LEVELS]))
     years = range(min(cells["year"].to_list()), last + 1)
     frame = GroupTrends(levels, years[0], *prior, {}, growth)
@@ -276,12 +276,9 @@ def beside_network(
     trends = trends.beside(curves[:, :-1])
     if trends.everybody is None:
         return trends
-    amounts, (_, variance) = (
-        now_cells["workers"] * now_cells["mean"],
-        statistic_of(now_cells, "earnings"),
-    )
-    start_sd = float(np.sqrt((amounts / amounts.sum()).to_numpy() ** 2 @ variance))
-    everybody = replace(trends.everybody, implied=curves[:, -1], start_sd=start_sd)
+    earned = (now_cells["workers"] * now_cells["mean"]).to_numpy()
+    start_sd = np.sqrt((earned / earned.sum()) ** 2 @ statistic_of(now_cells, "earnings")[1])
+    everybody = replace(trends.everybody, implied=curves[:, -1], start_sd=float(start_sd))
     return replace(trends, everybody=everybody)
 
 

@@ -18,7 +18,7 @@ STILL = np.array([-20.0, 2.0, -20.0, -20.0, 0.0])
 KNOWN = GrowthTrend(STILL, np.zeros((5, 5)), np.array([[GROWTH, 0.0]]), np.zeros((1, 2, 2)))
 SHOCK = 0.02
 AROUND = Everybody.around_network(LAST, KNOWN, SHOCK, 0.04, H)
-OWN = 0.01 * YEARS
+OWN = np.linspace(0.01, 0.01 * H, H)
 BESIDE = replace(AROUND, implied=OWN, start_sd=0.01)
 N = 20_000
 SPREAD = SHOCK / (1 + GROWTH) * np.sqrt(YEARS)

@@ -11,7 +11,9 @@ from scipy.special import expit, logit
 from scipy.stats import norm
 
 from saga.distributions import Marginals
+from saga.macro.everybody import Everybody
 from saga.macro.group_trends import GroupSeries, GroupTrends
+from saga.macro.moving_mean import GrowthTrend
 from saga.macro.ratio_prior import PRIOR_MEAN, PRIOR_SD
 from saga.macro.scenarios import Scenario
 from saga.requests import MAX_HORIZON, Draws
@@ -124,6 +126,32 @@ def test_all_persons_of_a_group_share_a_paths_draw() -> None:
     np.testing.assert_allclose(
         np.log(factor[0]).T, TRENDS.changes("earnings", 5, 200, 2022, 30)[..., FEMALE], atol=1e-5
     )
+
+
+def test_the_draws_of_everybody_move_all_persons() -> None:
+    growth = GrowthTrend(
+        np.array([-6.0, 2.6, -4.6, -5.1, 0.0]),
+        np.diag(np.full(5, 0.1)),
+        np.array([[0.015, 0.0]]),
+        np.diag([0.005, 0.01])[None],
+    )
+    everybody = Everybody.around_network(2022, growth, 0.02, 0.05, MAX_HORIZON)
+    everybody = replace(everybody, implied=np.zeros(MAX_HORIZON))
+    layer = GroupLayer(replace(TRENDS, everybody=everybody), TRANSFORMS)
+    raw = simulated(200, p_zero=0.0)
+    year, levels, draws = np.full(2, 2022), of(FEMALE, UNKNOWN), Draws(200, 5)
+    moved = layer.move_paths(raw, year, levels, draws, None)
+    beside = LAYER.move_paths(raw, year, levels, draws, None)
+    of_all = everybody.changes("earnings", 5, 200, 2022, MAX_HORIZON)
+    for person in range(2):
+        factor = moved[person] / beside[person]
+        np.testing.assert_allclose(np.log(factor).T, of_all, atol=1e-5)
+    marginals = layer.move_marginals(normal_marginals(1, p_zero=0.0), of(UNKNOWN), None)
+    grown = np.log(marginals.mean / normal_marginals(1, p_zero=0.0).mean)[0]
+    spread = of_all.std(axis=0)
+    # Of a log-normal variable and 4,096 draws.
+    error = 4 * spread / np.sqrt(4_096) + spread**4
+    np.testing.assert_array_less(np.abs(grown - everybody.expected), error)
 
 
 @pytest.mark.parametrize(("forgets", "bias"), [(False, 0.0), (True, -0.009 * 20)])
