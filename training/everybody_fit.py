@@ -7,12 +7,13 @@ Persons of a cell, the same ages and levels of columns, are compared between con
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from saga.training.group_cells import statistic_of
+from saga.training.group_cells import cells_of, statistic_of
 
 from saga.macro.everybody import Everybody
 from saga.macro.wage_trends import CountryWages, country_spreads, growth_trends
@@ -22,40 +23,59 @@ Floats = NDArray[np.float64]
 # Judgements that weigh as much as so many years: the spread of yearly growth where no country is
 # known yet, and of the yearly step of log odds of having any earnings.
 _POOLED_YEARS, _SHOCK, _ODDS_STEP = 8.0, 0.02, 0.05
+# Prior standard deviation of a yearly growth that the network carries on, beside the expected one.
+PACE_SD = 0.01
 
 
-def everybody_of(cells: pl.DataFrame, by: Sequence[str], wages: CountryWages) -> Everybody | None:
-    """The growth of cells `by` of each year; None if fewer than three years can be compared.
+def everybody_of(rows: pl.DataFrame, by: Sequence[str], wages: CountryWages) -> Everybody | None:
+    """The growth of cells of persons; None if fewer than three years can be compared.
 
-    The network's growth is taken to be the expected one.
+    The network, which does not know the year, is taken to carry on the mean growth of all years.
+    Where cohorts are few, it can hardly be told from what one cohort has beside the next (the error
+    comes from leaving out a tenth of the persons), and is shrunk towards the expected growth.
 
     Args:
-        cells: As `saga.training.group_cells.cells_of` makes them.
-        by: Columns of a cell.
+        rows: Person-years, as `saga.training.group_cells.person_years` makes them.
+        by: Columns of a cell beside the year.
         wages: Wages of countries up to the last year.
     """
-    years = cells["year"].unique().sort().to_list()
-    earnings, odds = (_steps(cells, by, years, name) for name in ("earnings", "odds"))
+    cells = cells_of(rows, ["year", *by])
+    earnings, odds = (_steps(cells, by, name) for name in ("earnings", "odds"))
     if len(earnings) < 3:
         return None
     length, step, _ = earnings.T
-    first = years[-1] - int(length.sum()) + 1
+    last = int(cells["year"].max())
+    first = last - int(length.sum()) + 1
     growth = np.expm1(np.repeat(step / length, length.astype(int)))
     joined = wages.beside(growth, first)
     (trend,) = growth_trends(joined, wages.posterior, [0], len(joined) - 1)
     countries = wages.growth.shape[1]
     typical = float(np.median(country_spreads(wages.growth))) if countries else _SHOCK
     shocks = _shock(earnings, typical), _shock(odds, _ODDS_STEP)
-    return Everybody.around_network(years[-1], trend, *shocks, MAX_HORIZON)
+    carried_on = _pace(earnings) * np.arange(1, MAX_HORIZON + 1)
+    everybody = Everybody.expecting(last, trend, *shocks, carried_on)
+    tenth = pl.col("person_id").rank("dense") % 10
+    paces = [
+        _pace(_steps(cells_of(rows.filter(tenth != k), ["year", *by]), by, "earnings"))
+        for k in range(10)
+    ]
+    told = PACE_SD**2 / (PACE_SD**2 + 9 * np.var(paces))
+    implied = told * carried_on + (1 - told) * everybody.expected
+    return replace(everybody, implied=implied)
 
 
-def _steps(cells: pl.DataFrame, by: Sequence[str], years: Sequence[int], statistic: str) -> Floats:
+def _pace(steps: Floats) -> float:
+    """Mean change of a year."""
+    return float(steps[:, 1].sum() / steps[:, 0].sum())
+
+
+def _steps(cells: pl.DataFrame, by: Sequence[str], statistic: str) -> Floats:
     """Years between, mean change and error variance (n, 3) of the last years that can be compared.
 
     Cells are weighted by their persons, for earnings by what these earn.
     """
     steps: list[tuple[float, float, float]] = []
-    for before, after in pairwise(years):
+    for before, after in pairwise(cells["year"].unique().sort().to_list()):
         both = [cells.filter(pl.col("year") == year) for year in (before, after)]
         then, now = (
             each.join(other, on=list(by), how="semi").sort(by) for each, other in (both, both[::-1])
@@ -74,7 +94,7 @@ def _steps(cells: pl.DataFrame, by: Sequence[str], years: Sequence[int], statist
 def _shock(steps: Floats, pooled: float) -> float:
     """Standard deviation of a year's own shock: changes less their mean and sampling errors."""
     length, step, variance = steps.T
-    apart = step - length * step.sum() / length.sum()
+    apart = step - length * _pace(steps)
     square = (apart**2 / length).sum() / (len(steps) - 1) - (variance / length).mean()
     total = len(steps) * max(square, 0.0) + _POOLED_YEARS * pooled**2
     return float(np.sqrt(total / (len(steps) + _POOLED_YEARS)))

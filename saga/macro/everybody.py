@@ -47,15 +47,13 @@ class Everybody:
     start_sd: float
 
     @classmethod
-    def around_network(
-        cls, last_year: int, growth: GrowthTrend, shock: float, odds_step: float, n_years: int
+    def expecting(
+        cls, last_year: int, growth: GrowthTrend, shock: float, odds_step: float, implied: Floats
     ) -> Everybody:
-        """Draws around the growth that the network forecasts, whatever it is; for `n_years`."""
-        zero = np.zeros(n_years)
-        free = cls(last_year, growth, shock, odds_step, zero, zero, 0.0)
-        draws = free._growth(_SEED, _N_DRAWS, last_year, n_years)
-        expected = np.log(np.exp(draws).mean(axis=0))
-        return replace(free, expected=expected, implied=expected)
+        """With the expected growth of as many years as `implied` has, and an exact start."""
+        free = cls(last_year, growth, shock, odds_step, 0 * implied, implied, 0.0)
+        draws = free._growth(_SEED, _N_DRAWS, last_year, len(implied))
+        return replace(free, expected=np.log(np.exp(draws).mean(axis=0)))
 
     def changes(self, statistic: str, seed: int, n_paths: int, origin: int, n_years: int) -> Floats:
         """Changes (n_path, n_year) of log earnings or log odds since `origin`, beside the network.

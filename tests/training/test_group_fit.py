@@ -194,6 +194,7 @@ def test_a_panel_of_one_group_has_ages_alone_and_one_of_few_ages_nothing(
     assert cohorts is not None
     assert cohorts.everybody is not None
     assert cohorts.columns == []
-    draws = cohorts.everybody.changes("earnings", 1, 4_000, LAST, 30)
-    error = 4 * draws[:, -1].std() * np.sqrt(1 / 4_000 + 1 / 4_096)
-    np.testing.assert_allclose(np.log(np.exp(draws).mean(axis=0)), 0, atol=error)
+    # 80 persons a cohort with a deviation of .5: over ten cohorts the error is .8 % a year, so that
+    # which they tell is shrunk by two fifths to growth as expected, 2 % a year in the prior.
+    between = sorted([0.0, cohorts.everybody.expected[19]])
+    assert between[0] - 20 * 0.008 < cohorts.everybody.implied[19] < between[1] + 20 * 0.008

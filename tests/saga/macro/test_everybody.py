@@ -17,9 +17,8 @@ YEARS = np.arange(1, H + 1)
 STILL = np.array([-20.0, 2.0, -20.0, -20.0, 0.0])
 KNOWN = GrowthTrend(STILL, np.zeros((5, 5)), np.array([[GROWTH, 0.0]]), np.zeros((1, 2, 2)))
 SHOCK = 0.02
-AROUND = Everybody.around_network(LAST, KNOWN, SHOCK, 0.04, H)
 OWN = np.linspace(0.01, 0.01 * H, H)
-BESIDE = replace(AROUND, implied=OWN, start_sd=0.01)
+BESIDE = replace(Everybody.expecting(LAST, KNOWN, SHOCK, 0.04, OWN), start_sd=0.01)
 N = 20_000
 SPREAD = SHOCK / (1 + GROWTH) * np.sqrt(YEARS)
 RTOL = 4 / np.sqrt(2 * N)
@@ -69,10 +68,11 @@ def test_beyond_the_curves_they_go_on() -> None:
     np.testing.assert_allclose(draws[44], 45 * pace, atol=0.01)
 
 
-def test_around_the_network_the_mean_is_its_own() -> None:
+def test_a_network_that_expects_the_same_keeps_its_mean() -> None:
     trend = replace(KNOWN, mode=PRIOR_MEAN)
-    around = Everybody.around_network(LAST, trend, SHOCK, 0.04, H)
-    draws = around.changes("earnings", 9, N, LAST, H)
+    everybody = Everybody.expecting(LAST, trend, SHOCK, 0.04, OWN)
+    everybody = replace(everybody, implied=everybody.expected)
+    draws = everybody.changes("earnings", 9, N, LAST, H)
     error = draws[:, -1].std() * np.sqrt(1 / N + 1 / 4_096)
     np.testing.assert_allclose(np.log(np.exp(draws).mean(axis=0)), 0, atol=4 * error)
     assert draws[:, -1].std() > 2 * draws[:, 4].std()

@@ -135,8 +135,7 @@ def test_the_draws_of_everybody_move_all_persons() -> None:
         np.array([[0.015, 0.0]]),
         np.diag([0.005, 0.01])[None],
     )
-    everybody = Everybody.around_network(2022, growth, 0.02, 0.05, MAX_HORIZON)
-    everybody = replace(everybody, implied=np.zeros(MAX_HORIZON))
+    everybody = Everybody.expecting(2022, growth, 0.02, 0.05, np.zeros(MAX_HORIZON))
     layer = GroupLayer(replace(TRENDS, everybody=everybody), TRANSFORMS)
     raw = simulated(200, p_zero=0.0)
     year, levels, draws = np.full(2, 2022), of(FEMALE, UNKNOWN), Draws(200, 5)
