@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -44,7 +43,7 @@ def everybody_of(rows: pl.DataFrame, by: Sequence[str], wages: CountryWages) -> 
     if len(earnings) < 3:
         return None
     length, step, _ = earnings.T
-    last = int(cells["year"].max())
+    last: int = cells["year"].sort()[-1]
     first = last - int(length.sum()) + 1
     growth = np.expm1(np.repeat(step / length, length.astype(int)))
     joined = wages.beside(growth, first)
@@ -52,15 +51,15 @@ def everybody_of(rows: pl.DataFrame, by: Sequence[str], wages: CountryWages) -> 
     countries = wages.growth.shape[1]
     typical = float(np.median(country_spreads(wages.growth))) if countries else _SHOCK
     shocks = _shock(earnings, typical), _shock(odds, _ODDS_STEP)
-    carried_on = _pace(earnings) * np.arange(1, MAX_HORIZON + 1)
+    carried_on = _pace(earnings) * np.arange(1.0, MAX_HORIZON + 1)
     everybody = Everybody.expecting(last, trend, *shocks, carried_on)
     tenth = pl.col("person_id").rank("dense") % 10
     paces = [
         _pace(_steps(cells_of(rows.filter(tenth != k), ["year", *by]), by, "earnings"))
         for k in range(10)
     ]
-    told = PACE_SD**2 / (PACE_SD**2 + 9 * np.var(paces))
-    implied = told * carried_on + (1 - told) * everybody.expected
+    share = PACE_SD**2 / (PACE_SD**2 + 9 * np.var(paces))
+    implied = share * carried_on + (1 - share) * everybody.expected
     return replace(everybody, implied=implied)
 
 
@@ -74,21 +73,29 @@ def _steps(cells: pl.DataFrame, by: Sequence[str], statistic: str) -> Floats:
 
     Cells are weighted by their persons, for earnings by what these earn.
     """
-    steps: list[tuple[float, float, float]] = []
-    for before, after in pairwise(cells["year"].unique().sort().to_list()):
-        both = [cells.filter(pl.col("year") == year) for year in (before, after)]
-        then, now = (
-            each.join(other, on=list(by), how="semi").sort(by) for each, other in (both, both[::-1])
+    years = cells["year"].unique().sort().to_list()
+    value, variance = statistic_of(cells, statistic)
+    size = pl.col("workers") * pl.col("mean") if statistic == "earnings" else pl.col("persons")
+    then = cells.select("year", *by, size=size, value=value, variance=variance)
+    now = then.drop("size").with_columns(
+        after=pl.col("year"),
+        year=pl.col("year").replace_strict(years[1:], years[:-1], default=None),
+    )
+    weight = pl.col("size") / pl.col("size").sum()
+    change = pl.col("value_right") - pl.col("value")
+    steps = (
+        then.join(now, on=["year", *by])
+        .group_by("year")
+        .agg(
+            length=(pl.col("after") - pl.col("year")).first(),
+            change=(weight * change).sum(),
+            error=(weight**2 * (pl.col("variance") + pl.col("variance_right"))).sum(),
         )
-        if then.is_empty():
-            steps = []
-            continue
-        size = then["workers"] * then["mean"] if statistic == "earnings" else then["persons"]
-        weight = (size / size.sum()).to_numpy()
-        (old, variance), (new, more) = (statistic_of(each, statistic) for each in (then, now))
-        change, error = weight @ (new - old), weight**2 @ (variance + more)
-        steps.append((after - before, float(change), float(error)))
-    return np.array(steps, dtype=np.float64).reshape(-1, 3)
+        .sort("year")
+    )
+    broken = [year for year in years[:-1] if year not in set(steps["year"])]
+    steps = steps.filter(pl.col("year") > max(broken, default=years[0] - 1))
+    return steps.drop("year").to_numpy().astype(np.float64)
 
 
 def _shock(steps: Floats, pooled: float) -> float:
