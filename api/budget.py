@@ -42,7 +42,8 @@ def check_work(n_persons: int, n_paths: int, n_years: int, max_work: int) -> int
     if work > max_work:
         n_fitting = max_work // (n_paths * n_years)
         fix = (
-            f"Send at most {n_fitting} persons per call at these options"
+            f"Send at most {n_fitting} persons per call at these options, or ask for at most "
+            f"{max_work // (n_persons * n_years)} paths"
             if n_fitting
             else "Ask for fewer paths or years"
         )

@@ -118,9 +118,8 @@ class ModelError:
         apart = ", ".join(f"{self.separate[h]} at {h}" for h in sorted(self.separate, key=int))
         years = "-".join(dict.fromkeys(str(self.cutoffs[at]) for at in (0, -1)))
         of = f" of {self.histories} drawn histories" if self.histories > 1 else ""
-        return (
-            f"{len(self.cutoffs)} vintages ({years}){of}; without overlap, by years ahead: {apart}"
-        )
+        number = f"{n} vintages" if (n := len(self.cutoffs)) > 1 else "1 vintage"
+        return f"{number} ({years}){of}; without overlap, by years ahead: {apart}"
 
     def sd(self, statistic: str, of: str, horizons: Sequence[int], value: float) -> float | None:
         """The deviation of a statistic in one year, or of one over several years; None: unknown.

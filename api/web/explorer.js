@@ -158,6 +158,7 @@ function draw() {
   element("life-sentences").replaceChildren(...lifeSentences.map((text) => node("p", text)));
   drawFigures("life-figures", lifeFigures);
   element("tables").replaceChildren(...tables.map(tableOf));
+  element("own-error").textContent = provenance.vintages ? "part of it, as far as vintages show" : "not part of it";
   const facts = Object.entries(provenance).filter(([, value]) => typeof value !== "object");
   element("provenance").replaceChildren(...facts.flatMap(([fact, value]) => [node("dt", fact.replaceAll("_", " ")), node("dd", value)]));
 }

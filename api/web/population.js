@@ -183,7 +183,7 @@ function contentOf(answers, panel, by, pair, scenario) {
   const shownLifetimes = [...groups, ...(by.length && !everybody.suppressed ? [everybody] : [])];
   return {
     who: `${panel}, ${totals[0].year} to ${totals.at(-1).year}. Nobody joins them, and those older than 64 leave`,
-    sentences: describe(tables, everybody, compared, pair, answers[0].events, scenario, unit),
+    sentences: describe(tables, everybody, by.length ? groups.slice(0, MOST_CHARTS) : [], compared, pair, answers[0].events, scenario, unit),
     warnings: cautionsOf(answers[0], inside, groups.length),
     legend: `Line: mean of the simulated futures. Shade: 90 % band.${changed ? ` Brown, with dashes: ${scenario}.` : ""}`,
     scenario: changed && scenario,
@@ -225,17 +225,24 @@ function isWhole({ group }) {
   return Object.values(group).every((level) => level === TOTAL);
 }
 
-function describe([base, changed], everybody, compared, pair, events, scenario, unit) {
+function describe([base, changed], everybody, groups, compared, pair, events, scenario, unit) {
   const ends = (table, statistic, cell) => [0, -1].map((at) => table.of(statistic, cell).at(at));
   const isShown = (rows) => rows.every((row) => row && row.value !== null);
   const sentences = [];
   const [first, last] = ends(base, "total", everybody);
   if (isShown([first, last])) sentences.push(describeTotal(first, last, base.of("persons", everybody).at(-1).value, unit));
   const ratios = compared ? ends(base, "mean_ratio", compared) : [];
-  if (compared && isShown(ratios)) sentences.push(describeGap(...ratios, pair.split("/").map(words), events[0]?.chance));
+  if (compared && isShown(ratios)) sentences.push(describeGap(...ratios, pair.split("/").map(words), events[0]));
   if (changed && isShown([last])) {
-    const both = (statistic) => [base, changed].map((table) => table.of(statistic, everybody).at(-1).value);
-    sentences.push(describeScenario(scenario, [[`the sum of ${last.year}`, ...both("total")], ["the mean present value of a lifetime", ...both("lifetime_mean")]]));
+    const sums = d3.zip(...[base, changed].map((table) => table.of("total", everybody)))
+      .map(([{ year, value }, after]) => [`the sum of ${year}`, value, after.value]);
+    const most = d3.greatest(sums, ([, before, after]) => Math.abs(after / before - 1));
+    const lifetime = (label, cell) => [label, ...[base, changed].map((table) => table.of("lifetime_mean", cell)[0].value)];
+    sentences.push(describeScenario(scenario, [
+      ...new Set([most, sums.at(-1)]),
+      lifetime("the mean present value of a lifetime", everybody),
+      ...groups.map((cell) => lifetime(`that of ${cell.label}`, cell)).filter(([, before, after]) => before && after),
+    ]));
   }
   return sentences;
 }
@@ -247,7 +254,7 @@ function cautionsOf({ warnings, left_out: leftOut }, inside, nShown) {
   const reasons = d3.groups(leftOut, (problem) => problem.message).map(([message, of]) => `${message} (${of.length})`);
   const hidden = inside.filter((cell) => cell.suppressed).map((cell) => cell.label);
   return [
-    ...(hidden.length ? [`Hidden are groups of fewer than ten persons, and groups that would tell them: ${hidden.join("; ")}.`] : []),
+    ...(hidden.length ? [`Hidden are groups of fewer than ten persons, and groups that would tell them: ${hidden.length > MOST_CHARTS ? `${hidden.length} groups` : hidden.join("; ")}.`] : []),
     ...(nShown > MOST_CHARTS ? [`The charts show the first ${MOST_CHARTS} of ${nShown} groups; the table has all.`] : []),
     ...(leftOut.length ? [`${leftOut.length} persons cannot be forecast and are left out: ${reasons.join("; ")}.`] : []),
     ...others.filter((warning) => !warning.person_id).map((warning) => warning.message),
@@ -272,14 +279,15 @@ function tablesOf(table, cells, compared, suffix, unit) {
     rows: columns[0].map((row, i) => [row.year, ...columns.map((column) => figureText(column[i]))]),
   });
   const everybody = cells.at(-1);
+  const open = cells.filter((cell) => !cell.suppressed);
   const whole = [table.of("persons", everybody), table.of("total", everybody), ...(compared ? [table.of("mean_ratio", compared)] : [])];
   return [
     { caption: `Sum of earnings, ${unit}${suffix}`, ...years(["Persons", "Sum", ...(compared ? [compared.label] : [])], whole) },
-    { caption: `Mean earnings, ${unit}${suffix}`, ...years(cells.map((cell) => cell.label), cells.map((cell) => table.of("mean", cell))) },
+    { caption: `Mean earnings, ${unit}${suffix}`, ...years(open.map((cell) => cell.label), open.map((cell) => table.of("mean", cell))) },
     {
       caption: `Present value of earnings to age 64, ${unit}${suffix}`,
       head: ["Group", "Mean", "10 % have less", "Half have less", "90 % have less"],
-      rows: cells.map((cell) => [cell.label, ...LIFETIMES.map((name) => figureText(table.of(name, cell)[0]))]),
+      rows: open.map((cell) => [cell.label, ...LIFETIMES.map((name) => figureText(table.of(name, cell)[0]))]),
     },
   ];
 }

@@ -35,22 +35,24 @@ export function describeTotal(first, last, persons, unit) {
     `${figure("total", last.upper_90)}. In ${first.year} it is ${figureText(first)}.`;
 }
 
-/** Whether the gap between two groups closes, from the ratio of the first year and the last, and the chance that it is below 1. */
-export function describeGap(first, last, [one, other], below) {
+/** Whether the gap between two groups closes, from the ratio of the first year and the last, and the event that it is below 1. */
+export function describeGap(first, last, [one, other], { chance, mc_error: error } = {}) {
   const start = `The mean of ${one} is ${figureText(first)} times that of ${other} in ${first.year}, and ${figureText(last)} times in ${last.year}.`;
-  if (below === null || below === undefined) return start;
-  const closed = first.value > 1 ? below : 1 - below;
-  return `${start} The chance that the gap has closed or reversed by ${last.year} is ${share(closed)}.`;
+  if (chance === null || chance === undefined) return start;
+  const closed = first.value > 1 ? chance : 1 - chance;
+  const points = Math.round(200 * error); // two standard errors
+  const few = points ? ` (plus or minus ${points} points, because the futures are few)` : "";
+  return `${start} The chance that the gap has closed or reversed by ${last.year} is ${share(closed)}${few}.`;
 }
 
-/** What a scenario does to the sum of the last year and to the mean lifetime. */
+/** What a scenario does to each amount: its name, and its value before and after. */
 export function describeScenario(words, pairs) {
   const parts = pairs.map(([label, before, after]) => {
     const change = after / before - 1;
     const move = Math.abs(change) < 0.0005 ? "does not move" : `is ${d3.format(".1f")(100 * Math.abs(change))} % ${change > 0 ? "higher" : "lower"}`;
     return `${label} ${move}`;
   });
-  return `With ${words}, ${parts.join(", and ")}.`;
+  return `With ${words}, ${parts.slice(0, -1).join(", ")}, and ${parts.at(-1)}.`;
 }
 
 /** A probability in per cent, never 0 or 100 % by rounding. */

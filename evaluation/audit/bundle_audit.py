@@ -263,10 +263,16 @@ def store_audit(bundle: Bundle, audit: Mapping[str, Any], out: Path) -> Bundle:
         parents=(*bundle.manifest["parents"], bundle.digest),
     )
     commit_json(out / AUDIT, audit)
-    provenance = {"audited": audit["bundle"], "stored_in": stored.digest, "seed": audit["seed"]}
-    page = render_page(
-        "audit.html", {"audit": audit, "provenance": provenance}, "saga.evaluation.audit"
-    )
+    provenance = {
+        "digest_before_the_audit": audit["bundle"],
+        "digest_that_saga_bundle_verify_prints": stored.digest,
+        "model": audit["model"],
+        "code_version": stored.manifest["code_version"],
+        "seed_of_the_audit": audit["seed"],
+    }
+    limits = {"largest_area": LARGEST_AREA, "largest_rate": LARGEST_RATE}
+    values = {"audit": audit, "provenance": provenance, **limits}
+    page = render_page("audit.html", values, "saga.evaluation.audit")
     commit(out / "audit.html", lambda part: part.write_text(page, encoding="utf-8"))
     return stored
 

@@ -43,7 +43,7 @@ def fake_request(*chunks: bytes, **options: Any) -> Request:
 
 def test_the_error_says_how_many_persons_fit() -> None:
     check_work(20, 500, 30, 300_000)
-    with pytest.raises(BudgetError, match=r"at most 20 persons.*saga score"):
+    with pytest.raises(BudgetError, match=r"at most 20 persons.*at most 476 paths; `saga score"):
         check_work(21, 500, 30, 300_000)
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = QUICK_IN_CHROMIUM
 PANEL = Path(__file__).resolve().parents[3] / "api" / "web" / "example_panel.csv"
+SCENARIOS = ("baseline", "recession-1990s")
 OWN = "#view=many&persons=file&until=2030"
 REQUEST = PopulationRequest(
     by=("sex",), compare=("male/female",), events=("mean_ratio male/female 2030 < 1",), until=2030
@@ -62,6 +63,7 @@ def test_the_first_view_shows_an_example_and_stays_at_its_top(
     assert "In 2040 about" in words(page, "#sentences")
     assert "The chance that the gap has closed or reversed by 2040 is" in words(page, "#sentences")
     assert page.locator("#figures svg").count() == 4  # sum, ratio, women and men
+    assert words(page, "#own-error") == "not part of it", "the bundle has no vintages"
     assert page.evaluate("window.scrollY") == 0
     assert "#" not in page.url, "nothing was chosen yet"
 
@@ -141,11 +143,19 @@ def test_a_scenario_beside_it_has_the_same_seed(
     page.wait_for_selector("#scenario-line")
     both = downloaded(page, tmp_path)
     assert both.filter(scenario="baseline").equals(alone)
-    of_mean = both.filter(statistic="lifetime_mean", sex="total").sort("scenario")["value"]
-    change = 100 * (of_mean[1] / of_mean[0] - 1)
-    way = "higher" if change > 0 else "lower"
+    values = both.pivot("scenario", index=["statistic", "sex", "year"], values="value")
+    change = 100 * (pl.col("recession-1990s") / pl.col("baseline") - 1)
+    of = {row[:3]: row[3] for row in values.with_columns(change=change).drop(SCENARIOS).rows()}
+    sums = {year: of["total", "total", year] for year in range(2023, 2031)}
+    most = max(sums, key=lambda year: abs(sums[year]))
     told = words(page, "#sentences")
-    assert f"the mean present value of a lifetime is {abs(change):.1f} % {way}" in told
+    for what, moved in (
+        (f"the sum of {most}", sums[most]),
+        ("the sum of 2030", sums[2030]),
+        ("the mean present value of a lifetime", of["lifetime_mean", "total", None]),
+        ("that of female", of["lifetime_mean", "female", None]),
+    ):
+        assert f"{what} is {abs(moved):.1f} % {'higher' if moved > 0 else 'lower'}" in told
     for kind in ("SVG", "PNG"):
         with page.expect_download() as waiting:
             page.get_by_role("button", name=kind).click()
