@@ -80,9 +80,9 @@ def take_pictures(url: str, out: Path) -> None:
 
 
 def open_example(page: Page, url: str) -> None:
-    """Open the example and wait until all charts are there."""
+    """Open the example and wait until all futures are there."""
     page.goto(url + OPTIONS)
-    page.wait_for_selector("#life-figures svg, #problem p", timeout=300_000)
+    page.wait_for_selector("#status:text('is shown'), #problem p", timeout=300_000)
 
 
 def print_line(text: str) -> None:
