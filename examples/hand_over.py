@@ -1,12 +1,15 @@
 """Simulated careers as one CSV file a year in the columns of a microsimulation model.
 
-Usage: python examples/hand_over.py PATHS PANEL.csv LAYOUT OUT [PATH]
+Usage: python examples/hand_over.py PATHS PANEL LAYOUT OUT [--mapping FILE] [--path NUMBER]
 """
 
+import argparse
 import sys
 from pathlib import Path
 
 import polars as pl
+
+from saga import SagaError, read_panel
 
 MALE, AGE = pl.col("sex") == "male", pl.col("year") - pl.col("birth_year")
 STATUS = pl.when(pl.col("state") == "retired").then(4).when(pl.col("earnings") > 0).then(1)
@@ -34,26 +37,43 @@ LAYOUTS: dict[str, dict[str, pl.Expr]] = {
 }
 
 
-def main(paths: str, panel: str, layout: str, out: str, path: str = "0") -> None:
+def numbered(panel: pl.DataFrame) -> pl.DataFrame:
+    """A row for each person, with a whole number: its id, if all ids are different numbers."""
+    people = panel.sort("person_id", "year").group_by("person_id", maintain_order=True).last()
+    numbers = people["person_id"].cast(pl.Int64, strict=False)
+    if numbers.null_count() or numbers.n_unique() < len(numbers):
+        return people.with_row_index("number", 1)
+    return people.with_columns(number=numbers)
+
+
+def main(paths: str, panel: str, layout: str, out: Path, mapping: str | None, path: int) -> None:
     """Write the careers of one path, without years after a death or an emigration."""
-    records = pl.read_csv(panel, schema_overrides={"person_id": pl.String}).sort("year")
-    careers = pl.read_parquet(f"{paths}/part-*.parquet").filter(pl.col("path") == int(path))
-    if layout not in LAYOUTS:
-        sys.exit(f"There is no layout {layout}. Use one of {', '.join(LAYOUTS)}.")
-    if "sex" not in records.columns:
+    people = numbered(read_panel(panel, mapping=mapping).frame)
+    careers = pl.read_parquet(f"{paths}/part-*.parquet").filter(path=path)
+    if people["sex"].null_count() == len(people):
         sys.exit(f"{panel} has no column sex, which the layouts need.")
     if "state" not in careers.columns:
         sys.exit(f"{paths} has no column state. Score again with --circumstances.")
-    people = records.group_by("person_id").last().sort("person_id").with_row_index("number", 1)
+    if careers.is_empty():
+        sys.exit(f"{paths} has no path {path}. The first path is 0.")
     gone = pl.col("state").cast(pl.String).is_in(["dead", "abroad"]).fill_null(value=False)
-    careers = careers.filter(~gone).join(
-        people.select("person_id", "number", "birth_year", "sex"), on="person_id"
-    )
-    Path(out).mkdir(parents=True, exist_ok=True)
-    for year in careers["year"].unique().sort():
-        rows = careers.filter(pl.col("year") == year).sort("number")
-        rows.select(**LAYOUTS[layout]).write_csv(Path(out) / f"{layout}_{year}.csv")
+    people = people.select("person_id", "number", "birth_year", "sex")
+    careers = careers.filter(~gone).join(people, on="person_id").sort("number")
+    out.mkdir(parents=True, exist_ok=True)
+    people.select("number", "person_id").write_csv(out / "persons.csv")
+    for (year,), rows in careers.partition_by("year", as_dict=True).items():
+        rows.select(**LAYOUTS[layout]).write_csv(out / f"{layout}_{year}.csv")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("paths", help="folder of `saga score --product paths --circumstances`")
+    parser.add_argument("panel", help="the persons that were scored")
+    parser.add_argument("layout", choices=LAYOUTS)
+    parser.add_argument("out", type=Path, help="folder for the files")
+    parser.add_argument("--mapping", help="names and codes of the panel, as in saga score")
+    parser.add_argument("--path", type=int, default=0, help="which future, from 0")
+    try:
+        main(**vars(parser.parse_args()))
+    except SagaError as error:
+        sys.exit(f"Error: {error}")

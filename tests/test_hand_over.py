@@ -55,15 +55,38 @@ def test_every_living_year_of_a_path_is_written_once(
     if year:
         assert second[year].to_list() == [2024]
     other = tmp_path / "other"
-    assert run(*inputs, layout, other, 1).returncode == 0
+    assert run(*inputs, layout, other, "--path", 1).returncode == 0
     assert len(pl.read_csv(other / f"{layout}_2024.csv")) == 2
+
+
+def test_a_panel_with_names_of_its_own_keeps_its_numbers(
+    inputs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    paths, panel = inputs
+    part, own, out = paths / "part-0.parquet", tmp_path / "own.csv", tmp_path / "out"
+    ids = pl.col("person_id").cast(pl.String).replace({"07": "31", "7": "12"})
+    pl.read_parquet(part).with_columns(ids).write_parquet(part)
+    people = pl.read_csv(panel, schema_overrides={"person_id": pl.String}).with_columns(ids)
+    people.rename({"person_id": "idind", "year": "wave"}).write_csv(own)
+    mapping = tmp_path / "own.yaml"
+    mapping.write_text("""columns:
+  {person_id: idind, year: wave, birth_year: birth_year, earnings: earnings, sex: sex}
+""")
+    done = run(paths, own, "simpaths", out, "--mapping", mapping)
+    assert done.returncode == 0, done.stderr
+    assert pl.read_csv(out / "simpaths_2023.csv")["idPers"].to_list() == [12, 31]
+    assert pl.read_csv(out / "persons.csv").rows() == [(12, 12), (31, 31)]
 
 
 def test_what_is_missing_is_named(inputs: tuple[Path, Path], tmp_path: Path) -> None:
     paths, panel = inputs
-    assert "Use one of liam2" in run(paths, panel, "midas", tmp_path).stderr
-    pl.read_csv(panel).drop("sex").write_csv(tmp_path / "q.csv")
+    assert "choose from 'liam2'" in run(paths, panel, "midas", tmp_path).stderr
+    assert "no path 2" in run(paths, panel, "liam2", tmp_path, "--path", 2).stderr
+    people = pl.read_csv(panel, schema_overrides={"person_id": pl.String})
+    people.drop("sex").write_csv(tmp_path / "q.csv")
     assert "no column sex" in run(paths, tmp_path / "q.csv", "liam2", tmp_path).stderr
+    people.drop("year").write_csv(tmp_path / "q.csv")
+    assert "Error: " in run(paths, tmp_path / "q.csv", "liam2", tmp_path).stderr.splitlines()[0]
     part = paths / "part-0.parquet"
     pl.read_parquet(part).drop("state").write_parquet(part)
     assert "--circumstances" in run(paths, panel, "liam2", tmp_path).stderr

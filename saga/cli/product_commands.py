@@ -245,7 +245,8 @@ def _show(result: Forecasts | Lifetimes | Pensions, unit: str) -> None:
         if groups is not None:
             measure = "difference_rights"
             title = f"Groups by lifetime earnings at age {table['age'][-1]}, {unit}"
-            console.table(groups.drop_nulls("persons"), title)
+            if (shown := groups.drop_nulls("persons")).height:
+                console.table(shown, title)
         table = table.filter(measure=measure).head(_PREVIEW_ROWS)
     columns = {name: text for name, text in _PREVIEW.items() if name in table.columns}
     title = f"Present values, {unit}"

@@ -41,7 +41,7 @@ _OF_LIFETIMES = {
     "lifetime_p50_gap": "Median present value of one group minus that of another",
 }
 _WITHOUT_UNIT = re.compile("persons|.*gini|.*share|.*ratio")
-_MAX_YEARS, _YEAR_STEP = 8, 5  # of more than 8 years the page shows every fifth and the last
+_MAX_YEARS, _YEAR_STEP = 8, 5  # of more than 8 years the page has 2030, 2035 .., first and last
 
 
 def describe_suppressed(statistics: pl.DataFrame, suppressed_until: Mapping[int, int]) -> str:
@@ -85,6 +85,7 @@ def render_group(
 ) -> str:
     """The page: a table per statistic, with a row per group and a column per year.
 
+    Groups are in the order of the statistics; those suppressed are in the table of persons alone.
     `statistics` and `suppressed_until` are those of `saga.population.policy_tables.PolicyTables`.
     """
     described = describe_suppressed(statistics, suppressed_until)
@@ -92,7 +93,7 @@ def render_group(
     groups = statistics.columns[1 : statistics.columns.index("statistic")]
     years = statistics["year"].drop_nulls().unique().sort().to_list()
     step = 1 if len(years) <= _MAX_YEARS else _YEAR_STEP
-    shown_years = sorted({*years[::step], years[-1]})
+    shown_years = [year for year in years if year % step == 0 or year in (years[0], years[-1])]
     persons = statistics.filter(pl.col("statistic") == "persons")
     everybody = persons.filter(
         pl.col("year") == years[0], *(pl.col(group) == TOTAL for group in groups)
@@ -107,9 +108,9 @@ def render_group(
     for labels, at in ((_BY_YEAR, shown_years), (_OF_LIFETIMES, [None])):
         shown = statistics.filter(pl.col("year").is_in(at, nulls_equal=True))
         for statistic, label in labels.items():
-            rows = shown.filter(statistic=statistic)
+            hidden = pl.col("suppressed") & (statistic != "persons")  # a group is in all years
+            rows = shown.filter(~hidden, statistic=statistic)
             cells = rows.partition_by(groups, maintain_order=True) if groups else [rows]
-            cells.sort(key=lambda cell: [_position(cell[group][0]) for group in groups])
             if rows.height:
                 columns = ["lifetime" if year is None else year for year in at]
                 sections.append(
@@ -142,12 +143,6 @@ def render_group(
         "provenance": {_words(name): str(value) for name, value in provenance.items()},
     }
     return render_page("group.html", values)
-
-
-def _position(level: str) -> tuple[bool, int, str]:
-    """Where a level stands in its column: numbers by size, then words; the total last."""
-    number = re.match(r"-?\d+", level)
-    return level == TOTAL, int(number[0]) if number else 0, level
 
 
 def _page_row(cell: pl.DataFrame, groups: Sequence[str]) -> dict[str, Any]:

@@ -96,18 +96,18 @@ def _career(
     years = np.arange(first, last + 1)
     earnings = np.full((len(years), paths.n_paths), np.nan)
     past = by_person.get((str(paths.person_id[row]),))
-    unknown = 0
+    before = years < law.rule.first_year
+    is_unknown = before.copy()
     if past is not None:
         known = past["earnings"].to_numpy()[: len(years)]
         earnings[: len(known)] = known[:, None]
-        unknown = int(past["is_unknown"].to_numpy()[: len(years)].sum())
+        is_unknown[: len(known)] |= past["is_unknown"].to_numpy()[: len(years)]
     ahead = years - origin
     future = ahead > 0
     earnings[future] = paths.earnings[row, ahead[future] - 1]
-    before = years < law.rule.first_year
-    unknown += int((before & ~np.isnan(earnings).any(1)).sum())
     earnings[before] = 0.0 if request.unknown_years == "zero" else np.nan
-    return Career(years, earnings, _growth(wages, origin, years, law), birth_year), unknown
+    career = Career(years, earnings, _growth(wages, origin, years, law), birth_year)
+    return career, int(is_unknown.sum())
 
 
 def _growth(wages: WageIndex, origin: int, years: Years, law: PensionLaw) -> Array:

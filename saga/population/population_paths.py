@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,6 +35,7 @@ from saga.population.scored_paths import (
 )
 from saga.population.table_grid import Grid, TableCell
 from saga.requests import COMPARISONS, GROUP_STATISTICS, PopulationRequest
+from saga.schema import BY_NAME
 from saga.tax.tax_rules import TaxRule
 
 Floats = NDArray[np.float64]
@@ -248,6 +251,18 @@ class Present:
         return dict.fromkeys(GROUP_STATISTICS, unknown) | {"persons": none, "total": none}
 
 
+def _position(group: str) -> Callable[[str], tuple[int, int, str]]:
+    """Where a level of a group stands: codes as the panel lists them, numbers by size, words."""
+    codes = BY_NAME[group].codes if group in BY_NAME else ()
+
+    def position(level: str) -> tuple[int, int, str]:
+        number = re.match(r"-?\d+", level)
+        known = codes.index(level) if level in codes else len(codes)
+        return known, int(number[0]) if number else sys.maxsize, level
+
+    return position
+
+
 def grid_of(population: Population, request: PopulationRequest) -> Grid:
     """The grid of a request. Raises UsageError if a pair of levels is not in one group."""
     levels, paths = [], population.paths
@@ -261,7 +276,7 @@ def grid_of(population: Population, request: PopulationRequest) -> Grid:
             .to_series()
             for year in (paths.years if group == "age" else paths.years[-1:])
         ]
-        levels.append(tuple(pl.concat(texts).unique().sort().to_list()))
+        levels.append(tuple(sorted(pl.concat(texts).unique(), key=_position(group))))
     grid = Grid(tuple(request.by), tuple(levels))
     in_events = [
         level

@@ -6,15 +6,18 @@ The base amounts here are those of the law, written down again: they do not come
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import numpy as np
+import polars as pl
 import pytest
 
+from saga import Draws, Forecaster, PensionRequest, read_panel
 from saga.data.facts import shipped_facts
 from saga.pensions.pension_reform import reform_table
 from saga.pensions.pension_rights import Career, measures, pensionable
 from saga.pensions.pension_rules import PensionLaw, Years
-from saga.requests import PensionSource
+from saga.requests import PensionSource, UnknownYears
 from saga.tax.swedish_tax import SwedishTax
 
 PRICE_BASE = dict(
@@ -211,6 +214,18 @@ def test_an_unknown_year_makes_everything_unknown_from_then_on() -> None:
     for name, values in found.items():
         assert not np.isnan(values[0, 0]), name
         assert np.isnan(values[1:, 0]).all(), name
+
+
+def test_a_year_that_both_the_record_and_the_rule_lack_is_one_unknown_year(
+    forecaster: Forecaster,
+) -> None:
+    """From 1986 on, with a rule from 2003 on: 17 years before it, 18 without a record."""
+    person = {"person_id": "1", "birth_year": 1970, "earnings": 3e5, "year": [2000, 2005, 2022]}
+    panel = read_panel(pl.DataFrame(person))
+    for fill in get_args(UnknownYears):
+        request = PensionRequest(ages=(64,), unknown_years=fill)
+        table = forecaster.pensions(panel, request, Draws(n_paths=4)).table
+        assert table["unknown_years"].unique().to_list() == [17 + 18]
 
 
 def _paths(n_persons: int, n_paths: int = 3) -> tuple[PensionLaw, Years, np.ndarray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from pathlib import Path
 
@@ -170,6 +171,17 @@ def test_a_table_ends_before_few_persons_hide_all_years(panel: Path, tmp_path: P
     assert table.filter("suppressed").height == 20 * 22
     page = (tmp_path / "all" / "tables.html").read_text()
     assert "440 of 660 values up to 2042 are suppressed. With --until 2026, 0 of the 33" in page
+    years = re.findall(r'<th scope="col">(\d+)</th>', page)
+    assert years[:6] == ["2023", "2025", "2030", "2035", "2040", "2042"]
+
+
+def test_levels_keep_their_order_and_hidden_groups_are_in_the_first_table_alone(
+    published: tuple[Path, pl.DataFrame],
+) -> None:
+    out, table = published
+    assert table["education_level"].unique(maintain_order=True).to_list() == [*LEVELS, TOTAL]
+    hidden = table.filter("suppressed", statistic="persons")
+    assert (out / "tables.html").read_text().count(">x</td>") == hidden.height > 0
 
 
 def test_differencing_with_the_margins_recovers_no_hidden_cell(
@@ -402,6 +414,8 @@ def test_bands_of_base_amounts_have_flows_and_add_up(
         if counted[band] is not None:
             assert counted[band] == pytest.approx(number / PATHS, abs=0.5)
     assert counted["no earnings"] is not None
+    page = (out / "tables.html").read_text()
+    assert page.index(">no earnings<") < page.index(">0-1<") < page.index(">1-3<")
     flows = pl.read_csv(out / "transitions.csv", infer_schema_length=None)
     assert set(flows["class"]) == {*counted} - {"unknown"}
     sums = flows.drop_nulls("share").group_by("year", "cohort", "class").agg(pl.col("share").sum())
