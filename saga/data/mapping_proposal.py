@@ -213,7 +213,9 @@ def _others(source: _Source, names: list[str], person: str) -> list[str]:
         names = [name for name in names if name != family[0]]
     if names:
         lines += [
-            "# Columns of your own as inputs of the model: remove the # of those it may use.",
+            "# Is one of these the education_level, or another column that SAGA knows",
+            "# (docs/columns.md)? Name it above, and its codes. Else, as inputs of a model that",
+            "# you train, remove the # of those it may use.",
             "# extra:",
         ]
     for name in names:

@@ -55,6 +55,7 @@ def test_the_columns_of_a_panel_are_found_by_name_and_content(form: object, tmp_
         "keep": {"wage": (0.0, None)},
     }
     assert "# family: hhid" in proposal.text
+    assert "education_level, or another column that SAGA knows" in proposal.text
     assert "#   union: {kind: category, static: true}" in proposal.text
     asked = "\n".join(proposal.questions)
     assert "cells are negative" in asked

@@ -6,13 +6,16 @@ The base amounts here are those of the law, written down again: they do not come
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import get_args
 
 import numpy as np
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
 from saga import Draws, Forecaster, PensionRequest, read_panel
+from saga.cli import app
 from saga.data.facts import shipped_facts
 from saga.pensions.pension_reform import reform_table
 from saga.pensions.pension_rights import Career, measures, pensionable
@@ -226,6 +229,17 @@ def test_a_year_that_both_the_record_and_the_rule_lack_is_one_unknown_year(
         request = PensionRequest(ages=(64,), unknown_years=fill)
         table = forecaster.pensions(panel, request, Draws(n_paths=4)).table
         assert table["unknown_years"].unique().to_list() == [17 + 18]
+
+
+def test_a_reform_of_few_persons_prints_no_empty_table_of_groups(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    people = str(Path(__file__).parents[3] / "examples" / "people.csv")
+    given = f"--bundle {tiny_bundle} --unknown-years zero --paths 4 --out {tmp_path}/rights.csv"
+    done = CliRunner().invoke(app, ["pensions", people, "--reform", "accrual", *given.split()])
+    assert done.exit_code == 0, done.stderr
+    assert "difference rights" in done.stdout
+    assert "Groups" not in done.stdout
 
 
 def _paths(n_persons: int, n_paths: int = 3) -> tuple[PensionLaw, Years, np.ndarray]:
