@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,6 +15,8 @@ from saga.errors import UsageError
 from saga.requests import PopulationRequest
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from saga.data.panel import Panel
 
 _Scored = Annotated[
@@ -127,6 +130,25 @@ def tables(
     for event, chance in results.chances().items():
         text += f"\n{event}: {'suppressed' if chance is None else f'{100 * chance:.0f} %'}"
     console.result(text, report, as_json=as_json)
+    if not as_json:
+        _show_sums(results.statistics, request.by, f"{money[1]} of {money[0]}")
+
+
+def _show_sums(statistics: pl.DataFrame, by: Sequence[str], unit: str) -> None:
+    """Print the sum of all persons in the first year and every fifth one after it."""
+    import polars as pl
+
+    from saga.pages.group import TOTAL
+
+    since_first = pl.col("year") - pl.col("year").min()
+    sums = statistics.filter(
+        *(pl.col(column) == TOTAL for column in by),
+        pl.col("statistic") == "total",
+        ~pl.col("suppressed"),
+    ).filter(since_first % 5 == 0)
+    headings = {"year": "Year", "value": "Sum", "lower_90": "90 % from", "upper_90": "to"}
+    if not sums.is_empty():
+        console.table(sums.select(*headings), f"Earnings of all persons, {unit}", headings)
 
 
 def align(

@@ -116,6 +116,18 @@ def test_what_is_published_lies_apart_from_the_log_of_small_cells(
     assert _log(out).is_file()
 
 
+def test_the_sum_of_all_persons_is_printed(scored: Path, panel: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    line = ["tables", str(scored), "--panel", str(panel), "--by", "sex", "--out", str(out)]
+    done = CliRunner().invoke(app, line)
+    assert done.exit_code == 0, done.stderr
+    table = pl.read_csv(out / "statistics.csv", infer_schema_length=None)
+    sums = table.filter(pl.col("statistic") == "total", pl.col("sex") == TOTAL)
+    year, value, lower, upper = sums.select("year", "value", "lower_90", "upper_90").row(0)
+    shown = next(row.split() for row in done.stdout.splitlines() if row.split()[:1] == [f"{year}"])
+    assert shown == [f"{year}", *(f"{number:,.0f}" for number in (value, lower, upper))]
+
+
 def test_a_rare_cell_and_others_that_would_reveal_it_are_hidden_in_all_years(
     published: tuple[Path, pl.DataFrame],
 ) -> None:
