@@ -101,7 +101,7 @@ def tables(
     money = run.provenance["price_year"], run.provenance["currency"]
     rule = resolve_tax(request.tax, None, *money)
     population = population_of(run, people, request, weights, rule)
-    with console.progress("Tables", quiet=as_json) as progress:
+    with console.no_foreign_output(), console.progress("Tables", quiet=as_json) as progress:
         results = make_tables(
             population, request, rules, transition_years=transition_years, progress=progress
         )
