@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from saga.training.group_cells import cells_of, statistic_of
+from saga.training.group_cells import statistic_of
 
 from saga.macro.everybody import Everybody
 from saga.macro.wage_trends import CountryWages, country_spreads, growth_trends
@@ -22,23 +22,18 @@ Floats = NDArray[np.float64]
 # Judgements that weigh as much as so many years: the spread of yearly growth where no country is
 # known yet, and of the yearly step of log odds of having any earnings.
 _POOLED_YEARS, _SHOCK, _ODDS_STEP = 8.0, 0.02, 0.05
-# Prior standard deviation of a yearly growth that the network carries on, beside the expected one.
-PACE_SD = 0.01
 
 
-def everybody_of(rows: pl.DataFrame, by: Sequence[str], wages: CountryWages) -> Everybody | None:
+def everybody_of(cells: pl.DataFrame, by: Sequence[str], wages: CountryWages) -> Everybody | None:
     """The growth of cells of persons; None if fewer than three years can be compared.
 
-    The network, which does not know the year, is taken to carry on the mean growth of all years.
-    Where cohorts are few, it can hardly be told from what one cohort has beside the next (the error
-    comes from leaving out a tenth of the persons), and is shrunk towards the expected growth.
+    The network's own growth is taken to be the expected one.
 
     Args:
-        rows: Person-years, as `saga.training.group_cells.person_years` makes them.
+        cells: As `saga.training.group_cells.cells_of` makes them.
         by: Columns of a cell beside the year.
         wages: Wages of countries up to the last year.
     """
-    cells = cells_of(rows, ["year", *by])
     earnings, odds = (_steps(cells, by, name) for name in ("earnings", "odds"))
     if len(earnings) < 3:
         return None
@@ -51,21 +46,8 @@ def everybody_of(rows: pl.DataFrame, by: Sequence[str], wages: CountryWages) -> 
     countries = wages.growth.shape[1]
     typical = float(np.median(country_spreads(wages.growth))) if countries else _SHOCK
     shocks = _shock(earnings, typical), _shock(odds, _ODDS_STEP)
-    carried_on = _pace(earnings) * np.arange(1.0, MAX_HORIZON + 1)
-    everybody = Everybody.expecting(last, trend, *shocks, carried_on)
-    tenth = pl.col("person_id").rank("dense") % 10
-    paces = [
-        _pace(_steps(cells_of(rows.filter(tenth != k), ["year", *by]), by, "earnings"))
-        for k in range(10)
-    ]
-    share = PACE_SD**2 / (PACE_SD**2 + 9 * np.var(paces))
-    implied = share * carried_on + (1 - share) * everybody.expected
-    return replace(everybody, implied=implied)
-
-
-def _pace(steps: Floats) -> float:
-    """Mean change of a year."""
-    return float(steps[:, 1].sum() / steps[:, 0].sum())
+    everybody = Everybody.expecting(last, trend, *shocks, np.zeros(MAX_HORIZON))
+    return replace(everybody, implied=everybody.expected)
 
 
 def _steps(cells: pl.DataFrame, by: Sequence[str], statistic: str) -> Floats:
@@ -101,7 +83,7 @@ def _steps(cells: pl.DataFrame, by: Sequence[str], statistic: str) -> Floats:
 def _shock(steps: Floats, pooled: float) -> float:
     """Standard deviation of a year's own shock: changes less their mean and sampling errors."""
     length, step, variance = steps.T
-    apart = step - length * _pace(steps)
+    apart = step - length * step.sum() / length.sum()
     square = (apart**2 / length).sum() / (len(steps) - 1) - (variance / length).mean()
     total = len(steps) * max(square, 0.0) + _POOLED_YEARS * pooled**2
     return float(np.sqrt(total / (len(steps) + _POOLED_YEARS)))

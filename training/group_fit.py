@@ -21,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from saga.training.everybody_fit import PACE_SD, everybody_of
+from saga.training.everybody_fit import everybody_of
 from saga.training.group_cells import BAND, LAST_AGE, cells_of, person_years, statistic_of
 
 from saga.bundle import Bundle, write_bundle
@@ -50,7 +50,7 @@ SETTLED_AGE = 28  # forecasts of persons who are still at school would tell of t
 _MIN_BANDS = 5  # of ages, in all years: else a trend cannot be told from ageing
 _MAX_PERSONS = 100_000  # whom the network forecasts
 # Prior standard deviation of a network's own trend: of its pace, and of what is added to it a year.
-_PACE = np.array([PACE_SD, PACE_SD / MAX_HORIZON])
+_PACE = np.array([0.01, 0.01 / MAX_HORIZON])
 _NONE = np.zeros((1, 0))
 _NO_GROUPS = GroupSeries(_NONE, _NONE, _NONE, _NONE[0], np.zeros((MAX_HORIZON, 0)))
 
@@ -126,7 +126,7 @@ def group_history(
     if everybody:
         by = ["band" if most_ages else "age", *columns]
         wages = CountryWages.shipped(last, tuple(sorted(without)))
-        growth = everybody_of(rows, by, wages)
+        growth = everybody_of(cells_of(rows, ["year", *by]), by, wages)
     if not most_ages:
         series = dict.fromkeys(STATISTICS, _NO_GROUPS)
         return None if growth is None else GroupTrends([], last, *prior, series, growth)
