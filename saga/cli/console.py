@@ -176,13 +176,13 @@ def no_foreign_output() -> Iterator[None]:
     HiGHS sometimes prints a line while it protects cells, and `--json` promises one object alone.
     """
     sys.stdout.flush()
-    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    standard, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     try:
         yield
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(standard, 1)
+        os.close(standard)
         os.close(nowhere)
 
 
