@@ -54,7 +54,7 @@ def describe_vintages(errors: pl.DataFrame) -> str:
     of = pl.when(pl.col("grouping") == "total").then(pl.lit(EVERYBODY)).otherwise(pl.lit(GROUPS))
     for (name, group), rows in errors.group_by("statistic", of.alias("of"), maintain_order=True):
         if heading := _SHOWN.get((str(name), str(group))):
-            of_horizons = rows.partition_by("horizon")
+            of_horizons = rows.sort("horizon").partition_by("horizon", maintain_order=True)
             cells = [_row(part, model, str(name), str(group)) for part in of_horizons]
             parts += [f"## {heading}", markdown_table(_COLUMNS, cells)]
     return "\n\n".join(parts) + "\n"
