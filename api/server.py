@@ -85,12 +85,13 @@ def serve(settings: Settings) -> None:
             check_queue(settings.job_queue_url)
         name = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"http://{name}:{listener.getsockname()[1]}"
-        first = multiprocessing.get_context("spawn").Semaphore(1)
-        application = partial(process_app, settings, url, first)
         if settings.workers == 1:
-            uvicorn.Server(server_config(application, settings)).run(sockets=[listener])
+            # One of several processes would be reported as leaked when a signal ends this one.
+            alone = partial(process_app, settings, url, threading.Semaphore(1))
+            uvicorn.Server(server_config(alone, settings)).run(sockets=[listener])
         else:
-            _serve_in_processes(application, settings, listener)
+            first = multiprocessing.get_context("spawn").Semaphore(1)
+            _serve_in_processes(partial(process_app, settings, url, first), settings, listener)
 
 
 def _serve_in_processes(
@@ -106,7 +107,10 @@ def _serve_in_processes(
 
 
 def process_app(
-    settings: Settings, url: str, first: Semaphore, shared: Path | None = None
+    settings: Settings,
+    url: str,
+    first: Semaphore | threading.Semaphore,
+    shared: Path | None = None,
 ) -> FastAPI:
     """The application in the process that serves it; the first one that is ready announces it."""
 
@@ -114,7 +118,7 @@ def process_app(
         # What is loaded stays; searching it for garbage takes 0.2 s, in which no call is answered.
         gc.collect()
         gc.freeze()
-        if not first.acquire(block=False):
+        if not first.acquire(False):  # the two name it differently
             return
         command = curl(url, keyed=settings.keys is not None, scale=example_scale(forecaster))
         text = f"SAGA is ready. In a browser: {url} (for programs: {url}/docs). Try:\n\n{command}\n"
