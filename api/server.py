@@ -118,7 +118,7 @@ def process_app(
         # What is loaded stays; searching it for garbage takes 0.2 s, in which no call is answered.
         gc.collect()
         gc.freeze()
-        if not first.acquire(False):  # the two name it differently
+        if not first.acquire(False):  # without waiting; both kinds take it by position
             return
         command = curl(url, keyed=settings.keys is not None, scale=example_scale(forecaster))
         text = f"SAGA is ready. In a browser: {url} (for programs: {url}/docs). Try:\n\n{command}\n"

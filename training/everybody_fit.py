@@ -25,9 +25,9 @@ _POOLED_YEARS, _SHOCK, _ODDS_STEP = 8.0, 0.02, 0.05
 
 
 def everybody_of(cells: pl.DataFrame, by: Sequence[str], wages: CountryWages) -> Everybody | None:
-    """The growth of cells of persons; None if fewer than three years can be compared.
+    """How the earnings of everybody grow; None if fewer than three changes can be compared.
 
-    The network's own growth is taken to be the expected one.
+    The network's own growth is not known here, so it is set to the expected growth.
 
     Args:
         cells: As `saga.training.group_cells.cells_of` makes them.

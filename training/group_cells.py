@@ -38,9 +38,9 @@ def person_years(panel: Panel, persons: Sequence[str], columns: Sequence[str]) -
 
 
 def cells_of(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """Persons, workers, and mean and coefficient of variation of positive earnings in cells.
+    """Persons, workers, and mean and standard deviation of positive earnings in cells.
 
-    Cells without ten workers are left out.
+    Cells without ten workers are left out. `weight` is a cell's mean number of persons in a year.
     """
     positive = pl.col("earnings").filter(pl.col("earnings") > 0)
     return (

@@ -62,7 +62,7 @@ class GroupLayer:
     def _shares(self, levels: NDArray[np.int64], n_years: int) -> Floats:
         """How far persons belong to each level in the years after their origins (n, n_year, K).
 
-        Everybody is the last level, if the bundle has draws of everybody.
+        If the bundle has draws of everybody, they are the last level here and below.
         """
         *of_column, age = levels.T
         shares = np.zeros((len(levels), n_years, len(self.trends.levels) + 1))  # unknown: the last

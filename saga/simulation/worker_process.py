@@ -26,8 +26,8 @@ def worker_pool(workers: int, task: Callable[..., Any]) -> Iterator[ProcessPoolE
 
     Each process receives the task once. At the end, work that has not begun is not done.
 
-    The environment of this process stays as it is: threads of other libraries read it while they
-    look up the address of a store, and a change at that moment ends the process.
+    The environment of this process is not changed: threads of other libraries read it while they
+    look up the address of a store, and a change at that moment can crash the process.
     """
     pool = ProcessPoolExecutor(
         workers,
