@@ -1,26 +1,33 @@
 r"""Which part of a lead is whose? Networks, trees and both, trained and recalibrated alike.
 
     python -m studies.fair_contest --panel PANEL --out build/fair
-        [--mapping NAME] [--prices YEAR] [--config small] [--seeds 3] [--horizons 1 2 5 10]
-        [--baselines carry groupq ar1] [--persons N]
+        [--mapping NAME] [--prices YEAR] [--on-error drop] [--config auto] [--folds 3] [--seed 0]
+        [--horizons 1 2 5 10] [--baselines carry groupq ar1]
 
-For each training seed a bundle with the transformer, one with an LSTM and one with a feed-forward
-network are trained on the same persons by `saga train`, with the same steps, and with trees if the
-panel allows them. All contestants then have maps and thresholds of the same calibration persons
-(`+cal`), and are rows without them too:
+Every person is judged once, by models that have learnt from the other folds; the training seed of
+fold k is the given one plus k. These networks learn from the same persons, as `saga train` does it,
+with trees beside them if the panel allows trees:
+
+- `network`: with `--config auto` SAGA's network, fine-tuned from the prior as by default; else the
+  transformer of the configuration, from random weights;
+- `decoder`, only with `--config auto`: a transformer from random weights;
+- `lstm`, `ff`: an LSTM and a feed-forward network about as large, from random weights.
+
+All contestants then have maps and thresholds of the same calibration persons (`+cal`), and are rows
+without them too:
 
 - `saga`: the bundle as it ships, network and trees, calibrated by `saga calibrate`;
-- `network`, `lstm`, `ff`: the networks alone; `lstm-trees`, `ff-trees`: with their trees;
-- `trees`: the trees of the bundle alone; and --baselines, fitted on training persons.
+- `network`, `decoder`, `lstm`, `ff`: the networks alone; `-trees`: with their trees;
+- `trees`: the trees of the bundle alone; and --baselines, fitted on all persons of other folds.
 
-Scores are averaged over the training seeds person by person, so p is that for other persons, and
-the spread over seeds is a table of its own. p is adjusted over all tests of the page (Holm).
+p is that for other persons, adjusted over all tests of the page (Holm). The leads of single folds
+show the spread over persons and training seeds together.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,19 +37,29 @@ from saga.evaluation.contest import Contest, ContestOptions
 from saga.evaluation.contest_tables import ScoredSample, score_tables, write_results
 from saga.evaluation.contestants import Contestant
 from saga.evaluation.fair_contestants import Part, RawBundle, Recalibrated
+from saga.evaluation.fold_training import SHARES
 from saga.evaluation.scoring.comparison import BUNDLE_NAME, YEAR, adjust_together
+from saga.evaluation.scoring.evaluation_settings import Sample
 from saga.evaluation.selection import select_baselines
-from saga.training.train_config import TrainConfig, load_config
+from saga.training.ensembles import train_members
+from saga.training.fit import settings_for
+from saga.training.harness import RunOptions
+from saga.training.train_config import AUTO, TrainConfig, choose_config, choose_start, load_config
+from saga.training.transfer import Source
 
+from saga.bundle import Bundle
+from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.data.split import persons_of
-from saga.files.tables import write_table
+from saga.files.bundle_folder import MANIFEST
 from saga.forecaster import Forecaster
 from saga.pages.format import markdown_table, p_value
 from studies.study_page import StepLog, page_head, publish_page, study_parser
-from studies.trained_bundle import train_or_load
+from studies.trained_bundle import path_of
 
-NETWORKS = {"network": "small", "lstm": "lstm", "ff": "feedforward"}
+RIVALS = {"lstm": "lstm", "ff": "feedforward"}
+METRICS = {"crps_log": "CRPS of log earnings", "interval_90": "Interval score, 90 %"}
+Start = tuple[TrainConfig, Path | None]  # a configuration, and the bundle that training starts from
 KEYS = ("model", "setting", "draw", "person_id", "horizon")
 
 
@@ -52,54 +69,49 @@ def main() -> int:
     parser.add_argument("--panel", type=Path, required=True)
     parser.add_argument("--mapping")
     parser.add_argument("--prices", type=int)
-    parser.add_argument("--config", default="small")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--on-error", default="fail")
+    parser.add_argument("--config", default=AUTO)
+    parser.add_argument("--folds", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--horizons", type=int, nargs="+", default=[1, 2, 5, 10])
     parser.add_argument("--baselines", nargs="*", default=["carry", "groupq", "ar1"])
-    parser.add_argument("--persons", type=int)
     parser.add_argument("--out", type=Path, default=Path("build/fair"))
     args = parser.parse_args()
-    panel = read_panel(args.panel, mapping=args.mapping, prices=args.prices)
-    options = ContestOptions(horizons=args.horizons, n_persons=args.persons)
-    contest = Contest(panel, options, progress=StepLog())
-    settings = list(contest.settings())
+    panel = read_panel(args.panel, mapping=args.mapping, prices=args.prices, on_error=args.on_error)
+    options = ContestOptions(horizons=args.horizons, seed=args.seed)
     scored: list[ScoredSample] = []
-    for seed in range(1, args.seeds + 1):
-        rivals = contestants(contest, args.config, args.out, seed, args.baselines)
-        scored.append(contest.score(rivals, args.out / f"seed-{seed}", settings))
-    mean = mean_over_seeds(scored, args.out / "scores.parquet")
-    tables = score_tables([mean], args.horizons)
-    write_results(
-        tables, args.out / "results", {**contest.provenance, "training_seeds": args.seeds}
-    )
-    spread = spread_over_seeds(scored)
-    head = page_head("A fair contest", __file__, panel=panel.meta.panel_id, seeds=args.seeds)
-    page = f"{head}\n\n{leads_table(tables, spread)}\n"
-    publish_page(page, args.out / "results.md")
+    for k, sample in enumerate(Sample.of_folds(panel, args.folds, seed=args.seed)):
+        contest = Contest(panel, options, sample=sample, progress=StepLog())
+        settings = list(contest.settings())
+        outside = panel.only(sample.training.persons())
+        rivals = contestants(contest, outside, args.config, args.out, k, args.baselines)
+        scored.append(contest.score(rivals, args.out / f"fold-{k}", settings))
+    tables = score_tables(scored, args.horizons)
+    write_results(tables, args.out / "results", {**contest.provenance, "folds": args.folds})
+    head = page_head("A fair contest", __file__, panel=panel.meta.panel_id, folds=args.folds)
+    leads = [leads_table(tables, metric, leads_by_fold(scored, metric)) for metric in METRICS]
+    parts = [f"## {title}\n\n{table}" for title, table in zip(METRICS.values(), leads, strict=True)]
+    publish_page("\n\n".join([head, *parts]) + "\n", args.out / "results.md")
     return 0
 
 
 def contestants(
-    contest: Contest, config: str, out: Path, seed: int, baselines: Sequence[str]
+    contest: Contest, outside: Panel, config: str, out: Path, fold: int, baselines: Sequence[str]
 ) -> Iterator[Contestant]:
-    """Every contestant of a seed, raw and recalibrated, but `saga`, which is as it ships."""
-    panel, budget = contest.panel, load_config(config)
-    people = panel.only(persons_of(panel, "calibration"))
+    """Every contestant of a fold, raw and recalibrated, but `saga`, which is as it ships."""
+    people = outside.only(persons_of(outside, "calibration", SHARES))
     raw: list[Contestant] = []
-    for name, shape in NETWORKS.items():
-        settings = shaped(budget, shape)
-        bundle = train_or_load(panel, out / name, settings, seed=seed)
+    for name, (settings, source) in networks(outside, config).items():
+        bundle = trained(outside, out / name, settings, contest.seed + fold, source)
         forecaster = Forecaster(bundle)
         if name == "network":
-            shipped = out / f"saga-{seed}"
-            calibrated = calibrate_bundle(
-                bundle.path, panel, CalibrationOptions(rollout="exact"), out=shipped
-            )
-            yield contest.bundle(Forecaster(calibrated))
+            shipped = out / f"saga-{fold}"
+            if not (shipped / MANIFEST).is_file():
+                calibrate_bundle(bundle.path, outside, CalibrationOptions(), out=shipped)
+            yield contest.bundle(Forecaster.load(shipped))
         parts: dict[str, Part] = {name: "network"}
         if bundle.trees is not None:
-            both = "network-trees" if name == "network" else f"{name}-trees"
-            parts[both] = "both"
+            parts[f"{name}-trees"] = "both"
             if name == "network":
                 parts["trees"] = "trees"
         raw += [RawBundle(forecaster, label, part) for label, part in parts.items()]
@@ -109,46 +121,65 @@ def contestants(
         yield Recalibrated(contestant, people, contest.seed)
 
 
+def networks(panel: Panel, config: str) -> Mapping[str, Start]:
+    """How each network is trained, by name."""
+    n_persons = len(persons_of(panel, "train", SHARES))
+    if config != AUTO:
+        budget, starts = load_config(config), dict[str, Start]()
+        starts["network"] = replace(budget, trees=True), None
+    else:
+        budget = replace(choose_config(n_persons), members=1)
+        _, prior = choose_start(None, None, simulated=False, n_persons=n_persons)
+        source = None if prior is None else Source.open(prior)
+        settings = settings_for(AUTO, n_persons, source)
+        starts = {"network": (settings, prior), "decoder": (budget, None)}
+    return starts | {name: (shaped(budget, shape), None) for name, shape in RIVALS.items()}
+
+
 def shaped(budget: TrainConfig, shape: str) -> TrainConfig:
     """The budget's configuration with the network of `shape`, as wide as has as many parameters."""
-    shaped = load_config(shape).model
-    if shaped.backbone == budget.model.backbone:
-        return replace(budget, trees=True)
-    width = round(budget.model.width * shaped.width / load_config("small").model.width)
-    model = replace(budget.model, backbone=shaped.backbone, width=width, light=0)
+    model = load_config(shape).model
+    width = round(budget.model.width * model.width / load_config("small").model.width)
+    width -= width % 2
+    model = replace(budget.model, backbone=model.backbone, width=width, light=0)
     return replace(budget, model=model, members=1, trees=True)
 
 
-def mean_over_seeds(scored: Sequence[ScoredSample], file: Path) -> ScoredSample:
-    """The scores of all seeds, averaged person by person, in `file`."""
-    files = [path for sample in scored for path in sample.scores]
-    frame = pl.concat([pl.read_parquet(path, glob=False) for path in files])
-    means = frame.group_by(KEYS, maintain_order=True).agg(pl.exclude(KEYS).mean())
-    record = {"model": "", "setting": "", "horizon": 0, "paths": 0, "persons": 0}
-    record |= {"fit_seconds": 0.0, "seconds": 0.0}
-    write_table(means, file, record)
-    return ScoredSample(scored[0].groups, [file])
+def trained(
+    panel: Panel, out: Path, settings: TrainConfig, seed: int, source: Path | None
+) -> Bundle:
+    """The bundle of these arguments: that of an earlier run, or trained now, or continued."""
+    path = path_of(panel, out, settings, seed=seed)
+    if (path / MANIFEST).is_file():
+        return Bundle.load(path)
+    started = path.with_name(f"{path.name}.run").is_dir()
+    run = RunOptions(resume=started, source=source, progress=False)
+    return train_members(panel, path, config=settings, seed=seed, shares=SHARES, run=run)
 
 
-def spread_over_seeds(scored: Sequence[ScoredSample]) -> dict[tuple[str, str, int], float]:
-    """Standard deviation over training seeds of each mean CRPS of log earnings."""
-    means = pl.concat(
-        [
-            pl.read_parquet(path, glob=False)
-            .group_by("model", "setting", "horizon")
-            .agg(pl.col("crps_log").mean())
-            for sample in scored
-            for path in sample.scores
-        ]
-    )
-    rows = means.group_by("model", "setting", "horizon").agg(pl.col("crps_log").std()).iter_rows()
-    return {(model, setting, horizon): sd or 0.0 for model, setting, horizon, sd in rows}
+def leads_by_fold(
+    scored: Sequence[ScoredSample], metric: str
+) -> dict[tuple[str, str, int], list[float]]:
+    """Mean of each contestant less that of saga in every fold, by setting and horizon."""
+    leads: dict[tuple[str, str, int], list[float]] = {}
+    for sample in scored:
+        frame = pl.concat([pl.read_parquet(path, glob=False) for path in sample.scores])
+        means = frame.group_by("model", "setting", "horizon", maintain_order=True).agg(
+            pl.col(metric).fill_nan(None).mean()
+        )
+        value = {(m, s, h): mean for m, s, h, mean in means.iter_rows()}
+        for (model, setting, horizon), mean in value.items():
+            lead = mean - value[BUNDLE_NAME, setting, horizon]
+            leads.setdefault((model, setting, horizon), []).append(lead)
+    return leads
 
 
-def leads_table(tables: dict[str, pl.DataFrame], spread: dict[tuple[str, str, int], float]) -> str:
-    """CRPS, spread over seeds, and each contestant less saga with p over all tests (Holm)."""
-    metrics = tables["metrics"].filter(metric="crps_log", group="all")
-    tests = adjust_together(tables["comparisons"]).filter(metric="crps_log")
+def leads_table(
+    tables: dict[str, pl.DataFrame], metric: str, leads: dict[tuple[str, str, int], list[float]]
+) -> str:
+    """Means of a metric, and each contestant less saga with p over all tests (Holm)."""
+    metrics = tables["metrics"].filter(metric=metric, group="all")
+    tests = adjust_together(tables["comparisons"]).filter(metric=metric)
     by_key = {(r["model"], r["setting"], r["horizon"], r["test"]): r for r in tests.to_dicts()}
     rows = []
     order = [pl.col("setting") != "in-time", pl.col("horizon"), pl.col("value")]
@@ -160,12 +191,13 @@ def leads_table(tables: dict[str, pl.DataFrame], spread: dict[tuple[str, str, in
         rows.append(
             [
                 *(row["setting"], str(row["horizon"]), row["model"], f"{row['value']:.4f}"),
-                *(f"{spread[key]:.4f}", f"{row['n']:,}", lead),
+                *(f"{row['n']:,}", lead),
+                ", ".join(f"{x:+.4f}" for x in leads[key]) if person else "",
                 *(p_value(t["p_holm"]) if t else "" for t in (person, by_test.get(YEAR))),
             ]
         )
-    head = ["setting", "years ahead", "contestant", "CRPS", "SD over seeds", "persons"]
-    return markdown_table([*head, f"less {BUNDLE_NAME}", "p", "p by origin year"], rows)
+    head = ["setting", "years ahead", "contestant", "mean", "persons", f"less {BUNDLE_NAME}"]
+    return markdown_table([*head, "by fold", "p", "p by origin year"], rows)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,9 @@ def _steps(cells: pl.DataFrame, by: Sequence[str], statistic: str) -> Floats:
     then = cells.select("year", *by, size=size, value=value, variance=variance)
     now = then.drop("size").with_columns(
         after=pl.col("year"),
-        year=pl.col("year").replace_strict(years[1:], years[:-1], default=None),
+        year=pl.col("year").replace_strict(
+            years[1:], years[:-1], default=None, return_dtype=cells.schema["year"]
+        ),
     )
     weight = pl.col("size") / pl.col("size").sum()
     change = pl.col("value_right") - pl.col("value")
@@ -76,7 +78,8 @@ def _steps(cells: pl.DataFrame, by: Sequence[str], statistic: str) -> Floats:
         .sort("year")
     )
     broken = [year for year in years[:-1] if year not in set(steps["year"])]
-    steps = steps.filter(pl.col("year") > max(broken, default=years[0] - 1))
+    if broken:
+        steps = steps.filter(pl.col("year") > max(broken))
     return steps.drop("year").to_numpy().astype(np.float64)
 
 

@@ -68,8 +68,16 @@ def test_who_becomes_older_does_not_grow() -> None:
     assert abs(everybody.growth.state_mean[-1].sum()) < 0.003
 
 
-def test_too_few_years_tell_nothing() -> None:
-    assert everybody_of(cells(np.zeros(30), [1991, 1992, 1993]), BY, NOBODY) is None
+@pytest.mark.parametrize(
+    ("years", "n"),
+    [
+        pytest.param([1991, 1992, 1993], N, id="two changes"),
+        pytest.param([1991], N, id="one year"),
+        pytest.param([*range(1991, 2021)], 40, id="no cell of ten workers"),
+    ],
+)
+def test_too_few_years_or_persons_tell_nothing(years: list[int], n: int) -> None:
+    assert everybody_of(cells(np.zeros(30), years, n), BY, NOBODY) is None
 
 
 @pytest.mark.thorough
