@@ -6,7 +6,7 @@ r"""Which part of a lead is whose? Networks, trees and both, trained and recalib
 
 Every person is judged once, by models that have learnt from the other folds; the training seed of
 fold k is the given one plus k. These networks learn from the same persons, as `saga train` does it,
-with trees beside them if the panel allows trees:
+with the same trees beside them, weighted for each, if the panel allows trees:
 
 - `network`: with `--config auto` SAGA's network, fine-tuned from the prior as by default; else the
   transformer of the configuration, from random weights;
@@ -26,6 +26,7 @@ show the spread over persons and training seeds together.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -36,7 +37,7 @@ from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrat
 from saga.evaluation.contest import Contest, ContestOptions
 from saga.evaluation.contest_tables import ScoredSample, score_tables, write_results
 from saga.evaluation.contestants import Contestant
-from saga.evaluation.fair_contestants import Part, RawBundle, Recalibrated
+from saga.evaluation.fair_contestants import RawBundle, Recalibrated
 from saga.evaluation.fold_training import SHARES
 from saga.evaluation.scoring.comparison import BUNDLE_NAME, YEAR, adjust_together
 from saga.evaluation.scoring.evaluation_settings import Sample
@@ -46,6 +47,7 @@ from saga.training.fit import settings_for
 from saga.training.harness import RunOptions
 from saga.training.train_config import AUTO, TrainConfig, choose_config, choose_start, load_config
 from saga.training.transfer import Source
+from saga.training.tree_member import fit_first_trees, weights_beside
 
 from saga.bundle import Bundle
 from saga.data.panel import Panel
@@ -54,7 +56,8 @@ from saga.data.split import persons_of
 from saga.files.bundle_folder import MANIFEST
 from saga.forecaster import Forecaster
 from saga.pages.format import markdown_table, p_value
-from studies.study_page import StepLog, page_head, publish_page, study_parser
+from saga.trees.mixture import WEIGHTS
+from studies.study_page import StepLog, page_head, publish_page, say, study_parser
 from studies.trained_bundle import path_of
 
 RIVALS = {"lstm": "lstm", "ff": "feedforward"}
@@ -99,22 +102,37 @@ def contestants(
     contest: Contest, outside: Panel, config: str, out: Path, fold: int, baselines: Sequence[str]
 ) -> Iterator[Contestant]:
     """Every contestant of a fold, raw and recalibrated, but `saga`, which is as it ships."""
-    people = outside.only(persons_of(outside, "calibration", SHARES))
-    raw: list[Contestant] = []
-    for name, (settings, source) in networks(outside, config).items():
-        bundle = trained(outside, out / name, settings, contest.seed + fold, source)
-        forecaster = Forecaster(bundle)
-        if name == "network":
-            shipped = out / f"saga-{fold}"
-            if not (shipped / MANIFEST).is_file():
-                calibrate_bundle(bundle.path, outside, CalibrationOptions(), out=shipped)
-            yield contest.bundle(Forecaster.load(shipped))
-        parts: dict[str, Part] = {name: "network"}
-        if bundle.trees is not None:
-            parts[f"{name}-trees"] = "both"
-            if name == "network":
-                parts["trees"] = "trees"
-        raw += [RawBundle(forecaster, label, part) for label, part in parts.items()]
+    training, validation, calibration = (
+        persons_of(outside, part, SHARES) for part in ("train", "validation", "calibration")
+    )
+    seed, starts = contest.seed + fold, networks(outside, config)
+    bundles = {
+        name: trained(outside, out / name, settings, seed, source)
+        for name, (settings, source) in starts.items()
+    }
+    network, shipped = bundles["network"], out / f"saga-{fold}"
+    if not (shipped / MANIFEST).is_file():  # few paths: present values are not judged
+        calibrate_bundle(network.path, outside, CalibrationOptions(n_paths=20), out=shipped)
+    yield contest.bundle(Forecaster.load(shipped))
+    raw: list[Contestant] = [
+        RawBundle(Forecaster(bundle), name, "network") for name, bundle in bundles.items()
+    ]
+    settings = starts["network"][0]
+    if network.trees is not None:
+        raw.append(RawBundle(Forecaster(network), "trees", "trees"))
+        raw.append(RawBundle(Forecaster(network), "network-trees"))
+        first = fit_first_trees(outside.only(training), settings, seed, say)
+        assert first is not None, "as in the training of the network"
+        for name in [rival for rival in bundles if rival != "network"]:
+            weights = weights_beside(bundles[name], first, outside, settings, validation, seed)
+            by_horizon = dict(zip(map(str, first.grid.tolist()), weights.tolist(), strict=True))
+            beside = replace(
+                bundles[name],
+                trees=network.trees,
+                config={**bundles[name].config, WEIGHTS: by_horizon},
+            )
+            raw.append(RawBundle(Forecaster(beside), f"{name}-trees"))
+    people = outside.only(calibration)
     raw += [contest.baseline(baseline).open() for baseline in select_baselines(baselines)]
     for contestant in raw:
         yield contestant
@@ -125,10 +143,10 @@ def networks(panel: Panel, config: str) -> Mapping[str, Start]:
     """How each network is trained, by name."""
     n_persons = len(persons_of(panel, "train", SHARES))
     if config != AUTO:
-        budget, starts = load_config(config), dict[str, Start]()
-        starts["network"] = replace(budget, trees=True), None
+        budget = replace(load_config(config), members=1, trees=False)
+        starts: dict[str, Start] = {"network": (replace(budget, trees=True), None)}
     else:
-        budget = replace(choose_config(n_persons), members=1)
+        budget = replace(choose_config(n_persons), members=1, trees=False)
         _, prior = choose_start(None, None, simulated=False, n_persons=n_persons)
         source = None if prior is None else Source.open(prior)
         settings = settings_for(AUTO, n_persons, source)
@@ -142,7 +160,7 @@ def shaped(budget: TrainConfig, shape: str) -> TrainConfig:
     width = round(budget.model.width * model.width / load_config("small").model.width)
     width -= width % 2
     model = replace(budget.model, backbone=model.backbone, width=width, light=0)
-    return replace(budget, model=model, members=1, trees=True)
+    return replace(budget, model=model)
 
 
 def trained(
@@ -169,7 +187,8 @@ def leads_by_fold(
         )
         value = {(m, s, h): mean for m, s, h, mean in means.iter_rows()}
         for (model, setting, horizon), mean in value.items():
-            lead = mean - value[BUNDLE_NAME, setting, horizon]
+            of_saga = value[BUNDLE_NAME, setting, horizon]
+            lead = math.nan if mean is None or of_saga is None else mean - of_saga
             leads.setdefault((model, setting, horizon), []).append(lead)
     return leads
 
@@ -178,7 +197,7 @@ def leads_table(
     tables: dict[str, pl.DataFrame], metric: str, leads: dict[tuple[str, str, int], list[float]]
 ) -> str:
     """Means of a metric, and each contestant less saga with p over all tests (Holm)."""
-    metrics = tables["metrics"].filter(metric=metric, group="all")
+    metrics = tables["metrics"].filter(metric=metric, group="all").drop_nulls("value")
     tests = adjust_together(tables["comparisons"]).filter(metric=metric)
     by_key = {(r["model"], r["setting"], r["horizon"], r["test"]): r for r in tests.to_dicts()}
     rows = []

@@ -209,7 +209,7 @@ def choose_config(n_persons: int, shape: ModelConfig | None = None) -> TrainConf
         # start from the same weights end nearly alike.
         return TrainConfig(
             name=AUTO,
-            model=replace(shape, dropout=0.2 if few else 0.1 if n_persons < _MANY else 0.0),
+            model=replace(shape, dropout=0.2 if n_persons < _MANY else 0.0),
             masking=_SURVEY,
             max_steps=400 if few else 4_000,
             warmup_steps=100,

@@ -86,22 +86,10 @@ def fit_tree_member(
         report: receives a line of text after each step.
     """
     report = report or (lambda _: None)
-    people, options = panel.only(training), TreeOptions(threads=settings.tree_threads)
-    try:
-        trees = TreeForecast.fit(
-            people,
-            held_out_persons(people, seed),
-            Window(people),
-            options,
-            seed=seed,
-            progress=lambda done, total: report(f"Trees of {done} of {total} horizons are fitted."),
-        )
-    except InputError:  # too few outcomes
+    trees = fit_first_trees(panel.only(training), settings, seed, report)
+    if trees is None:
         return None
-    sample = sample_persons(
-        validation, settings.validation_persons, "validation", panel.meta.panel_id
-    )
-    weights = _weights(trees, Forecaster(bundle), panel.only(sample), seed)
+    weights = weights_beside(bundle, trees, panel, settings, validation, seed)
     horizons = trees.grid.tolist()
     if weights.max() < SMALLEST:
         return None
@@ -110,7 +98,7 @@ def fit_tree_member(
     final = trees.refitted(
         everybody,
         Window(everybody),
-        options,
+        TreeOptions(threads=settings.tree_threads),
         seed=seed,
         progress=lambda done, total: report(
             f"Trees of {done} of {total} horizons are fitted to validation persons, too."
@@ -119,7 +107,36 @@ def fit_tree_member(
     return WeightedTrees(final.to_table(), dict(zip(horizons, weights.tolist(), strict=True)))
 
 
-def _weights(trees: TreeForecast, forecaster: Forecaster, people: Panel, seed: int) -> Floats:
+def fit_first_trees(
+    people: Panel, settings: TrainConfig, seed: int, report: Callable[[str], None]
+) -> TreeForecast | None:
+    """Trees of the training persons `people`; None if they have too few outcomes."""
+    try:
+        return TreeForecast.fit(
+            people,
+            held_out_persons(people, seed),
+            Window(people),
+            TreeOptions(threads=settings.tree_threads),
+            seed=seed,
+            progress=lambda done, total: report(f"Trees of {done} of {total} horizons are fitted."),
+        )
+    except InputError:
+        return None
+
+
+def weights_beside(
+    bundle: Bundle,
+    trees: TreeForecast,
+    panel: Panel,
+    settings: TrainConfig,
+    validation: Sequence[str],
+    seed: int,
+) -> Floats:
+    """Weights (K,) of the trees beside the network; arguments as in `fit_tree_member`."""
+    sample = sample_persons(
+        validation, settings.validation_persons, "validation", panel.meta.panel_id
+    )
+    people, forecaster = panel.only(sample), Forecaster(bundle)
     end, losses, units = last_year(people), [], list[str]()
     for k in range(_ORIGINS):
         origins = draw_origins(people, max_horizon=MAX_HORIZON, seed=seed + k, end=end)
