@@ -20,6 +20,7 @@ further judgement, with its number.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import json
 import os
@@ -95,11 +96,16 @@ class Scoreboard:
         return board
 
     def append(self, content: Row) -> Row:
-        """Append a row with the date of today, unless `content` has one."""
-        before = self.rows[-1]["hash"] if self.rows else FIRST
-        row = {"date": datetime.now(UTC).date().isoformat(), **content, "previous": before}
-        row["hash"] = hash_row(row)
+        """Append a row with the date of today, unless `content` has one.
+
+        Another judgement may have appended rows since this board was read: they are read first.
+        """
         with self.file.open("a", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self.rows = Scoreboard.read(self.file).rows
+            before = self.rows[-1]["hash"] if self.rows else FIRST
+            row = {"date": datetime.now(UTC).date().isoformat(), **content, "previous": before}
+            row["hash"] = hash_row(row)
             file.write(json.dumps(row, sort_keys=True, ensure_ascii=False) + "\n")
             file.flush()
             os.fsync(file.fileno())

@@ -101,6 +101,14 @@ def test_a_contest_is_judged_with_the_seed_of_its_commit_and_every_judgement_sta
     assert board("verify") == 2, "rows of a commit were removed"
 
 
+def test_two_judgements_at_once_make_one_chain(tmp_path: Path) -> None:
+    first, second = (Scoreboard.read(tmp_path / "board.jsonl") for _ in range(2))
+    for board, contest in ((first, "a"), (second, "b"), (first, "a")):
+        board.append({"kind": "judged", "contest": contest})
+    rows = Scoreboard.read(tmp_path / "board.jsonl").rows
+    assert [row["contest"] for row in rows] == ["a", "b", "a"]
+
+
 def test_the_rows_of_the_repository_are_whole() -> None:
     assert len(Scoreboard.read(ROOT / FILE).rows) > 50
 
