@@ -29,6 +29,7 @@ from saga.requests import COVERAGE, MAX_HORIZON
 from saga.trees.mixture import WEIGHTS
 
 Part = Literal["both", "network", "trees"]
+RECALIBRATED = "+cal"  # marks the name of a recalibrated contestant
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Recalibrated:
     @property
     def name(self) -> str:
         """The contestant's name, marked."""
-        return f"{self.contestant.name}+cal"
+        return f"{self.contestant.name}{RECALIBRATED}"
 
     def forecasts(
         self, past: Panel, origins: Origins, *, horizons: Sequence[int], n_paths: int, seed: int

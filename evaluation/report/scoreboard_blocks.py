@@ -7,9 +7,9 @@ A page has a marker, the block, and an end:
     <!-- end -->
 
 `table NAME` shows the tables of the last judgement of a contest (`table NAME 2` the second one),
-`lead NAME` the leads of the bundle over the others with p adjusted over the whole block (Holm),
-`row NAME` no table. Each block ends with the row that it comes from, and says if the bundle is not
-the shipped one.
+`contest NAME` how much worse than the bundle each method is that was recalibrated, with p adjusted
+over the whole block (Holm; `contest NAME 90`: interval scores of 90 %), `row NAME` no table. Each
+block ends with the row that it comes from, and says if the bundle is not the shipped one.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from saga.evaluation.fair_contestants import RECALIBRATED
 from saga.evaluation.scoreboard import ABORTED, BACKFILLED, Row, Scoreboard
 from saga.evaluation.scoring.comparison import BUNDLE_NAME, YEAR, adjust_holm
-from saga.evaluation.scoring.gap import CLAIRVOYANT
 
 from saga.errors import UsageError
-from saga.pages.format import in_percent, markdown_table, p_value
+from saga.pages.format import markdown_table, p_value
 
 END = "<!-- end -->"
 _BLOCK = re.compile(rf"(<!-- scoreboard: (\w+) (\S+)(?: (\d+))? -->\n).*?{END}", re.DOTALL)
 SHORT = 12  # characters of a digest that a page shows
+IN_TIME = "in-time "
 
 
 def renew(text: str, board: Scoreboard, shipped: str) -> str:
@@ -73,41 +74,41 @@ def _tables(row: Row, number: int | None) -> str:
     return "\n".join(f"{markdown_table(t['head'], t['rows'])}\n" for t in shown)
 
 
-def _leads(row: Row, _: int | None) -> str:
-    """CRPS of the bundle, and the other models' less it, with p over all tests of the block."""
+def _contest(row: Row, coverage: int | None) -> str:
+    """A method a row: its score less the bundle's at each horizon, with p over the whole block."""
+    metric = f"interval_{coverage}" if coverage else "crps_log"
     scores, tests = row["scores"], row["tests"]
-    models = sorted({m for t in tests.values() for m in t.get("crps_log", {})} - {CLAIRVOYANT})
-    keys = [(at, model) for at in scores for model in models]
-    main_tests = {key: _main_test(tests, *key) for key in keys}
-    p = np.array([np.nan if t is None or t[2] is None else t[2] for t in main_tests.values()])
-    adjusted = dict(zip(main_tests, adjust_holm(p), strict=True))
-    lines = []
-    for at, by_metric in scores.items():
-        of_bundle = by_metric["crps_log"][BUNDLE_NAME]
-        setting, horizon = at.rsplit(" ", 1)
-        covered = by_metric.get("coverage_90", {}).get(BUNDLE_NAME, [None])[0]
-        lines.append(
-            [setting, horizon, f"{of_bundle[2]:,}", f"{of_bundle[0]:.4f}", in_percent(covered)]
-            + [_lead(main_tests[at, model], adjusted[at, model]) for model in models]
-        )
-    head = ["setting", "years ahead", "persons", BUNDLE_NAME, "inside 90 %"]
-    return f"{markdown_table([*head, *(f'{model} less it' for model in models)], lines)}\n"
+    first = next(iter(scores.values()))[metric]
+    models = [m for m in sorted(first, key=lambda m: first[m][0]) if m.endswith(RECALIBRATED)]
+    found = {(m, at): _main_test(tests, at, m, metric) for m in models for at in scores}
+    p = np.array([np.nan if t is None or t[2] is None else t[2] for t in found.values()])
+    adjusted = dict(zip(found, adjust_holm(p), strict=True))
+    lines = [[BUNDLE_NAME, *(f"**{of[metric][BUNDLE_NAME][0]:.4f}**" for of in scores.values())]]
+    lines += [
+        [m.removesuffix(RECALIBRATED), *(_lead(found[m, at], adjusted[m, at]) for at in scores)]
+        for m in models
+    ]
+    head = ["years ahead", *(at.removeprefix(IN_TIME) for at in scores)]
+    return f"{markdown_table(head, lines)}\n"
 
 
-def _main_test(tests: Mapping[str, Any], at: str, model: str) -> Sequence[Any] | None:
-    """The test by person (and future) of one model's CRPS; None without one."""
-    rows = tests.get(at, {}).get("crps_log", {}).get(model, [])
+def _main_test(
+    tests: Mapping[str, Any], at: str, model: str, metric: str = "crps_log"
+) -> Sequence[Any] | None:
+    """The test by person (and future) of one model's metric; None without one."""
+    rows = tests.get(at, {}).get(metric, {}).get(model, [])
     return next((t for t in rows if t[3] != YEAR), None)
 
 
 def _lead(test: Sequence[Any] | None, p: float) -> str:
     if test is None:
         return ""
-    return f"{test[0]:+.4f} ± {test[1]:.4f} (p {p_value(None if np.isnan(p) else float(p))})"
+    lead = f"{test[0]:+.4f} ± {test[1]:.4f}"
+    return lead if np.isnan(p) else f"{lead} (p {p_value(float(p))})"
 
 
 def _no_table(_row: Row, _number: int | None) -> str:
     return ""
 
 
-_KINDS = {"table": _tables, "lead": _leads, "row": _no_table}
+_KINDS = {"table": _tables, "contest": _contest, "row": _no_table}

@@ -101,6 +101,32 @@ def test_a_contest_is_judged_with_the_seed_of_its_commit_and_every_judgement_sta
     assert board("verify") == 2, "rows of a commit were removed"
 
 
+def test_a_contest_shows_methods_that_were_recalibrated_with_p_over_the_block(
+    tmp_path: Path,
+) -> None:
+    rows = Scoreboard.read(tmp_path / "board.jsonl")
+    means = {"saga": [0.2, 0.01, 9], "lstm": [0.1, 0.01, 9]}
+    means |= {"b+cal": [0.22, 0.01, 9], "a+cal": [0.21, 0.01, 9]}
+    tests = {"a+cal": [[0.01, 0.004, 0.02, "person"]], "b+cal": [[0.02, 0.004, 0.01, "person"]]}
+    rows.append(
+        {
+            "kind": "judged",
+            "contest": "c",
+            "scores": {"in-time 5": {"crps_log": means}},
+            "tests": {"in-time 5": {"crps_log": tests}},
+        }
+    )
+    shown = renew("<!-- scoreboard: contest c -->\n<!-- end -->", rows, "")
+    table = [line for line in shown.splitlines() if line.startswith("|")]
+    assert table == [
+        "| years ahead | 5 |",
+        "|---|---|",
+        "| saga | **0.2000** |",
+        "| a | +0.0100 ± 0.0040 (p .0200) |",
+        "| b | +0.0200 ± 0.0040 (p .0200) |",
+    ]
+
+
 def test_two_judgements_at_once_make_one_chain(tmp_path: Path) -> None:
     first, second = (Scoreboard.read(tmp_path / "board.jsonl") for _ in range(2))
     for board, contest in ((first, "a"), (second, "b"), (first, "a")):
