@@ -39,6 +39,7 @@ _DAMAGES = (
     ValueError,
 )
 _ROWS_A_BLOCK = 1_000_000
+_DIGITS = 38  # of the longest decimals that polars reads
 _NO_ID = "\x1a"  # a control character, which no id may have
 _PACKED = (".gz", ".zip", ".bz2", ".xz", ".zst", ".7z")
 _NO_NAME = r"(_duplicated_\d+)?"  # of columns after a comma that ends the header
@@ -229,7 +230,7 @@ def _open(file: File, labelled: Collection[str], encoding: str) -> tuple[pl.Lazy
         if encoding == UTF_8 and _is_utf16(file):
             raise _refuse(file, "the text is UTF-16", _ENCODING_FIX)
         lazy = _scan(file, labelled, encoding)
-        names = lazy.collect_schema().names()
+        schema = lazy.collect_schema()
     except pl.exceptions.NoDataError:
         raise InputError.of(
             f"{file} is empty", "no-rows", "the file has no content", "Export the data again."
@@ -242,9 +243,13 @@ def _open(file: File, labelled: Collection[str], encoding: str) -> tuple[pl.Lazy
             why += ", or the store does not give parts of files correctly"
             fix += " If a copy of the file can be read, the fault is in the store."
         raise _refuse(file, why, fix) from None
-    if file.suffix == ".csv" and any(re.search(r"._duplicated_\d+$", name) for name in names):
-        raise _refuse(file, "the header names a column twice", "Give each column its own name.")
-    return lazy, names
+    for name, dtype in schema.items():
+        if file.suffix == ".csv" and re.search(r"._duplicated_\d+$", name):
+            raise _refuse(file, "the header names a column twice", "Give each column its own name.")
+        if isinstance(dtype, pl.Decimal) and dtype.precision > _DIGITS:
+            why = f"the column '{name}' has decimals of more than {_DIGITS} digits"
+            raise _refuse(file, why, "Write it as floating-point numbers, or leave it out.")
+    return lazy, schema.names()
 
 
 def _folded(name: str) -> str:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -439,6 +442,21 @@ def test_ids_that_may_be_one_person_are_refused_between_files(
             continue
         with pytest.raises(InputError, match="may be one person"):
             read()
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_decimals_that_are_too_long_are_not_called_damage(suffix: str, tmp_path: Path) -> None:
+    amounts = pa.array([Decimal(1000), Decimal(1100)], pa.decimal256(50, 2))
+    ids, years = pa.array(["a", "a"]), pa.array([2020, 2021])
+    table = pa.table([ids, years, amounts], ["person_id", "year", "earnings"])
+    file = tmp_path / f"people.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(table, file)
+    else:
+        with pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+    with pytest.raises(InputError, match="'earnings' has decimals of more than 38 digits"):
+        read_panel(file)
 
 
 @pytest.mark.parametrize(("kind", "first"), [(pl.Float32, 16_777_216.0), (pl.Float16, 2048.0)])
