@@ -80,12 +80,15 @@ def _contest(row: Row, coverage: int | None) -> str:
     scores, tests = row["scores"], row["tests"]
     first = next(iter(scores.values()))[metric]
     models = [m for m in sorted(first, key=lambda m: first[m][0]) if m.endswith(RECALIBRATED)]
-    found = {(m, at): _main_test(tests, at, m, metric) for m in models for at in scores}
-    p = np.array([np.nan if t is None or t[2] is None else t[2] for t in found.values()])
-    adjusted = dict(zip(found, adjust_holm(p), strict=True))
+    tests_of_models = {(m, at): _main_test(tests, at, m, metric) for m in models for at in scores}
+    p = np.array([np.nan if t is None or t[2] is None else t[2] for t in tests_of_models.values()])
+    adjusted = dict(zip(tests_of_models, adjust_holm(p), strict=True))
     lines = [[BUNDLE_NAME, *(f"**{of[metric][BUNDLE_NAME][0]:.4f}**" for of in scores.values())]]
     lines += [
-        [m.removesuffix(RECALIBRATED), *(_lead(found[m, at], adjusted[m, at]) for at in scores)]
+        [
+            m.removesuffix(RECALIBRATED),
+            *(_lead(tests_of_models[m, at], adjusted[m, at]) for at in scores),
+        ]
         for m in models
     ]
     head = ["years ahead", *(at.removeprefix(IN_TIME) for at in scores)]
