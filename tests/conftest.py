@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,17 +103,21 @@ def register_panel(register_dir: Path) -> Panel:
 
 @pytest.fixture(scope="session")
 def tiny_bundle(shared_folder: SharedFolder, register_panel: Panel) -> Path:
-    """A bundle of configuration `tiny`, trained and calibrated on the small register."""
+    """A bundle of configuration `tiny`, half trained, and calibrated on the small register."""
     from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
     from saga.training.fit import train
     from saga.training.harness import RunOptions
+    from saga.training.train_config import load_config
 
     def make(out: Path) -> None:
         run = RunOptions(command="saga train --config tiny", progress=False)
-        train(register_panel, out, config="tiny", seed=7, run=run)
+        config = replace(load_config("tiny"), max_steps=150, validate_every=50)
+        train(register_panel, out, config=config, seed=7, run=run)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(MAX_ORIGINS, 2)
-            calibrate_bundle(out, register_panel, CalibrationOptions(seed=7, n_paths=50))
+            calibrate_bundle(
+                out, register_panel, CalibrationOptions(seed=7, n_paths=50, profiles=False)
+            )
 
     return shared_folder("tiny", make)
 
@@ -181,7 +185,7 @@ def _stacks(loops: list[asyncio.AbstractEventLoop]) -> str:
 
 @contextmanager
 def _running(
-    settings: Settings, change: Callable[[FastAPI], None] = lambda _: None
+    settings: Settings, change: Callable[[FastAPI], None] = lambda _: None, *, ready: bool = True
 ) -> Iterator[Running]:
     log = io.StringIO()
     loops: list[asyncio.AbstractEventLoop] = []
@@ -200,8 +204,11 @@ def _running(
             time.sleep(0.01)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         with httpx.Client(base_url=url, timeout=60) as client:
+            started = Running(url, client, settings, log)
             try:
-                yield Running(url, client, settings, log)
+                if ready:
+                    started.wait_until_ready()
+                yield started
             finally:
                 server.should_exit = True
                 thread.join(_STOP_SECONDS)
@@ -221,7 +228,7 @@ def free_port() -> Callable[[], int]:
 
 @pytest.fixture(scope="session")
 def start() -> Callable[..., AbstractContextManager[Running]]:
-    """Starts a service with given settings, and a change of its app; it may not be ready yet."""
+    """Starts a service with given settings, and a change of its app; waits until it is ready."""
     return _running
 
 
@@ -229,5 +236,4 @@ def start() -> Callable[..., AbstractContextManager[Running]]:
 def service(tiny_bundle: Path) -> Iterator[Running]:
     """A ready service on the tiny bundle, without keys."""
     with _running(Settings(bundle=tiny_bundle, threads=1)) as started:
-        started.wait_until_ready()
         yield started

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shlex
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -15,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 from saga.api.settings import Settings
-from typer.testing import CliRunner, Result
 
-from saga.cli import app
 from saga.schema import STATIC
+from tests.command_line import answer, done, refusal, run
 from tests.waiting import awaited
 
 if TYPE_CHECKING:
@@ -142,14 +140,9 @@ class Refusal:
     problems: list[dict[str, Any]]
 
 
-def invoke(*arguments: str | Path) -> Result:
-    """Run `saga` with a command line in parts."""
-    return CliRunner().invoke(app, shlex.split(" ".join(map(str, arguments))))
-
-
 def command(*arguments: str | Path) -> Refusal:
     """Run `saga`; it must end with exit code 2, a JSON object as last line and no traceback."""
-    done = invoke(*arguments, "--json")
+    done = run(*arguments, "--json")
     assert done.exit_code == 2, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
@@ -203,22 +196,19 @@ def test_a_person_who_cannot_be_forecast_is_left_out_and_listed(
     rows = people()
     spoil(rows)
     source, out = write_csv(rows, tmp_path / "people.csv"), tmp_path / "f.csv"
-    options = ("--bundle", tiny_bundle, "--horizons", "1", "--out", out, "--json")
-    done = invoke("forecast", source, *options)
-    assert done.exit_code == 0, done.stderr
+    options = ("--bundle", tiny_bundle, "--horizons 1 --out", out)
+    listed = answer("forecast", source, *options)["left_out"]
     assert set(pl.read_csv(out, infer_schema=False)["person_id"]) == {"007"}
-    listed = json.loads(done.stdout)["left_out"]
     assert [location.items() <= problem.items() for problem in listed] == [True]
-    answer = service.client.post(
+    served = service.client.post(
         "/v1/forecasts", content=body(rows), headers={"Content-Type": "application/json"}
     )
-    assert answer.status_code == 200, answer.text
-    assert [person["person_id"] for person in answer.json()["forecasts"]] == ["007"]
-    assert_helps(
-        Refusal(json.dumps(answer.json()["left_out"]), answer.json()["left_out"]), location
-    )
+    assert served.status_code == 200, served.text
+    assert [person["person_id"] for person in served.json()["forecasts"]] == ["007"]
+    left_out = served.json()["left_out"]
+    assert_helps(Refusal(json.dumps(left_out), left_out), location)
     only = write_csv([row for row in rows if row["person_id"] == "B2"], tmp_path / "one.csv")
-    alone = command("forecast", only, *options[:-1]).problems
+    alone = command("forecast", only, *options).problems
     assert alone
     assert all(problem["fix"] for problem in alone)
 
@@ -358,7 +348,7 @@ def test_the_error_of_a_broken_mapping_scenario_or_bundle_names_the_fault(
 
 
 def test_a_bundle_with_one_byte_changed_neither_forecasts_nor_serves(
-    tiny_bundle: Path, start: Callable[[Settings], AbstractContextManager[Running]], tmp_path: Path
+    tiny_bundle: Path, start: Callable[..., AbstractContextManager[Running]], tmp_path: Path
 ) -> None:
     copy = tmp_path / "bundle"
     shutil.copytree(tiny_bundle, copy)
@@ -368,7 +358,7 @@ def test_a_bundle_with_one_byte_changed_neither_forecasts_nor_serves(
     source = write_csv(people(), tmp_path / "people.csv")
     refusal = command(f"forecast {source} --bundle {copy} --out {tmp_path / 'out.csv'}")
     assert "model.safetensors was changed" in refusal.text
-    with start(Settings(bundle=copy, threads=1)) as broken:
+    with start(Settings(bundle=copy, threads=1), ready=False) as broken:
         awaited(lambda: "problem:loading" not in broken.client.get("/readyz").text)
         answer = broken.client.get("/readyz")
         assert answer.status_code == 503
@@ -392,33 +382,22 @@ def test_an_output_never_replaces_a_file_that_saga_did_not_write(
     notes.write_text("notes\n")
     before = source.read_bytes()
     for product in ("forecast", "lifetime"):
-        assert (
-            part
-            in command(
-                f"{product} {source} --bundle {tiny_bundle} --paths 20 --out {tmp_path / out}"
-            ).text
-        )
+        line = f"{product} {source} --bundle {tiny_bundle} --paths 20 --out {tmp_path / out}"
+        assert part in refusal(line)
     assert (source.read_bytes(), notes.read_text()) == (before, "notes\n")
 
 
 def test_an_output_of_saga_is_replaced_and_one_missing_folder_is_created(
     tiny_bundle: Path, tmp_path: Path
 ) -> None:
-    source, out = (
-        write_csv(people(), tmp_path / "people.csv"),
-        tmp_path / "new" / "out.csv",
-    )
+    source, out = write_csv(people(), tmp_path / "people.csv"), tmp_path / "new" / "out.csv"
+    line = f"forecast {source} --bundle {tiny_bundle} --out"
     for horizons, rows in (("1-3", 6), ("1", 2)):
-        done = invoke(
-            f"forecast {source} --bundle {tiny_bundle} --paths 20 --horizons {horizons}",
-            f"--out {out}",
-        )
-        assert done.exit_code == 0, done.stderr
+        done(line, out, "--horizons", horizons)
         assert pl.read_csv(out).height == rows
     mistyped = tmp_path / "no" / "such" / "out.csv"
-    done = invoke(f"forecast {source} --bundle {tiny_bundle} --out {mistyped}")
-    assert (done.exit_code, mistyped.parent.parent.exists()) == (2, False)
-    assert f"There is no directory {tmp_path / 'no'}" in done.stderr
+    assert f"There is no directory {tmp_path / 'no'}" in refusal(line, mistyped)
+    assert not mistyped.parent.parent.exists()
 
 
 def test_rejected_rows_and_results_are_never_written_to_the_folder_of_the_input(
@@ -431,15 +410,12 @@ def test_rejected_rows_and_results_are_never_written_to_the_folder_of_the_input(
     source = write_csv(rows, folder / "people.csv")
     before = source.read_bytes()
     options = f"--bundle {tiny_bundle} --paths 20"
-    reason = "is the input or lies in its folder"
-    assert (
-        reason
-        in command(
-            f"forecast {source}", options, f"--out {tmp_path / 'out.csv'} --rejected {source}"
-        ).text
-    )
-    assert reason in command(f"forecast {folder}", options, f"--out {folder / 'out.csv'}").text
-    assert reason in command(f"score {folder} {folder / 'out'}", options).text
+    for line in (
+        f"forecast {source} --out {tmp_path / 'out.csv'} --rejected {source}",
+        f"forecast {folder} --out {folder / 'out.csv'}",
+        f"score {folder} {folder / 'out'}",
+    ):
+        assert "is the input or lies in its folder" in refusal(line, options)
     assert source.read_bytes() == before
     assert [entry.name for entry in folder.iterdir()] == ["people.csv"]
 
@@ -452,20 +428,11 @@ def test_a_person_above_64_at_every_horizon_is_listed_without_an_error(
         [*rows, {**rows[0], "person_id": "sixty", "birth_year": rows[0]["year"] - 60}],
         tmp_path / "people.csv",
     )
-    arguments = (
-        f"forecast {source} --bundle {tiny_bundle} --paths 20 --out {tmp_path / 'out.csv'}",
-        "--json --horizons",
-    )
-    done = invoke(*arguments, "7,8")
-    assert done.exit_code == 0, done.stderr
-    assert [
-        (problem["person_id"], problem["rule"]) for problem in json.loads(done.stdout)["left_out"]
-    ] == [("sixty", "too-old")]
-    assert "sixty" not in set(
-        pl.read_csv(tmp_path / "out.csv", schema_overrides={"person_id": pl.String})["person_id"]
-    )
-    all_too_old = invoke(*arguments, "60")
-    assert all_too_old.exit_code == 2
+    line = f"forecast {source} --bundle {tiny_bundle} --out {tmp_path / 'out.csv'} --horizons"
+    listed = answer(line, "7,8")["left_out"]
+    assert [(each["person_id"], each["rule"]) for each in listed] == [("sixty", "too-old")]
+    assert "sixty" not in set(pl.read_csv(tmp_path / "out.csv", infer_schema=False)["person_id"])
+    refusal(line, "60")
 
 
 def test_dropping_names_every_person_that_is_left_out(tiny_bundle: Path, tmp_path: Path) -> None:
@@ -476,17 +443,13 @@ def test_dropping_names_every_person_that_is_left_out(tiny_bundle: Path, tmp_pat
     ]
     rows += [{**rows[0], "person_id": "sixty", "birth_year": 1962}]
     source = write_csv(rows, tmp_path / "people.csv")
-    arguments = (
-        f"lifetime {source} --bundle {tiny_bundle} --paths 20 --to-age 50",
+    told = answer(
+        f"lifetime {source} --bundle {tiny_bundle} --paths 20 --to-age 50 --on-error drop",
         f"--out {tmp_path / 'out.csv'}",
     )
-    done = invoke(*arguments, "--on-error drop --json")
-    assert done.exit_code == 0, done.stderr
-    answer = json.loads(done.stdout)
-    left_out = {(p["person_id"], p["rule"], p["count"]) for p in answer["left_out"]}
+    left_out = {(p["person_id"], p["rule"], p["count"]) for p in told["left_out"]}
     # "wrong" is the second person without a usable row.
     assert left_out == {("old", "no-usable-row", 2), ("sixty", "too-old", 1)}
-    assert answer["dropped"] == {"negative": 1}
-    assert pl.read_csv(tmp_path / "out.csv", schema_overrides={"person_id": pl.String})[
-        "person_id"
-    ].to_list() == ["007", "B2"]
+    assert told["dropped"] == {"negative": 1}
+    table = pl.read_csv(tmp_path / "out.csv", infer_schema=False)
+    assert table["person_id"].to_list() == ["007", "B2"]

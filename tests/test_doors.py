@@ -25,11 +25,9 @@ from saga.api.response_models import PopulationResponse
 from saga.api.settings import Settings
 from saga.calibration.adaptive.issuance import AdaptedForecaster, run_and_record
 from saga.calibration.adaptive.ledger import open_ledger
-from typer.testing import CliRunner
 
 from saga.batch.run_folder import MANIFEST
 from saga.bundle import Bundle, shipped_bundle, write_bundle
-from saga.cli import app
 from saga.client import Client, Sending
 from saga.conformal.families.set_family import SMALLEST_AMOUNT
 from saga.data.origins import history, origins_at
@@ -51,6 +49,7 @@ from saga.requests import (
     options_of,
     percent_label,
 )
+from tests.command_line import answer
 
 if TYPE_CHECKING:
     from tests.conftest import Running
@@ -133,7 +132,6 @@ class World:
             database = None if url is None else SecretStr(url)
             settings = Settings(bundle=self.bundle, threads=1, jobs=folder, database=database)
             self.services[url, jobs] = self.stack.enter_context(self.start(settings))
-            self.services[url, jobs].wait_until_ready()
         return self.services[url, jobs]
 
     def new_ledger(self) -> str:
@@ -200,7 +198,7 @@ def options(request: Request | PopulationRequest, draws: Draws) -> dict[str, Any
 
 def line(case: Case, url: str | None, record: bool) -> list[str]:
     """The options of a case on the command line."""
-    words = ["--json", "--prices", str(MONEY_OF)]
+    words = ["--prices", str(MONEY_OF)]
     for name, value in options(case.request, case.draws).items():
         text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
         words += [f"--{name.replace('_', '-')}", *([] if value is True else [text])]
@@ -250,20 +248,16 @@ def command(world: World, case: Case, url: str | None, record: bool) -> Got:
     names = {"forecasts": "forecast", "lifetimes": "lifetime", "pensions": "pensions"}
     name = names[case.request.product]
     out = world.output(".parquet")
-    words = [name, world.people, "--bundle", world.bundle, "--out", out, "--threads", 1]
-    done = CliRunner().invoke(app, [*map(str, words), *line(case, url, record)])
-    assert done.exit_code == 0, done.stderr
-    report = json.loads(done.stdout)
+    words = (name, world.people, "--bundle", world.bundle, "--out", out, "--threads 1")
+    report = answer(*words, line(case, url, record))
     left_out = rules(report["left_out"])
     return Got(pl.read_parquet(out), report["provenance"], told(report["warnings"]), left_out)
 
 
 def batch(world: World, case: Case, url: str | None, record: bool) -> Got:
     out = world.output()
-    words = ["score", world.people, out, "--bundle", world.bundle, "--persons-per-partition", 5]
-    words += ["--product", case.request.product]
-    done = CliRunner().invoke(app, [*map(str, words), *line(case, url, record)])
-    assert done.exit_code == 0, done.stderr
+    words = ("score", world.people, out, "--bundle", world.bundle, "--persons-per-partition 5")
+    answer(*words, "--product", case.request.product, line(case, url, record))
     totals = json.loads((out / MANIFEST).read_text())["totals"]
     parts = sorted(out.glob("part-*.parquet"))
     (provenance,) = {
@@ -450,24 +444,20 @@ GROUPS = PopulationRequest(
     "se-2022",
     (Entrants(2023, 40, 900.5, "female"), Entrants(2024, 45, 300)),
 )
+GROUP_DRAWS = Draws(20, 3)
 
 
 def _tables_of_command(world: World, file: Path, draws: Draws) -> pl.DataFrame:
     """`saga score`, then `saga tables`."""
     paths, out, inflow = world.output(), world.output(), world.output(".csv")
     pl.DataFrame([row._asdict() for row in GROUPS.inflow]).write_csv(inflow)
-    bundle = ["--bundle", world.bundle, "--product", "paths", "--to-age", GROUPS.to_age, "--wages"]
-    drawn = ["--paths", draws.n_paths, "--seed", draws.seed]
-    wanted = ["--panel", file, "--by", "sex", "--compare", "male/female", "--until", GROUPS.until]
-    wanted += ["--events", ",".join(GROUPS.events), "--rate", GROUPS.rate, "--tax", GROUPS.tax]
-    wanted += ["--inflow", inflow]
-    for words in (
-        ["score", file, paths, *bundle, *drawn],
-        ["tables", paths, *wanted, "--out", out],
-    ):
-        done = CliRunner().invoke(app, [*map(str, words), "--prices", str(MONEY_OF), "--json"])
-        assert done.exit_code == 0, done.stderr
-    assert json.loads(done.stdout)["entrants"] == 1200.5
+    drawn = f"--paths {draws.n_paths} --seed {draws.seed} --to-age {GROUPS.to_age} --wages"
+    bundle = ("--bundle", world.bundle, "--product paths --prices", MONEY_OF)
+    answer("score", file, paths, drawn, *bundle)
+    wanted = f"--by sex --compare male/female --until {GROUPS.until} --rate {GROUPS.rate}"
+    people = ("--panel", file, "--prices", MONEY_OF, "--inflow", inflow, "--tax", GROUPS.tax)
+    events = ("--events", [",".join(GROUPS.events)])
+    assert answer("tables", paths, wanted, *people, *events, "--out", out)["entrants"] == 1200.5
     assert "1,200 entrants up to 2025" in (out / "tables.html").read_text()
     return pl.read_csv(out / "statistics.csv", infer_schema_length=None)
 
@@ -494,6 +484,16 @@ def _tables_of_job(world: World, file: Path, draws: Draws) -> pl.DataFrame:
         return sent.result().frame
 
 
+@pytest.fixture(scope="module")
+def tables(world: World, register_panel: Panel) -> tuple[Path, pl.DataFrame]:
+    """Persons of every age, and the tables of groups that the library makes of them."""
+    file, origins = world.folder / "groups.parquet", origins_at(register_panel, 2019)
+    every_age = slice(0, None, len(origins) // 240)
+    history(register_panel, origins.take(every_age)).frame.write_parquet(file)
+    panel = read_panel(file, prices=MONEY_OF)
+    return file, forecast_groups(world.forecaster, panel, GROUPS, GROUP_DRAWS).table
+
+
 @pytest.mark.parametrize(
     "door",
     [
@@ -504,19 +504,13 @@ def _tables_of_job(world: World, file: Path, draws: Draws) -> pl.DataFrame:
 )
 def test_every_door_gives_the_same_tables_of_groups(
     world: World,
-    register_panel: Panel,
+    tables: tuple[Path, pl.DataFrame],
     door: Callable[[World, Path, Draws], pl.DataFrame],
 ) -> None:
-    file, draws = world.folder / "groups.parquet", Draws(20, 3)
-    if not file.exists():
-        origins = origins_at(register_panel, 2019)
-        every_age = slice(0, None, len(origins) // 240)
-        history(register_panel, origins.take(every_age)).frame.write_parquet(file)
-    panel = read_panel(file, prices=MONEY_OF)
-    expected = forecast_groups(world.forecaster, panel, GROUPS, draws).table
+    file, expected = tables
     assert expected.drop_nulls("value").height > 100
     assert expected.filter(statistic="chance")["value"].null_count() == 0
-    got = door(world, file, draws)
+    got = door(world, file, GROUP_DRAWS)
     apart = [] if door is not _tables_of_service else ["year", "sex"]
     for about_events in (True, False):  # JSON has neither the year nor the group of an event
         both = [

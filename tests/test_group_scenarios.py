@@ -13,15 +13,14 @@ import polars as pl
 import pytest
 from saga.api.settings import Settings
 from saga.training.group_fit import with_groups
-from typer.testing import CliRunner
 
 from saga.bundle import Bundle
-from saga.cli import app
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.errors import UsageError
 from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest, LifetimeRequest
+from tests.command_line import done
 
 if TYPE_CHECKING:
     from tests.conftest import Running
@@ -82,10 +81,8 @@ def test_every_door_gives_the_same_forecast(
     expected = Forecaster.load(bundle, threads=1).lifetime(panel, request, draws).table
     free = Forecaster.load(bundle, threads=1).lifetime(panel, request, Draws(20, 3)).table
     assert (expected["mean"] > free["mean"]).all()
-    command = ["lifetime", str(table), "--bundle", str(bundle), "--paths", "20", "--seed", "3"]
-    command += ["--unrounded", "--scenario", str(scenario), "--out", str(out)]
-    done = CliRunner().invoke(app, command)
-    assert done.exit_code == 0, done.output
+    options = f"--bundle {bundle} --paths 20 --seed 3 --unrounded --scenario {scenario}"
+    done("lifetime", table, options, "--out", out)
     assert pl.read_parquet(out)["mean"].to_list() == expected["mean"].to_list()
     rows = persons.frame.select(columns)  # of the prices in the table, as the service expects
     body: dict[str, Any] = {
@@ -104,7 +101,6 @@ def test_every_door_gives_the_same_forecast(
         "scenario": CLOSES,
     }
     with start(Settings(bundle=bundle, threads=1)) as running:
-        running.wait_until_ready()
         answer = running.client.post("/v1/lifetimes", json=body)
         assert answer.status_code == 200, answer.text
         means = [each["present_value"]["mean"] for each in answer.json()["lifetimes"]]

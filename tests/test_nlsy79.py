@@ -8,9 +8,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from saga.cli import app
+from tests.command_line import done
 
 PANEL = Path(
     os.environ.get(
@@ -39,40 +38,15 @@ def fifth_of_panel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def saga(*arguments: str | Path) -> None:
-    done = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert done.exit_code == 0, done.output
-
-
 def test_train_calibrate_evaluate_and_forecast_real_people(fifth_of_panel: Path) -> None:
     people, bundle = fifth_of_panel / "people.parquet", fifth_of_panel / "bundle"
-    mapping = ("--mapping", "nlsy79")
-    saga("train", "--panel", people, *mapping, "--config", "tiny", "--seed", "1", "--out", bundle)
-    saga("calibrate", bundle, "--panel", people, *mapping, "--paths", "50")
-    evaluation_options = (
-        "--baselines",
-        "carry,groupq",
-        "--horizons",
-        "1,2,10,20",
-        "--paths",
-        "50",
-        "--out",
-        fifth_of_panel / "evaluation",
-    )
-    saga("evaluate", bundle, "--panel", people, *mapping, *evaluation_options)
-    table_file, two_ahead = fifth_of_panel / "f.csv", ("--horizons", "2", "--paths", "50")
-    saga(
-        "forecast",
-        people,
-        "--bundle",
-        bundle,
-        *mapping,
-        *two_ahead,
-        "--on-error",
-        "drop",
-        "--out",
-        table_file,
-    )
+    panel, table_file = f"--panel {people} --mapping nlsy79", fifth_of_panel / "f.csv"
+    done("train", panel, "--config tiny --seed 1 --out", bundle)
+    done("calibrate", bundle, panel, "--paths 50")
+    options = "--baselines carry,groupq --horizons 1,2,10,20 --paths 50"
+    done("evaluate", bundle, panel, options, "--out", fifth_of_panel / "evaluation")
+    options = "--mapping nlsy79 --horizons 2 --paths 50 --on-error drop"
+    done("forecast", people, "--bundle", bundle, options, "--out", table_file)
 
     metrics = pl.read_parquet(fifth_of_panel / "evaluation/metrics.parquet").filter(
         pl.col("group") == "all"

@@ -125,7 +125,8 @@ def read_all(connection: socket.socket) -> bytes:
 @pytest.fixture(scope="module")
 def port(start: Start) -> Iterator[int]:
     """The port of a service without a bundle that closes silent connections soon."""
-    with start(Settings.of(bundle=Path("none"), header_seconds=0.2), add_crashes) as service:
+    settings = Settings.of(bundle=Path("none"), header_seconds=0.2)
+    with start(settings, add_crashes, ready=False) as service:
         yield service.client.base_url.port or 0
 
 
@@ -191,7 +192,7 @@ def test_a_websocket_is_not_offered(port: int) -> None:
 
 
 def test_silent_connections_give_way_to_those_that_call(start: Start) -> None:
-    with start(Settings.of(bundle=Path("none"), max_connections=8)) as service:
+    with start(Settings.of(bundle=Path("none"), max_connections=8), ready=False) as service:
         address = "127.0.0.1", service.client.base_url.port
         silent = [socket.create_connection(address) for _ in range(30)]
         assert service.client.get("/livez").status_code == 200

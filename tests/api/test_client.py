@@ -157,7 +157,6 @@ def test_a_wrong_key_and_a_service_that_is_not_there(
     secret, key = new_key("one", scopes=("forecast",))
     add_key(tmp_path / "keys", key)
     with start(Settings(bundle=tiny_bundle, keys=tmp_path / "keys", threads=1)) as service:
-        service.wait_until_ready()
         with Client(service.url, secret) as allowed:
             assert allowed.model()["bundle"]
             with pytest.raises(AuthorisationError) as caught:
@@ -490,7 +489,6 @@ def test_a_job_gives_the_rows_of_a_forecast_and_tells_its_progress(
 ) -> None:
     settings = Settings(bundle=tiny_bundle, threads=1, jobs=tmp_path / "jobs")
     with start(settings) as service, Client(service.url) as client:
-        service.wait_until_ready()
         expected = client.forecast(persons, REQUEST).frame
         seen: list[JobState] = []
         assert_frame_equal(client.score(persons, REQUEST, progress=seen.append).frame, expected)

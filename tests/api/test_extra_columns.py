@@ -40,7 +40,6 @@ def service(tmp_path_factory: pytest.TempPathFactory, start: Start) -> Iterator[
     train(people(200), folder / "bundle", config=config, seed=1, run=RunOptions(progress=False))
     settings = Settings(bundle=folder / "bundle", threads=1, jobs=folder / "jobs")
     with start(settings) as running:
-        running.wait_until_ready()
         yield running
 
 

@@ -123,7 +123,6 @@ def test_another_call_is_answered_while_a_recorded_forecast_of_several_hundred_p
     bundle, keys = shipped_bundle("small"), tmp_path / "keys"
     settings = Settings(bundle=bundle, threads=1, keys=keys, database=SecretStr(url))
     with start(settings) as served, ThreadPoolExecutor(1) as office:
-        served.wait_until_ready()
         computed.clear()
         recorded = office.submit(
             served.client.post, "/v1/forecasts", json=body, headers=headers["office"]

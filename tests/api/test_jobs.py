@@ -75,7 +75,6 @@ def jobs(
     folder = tmp_path_factory.mktemp("jobs")
     settings = Settings(bundle=tiny_bundle, threads=1, jobs=folder, job_files=persons.parent)
     with start(settings) as service:
-        service.wait_until_ready()
         yield service
 
 
@@ -217,6 +216,7 @@ def test_wrong_options_are_refused_before_the_table_is_stored(
     assert post(jobs, persons, query).status_code == status
 
 
+@pytest.mark.thorough
 def test_persons_in_json_give_the_same_rows_as_a_forecast(
     jobs: Running, person: Callable[..., dict[str, Any]]
 ) -> None:
@@ -340,7 +340,6 @@ def test_a_holder_whose_disk_is_full_sends_no_job(
         bundle=tiny_bundle, threads=1, jobs=tmp_path, job_workers=0, holder_bytes=100
     )
     with start(settings) as service:
-        service.wait_until_ready()
         first = post_when_connected(service, persons)
         assert first.status_code == 202
         again = post(service, persons, "")
@@ -364,12 +363,10 @@ def test_a_job_continues_after_a_restart_of_the_service(
 ) -> None:
     settings = Settings(bundle=tiny_bundle, threads=1, jobs=tmp_path / "jobs")
     with start(settings) as service:
-        service.wait_until_ready()
         answer = post(service, persons, "product=paths&paths=20&seed=5")
         job = answer.json()["id"]
         awaited(lambda: look(service, job)["state"] != "queued", 120)
     with start(settings) as service:
-        service.wait_until_ready()
         assert await_end(service, job)["state"] == "succeeded"
         served = service.client.get(f"/v1/jobs/{job}/result/part-00000.parquet").content
     recipe = Recipe(tiny_bundle, PathsRequest(), Draws(20, 5))
@@ -383,7 +380,6 @@ def test_a_job_that_ends_its_process_each_time_fails_whichever_worker_starts_it(
 ) -> None:
     settings = Settings(bundle=tiny_bundle, threads=1, jobs=tmp_path / "jobs")
     with start(settings.model_copy(update={"job_workers": 0})) as service:
-        service.wait_until_ready()
         job = post(service, persons, "").json()["id"]
     folder = JobFolders(tmp_path / "jobs").folder(job)
     assert [folder.count_attempt() for _ in range(MAX_ATTEMPTS + 1)] == [True] * 3 + [False]
@@ -392,7 +388,6 @@ def test_a_job_that_ends_its_process_each_time_fails_whichever_worker_starts_it(
     folder.take_attempt_back()
     assert folder.count_attempt(), "the service ended the last one"
     with start(settings) as service:
-        service.wait_until_ready()
         view = await_end(service, job)
     assert (view["state"], view["problem"]["type"]) == ("failed", "urn:saga:problem:killed")
 
@@ -426,7 +421,6 @@ def test_a_job_does_not_exist_for_another_holder(
         bundle=tiny_bundle, keys=tmp_path / "keys", jobs=tmp_path / "jobs", job_workers=0
     )
     with start(settings) as service:
-        service.wait_until_ready()
         answer = post_when_connected(service, persons, **one)
         address = answer.headers["location"]
         assert service.client.get(address, headers=one).json()["state"] == "queued"

@@ -42,7 +42,6 @@ def holders(
     monkeypatch.setattr(service, "WAIT_SECONDS", 0.5)
     keys = make_keys(tmp_path / "keys", "a", "b")
     with start(settings(tiny_bundle, tmp_path, keys=tmp_path / "keys")) as running:
-        running.wait_until_ready()
 
         def caller(name: str) -> Post:
             def call(path: str, body: object = None) -> httpx.Response:

@@ -45,7 +45,6 @@ def test_every_metric_of_the_dashboard_and_the_alerts_exists(
         database=SecretStr(f"sqlite:///{tmp_path / 'ledger.sqlite'}"),
     )
     with start(settings) as service, Client(service.url) as client:
-        service.wait_until_ready()
         persons = [
             {"person_id": "A", "birth_year": 1980, "history": [{"year": 2022, "earnings": 2e5}]}
         ]

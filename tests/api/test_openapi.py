@@ -108,7 +108,6 @@ def test_every_operation_answers_its_example(
     place: dict[str, str] = {}
     asked = 0
     with start(settings) as service:
-        service.wait_until_ready()
         operations = [
             (method, path, operation)
             for path, methods in schema["paths"].items()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -22,11 +21,12 @@ from saga.calibration.adaptive.ledger import open_ledger
 
 from saga.bundle import Bundle
 from saga.errors import UsageError
+from tests.waiting import awaited
 
 if TYPE_CHECKING:
     from tests.conftest import Running
 
-Start = Callable[[Settings], AbstractContextManager["Running"]]
+Start = Callable[..., AbstractContextManager["Running"]]
 Person = Callable[..., dict[str, Any]]
 OPTIONS = {"horizons": [1, 2], "paths": 50}
 
@@ -44,7 +44,6 @@ def settings(bundle: Path, folder: Path, **more: Any) -> Settings:
 def with_ledger(start: Start, tiny_bundle: Path, tmp_path: Path) -> Iterator[Running]:
     """A ready service with an empty ledger."""
     with start(settings(tiny_bundle, tmp_path)) as service:
-        service.wait_until_ready()
         yield service
 
 
@@ -236,7 +235,6 @@ def without_records(
 ) -> Iterator[Running]:
     """A ready service with an empty ledger, which all refused calls share."""
     with start(settings(tiny_bundle, tmp_path_factory.mktemp("ledger"))) as service:
-        service.wait_until_ready()
         yield service
 
 
@@ -337,11 +335,10 @@ def test_an_unusable_ledger_is_a_503_and_only_the_log_has_the_cause(
 ) -> None:
     (tmp_path / "file").write_text("no database" * 1_000)
     database = SecretStr(url.format(tmp_path))
-    with start(Settings(bundle=tiny_bundle, threads=1, database=database)) as service:
-        while (answer := service.client.get("/readyz")).json()[
-            "type"
-        ] == "urn:saga:problem:loading":
-            time.sleep(0.05)
+    options = Settings(bundle=tiny_bundle, threads=1, database=database)
+    with start(options, ready=False) as service:
+        awaited(lambda: "problem:loading" not in service.client.get("/readyz").text)
+        answer = service.client.get("/readyz")
         for response in (answer, service.forecast({"persons": []})):
             assert (response.status_code, response.json()["type"]) == (
                 503,

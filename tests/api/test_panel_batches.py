@@ -30,9 +30,14 @@ REQUEST = ForecastRequest(horizons=[1, 4], unrounded=True)
 
 
 def sent(*persons: dict[str, Any]) -> SentFrame:
-
     body = json.dumps({"persons": persons}).encode()
     return SentFrame(parse_json(body, ForecastBody, 1_000).frame, None)
+
+
+def read(forecaster: Forecaster, *calls: SentFrame) -> list[RequestPanel]:
+    """The panels of calls without a fault, which are read together."""
+    panels = read_panels(forecaster.transforms, forecaster.facts, calls)
+    return [panel for panel in panels if isinstance(panel, RequestPanel)]
 
 
 def test_panels_read_together_are_those_read_alone(forecaster: Forecaster, person: Person) -> None:
@@ -43,11 +48,8 @@ def test_panels_read_together_are_those_read_alone(forecaster: Forecaster, perso
         sent(person("A1", birth_region="nordic")),
         sent(person("é")),
     ]
-    together = read_panels(forecaster.transforms, forecaster.facts, calls)
-    for call, panel in zip(calls, together, strict=True):
-        (alone,) = read_panels(forecaster.transforms, forecaster.facts, [call])
-        assert isinstance(panel, RequestPanel)
-        assert isinstance(alone, RequestPanel)
+    for call, panel in zip(calls, read(forecaster, *calls), strict=True):
+        (alone,) = read(forecaster, call)
         assert panel.person_ids == alone.person_ids
         assert panel.panel.frame.equals(alone.panel.frame)
         assert panel.panel.meta == alone.panel.meta
@@ -70,11 +72,9 @@ def test_a_wrong_call_is_answered_as_alone_and_does_not_touch_the_others(
 ) -> None:
     good, odd = sent(person("A1")), sent({**person("B2"), **change})
     beside, answer = read_panels(forecaster.transforms, forecaster.facts, [good, odd])
-    ((alone,), (good_alone,)) = (
-        read_panels(forecaster.transforms, forecaster.facts, [call]) for call in (odd, good)
-    )
+    (alone,) = read_panels(forecaster.transforms, forecaster.facts, [odd])
+    (good_alone,) = read(forecaster, good)
     assert isinstance(beside, RequestPanel)
-    assert isinstance(good_alone, RequestPanel)
     assert beside.panel.frame.equals(good_alone.panel.frame)
     if isinstance(alone, RequestPanel):
         assert isinstance(answer, RequestPanel)
@@ -102,12 +102,9 @@ def test_calls_read_together_have_the_warnings_of_calls_read_alone(
         sent(of("Z", *[0.0] * 5, *ordinary)),
         sent(of("B2", *ordinary), of("A1", 3e8, 3e8, 3e8, 3e8, 3e8)),
     ]
-    together = read_panels(forecaster.transforms, forecaster.facts, calls)
     codes = set()
-    for call, people in zip(calls, together, strict=True):
-        (alone,) = read_panels(forecaster.transforms, forecaster.facts, [call])
-        assert isinstance(people, RequestPanel)
-        assert isinstance(alone, RequestPanel)
+    for call, people in zip(calls, read(forecaster, *calls), strict=True):
+        (alone,) = read(forecaster, call)
         assert people.compared is not None
         assert alone.compared is None
         warnings = forecaster.warnings(people.panel, REQUEST, compared=people.compared)
@@ -117,8 +114,7 @@ def test_calls_read_together_have_the_warnings_of_calls_read_alone(
 
 
 def parts(forecaster: Forecaster, *persons: dict[str, Any]) -> list[ForecastPart]:
-    (people,) = read_panels(forecaster.transforms, forecaster.facts, [sent(*persons)])
-    assert isinstance(people, RequestPanel)
+    (people,) = read(forecaster, sent(*persons))
     return parts_of(forecaster.plan(REQUEST, people.panel))
 
 
@@ -140,8 +136,7 @@ def test_the_parts_of_a_large_call_have_the_bits_of_the_whole(
     persons = [person(f"P{i}", birth_year=1965 + i % 30) for i in range(MAX_TOGETHER + 7)]
     divided = parts(forecaster, *persons)
     assert [part.n_persons for part in divided] == [MAX_TOGETHER, 7]
-    (people,) = read_panels(forecaster.transforms, forecaster.facts, [sent(*persons)])
-    assert isinstance(people, RequestPanel)
+    (people,) = read(forecaster, sent(*persons))
     whole = forecaster.forecast(people.panel, REQUEST).table
     assert pl.concat([forecast_parts([part])[0].table for part in divided]).equals(whole)
 
@@ -151,8 +146,7 @@ def test_a_call_that_is_recorded_is_computed_in_parts_like_any_other(
 ) -> None:
     """In one piece it would hold up all other calls for seconds."""
     persons = [person(f"P{i}", birth_year=1965 + i % 30) for i in range(MAX_TOGETHER + 7)]
-    (people,) = read_panels(forecaster.transforms, forecaster.facts, [sent(*persons)])
-    assert isinstance(people, RequestPanel)
+    (people,) = read(forecaster, sent(*persons))
     in_force = AdaptedForecaster.of(forecaster, None)
     plan = forecaster.plan(REQUEST, people.panel, Draws(), in_force, record=True)
     divided = parts_of(plan)
@@ -166,8 +160,7 @@ def test_a_call_that_is_recorded_is_computed_in_parts_like_any_other(
 
 
 def test_calls_with_other_options_are_not_alike(forecaster: Forecaster, person: Person) -> None:
-    (people,) = read_panels(forecaster.transforms, forecaster.facts, [sent(person())])
-    assert isinstance(people, RequestPanel)
+    (people,) = read(forecaster, sent(person()))
     variants = [
         parts_of(forecaster.plan(request, people.panel, draws))[0].batch_key
         for request, draws in (

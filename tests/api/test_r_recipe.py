@@ -61,7 +61,6 @@ def test_r_gets_the_numbers_of_python(
     persons.write_csv(tmp_path / "panel.csv")
     settings = Settings(bundle=tiny_bundle, threads=1, jobs=tmp_path / "jobs")
     with start(settings) as service, Client(service.url) as client:
-        service.wait_until_ready()
         request = ForecastRequest(horizons=(1, 5), coverage=(0.9,), unrounded=True)
         expected = client.forecast(persons, request).frame
         done = subprocess.run(

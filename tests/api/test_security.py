@@ -332,7 +332,6 @@ def test_scopes_rotation_and_holders_of_a_running_service(
     forecast = {"persons": [person], "horizons": [1]}
     outcomes = {"outcomes": [{"person_id": "P", "year": 2023, "earnings": 1.0}]}
     with start(Settings(bundle=tiny_bundle, threads=1, keys=file)) as service:
-        service.wait_until_ready()
 
         def status(name: str, path: str, body: object = None) -> int:
             method = "GET" if body is None else "POST"

@@ -36,7 +36,7 @@ from tests.waiting import awaited
 if TYPE_CHECKING:
     from tests.conftest import Running
 
-Start = Callable[[Settings], AbstractContextManager["Running"]]
+Start = Callable[..., AbstractContextManager["Running"]]
 CASES = int(os.environ.get("SAGA_TEST_CASES", "4"))  # random calls of each endpoint
 
 
@@ -48,7 +48,7 @@ def test_a_service_with_a_changed_bundle_is_never_ready(
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
-    with start(Settings(bundle=bundle)) as service:
+    with start(Settings(bundle=bundle), ready=False) as service:
         for _ in range(100):
             answer = service.client.get("/readyz")
             if answer.json()["type"].endswith(":bundle"):
@@ -139,7 +139,6 @@ def test_random_calls_keep_to_the_published_schema(
     # The rules of a panel go beyond the schema, and a table with a query is a call as one without.
     excluded = [schemathesis.checks.positive_data_acceptance]
     with start(options) as service:
-        service.wait_until_ready()
         schema = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
         results = schema.get_all_operations()
         operations: list[Any] = [result.ok() for result in results if isinstance(result, Ok)]
@@ -236,7 +235,6 @@ def test_the_printed_curl_fits_a_bundle_in_another_currency(
     )
     write_bundle(tmp_path / "dollars", contents, seed=0, command="")
     with start(Settings(bundle=tmp_path / "dollars", threads=1)) as service:
-        service.wait_until_ready()
         scale = example_scale(Forecaster.load(tmp_path / "dollars"))
         body = json.loads(re.findall(r"'({.*})'", curl(service.url, keyed=False, scale=scale))[0])
         assert all(5 < row["earnings"] < 50 for row in body["persons"][0]["history"])

@@ -27,8 +27,10 @@ precision: 32-true
 
 @pytest.fixture(scope="module")
 def columns() -> Columns:
-    """240 simulated persons as a dictionary of columns with names of their own."""
-    frame = make_panel().frame.select("person_id", "year", "birth_year", "earnings")
+    """120 simulated persons as a dictionary of columns with names of their own."""
+    panel = make_panel()
+    frame = panel.only(panel.persons()[::2]).frame
+    frame = frame.select("person_id", "year", "birth_year", "earnings")
     renamed = frame.rename({"person_id": "pid", "year": "t", "earnings": "wage"})
     return renamed.to_dict(as_series=False)
 

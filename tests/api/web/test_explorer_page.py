@@ -500,7 +500,6 @@ def test_a_service_with_keys_asks_for_one_and_forgets_it(
     secret, key = new_key("analyst")
     add_key(tmp_path / "keys", key)
     with start(Settings(bundle=tiny_bundle, threads=1, keys=tmp_path / "keys")) as service:
-        service.wait_until_ready()
         page = visit(service.url + PERSON)
         page.wait_for_selector("#key", state="visible")
         assert "A key is needed" in page.get_by_role("alert").inner_text()

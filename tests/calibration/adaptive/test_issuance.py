@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,9 @@ from saga.calibration.adaptive.issuance import (
     run_and_record,
 )
 from saga.calibration.adaptive.ledger import open_ledger
-from typer.testing import CliRunner
 
 from saga.batch.engine import score
 from saga.batch.products import Recipe
-from saga.cli import app
 from saga.conformal.calibrator import Calibrator
 from saga.data.origins import history, origins_at
 from saga.data.panel import Panel
@@ -29,6 +26,7 @@ from saga.data.split import persons_of
 from saga.errors import UsageError
 from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest, LifetimeRequest
+from tests.command_line import refusal
 
 HORIZONS = (1, 2, 3)
 REQUEST = ForecastRequest(HORIZONS, coverage=(0.5, 0.8), quantiles=(0.5,))
@@ -72,14 +70,6 @@ def one_year_later(people: Path, folder: Path) -> Path:
     file = folder / "later.parquet"
     pl.concat([frame, last_rows.with_columns(pl.col("year") + 1)]).write_parquet(file)
     return file
-
-
-def command(name: str, *arguments: object) -> Any:
-    result = CliRunner().invoke(
-        app,
-        [name, "--prices", "2022", "--paths", "25", "--seed", "4", "--json", *map(str, arguments)],
-    )
-    return result.exit_code, json.loads(result.stdout or result.stderr)
 
 
 def counts(url: str, bundle: str) -> dict[str, int]:
@@ -206,20 +196,16 @@ def test_a_run_cannot_continue_under_another_ledger_or_without_one(
 def test_an_error_about_recording_is_raised_before_any_work(
     url: str, people: Path, tiny_bundle: Path, forecaster: Forecaster, tmp_path: Path
 ) -> None:
-    common = ("--bundle", tiny_bundle, "--record")
-    code, report = command("forecast", people, "--out", tmp_path / "f.csv", *common)
-    assert (code, "--database" in json.dumps(report)) == (2, True)
-    code, report = command(
-        "score", people, tmp_path / "out", "--product", "paths", "--database", url, *common
-    )
-    assert (code, "no option --record" in json.dumps(report)) == (2, True)
-    values = ("--product", "lifetimes", "--rate", "0.03")
-    code, report = command("score", people, tmp_path / "out", *values, "--database", url, *common)
-    assert (code, "rate" in json.dumps(report)) == (2, True)
-    code, report = command(
-        "score", people, tmp_path / "out", "--scenario", "high-growth", "--database", url, *common
-    )
-    assert (code, "scenario" in json.dumps(report).lower()) == (2, True)
+    options = f"--prices 2022 --paths 25 --seed 4 --bundle {tiny_bundle} --record"
+    told = refusal("forecast", people, "--out", tmp_path / "f.csv", options)
+    assert "--database" in told
+    for more, told in (
+        ("--product paths", "no option --record"),
+        ("--product lifetimes --rate 0.03", "rate"),
+        ("--scenario high-growth", "scenario"),
+    ):
+        line = ("score", people, tmp_path / "out", more, "--database", url, options)
+        assert told in refusal(*line).lower()
     uncalibrated = forecaster.with_calibrator(Calibrator.identity())
     with pytest.raises(UsageError, match="no intervals to record"):
         AdaptedForecaster.of(uncalibrated, None).check_recordable(REQUEST, DRAWS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -20,10 +19,8 @@ import polars as pl
 import pytest
 from saga.api.settings import Settings
 from saga.calibration.diagnostics.example_persons import draw_example_persons, invent_persons
-from typer.testing import CliRunner
 
 from saga.bundle import Bundle
-from saga.cli import app
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.diagnostics_tables import STATUSES, TABLES, Diagnostics
@@ -31,6 +28,7 @@ from saga.pages.format import percent
 from saga.pages.layout import MARK
 from saga.pages.report import make_brief, render_report
 from saga.pages.uses import decide_uses
+from tests.command_line import answer, done, refusal
 
 
 def words_of(html: str) -> str:
@@ -251,35 +249,28 @@ def test_from_panel_to_bundle_to_page_and_service(
     bundle, judged, plain = tmp_path / "bundle", tmp_path / "judged.html", tmp_path / "plain.html"
     shutil.copytree(tiny_bundle, bundle)
 
-    def report(out: Path, more: str) -> Any:
-        line = ["report", str(bundle), "--out", str(out), "--json", *more.split()]
-        return CliRunner().invoke(app, line)
-
-    refused = report(plain, "")
-    assert refused.exit_code == 2
-    assert "--store" in refused.output + refused.stderr
-    result = report(judged, f"--panel {register_dir} --paths 50 --horizons 1,5 --threads 1 --store")
-    assert result.exit_code == 0, result.output
-    facts, stored = json.loads(result.stdout), Bundle.load(bundle)
+    without_panel = ("report", bundle, "--out", plain)
+    assert "--store" in refusal(*without_panel)
+    options = f"--panel {register_dir} --paths 50 --horizons 1,5 --threads 1 --store"
+    facts, stored = answer("report", bundle, "--out", judged, options), Bundle.load(bundle)
     assert facts["bundle"] == stored.digest
     assert facts["provenance"]["bundle"] == Bundle.load(tiny_bundle).digest
     assert facts["provenance"]["bundle"] == stored.manifest["parents"][-1]
     assert facts["provenance"]["calibration"] == stored.calibration_digest
-    assert report(plain, "").exit_code == 0
+    done(*without_panel)
     assert plain.read_bytes() == judged.read_bytes()
     diagnostics = Diagnostics.of_bundle(stored)
     assert diagnostics["mean_error"]["economy"].abs().max() > 0  # type: ignore[operator]
     assert diagnostics["guarantees"]["n"].to_list()[0] > 100
     for place, status, kind in ((bundle, 200, "text/html"), (tiny_bundle, 404, "application/")):
         with start(Settings(bundle=place, threads=1)) as service:
-            service.wait_until_ready()
-            answer = service.client.get("/v1/calibration/report")
-            assert answer.status_code == status
-            assert answer.headers["content-type"].startswith(kind)
+            served = service.client.get("/v1/calibration/report")
+            assert served.status_code == status
+            assert served.headers["content-type"].startswith(kind)
             if status == 200:
-                assert f"{answer.text}<!-- {MARK} -->\n" == plain.read_text(encoding="utf-8")
+                assert f"{served.text}<!-- {MARK} -->\n" == plain.read_text(encoding="utf-8")
             else:
-                assert answer.json()["type"] == "urn:saga:problem:no-diagnostics"
+                assert served.json()["type"] == "urn:saga:problem:no-diagnostics"
 
 
 def test_persons_of_a_real_panel_are_never_drawn(register_panel: Panel) -> None:

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
-from typer.testing import CliRunner
 
-from saga.cli import app
 from tests.chromium import QUICK_IN_CHROMIUM, start_chromium
+from tests.command_line import done
 
 pytestmark = QUICK_IN_CHROMIUM
 
@@ -32,8 +31,7 @@ def number_of_pages(pdf: bytes) -> int:
 def test_the_shipped_report_prints_on_few_pages_and_its_answer_on_the_first(
     browser: Browser, tmp_path: Path
 ) -> None:
-    done = CliRunner().invoke(app, ["report", "--out", str(tmp_path / "report.html")])
-    assert done.exit_code == 0, done.stderr
+    done("report --out", tmp_path / "report.html")
     page = browser.new_page(viewport={"width": PAPER, "height": 960})
     seen: list[str] = []
     page.on("request", lambda request: seen.append(request.url))

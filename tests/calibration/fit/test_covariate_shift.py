@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from saga.calibration.fit.covariate_shift import REST, Target, join_strata, labels_of
 from saga.calibration.fit.split_conformal import in_map_fold
-from typer.testing import CliRunner
 
 from saga.bundle import Bundle
-from saga.cli import app
 from saga.conformal.calibrator import Calibrator
 from saga.data.groups import Grouping, last_record_origins
 from saga.data.origins import draw_origins, history
@@ -23,6 +20,7 @@ from saga.data.split import persons_of
 from saga.distributions import Marginals
 from saga.errors import UsageError
 from tests.calibration.worlds import lognormal_marginals
+from tests.command_line import answer
 
 Array = NDArray[np.float64]
 
@@ -107,11 +105,9 @@ def test_the_command_weights_for_another_panel_and_says_so(
     register_panel.frame.write_parquet(tmp_path / "panel.parquet")
     options = (
         f"--panel {tmp_path}/panel.parquet --target {tmp_path}/young.parquet --target-by sex"
-        f" --out {tmp_path}/out --paths 25 --threads 1 --prices 2022 --json"
+        f" --out {tmp_path}/out --paths 25 --threads 1 --prices 2022"
     )
-    done = CliRunner().invoke(app, ["calibrate", str(tiny_bundle), *options.split()])
-    assert done.exit_code == 0, done.stderr
-    bundle = Bundle.load(json.loads(done.stdout)["out"])
+    bundle = Bundle.load(answer("calibrate", tiny_bundle, options)["out"])
     about = bundle.metrics["calibration"]["target"]
     assert (about["by"], about["persons"]) == (["sex"], young["person_id"].n_unique())
     table = bundle.calibration

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -13,9 +12,7 @@ from numpy.typing import NDArray
 from saga.calibration.adaptive.issuance import AdaptedForecaster
 from saga.calibration.fit.cqr import cqr_threshold, fit_cqr
 from saga.calibration.fit.person_scores import conformal_quantile
-from typer.testing import CliRunner
 
-from saga.cli import app
 from saga.conformal.families.quantile_intervals import QUANTILE_INTERVALS, central_probabilities
 from saga.data.panel import Panel
 from saga.distributions import Marginals
@@ -24,6 +21,7 @@ from saga.files.tables import read_provenance
 from saga.forecaster import Forecaster
 from saga.requests import COVERAGE, Draws, ForecastRequest, LifetimeRequest
 from tests.calibration.worlds import World
+from tests.command_line import answer, done
 
 Array = NDArray[np.float64]
 
@@ -70,9 +68,6 @@ def test_a_stored_threshold_is_the_average_of_ten_order_statistics(world: World)
     assert cell.thresholds[0.9] == pytest.approx(expected, rel=1e-12)
 
 
-# --- intervals of a calibrator ---
-
-
 # --- from the command line to the forecast ---
 
 
@@ -89,12 +84,8 @@ def cqr_bundle(
     """The tiny bundle calibrated by `saga calibrate --method cqr`."""
     folder = tmp_path_factory.mktemp("cqr")
     register_panel.frame.write_parquet(folder / "panel.parquet")
-    arguments = ["calibrate", str(tiny_bundle), "--panel", str(folder / "panel.parquet")]
-    options = ["--method", "cqr", "--paths", "50", "--threads", "1", "--prices", "2022", "--json"]
-    out = ["--out", str(folder / "bundle")]
-    result = CliRunner().invoke(app, [*arguments, *options, *out])
-    assert result.exit_code == 0, result.stderr
-    facts = json.loads(result.stdout)
+    options = f"--method cqr --paths 50 --threads 1 --prices 2022 --out {folder / 'bundle'}"
+    facts = answer("calibrate", tiny_bundle, "--panel", folder / "panel.parquet", options)
     assert facts["method"] == "cqr"
     assert facts["reach"]["0.9"] > 1
     return folder / "bundle"
@@ -104,11 +95,9 @@ def test_forecasts_publish_the_intervals_and_name_the_method(
     cqr_bundle: Path, young: Panel, tmp_path: Path
 ) -> None:
     young.frame.write_parquet(tmp_path / "people.parquet")
-    arguments = ["forecast", str(tmp_path / "people.parquet"), "--bundle", str(cqr_bundle)]
-    options = ["--paths", "50", "--horizons", "1,2", "--prices", "2022", "--limits", "--bands", "2"]
-    out = ["--threads", "1", "--out", str(tmp_path / "f.parquet")]
-    result = CliRunner().invoke(app, [*arguments, *options, *out])
-    assert result.exit_code == 0, result.stderr
+    options = "--paths 50 --horizons 1,2 --prices 2022 --limits --bands 2 --threads 1"
+    line = f"forecast {tmp_path}/people.parquet --bundle {cqr_bundle} --out {tmp_path}/f.parquet"
+    done(line, options)
     table = pl.read_parquet(tmp_path / "f.parquet")
     assert read_provenance(tmp_path / "f.parquet")["calibration_method"] == "cqr"
 

@@ -15,15 +15,14 @@ from saga.calibration.adaptive.ledger import Ledger, open_ledger
 from saga.calibration.adaptive.pseudonyms import PseudonymKey
 from saga.calibration.yearly import yearly_delivery
 from saga.calibration.yearly.year_diagnosis import with_state
-from typer.testing import CliRunner
 
 from saga.bundle import Bundle, default_bundle
-from saga.cli import app
 from saga.data.origins import cut, without_later_exits
 from saga.data.panel import Panel
 from saga.diagnostics_tables import Diagnostics
 from saga.errors import UsageError
 from saga.pages.report import render_report
+from tests import command_line
 
 N_PERSONS = 40
 
@@ -83,7 +82,7 @@ def test_the_command_reports_and_fails_if_the_delivery_contradicts_an_earlier_on
         frame.write_parquet(tmp_path / name)
         options = f"--append --database sqlite:///{tmp_path}/ledger.sqlite --persons 30"
         options += f" --prices 2022 --threads 1 --json --panel {tmp_path / name}"
-        result = CliRunner().invoke(app, ["calibrate", str(tiny_bundle), *options.split()])
+        result = command_line.run("calibrate", tiny_bundle, options)
         return result.exit_code, json.loads(result.stdout)
 
     first, second = delivery(register_panel, 2018).frame, delivery(register_panel, 2019).frame
@@ -112,9 +111,8 @@ def deliver(
 ) -> tuple[int, Any]:
     """Deliver a panel; `ledger` are the options of another one than the SQLite file in `folder`."""
     ledger = ledger or f"--database sqlite:///{folder}/ledger.sqlite"
-    options = f"{ledger} --persons 40 --prices 2022 --threads 1"
-    arguments = ["deliver", str(bundle), "--panel", str(panel), "--out", str(folder / out)]
-    result = CliRunner().invoke(app, [*arguments, *options.split(), "--json"])
+    options = f"{ledger} --persons 40 --prices 2022 --threads 1 --json"
+    result = command_line.run("deliver", bundle, "--panel", panel, "--out", folder / out, options)
     return result.exit_code, json.loads(result.stdout or result.stderr)
 
 
@@ -222,10 +220,9 @@ def test_the_table_has_the_cells_of_the_state_and_no_figure_of_few_persons(
     assert len({render_report(each) for each in (shipped, shown, empty)}) == 3
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_the_command_shows_the_state_of_a_ledger(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'ledger.sqlite'}"
     open_ledger(url).close()
-    command = ["report", str(default_bundle()), "--out", str(tmp_path / "r.html"), "--json"]
-    done = CliRunner().invoke(app, [*command, "--database", url])
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["provenance"]["adaptive_settled"] == "0"
+    line = ("report", default_bundle(), "--out", tmp_path / "r.html", "--database", url)
+    assert command_line.answer(*line)["provenance"]["adaptive_settled"] == "0"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +23,12 @@ from saga.evaluation.benchmark.totals import score_totals
 from saga.evaluation.contest import Contest, ContestOptions
 from saga.evaluation.scoring.evaluation_settings import Setting
 from saga.evaluation.scoring.score_frame import score_block
-from typer.testing import CliRunner
 
-from saga.cli import app
 from saga.data.panel import Panel
 from saga.errors import InputError
 from saga.requests import QUANTILES
 from saga.scores import log_earnings
+from tests.command_line import answer
 from tests.evaluation.conftest import Walker
 
 HORIZONS = (1, 5)
@@ -212,11 +211,7 @@ def test_the_distribution_without_positive_quantiles_lies_at_zero_and_on_the_flo
     assert cdf.ravel().tolist() == [0.995] * 10 + [1.0]
 
 
-def _run(*words: object) -> dict[str, object]:
-    result = CliRunner().invoke(app, ["benchmark", *map(str, words), "--json"])
-    assert result.exit_code == 0, result.stderr
-    value: dict[str, object] = json.loads(result.stdout)
-    return value
+_run = partial(answer, "benchmark")
 
 
 @pytest.mark.thorough
@@ -242,7 +237,7 @@ def test_a_judged_round_hides_its_seed_and_is_bound_to_its_outcomes(
     assert entry.join(rows, on=["person_id", "horizon"], how="anti").is_empty()
     entry.write_csv(tmp_path / "mine.csv")
     scored = _run("score", tmp_path / "mine.csv", "--round", round_, "--truth", truth)
-    differences = [row["difference"] for row in scored["comparisons"] if row["model"] == "mine"]  # type: ignore[attr-defined]
+    differences = [row["difference"] for row in scored["comparisons"] if row["model"] == "mine"]
     assert differences
     assert set(differences) == {0.0}, "the same forecasts"
     with pytest.raises(InputError, match="not the truth of this round"):

@@ -14,9 +14,7 @@ from saga.evaluation.explain import attribution as module
 from saga.evaluation.explain.attribution import FIGURES, attribute_forecast, features, scaled_parts
 from saga.evaluation.explain.changed_records import forecast_changes
 from saga.evaluation.explain.explanation_page import SUFFIXES, PersonExplanation, write_explanation
-from typer.testing import CliRunner
 
-from saga.cli import app
 from saga.data.panel import Panel
 from saga.data.rules import find_ineligible
 from saga.errors import InputError, UsageError
@@ -24,6 +22,7 @@ from saga.features.sequences import Tokens, encode, pad
 from saga.forecaster import Forecaster
 from saga.model import Saga
 from saga.pages.layout import check_page
+from tests.command_line import done, refusal
 
 
 @pytest.fixture(scope="module")
@@ -196,21 +195,7 @@ def test_the_command_writes_a_page_and_prints_nothing_about_the_person(
 ) -> None:
     person, source = small_panel.persons()[0], tmp_path / "people.parquet"
     small_panel.frame.write_parquet(source)
-    arguments = [
-        "explain",
-        str(source),
-        "--prices",
-        "2022",
-        "--bundle",
-        str(tiny_bundle),
-        "--out",
-        str(tmp_path / "e.html"),
-        "--person",
-    ]
-    result = CliRunner().invoke(
-        app, [*arguments, person, "--figure", "p_zero", "--years-ahead", "3"]
-    )
-    assert result.exit_code == 0, result.output
-    assert person not in result.output
+    line = f"explain {source} --prices 2022 --bundle {tiny_bundle} --out {tmp_path}/e.html --person"
+    assert person not in done(line, [person], "--figure p_zero --years-ahead 3").output
     assert FIGURES["p_zero"] in (tmp_path / "e.html").read_text()
-    assert CliRunner().invoke(app, [*arguments, "nobody"]).exit_code == 2
+    refusal(line, "nobody")

@@ -14,14 +14,13 @@ from saga.evaluation.textbook import PROCESSES, Process
 from saga.evaluation.textbook.gaussian_ar1 import GaussianProcess
 from saga.evaluation.textbook.gkos_process import FEW_ZEROS, GkosProcess
 from saga.evaluation.textbook.textbook_register import Cohort
-from typer.testing import CliRunner
 
 from saga import schema
-from saga.cli import app
 from saga.data.origins import origins_at
 from saga.data.reading import read_panel
 from saga.register import RegisterSettings, generate_register
 from saga.register.simulation.cohort_simulation import random_stream
+from tests.command_line import answer
 
 PERSONS, SEED = 150, 4
 
@@ -105,11 +104,8 @@ def test_futures_continue_from_the_hidden_state(register: Path) -> None:
 
 def test_the_command_takes_the_process(tmp_path: Path) -> None:
     out = tmp_path / "register"
-    options = "--persons 70 --seed 2 --years 2020-2022 --process gkos-few-zeros --json"
-    command = ["register", "generate", "--out", str(out), *options.split()]
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["process"] == "gkos"
+    options = "--persons 70 --seed 2 --years 2020-2022 --process gkos-few-zeros"
+    assert answer("register generate --out", out, options)["process"] == "gkos"
     parameters = json.loads((out / "register.json").read_text())["parameters"]
     assert GkosProcess.from_dict(parameters) == FEW_ZEROS
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 import signal
@@ -15,18 +14,17 @@ import numpy as np
 import polars as pl
 import pytest
 from carry import Carry
-from typer.testing import CliRunner
 
 from saga.batch.engine import BatchInterruptedError, score
 from saga.batch.products import Recipe
 from saga.batch.run_folder import MANIFEST, REJECTED
 from saga.bundle import shipped_bundle
-from saga.cli import app
 from saga.data.panel import Panel
 from saga.data.reading import Source, read_panel
 from saga.errors import BundleError, InputError, UsageError
 from saga.files import atomic
 from saga.requests import ForecastRequest
+from tests.command_line import answer, refusal
 from tests.saga.batch.run_files import await_persons, files_of, start_score
 
 PERSONS = 60
@@ -348,25 +346,22 @@ def test_after_a_full_disk_another_bundle_is_refused_and_the_same_command_contin
 ) -> None:
     bundle, out, write = tmp_path / "bundle", tmp_path / "out", Path.write_bytes
     shutil.copytree(tiny_bundle, bundle)
-    options = f"--bundle {bundle} --horizons 1 --persons-per-partition 5 --workers 1 --json"
-    line = ["score", str(people), str(out), *options.split()]
+    options = f"--bundle {bundle} --horizons 1 --persons-per-partition 5 --workers 1"
+    line = ("score", people, out, options)
 
     def fill(path: Path, data: bytes) -> int:
         return write(Path("/dev/full") if "part-00001.parquet" in path.name else path, data)
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", fill)
-        full = CliRunner().invoke(app, line)
-    assert (full.exit_code, "The disk is full" in full.stderr) == (2, True)
+        assert "The disk is full" in refusal(*line)
     shutil.rmtree(bundle)
     shutil.copytree(shipped_bundle("small"), bundle)
-    for more in ([], ["--shard", "1/2"]):
-        other = CliRunner().invoke(app, [*line, *more])
-        assert (other.exit_code, "another run: bundle differ" in other.stderr) == (2, True)
+    for more in ("", "--shard 1/2"):
+        assert "another run: bundle differ" in refusal(*line, more)
     shutil.rmtree(bundle)
     shutil.copytree(tiny_bundle, bundle)
-    done = CliRunner().invoke(app, line)
-    assert (done.exit_code, json.loads(done.stdout)["resumed"]) == (0, 1), done.stderr
+    assert answer(*line)["resumed"] == 1
 
 
 def test_a_bundle_that_is_replaced_while_workers_start_is_refused(

@@ -9,15 +9,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 from carry import Carry
-from typer.testing import CliRunner
 
 from saga.batch.engine import score
 from saga.batch.run_folder import MANIFEST, SHARDS
 from saga.batch.shards import Shard, merge_shards
-from saga.cli import app
 from saga.data.reading import Source
 from saga.errors import InputError, UsageError
 from saga.files.atomic import file_lock, sole_writer
+from tests.command_line import refusal
 from tests.saga.batch.run_files import end_of, files_of, start_score, write_years
 
 PERSONS, SIZE = 50, 4  # 13 partitions
@@ -162,7 +161,5 @@ def test_a_shard_that_does_not_exist_is_refused(text: str) -> None:
 
 
 def test_merge_takes_no_other_argument(tmp_path: Path) -> None:
-    refused = CliRunner().invoke(app, ["score", "--merge", str(tmp_path), "--seed", "3"])
-    assert (refused.exit_code, "Leave --seed out" in refused.stderr) == (2, True)
-    refused = CliRunner().invoke(app, ["score", "--shard", "0/2"])
-    assert (refused.exit_code, "Name the INPUT" in refused.stderr) == (2, True)
+    assert "Leave --seed out" in refusal("score --merge", tmp_path, "--seed 3")
+    assert "Name the INPUT" in refusal("score --shard 0/2")

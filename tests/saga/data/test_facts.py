@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import polars as pl
 import pytest
 from saga.training.fit import macro_of
-from typer.testing import CliRunner
 
-from saga.cli import app
 from saga.data.facts import (
     ASSUMED_INFLATION,
     FACT_SERIES,
@@ -23,6 +20,7 @@ from saga.data.facts import (
 )
 from saga.data.reading import read_panel
 from saga.errors import InputError
+from tests.command_line import answer, refusal
 
 HEADER = "series,year,value,unit,mark,source\n"
 CPI_2026 = "consumer_price_index,2026,422.5,1980 = 100,V,statistics office\n"
@@ -141,15 +139,12 @@ def test_an_empty_folder_and_a_binary_file_are_refused(tmp_path: Path) -> None:
 
 def test_the_commands_show_and_check_the_values_in_front(tmp_path: Path) -> None:
     folder = office_file(tmp_path, CPI_2026)
-    checked = CliRunner().invoke(app, ["facts", "check", str(folder), "--json"])
-    assert checked.exit_code == 0
-    assert json.loads(checked.stdout)["changed"] == ["consumer_price_index 2026: 422.5 is new"]
-    options = ["--facts", str(folder), "--series", "consumer_price_index", "--json"]
-    shown = CliRunner().invoke(app, ["facts", "show", *options])
-    assert json.loads(shown.stdout)["values"][-1]["value"] == 422.5
-    assert CliRunner().invoke(app, ["facts", "show", "--series", "cpi"]).exit_code == 2
-    refused = CliRunner().invoke(app, ["facts", "check", str(office_file(folder, CPI_2026 * 2))])
-    assert (refused.exit_code, "own.csv, line 3" in " ".join(refused.output.split())) == (2, True)
+    checked = answer("facts check", folder)
+    assert checked["changed"] == ["consumer_price_index 2026: 422.5 is new"]
+    shown = answer("facts show --facts", folder, "--series consumer_price_index")
+    assert shown["values"][-1]["value"] == 422.5
+    assert refusal("facts show --series cpi")
+    assert "own.csv, line 3" in refusal("facts check", office_file(folder, CPI_2026 * 2))
 
 
 TABLES = {

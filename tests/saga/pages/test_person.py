@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,9 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from saga.cli import app
 from saga.data.panel import Panel
 from saga.data.reading import read_panel
 from saga.errors import InputError, UsageError
@@ -29,6 +26,7 @@ from saga.pages.person import (
     draw_person,
 )
 from saga.requests import ForecastRequest
+from tests.command_line import done, refusal
 
 PEOPLE = """person_id,year,birth_year,earnings
 007,2016,1980,300000
@@ -163,17 +161,12 @@ def test_a_sentence_gives_the_median_and_the_chance_of_no_earnings() -> None:
     assert shares == ["0 %", "below 1 %", "50 %", "above 99 %", "100 %"]
 
 
-def run(*arguments: str | Path) -> Any:
-    return CliRunner().invoke(app, shlex.split(" ".join(map(str, arguments))))
-
-
 def test_the_command_draws_one_person_and_refuses_what_it_cannot_draw(
     tiny_bundle: Path, people: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "new" / "p.html"
-    done = run(f"plot {people} --person 007 --bundle {tiny_bundle} --out {out}")
-    assert done.exit_code == 0, done.stderr
-    assert "the chance of no earnings is" in done.stdout
+    drawn = done(f"plot {people} --person 007 --bundle {tiny_bundle} --out {out}")
+    assert "the chance of no earnings is" in drawn.stdout
     assert "What this person may earn" in out.read_text(encoding="utf-8")
     for arguments, words in (
         ("--person 008", "there is no such person"),
@@ -181,11 +174,8 @@ def test_the_command_draws_one_person_and_refuses_what_it_cannot_draw(
         ("", "Name the one to draw"),
         ("--person 007 --coverage 2", "strictly between 0 and 1"),
     ):
-        refused = run(f"plot {people} --bundle {tiny_bundle} --out {out} {arguments}")
-        assert refused.exit_code == 2, refused.output
-        assert words in " ".join(refused.stderr.split())
-    refused = run(f"plot {people} --person 007 --bundle {tiny_bundle} --out {tmp_path / 'p.gif'}")
-    assert refused.exit_code == 2
+        assert words in refusal(f"plot {people} --bundle {tiny_bundle} --out {out} {arguments}")
+    refusal(f"plot {people} --person 007 --bundle {tiny_bundle} --out {tmp_path / 'p.gif'}")
 
 
 LABELS = ("50", "80", "90")

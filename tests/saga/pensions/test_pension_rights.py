@@ -12,16 +12,15 @@ from typing import get_args
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 from saga import Draws, Forecaster, PensionRequest, read_panel
-from saga.cli import app
 from saga.data.facts import shipped_facts
 from saga.pensions.pension_reform import reform_table
 from saga.pensions.pension_rights import Career, measures, pensionable
 from saga.pensions.pension_rules import PensionLaw, Years
 from saga.requests import PensionSource, UnknownYears
 from saga.tax.swedish_tax import SwedishTax
+from tests.command_line import done
 
 PRICE_BASE = dict(
     zip(
@@ -234,12 +233,11 @@ def test_a_year_that_both_the_record_and_the_rule_lack_is_one_unknown_year(
 def test_a_reform_of_few_persons_prints_no_empty_table_of_groups(
     tiny_bundle: Path, tmp_path: Path
 ) -> None:
-    people = str(Path(__file__).parents[3] / "examples" / "people.csv")
-    given = f"--bundle {tiny_bundle} --unknown-years zero --paths 4 --out {tmp_path}/rights.csv"
-    done = CliRunner().invoke(app, ["pensions", people, "--reform", "accrual", *given.split()])
-    assert done.exit_code == 0, done.stderr
-    assert "difference rights" in done.stdout
-    assert "Groups" not in done.stdout
+    people = Path(__file__).parents[3] / "examples" / "people.csv"
+    options = f"--bundle {tiny_bundle} --unknown-years zero --paths 4 --out {tmp_path}/rights.csv"
+    printed = done("pensions", people, "--reform accrual", options).stdout
+    assert "difference rights" in printed
+    assert "Groups" not in printed
 
 
 def _paths(n_persons: int, n_paths: int = 3) -> tuple[PensionLaw, Years, np.ndarray]:

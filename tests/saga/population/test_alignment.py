@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 from numpy.typing import NDArray
 from scored_folder import path_rows, write_scored
-from typer.testing import CliRunner
 
-from saga.cli import app
 from saga.population.scored_paths import ScoredPaths
+from tests.command_line import answer, refusal
 
 PERSONS, YEARS, PATHS = 200, 3, 20
 
@@ -59,11 +59,9 @@ def _write_targets(path: Path, totals: pl.DataFrame) -> Path:
     return path
 
 
-def _align(scored: Path, panel: Path, targets: Path, out: Path, *more: str) -> str:
-    line = ["align", str(scored), "--targets", str(targets), "--panel", str(panel), "--json"]
-    done = CliRunner().invoke(app, [*line, "--out", str(out), *more])
-    assert done.exit_code == 0, done.stderr
-    return done.stdout
+def _align(scored: Path, panel: Path, targets: Path, out: Path, *more: str) -> Any:
+    line = ("align", scored, "--targets", targets, "--panel", panel, "--out", out)
+    return answer(*line, *more)
 
 
 def test_adjusted_totals_are_the_targets_and_no_one_changes_place(
@@ -94,7 +92,7 @@ def test_weights_meet_the_targets_with_every_path_as_it_was(
     scored: Path, panel: Path, tmp_path: Path
 ) -> None:
     targets = _write_targets(tmp_path / "targets.csv", _totals(scored, panel))
-    said = json.loads(_align(scored, panel, targets, tmp_path / "out", "--method", "weights"))
+    said = _align(scored, panel, targets, tmp_path / "out", "--method weights")
     weights = pl.read_parquet(tmp_path / "out" / "weights.parquet")
     reached = _totals(scored, panel, weights)["total"]
     assert reached.to_list() == pytest.approx(pl.read_csv(targets)["total"].to_list(), rel=1e-4)
@@ -122,15 +120,13 @@ def test_single_forecasts_are_not_aligned_and_bad_targets_are_named(
         (forecasts, good, (), "joint paths"),
         (scored, "year,sex\n2023,female\n", (), "either total or mean"),
         (scored, good + "2024,female,-3\n", (), "line 3"),
-        (scored, good + "2023,female,200\n", (), "two targets"),
+        (scored, good + "2023,female,200\n", "", "two targets"),
         (scored, "year,sex,total\n1999,female,3\n", (), "1 of 1 targets"),
-        (scored, "year,mean\n2023,1\n2024,1e9\n", ("--method", "weights"), "No weights"),
+        (scored, "year,mean\n2023,1\n2024,1e9\n", "--method weights", "No weights"),
     ):
         targets.write_text(text)
-        line = ["align", str(folder), "--targets", str(targets), "--panel", str(panel)]
-        done = CliRunner().invoke(app, [*line, "--out", str(tmp_path / "out"), *more])
-        said = " ".join(done.stderr.split())
-        assert (done.exit_code, message in said) == (2, True), done.stderr
+        line = ("align", folder, "--targets", targets, "--panel", panel, "--out", tmp_path / "out")
+        assert message in refusal(*line, more)
         assert not (tmp_path / "out").exists()
 
 
@@ -147,12 +143,10 @@ def test_an_official_figure_is_placed_in_the_band_of_the_same_paths(
         out, targets = tmp_path / f"out{place}", tmp_path / f"targets{place}.csv"
         factor = 1 if place == 7 else 1.5
         cells.agg((pl.col("total").get(place) + 1) * factor).write_csv(targets)
-        line = ["align", scored, "--targets", targets, "--panel", panel, "--out", out, "--json"]
-        done = CliRunner().invoke(app, list(map(str, line)))
-        assert done.exit_code == 0, done.stderr
+        said = _align(scored, panel, targets, out)
         table = pl.read_csv(out / "alignment.csv")
         assert table["percentile"].to_list() == [(place + 1) / PATHS] * table.height
-        assert json.loads(done.stdout)["outside_90"] == table.height * is_outside
+        assert said["outside_90"] == table.height * is_outside
         if place == 7:
             assert (table["lower_90"] < table["before"]).all()
             assert (table["before"] < table["upper_90"]).all()

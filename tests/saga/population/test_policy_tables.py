@@ -15,13 +15,12 @@ from differencing import possible_range
 from numpy.typing import NDArray
 from polars_readstat import read_readstat
 from scored_folder import path_rows, write_scored
-from typer.testing import CliRunner
 
-from saga.cli import app
 from saga.data.facts import shipped_facts
 from saga.pages.group import TOTAL
 from saga.population import policy_tables
 from saga.population.table_files import _excel_file, stata_file
+from tests.command_line import done, refusal
 
 Floats = NDArray[np.float64]
 PERSONS, YEARS, PATHS = 300, 3, 4
@@ -60,11 +59,9 @@ def panel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _run(scored: Path, panel: Path, out: Path, *more: str) -> pl.DataFrame:
-    line = ["tables", str(scored), "--panel", str(panel), "--out", str(out), "--json"]
-    exact = ["--round-persons", "1", "--round-amounts", "1", "--transition-years", "1"]
-    by = [] if "--by" in more else ["--by", "sex,education_level"]
-    done = CliRunner().invoke(app, [*line, *exact, *by, *more])
-    assert done.exit_code == 0, done.stderr
+    exact = "--round-persons 1 --round-amounts 1 --transition-years 1"
+    by = "" if "--by" in more else "--by sex,education_level"
+    done("tables", scored, "--panel", panel, "--out", out, exact, by, more)
     return pl.read_csv(out / "statistics.csv", infer_schema_length=None)
 
 
@@ -118,13 +115,11 @@ def test_what_is_published_lies_apart_from_the_log_of_small_cells(
 
 def test_the_sum_of_all_persons_is_printed(scored: Path, panel: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    line = ["tables", str(scored), "--panel", str(panel), "--by", "sex", "--out", str(out)]
-    done = CliRunner().invoke(app, line)
-    assert done.exit_code == 0, done.stderr
+    printed = done("tables", scored, "--panel", panel, "--by sex --out", out).stdout
     table = pl.read_csv(out / "statistics.csv", infer_schema_length=None)
     sums = table.filter(pl.col("statistic") == "total", pl.col("sex") == TOTAL)
     year, value, lower, upper = sums.select("year", "value", "lower_90", "upper_90").row(0)
-    shown = next(row.split() for row in done.stdout.splitlines() if row.split()[:1] == [f"{year}"])
+    shown = next(row.split() for row in printed.splitlines() if row.split()[:1] == [f"{year}"])
     assert shown == [f"{year}", *(f"{number:,.0f}" for number in (value, lower, upper))]
 
 
@@ -358,10 +353,10 @@ def test_only_persons_with_weights_are_a_sample(scored: Path, panel: Path, tmp_p
     ("options", "message"),
     [
         ("--events women<2", "is no event"),
-        ("--events mean#all#<#2", "needs a year"),
-        ("--events lifetime_mean#all#2030#<#2", "has no year"),
-        ("--events mean#women#2024#<#2", "which no group has"),
-        ("--events mean#all#1999#<#2", "Nothing is known about 1999"),
+        ("--events 'mean all < 2'", "needs a year"),
+        ("--events 'lifetime_mean all 2030 < 2'", "has no year"),
+        ("--events 'mean women 2024 < 2'", "which no group has"),
+        ("--events 'mean all 1999 < 2'", "Nothing is known about 1999"),
         ("--compare female", "no pair of groups"),
         ("--compare female/children", "which no group has"),
     ],
@@ -369,10 +364,8 @@ def test_only_persons_with_weights_are_a_sample(scored: Path, panel: Path, tmp_p
 def test_events_and_comparisons_that_cannot_be_told_are_named(
     scored: Path, panel: Path, tmp_path: Path, options: str, message: str
 ) -> None:
-    line = ["tables", str(scored), "--panel", str(panel), "--out", str(tmp_path / "out")]
-    more = [word.replace("#", " ") for word in options.split()]
-    done = CliRunner().invoke(app, [*line, "--by", "sex", *more])
-    assert (done.exit_code, message in " ".join(done.stderr.split())) == (2, True), done.stderr
+    line = ("tables", scored, "--panel", panel, "--out", tmp_path / "out", "--by sex")
+    assert message in refusal(*line, options)
 
 
 def test_wrong_options_folders_and_weights_are_named(
@@ -398,10 +391,8 @@ def test_wrong_options_folders_and_weights_are_named(
         (scored, f"--by sex --weights {weights}", "person_id,weight\n0001,2\n", "have persons"),
     ):
         weights.write_text(content)
-        line = ["tables", str(folder), "--panel", str(panel), "--out", str(tmp_path / "out")]
-        done = CliRunner().invoke(app, [*line, *more.split()])
-        said = " ".join(done.stderr.split())
-        assert (done.exit_code, message in said) == (2, True), done.stderr
+        line = ("tables", folder, "--panel", panel, "--out", tmp_path / "out")
+        assert message in refusal(*line, more)
 
 
 def test_bands_of_base_amounts_have_flows_and_add_up(

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 from saga import schema
-from saga.cli import app
 from saga.errors import UsageError
 from saga.register import RegisterSettings
 from saga.register.release import release_register
+from tests.command_line import answer
 
 SETTINGS = RegisterSettings(
     persons=1_000, seed=3, first_year=2018, last_year=2020, future_to=2024, future_draws=1
@@ -40,14 +38,11 @@ def test_the_command_writes_the_same_bytes_under_another_name_and_with_two_worke
     release: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "another"
-    options = "--persons 1000 --seed 3 --years 2018-2020 --future-to 2024"
-    command = ["register", "generate", "--data-set", "--out", str(out), *options.split()]
-    command += ["--workers", "2", "--json"]
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 0, result.stderr
+    options = "--persons 1000 --seed 3 --years 2018-2020 --future-to 2024 --workers 2"
+    about = answer("register generate --data-set --out", out, options)
     different = dict(checksums(out).items() ^ checksums(release).items())
     assert set(different) <= {"sample/panel.dta", "sample/panel.sav"}, "they have dates"
-    assert json.loads(result.stdout)["files"] == len(checksums(out)) + 1
+    assert about["files"] == len(checksums(out)) + 1
     full_command = "saga register generate --data-set --persons 1000 --seed 3 --years 2018-2020"
     full_command += " --out OUT --future-to 2024 --future-draws 1"
     assert full_command in (out / "README.md").read_text()

@@ -68,7 +68,7 @@ def panel_of(n: int, seed: int, macro: str | None = None) -> Panel:
 
 @pytest.fixture(scope="module")
 def panel() -> Panel:
-    return panel_of(900, 0)
+    return panel_of(600, 0)
 
 
 @pytest.fixture(scope="module")

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 from saga.evaluation.textbook.gaussian_ar1 import GaussianProcess
-from typer.testing import CliRunner
 
-from saga.cli import app
 from saga.errors import UsageError
 from saga.register import RegisterSettings, generate_register
 from saga.register.simulation.parameters import MECHANISMS, Parameters, switch_off
 from saga.register.validation.register_check import check_register
+from tests.command_line import done, refusal
 from tests.saga.register.register_files import digests
 
 Size = tuple[int, int, int]  # persons, first year, last year
@@ -81,9 +80,7 @@ def test_the_order_of_switching_off_does_not_matter() -> None:
 
 def test_the_command_switches_off_and_register_json_records_it(tmp_path: Path) -> None:
     off = "--without scars --without benefits --without scars"
-    command = f"register generate --persons 3 {off} --out".split()
-    run = CliRunner().invoke(app, [*command, str(tmp_path / "off")])
-    assert run.exit_code == 0, run.stderr
+    done("register generate --persons 3", off, "--out", tmp_path / "off")
     about = json.loads((tmp_path / "off" / "register.json").read_text())
     assert about["without"] == ["benefits", "scars"]
     parameters = switch_off(Parameters(), ["scars", "benefits"])
@@ -97,10 +94,8 @@ def test_the_command_switches_off_and_register_json_records_it(tmp_path: Path) -
 
 
 def test_an_unknown_mechanism_is_refused_and_all_are_listed(tmp_path: Path) -> None:
-    command = ["register", "generate", "--persons", "3", "--without", "luck", "--out"]
-    run = CliRunner().invoke(app, [*command, str(tmp_path / "out")])
-    assert run.exit_code == 2
-    assert all(name in run.stderr for name in ("luck", *MECHANISMS))
+    told = refusal("register generate --persons 3 --without luck --out", tmp_path / "out")
+    assert all(name in told for name in ("luck", *MECHANISMS))
     assert not (tmp_path / "out").exists()
     with pytest.raises(UsageError, match="textbook process"):
         generate_register(

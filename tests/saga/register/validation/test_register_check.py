@@ -9,9 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from saga.cli import app
 from saga.errors import InputError, UsageError
 from saga.register.simulation.cohort_simulation import RegisterSettings
 from saga.register.simulation.economy import CPI
@@ -25,6 +23,7 @@ from saga.register.validation.register_check import (
     passed,
     targets,
 )
+from tests.command_line import answer, run
 from tests.saga.register.panels import Row, panel_of
 
 
@@ -159,8 +158,8 @@ def test_a_broken_register_is_detected(register: Path, tmp_path: Path, table: pl
             pl.read_parquet(file, hive_partitioning=False).with_columns(change).write_parquet(file)
     doubled = check_register(tmp_path / "doubled", only=("level.all.mean",))
     assert doubled["verdict"].to_list() == ["outside"]
-    command = ["register", "check", str(tmp_path / "doubled"), "--only", "level.all.mean"]
-    assert CliRunner().invoke(app, command).exit_code == 1
+    checked = run("register check", tmp_path / "doubled", "--only level.all.mean")
+    assert checked.exit_code == 1
     swapped = check_register(tmp_path / "swapped", only=("wage_ratio", "level.ratio"))
     intact = table.filter(pl.col("key").is_in(swapped["key"].implode()))
     product = (swapped["value"] * intact["value"]).to_list()
@@ -268,9 +267,7 @@ def test_the_command_prints_and_writes_the_table_and_sets_the_exit_code(
     register: Path, tmp_path: Path, table: pl.DataFrame
 ) -> None:
     page = tmp_path / "table.md"
-    only = ["--only", "level", "--only", "zeros"]
-    command = ["register", "check", str(register)]
-    result = CliRunner().invoke(app, [*command, *only, "--markdown", str(page)])
+    result = run("register check", register, "--only level --only zeros --markdown", page)
     selected = table.filter(pl.col("key").str.contains(r"^(level|zeros)\."))
     assert result.exit_code == int(not passed(selected))
     assert "zeros.20-64" in result.stdout
@@ -279,10 +276,8 @@ def test_the_command_prints_and_writes_the_table_and_sets_the_exit_code(
     for key in selected["key"]:
         assert key in result.stdout
         assert f"`{key}`" in page.read_text()
-    answer = CliRunner().invoke(app, [*command, "--only", "paper", "--sample", "paper", "--json"])
-    keys = {row["key"] for row in json.loads(answer.stdout)["targets"]}
-    assert keys >= {"paper.zeros", "paper.years"}
-    assert answer.exit_code == 0
+    of_paper = answer("register check", register, "--only paper --sample paper")
+    assert {row["key"] for row in of_paper["targets"]} >= {"paper.zeros", "paper.years"}
 
 
 @pytest.mark.thorough
