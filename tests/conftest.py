@@ -14,22 +14,21 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-import uvicorn
-from fastapi import FastAPI
 from filelock import FileLock
-from saga.api.app import create_app
-from saga.api.server import open_socket, server_config
-from saga.api.settings import Settings
 
-from saga.data.panel import Panel
-from saga.data.reading import read_panel
-from saga.forecaster import Forecaster
+# The process that only hands out tests loads this file too, and needs no library of the product.
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from saga.api.settings import Settings
+
+    from saga.data.panel import Panel
+    from saga.forecaster import Forecaster
 
 MAX_ORIGINS = "saga.calibration.fit.bundle_calibration.MAX_ORIGINS"
 _END_SECONDS = 120
@@ -98,26 +97,24 @@ def register_dir(shared_folder: SharedFolder) -> Path:
 @pytest.fixture(scope="session")
 def register_panel(register_dir: Path) -> Panel:
     """The register's panel as `read_panel` returns it."""
+    from saga.data.reading import read_panel
+
     return read_panel(register_dir)
 
 
 @pytest.fixture(scope="session")
 def tiny_bundle(shared_folder: SharedFolder, register_panel: Panel) -> Path:
-    """A bundle of configuration `tiny`, half trained, and calibrated on the small register."""
+    """A bundle of configuration `tiny`, trained and calibrated on the small register."""
     from saga.calibration.fit.bundle_calibration import CalibrationOptions, calibrate_bundle
     from saga.training.fit import train
     from saga.training.harness import RunOptions
-    from saga.training.train_config import load_config
 
     def make(out: Path) -> None:
         run = RunOptions(command="saga train --config tiny", progress=False)
-        config = replace(load_config("tiny"), max_steps=150, validate_every=50)
-        train(register_panel, out, config=config, seed=7, run=run)
+        train(register_panel, out, config="tiny", seed=7, run=run)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(MAX_ORIGINS, 2)
-            calibrate_bundle(
-                out, register_panel, CalibrationOptions(seed=7, n_paths=50, profiles=False)
-            )
+            calibrate_bundle(out, register_panel, CalibrationOptions(seed=7, n_paths=50))
 
     return shared_folder("tiny", make)
 
@@ -125,6 +122,8 @@ def tiny_bundle(shared_folder: SharedFolder, register_panel: Panel) -> Path:
 @pytest.fixture(scope="session")
 def forecaster(tiny_bundle: Path) -> Forecaster:
     """The tiny bundle, ready to forecast."""
+    from saga.forecaster import Forecaster
+
     return Forecaster.load(tiny_bundle, threads=1)
 
 
@@ -187,6 +186,10 @@ def _stacks(loops: list[asyncio.AbstractEventLoop]) -> str:
 def _running(
     settings: Settings, change: Callable[[FastAPI], None] = lambda _: None, *, ready: bool = True
 ) -> Iterator[Running]:
+    import uvicorn
+    from saga.api.app import create_app
+    from saga.api.server import open_socket, server_config
+
     log = io.StringIO()
     loops: list[asyncio.AbstractEventLoop] = []
 
@@ -235,5 +238,7 @@ def start() -> Callable[..., AbstractContextManager[Running]]:
 @pytest.fixture(scope="session")
 def service(tiny_bundle: Path) -> Iterator[Running]:
     """A ready service on the tiny bundle, without keys."""
+    from saga.api.settings import Settings
+
     with _running(Settings(bundle=tiny_bundle, threads=1)) as started:
         yield started

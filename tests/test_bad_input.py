@@ -360,10 +360,13 @@ def test_a_bundle_with_one_byte_changed_neither_forecasts_nor_serves(
     assert "model.safetensors was changed" in refusal.text
     with start(Settings(bundle=copy, threads=1), ready=False) as broken:
         awaited(lambda: "problem:loading" not in broken.client.get("/readyz").text)
-        answer = broken.client.get("/readyz")
-        assert answer.status_code == 503
-        assert "The bundle cannot be trusted" in answer.text
+        ready = broken.client.get("/readyz")
+        assert (ready.status_code, ready.json()["type"]) == (503, "urn:saga:problem:bundle")
+        assert "The bundle cannot be trusted" in ready.text
+        assert str(tmp_path) not in ready.text, "clients do not see paths of the server"
         assert "model.safetensors was changed" in broken.log.getvalue()
+        assert broken.forecast({"persons": []}).status_code == 503
+        assert broken.client.get("/livez").status_code == 200
 
 
 @pytest.mark.parametrize(

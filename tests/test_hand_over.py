@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
+import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,22 @@ import pytest
 SCRIPT = Path(__file__).resolve().parents[1] / "examples" / "hand_over.py"
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the script; the answer is its error, or an empty text."""
+
+    def call(*arguments: object) -> str:
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *map(str, arguments)])
+        try:
+            runpy.run_path(str(SCRIPT), run_name="__main__")
+        except SystemExit as end:
+            return f"{end.code}\n{capsys.readouterr().err}"
+        return ""
+
+    return call
 
 
 @pytest.fixture
@@ -46,21 +60,26 @@ def inputs(tmp_path: Path) -> tuple[Path, Path]:
     ],
 )
 def test_every_living_year_of_a_path_is_written_once(
-    layout: str, amount: pl.Expr, year: str | None, inputs: tuple[Path, Path], tmp_path: Path
+    layout: str,
+    amount: pl.Expr,
+    year: str | None,
+    inputs: tuple[Path, Path],
+    run: Run,
+    tmp_path: Path,
 ) -> None:
-    assert run(*inputs, layout, tmp_path / "out").returncode == 0
+    assert run(*inputs, layout, tmp_path / "out") == ""
     first, second = (pl.read_csv(tmp_path / "out" / f"{layout}_{y}.csv") for y in (2023, 2024))
     assert first.select(amount).to_series().to_list() == pytest.approx([1200, 2400])
     assert second.select(amount).to_series().to_list() == [0]  # the dead have no row
     if year:
         assert second[year].to_list() == [2024]
     other = tmp_path / "other"
-    assert run(*inputs, layout, other, "--path", 1).returncode == 0
+    assert run(*inputs, layout, other, "--path", 1) == ""
     assert len(pl.read_csv(other / f"{layout}_2024.csv")) == 2
 
 
 def test_a_panel_with_names_of_its_own_keeps_its_numbers(
-    inputs: tuple[Path, Path], tmp_path: Path
+    inputs: tuple[Path, Path], run: Run, tmp_path: Path
 ) -> None:
     paths, panel = inputs
     part, own, out = paths / "part-0.parquet", tmp_path / "own.csv", tmp_path / "out"
@@ -72,21 +91,20 @@ def test_a_panel_with_names_of_its_own_keeps_its_numbers(
     mapping.write_text("""columns:
   {person_id: idind, year: wave, birth_year: birth_year, earnings: earnings, sex: sex}
 """)
-    done = run(paths, own, "simpaths", out, "--mapping", mapping)
-    assert done.returncode == 0, done.stderr
+    assert run(paths, own, "simpaths", out, "--mapping", mapping) == ""
     assert pl.read_csv(out / "simpaths_2023.csv")["idPers"].to_list() == [12, 31]
     assert pl.read_csv(out / "persons.csv").rows() == [(12, 12), (31, 31)]
 
 
-def test_what_is_missing_is_named(inputs: tuple[Path, Path], tmp_path: Path) -> None:
+def test_what_is_missing_is_named(inputs: tuple[Path, Path], run: Run, tmp_path: Path) -> None:
     paths, panel = inputs
-    assert "choose from 'liam2'" in run(paths, panel, "midas", tmp_path).stderr
-    assert "no path 2" in run(paths, panel, "liam2", tmp_path, "--path", 2).stderr
+    assert "choose from 'liam2'" in run(paths, panel, "midas", tmp_path)
+    assert "no path 2" in run(paths, panel, "liam2", tmp_path, "--path", 2)
     people = pl.read_csv(panel, schema_overrides={"person_id": pl.String})
     people.drop("sex").write_csv(tmp_path / "q.csv")
-    assert "no column sex" in run(paths, tmp_path / "q.csv", "liam2", tmp_path).stderr
+    assert "no column sex" in run(paths, tmp_path / "q.csv", "liam2", tmp_path)
     people.drop("year").write_csv(tmp_path / "q.csv")
-    assert "Error: " in run(paths, tmp_path / "q.csv", "liam2", tmp_path).stderr.splitlines()[0]
+    assert "Error: " in run(paths, tmp_path / "q.csv", "liam2", tmp_path).splitlines()[0]
     part = paths / "part-0.parquet"
     pl.read_parquet(part).drop("state").write_parquet(part)
-    assert "--circumstances" in run(paths, panel, "liam2", tmp_path).stderr
+    assert "--circumstances" in run(paths, panel, "liam2", tmp_path)

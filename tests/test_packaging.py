@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -53,20 +54,24 @@ def _declared(*extras: str, of: dict[str, Any] = PROJECT) -> set[str]:
     return {_name(requirement) for requirements in lists for requirement in requirements}
 
 
+@cache
+def _modules_of(path: Path) -> set[str]:
+    """Top-level names of the modules that a file imports."""
+    modules = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            modules.add(node.module.split(".")[0])
+    return modules
+
+
 def _imported(*folders: str, but: str = "") -> set[str]:
     """Distributions that the sources under `folders` import; not the project itself."""
-    modules = set()
-    for folder in folders:
-        for path in (
-            path
-            for path in (ROOT / folder).rglob("*.py")
-            if but not in path.relative_to(ROOT).parts
-        ):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Import):
-                    modules |= {alias.name.split(".")[0] for alias in node.names}
-                elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                    modules.add(node.module.split(".")[0])
+    paths = [path.relative_to(ROOT) for name in folders for path in (ROOT / name).rglob("*.py")]
+    modules = set[str]().union(
+        *(_modules_of(ROOT / path) for path in paths if but not in path.parts)
+    )
     distributions = packages_distributions()
     foreign = modules - set(sys.stdlib_module_names) - set(PACKAGES) - {"__future__"}
     return {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +24,7 @@ from saga.api.table_reader import READER
 
 from saga.errors import BudgetError, InputError
 from saga.schema import NAMES
+from tests.encoded import encoded
 
 Person = Callable[..., dict[str, Any]]
 
@@ -34,14 +34,8 @@ def _json(*persons: dict[str, Any], **options: Any) -> Call[ForecastBody]:
 
 
 def _bytes(frame: pl.DataFrame, kind: str) -> bytes:
-    buffer = io.BytesIO()
-    write: dict[str, Callable[[io.BytesIO], object]] = {
-        PARQUET: frame.write_parquet,
-        ARROW_STREAM: frame.write_ipc_stream,
-        ARROW_FILE: frame.write_ipc,
-    }
-    write[kind](buffer)
-    return buffer.getvalue()
+    kinds = {PARQUET: "parquet", ARROW_STREAM: "ipc_stream", ARROW_FILE: "ipc"}
+    return encoded(frame, kinds[kind])
 
 
 def test_a_year_may_have_every_column_of_the_panel() -> None:
@@ -279,10 +273,9 @@ def test_a_table_that_needs_more_memory_than_allowed_is_refused_and_the_next_is_
 ) -> None:
     """The process that decodes has a limit of its own, so the size in the file need not be true."""
     bomb = pl.DataFrame({"person_id": ["x" * (300 * 2**20)]})
-    buffer = io.BytesIO()
-    bomb.write_ipc_stream(buffer, compression="zstd")
+    content = encoded(bomb, "ipc_stream", compression="zstd")
     with pytest.raises(ProblemError) as caught:
-        parse_table(buffer.getvalue(), ARROW_STREAM, [], ForecastOptions, 100)
+        parse_table(content, ARROW_STREAM, [], ForecastOptions, 100)
     assert caught.value.status == 413
     valid = _json(person()).frame
     call = parse_table(_bytes(valid, PARQUET), PARQUET, [], ForecastOptions, 100)

@@ -20,6 +20,7 @@ from saga.training.harness import RunOptions
 from saga.data.panel import Panel
 from saga.forecaster import Forecaster
 from saga.requests import ForecastRequest
+from tests.encoded import encoded
 from tests.training.test_own_column_training import CONFIG, META, people
 from tests.waiting import awaited
 
@@ -94,11 +95,9 @@ def test_own_columns_in_json_and_in_tables_give_the_forecasts_of_the_library(
     answer = service.forecast({"persons": sent(OWN), **options})
     assert answer.status_code == 200, answer.text
     assert [f["horizons"][0]["mean"] for f in answer.json()["forecasts"]] == expected
-    body = io.BytesIO()
-    table(OWN).write_parquet(body)
     answer = service.client.post(
         "/v1/forecasts?horizons=1&unrounded=true",
-        content=body.getvalue(),
+        content=encoded(table(OWN)),
         headers={"Content-Type": PARQUET},
     )
     assert [f["horizons"][0]["mean"] for f in answer.json()["forecasts"]] == expected

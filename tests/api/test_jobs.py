@@ -37,6 +37,7 @@ from saga.data.reading import Source
 from saga.files.atomic import FolderInUseError
 from saga.files.folders import LocalFolder
 from saga.requests import Draws, ForecastRequest, PathsRequest
+from tests.encoded import encoded
 from tests.keys import make_keys
 from tests.waiting import awaited
 
@@ -247,20 +248,15 @@ def test_a_job_may_name_a_file_instead_of_sending_it(jobs: Running, persons: Pat
 
 @pytest.mark.thorough
 def test_a_job_with_a_long_text_fails_without_the_engine(jobs: Running) -> None:
-    buffer = io.BytesIO()
-    frame = pl.DataFrame({"person_id": ["x" * 2**21], "year": [2020], "birth_year": [1980]})
-    frame.with_columns(earnings=1.0).write_parquet(buffer)
-    answer = jobs.client.post("/v1/jobs", content=buffer.getvalue(), headers=PARQUET)
+    table = _table(person_id=["x" * 2**21], year=2020, earnings=1.0)
+    answer = jobs.client.post("/v1/jobs", content=table, headers=PARQUET)
     job = await_end(jobs, answer.json()["id"])
     assert job["state"] == "failed"
     assert job["problem"]["problems"][0]["rule"] == "string_too_long"
 
 
 def _table(**columns: object) -> bytes:
-    frame = pl.DataFrame({"birth_year": 1980, **columns}, strict=False)
-    buffer = io.BytesIO()
-    frame.write_parquet(buffer)
-    return buffer.getvalue()
+    return encoded(pl.DataFrame({"birth_year": 1980, **columns}, strict=False))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -21,6 +20,7 @@ from saga.calibration.adaptive.ledger import open_ledger
 
 from saga.bundle import Bundle
 from saga.errors import UsageError
+from tests.encoded import encoded
 from tests.waiting import awaited
 
 if TYPE_CHECKING:
@@ -198,29 +198,15 @@ def test_a_contradiction_is_named_without_its_value_and_the_others_count(
 
 def test_tables_give_the_same_result_as_json(with_ledger: Running, person: Person) -> None:
     with_ledger.forecast({"persons": people(person), **OPTIONS, "record": True})
-    assert (
-        counts(
-            with_ledger.client.post("/v1/outcomes", json={"outcomes": outcomes(10), "prices": 2022})
-        )["new"]
-        == 10
-    )
-    buffer = io.BytesIO()
-    pl.DataFrame(outcomes(20)).write_parquet(buffer)
-    headers = {"Content-Type": "application/vnd.apache.parquet"}
-    answer = with_ledger.client.post(
-        "/v1/outcomes?prices=2022", content=buffer.getvalue(), headers=headers
-    )
+    first = {"outcomes": outcomes(10), "prices": 2022}
+    assert counts(with_ledger.client.post("/v1/outcomes", json=first))["new"] == 10
+    table, headers = encoded(pl.DataFrame(outcomes(20))), {"Content-Type": PARQUET}
+    answer = with_ledger.client.post("/v1/outcomes?prices=2022", content=table, headers=headers)
     assert counts(answer) == {"new": 10, "duplicate": 10, "conflicting": 0, "unmatched": 0}
-    nominal = with_ledger.client.post("/v1/outcomes", content=buffer.getvalue(), headers=headers)
+    nominal = with_ledger.client.post("/v1/outcomes", content=table, headers=headers)
     assert counts(nominal)["conflicting"] == 20, (
         "the same figures in other prices are other amounts"
     )
-
-
-def as_parquet(rows: list[dict[str, Any]]) -> bytes:
-    buffer = io.BytesIO()
-    pl.DataFrame(rows).write_parquet(buffer)
-    return buffer.getvalue()
 
 
 P1 = {"person_id": "P1", "year": 2023, "earnings": 271_828.0}
@@ -271,7 +257,9 @@ def test_what_is_no_outcome_is_refused_with_its_place_and_no_value(
     status: int,
     place: dict[str, Any],
 ) -> None:
-    content = as_parquet(rows) if kind == PARQUET else json.dumps({"outcomes": rows}).encode()
+    content = (
+        encoded(pl.DataFrame(rows)) if kind == PARQUET else json.dumps({"outcomes": rows}).encode()
+    )
     headers = {"Content-Type": PARQUET if kind == PARQUET else JSON}
     headers |= {"Content-Encoding": "gzip"} if kind == "gzip" else {}
     answer = without_records.client.post(f"/v1/outcomes{query}", content=content, headers=headers)
@@ -287,12 +275,9 @@ def test_person_ids_of_a_table_are_read_as_those_of_a_panel(
     with_ledger: Running, person: Person
 ) -> None:
     with_ledger.forecast({"persons": [person("7")], **OPTIONS, "record": True})
-    buffer = io.BytesIO()
-    pl.DataFrame({"person_id": [7.0], "year": [2023], "earnings": [1.0]}).write_parquet(buffer)
+    table = encoded(pl.DataFrame({"person_id": [7.0], "year": [2023], "earnings": [1.0]}))
     answer = with_ledger.client.post(
-        "/v1/outcomes",
-        content=buffer.getvalue(),
-        headers={"Content-Type": "application/vnd.apache.parquet"},
+        "/v1/outcomes", content=table, headers={"Content-Type": PARQUET}
     )
     assert counts(answer)["new"] == 1
 

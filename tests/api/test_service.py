@@ -40,26 +40,6 @@ Start = Callable[..., AbstractContextManager["Running"]]
 CASES = int(os.environ.get("SAGA_TEST_CASES", "4"))  # random calls of each endpoint
 
 
-def test_a_service_with_a_changed_bundle_is_never_ready(
-    start: Start, tiny_bundle: Path, tmp_path: Path
-) -> None:
-    bundle = shutil.copytree(tiny_bundle, tmp_path / "bundle")
-    weights = bundle / "model.safetensors"
-    content = bytearray(weights.read_bytes())
-    content[-1] ^= 1
-    weights.write_bytes(content)
-    with start(Settings(bundle=bundle), ready=False) as service:
-        for _ in range(100):
-            answer = service.client.get("/readyz")
-            if answer.json()["type"].endswith(":bundle"):
-                break
-        assert (answer.status_code, answer.json()["type"]) == (503, "urn:saga:problem:bundle")
-        assert str(tmp_path) not in answer.text, "clients do not see paths of the server"
-        assert "model.safetensors" in service.log.getvalue()
-        assert service.client.post("/v1/forecasts", json={"persons": []}).status_code == 503
-        assert service.client.get("/livez").status_code == 200
-
-
 def test_metrics_count_calls_persons_and_path_years_by_route(service: Running) -> None:
     def count(name: str) -> float:
         text = service.client.get("/metrics").text

@@ -2,16 +2,9 @@
 
 import pytest
 
-from tests.calibration.worlds import World, draw_world
-
 
 @pytest.fixture
 def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports have their words and tables alone: drawing takes nearly all of their time."""
     monkeypatch.setattr("saga.pages.report.draw_charts", lambda *_: {})
     monkeypatch.setattr("saga.pages.report.draw_svg", lambda *_: "")
-
-
-@pytest.fixture(scope="session")
-def world() -> World:
-    return draw_world

@@ -3,7 +3,6 @@
 An atom of 5-45 %, lognormal positive earnings, and forecasts that are exact, or wrong about both.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +15,6 @@ from saga.paths import Paths
 from saga.small_groups import MIN_PERSONS
 
 Array = NDArray[np.float64]
-World = Callable[..., tuple[Marginals, Array]]
 _Z = np.linspace(-5.0, 5.0, 201)
 # In log earnings: of a realised economy, and of simulated economies around their mean.
 SURPRISE, SPREAD = 0.25, 0.2

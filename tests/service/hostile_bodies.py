@@ -6,6 +6,7 @@ import io
 import json
 import random
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -13,19 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from saga.api.codecs import ARROW_STREAM, JSON, PARQUET
 
+from tests.encoded import encoded
+
 MB = 2**20
 
 
-def _parquet(frame: pl.DataFrame) -> bytes:
-    buffer = io.BytesIO()
-    frame.write_parquet(buffer, compression="zstd")
-    return buffer.getvalue()
-
-
-def _stream(frame: pl.DataFrame) -> bytes:
-    buffer = io.BytesIO()
-    frame.write_ipc_stream(buffer, compression="zstd")
-    return buffer.getvalue()
+_parquet = partial(encoded, compression="zstd")
+_stream = partial(encoded, kind="ipc_stream", compression="zstd")
 
 
 def table_bombs() -> Iterator[tuple[str, str, bytes]]:

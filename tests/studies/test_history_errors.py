@@ -20,11 +20,11 @@ HISTORIES = 3
 def test_each_history_is_a_vintage_that_the_bundle_keeps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    few = {1965: 40, 1975: 40, 1985: 40, 1995: 40}
+    few = {1965: 25, 1975: 25, 1985: 25, 1995: 25}
     monkeypatch.setattr(generation, "cohort_sizes", lambda *_: few)
     bundle = tmp_path / "small"
     shutil.copytree(ROOT / "bundles" / "small", bundle)
-    sizes = {"histories": HISTORIES, "futures": 2, "persons": 160, "paths": 10}
+    sizes = {"histories": HISTORIES, "futures": 2, "persons": 100, "paths": 10}
     arguments = [str(bundle), "--store", "--out", str(tmp_path / "kept")]
     arguments += [f"--{name}={value}" for name, value in sizes.items()]
     monkeypatch.setattr(sys, "argv", ["history_errors", *arguments])

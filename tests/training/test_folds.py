@@ -54,6 +54,12 @@ def bundle(few_trees: None, panel: Panel, tmp_path_factory: pytest.TempPathFacto
     return bundle
 
 
+@pytest.fixture(scope="module")
+def sibling(bundle: Bundle, panel: Panel, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """The bundle with its calibration."""
+    return calibrate_bundle(bundle.path, panel, out=tmp_path_factory.mktemp("sets") / "sibling")
+
+
 def test_the_bundle_states_its_members_and_folds(bundle: Bundle, panel: Panel) -> None:
     assert bundle.config["members"] == FOLDS
     assert bundle.split == {
@@ -162,13 +168,10 @@ def test_an_interrupted_run_keeps_finished_members(
 
 
 def test_calibration_cross_fits_a_bundle_with_folds(
-    bundle: Bundle, panel: Panel, tmp_path: Path
+    bundle: Bundle, sibling: Bundle, panel: Panel, tmp_path: Path
 ) -> None:
-    calibrated = calibrate_bundle(
-        bundle.path, panel, CalibrationOptions(seed=1), out=tmp_path / "c"
-    )
-    assert calibrated.metrics["calibration"]["method"] == "cv+"
-    forecaster = Forecaster(calibrated, threads=1)
+    assert sibling.metrics["calibration"]["method"] == "cv+"
+    forecaster = Forecaster(sibling, threads=1)
     request = ForecastRequest(horizons=(1, 2), limits=True, bands=2)
     table = forecaster.forecast(panel.only(panel.persons()[:6]), request).table
     assert set(table["guarantee_80"]) == {"assumption"}
@@ -182,13 +185,14 @@ def test_calibration_cross_fits_a_bundle_with_folds(
 
 
 def test_a_final_bundle_learns_from_everybody_and_has_the_report_of_its_sibling(
-    bundle: Bundle, panel: Panel, tmp_path: Path
+    bundle: Bundle, sibling: Bundle, panel: Panel, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match="no diagnostics"):
         train_final(panel, tmp_path / "f", bundle, run=QUIET)
-    sibling = calibrate_bundle(bundle.path, panel, out=tmp_path / "sibling")
     report = diagnose(Forecaster(sibling, threads=1), panel, horizons=(1,), draws=Draws(4))
-    sibling = replace_parts(sibling, sibling.path, command="", diagnostics=report.to_table())
+    sibling = replace_parts(
+        sibling, tmp_path / "sibling", command="", diagnostics=report.to_table()
+    )
     other = Panel.of(panel.frame, replace(panel.meta, panel_id="other"))
     with pytest.raises(UsageError, match="on the panel toy, not on other"):
         train_final(other, tmp_path / "f", sibling, run=QUIET)

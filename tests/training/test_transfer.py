@@ -18,7 +18,7 @@ from saga.training.train_config import choose_start
 from saga.training.transfer import Source
 from torch import Tensor
 
-from saga.bundle import Bundle
+from saga.bundle import Bundle, write_bundle
 from saga.data.panel import Panel
 from saga.errors import UsageError
 from saga.features.sequences import pad
@@ -135,10 +135,11 @@ def source_weights(bundle: Bundle) -> dict[str, Tensor]:
 
 
 def test_bundles_and_configurations_that_do_not_fit_are_refused(
-    source: Source, tmp_path: Path
+    source: Source, source_path: Path, tmp_path: Path
 ) -> None:
-    panel = make_panel()
-    train_folds(panel, tmp_path / "f", 3, config=CONFIG, seed=0, run=QUIET)
+    one = Bundle.load(source_path)
+    several = replace(one, config={**one.config, "members": 3})
+    write_bundle(tmp_path / "f", several, seed=0, command="saga train")
     with pytest.raises(UsageError, match=r"has 3 members.*Name a bundle"):
         Source.open(tmp_path / "f")
     file = tmp_path / "mine.yaml"

@@ -5,8 +5,6 @@ A stored forecast gives the rank of an outcome under the bundle's own forecast.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -38,12 +36,10 @@ from scipy.stats import kstest
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.recalibration import map_paths
-from saga.distributions import Marginals
 from saga.errors import UsageError
-from tests.calibration.worlds import draw_paths
+from tests.calibration.worlds import draw_paths, draw_world
 
 Array = NDArray[np.float64]
-World = Callable[..., tuple[Marginals, Array]]
 GROUPS = [f"quintile={k}" for k in range(1, 6)]
 
 
@@ -108,8 +104,8 @@ def test_a_map_is_strictly_increasing_whatever_the_offsets() -> None:
 
 
 @pytest.fixture(scope="module")
-def calibrated(world: World) -> Calibrator:
-    marginals, outcomes = world(4_000, 11)
+def calibrated() -> Calibrator:
+    marginals, outcomes = draw_world(4_000, 11)
     return fit_calibration(marginals, outcomes, seed=0)
 
 
@@ -120,8 +116,8 @@ def uniform_state(calibrator: Calibrator, offset: float) -> AdaptiveState:
     )
 
 
-def test_quantiles_sets_and_paths_follow_the_map(calibrated: Calibrator, world: World) -> None:
-    raw = world(300, 12)[0]
+def test_quantiles_sets_and_paths_follow_the_map(calibrated: Calibrator) -> None:
+    raw = draw_world(300, 12)[0]
     assert adapt(calibrated, AdaptiveState(0, None, {})) is calibrated
     adapted = adapt(calibrated, uniform_state(calibrated, 0.02))
     before, after = calibrated.recalibrate(raw), adapted.recalibrate(raw)
@@ -162,21 +158,20 @@ OFFSETS = {
 
 @pytest.mark.parametrize("name", OFFSETS)
 def test_ranks_under_the_issued_forecast_give_those_under_the_bundles(
-    world: World, name: str
+    calibrated: Calibrator, name: str
 ) -> None:
     """Whatever the move was, the log knows what the bundle itself forecast."""
-    calibrator = fit_calibration(*world(4_000, 11), seed=0)
     cells = {
         (group, h, level): CellState(float(offset), 0.0, 1.0, 300, 0, 2020, (1.0,))
-        for h, group in calibrator.cells
+        for h, group in calibrated.cells
         for level, offset in zip(LEVELS, OFFSETS[name], strict=True)
     }
-    raw, outcomes = world(600, 13)
+    raw, outcomes = draw_world(600, 13)
     state = AdaptiveState.of(3, cells)
     with pytest.raises(UsageError, match="raw"):
-        collect_intervals(raw, calibrator, state, (1, 2))
-    recalibrated = adapt(calibrator, state).recalibrate(raw)
-    issued = collect_intervals(recalibrated, calibrator, state, (1, 2))
+        collect_intervals(raw, calibrated, state, (1, 2))
+    recalibrated = adapt(calibrated, state).recalibrate(raw)
+    issued = collect_intervals(recalibrated, calibrated, state, (1, 2))
     assert len(issued) == 2 * len(raw)
     assert {entry.base for entry in issued} == {np.asarray(LEVELS).tobytes()}
     y = np.concatenate([outcomes[:, 0], outcomes[:, 1]])
@@ -184,7 +179,7 @@ def test_ranks_under_the_issued_forecast_give_those_under_the_bundles(
     less, p_zero = np.concatenate(judge([YEAR] * len(y), stored, [*y[:, None]])).T
     levels = unpack_numbers(issued[0].in_force, 1, -1)
     ranks = unmoved(np.where(less > 0, less, p_zero)[:, None], levels)[:, 0]
-    exact = calibrator.recalibrate(raw).probability(outcomes)[:, :2].T.ravel()
+    exact = calibrated.recalibrate(raw).probability(outcomes)[:, :2].T.ravel()
     knots = move_of(levels[0])[0]
     # Within a flat part of the map different ranks become one.
     steep = np.diff(knots) > 1e-6

@@ -6,7 +6,6 @@ Bands and present values of several years are judged as they are published.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -57,6 +56,7 @@ from saga.paths import Paths
 from saga.requests import COVERAGE, RATE
 from saga.small_groups import MIN_PERSONS
 from tests.calibration.worlds import draw_paths
+from tests.encoded import encoded
 
 Diagnosed = Callable[..., Diagnostics]
 Fault = Callable[[Marginals], Marginals]
@@ -338,10 +338,9 @@ def test_few_persons_give_no_figures_and_no_good_verdict(diagnosed: Diagnosed) -
 
 def test_tables_are_stored_as_one_small_file(faultless: Diagnostics) -> None:
     stored = faultless.to_table()
-    buffer = io.BytesIO()
-    stored.write_parquet(buffer, compression="zstd")
-    assert buffer.tell() < 300_000
-    again = Diagnostics.from_table(pl.read_parquet(io.BytesIO(buffer.getvalue())))
+    content = encoded(stored, compression="zstd")
+    assert len(content) < 300_000
+    again = Diagnostics.from_table(pl.read_parquet(content))
     assert all(again[name].equals(faultless[name]) for name in TABLES)
     with pytest.raises(BundleError, match="columns"):
         Diagnostics.from_table(stored.drop("band_lower"))

@@ -21,15 +21,15 @@ from saga.data.panel import Panel
 from saga.data.split import parse_shares, percents_of, persons_of
 from saga.errors import BundleError, UsageError
 from saga.forecaster import Forecaster
-from tests.calibration.worlds import World, draw_paths
+from tests.calibration.worlds import draw_paths, draw_world
 
 SHIPPED = Path("bundles/small")
 
 
 @pytest.fixture(scope="module")
-def everything(world: World, register_panel: Panel) -> Calibrator:
+def everything(register_panel: Panel) -> Calibrator:
     """A calibrator that writes every kind of row of the prediction sets."""
-    marginals, outcomes = world(3_000, 41)
+    marginals, outcomes = draw_world(3_000, 41)
     sex = np.random.default_rng(0).choice(["female", "male"], 3_000)
     marginals = replace(marginals, groups={"sex": sex})
     paths = draw_paths(marginals.take(~in_map_fold(marginals.person_id, 0)))
@@ -38,7 +38,7 @@ def everything(world: World, register_panel: Panel) -> Calibrator:
     return replace(calibrator, grouping=grouping, drift={(1, 0.9): (0.012, 7)})
 
 
-def test_each_kind_of_row_changes_what_is_read(everything: Calibrator, world: World) -> None:
+def test_each_kind_of_row_changes_what_is_read(everything: Calibrator) -> None:
     table = everything.to_table()
     kinds = set(table["kind"])
     expected = {"cut", "map", "threshold", "shift", "stretch", "origin_years", "drift", *FAMILIES}
@@ -47,7 +47,7 @@ def test_each_kind_of_row_changes_what_is_read(everything: Calibrator, world: Wo
         without = Calibrator.from_table(table.filter(pl.col("kind") != kind))
         assert without.digest != everything.digest, f"nothing reads {kind}"
     assert Calibrator.from_table(table).digest == everything.digest
-    cqr = fit_cqr(*world(300, 42)).to_table()
+    cqr = fit_cqr(*draw_world(300, 42)).to_table()
     assert set(cqr["kind"]) == {"cqr", "origin_years"}
     assert Calibrator.from_table(cqr).to_table().equals(cqr)
 

@@ -20,7 +20,7 @@ from saga.errors import UsageError
 from saga.files.tables import read_provenance
 from saga.forecaster import Forecaster
 from saga.requests import COVERAGE, Draws, ForecastRequest, LifetimeRequest
-from tests.calibration.worlds import World
+from tests.calibration.worlds import draw_world
 from tests.command_line import answer, done
 
 Array = NDArray[np.float64]
@@ -40,28 +40,26 @@ def conformity_scores(marginals: Marginals, outcomes: Array, coverage: float) ->
 
 
 @pytest.mark.parametrize("coverage", COVERAGE)
-def test_mapies_threshold_is_the_order_statistic_of_the_larger_miss(
-    world: World, coverage: float
-) -> None:
-    marginals, outcomes = world(400, 21)
+def test_mapies_threshold_is_the_order_statistic_of_the_larger_miss(coverage: float) -> None:
+    marginals, outcomes = draw_world(400, 21)
     expected = conformal_quantile(conformity_scores(marginals, outcomes, coverage), coverage)
     ends = central_quantiles(marginals, coverage)
     threshold = cqr_threshold(*ends, outcomes[:, 0], coverage, neighbours=1)
     assert threshold == pytest.approx(expected, rel=1e-12, abs=1e-9)
 
 
-def test_every_number_of_persons_gives_a_threshold_or_none(world: World) -> None:
+def test_every_number_of_persons_gives_a_threshold_or_none() -> None:
     # Horizons near the end of a short panel may be known for one, nine or ten persons only.
     for n in range(1, 45):
-        marginals, outcomes = world(n, 26)
+        marginals, outcomes = draw_world(n, 26)
         for coverage in COVERAGE:
             ends = central_quantiles(marginals, coverage)
             q = cqr_threshold(*ends, outcomes[:, 0], coverage, neighbours=1)
             assert math.isfinite(q) == (n * min(coverage, 1 - coverage) > 1)
 
 
-def test_a_stored_threshold_is_the_average_of_ten_order_statistics(world: World) -> None:
-    marginals, outcomes = world(400, 27)
+def test_a_stored_threshold_is_the_average_of_ten_order_statistics() -> None:
+    marginals, outcomes = draw_world(400, 27)
     cell = fit_cqr(marginals, outcomes, (0.9,)).cells[1, "all"]
     k = math.ceil(401 * 0.9 - 1e-9)
     expected = np.sort(conformity_scores(marginals, outcomes, 0.9))[k - 1 : k + 9].mean()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -25,6 +24,7 @@ from saga.conformal.families.set_family import SMALLEST_AMOUNT
 from saga.files.tables import read_provenance
 from saga.states.codes import COLUMNS
 from tests.command_line import answer, done, error_text, refusal, run
+from tests.encoded import encoded
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "people.csv"
 PEOPLE = """person_id,year,birth_year,earnings
@@ -269,7 +269,7 @@ def test_standard_input_and_output_carry_the_table_alone(
 ) -> None:
     content = PEOPLE.encode()
     if suffix == ".parquet":
-        content = pl.read_csv(people, schema_overrides={"person_id": pl.String}).pipe(_as_parquet)
+        content = encoded(pl.read_csv(people, schema_overrides={"person_id": pl.String}))
     command = f"forecast - --out - --bundle {tiny_bundle} --horizons 1,5"
     piped = run(command, content=content)
     assert piped.exit_code == 0, piped.stderr
@@ -355,12 +355,6 @@ def test_init_proposes_a_mapping_and_writes_it_once(tmp_path: Path) -> None:
     assert any("SEK" in question for question in shown["questions"])
     assert shown["after"][0]["birth_year"] == shown["before"][0]["yob"]
     assert "is there already" in refusal(f"init {source} --out {out}")
-
-
-def _as_parquet(frame: pl.DataFrame) -> bytes:
-    buffer = io.BytesIO()
-    frame.write_parquet(buffer)
-    return buffer.getvalue()
 
 
 def test_wrong_use_is_json_with_the_option_json() -> None:
