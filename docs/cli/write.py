@@ -22,21 +22,22 @@ PAGE = Path(__file__).resolve().parents[1] / "cli.md"
 HEAD = """# The command line
 
 Written by `python docs/cli/write.py` from the program. `saga COMMAND -h` shows the same with the
-values that are allowed; `saga --install-completion` adds completion to your shell. With `--json`
-most commands print one JSON object, for programs. The bundle is an argument of the commands that
-make or judge one (`saga calibrate BUNDLE`), and the option `--bundle` of those that forecast with
-one. Options of commands that judge and simulate are in their help alone. Exit codes: 0 done, 1 a
-check failed, 2 wrong use or bad input, 3 interrupted (the same command resumes), 70
-internal error.
+values that are allowed; options of commands that judge and simulate are there alone.
+`saga --install-completion` adds completion to your shell. With `--json` most commands print one
+JSON object. Exit codes: 0 done, 1 a check failed, 2 wrong use or bad input, 3 interrupted (the
+same command resumes), 70 internal error.
 """
 SHARED_BY = 2  # commands
 IN_HEAD = "--json"
 # Commands that judge and simulate, of the evidence; other pages say how they are used.
-NAMES_ONLY = ("saga explain", "saga evaluate", "saga vintages", "saga circumstances")
+NAMES_ONLY = (
+    *("saga explain", "saga evaluate", "saga vintages", "saga audit", "saga circumstances"),
+    *("saga benchmark", "saga register"),
+)
 PRODUCTS = ("saga forecast", "saga lifetime", "saga pensions")  # whose options `saga score` has
 SHARED_HEAD = """## Options of several commands
 
-The section of a command lists its own, and names those of this list that it has: by heading, if it
+A command's section lists its own options and names those of this list that it has, by heading if it
 has all or all but one. Brackets: the default.
 """
 
@@ -51,8 +52,8 @@ def commands() -> Iterator[tuple[str, Any]]:
 def shared_rows() -> dict[str, dict[str, str]]:
     """Heading -> name -> line of what several commands have in the same words."""
     counts, headings = Counter[str](), dict[str, tuple[str, str]]()
-    for _, command in commands():
-        for parameter in shown(command):
+    for full_name, command in commands():
+        for parameter in () if full_name.startswith(NAMES_ONLY) else shown(command):
             text = row(parameter)
             counts[text] += 1
             headings.setdefault(text, (parameter.rich_help_panel or "All", name_of(parameter)))
@@ -141,7 +142,7 @@ def page() -> str:
         lines = [f"## {name}", "", " ".join(about.split()), ""]
         if examples:
             lines += ["```console", *map(str.strip, examples.strip().splitlines()), "```", ""]
-        if name.startswith((*NAMES_ONLY, "saga register")):
+        if name.startswith(NAMES_ONLY):
             also, rows = [], []
         elif rows:
             lines += [*rows, ""]

@@ -1,4 +1,4 @@
-"""Writes the reference in docs/python.md: signatures and what each public name is.
+"""Writes the reference in docs/python.md: what each public name is and has; `help` says the rest.
 
 The sources are parsed, not imported. `--check` exits 1 if the page is not what the sources say.
 
@@ -22,13 +22,14 @@ _RESULTS = tuple(
     ("saga.forecast_results", name) for name in ("Forecasts", "Lifetimes", "GroupForecasts")
 )
 _BASE = ("saga.forecast_results", "Result")
-ASKED = ("Request", "Draws", "Recipe", "Result")  # whose fields are shown
+ASKED = ("Request", "Draws", "Recipe", "Result")  # whose fields are named
 # Public for other packages of the project; a user of the library has no need of them.
 _INSIDE = {
     *("comonotone", "covers", "decimals", "describe", "calibrator_for", "largest_partition", "of"),
     *("open", "realised_macro", "scenario", "state_weights", "tax_rule", "with_calibrator"),
     *("forecaster", "lifetime_blocks", "path_tables", "plan", "run", "with_earnings", "with_frame"),
-    *("with_model", "pension_law", "wage_index", "check"),
+    *("with_model", "pension_law", "wage_index", "check", "salted", "check_judgeable"),
+    *("provenance", "warnings"),
 }
 
 
@@ -64,27 +65,17 @@ def public_methods(node: ast.ClassDef) -> Iterator[ast.FunctionDef]:
     for inner in node.body:
         if not isinstance(inner, ast.FunctionDef) or inner.name.startswith("_"):
             continue
-        if inner.name not in _INSIDE:
+        if inner.name not in _INSIDE and "overload" not in decorators(inner):
             yield inner
 
 
 def fields(node: ast.ClassDef) -> list[str]:
-    """The annotated fields of a dataclass with their defaults, without what is for the CLI."""
+    """The names of the fields of a dataclass."""
     return [
-        ast.unparse(_Plain().visit(inner))
+        ast.unparse(inner.target)
         for inner in node.body
         if isinstance(inner, ast.AnnAssign) and "ClassVar" not in ast.unparse(inner.annotation)
     ]
-
-
-class _Plain(ast.NodeTransformer):
-    """Replaces `Annotated[T, ...]` by T."""
-
-    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        inner = self.generic_visit(node)
-        if ast.unparse(node.value) == "Annotated" and isinstance(node.slice, ast.Tuple):
-            return node.slice.elts[0]
-        return inner
 
 
 def entry(module: str, name: str) -> list[str]:
@@ -93,13 +84,11 @@ def entry(module: str, name: str) -> list[str]:
     heading = [f"### {name}", ""]
     if isinstance(node, ast.FunctionDef):
         return [*heading, "```text", signature(node), "```", "", text(node), ""]
-    lines = [*heading, text(node), ""]
-    if name.endswith(ASKED) and (rows := fields(node)):
-        lines += ["```text", *rows, "```", ""]
     methods = list(public_methods(node))
-    if properties := [method for method in methods if is_property(method)]:
-        lines.append(f"Attributes: {', '.join(f'`{method.name}`' for method in properties)}.")
-        lines.append("")
+    properties = [method for method in methods if is_property(method)]
+    named = [*(fields(node) if name.endswith(ASKED) else ()), *(one.name for one in properties)]
+    has = f" Has {', '.join(f'`{one}`' for one in named)}." if named else ""
+    lines = [*heading, f"{text(node)}{has}", ""]
     for method in methods:
         if method not in properties:
             lines.append(f"- `{signature(method, name)}`: {' '.join(text(method).split())}")
@@ -108,8 +97,12 @@ def entry(module: str, name: str) -> list[str]:
 
 def is_property(node: ast.FunctionDef) -> bool:
     """Whether a method is read without a call."""
-    names = {ast.unparse(decorator) for decorator in node.decorator_list}
-    return not names.isdisjoint({"property", "cached_property"})
+    return not decorators(node).isdisjoint({"property", "cached_property"})
+
+
+def decorators(node: ast.FunctionDef) -> set[str]:
+    """The decorators of a method."""
+    return {ast.unparse(decorator) for decorator in node.decorator_list}
 
 
 def reference() -> str:
@@ -122,7 +115,8 @@ def reference() -> str:
     }
     pairs = [(names[name], name) for name in sorted(names)]
     lines = [line for pair in (*pairs, *_RESULTS, _BASE) for line in entry(*pair)]
-    return "\n".join(["<!-- reference -->", "", *lines, "<!-- end -->"])
+    page = "\n".join(["<!-- reference -->", "", *lines, "<!-- end -->"])
+    return re.sub(r"\n{3,}", "\n\n", page)
 
 
 def main() -> None:

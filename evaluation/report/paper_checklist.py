@@ -12,7 +12,7 @@ from saga.evaluation.scoring.gap import select_reference
 from saga.pages.format import in_percent, markdown_table
 
 MODELS = ("saga", "lstm", "gbt", "gkos", "ar1", "ff")
-NOT_RUN = "not run (`studies.paper_rows`)"
+NOT_RUN = "not run"
 REASONS = {
     "hicp": "no: the register has one price index",
     "one-calibration-cohort": NOT_RUN,

@@ -246,7 +246,8 @@ def adjust_together(table: pl.DataFrame) -> pl.DataFrame:
 def verdict_lines(table: pl.DataFrame, *, metric: str = "crps_log") -> dict[tuple[str, str], str]:
     """A line by setting and test: which models the bundle beats at every horizon.
 
-    "Beats" means a lower mean score with p < SURE after Holm.
+    "Beats" means a lower mean score with p < SURE after Holm. A model that is beaten at no horizon
+    is named without horizons.
     """
     rows = table.filter(
         pl.col("metric") == metric, pl.col("group") == "all", pl.col("model") != CLAIRVOYANT
@@ -263,7 +264,8 @@ def verdict_lines(table: pl.DataFrame, *, metric: str = "crps_log") -> dict[tupl
                 if not (d > 0 and p < SURE)
             ]
             if unclear:
-                not_beaten.append(f"{model} (h = {_join(unclear)})")
+                some = f" (h = {_join(unclear)})" if unclear != horizons else ""
+                not_beaten.append(f"{model}{some}")
             else:
                 beaten.append(str(model))
         line = f"{setting}, test by {test}, h = {_join(horizons)}: {BUNDLE_NAME} "
