@@ -87,7 +87,7 @@ def row(parameter: Any) -> str:
     """The line of an argument or option: name, default, meaning."""
     text = (parameter.help or "").partition(" Allowed: ")[0]
     annotation = parameter.type_descriptor.annotation
-    if get_origin(annotation) is Literal:
+    if get_origin(annotation) is Literal and any(c not in text for c in get_args(annotation)):
         text += f" One of {', '.join(f'`{choice}`' for choice in get_args(annotation))}."
     if parameter.envvar:
         text += f" Environment: `{parameter.envvar}`."

@@ -29,7 +29,7 @@ by a [mapping](how-to/mapping.md).
 MOST_CODES = 10  # of a column that the page lists
 _TITLES = {
     "required": "Required",
-    "money": "Amounts in SEK a year",
+    "money": "Amounts in SEK a year, not negative unless said",
     "number": "Other numbers",
     "category": "Categories",
     "label": "Entry and exit",
@@ -40,13 +40,13 @@ def values(column: Column) -> str:
     """The unit and the allowed values of a column."""
     if column.codes and len(column.codes) > MOST_CODES:
         return f"`{column.codes[0]}` to `{column.codes[-1]}`: `GET /v1/variables`"
+    if column.codes and all(map(str.isdigit, column.codes)):
+        return f"`{column.codes[0]}` to `{column.codes[-1]}`"
     if column.codes:
         return ", ".join(f"`{code}`" for code in column.codes)
     if column.pattern:
         return f"{''.join(filter(str.isdigit, column.pattern))} digits, as text"
     low, high = column.minimum, column.maximum
-    if column.kind == "money" and not column.required:
-        return "not negative" if low == 0 else "any"
     if low is not None and high is not None:
         return f"{low:g} to {high:g} ({column.unit})"
     if low is not None:
@@ -61,6 +61,9 @@ def table(columns: list[Column]) -> list[str]:
         f"{'; constant' if column.static and not column.required else ''} | {values(column)} |"
         for column in columns
     ]
+    if all(column.kind == "money" and not column.required for column in columns):
+        rows = [f"| `{column.name}` | {column.description} |" for column in columns]
+        return ["| column | meaning |", "|---|---|", *rows]
     return ["| column | meaning | values |", "|---|---|---|", *rows]
 
 
