@@ -76,23 +76,24 @@ def _tables(row: Row, number: int | None) -> str:
 
 def _contest(row: Row, coverage: int | None) -> str:
     """A method a row: its score less the bundle's at each horizon, with p over the whole block."""
-    metric = f"interval_{coverage}" if coverage else "crps_log"
-    scores, tests = row["scores"], row["tests"]
-    first = next(iter(scores.values()))[metric]
-    models = [m for m in sorted(first, key=lambda m: first[m][0]) if m.endswith(RECALIBRATED)]
-    tests_of_models = {(m, at): _main_test(tests, at, m, metric) for m in models for at in scores}
-    p = np.array([np.nan if t is None or t[2] is None else t[2] for t in tests_of_models.values()])
-    adjusted = dict(zip(tests_of_models, adjust_holm(p), strict=True))
-    lines = [[BUNDLE_NAME, *(f"**{of[metric][BUNDLE_NAME][0]:.4f}**" for of in scores.values())]]
-    lines += [
-        [
-            m.removesuffix(RECALIBRATED),
-            *(_lead(tests_of_models[m, at], adjusted[m, at]) for at in scores),
-        ]
-        for m in models
-    ]
-    head = ["years ahead", *(at.removeprefix(IN_TIME) for at in scores)]
-    return f"{markdown_table(head, lines)}\n"
+    metric, digits = (f"interval_{coverage}", ",.0f") if coverage else ("crps_log", ".4f")
+    tests = row["tests"]
+    horizons = sorted(row["scores"], key=lambda at: (not at.startswith(IN_TIME), _years(at)))
+    of_horizons = [row["scores"][at][metric] for at in horizons]
+    models = [m for m in of_horizons[0] if m.endswith(RECALIBRATED)]
+    models.sort(key=lambda m: of_horizons[0][m][0])
+    by_cell = {(m, at): _main_test(tests, at, m, metric) for m in models for at in horizons}
+    p = np.array([np.nan if t is None or t[2] is None else t[2] for t in by_cell.values()])
+    adjusted = dict(zip(by_cell, adjust_holm(p), strict=True))
+    lines = [[BUNDLE_NAME, *(f"**{of[BUNDLE_NAME][0]:{digits}}**" for of in of_horizons)]]
+    for m in models:
+        leads = [_lead(by_cell[m, at], adjusted[m, at], digits) for at in horizons]
+        lines.append([m.removesuffix(RECALIBRATED), *leads])
+    return f"{markdown_table(['years ahead', *map(str, map(_years, horizons))], lines)}\n"
+
+
+def _years(at: str) -> int:
+    return int(at.rsplit(" ", 1)[1])
 
 
 def _main_test(
@@ -103,10 +104,10 @@ def _main_test(
     return next((t for t in rows if t[3] != YEAR), None)
 
 
-def _lead(test: Sequence[Any] | None, p: float) -> str:
+def _lead(test: Sequence[Any] | None, p: float, digits: str) -> str:
     if test is None:
         return ""
-    lead = f"{test[0]:+.4f} ± {test[1]:.4f}"
+    lead = f"{test[0]:+{digits}} ± {test[1]:{digits}}"
     return lead if np.isnan(p) else f"{lead} (p {p_value(float(p))})"
 
 

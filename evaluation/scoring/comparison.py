@@ -264,8 +264,8 @@ def verdict_lines(table: pl.DataFrame, *, metric: str = "crps_log") -> dict[tupl
                 if not (d > 0 and p < SURE)
             ]
             if unclear:
-                some = f" (h = {_join(unclear)})" if unclear != horizons else ""
-                not_beaten.append(f"{model}{some}")
+                at_horizons = f" (h = {_join(unclear)})" if unclear != horizons else ""
+                not_beaten.append(f"{model}{at_horizons}")
             else:
                 beaten.append(str(model))
         line = f"{setting}, test by {test}, h = {_join(horizons)}: {BUNDLE_NAME} "
