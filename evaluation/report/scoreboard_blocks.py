@@ -8,8 +8,9 @@ A page has a marker, the block, and an end:
 
 `table NAME` shows the tables of the last judgement of a contest (`table NAME 2` the second one),
 `contest NAME` how much worse than the bundle each method is that was recalibrated, with p adjusted
-over the whole block (Holm; `contest NAME 90`: interval scores of 90 %), `row NAME` no table. Each
-block ends with the row that it comes from, and says if the bundle is not the shipped one.
+over the whole block (Holm), where it is below .1 (`contest NAME 90`: interval scores of 90 %), `row
+NAME` no table. Each block ends with the row that it comes from, and says if the bundle is not the
+shipped one.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ END = "<!-- end -->"
 _BLOCK = re.compile(rf"(<!-- scoreboard: (\w+) (\S+)(?: (\d+))? -->\n).*?{END}", re.DOTALL)
 SHORT = 12  # characters of a digest that a page shows
 IN_TIME = "in-time "
+SHOWN_P = 0.1  # of a contest's table; others are left out
 
 
 def renew(text: str, board: Scoreboard, shipped: str) -> str:
@@ -108,7 +110,7 @@ def _lead(test: Sequence[Any] | None, p: float, digits: str) -> str:
     if test is None:
         return ""
     lead = f"{test[0]:+{digits}} ± {test[1]:{digits}}"
-    return lead if np.isnan(p) else f"{lead} (p {p_value(float(p))})"
+    return f"{lead} (p {p_value(float(p))})" if p < SHOWN_P else lead
 
 
 def _no_table(_row: Row, _number: int | None) -> str:
