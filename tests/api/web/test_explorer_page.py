@@ -46,9 +46,13 @@ def show(page: Page, example: str = "gaps", **values: str) -> None:
 
 
 def press(page: Page) -> None:
-    """Ask for the forecast of the form, with nothing left of the one before."""
-    page.evaluate("document.getElementById('life-figures').replaceChildren()")
-    page.get_by_role("button", name="Show the forecast").click()
+    """Ask for the forecast of the form, with nothing left of the one before.
+
+    In one step, so that no earlier answer comes between.
+    """
+    page.get_by_role("button", name="Show the forecast").evaluate(
+        "button => { document.getElementById('life-figures').replaceChildren(); button.click(); }"
+    )
 
 
 def ask(page: Page) -> None:
