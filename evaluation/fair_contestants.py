@@ -4,8 +4,7 @@ A bundle is recalibrated, has conformal sets, and on panels without macro series
 network; a baseline has none of it. So a lead of the bundle may be that of its calibration or of
 its trees. `Recalibrated` gives any contestant the maps and thresholds that `saga calibrate` fits,
 on the same calibration persons; the raw contestant is a row of its own. `RawBundle` is a bundle's
-network alone, or its trees alone. Other networks with trees are bundles that `saga train` has made
-with another backbone (`studies.fair_contest`).
+network alone, or its trees alone. `studies.fair_contest` puts the same trees beside other networks.
 """
 
 from __future__ import annotations

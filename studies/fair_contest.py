@@ -110,7 +110,8 @@ def contestants(
         name: trained(outside, out / name, settings, seed, source)
         for name, (settings, source) in starts.items()
     }
-    network, shipped = bundles["network"], out / f"saga-{fold}"
+    network = bundles["network"]
+    shipped = out / f"saga-{network.digest[:12]}"
     if not (shipped / MANIFEST).is_file():  # few paths: present values are not judged
         calibrate_bundle(network.path, outside, CalibrationOptions(n_paths=20), out=shipped)
     yield contest.bundle(Forecaster.load(shipped))
@@ -166,7 +167,13 @@ def shaped(budget: TrainConfig, shape: str) -> TrainConfig:
 def trained(
     panel: Panel, out: Path, settings: TrainConfig, seed: int, source: Path | None
 ) -> Bundle:
-    """The bundle of these arguments: that of an earlier run, or trained now, or continued."""
+    """The bundle of these arguments: that of an earlier run, or trained now, or continued.
+
+    With trees and an economy of groups, as `saga train` makes it; other studies train the network
+    alone (`studies.trained_bundle`).
+    """
+    if source is not None:
+        out = out.with_name(f"{out.name}-{Source.open(source).digest[:12]}")
     path = path_of(panel, out, settings, seed=seed)
     if (path / MANIFEST).is_file():
         return Bundle.load(path)

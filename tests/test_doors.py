@@ -23,7 +23,7 @@ from polars.testing import assert_frame_equal
 from pydantic import SecretStr
 from saga.api.response_models import PopulationResponse
 from saga.api.settings import Settings
-from saga.calibration.adaptive.issuance import AdaptedForecaster, run_and_record
+from saga.calibration.adaptive.issuance import AdaptedForecaster
 from saga.calibration.adaptive.ledger import open_ledger
 
 from saga.batch.run_folder import MANIFEST
@@ -49,6 +49,7 @@ from saga.requests import (
     options_of,
     percent_label,
 )
+from tests.calibration.adaptive.ledgers import run_and_record
 from tests.command_line import answer
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from saga.calibration.adaptive.issued_intervals import (
     collect_intervals,
     collect_lifetimes,
 )
-from saga.calibration.adaptive.ledger import Actor, Ledger, RecordCounts, open_ledger
+from saga.calibration.adaptive.ledger import Actor, RecordCounts, open_ledger
 from saga.calibration.adaptive.ledger_tables import COMMON
 from saga.calibration.adaptive.marginal_moves import adapt
 
@@ -28,7 +28,6 @@ from saga.batch.run_folder import RUN
 from saga.bundle import Bundle
 from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import reason
-from saga.data.panel import Panel
 from saga.distributions import Marginals
 from saga.errors import Problem, UsageError
 from saga.files.folders import open_folder, read_json_of
@@ -36,7 +35,7 @@ from saga.forecast_results import Result
 from saga.forecast_warnings import ForecastWarning
 from saga.forecaster import Forecaster
 from saga.paths import Paths
-from saga.requests import RATE, Draws, ForecastRequest, LifetimeRequest, Progress, Request
+from saga.requests import RATE, Draws, ForecastRequest, LifetimeRequest, Request
 
 INITIAL_STATE = AdaptiveState(0, None, {})
 
@@ -118,23 +117,6 @@ class AdaptedForecaster:
         if request.bands is not None:
             issued += collect_bands(block, split, state, request.bands)
         return issued
-
-
-def run_and_record(
-    adapted: AdaptedForecaster,
-    request: Request,
-    panel: Panel,
-    draws: Draws,
-    ledger: Ledger,
-    *,
-    progress: Progress | None = None,
-) -> tuple[Result, RecordCounts]:
-    """The result of a request under the thresholds in force, entered in the ledger.
-
-    A repetition of the same forecast enters nothing. Raises UsageError for what cannot be recorded.
-    """
-    result = adapted.unadapted.run(request, panel, draws, adapted, record=True, progress=progress)
-    return result, ledger.record(adapted.unadapted.bundle.digest, issued_of(result))
 
 
 def issued_of(result: Result) -> list[IssuedInterval]:

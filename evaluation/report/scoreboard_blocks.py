@@ -7,10 +7,10 @@ A page has a marker, the block, and an end:
     <!-- end -->
 
 `table NAME` shows the tables of the last judgement of a contest (`table NAME 2` the second one),
-`contest NAME` how much worse than the bundle each method is that was recalibrated, with p adjusted
-over the whole block (Holm), where it is below .1 (`contest NAME 90`: interval scores of 90 %), `row
-NAME` no table. Each block ends with the row that it comes from, and says if the bundle is not the
-shipped one.
+`contest NAME` shows the methods that were recalibrated, and how much worse than the bundle each of
+them is, with p over the whole block (Holm) where it is below .1 (`contest NAME 90`: interval scores
+of 90 % instead of the CRPS). `row NAME` shows no table. Each block ends with the row that it comes
+from, and says if the bundle is not the shipped one.
 """
 
 from __future__ import annotations

@@ -15,14 +15,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from saga.calibration.adaptive.adaptive_state import BAND, PRESENT_VALUE, YEAR, AdaptiveState
-from saga.calibration.adaptive.issuance import INITIAL_STATE
+from saga.calibration.adaptive.issuance import INITIAL_STATE, AdaptedForecaster, issued_of
 from saga.calibration.adaptive.issued_intervals import (
     IssuedInterval,
     collect_bands,
     collect_intervals,
     collect_values,
 )
-from saga.calibration.adaptive.ledger import Ledger
+from saga.calibration.adaptive.ledger import Ledger, RecordCounts
 from saga.calibration.adaptive.marginal_moves import adapt
 from saga.calibration.adaptive.pseudonyms import PseudonymKey
 from sqlalchemy import Connection
@@ -31,15 +31,25 @@ from saga.conformal.calibration_table import ALL
 from saga.conformal.calibrator import Calibrator
 from saga.conformal.families.set_family import KindThresholds
 from saga.conformal.recalibration import Cell, map_paths
+from saga.data.panel import Panel
 from saga.distributions import Marginals
+from saga.forecast_results import Result
 from saga.paths import Paths
-from saga.requests import COVERAGE
+from saga.requests import COVERAGE, Draws, Request
 
 ROOT = Path(__file__).parents[3]
 KEY = PseudonymKey(b"k" * 32)
 BUNDLE, FAMILIES = "a" * 64, (YEAR, BAND, PRESENT_VALUE)
 N, K, ORIGIN, N_PATHS = 40, 3, 2015, 60  # persons, years, origin, paths
 Outcomes = list[tuple[str, int, float]]
+
+
+def run_and_record(
+    adapted: AdaptedForecaster, request: Request, panel: Panel, draws: Draws, ledger: Ledger
+) -> tuple[Result, RecordCounts]:
+    """The result of a request under the thresholds in force, entered in the ledger."""
+    result = adapted.unadapted.run(request, panel, draws, adapted, record=True)
+    return result, ledger.record(adapted.unadapted.bundle.digest, issued_of(result))
 
 
 def make_calibrator() -> Calibrator:

@@ -8,12 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from saga.calibration.adaptive.issuance import (
-    AdaptedForecaster,
-    AdaptiveRecipe,
-    issued_of,
-    run_and_record,
-)
+from saga.calibration.adaptive.issuance import AdaptedForecaster, AdaptiveRecipe, issued_of
 from saga.calibration.adaptive.ledger import open_ledger
 
 from saga.batch.engine import score
@@ -26,6 +21,7 @@ from saga.data.split import persons_of
 from saga.errors import UsageError
 from saga.forecaster import Forecaster
 from saga.requests import Draws, ForecastRequest, LifetimeRequest
+from tests.calibration.adaptive.ledgers import run_and_record
 from tests.command_line import refusal
 
 HORIZONS = (1, 2, 3)
