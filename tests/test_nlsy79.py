@@ -18,6 +18,7 @@ PANEL = Path(
 )
 
 pytestmark = [
+    pytest.mark.thorough,
     pytest.mark.nlsy,
     pytest.mark.skipif(
         not PANEL.is_file(), reason="the NLSY79 panel is missing; SAGA_NLSY79 names its file"

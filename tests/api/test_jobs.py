@@ -262,7 +262,12 @@ def _table(**columns: object) -> bytes:
 @pytest.mark.parametrize(
     ("query", "columns", "rule"),
     [
-        ("", {"person_id": ["1"] * 1_001, "year": 2020, "earnings": 1.0}, "person-rows"),
+        pytest.param(
+            "",
+            {"person_id": ["1"] * 1_001, "year": 2020, "earnings": 1.0},
+            "person-rows",
+            marks=pytest.mark.thorough,
+        ),
         pytest.param(
             "",
             {"person_id": ["1"], "year": 2020, "earnings": [[1.0] * 99]},

@@ -86,6 +86,7 @@ def test_every_operation_has_a_name_texts_and_its_errors(schema: dict[str, Any])
             assert "example" in component, name
 
 
+@pytest.mark.thorough
 def test_every_operation_answers_its_example(
     start: Callable[[Settings], AbstractContextManager[Running]],
     schema: dict[str, Any],

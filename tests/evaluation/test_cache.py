@@ -117,6 +117,7 @@ def test_another_key_panel_or_number_of_paths_is_computed_anew(
         assert contestant.calls == number + 1
 
 
+@pytest.mark.thorough
 def test_a_raised_version_or_another_panel_is_computed_anew_and_nothing_else(
     random_walk: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

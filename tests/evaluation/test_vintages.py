@@ -49,6 +49,7 @@ def test_cutoffs_have_years_before_and_outcomes_after(panel: Panel) -> None:
         choose_cutoffs(panel, 2, 3)
 
 
+@pytest.mark.thorough
 def test_every_person_of_the_folds_is_judged_by_outcomes_after_the_cutoff(
     panel: Panel, folder: Path
 ) -> None:
@@ -60,6 +61,7 @@ def test_every_person_of_the_folds_is_judged_by_outcomes_after_the_cutoff(
     assert bundle.training_records.last_year == CUTOFF
 
 
+@pytest.mark.thorough
 def test_a_complete_vintage_is_not_made_again(
     panel: Panel, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +100,7 @@ def stored(panel: Panel, folder: Path, tmp_path_factory: pytest.TempPathFactory)
     return bundle
 
 
+@pytest.mark.thorough
 def test_group_tables_have_the_fourth_part_and_name_the_vintages(
     panel: Panel, stored: Bundle
 ) -> None:
@@ -125,6 +128,7 @@ def test_group_tables_have_the_fourth_part_and_name_the_vintages(
     assert (mean["value"] == narrow["value"]).all()
 
 
+@pytest.mark.thorough
 def test_only_enough_vintages_of_the_same_panel_are_stored(panel: Panel, stored: Bundle) -> None:
     assert stored.vintages is not None
     one = stored.vintages.filter(cutoff=2001)

@@ -81,6 +81,7 @@ def test_paths_whose_ranks_or_changes_are_wrong_are_seen() -> None:
     assert change_values(smooth[:2], 1.0).keys() == {("volatility", "all")}
 
 
+@pytest.mark.thorough
 def test_the_command_judges_histories_and_keeps_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

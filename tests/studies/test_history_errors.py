@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HISTORIES = 3
 
 
+@pytest.mark.thorough
 def test_each_history_is_a_vintage_that_the_bundle_keeps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

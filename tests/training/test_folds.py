@@ -184,6 +184,7 @@ def test_calibration_cross_fits_a_bundle_with_folds(
         calibrate_bundle(bundle.path, panel, shares, out=tmp_path / "e")
 
 
+@pytest.mark.thorough
 def test_a_final_bundle_learns_from_everybody_and_has_the_report_of_its_sibling(
     bundle: Bundle, sibling: Bundle, panel: Panel, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from saga.data.split_salt import salted_beside
 from saga.errors import UsageError
 from tests.toy_training import QUIET, TOY, make_panel
 
+pytestmark = pytest.mark.thorough
 SHARES: Shares = {"train": 0.5, "validation": 0.1, "calibration": 0.0, "test": 0.4}
 
 

@@ -188,6 +188,7 @@ def test_one_object_csv_and_a_register_are_read_as_from_a_folder(
         assert far.persons().equals(near.persons())
 
 
+@pytest.mark.thorough
 def test_a_missing_bucket_a_foreign_folder_and_a_stopped_server_are_errors(
     source: Path, server: ObjectServer
 ) -> None:
