@@ -12,7 +12,7 @@ because they are the same in both.
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -31,6 +31,7 @@ from saga.forecast_checks import check_panel
 from saga.forecaster import Forecaster
 from saga.model import Saga
 from saga.model.heads.binned import BinnedDistribution
+from saga.model.members import Member
 
 Figure = Literal["mean", "p_zero"]
 FIGURES: dict[str, str] = {
@@ -81,8 +82,8 @@ def attribute_forecast(
 ) -> Explanation:
     """Attribute a figure of the raw forecast for the year `gap` years after the last record.
 
-    The macro values of that year are their expectation. Computations are in float64, on a copy of
-    the network.
+    The macro values of that year are their expectation. Computations are in float64, on copies of
+    the networks; of several members the result is the average.
 
     Args:
         forecaster: The bundle's forecaster.
@@ -106,18 +107,43 @@ def attribute_forecast(
         problem = Problem("no-record", "the person has no row", fix, person_id=person)
         raise InputError("A person cannot be explained", [problem])
     check_panel(record_panel, forecaster.transforms)
-    record = pad(encode(record_panel, forecaster.transforms, forecaster.calendar), np.array([0]))
-    network = deepcopy(forecaster.network).double().eval().requires_grad_(False)
+    explained = [
+        _of_member(forecaster, member, record_panel, gap=gap, figure=figure, steps=steps)
+        for member in forecaster.model.members
+    ]
+    first = explained[0]
+    attribution = np.mean([one.table["attribution"].to_numpy() for one in explained], axis=0)
+    return replace(
+        first,
+        value=float(np.mean([one.value for one in explained])),
+        baseline=float(np.mean([one.baseline for one in explained])),
+        table=first.table.with_columns(attribution=attribution),
+    )
+
+
+def _of_member(
+    forecaster: Forecaster,
+    member: Member,
+    record_panel: Panel,
+    *,
+    gap: int,
+    figure: Figure,
+    steps: int,
+) -> Explanation:
+    """The attributions of one network; arguments as in `attribute_forecast`."""
+    transforms = member.transforms
+    record = pad(encode(record_panel, transforms, forecaster.calendar), np.array([0]))
+    network = deepcopy(member.network).double().eval().requires_grad_(False)
     if getattr(network.config, "head", "binned") != "binned":
         raise UsageError(
             "Only forecasts of a binned head can be explained. Train with `head: binned`."
         )
-    knots = torch.from_numpy(forecaster.transforms.knots)
+    knots = torch.from_numpy(transforms.knots)
     if figure == "p_zero" and not (network.head.has_zeros or network.head.has_death):
         raise UsageError("The bundle has no probability of zero earnings. Choose another figure.")
     is_share, last_age, year = figure == "p_zero", record.age[0, -1], record.year[0, -1]
     covariates, wage = expected_macro(forecaster, int(year), gap)
-    age, units = torch.from_numpy(record.age), forecaster.transforms.units
+    age, units = torch.from_numpy(record.age), transforms.units
     with torch.no_grad():
         start, parts = scaled_parts(network, record)
 
@@ -135,7 +161,7 @@ def attribute_forecast(
     shift = 0.0 if is_share else wage + float(units.level(last_age + gap, year + gap))
     with torch.no_grad():
         value, baseline = (float(forecast(x)) + shift for x in (parts, no_parts))
-    years, names = record.year[0].tolist(), features(forecaster.transforms)
+    years, names = record.year[0].tolist(), features(transforms)
     table = pl.DataFrame(
         {
             "year": np.repeat(years, len(names)),
@@ -144,6 +170,7 @@ def attribute_forecast(
         },
         {"year": pl.Int32, "feature": pl.String, "attribution": pl.Float64},
     )
+    person = record_panel.persons()[0]
     return Explanation(person, years[-1], years[-1] + gap, figure, value, baseline, table)
 
 

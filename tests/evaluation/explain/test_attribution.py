@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+from copy import copy, deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,13 @@ import polars as pl
 import pytest
 import torch
 from saga.evaluation.explain import attribution as module
-from saga.evaluation.explain.attribution import FIGURES, attribute_forecast, features, scaled_parts
+from saga.evaluation.explain.attribution import (
+    FIGURES,
+    Explanation,
+    attribute_forecast,
+    features,
+    scaled_parts,
+)
 from saga.evaluation.explain.changed_records import forecast_changes
 from saga.evaluation.explain.explanation_page import SUFFIXES, PersonExplanation, write_explanation
 
@@ -21,6 +29,7 @@ from saga.errors import InputError, UsageError
 from saga.features.sequences import Tokens, encode, pad
 from saga.forecaster import Forecaster
 from saga.model import Saga
+from saga.model.members import Member
 from saga.pages.layout import check_page
 from tests.command_line import done, refusal
 
@@ -50,6 +59,27 @@ def test_attributions_are_complete(
         )
         if figure == "p_zero":
             assert 0 <= explanation.value <= 1
+
+
+def test_the_explanation_of_members_is_the_average_of_theirs(
+    forecaster: Forecaster, small_panel: Panel
+) -> None:
+    person, (member,) = small_panel.persons()[0], forecaster.model.members
+    other = member._replace(network=deepcopy(member.network))
+    with torch.no_grad():
+        other.network.skip.weight.mul_(0.5)
+
+    def explained(*members: Member) -> Explanation:
+        changed = copy(forecaster)
+        changed.model = replace(forecaster.model, members=members)
+        return attribute_forecast(changed, small_panel, person)
+
+    one, two, both = explained(member), explained(other), explained(member, other)
+    assert abs(one.value - two.value) > 0.001
+    assert both.value == pytest.approx((one.value + two.value) / 2)
+    assert both.baseline == pytest.approx((one.baseline + two.baseline) / 2)
+    of_each = (one.table["attribution"] + two.table["attribution"]) / 2
+    np.testing.assert_allclose(both.table["attribution"], of_each)
 
 
 def test_a_lost_feature_is_incomplete(
