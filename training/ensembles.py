@@ -1,13 +1,11 @@
-"""Ensembles: networks that differ by seed and start, or that are each trained without one fold.
+"""Ensembles: networks that differ by seed alone, or that are each trained without one fold.
 
 Their forecasts are averaged. Path k of a simulation follows member k mod K, so paths cost no more
 than those of one network.
 
-If training starts from a bundle, the configuration may let some members start from random weights
-(`random_members`), so that members differ more than by seeds. Members by seed have one split. With
-folds (`saga train --folds K`) every person except the test persons is used to train, and every
-person can be used to calibrate, because one member has not seen the person
-(`saga.calibration.fit.cross_fitting`).
+Members by seed have one split and one set of transforms. With folds (`saga train --folds K`) every
+person except the test persons is used to train, and every person can be used to calibrate, because
+one member has not seen the person (`saga.calibration.fit.cross_fitting`).
 """
 
 from __future__ import annotations
@@ -115,8 +113,8 @@ def train_members(
             _train_member(
                 panel,
                 folder.path / f"member-{k}",
-                _of_member(run, k, settings.members, settings.random_members),
-                config=replace(settings, members=1, random_members=0),
+                _shared(run, settings.members - k),
+                config=replace(settings, members=1),
                 seed=seed + k,
                 until=until,
                 shares=shares,
@@ -124,7 +122,7 @@ def train_members(
         )
         if progress and settings.members > 1:
             progress(k, settings.members, members[-1])
-    contents = _by_seed(members, settings, source) if len(members) > 1 else members[0]
+    contents = _by_seed(members, settings) if len(members) > 1 else members[0]
     if with_trees and run.limit.is_over:
         run.limit.leave_out("training: no boosted trees")
     elif with_trees:
@@ -162,8 +160,7 @@ def train_folds(
     source = None if run.source is None else Source.open(run.source)
     shares = _FOLD_SHARES if judged is None else _EVERYBODY
     n_persons = round(len(panel.persons()) * shares["train"] * (1 - 1 / n_folds))
-    recipe = settings_for(config, n_persons, source)
-    settings = replace(recipe, members=1, random_members=0)
+    settings = replace(settings_for(config, n_persons, source), members=1)
     if not MIN_FOLDS <= n_folds <= MAX_FOLDS:
         raise UsageError(f"--folds must be {MIN_FOLDS} to {MAX_FOLDS}, not {n_folds}. Use 5.")
     _require_one_device(run, n_folds)
@@ -196,7 +193,7 @@ def train_folds(
         member = _train_member(
             people,
             folder.path / f"member-{k}",
-            _of_member(run, k, n_folds, _random_folds(recipe, n_folds)),
+            _shared(run, n_folds - k),
             config=settings,
             seed=seed + k,
             validation=validating,
@@ -214,7 +211,7 @@ def train_folds(
         if progress:
             progress(k, n_folds, member)
     people = panel.only(persons.tolist())
-    contents = _by_fold(panel, people, members, recipe, run.command, source, shares)
+    contents = _by_fold(panel, people, members, settings, run.command, source, shares)
     if judged is not None:
         contents = _final(contents, judged)
     bundle = with_groups(_write(out, contents, seed, run, source), panel, command=run.command)
@@ -293,11 +290,6 @@ def _final(contents: BundleContents, judged: Bundle) -> BundleContents:
     )
 
 
-def _random_folds(recipe: TrainConfig, n_folds: int) -> int:
-    """How many of the members by fold start from random weights: the share of the recipe's."""
-    return n_folds * recipe.random_members // recipe.members
-
-
 def _require_one_device(run: RunOptions, n_members: int) -> None:
     if run.devices > 1 and n_members > 1:
         raise UsageError(
@@ -313,10 +305,9 @@ def _write(
     return write_bundle(out, contents, seed=seed, command=run.command, parents=parents)
 
 
-def _of_member(run: RunOptions, k: int, n_members: int, n_random: int) -> RunOptions:
-    """The run of member k, with its share of the time; the last `n_random` have no source."""
-    source = run.source if k < n_members - n_random else None
-    return replace(run, limit=run.limit.part(1 / (n_members - k)), source=source)
+def _shared(run: RunOptions, n_left: int) -> RunOptions:
+    """The run of the next of `n_left` members, with its share of the time."""
+    return replace(run, limit=run.limit.part(1 / n_left))
 
 
 def _train_member(
@@ -346,11 +337,6 @@ def _train_member(
     )
 
 
-def _random_text(n_random: int) -> str:
-    """Sentence of the model card on members that start from random weights, " " before it."""
-    return f" The last {n_random} started from random weights." if n_random else ""
-
-
 def _joined_report(members: Sequence[Bundle]) -> dict[str, Any]:
     """The training report of all members, for the metrics of the bundle that joins them."""
     reports = [member.metrics["training"] for member in members]
@@ -365,9 +351,7 @@ def _joined_report(members: Sequence[Bundle]) -> dict[str, Any]:
     }
 
 
-def _by_seed(
-    members: Sequence[Bundle], settings: TrainConfig, source: Source | None
-) -> BundleContents:
+def _by_seed(members: Sequence[Bundle], settings: TrainConfig) -> BundleContents:
     """The parts of the bundle that joins members by seed."""
     first, n_members = members[0], len(members)
     scores = ", ".join(f"{m.metrics['training']['validation_nll']:.4f}" for m in members)
@@ -375,9 +359,7 @@ def _by_seed(
 
 ## Members
 
-The bundle has {n_members} networks of this kind, trained with different seeds on the same persons.{
-        _random_text(settings.random_members if source else 0)
-    }
+The bundle has {n_members} networks of this kind, trained with different seeds on the same persons.
 A forecast is the average of their distributions; path k of a simulation follows member k mod
 {n_members}. Their validation log scores: {scores}. The text above describes the first one.
 """
@@ -446,7 +428,7 @@ def _by_fold(
     panel: Panel,
     people: Panel,
     members: Sequence[Bundle],
-    recipe: TrainConfig,
+    settings: TrainConfig,
     command: str,
     source: Source | None,
     shares: Shares,
@@ -456,9 +438,9 @@ def _by_fold(
     shared = Transforms.fit(
         people,
         Calendar(macro_of(panel)[0]),
-        recipe.model.bins,
-        recipe.without,
-        scale_free=recipe.scale_free,
+        settings.model.bins,
+        settings.without,
+        scale_free=settings.scale_free,
         like=None if source is None else source.transforms,
     )
     trees = joined_tables([member.trees for member in members])
@@ -472,7 +454,6 @@ def _by_fold(
     return BundleContents(
         config={
             **members[0].config,
-            "training": recipe.as_dict(),
             "records": asdict(TrainingRecords.of(people)),
             MEMBERS: n_folds,
             **({} if trees is None else {WEIGHTS: weights}),
@@ -488,7 +469,7 @@ def _by_fold(
         },
         weights=joined_weights([member.weights for member in members]),
         metrics={"training": training},
-        card=_card(panel, members, recipe, command, source, shares),
+        card=_card(panel, members, settings, command, source, shares),
         trees=trees,
     )
 
@@ -496,7 +477,7 @@ def _by_fold(
 def _card(
     panel: Panel,
     members: Sequence[Bundle],
-    recipe: TrainConfig,
+    settings: TrainConfig,
     command: str,
     source: Source | None,
     shares: Shares,
@@ -519,8 +500,7 @@ def _card(
         f"{report['steps']:,} | {report['seconds']:,.0f} | {report['validation_nll']:.4f} |"
         for k, report in enumerate(member.metrics["training"] for member in members)
     )
-    n_random = 0 if source is None else _random_folds(recipe, n_folds)
-    return f"""# SAGA bundle `{recipe.name}`, {n_folds} members
+    return f"""# SAGA bundle `{settings.name}`, {n_folds} members
 
 An ensemble of {n_folds} networks with {members[0].parameters:,} parameters each, trained on the
 panel `{panel.meta.panel_id}` ({years.min()} to {years.max()}); money in {panel.meta.currency} of
@@ -533,8 +513,7 @@ of the members' distributions; path k of a simulation follows member k mod {n_fo
 | Member | Training persons | Validation persons | Steps | Seconds | Validation log score |
 |---|---|---|---|---|---|
 {rows}
-{tree_text}{"" if source is None else source.paragraph().rstrip()}{_random_text(n_random)}
-
+{tree_text}{"" if source is None else source.paragraph()}
 Command: `{recorded_command(command, panel.meta.panel_id) or "saga train"}`
 
 `saga calibrate` fits cross-fitted intervals: the scores of a person come from the member that has

@@ -55,8 +55,6 @@ class TrainConfig(CheckedOptions):
     validation_persons: Count = 4_000
     patience: Count = 10  # validations without improvement before stopping
     members: Count = 1  # networks that differ by seed; their forecasts are averaged
-    # The last so many of them start from random weights, if the others start from a bundle.
-    random_members: Annotated[int, Field(strict=True, ge=0)] = 0
     precision: str = "auto"  # auto: depends on the machine, see training/fit.py
     # Boosted trees beside the network (`training.tree_member`), and their threads (0: all cores).
     trees: Annotated[bool, Field(strict=True)] = False
@@ -72,11 +70,6 @@ class TrainConfig(CheckedOptions):
             raise UsageError(
                 f"Training option 'without' cannot hide {', '.join(unknown)}. "
                 f"Choose from {', '.join(HIDEABLE)}."
-            )
-        if self.random_members >= self.members:
-            raise UsageError(
-                "Training option 'random_members' must be less than 'members': the others start "
-                "from a bundle."
             )
         if self.validate_every > self.max_steps:
             raise UsageError(
@@ -212,9 +205,8 @@ def choose_config(n_persons: int, shape: ModelConfig | None = None) -> TrainConf
     """
     few = n_persons < _FEW
     if shape is not None:
-        # Small steps: the weights are near their final values already. Networks that start from
-        # the same weights end nearly alike, so the second one starts from random weights, where
-        # persons are enough to teach it.
+        # Small steps: the weights are near their final values already. One network: those that
+        # start from the same weights end nearly alike.
         return TrainConfig(
             name=AUTO,
             model=replace(shape, dropout=0.2 if n_persons < _MANY else 0.0),
@@ -225,8 +217,6 @@ def choose_config(n_persons: int, shape: ModelConfig | None = None) -> TrainConf
             weight_decay=0.1,
             validate_every=25 if few else 200,
             patience=6,
-            members=1 if few else 2,
-            random_members=0 if few else 1,
             scale_free=True,
             trees=True,
         )

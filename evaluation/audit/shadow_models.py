@@ -64,7 +64,6 @@ class Recipe:
             whole,
             name="shadow",
             members=1,
-            random_members=0,
             max_steps=steps,
             warmup_steps=min(whole.warmup_steps, steps // 4),
             validate_every=every,

@@ -129,30 +129,6 @@ def test_without_steps_the_bundle_is_the_source(source_path: Path, tmp_path: Pat
         torch.testing.assert_close(folds.weights[f"members.0.{name}"], weight)
 
 
-def test_the_last_members_start_from_random_weights(source_path: Path, tmp_path: Path) -> None:
-    """Each member is the network that is trained alone from its start, bit for bit."""
-    panel = make_panel(["sex", RACE.name])
-    one = settings_for(CONFIG, 100, Source.open(source_path))
-    run = replace(QUIET, source=source_path)
-    mixed = replace(one, members=3, random_members=2)
-    joined = train_members(panel, tmp_path / "j", config=mixed, seed=5, run=run)
-    for k, start in enumerate([run, QUIET, QUIET]):
-        alone = train(panel, tmp_path / f"{k}", config=one, seed=5 + k, run=start)
-        for name, weight in alone.weights.items():
-            torch.testing.assert_close(
-                joined.weights[f"members.{k}.{name}"], weight, atol=0, rtol=0
-            )
-    assert joined.config["source"]["name"] == "source"
-    assert "The last 2 started from random weights." in joined.card
-    still = replace(mixed, max_steps=6, learning_rate=0.0)
-    folds = train_folds(panel, tmp_path / "f", 4, config=still, seed=5, run=run)
-    skips = [folds.weights[f"members.{k}.skip.weight"] for k in range(4)]
-    assert [torch.equal(skip, skips[0]) for skip in skips] == [True, True, False, False]
-    assert folds.config["training"] == still.as_dict()
-    with pytest.raises(UsageError, match="'random_members' must be less"):
-        replace(one, random_members=1)
-
-
 def source_weights(bundle: Bundle) -> dict[str, Tensor]:
     """Weights that do not depend on the codes of training persons."""
     return {name: w for name, w in bundle.weights.items() if not name.startswith("tokens.")}
@@ -189,7 +165,6 @@ def test_auto_has_a_configuration_for_every_size_and_keeps_the_shape_of_a_source
     tuned = settings_for("auto", n_persons, source)
     assert replace(tuned.model, dropout=source.model.dropout) == source.model
     assert tuned.learning_rate < settings_for("auto", n_persons).learning_rate
-    assert tuned.random_members == (0 if n_persons < 1_000 else 1)
 
 
 PRIOR, OTHER = Path("bundles/prior"), Path("other")
