@@ -54,6 +54,12 @@ def tables(
     reading: _Columns,
     panel: _Panel = None,
     weights: _Weights = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            help="Paths of the same persons under another scenario: also the difference from them."
+        ),
+    ] = None,
     minimum: Annotated[int, typer.Option(help="Persons that a published cell has.")] = 10,
     dominance: Annotated[
         str,
@@ -76,18 +82,19 @@ def tables(
     """Statistics of groups by year with 90 % bands, with disclosure control, for publication.
 
     Without --weights, totals and bands are about these persons; with it, about the population.
-    --inflow adds those who join later.
+    --inflow adds those who join later. --reference adds what the scenario of SCORED changes.
 
     Examples:
         saga tables paths --by sex,age --panel register/ --out tables  # statistics to publish
         saga tables paths --panel p.csv --events "total all 2030 > 5e9" --out t  # and a chance
+        saga tables recession --reference paths --panel p.csv --out t  # what a scenario changes
     """
     from saga.files.folders import check_new_folder
     from saga.pages.group import describe_suppressed, entrants_until
     from saga.population.career_dynamics import dynamics_table
     from saga.population.disclosure import DisclosureRules
     from saga.population.policy_tables import make_tables
-    from saga.population.population_paths import population_of
+    from saga.population.population_paths import check_reference, population_of
     from saga.population.scored_paths import ScoredPaths
     from saga.population.table_files import LOG, internal_folder, write_files
     from saga.tax.tax_rules import resolve_tax
@@ -100,15 +107,25 @@ def tables(
     run, people = ScoredPaths(scored), _read(panel, reading)
     money = run.provenance["price_year"], run.provenance["currency"]
     rule = resolve_tax(request.tax, None, *money)
-    population = population_of(run, people, request, weights, rule)
+    population, other = population_of(run, people, request, weights, rule), None
+    if reference is not None:
+        other = population_of(ScoredPaths(reference), people, request, weights, rule)
+        check_reference(population, other)
     with console.no_foreign_output(), console.progress("Tables", quiet=as_json) as progress:
         results = make_tables(
-            population, request, rules, transition_years=transition_years, progress=progress
+            population,
+            request,
+            rules,
+            reference=other,
+            transition_years=transition_years,
+            progress=progress,
         )
     if dynamics:
         careers = dynamics_table(population.paths, population.records, minimum)
         results = replace(results, dynamics=careers)
     provenance = population.provenance(request, rules) | {"code_version": current_version()}
+    if other is not None:
+        provenance |= {"reference": {k: other.paths.provenance[k] for k in ("scenario", "scored")}}
     write_files(results, out, provenance)
     n_cells, n_hidden = results.statistics.height, results.statistics["suppressed"].sum()
     years = results.statistics["year"].drop_nulls()
@@ -135,7 +152,7 @@ def tables(
 
 
 def _show_sums(statistics: pl.DataFrame, by: Sequence[str], unit: str) -> None:
-    """Print the sum of all persons in the first year and every fifth one after it."""
+    """Print the sum of all persons, and the effect on it, in the first and every fifth year."""
     import polars as pl
 
     from saga.pages.group import TOTAL
@@ -147,8 +164,12 @@ def _show_sums(statistics: pl.DataFrame, by: Sequence[str], unit: str) -> None:
         ~pl.col("suppressed"),
     ).filter(since_first % 5 == 0)
     headings = {"year": "Year", "value": "Sum", "lower_90": "90 % from", "upper_90": "to"}
-    if not sums.is_empty():
-        console.table(sums.select(*headings), f"Earnings of all persons, {unit}", headings)
+    tables = {f"Earnings of all persons, {unit}": headings}
+    if "effect" in statistics.columns:
+        ends = {"effect_lower_90": "90 % from", "effect_upper_90": "to"}
+        tables[f"What the scenario changes, {unit}"] = {"year": "Year", "effect": "Sum", **ends}
+    for title, shown in tables.items() if not sums.is_empty() else ():
+        console.table(sums.select(*shown), title, shown)
 
 
 def align(

@@ -131,6 +131,7 @@ def render_group(
         "last_year": years[-1],
         "entrants": money(entrants_until(provenance, years[-1])) if "inflow" in provenance else "",
         "vintages": provenance.get("vintages"),
+        "reference": provenance.get("reference", {}).get("scenario"),
         "weighted": bool(provenance.get("weighted")),
         "simulated": SIMULATED if provenance.get("trained_on") == "simulated people" else "",
         "suppressed": described,
@@ -155,8 +156,8 @@ def _page_row(cell: pl.DataFrame, groups: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _texts(row: Mapping[str, Any]) -> tuple[str, str]:
-    """A value and its band in words; x if it is suppressed."""
+def _texts(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    """A value, its band and the effect on it in words; x if it is suppressed."""
     statistic = row["statistic"]
 
     def text(value: float) -> str:
@@ -165,10 +166,14 @@ def _texts(row: Mapping[str, Any]) -> tuple[str, str]:
         return number(value) if statistic.endswith(("gini", "ratio")) else money(value)
 
     if row["suppressed"] or row["value"] is None:
-        return "x" if row["suppressed"] else "", ""
+        return "x" if row["suppressed"] else "", "", ""
     has_band = row["lower_90"] is not None and statistic != "persons"
     limits = f"{text(row['lower_90'])} to {text(row['upper_90'])}" if has_band else ""
-    return text(row["value"]), limits
+    effect = ""
+    if has_band and row.get("effect_lower_90") is not None:
+        low, high = text(row["effect_lower_90"]), text(row["effect_upper_90"])
+        effect = f"{text(row['effect'])} ({low} to {high})"
+    return text(row["value"]), limits, effect
 
 
 def _words(name: str) -> str:

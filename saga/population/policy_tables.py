@@ -3,8 +3,10 @@
 A table has a cell for each combination of groups, and all margins. A cell that is unsafe in one
 year is hidden in all years, because the neighbouring years would reveal its value. Groups become
 small as persons leave, so a table ends in the year that lets most values of groups be published.
-Each value has a band (`saga.population.group_bands`). Totals are those of the persons of the paths
-and of who joins them. These two are protected each by itself, as if the other was known.
+Each value has a band (`saga.population.group_bands`). Beside the paths of another scenario it also
+has an effect: the difference on each path, whose range is narrower than those of the two values,
+because both have the same random numbers. Totals are those of the persons of the paths and of who
+joins them. These two are protected each by itself, as if the other was known.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from saga.requests import (
 CLASSES = ("zero", "fifth 1", "fifth 2", "fifth 3", "fifth 4", "fifth 5")
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
+EFFECT = ("effect", "effect_lower_90", "effect_upper_90")  # columns beside a reference
 _DIGITS = 4  # of shares, Gini coefficients and ratios
 
 
@@ -44,9 +47,9 @@ class PolicyTables:
     """Tables to publish, and a log that must not be published.
 
     Attributes:
-        statistics: Year (null: of lifetimes), groups, statistic, the columns of `GroupBand`, and
-            whether it is suppressed. If there are events, the last rows have their chances, and
-            the column `event` their texts.
+        statistics: Year (null: of lifetimes), groups, statistic, the columns of `GroupBand`, those
+            of EFFECT beside a reference, and whether it is suppressed. If there are events, the
+            last rows have their chances, and the column `event` their texts.
         transitions: Year, later year, groups, class, later class, share.
         log: Which cells are suppressed, by which rule, and for which unsafe cell.
         suppressed_until: For each year, how many values would be suppressed if it were the last.
@@ -70,6 +73,7 @@ def make_tables(
     request: PopulationRequest,
     rules: DisclosureRules,
     *,
+    reference: Population | None = None,
     transition_years: int | None = 5,
     progress: Progress | None = None,
 ) -> PolicyTables:
@@ -85,6 +89,8 @@ def make_tables(
         population: Persons, paths, weights and records.
         request: Groups, comparisons, events, last year, rate and tax.
         rules: What may be published.
+        reference: The same population under another scenario (`check_reference`), which effects are
+            the differences from.
         transition_years: Years between the two classes of a transition; None: no transitions.
         progress: Called with the years done and the years in all.
 
@@ -109,7 +115,7 @@ def make_tables(
     for done, at in enumerate([*lifetimes, *years]):
         if progress:
             progress(done, len(years))
-        slices[at] = present = _slice(population, grid, rules, at, request, of_events)
+        slices[at] = present = _slice(population, reference, grid, rules, at, request, of_events)
         for reasons, magnitudes in zip(present.reasons, present.magnitudes, strict=True):
             unsafe = np.reshape([bool(reasons[cell]) for cell in grid.cells()], grid.shape)
             hidden, hides = suppress(magnitudes, unsafe, rules.protection, hidden)
@@ -172,14 +178,17 @@ class _Slice:
 
     Attributes:
         reasons: Why each cell is unsafe; None: it is safe. First of the persons of the panel, then
-            of those who have joined.
+            of those who have joined; then both of the reference.
         magnitudes: Of each, what a margin has the sum of: numbers of persons, and earnings.
-        bands: The cell, or the two that are compared; the names of groups; bands by statistic.
+        bands: The cell, or the two that are compared; the names of groups; by statistic, and effect
+            on a statistic, bands.
     """
 
     reasons: list[dict[TableCell, str | None]]
     magnitudes: list[tuple[Floats, Floats]]
-    bands: list[tuple[tuple[TableCell, ...], tuple[str, ...], dict[str, GroupBand]]]
+    bands: list[
+        tuple[tuple[TableCell, ...], tuple[str, ...], dict[str, GroupBand], dict[str, GroupBand]]
+    ]
 
 
 _Key = tuple[int | None, tuple[str, ...], str]  # year, names of the cell or comparison, statistic
@@ -234,6 +243,7 @@ class _EventStatistics:
 
 def _slice(
     population: Population,
+    reference: Population | None,
     grid: Grid,
     rules: DisclosureRules,
     year: int | None,
@@ -241,24 +251,21 @@ def _slice(
     of_events: _EventStatistics,
 ) -> _Slice:
     """The cells of a year, or of lifetimes."""
-    taxes, paths = None, population.paths
-    if year is None:
-        values, taxes = population.present_values(request.rate)
-        present = Present.of(population, grid, values, paths.full_years[0])
-    else:
-        columns = [name for name in grid.groups if name in paths.columns]
-        present = Present.of(population, grid, population.year(year, columns), year)
+    populations = [population, *([] if reference is None else [reference])]
+    sides = [_present(of_side, grid, year, request.rate) for of_side in populations]
     shown = GROUP_STATISTICS + COMPARISONS if year else LIFETIME_STATISTICS + LIFETIME_COMPARISONS
-    reasons: list[dict[TableCell, str | None]] = [{}, {}]
+    reasons: list[dict[TableCell, str | None]] = [{} for _ in sides for _ in range(2)]
     magnitudes = [(np.zeros(grid.shape), np.zeros(grid.shape)) for _ in reasons]
     bands = []
-    for cells, names, statistics in statistics_of(present, grid, taxes):
+    for each in zip(*(statistics_of(side, grid, taxes) for side, taxes in sides), strict=True):
+        cells, names, statistics = each[0]
         if len(cells) == 1:
-            for k, (behind, persons, of_each) in enumerate(present.contributions(cells[0], grid)):
+            parts = [part for side, _ in sides for part in side.contributions(cells[0], grid)]
+            for k, (behind, persons, of_each) in enumerate(parts):
                 magnitudes[k][0][cells[0]], magnitudes[k][1][cells[0]] = persons, of_each.sum()
                 reasons[k][cells[0]] = rules.unsafe_reason(behind, of_each)
-        if year is None:
-            statistics = {f"lifetime_{name}": statistic for name, statistic in statistics.items()}
+        prefix = "" if year else "lifetime_"
+        statistics = {f"{prefix}{name}": statistic for name, statistic in statistics.items()}
         of_events.keep(year, names, statistics)
         of_cell = {
             name: band(
@@ -269,8 +276,27 @@ def _slice(
             for name, statistic in statistics.items()
             if name in shown
         }
-        bands.append((cells, names, of_cell))
+        effects = {
+            f"{prefix}{name}": band(
+                statistics[f"{prefix}{name}"].difference(other), sampled=population.sampled
+            )
+            for _, _, others in each[1:]
+            for name, other in others.items()
+        }
+        bands.append((cells, names, of_cell, effects))
     return _Slice(reasons, magnitudes, bands)
+
+
+def _present(
+    population: Population, grid: Grid, year: int | None, rate: float
+) -> tuple[Present, Floats | None]:
+    """The persons of a year, or of lifetimes with the tax on them if there is a rule."""
+    paths = population.paths
+    if year is None:
+        values, taxes = population.present_values(rate)
+        return Present.of(population, grid, values, paths.full_years[0]), taxes
+    columns = [name for name in grid.groups if name in paths.columns]
+    return Present.of(population, grid, population.year(year, columns), year), None
 
 
 def _keep_records(
@@ -298,15 +324,21 @@ def _rows(
     table_slice: _Slice, grid: Grid, hidden: Flags, rules: DisclosureRules
 ) -> Iterator[dict[str, object]]:
     """A row for each statistic of a cell, rounded; without values if the cell is hidden."""
-    for cells, names, bands in table_slice.bands:
+    for cells, names, bands, effects in table_slice.bands:
         is_hidden = any(bool(hidden[cell]) for cell in cells)
         for statistic, of_statistic in bands.items():
-            limits = _limits(statistic)
+            limits, values = _limits(statistic), of_statistic._asdict()
+            values = {
+                name: None if value is None else np.clip(value, *limits)
+                for name, value in values.items()
+            }
+            if statistic in effects:  # its first three fields
+                values |= zip(EFFECT, effects[statistic], strict=False)
             shown = {
                 name: None
                 if is_hidden or value is None or not np.isfinite(value)
-                else _rounded(statistic, float(np.clip(value, *limits)), rules)
-                for name, value in of_statistic._asdict().items()
+                else _rounded(statistic, float(value), rules)
+                for name, value in values.items()
             }
             levels = dict(zip(grid.groups, names, strict=True))
             yield {**levels, "statistic": statistic, **shown, "suppressed": is_hidden}

@@ -251,6 +251,27 @@ class Present:
         return dict.fromkeys(GROUP_STATISTICS, unknown) | {"persons": none, "total": none}
 
 
+def check_reference(population: Population, reference: Population) -> None:
+    """Check that path k of a person has the same random numbers in both.
+
+    Raises UsageError unless persons, years and all that paths depend on but the scenario are equal.
+    """
+    sides = population.paths, reference.paths
+    for name in ("bundle", "calibration", "seed", "paths", "rollout", "precision", "facts"):
+        here, there = (side.provenance.get(name) for side in sides)
+        if here != there:
+            raise UsageError(
+                f"The paths and those of the reference differ in {name}, so their difference is "
+                "not that of the scenarios. Score both with the same options."
+            )
+    for name in ("person_ids", "years"):
+        if len({tuple(getattr(side, name)) for side in sides}) > 1:
+            raise UsageError(
+                f"The paths and those of the reference have other {name.partition('_')[0]}s. "
+                "Score the same panel with both scenarios."
+            )
+
+
 def _position(group: str) -> Callable[[str], tuple[int, int, str]]:
     """Where a level of a group stands: codes as the panel lists them, numbers by size, words."""
     codes = BY_NAME[group].codes if group in BY_NAME else ()

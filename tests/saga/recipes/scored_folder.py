@@ -13,12 +13,20 @@ from saga.batch.run_folder import MANIFEST
 from saga.files.atomic import commit_json, digest_file
 
 
-def write_scored(folder: Path, rows: pl.DataFrame, *, product: str = "paths") -> Path:
+def write_scored(
+    folder: Path, rows: pl.DataFrame, *, product: str = "paths", seed: int = 0
+) -> Path:
     """A complete run in two parts with these rows: person_id, path, year, earnings."""
     folder.mkdir(parents=True)
     ids = rows["person_id"].unique().sort()
     first = ids.head(max(1, len(ids) // 2))
-    provenance = {"product": product, "seed": 0, "currency": "SEK", "price_year": 2022}
+    provenance = {
+        "product": product,
+        "seed": seed,
+        "scenario": "baseline",
+        "currency": "SEK",
+        "price_year": 2022,
+    }
     metadata = {"saga": json.dumps({**provenance, "warnings": []})}
     parts = []
     for number, is_first in enumerate((True, False)):

@@ -1,0 +1,98 @@
+"""What a scenario changes: the difference on each path, whose range is that of the difference."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.typing import NDArray
+from scored_folder import path_rows, write_scored
+
+from tests.command_line import done, refusal
+
+PERSONS, YEARS, PATHS = 120, 2, 60
+EXACT = "--round-persons 1 --round-amounts 1 --transition-years 1"
+RNG = np.random.default_rng(3)
+BASE = RNG.lognormal(12, 0.6, (PERSONS, YEARS, PATHS)).round()
+LOSS = RNG.uniform(0.05, 0.15, PATHS)  # of everybody, on each path
+RECESSION = (BASE * (1 - LOSS)).round()
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    return write_scored(tmp_path / "base", path_rows(BASE))
+
+
+def effects(scored: Path, reference: Path, out: Path, *more: str) -> pl.DataFrame:
+    done("tables", scored, "--reference", reference, "--out", out, EXACT, *more)
+    return pl.read_csv(out / "statistics.csv", infer_schema_length=None)
+
+
+def limits(differences: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.quantile(differences, (0.05, 0.95), method="weibull")
+
+
+def test_an_effect_is_the_mean_difference_and_its_range_that_of_the_difference(
+    base: Path, tmp_path: Path
+) -> None:
+    scored = write_scored(tmp_path / "scored", path_rows(RECESSION))
+    table = effects(scored, base, tmp_path / "out")
+    before = effects(base, base, tmp_path / "same")
+    for year in range(YEARS):
+        of_year = {row["statistic"]: row for row in table.filter(year=2023 + year).to_dicts()}
+        totals = (RECESSION - BASE)[:, year].sum(0)
+        row = of_year["total"]
+        assert row["effect"] == pytest.approx(totals.mean(), abs=1)
+        lower, upper = row["effect_lower_90"], row["effect_upper_90"]
+        np.testing.assert_allclose([lower, upper], limits(totals), atol=1)
+        reference = before.filter(pl.col("statistic") == "total", pl.col("year") == 2023 + year)
+        assert row["value"] - row["effect"] == pytest.approx(reference["value"].item(), abs=2)
+        # Everybody loses the same share of a path, so shares and inequality do not move.
+        assert of_year["zero_share"]["effect"] == 0
+        assert of_year["gini"]["effect"] == pytest.approx(0, abs=1e-4)
+        assert of_year["persons"]["effect"] == 0
+    lifetime = table.filter(pl.col("statistic") == "lifetime_mean").to_dicts()[0]
+    sums = ((RECESSION - BASE) / 1.02 ** np.arange(1, 1 + YEARS)[:, None]).sum(1).mean(0)
+    assert lifetime["effect"] == pytest.approx(sums.mean(), abs=1)
+    # The range of a value has the spread of all persons' own futures, that of an effect has not.
+    assert upper - lower < 0.5 * (row["upper_90"] - row["lower_90"])
+    page = (tmp_path / "out" / "tables.html").read_text()
+    assert f"change {row['effect']:,.0f} ({lower:,.0f} to {upper:,.0f})" in page
+    assert "effect" not in effects_of_nothing(scored, tmp_path / "alone").columns
+
+
+def effects_of_nothing(scored: Path, out: Path) -> pl.DataFrame:
+    done("tables", scored, "--out", out, EXACT)
+    return pl.read_csv(out / "statistics.csv", infer_schema_length=None)
+
+
+def test_a_cell_that_is_unsafe_on_either_side_shows_no_effect(base: Path, tmp_path: Path) -> None:
+    """In the other scenario nearly all of the earnings are those of one person."""
+    one = RECESSION.copy()
+    one[1:] = 1
+    scored = write_scored(tmp_path / "one", path_rows(one))
+    for pair in ((scored, base), (base, scored)):
+        table = effects(*pair, tmp_path / f"out-{pair[0].name}")
+        assert table["suppressed"].all()
+        assert table.select("value", "effect", "effect_lower_90").null_count().row(0) == (
+            *(table.height,) * 3,
+        )
+
+
+def test_only_the_same_persons_and_random_numbers_are_a_reference(
+    base: Path, tmp_path: Path
+) -> None:
+    fewer = write_scored(tmp_path / "fewer", path_rows(BASE[1:]))
+    later = write_scored(tmp_path / "later", path_rows(BASE, 2024))
+    other = write_scored(tmp_path / "other", path_rows(BASE), seed=1)
+    for reference, difference in (
+        (fewer, "other persons"),
+        (later, "other years"),
+        (other, "seed"),
+    ):
+        error = refusal("tables", base, "--reference", reference, "--out", tmp_path / "out")
+        assert re.search(difference, error)
+        assert not (tmp_path / "out").exists()
