@@ -105,7 +105,7 @@ def _query_parameters(options: type[BaseModel]) -> list[dict[str, Any]]:
         schema = _without_objects(
             {k: v for k, v in entry.items() if k not in ("title", "description", "default")}
         )
-        if name == "scenario":
+        if name in ("scenario", "reference"):
             schema = {"type": "string", "enum": list(SCENARIOS)}
         description = entry.get("description", "")
         parameters.append(

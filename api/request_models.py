@@ -242,6 +242,7 @@ Tax = Annotated[
 # What JSON and a query have where the type of a request's field says too little.
 _SPECIAL: dict[str, Any] = {
     "scenario": Scenario | None,
+    "reference": Scenario | None,
     "tax": Tax,
     "coverage": Coverages,
     "inflow": list[EntrantsInput],

@@ -497,6 +497,8 @@ class PopulationRequest:
         tax: Tax rule of net lifetimes, or a reform.
         inflow: Who joins in which year (`saga.entrants.entrants_from`); in years from then on they
             are part of the statistics.
+        reference: Scenario from which effects are the differences, such as "baseline"; None: no
+            effects. The paths of both have the same random numbers.
 
     Raises:
         UsageError: If a value is not allowed.
@@ -541,6 +543,10 @@ class PopulationRequest:
         Sequence[Entrants],
         Option("Persons who join later: year, age, persons and, if known, sex."),
     ] = ()
+    reference: Annotated[
+        "ScenarioSource",
+        Option("Scenario from which effects are the differences, such as baseline."),
+    ] = None
 
     def __post_init__(self) -> None:
         _check(self)

@@ -444,19 +444,23 @@ GROUPS = PopulationRequest(
     60,
     "se-2022",
     (Entrants(2023, 40, 900.5, "female"), Entrants(2024, 45, 300)),
+    reference="baseline",
 )
-GROUP_DRAWS = Draws(20, 3)
+GROUP_DRAWS = Draws(20, 3, "recession-1990s")
 
 
 def _tables_of_command(world: World, file: Path, draws: Draws) -> pl.DataFrame:
     """`saga score`, then `saga tables`."""
-    paths, out, inflow = world.output(), world.output(), world.output(".csv")
+    paths, reference, out = world.output(), world.output(), world.output()
+    inflow = world.output(".csv")
     pl.DataFrame([row._asdict() for row in GROUPS.inflow]).write_csv(inflow)
     drawn = f"--paths {draws.n_paths} --seed {draws.seed} --to-age {GROUPS.to_age} --wages"
     bundle = ("--bundle", world.bundle, "--product paths --prices", MONEY_OF)
-    answer("score", file, paths, drawn, *bundle)
+    answer("score", file, paths, drawn, *bundle, "--scenario", draws.scenario)
+    answer("score", file, reference, drawn, *bundle)
     wanted = f"--by sex --compare male/female --until {GROUPS.until} --rate {GROUPS.rate}"
     people = ("--panel", file, "--prices", MONEY_OF, "--inflow", inflow, "--tax", GROUPS.tax)
+    people += ("--reference", reference)
     events = ("--events", [",".join(GROUPS.events)])
     assert answer("tables", paths, wanted, *people, *events, "--out", out)["entrants"] == 1200.5
     assert "1,200 entrants up to 2025" in (out / "tables.html").read_text()
@@ -511,6 +515,7 @@ def test_every_door_gives_the_same_tables_of_groups(
     file, expected = tables
     assert expected.drop_nulls("value").height > 100
     assert expected.filter(statistic="chance")["value"].null_count() == 0
+    assert expected.drop_nulls("effect").height > 100
     got = door(world, file, GROUP_DRAWS)
     apart = [] if door is not _tables_of_service else ["year", "sex"]
     for about_events in (True, False):  # JSON has neither the year nor the group of an event

@@ -10,8 +10,9 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ from saga.population.disclosure import DisclosureRules
 from saga.population.policy_tables import make_tables
 from saga.population.population_paths import population_of
 from saga.population.scored_paths import ScoredPaths
-from saga.requests import ForecastRequest, PathsRequest, PensionRequest, PopulationRequest
+from saga.requests import Draws, ForecastRequest, PathsRequest, PensionRequest, PopulationRequest
 from saga.schema import MIN_AGE
 from saga.tax.tax_rules import resolve_tax
 
@@ -80,36 +81,57 @@ def run_job(folder: JobFolder, settings: Settings) -> None:
 def _compute(folder: JobFolder, order: JobOrder, settings: Settings) -> Mapping[str, Any]:
     options = JobOptions.model_validate(order.options)
     source = _source(folder, order, options, settings)
-    recipe = _recipe(folder, options, settings, order.holder)
+    draws, request = options.draws(), options.to_request()
+    recipe = _recipe(folder, options, draws, settings, order.holder)
     earlier = read_json(folder.out / RUN)
     if earlier is not None and earlier["recipe"] != json.loads(json.dumps(recipe.describe())):
         # The service got another bundle or version meanwhile; a result is of one of them.
         shutil.rmtree(folder.out)
 
-    def note(done: int, persons: int) -> None:
-        if folder.read(Progress) is None:
-            _check_disk(settings, order.holder, _expected_bytes(options, persons))
-        folder.write(Progress(done, persons))
+    runs = {folder.out: recipe}
+    if isinstance(request, PopulationRequest) and request.reference is not None:
+        draws = replace(draws, scenario=request.reference)
+        of_reference = _recipe(folder, options, draws, settings, order.holder)
+        runs[folder.out / "reference"] = of_reference
 
-    report = score(source, folder.out, recipe, workers=settings.job_processes, progress=note)
-    request = options.to_request()
+    def note(run: int, done: int, persons: int) -> None:
+        if folder.read(Progress) is None:
+            _check_disk(settings, order.holder, len(runs) * _expected_bytes(options, persons))
+        folder.write(Progress(run * persons + done, len(runs) * persons))
+
+    report, *_ = (
+        score(source, out, of_run, workers=settings.job_processes, progress=partial(note, run))
+        for run, (out, of_run) in enumerate(runs.items())
+    )
     if report.rows and isinstance(request, PopulationRequest):
-        _tabulate(folder, source, request, settings)
+        _tabulate(folder, list(runs), source, request, settings)
     elif report.rows:
         merge_parts(folder.out, folder.result)
     return report.totals
 
 
 def _tabulate(
-    folder: JobFolder, source: Source, request: PopulationRequest, settings: Settings
+    folder: JobFolder,
+    runs: Sequence[Path],
+    source: Source,
+    request: PopulationRequest,
+    settings: Settings,
 ) -> None:
-    """Write the table of groups, and delete the paths of single persons."""
-    scored, panel = ScoredPaths(folder.out), source.panel(*source.rows())
+    """Write the table of groups, and delete the paths of single persons.
+
+    `runs` has the paths, and those of the reference if there is one.
+    """
+    scored, *of_reference = map(ScoredPaths, runs)
+    panel, rules = source.panel(*source.rows()), DisclosureRules()
     money = scored.provenance["price_year"], scored.provenance["currency"]
     rule = resolve_tax(request.tax, open_facts(settings.facts), *money)
-    population, rules = population_of(scored, panel, request, None, rule), DisclosureRules()
-    table = make_tables(population, request, rules, transition_years=None).statistics
-    provenance = population.provenance(request, rules) | {"warnings": scored.totals["warnings"]}
+    population, *others = (
+        population_of(paths, panel, request, None, rule) for paths in (scored, *of_reference)
+    )
+    other = others[0] if others else None
+    tables = make_tables(population, request, rules, reference=other, transition_years=None)
+    table, provenance = tables.statistics, population.provenance(request, rules, other)
+    provenance |= {"warnings": scored.totals["warnings"]}
     content = encode_table(table, PARQUET, provenance)
     commit(folder.result, lambda path: path.write_bytes(content))
     shutil.rmtree(folder.out)
@@ -129,12 +151,14 @@ def _source(folder: JobFolder, order: JobOrder, options: JobOptions, settings: S
     return Source(path, mapping, prices, options.on_error, settings.facts, options.origin)
 
 
-def _recipe(folder: JobFolder, options: JobOptions, settings: Settings, holder: str) -> BatchRecipe:
+def _recipe(
+    folder: JobFolder, options: JobOptions, draws: Draws, settings: Settings, holder: str
+) -> BatchRecipe:
     request = options.to_request()
     recipe = Recipe(
         settings.bundle,
         request.of_paths if isinstance(request, PopulationRequest) else request,
-        options.draws(),
+        draws,
         settings.rollout,
         settings.precision,
         settings.facts,

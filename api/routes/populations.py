@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import polars as pl
 from fastapi import APIRouter, Request, Response
@@ -42,6 +43,7 @@ async def post_populations(
     parts of its spread. `compare` adds ratios and gaps of two groups, `events` chances. Totals are
     sums over these persons. With `weights`, an own column of the rows (`extra`), the persons are a
     sample, and totals and bands are those of the population. `inflow` adds persons who join later.
+    With a `reference` each row has the effect of the scenario: the difference on each path.
 
     Groups with fewer than 10 persons are suppressed, and others that would reveal them. A table
     as the response has one row per year, group and statistic. Persons who cannot be forecast are
@@ -51,24 +53,33 @@ async def post_populations(
     async def compute_call(call: ComputeCall[PopulationOptions], ticket: Ticket) -> Computed:
         typed = call.options.to_request()
         plan = service.plan(typed.of_paths, call.people.panel, call.options, caller)
+        plans = [plan]
+        if typed.reference is not None:
+            plans.append(replace(plan, draws=replace(plan.draws, scenario=typed.reference)))
+            plans[-1].check_scenario()
         n_persons, n_paths = plan.panel.n_persons, plan.draws.n_paths
         n_years = plan.years_ahead(typed.to_age)
         most = max_careers(n_persons, len(typed.inflow))
-        size = budget.check_work(n_persons + most, n_paths, n_years, service.settings.max_work)
-        computed: list[PieceOutput] = []
+        n_simulated = len(plans) * n_years
+        size = budget.check_work(n_persons + most, n_paths, n_simulated, service.settings.max_work)
+        computed: list[list[PieceOutput]] = []
 
         def compute(parts: list[Panel | None]) -> list[Result | None]:
             """The paths of a piece, or in the end (None) the tables of all."""
             if parts[0] is not None:
-                computed.append(plan.compute(parts[0]))
+                computed.append([each.compute(parts[0]) for each in plans])
                 return [None]
-            return [tabulate(plan.forecaster, plan.result(computed), typed, call.weights)]
+            outputs = zip(*computed, strict=True)
+            paths, *others = (p.result(list(o)) for p, o in zip(plans, outputs, strict=True))
+            reference = others[0] if others else None
+            return [tabulate(plan.forecaster, paths, typed, call.weights, reference)]
 
-        pieces = plan.pieces(max(1, budget.PIECE_PATH_YEARS // (n_paths * n_years)))
+        largest = budget.PIECE_PATH_YEARS // (n_paths * n_simulated)
+        pieces = plan.pieces(max(1, largest))
         outputs = await service.queue.run(request, ticket, Work([*pieces, None], compute, size))
         groups = outputs[-1]
         assert groups is not None
-        service.count_computed("populations", n_persons, n_paths, n_years)
+        service.count_computed("populations", n_persons, n_paths, n_simulated)
         return Computed(groups, lambda: _groups_json(groups.table))
 
     models = PopulationBody, PopulationOptions

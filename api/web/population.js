@@ -121,7 +121,7 @@ export async function* compute({ prices, rate }) {
   }
   const base = await answerOf(panel, request);
   yield present([base], form.scenario && "Computing the scenario.");
-  if (form.scenario) yield present([base, await answerOf(panel, { ...request, scenario: form.scenario })]);
+  if (form.scenario) yield present([base, await answerOf(panel, { ...request, scenario: form.scenario, reference: "baseline" })]);
 }
 
 /** The answer of the service, or the same one as before: the same request has the same numbers. */
@@ -225,6 +225,9 @@ function isWhole({ group }) {
   return Object.values(group).every((level) => level === TOTAL);
 }
 
+/** The range of what a scenario changes. */
+const rangeOf = (row) => [row.effect_lower_90, row.effect_upper_90];
+
 function describe([base, changed], everybody, groups, compared, pair, events, scenario, unit) {
   const ends = (table, statistic, cell) => [0, -1].map((at) => table.of(statistic, cell).at(at));
   const isShown = (rows) => rows.every((row) => row && row.value !== null);
@@ -235,9 +238,12 @@ function describe([base, changed], everybody, groups, compared, pair, events, sc
   if (compared && isShown(ratios)) sentences.push(describeGap(...ratios, pair.split("/").map(words), events[0]));
   if (changed && isShown([last])) {
     const sums = d3.zip(...[base, changed].map((table) => table.of("total", everybody)))
-      .map(([{ year, value }, after]) => [`the sum of ${year}`, value, after.value]);
+      .map(([{ year, value }, after]) => [`the sum of ${year}`, value, after.value, rangeOf(after)]);
     const most = d3.greatest(sums, ([, before, after]) => Math.abs(after / before - 1));
-    const lifetime = (label, cell) => [label, ...[base, changed].map((table) => table.of("lifetime_mean", cell)[0].value)];
+    const lifetime = (label, cell) => {
+      const [before, after] = [base, changed].map((table) => table.of("lifetime_mean", cell)[0]);
+      return [label, before.value, after.value, rangeOf(after)];
+    };
     sentences.push(describeScenario(scenario, [
       ...new Set([most, sums.at(-1)]),
       lifetime("the mean present value of a lifetime", everybody),

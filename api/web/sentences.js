@@ -45,12 +45,13 @@ export function describeGap(first, last, [one, other], { chance, mc_error: error
   return `${start} The chance that the gap has closed or reversed by ${last.year} is ${share(closed)}${few}.`;
 }
 
-/** What a scenario does to each amount: its name, and its value before and after. */
+/** What a scenario does to each amount: its name, its value before and after, and the range of the difference, if it is known. */
 export function describeScenario(words, pairs) {
-  const parts = pairs.map(([label, before, after]) => {
+  const parts = pairs.map(([label, before, after, range = []], i) => {
     const change = after / before - 1;
     const move = Math.abs(change) < 0.0005 ? "does not move" : `is ${d3.format(".1f")(100 * Math.abs(change))} % ${change > 0 ? "higher" : "lower"}`;
-    return `${label} ${move}`;
+    const ends = range.map((end) => d3.format("+.0f")((100 * end) / before));
+    return `${label} ${move}${ends.length ? ` (${i ? "" : "in 9 of 10 futures "}${ends.join(" to ")} %)` : ""}`;
   });
   return `With ${words}, ${parts.slice(0, -1).join(", ")}, and ${parts.at(-1)}.`;
 }

@@ -123,9 +123,7 @@ def tables(
     if dynamics:
         careers = dynamics_table(population.paths, population.records, minimum)
         results = replace(results, dynamics=careers)
-    provenance = population.provenance(request, rules) | {"code_version": current_version()}
-    if other is not None:
-        provenance |= {"reference": {k: other.paths.provenance[k] for k in ("scenario", "scored")}}
+    provenance = population.provenance(request, rules, other) | {"code_version": current_version()}
     write_files(results, out, provenance)
     n_cells, n_hidden = results.statistics.height, results.statistics["suppressed"].sum()
     years = results.statistics["year"].drop_nulls()

@@ -200,7 +200,8 @@ def query(
 
     Raises UsageError for a scenario or tax that is not a name.
     """
-    if draws.scenario is not None and not isinstance(draws.scenario, str):
+    scenarios = draws.scenario, getattr(request, "reference", None)
+    if not all(scenario is None or isinstance(scenario, str) for scenario in scenarios):
         raise UsageError("With a table the scenario is a name, such as recession-1990s.")
     if isinstance(request, LifetimeRequest | PopulationRequest) and not isinstance(
         request.tax, str

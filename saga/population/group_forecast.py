@@ -34,7 +34,8 @@ def forecast_groups(
         forecaster: The bundle.
         source: A panel, or what `read_panel` reads; the origin of each person is the last year of
             the record. Groups are those last known.
-        request: Groups, comparisons, events, rate and tax.
+        request: Groups, comparisons, events, rate and tax; with a reference, its paths are
+            simulated, too.
         draws: Number of paths, seed and scenario.
         weights: person_id and weight, for persons who are a sample.
 
@@ -42,8 +43,12 @@ def forecast_groups(
         InputError: If nobody can be forecast, or a person has no weight.
         UsageError: If a group, level or year is not one of the persons'.
     """
-    paths = forecaster.run(request.of_paths, forecaster.panel(source), draws)
-    return tabulate(forecaster, paths, request, weights)
+    people, reference = forecaster.panel(source), None
+    paths = forecaster.run(request.of_paths, people, draws)
+    if request.reference is not None:
+        of_reference = replace(draws, scenario=request.reference)
+        reference = forecaster.run(request.of_paths, people, of_reference)
+    return tabulate(forecaster, paths, request, weights, reference)
 
 
 def tabulate(
@@ -51,12 +56,21 @@ def tabulate(
     paths: Result,
     request: PopulationRequest,
     weights: pl.DataFrame | None = None,
+    reference: Result | None = None,
 ) -> GroupForecasts:
-    """The table of a result with the paths of the request; arguments as in `forecast_groups`."""
-    rules = DisclosureRules()
-    rule = forecaster.tax_rule(request.tax)
-    rows = PathRows(paths.table.lazy(), paths.provenance)
-    population = population_of(rows, paths.panel, request, weights, rule)
-    table = make_tables(population, request, rules, transition_years=None).statistics
-    provenance = population.provenance(request, rules)
+    """The table of a result with the paths of the request; arguments as in `forecast_groups`.
+
+    `reference` has the paths of the request's reference.
+    """
+    rules, rule = DisclosureRules(), forecaster.tax_rule(request.tax)
+    population, *others = (
+        population_of(
+            PathRows(result.table.lazy(), result.provenance), result.panel, request, weights, rule
+        )
+        for result in (paths, reference)
+        if result is not None
+    )
+    other = others[0] if others else None
+    tables = make_tables(population, request, rules, reference=other, transition_years=None)
+    table, provenance = tables.statistics, population.provenance(request, rules, other)
     return GroupForecasts(**vars(replace(paths, table=table, provenance=provenance)))

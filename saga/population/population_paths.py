@@ -38,6 +38,7 @@ from saga.requests import COMPARISONS, GROUP_STATISTICS, PopulationRequest
 from saga.schema import BY_NAME
 from saga.tax.tax_rules import TaxRule
 
+_SCENARIO = ("scenario", "scenario_digest", "scored")  # which one, and where its paths are
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
@@ -70,8 +71,14 @@ class Population:
         paths = self.paths.year(year, columns)
         return paths if self.inflow is None else self.inflow.beside(paths, year, columns)
 
-    def provenance(self, request: PopulationRequest, rules: DisclosureRules) -> dict[str, object]:
-        """What a table is about, and where its paths come from."""
+    def provenance(
+        self,
+        request: PopulationRequest,
+        rules: DisclosureRules,
+        reference: Population | None = None,
+    ) -> dict[str, object]:
+        """What a table is about, and where its paths, and those of a reference, come from."""
+        other = {} if reference is None else reference.paths.provenance
         joined = {str(row.year): 0.0 for row in sorted(request.inflow, key=lambda row: row.year)}
         for row in request.inflow:
             joined[str(row.year)] += row.persons
@@ -86,6 +93,7 @@ class Population:
             **({"tax_rule": self.tax.describe()} if self.tax else {}),
             **({"vintages": self.model_error.describe()} if self.model_error else {}),
             **({"inflow": joined} if joined else {}),
+            **({"reference": {k: other[k] for k in _SCENARIO if k in other}} if other else {}),
             "rules": rules.describe(),
         }
 

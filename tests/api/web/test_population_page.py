@@ -142,7 +142,20 @@ def test_a_scenario_beside_it_has_the_same_seed(
     page.select_option("#scenario", "recession-1990s")
     page.wait_for_selector("#scenario-line")
     both = downloaded(page, tmp_path)
-    assert both.filter(scenario="baseline").equals(alone)
+    before = both.filter(scenario="baseline")
+    assert before.select(alone.columns).equals(alone)
+    assert before["effect"].null_count() == before.height
+    after = both.filter(scenario="recession-1990s", statistic="total").join(
+        before, on=["statistic", "sex", "year"]
+    )
+    apart = after["value"] - after["value_right"] - after["effect"]
+    assert apart.abs().to_numpy().max() <= 150  # three amounts, each rounded to 100
+    ends = {
+        (sex, year): [f"{100 * end / value:+.0f}" for end in (low, high)]
+        for sex, year, value, low, high in after.select(
+            "sex", "year", "value_right", "effect_lower_90", "effect_upper_90"
+        ).rows()
+    }
     values = both.pivot("scenario", index=["statistic", "sex", "year"], values="value")
     change = 100 * (pl.col("recession-1990s") / pl.col("baseline") - 1)
     of = {row[:3]: row[3] for row in values.with_columns(change=change).drop(SCENARIOS).rows()}
@@ -155,7 +168,9 @@ def test_a_scenario_beside_it_has_the_same_seed(
         ("the mean present value of a lifetime", of["lifetime_mean", "total", None]),
         ("that of female", of["lifetime_mean", "female", None]),
     ):
-        assert f"{what} is {abs(moved):.1f} % {'higher' if moved > 0 else 'lower'}" in told
+        assert f"{what} is {abs(moved):.1f} % {'higher' if moved > 0 else 'lower'} (" in told
+    low, high = (end.replace("-", "−") for end in ends["total", 2030])
+    assert f"({low} to {high} %)" in told
     for kind in ("SVG", "PNG"):
         with page.expect_download() as waiting:
             page.get_by_role("button", name=kind).click()
