@@ -460,9 +460,9 @@ def _tables_of_command(world: World, file: Path, draws: Draws) -> pl.DataFrame:
     answer("score", file, reference, drawn, *bundle)
     wanted = f"--by sex --compare male/female --until {GROUPS.until} --rate {GROUPS.rate}"
     people = ("--panel", file, "--prices", MONEY_OF, "--inflow", inflow, "--tax", GROUPS.tax)
-    people += ("--reference", reference)
     events = ("--events", [",".join(GROUPS.events)])
-    assert answer("tables", paths, wanted, *people, *events, "--out", out)["entrants"] == 1200.5
+    wanted_files = ("--reference", reference, "--out", out)
+    assert answer("tables", paths, wanted, *people, *events, *wanted_files)["entrants"] == 1200.5
     assert "1,200 entrants up to 2025" in (out / "tables.html").read_text()
     return pl.read_csv(out / "statistics.csv", infer_schema_length=None)
 

@@ -536,8 +536,10 @@ def readme(board: Scoreboard, shipped: str) -> str:
 
 def paper_page(board: Scoreboard, shipped: str) -> str:
     """docs/method/paper.md with new tables."""
-    tables = ticked_rows(committed_results("register"))
-    source = source_line(_row_of("register", board), board, shipped)
+    study = board.result("paper-rows")
+    tables = ticked_rows(committed_results("register"), study["pages"][0]["rows"])
+    rows = _row_of("register", board), study
+    source = "\n".join(source_line(row, board, shipped) for row in rows)
     block = f"{PAPER_START}\n\n{tables}\n\n{source}\n\n{PAPER_END}"
     text = PAPER.read_text(encoding="utf-8")
     return re.sub(f"{PAPER_START}.*{PAPER_END}", lambda _: block, text, flags=re.DOTALL)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import polars as pl
 from saga.evaluation.report.evaluation_results import Results
 from saga.evaluation.report.paper import GROUP_LABELS, PAPER_HORIZON
@@ -12,23 +14,30 @@ from saga.evaluation.scoring.gap import select_reference
 from saga.pages.format import in_percent, markdown_table
 
 MODELS = ("saga", "lstm", "gbt", "gkos", "ar1", "ff")
-NOT_RUN = "not run"
-REASONS = {
-    "hicp": "no: the register has one price index",
-    "one-calibration-cohort": NOT_RUN,
-    "out-of-time-cohorts": NOT_RUN,
-    "survey-features": NOT_RUN,
-    "recession-fold": NOT_RUN,
-    "point-head": NOT_RUN,
-    "point-head-no-conformal": NOT_RUN,
-    "conformal-gkos": NOT_RUN,
+REASONS = {"hicp": "no: the register has one price index"}
+STUDIED = {  # first words of the rows of `studies.paper_rows`
+    "one-calibration-cohort": "one calibration cohort",
+    "out-of-time-cohorts": "out-of-time cohorts",
+    "survey-features": "survey-like records",
+    "recession-fold": "recession fold",
+    "point-head": "point head with conformal",
+    "point-head-no-conformal": "point head without",
+    "conformal-gkos": "gkos, recalibrated",
 }
+FULL, _CRPS, _CUT = "saga, recalibrated", 2, 3  # its row of the full model, and its columns
 LABELS = {**GROUP_LABELS, "cohort=1965-79": "cohorts 1965-79", "window-5": "last 5 years"}
 
 
-def ticked_rows(results: Results) -> str:
-    """Accuracy, cuts against the reference and ablations, each beside the paper's."""
-    return f"{_accuracy(results)}\n\n{_cuts(results)}\n\n{_ablations(results)}"
+def ticked_rows(results: Results, study: Sequence[Sequence[str]]) -> str:
+    """Accuracy, cuts against the reference and ablations, each beside the paper's.
+
+    `study` are the rows of `studies.paper_rows`.
+    """
+    rows = {
+        key: next(row for row in study if row[0].startswith(words))
+        for key, words in {**STUDIED, FULL: FULL}.items()
+    }
+    return f"{_accuracy(results)}\n\n{_cuts(results, rows)}\n\n{_ablations(results, rows)}"
 
 
 def _accuracy(results: Results) -> str:
@@ -53,7 +62,7 @@ def _accuracy(results: Results) -> str:
     return markdown_table(["metric, years ahead", *MODELS], rows)
 
 
-def _cuts(results: Results) -> str:
+def _cuts(results: Results, study: Mapping[str, Sequence[str]]) -> str:
     tests = results.comparisons
     assert tests is not None
     reference = select_reference(tests["model"].unique().to_list())
@@ -79,12 +88,14 @@ def _cuts(results: Results) -> str:
                 share = 1 - by_model[BUNDLE_NAME] / by_model[str(reference)]
             shares.append(share)
         texts = [in_percent(share) for share in shares]
+        if key in STUDIED:
+            texts[0] = study[key][_CUT]
         rows.append([LABELS.get(key, key), *_ticked(key, texts), in_percent(figure)])
     head = [f"cut against {reference}, %", "in-time", "forward", "published"]
     return markdown_table(head, rows)
 
 
-def _ablations(results: Results) -> str:
+def _ablations(results: Results, study: Mapping[str, Sequence[str]]) -> str:
     means = {(r["setting"], r["model"]): r["value"] for r in _crps(results).to_dicts()}
     figures = published()["crps_log_10"]
     rows = []
@@ -95,6 +106,8 @@ def _ablations(results: Results) -> str:
             else None
             for setting in ("in-time", "forward")
         ]
+        if key in STUDIED:
+            ratios[0] = float(study[key][_CRPS]) / float(study[FULL][_CRPS])
         texts = ["" if ratio is None else f"{ratio:.3f}" for ratio in ratios]
         rows.append([key, *_ticked(key, texts), f"{figure / figures['full']:.3f}"])
     return markdown_table(["times the full model", "in-time", "forward", "published"], rows)
@@ -102,7 +115,9 @@ def _ablations(results: Results) -> str:
 
 def _ticked(key: str, texts: list[str]) -> list[str]:
     """Our figures in-time and forward, the last one ticked, or the reason why there are none."""
-    return [texts[0], f"{texts[1]} ✓"] if any(texts) else [REASONS.get(key, "no"), ""]
+    if not any(texts):
+        return [REASONS.get(key, "no"), ""]
+    return [texts[0], f"{texts[1]} ✓"] if texts[1] else [f"{texts[0]} ✓", ""]
 
 
 def _crps(results: Results) -> pl.DataFrame:

@@ -169,7 +169,7 @@ def test_a_scenario_beside_it_has_the_same_seed(
         ("that of female", of["lifetime_mean", "female", None]),
     ):
         assert f"{what} is {abs(moved):.1f} % {'higher' if moved > 0 else 'lower'} (" in told
-    low, high = (end.replace("-", "−") for end in ends["total", 2030])
+    low, high = (end.replace("-", "\u2212") for end in ends["total", 2030])
     assert f"({low} to {high} %)" in told
     for kind in ("SVG", "PNG"):
         with page.expect_download() as waiting:
