@@ -103,6 +103,7 @@ def test_own_columns_in_json_and_in_tables_give_the_forecasts_of_the_library(
     assert [f["horizons"][0]["mean"] for f in answer.json()["forecasts"]] == expected
 
 
+@pytest.mark.thorough
 def test_a_job_reads_own_columns(service: Running, tmp_path: Path) -> None:
     posted = service.client.post(
         "/v1/jobs",

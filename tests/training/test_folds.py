@@ -146,6 +146,7 @@ def test_path_k_follows_member_k(bundle: Bundle, panel: Panel) -> None:
     assert np.array_equal(alone[0], paths[2])
 
 
+@pytest.mark.thorough
 def test_an_interrupted_run_keeps_finished_members(
     bundle: Bundle, panel: Panel, tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ def number_of_pages(pdf: bytes) -> int:
     return len(re.findall(rb"/Type\s*/Page\b", pdf))
 
 
+@pytest.mark.thorough
 def test_the_shipped_report_prints_on_few_pages_and_its_answer_on_the_first(
     browser: Browser, tmp_path: Path
 ) -> None:

@@ -34,6 +34,7 @@ def delivery(panel: Panel, year: int) -> Panel:
     )
 
 
+@pytest.mark.thorough
 def test_one_delivery_equals_deliveries_by_year_and_a_repetition_changes_nothing(
     tiny_bundle: Path, register_panel: Panel, tmp_path: Path
 ) -> None:

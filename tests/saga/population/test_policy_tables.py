@@ -140,6 +140,7 @@ def test_a_rare_cell_and_others_that_would_reveal_it_are_hidden_in_all_years(
     assert set(logged) == set(cells.rows())
 
 
+@pytest.mark.thorough
 def test_few_records_that_end_early_hide_nothing_of_later_years(
     panel: Path, tmp_path: Path
 ) -> None:

@@ -139,6 +139,7 @@ def test_hidden_state_is_saved_at_the_end_of_the_latent_years(
     assert set(residents) <= set(state["person_id"])  # the state also has those abroad
 
 
+@pytest.mark.thorough
 def test_a_macro_draw_does_not_depend_on_the_number_of_draws(tmp_path: Path) -> None:
     one, fifty = (tmp_path / str(draws) / "future" for draws in (1, 50))
     for draws in (1, 50):
