@@ -265,9 +265,9 @@ def check_reference(population: Population, reference: Population) -> None:
     Raises UsageError unless persons, years and all that paths depend on but the scenario are equal.
     """
     sides = population.paths, reference.paths
-    for name in ("bundle", "calibration", "seed", "paths", "rollout", "precision", "facts"):
-        here, there = (side.provenance.get(name) for side in sides)
-        if here != there:
+    here, there = (side.provenance for side in sides)
+    for name in sorted({*here, *there} - set(_SCENARIO)):
+        if here.get(name) != there.get(name):
             raise UsageError(
                 f"The paths and those of the reference differ in {name}, so their difference is "
                 "not that of the scenarios. Score both with the same options."
