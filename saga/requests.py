@@ -498,7 +498,7 @@ class PopulationRequest:
         inflow: Who joins in which year (`saga.entrants.entrants_from`); in years from then on they
             are part of the statistics.
         reference: Scenario from which effects are the differences, such as "baseline"; None: no
-            effects. The paths of both have the same random numbers.
+            effects. The paths of both have the same random numbers. Not with an inflow.
 
     Raises:
         UsageError: If a value is not allowed.
@@ -558,6 +558,11 @@ class PopulationRequest:
             if twice := [text for text in texts if list(texts).count(text) > 1]:
                 raise UsageError(f"{twice[0]} is named twice in {name}.")
             object.__setattr__(self, name, tuple(texts))
+        if self.inflow and self.reference is not None:
+            raise UsageError(
+                "What a scenario changes is not known of persons who join later: their donors live "
+                "through it at another time. Leave inflow or reference out."
+            )
         for pair in self.compare:
             first, _, second = pair.partition("/")
             if not first or not second or first == second:

@@ -444,33 +444,42 @@ GROUPS = PopulationRequest(
     60,
     "se-2022",
     (Entrants(2023, 40, 900.5, "female"), Entrants(2024, 45, 300)),
-    reference="baseline",
 )
+EFFECTS = replace(GROUPS, inflow=(), reference="baseline")
 GROUP_DRAWS = Draws(20, 3, "recession-1990s")
 
 
-def _tables_of_command(world: World, file: Path, draws: Draws) -> pl.DataFrame:
+def _tables_of_command(
+    world: World, file: Path, request: PopulationRequest, draws: Draws
+) -> pl.DataFrame:
     """`saga score`, then `saga tables`."""
-    paths, reference, out = world.output(), world.output(), world.output()
-    inflow = world.output(".csv")
-    pl.DataFrame([row._asdict() for row in GROUPS.inflow]).write_csv(inflow)
-    drawn = f"--paths {draws.n_paths} --seed {draws.seed} --to-age {GROUPS.to_age} --wages"
+    paths, further, out = world.output(), world.output(), world.output()
+    drawn = f"--paths {draws.n_paths} --seed {draws.seed} --to-age {request.to_age}"
+    drawn += " --wages" if request.inflow else ""
     bundle = ("--bundle", world.bundle, "--product paths --prices", MONEY_OF)
     answer("score", file, paths, drawn, *bundle, "--scenario", draws.scenario)
-    answer("score", file, reference, drawn, *bundle)
-    wanted = f"--by sex --compare male/female --until {GROUPS.until} --rate {GROUPS.rate}"
-    people = ("--panel", file, "--prices", MONEY_OF, "--inflow", inflow, "--tax", GROUPS.tax)
-    events = ("--events", [",".join(GROUPS.events)])
-    wanted_files = ("--reference", reference, "--out", out)
-    assert answer("tables", paths, wanted, *people, *events, *wanted_files)["entrants"] == 1200.5
-    assert "1,200 entrants up to 2025" in (out / "tables.html").read_text()
+    wanted = f"--by sex --compare male/female --until {request.until} --rate {request.rate}"
+    people = ("--panel", file, "--prices", MONEY_OF, "--tax", request.tax)
+    events = ("--events", [",".join(request.events)])
+    if request.inflow:
+        pl.DataFrame([row._asdict() for row in request.inflow]).write_csv(further)
+        more = "--inflow"
+    else:
+        answer("score", file, further, drawn, *bundle)
+        more = "--reference"
+    done = answer("tables", paths, wanted, *people, *events, more, further, "--out", out)
+    page = (out / "tables.html").read_text()
+    assert done["entrants"] == (1200.5 if request.inflow else 0)
+    assert ("1,200 entrants up to 2025" in page) == bool(request.inflow)
     return pl.read_csv(out / "statistics.csv", infer_schema_length=None)
 
 
-def _tables_of_service(world: World, file: Path, draws: Draws) -> pl.DataFrame:
+def _tables_of_service(
+    world: World, file: Path, request: PopulationRequest, draws: Draws
+) -> pl.DataFrame:
     """JSON in and out."""
-    inflow = [row._asdict() for row in GROUPS.inflow]
-    body = as_json(file) | options(GROUPS, draws) | {"inflow": inflow}
+    inflow = [row._asdict() for row in request.inflow]
+    body = as_json(file) | options(request, draws) | {"inflow": inflow}
     answer = world.service(None).client.post("/v1/populations", json=body)
     assert answer.status_code == 200, answer.text
     content = PopulationResponse.model_validate(answer.json()).model_dump()
@@ -482,41 +491,47 @@ def _tables_of_service(world: World, file: Path, draws: Draws) -> pl.DataFrame:
     return pl.DataFrame([*rows, *chances], infer_schema_length=None)
 
 
-def _tables_of_job(world: World, file: Path, draws: Draws) -> pl.DataFrame:
+def _tables_of_job(
+    world: World, file: Path, request: PopulationRequest, draws: Draws
+) -> pl.DataFrame:
     with Client(world.service(None, jobs=True).url) as client:
-        sent = client.submit(pl.read_parquet(file), GROUPS, draws, Sending(prices=MONEY_OF))
+        sent = client.submit(pl.read_parquet(file), request, draws, Sending(prices=MONEY_OF))
         sent.wait()
         return sent.result().frame
 
 
 @pytest.fixture(scope="module")
-def tables(world: World, register_panel: Panel) -> tuple[Path, pl.DataFrame]:
-    """Persons of every age, and the tables of groups that the library makes of them."""
+def every_age(world: World, register_panel: Panel) -> Path:
+    """Persons of every age."""
     file, origins = world.folder / "groups.parquet", origins_at(register_panel, 2019)
     every_age = slice(0, None, len(origins) // 240)
     history(register_panel, origins.take(every_age)).frame.write_parquet(file)
-    panel = read_panel(file, prices=MONEY_OF)
-    return file, forecast_groups(world.forecaster, panel, GROUPS, GROUP_DRAWS).table
+    return file
 
 
 @pytest.mark.parametrize(
-    "door",
+    ("door", "request_of_groups"),
     [
-        _tables_of_command,
-        _tables_of_service,
-        pytest.param(_tables_of_job, marks=pytest.mark.thorough),
+        (_tables_of_command, GROUPS),
+        (_tables_of_service, EFFECTS),
+        pytest.param(_tables_of_command, EFFECTS, marks=pytest.mark.thorough),
+        pytest.param(_tables_of_service, GROUPS, marks=pytest.mark.thorough),
+        pytest.param(_tables_of_job, GROUPS, marks=pytest.mark.thorough),
+        pytest.param(_tables_of_job, EFFECTS, marks=pytest.mark.thorough),
     ],
 )
 def test_every_door_gives_the_same_tables_of_groups(
     world: World,
-    tables: tuple[Path, pl.DataFrame],
-    door: Callable[[World, Path, Draws], pl.DataFrame],
+    every_age: Path,
+    door: Callable[[World, Path, PopulationRequest, Draws], pl.DataFrame],
+    request_of_groups: PopulationRequest,
 ) -> None:
-    file, expected = tables
+    panel = read_panel(every_age, prices=MONEY_OF)
+    expected = forecast_groups(world.forecaster, panel, request_of_groups, GROUP_DRAWS).table
     assert expected.drop_nulls("value").height > 100
     assert expected.filter(statistic="chance")["value"].null_count() == 0
-    assert expected.drop_nulls("effect").height > 100
-    got = door(world, file, GROUP_DRAWS)
+    assert ("effect" in expected.columns) == (request_of_groups is EFFECTS)
+    got = door(world, every_age, request_of_groups, GROUP_DRAWS)
     apart = [] if door is not _tables_of_service else ["year", "sex"]
     for about_events in (True, False):  # JSON has neither the year nor the group of an event
         both = [

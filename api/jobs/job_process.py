@@ -36,7 +36,7 @@ from saga.api.table_process import limit_memory
 from saga.api.table_reader import check_file
 from saga.calibration.adaptive.issuance import AdaptiveRecipe
 
-from saga.batch.engine import BatchInterruptedError, BatchRecipe, score
+from saga.batch.engine import BatchInterruptedError, score
 from saga.batch.products import Recipe
 from saga.batch.run_folder import RUN, merge_parts
 from saga.bundle import Bundle
@@ -45,11 +45,12 @@ from saga.data.reading import Source
 from saga.errors import SagaError
 from saga.features.transforms import Transforms
 from saga.files.atomic import FolderInUseError, commit, read_json
+from saga.macro.scenarios import ScenarioSource
 from saga.population.disclosure import DisclosureRules
 from saga.population.policy_tables import make_tables
 from saga.population.population_paths import population_of
 from saga.population.scored_paths import ScoredPaths
-from saga.requests import Draws, ForecastRequest, PathsRequest, PensionRequest, PopulationRequest
+from saga.requests import ForecastRequest, PathsRequest, PensionRequest, PopulationRequest
 from saga.schema import MIN_AGE
 from saga.tax.tax_rules import resolve_tax
 
@@ -81,8 +82,8 @@ def run_job(folder: JobFolder, settings: Settings) -> None:
 def _compute(folder: JobFolder, order: JobOrder, settings: Settings) -> Mapping[str, Any]:
     options = JobOptions.model_validate(order.options)
     source = _source(folder, order, options, settings)
-    draws, request = options.draws(), options.to_request()
-    recipe = _recipe(folder, options, draws, settings, order.holder)
+    request = options.to_request()
+    recipe = _recipe(folder, options, settings, order.holder)
     earlier = read_json(folder.out / RUN)
     if earlier is not None and earlier["recipe"] != json.loads(json.dumps(recipe.describe())):
         # The service got another bundle or version meanwhile; a result is of one of them.
@@ -90,14 +91,12 @@ def _compute(folder: JobFolder, order: JobOrder, settings: Settings) -> Mapping[
 
     runs = {folder.out: recipe}
     if isinstance(request, PopulationRequest) and request.reference is not None:
-        draws = replace(draws, scenario=request.reference)
-        of_reference = _recipe(folder, options, draws, settings, order.holder)
-        runs[folder.out / "reference"] = of_reference
+        runs[folder.out / "reference"] = _under(recipe, request.reference)
 
     def note(run: int, done: int, persons: int) -> None:
         if folder.read(Progress) is None:
             _check_disk(settings, order.holder, len(runs) * _expected_bytes(options, persons))
-        folder.write(Progress(run * persons + done, len(runs) * persons))
+        folder.write(Progress((run * persons + done) // len(runs), persons))
 
     report, *_ = (
         score(source, out, of_run, workers=settings.job_processes, progress=partial(note, run))
@@ -131,10 +130,14 @@ def _tabulate(
     other = others[0] if others else None
     tables = make_tables(population, request, rules, reference=other, transition_years=None)
     table, provenance = tables.statistics, population.provenance(request, rules, other)
-    provenance |= {"warnings": scored.totals["warnings"]}
+    warnings = [w for run in (scored, *of_reference) for w in run.totals["warnings"]]
+    provenance |= {"warnings": [w for i, w in enumerate(warnings) if w not in warnings[:i]]}
     content = encode_table(table, PARQUET, provenance)
     commit(folder.result, lambda path: path.write_bytes(content))
-    shutil.rmtree(folder.out)
+    gone = folder.out.with_name("gone")  # a folder that is deleted in part is no run
+    shutil.rmtree(gone, ignore_errors=True)
+    folder.out.rename(gone)
+    shutil.rmtree(gone)
 
 
 def _source(folder: JobFolder, order: JobOrder, options: JobOptions, settings: Settings) -> Source:
@@ -151,14 +154,21 @@ def _source(folder: JobFolder, order: JobOrder, options: JobOptions, settings: S
     return Source(path, mapping, prices, options.on_error, settings.facts, options.origin)
 
 
+def _under(recipe: Recipe | AdaptiveRecipe, scenario: ScenarioSource) -> Recipe | AdaptiveRecipe:
+    """The recipe with another scenario, under the same state of the ledger."""
+    product = recipe.recipe if isinstance(recipe, AdaptiveRecipe) else recipe
+    product = replace(product, draws=replace(product.draws, scenario=scenario))
+    return replace(recipe, recipe=product) if isinstance(recipe, AdaptiveRecipe) else product
+
+
 def _recipe(
-    folder: JobFolder, options: JobOptions, draws: Draws, settings: Settings, holder: str
-) -> BatchRecipe:
+    folder: JobFolder, options: JobOptions, settings: Settings, holder: str
+) -> Recipe | AdaptiveRecipe:
     request = options.to_request()
     recipe = Recipe(
         settings.bundle,
         request.of_paths if isinstance(request, PopulationRequest) else request,
-        draws,
+        options.draws(),
         settings.rollout,
         settings.precision,
         settings.facts,

@@ -60,8 +60,9 @@ async def post_populations(
         n_persons, n_paths = plan.panel.n_persons, plan.draws.n_paths
         n_years = plan.years_ahead(typed.to_age)
         most = max_careers(n_persons, len(typed.inflow))
+        # The bound is that of one scenario: two calls would do the same work.
+        size = budget.check_work(n_persons + most, n_paths, n_years, service.settings.max_work)
         n_simulated = len(plans) * n_years
-        size = budget.check_work(n_persons + most, n_paths, n_simulated, service.settings.max_work)
         computed: list[list[PieceOutput]] = []
 
         def compute(parts: list[Panel | None]) -> list[Result | None]:
@@ -76,7 +77,9 @@ async def post_populations(
 
         largest = budget.PIECE_PATH_YEARS // (n_paths * n_simulated)
         pieces = plan.pieces(max(1, largest))
-        outputs = await service.queue.run(request, ticket, Work([*pieces, None], compute, size))
+        outputs = await service.queue.run(
+            request, ticket, Work([*pieces, None], compute, len(plans) * size)
+        )
         groups = outputs[-1]
         assert groups is not None
         service.count_computed("populations", n_persons, n_paths, n_simulated)

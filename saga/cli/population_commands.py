@@ -94,7 +94,7 @@ def tables(
     from saga.population.career_dynamics import dynamics_table
     from saga.population.disclosure import DisclosureRules
     from saga.population.policy_tables import make_tables
-    from saga.population.population_paths import check_reference, population_of
+    from saga.population.population_paths import population_of
     from saga.population.scored_paths import ScoredPaths
     from saga.population.table_files import LOG, internal_folder, write_files
     from saga.tax.tax_rules import resolve_tax
@@ -107,10 +107,14 @@ def tables(
     run, people = ScoredPaths(scored), _read(panel, reading)
     money = run.provenance["price_year"], run.provenance["currency"]
     rule = resolve_tax(request.tax, None, *money)
-    population, other = population_of(run, people, request, weights, rule), None
-    if reference is not None:
-        other = population_of(ScoredPaths(reference), people, request, weights, rule)
-        check_reference(population, other)
+    others = [] if reference is None else [ScoredPaths(reference)]
+    for of_reference in others:
+        run.check_reference(of_reference)
+        request = replace(request, reference=of_reference.provenance["scenario"])
+    population, *references = (
+        population_of(paths, people, request, weights, rule) for paths in (run, *others)
+    )
+    other = references[0] if references else None
     with console.no_foreign_output(), console.progress("Tables", quiet=as_json) as progress:
         results = make_tables(
             population,

@@ -171,8 +171,10 @@ def _texts(row: Mapping[str, Any]) -> tuple[str, str, str]:
     limits = f"{text(row['lower_90'])} to {text(row['upper_90'])}" if has_band else ""
     effect = ""
     if has_band and row.get("effect_lower_90") is not None:
-        low, high = text(row["effect_lower_90"]), text(row["effect_upper_90"])
-        effect = f"{text(row['effect'])} ({low} to {high})"
+        scale, unit = (100, " points") if statistic.endswith("share") else (1, "")
+        change, low, high = (scale * row[f"effect{end}"] for end in ("", "_lower_90", "_upper_90"))
+        show = "{:.1f}".format if unit else text
+        effect = f"{show(change)}{unit} ({show(low)} to {show(high)})"
     return text(row["value"]), limits, effect
 
 

@@ -44,10 +44,11 @@ def forecast_groups(
         UsageError: If a group, level or year is not one of the persons'.
     """
     people, reference = forecaster.panel(source), None
-    paths = forecaster.run(request.of_paths, people, draws)
     if request.reference is not None:
-        of_reference = replace(draws, scenario=request.reference)
-        reference = forecaster.run(request.of_paths, people, of_reference)
+        plan = forecaster.plan(request.of_paths, people, replace(draws, scenario=request.reference))
+        plan.check_scenario()
+        reference = plan.result([plan.compute(plan.panel)])
+    paths = forecaster.run(request.of_paths, people, draws)
     return tabulate(forecaster, paths, request, weights, reference)
 
 

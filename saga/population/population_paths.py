@@ -27,6 +27,7 @@ from saga.population.disclosure import DisclosureRules
 from saga.population.inflow import Inflow, find_inflow
 from saga.population.scored_paths import (
     CAREER_GROUPS,
+    OF_SCENARIO,
     PathRows,
     YearPaths,
     person_levels,
@@ -38,7 +39,6 @@ from saga.requests import COMPARISONS, GROUP_STATISTICS, PopulationRequest
 from saga.schema import BY_NAME
 from saga.tax.tax_rules import TaxRule
 
-_SCENARIO = ("scenario", "scenario_digest", "scored")  # which one, and where its paths are
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
@@ -93,7 +93,7 @@ class Population:
             **({"tax_rule": self.tax.describe()} if self.tax else {}),
             **({"vintages": self.model_error.describe()} if self.model_error else {}),
             **({"inflow": joined} if joined else {}),
-            **({"reference": {k: other[k] for k in _SCENARIO if k in other}} if other else {}),
+            **({"reference": {k: other[k] for k in OF_SCENARIO if k in other}} if other else {}),
             "rules": rules.describe(),
         }
 
@@ -257,27 +257,6 @@ class Present:
         nobody = np.zeros((RANDOM_GROUPS, self.earnings.shape[1]))
         none, unknown = (PathStatistic(of_all[0], of_all) for of_all in (nobody, nobody * np.nan))
         return dict.fromkeys(GROUP_STATISTICS, unknown) | {"persons": none, "total": none}
-
-
-def check_reference(population: Population, reference: Population) -> None:
-    """Check that path k of a person has the same random numbers in both.
-
-    Raises UsageError unless persons, years and all that paths depend on but the scenario are equal.
-    """
-    sides = population.paths, reference.paths
-    here, there = (side.provenance for side in sides)
-    for name in sorted({*here, *there} - set(_SCENARIO)):
-        if here.get(name) != there.get(name):
-            raise UsageError(
-                f"The paths and those of the reference differ in {name}, so their difference is "
-                "not that of the scenarios. Score both with the same options."
-            )
-    for name in ("person_ids", "years"):
-        if len({tuple(getattr(side, name)) for side in sides}) > 1:
-            raise UsageError(
-                f"The paths and those of the reference have other {name.partition('_')[0]}s. "
-                "Score the same panel with both scenarios."
-            )
 
 
 def _position(group: str) -> Callable[[str], tuple[int, int, str]]:

@@ -26,6 +26,7 @@ _BAND = 10  # ages, and years of birth, in a group
 BIRTH = "birth_year"
 BASE_AMOUNTS, CAREER_FIFTH = "base_amounts", "career_fifth"
 CAREER_GROUPS = (BASE_AMOUNTS, CAREER_FIFTH)  # that paths themselves give
+OF_SCENARIO = ("scenario", "scenario_digest", "scored")  # of a provenance: which, and its paths
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,34 @@ class ScoredPaths(PathRows):
         provenance.pop("warnings", None)
         digest = self.folder.digest(MANIFEST)
         super().__init__(self.scan(self.parts), {**provenance, "scored": digest})
+
+    def check_reference(self, reference: ScoredPaths) -> None:
+        """Check that path k of a person has the same random numbers in the reference.
+
+        Raises UsageError if the runs differ in anything but the scenario, or one is aligned: totals
+        that are the same by construction hide what a scenario changes.
+        """
+        sides = [
+            {"input": side.run.get("input"), **side.provenance, **side.run["recipe"]}
+            for side in (self, reference)
+        ]
+        here, there = sides
+        if "aligned" in {*here, *there}:
+            raise UsageError(
+                "Aligned paths have official totals under every scenario. Give the paths that were "
+                "aligned, with --weights of `saga align --method weights` if you like."
+            )
+        for name in sorted({*here, *there} - set(OF_SCENARIO)):
+            if here.get(name) != there.get(name):
+                raise UsageError(
+                    f"The paths and those of the reference differ in {name}, so their difference "
+                    "is not that of the scenarios. Score the same persons with the same options."
+                )
+        if self.person_ids != reference.person_ids or self.years != reference.years:
+            raise UsageError(
+                "The paths and those of the reference have other persons or years. Score the same "
+                "panel with both scenarios."
+            )
 
     def scan(self, parts: Sequence[str]) -> pl.LazyFrame:
         """The rows of some parts."""

@@ -85,14 +85,18 @@ def test_a_cell_that_is_unsafe_on_either_side_shows_no_effect(base: Path, tmp_pa
 def test_only_the_same_persons_and_random_numbers_are_a_reference(
     base: Path, tmp_path: Path
 ) -> None:
-    fewer = write_scored(tmp_path / "fewer", path_rows(BASE[1:]))
-    later = write_scored(tmp_path / "later", path_rows(BASE, 2024))
-    other = write_scored(tmp_path / "other", path_rows(BASE), seed=1)
+    rows = path_rows(BASE)
     for reference, difference in (
-        (fewer, "other persons"),
-        (later, "other years"),
-        (other, "seed"),
+        (write_scored(tmp_path / "fewer", path_rows(BASE[1:])), "other persons or years"),
+        (write_scored(tmp_path / "later", path_rows(BASE, 2024)), "other persons or years"),
+        (write_scored(tmp_path / "seed", rows, stated={"seed": 1}), "differ in seed"),
+        (write_scored(tmp_path / "input", rows, source="other amounts"), "differ in input"),
+        (write_scored(tmp_path / "aligned", rows, stated={"aligned": {}}), "Aligned paths"),
     ):
         error = refusal("tables", base, "--reference", reference, "--out", tmp_path / "out")
         assert re.search(difference, error)
         assert not (tmp_path / "out").exists()
+    inflow = tmp_path / "inflow.csv"
+    inflow.write_text("year,age,persons\n2024,30,100\n")
+    joined = ("--reference", base, "--inflow", inflow, "--out", tmp_path / "out")
+    assert "at another time" in refusal("tables", base, *joined)

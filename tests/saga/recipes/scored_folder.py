@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import polars as pl
@@ -14,19 +16,22 @@ from saga.files.atomic import commit_json, digest_file
 
 
 def write_scored(
-    folder: Path, rows: pl.DataFrame, *, product: str = "paths", seed: int = 0
+    folder: Path,
+    rows: pl.DataFrame,
+    *,
+    product: str = "paths",
+    stated: Mapping[str, object] = MappingProxyType({}),
+    source: str = "",
 ) -> Path:
-    """A complete run in two parts with these rows: person_id, path, year, earnings."""
+    """A complete run in two parts with these rows: person_id, path, year, earnings.
+
+    `stated` is added to the provenance of its parts; `source` stands for the digest of the input.
+    """
     folder.mkdir(parents=True)
     ids = rows["person_id"].unique().sort()
     first = ids.head(max(1, len(ids) // 2))
-    provenance = {
-        "product": product,
-        "seed": seed,
-        "scenario": "baseline",
-        "currency": "SEK",
-        "price_year": 2022,
-    }
+    provenance = {"product": product, "seed": 0, "scenario": "baseline", **stated}
+    provenance |= {"currency": "SEK", "price_year": 2022}
     metadata = {"saga": json.dumps({**provenance, "warnings": []})}
     parts = []
     for number, is_first in enumerate((True, False)):
@@ -34,7 +39,7 @@ def write_scored(
         path = folder / f"part-{number:05d}.parquet"
         frame.sort("person_id", "path", "year").write_parquet(path, metadata=metadata)
         parts.append({"file": path.name, "sha256": digest_file(path), "rows": frame.height})
-    run = {"recipe": {"product": product}}
+    run = {"recipe": {"product": product}, "input": source}
     totals = {"partitions": 2, "persons_in": len(ids), "persons_out": len(ids)}
     commit_json(folder / MANIFEST, {"run": run, "totals": totals, "parts": parts})
     return folder
