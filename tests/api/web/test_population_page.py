@@ -46,6 +46,8 @@ def upload(page: Page, rows: pl.DataFrame, place: Path) -> None:
         page.evaluate(f"document.getElementById('{place_of_answer}').replaceChildren()")
     page.set_input_files("#panel", place)
     page.wait_for_selector("#problem p, #life-figures svg", timeout=TIMEOUT)
+    # The first view has few futures and says so.
+    page.wait_for_selector("#problem p, #status:text('The forecast is shown.')", timeout=TIMEOUT)
 
 
 def downloaded(page: Page, folder: Path) -> pl.DataFrame:
