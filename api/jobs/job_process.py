@@ -124,12 +124,9 @@ def _tabulate(
     panel, rules = source.panel(*source.rows()), DisclosureRules()
     money = scored.provenance["price_year"], scored.provenance["currency"]
     rule = resolve_tax(request.tax, open_facts(settings.facts), *money)
-    population, *others = (
-        population_of(paths, panel, request, None, rule) for paths in (scored, *of_reference)
-    )
-    other = others[0] if others else None
-    tables = make_tables(population, request, rules, reference=other, transition_years=None)
-    table, provenance = tables.statistics, population.provenance(request, rules, other)
+    population = population_of(scored, panel, request, None, rule, *of_reference)
+    table = make_tables(population, request, rules, transition_years=None).statistics
+    provenance = population.provenance(request, rules)
     warnings = [w for run in (scored, *of_reference) for w in run.totals["warnings"]]
     provenance |= {"warnings": [w for i, w in enumerate(warnings) if w not in warnings[:i]]}
     content = encode_table(table, PARQUET, provenance)

@@ -111,23 +111,15 @@ def tables(
     for of_reference in others:
         run.check_reference(of_reference)
         request = replace(request, reference=of_reference.provenance["scenario"])
-    population, *references = (
-        population_of(paths, people, request, weights, rule) for paths in (run, *others)
-    )
-    other = references[0] if references else None
+    population = population_of(run, people, request, weights, rule, *others)
     with console.no_foreign_output(), console.progress("Tables", quiet=as_json) as progress:
         results = make_tables(
-            population,
-            request,
-            rules,
-            reference=other,
-            transition_years=transition_years,
-            progress=progress,
+            population, request, rules, transition_years=transition_years, progress=progress
         )
     if dynamics:
         careers = dynamics_table(population.paths, population.records, minimum)
         results = replace(results, dynamics=careers)
-    provenance = population.provenance(request, rules, other) | {"code_version": current_version()}
+    provenance = population.provenance(request, rules) | {"code_version": current_version()}
     write_files(results, out, provenance)
     n_cells, n_hidden = results.statistics.height, results.statistics["suppressed"].sum()
     years = results.statistics["year"].drop_nulls()

@@ -64,14 +64,12 @@ def tabulate(
     `reference` has the paths of the request's reference.
     """
     rules, rule = DisclosureRules(), forecaster.tax_rule(request.tax)
-    population, *others = (
-        population_of(
-            PathRows(result.table.lazy(), result.provenance), result.panel, request, weights, rule
-        )
+    rows, *others = (
+        PathRows(result.table.lazy(), result.provenance)
         for result in (paths, reference)
         if result is not None
     )
-    other = others[0] if others else None
-    tables = make_tables(population, request, rules, reference=other, transition_years=None)
-    table, provenance = tables.statistics, population.provenance(request, rules, other)
+    population = population_of(rows, paths.panel, request, weights, rule, *others)
+    table = make_tables(population, request, rules, transition_years=None).statistics
+    provenance = population.provenance(request, rules)
     return GroupForecasts(**vars(replace(paths, table=table, provenance=provenance)))

@@ -73,7 +73,6 @@ def make_tables(
     request: PopulationRequest,
     rules: DisclosureRules,
     *,
-    reference: Population | None = None,
     transition_years: int | None = 5,
     progress: Progress | None = None,
 ) -> PolicyTables:
@@ -86,11 +85,9 @@ def make_tables(
     none by groups that change along a path.
 
     Args:
-        population: Persons, paths, weights and records.
+        population: Persons, paths, weights and records, and their reference if there is one.
         request: Groups, comparisons, events, last year, rate and tax.
         rules: What may be published.
-        reference: The same population under another scenario (`check_reference`), which effects are
-            the differences from.
         transition_years: Years between the two classes of a transition; None: no transitions.
         progress: Called with the years done and the years in all.
 
@@ -115,7 +112,7 @@ def make_tables(
     for done, at in enumerate([*lifetimes, *years]):
         if progress:
             progress(done, len(years))
-        slices[at] = present = _slice(population, reference, grid, rules, at, request, of_events)
+        slices[at] = present = _slice(population, grid, rules, at, request, of_events)
         for reasons, magnitudes in zip(present.reasons, present.magnitudes, strict=True):
             unsafe = np.reshape([bool(reasons[cell]) for cell in grid.cells()], grid.shape)
             hidden, hides = suppress(magnitudes, unsafe, rules.protection, hidden)
@@ -243,7 +240,6 @@ class _EventStatistics:
 
 def _slice(
     population: Population,
-    reference: Population | None,
     grid: Grid,
     rules: DisclosureRules,
     year: int | None,
@@ -251,8 +247,11 @@ def _slice(
     of_events: _EventStatistics,
 ) -> _Slice:
     """The cells of a year, or of lifetimes."""
-    populations = [population, *([] if reference is None else [reference])]
-    sides = [_present(of_side, grid, year, request.rate) for of_side in populations]
+    sides = [
+        _present(side, grid, year, request.rate)
+        for side in (population, population.reference)
+        if side is not None
+    ]
     shown = GROUP_STATISTICS + COMPARISONS if year else LIFETIME_STATISTICS + LIFETIME_COMPARISONS
     reasons: list[dict[TableCell, str | None]] = [{} for _ in sides for _ in range(2)]
     magnitudes = [(np.zeros(grid.shape), np.zeros(grid.shape)) for _ in reasons]

@@ -56,6 +56,8 @@ class Population:
         tax: The tax rule of net lifetimes; None: there are none.
         model_error: The model's own error; None: it is not known.
         inflow: Who joins them; None: nobody.
+        reference: The same persons under another scenario, from which effects are the differences;
+            None: there are no effects.
     """
 
     paths: PathRows
@@ -65,20 +67,16 @@ class Population:
     tax: TaxRule | None = None
     model_error: ModelError | None = None
     inflow: Inflow | None = None
+    reference: Population | None = None
 
     def year(self, year: int, columns: Sequence[str]) -> YearPaths:
         """The paths of a year of all who are there, with the codes of columns."""
         paths = self.paths.year(year, columns)
         return paths if self.inflow is None else self.inflow.beside(paths, year, columns)
 
-    def provenance(
-        self,
-        request: PopulationRequest,
-        rules: DisclosureRules,
-        reference: Population | None = None,
-    ) -> dict[str, object]:
+    def provenance(self, request: PopulationRequest, rules: DisclosureRules) -> dict[str, object]:
         """What a table is about, and where its paths, and those of a reference, come from."""
-        other = {} if reference is None else reference.paths.provenance
+        other = {} if self.reference is None else self.reference.paths.provenance
         joined = {str(row.year): 0.0 for row in sorted(request.inflow, key=lambda row: row.year)}
         for row in request.inflow:
             joined[str(row.year)] += row.persons
@@ -139,8 +137,11 @@ def population_of(
     request: PopulationRequest,
     weights: str | Path | pl.DataFrame | None,
     rule: TaxRule,
+    reference: PathRows | None = None,
 ) -> Population:
     """The population of paths, with groups and records of the panel of their persons.
+
+    `reference` has the paths of the same persons under another scenario.
 
     Raises:
         UsageError: If a group is unknown, there is no panel for it, or nobody can join the paths.
@@ -163,7 +164,10 @@ def population_of(
     records = panel.frame.select("person_id", "year", "earnings") if panel else None
     tax = None if request.tax == "none" else rule
     model_error = ModelError.of(paths.provenance)
-    return Population(paths, persons, weights is not None, records, tax, model_error, inflow)
+    other = None
+    if reference is not None:
+        other = population_of(reference, panel, request, weights, rule)
+    return Population(paths, persons, weights is not None, records, tax, model_error, inflow, other)
 
 
 @dataclass(frozen=True)
