@@ -623,6 +623,12 @@ def request_of(kind: type[ProductT], values: Mapping[str, object]) -> ProductT:
     return request_from(kind, values)
 
 
+def middle_quantiles(coverage: float) -> tuple[float, float]:
+    """The quantiles between which lies the middle of a distribution: 0.8 -> 0.1 and 0.9."""
+    below = round((1 - coverage) / 2, 6)
+    return below, round(1 - below, 6)
+
+
 def percent_label(fraction: float) -> str:
     """0.9 -> "90", 0.05 -> "05", 0.975 -> "97.5": a coverage or quantile in a column's name."""
     text = f"{100 * fraction:.6f}".rstrip("0").rstrip(".")

@@ -1,44 +1,38 @@
 // Charts: fan, chance of no earnings and lifetime of one person; fans and lifetimes of groups.
 /* global Plot, d3 */
 
-import { figureText, isTested, setText } from "./sentences.js";
+import { figureText, isTested, namedSet, sentenceYear, setText } from "./sentences.js";
 
-const SETS = [[0.9, 0.22], [0.8, 0.3], [0.5, 0.5]]; // coverage and opacity, from wide to narrow
-const MARGIN = 1.25; // pixels by which a shade reaches beyond the next narrower one, so that two with the same end are seen to be two
+const RANGES = [[0.9, 0.05, 0.95, 0.22], [0.8, 0.1, 0.9, 0.3], [0.5, 0.25, 0.75, 0.5]]; // coverage, quantiles and opacity, from wide to narrow
+export const QUANTILES = [0.5, ...RANGES.flatMap(([, from, to]) => [from, to])];
 const STYLE = "saga-plot"; // the class of all charts: the content policy allows exactly its style
 const NARROW = 480;
 
 /** The largest amount that the fan of a case shows. */
 export function topAmount(person, horizons) {
-  const upper = horizons.flatMap((row) => row.intervals.filter((x) => x.coverage <= 0.9).map((x) => x.upper));
-  return d3.max([...person.history.map((year) => year.earnings), ...upper]);
+  const set = namedSet(sentenceYear(horizons));
+  return d3.max([...person.history.map((year) => year.earnings), ...horizons.map((row) => row.quantiles["0.95"]), set?.upper]);
 }
 
-/** Record, published sets, zero and median by year; sets whose coverage was not tested are dashed outlines. */
+/** Record, median, the middle of the forecast by year, and the set of the year that the sentence is about. */
 export function drawFan(person, horizons, { width, top, unit, description }) {
   const record = person.history.filter((year) => year.earnings !== undefined && year.earnings !== null);
   const earnings = new Map(record.map((row) => [row.year, row.earnings]));
   const [first, last] = d3.extent(earnings.keys());
   // A year without a row breaks the line: it must not look like a year with earnings in between.
   const line = d3.range(first, last + 1).map((year) => ({ year, earnings: earnings.get(year) }));
-  const height = width < NARROW ? 230 : 300;
-  const sets = SETS.flatMap(([coverage, opacity], i) => {
-    const margin = (SETS.length - 1 - i) * MARGIN * top / height;
-    return drawSets(horizons.map((row) => ({ year: row.year, ...row.intervals.find((x) => x.coverage === coverage) })), opacity, margin);
-  });
-  const zeros = horizons.filter((row) => row.intervals.some((x) => x.coverage <= 0.9 && x.includes_zero));
   const median = { x: "year", y: (row) => row.quantiles["0.5"] };
   return draw({
     width,
-    height,
+    height: width < NARROW ? 230 : 300,
     description,
     x: yearScale(person, horizons),
     y: { domain: [0, top], nice: true, grid: true, label: `${unit} a year`, ticks: 5, tickFormat: width < NARROW ? shortAmount : ",.0f" },
     marks: [
-      ...sets,
-      Plot.dot(zeros, { x: "year", y: 0, r: 3.5, stroke: "var(--median)", fill: "var(--paper)", strokeWidth: 1.5 }),
+      ...RANGES.flatMap((range) => drawRanges(horizons, range)),
       Plot.lineY(horizons, { ...median, stroke: "var(--median)", strokeWidth: 2.2 }),
       horizons.length === 1 ? Plot.dot(horizons, { ...median, fill: "var(--median)" }) : null,
+      ...drawSet(sentenceYear(horizons)),
       Plot.lineY(line, { x: "year", y: "earnings", stroke: "var(--ink)", strokeWidth: 1.5 }),
       Plot.dot(record, { x: "year", y: "earnings", fill: "var(--ink)", r: 2.2 }),
       Plot.tip(horizons, Plot.pointerX({ ...median, title: tipText, fill: "var(--paper)", stroke: "var(--soft)" })),
@@ -46,29 +40,44 @@ export function drawFan(person, horizons, { width, top, unit, description }) {
   });
 }
 
-/** The sets of a coverage by year: shades, a bar where a year stands alone, and dashed outlines from the last tested year on. */
-function drawSets(rows, opacity, margin) {
-  const isKind = (row, tested) => row !== undefined && hasSet(row) && isTested(row) === tested;
+/** The range between two quantiles by year: shades, a bar where a year stands alone, and dashed outlines where its coverage was not tested. */
+function drawRanges(horizons, [coverage, from, to, opacity]) {
+  const rows = horizons.map((row) => ({ year: row.year, from: row.quantiles[from], to: row.quantiles[to], tested: isTested(row.intervals.find((x) => x.coverage === coverage)) }));
+  const isKind = (row, tested) => row !== undefined && row.tested === tested;
   const isBeside = (i, tested) => isKind(rows[i - 1], tested) || isKind(rows[i + 1], tested);
-  const shaded = rows.map((row, i) => isKind(row, true) && isBeside(i, true));
-  const outlined = rows.map((row, i) => isKind(row, false) || (isKind(row, true) && isBeside(i, false)));
-  const of = (flags) => (end) => (row, i) => (flags[i] ? end(row) : NaN); // NaN breaks a shade and a line
-  const ends = [(row) => row.lower - margin, (row) => row.upper + margin];
+  const shaded = rows.map((row, i) => row.tested && isBeside(i, true));
+  const outlined = rows.map((row, i) => !row.tested || isBeside(i, false));
+  const of = (flags) => (end) => (row, i) => (flags[i] ? row[end] : NaN); // NaN breaks a shade and a line
   const outline = { stroke: "var(--median)", strokeWidth: 1.2, strokeDasharray: "4 3" };
-  const [y1, y2] = ends.map(of(shaded));
-  const alone = rows.filter((row, i) => isKind(row, true) && !shaded[i]);
-  const outlinedAlone = rows.filter((row, i) => isKind(row, false) && !isBeside(i, true) && !isBeside(i, false));
+  const [y1, y2] = ["from", "to"].map(of(shaded));
+  const alone = rows.filter((row, i) => row.tested && !shaded[i]);
+  const outlinedAlone = rows.filter((row, i) => !row.tested && !isBeside(i, true) && !isBeside(i, false));
   return [
     Plot.areaY(rows, { x: "year", y1, y2, fill: "var(--set)", fillOpacity: opacity }),
-    Plot.ruleX(alone, { x: "year", y1: ends[0], y2: ends[1], stroke: "var(--set)", strokeOpacity: opacity, strokeWidth: 9 }),
-    ...ends.map((end) => Plot.lineY(rows, { x: "year", y: of(outlined)(end), ...outline })),
-    Plot.ruleX(outlinedAlone, { x: "year", y1: (row) => row.lower ?? 0, y2: "upper", ...outline }),
+    Plot.ruleX(alone, { x: "year", y1: "from", y2: "to", stroke: "var(--set)", strokeOpacity: opacity, strokeWidth: 9 }),
+    ...["from", "to"].map((end) => Plot.lineY(rows, { x: "year", y: of(outlined)(end), ...outline })),
+    Plot.ruleX(outlinedAlone, { x: "year", y1: "from", y2: "to", ...outline }),
   ];
 }
 
-/** Whether a case shows a set whose coverage was not tested. */
+/** The set of a year: a line with its name above, and a circle where it includes a year without earnings. */
+function drawSet(row) {
+  const set = namedSet(row);
+  if (!set) return [];
+  const { year } = row;
+  const ends = [set.lower ?? 0, set.upper];
+  const stroke = "var(--ink)";
+  return [
+    Plot.ruleX([year], { y1: ends[0], y2: ends[1], stroke, strokeWidth: 1.5, strokeDasharray: isTested(set) ? null : "2 2" }),
+    Plot.ruleY(ends, { x1: year - 0.25, x2: year + 0.25, stroke, strokeWidth: 1.5 }),
+    set.includes_zero ? Plot.dot([year], { x: [year], y: [0], r: 3.5, stroke, fill: "var(--paper)", strokeWidth: 1.5 }) : null,
+    Plot.text([`${100 * set.coverage} % set`], { x: [year], y: [ends[1]], dy: -9, fill: stroke }),
+  ];
+}
+
+/** Whether a case shows a range whose coverage was not tested. */
 export function hasUntested(horizons) {
-  return horizons.some((row) => row.intervals.some((x) => x.coverage <= 0.9 && hasSet(x) && !isTested(x)));
+  return horizons.some((row) => row.intervals.some((x) => x.coverage <= 0.9 && !isTested(x)));
 }
 
 function hasSet(interval) {

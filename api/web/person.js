@@ -2,7 +2,7 @@
 /* global d3 */
 
 import { callService } from "./calls.js";
-import { drawFan, drawLifetime, drawZero, hasUntested, lifetimeParts, topAmount, topDensity } from "./charts.js";
+import { drawFan, drawLifetime, drawZero, hasUntested, lifetimeParts, QUANTILES, topAmount, topDensity } from "./charts.js";
 import { choose, element, fillSelect, valuesOf } from "./elements.js";
 import { changePerson, formatRecord, hasColumn, isSameRecord, OWN, parsePersons, readText, readYear, steadyValue } from "./records.js";
 import { about, describeChange, describeLifetime, describePerson, describeYear, explainRise, SCENARIOS, sentenceYear, setText, share } from "./sentences.js";
@@ -193,7 +193,7 @@ function readCases() {
 export async function* compute({ prices, rate }) {
   const cases = readCases();
   const horizons = d3.range(1, Number(element("years").value) + 1);
-  const options = { prices, horizons, coverage: COVERAGE, quantiles: [0.5] };
+  const options = { prices, horizons, coverage: COVERAGE, quantiles: QUANTILES };
   const isGap = element("change").value === "year";
   const answers = await callAll("v1/forecasts", options, cases);
   cases.forEach((each, i) => {
@@ -216,7 +216,7 @@ export async function* compute({ prices, rate }) {
     sentences,
     warnings: cautionsOf(cases, answers),
     untested,
-    legend: `Shades: sets of 50, 80 and 90 %. Line: median. Circle: the set includes a year without earnings.${untested ? " Dashed: the coverage of the set was not tested." : ""}`,
+    legend: `Shades: the middle 50, 80 and 90 % of the forecast. Line: median. Upright line: the set of ${year.year}; a circle: it includes a year without earnings.${untested ? " Dashed: coverage not tested." : ""}`,
     figures: cases.map((each) => ({ caption: cases.length > 1 ? each.label : "", draw: (width) => drawCase(each, { width, top, unit }) })),
     tables: cases.map((each) => tableOfCase(each, unit)),
     rows: rowsOf(cases),
@@ -249,7 +249,7 @@ function callAll(path, options, cases) {
 }
 
 function drawCase({ label, record, horizons }, { width, top, unit }) {
-  const text = `${label}: record, published sets, median and zero by year. ${describeYear(sentenceYear(horizons), unit)}`;
+  const text = `${label}: record, median and middle of the forecast by year. ${describeYear(sentenceYear(horizons), unit)}`;
   const zero = `${label}: chance of no earnings by year, ${share(horizons[0].p_zero)} in ${horizons[0].year} and ` +
     `${share(horizons.at(-1).p_zero)} in ${horizons.at(-1).year}.`;
   return [drawFan(record, horizons, { width, top, unit, description: text }), drawZero(record, horizons, { width, description: zero })];

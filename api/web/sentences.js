@@ -65,7 +65,7 @@ export function share(probability) {
 
 /** Whether the coverage of a set was tested. */
 export function isTested(interval) {
-  return TESTED.includes(interval.guarantee);
+  return TESTED.includes(interval?.guarantee);
 }
 
 /** The text of a published set, with a note if its coverage was not tested; `lower` of one that begins above 0 is null. */
@@ -86,6 +86,12 @@ export function sentenceYear(horizons) {
   return horizons.filter((row) => row.h <= SENTENCE_HORIZON).at(-1) ?? horizons[0];
 }
 
+/** The set of a year that a sentence names: one whose coverage was tested goes first. */
+export function namedSet(row) {
+  const sets = PREFERRED.map((c) => row?.intervals.find((x) => x.coverage === c)).filter((x) => x && x.upper !== null);
+  return sets.find(isTested) ?? sets[0];
+}
+
 /** Whose record a forecast is of. */
 export function describePerson(name, person, prices) {
   const levels = [...new Set(person.history.map((year) => year.education_level).filter(Boolean))];
@@ -103,8 +109,7 @@ export function describeYear(row, unit) {
   const middle = median > 0
     ? `${start}, earnings are as likely to be above as below ${about(median)} ${unit}`
     : `${start}, having no earnings is more likely than having some`;
-  const sets = PREFERRED.map((c) => row.intervals.find((x) => x.coverage === c)).filter((x) => x && x.upper !== null);
-  const found = sets.find(isTested) ?? sets[0];
+  const found = namedSet(row);
   const published = found
     ? `the ${100 * found.coverage} % set is ${setText(found)}`
     : "there is no set of stated coverage";

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -20,7 +21,13 @@ from saga.cli.inputs import (
     write_output,
 )
 from saga.cli.options import Only
-from saga.requests import Draws, ForecastRequest, LifetimeRequest, PensionRequest
+from saga.requests import (
+    Draws,
+    ForecastRequest,
+    LifetimeRequest,
+    PensionRequest,
+    middle_quantiles,
+)
 from saga.summaries import count
 
 if TYPE_CHECKING:
@@ -110,7 +117,7 @@ def plot(
     reading: ReadingUntil,
     draws: Annotated[Draws, Only("scenario")],
     request: Annotated[ForecastRequest, Only("horizons", "coverage")] = ForecastRequest(
-        coverage=(0.5, 0.8, 0.9), quantiles=(0.5,)
+        coverage=(0.5, 0.8, 0.9)
     ),
     person: Annotated[
         str | None,
@@ -118,7 +125,7 @@ def plot(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Draw one person's record and forecast: published sets, median, chance of no earnings.
+    """Draw one person's record and forecast: quantiles, the set of a year, chance of no earnings.
 
     Examples:
         saga plot people.csv --person 0001 --out forecast.svg  # a picture
@@ -133,6 +140,8 @@ def plot(
     forecaster = model.open(reading.open_facts())
     panel = reading.read_until_origin(source)
     panel = panel.only([choose_person(panel.frame["person_id"], person)])
+    fan = (level for share in request.coverage for level in middle_quantiles(share))
+    request = replace(request, quantiles=(0.5, *fan))
     picture = forecaster.forecast(panel, request, draws).plot()
     picture.save(out)
     report = {

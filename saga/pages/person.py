@@ -1,7 +1,9 @@
 """One person's forecast: shown in a notebook, or written as page, SVG or PNG.
 
-The chart has the record, the published sets, the median, and the chance of no earnings by year. The
-sentences are about one year. All numbers are those of the forecast table.
+The chart has the record, the median and the middle of the forecast by year as a fan of quantiles,
+the published set of the year that the sentence is about, and the chance of no earnings. A set may
+change much from a year to the next, because it includes zero or not; quantiles do not. All numbers
+are those of the forecast table.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from saga.forecast_warnings import ForecastWarning
 from saga.pages.format import NOT_TESTED, about, chance, set_text
 from saga.pages.layout import check_page, render_page, write_page
 from saga.pages.theme import INK, draw_svg, write_picture
+from saga.requests import middle_quantiles, percent_label
 from saga.training_records import TESTED
 
 SUFFIXES = (".html", ".svg", ".png")
@@ -32,8 +35,7 @@ _PREFERRED = ("80", "90", "50", "95")  # coverage of the set that a sentence nam
 _WIDTH = 108  # characters of a line above the chart
 _ZERO = "#8a5a12"
 _OUTLINE = "#4a7fb5"
-_BORDER = 2.5  # pixels, half of them outside, for each narrower set
-_SHADES = ("#7fabda", "#b4cfeb", "#dbe7f5", "#eef4fb")  # sets, from the narrowest to the widest
+_SHADES = ("#7fabda", "#b4cfeb", "#dbe7f5", "#eef4fb")  # from the narrowest range to the widest
 _TIGHT = alt.Scale(zero=False, nice=False)
 
 
@@ -46,7 +48,7 @@ class ForecastPicture:
     Args:
         person_id: The person.
         rows: One row per year: `earnings` of the record, or the columns of the forecast table with
-            `median` instead of q50.
+            `median` instead of q50, and `from_..` and `to_..`, the quantiles of its fan.
         provenance: What made the forecast, as `Forecaster.provenance`.
         warnings: Warnings about the person and about the whole result.
     """
@@ -76,7 +78,13 @@ class ForecastPicture:
         if "q50" not in table.columns:
             raise UsageError("A picture needs the median. Add 0.5 to the quantiles.")
         record = panel.frame.filter(pl.col("person_id") == person_id).select("year", "earnings")
-        ahead = forecast.rename({"q50": "median"}).drop("person_id")
+        fan = [
+            pl.col(f"q{percent_label(level)}").alias(f"{end}_{label}")
+            for label in coverage_labels(forecast)
+            for end, level in zip(("from", "to"), middle_quantiles(float(label) / 100), strict=True)
+            if f"q{percent_label(level)}" in forecast.columns
+        ]
+        ahead = forecast.with_columns(fan).rename({"q50": "median"}).drop("person_id")
         rows = pl.concat([record, ahead], how="diagonal").sort("year")
         about_person = tuple(w for w in warnings if w.person_id in (None, person_id))
         return cls(person_id, rows, provenance, about_person)
@@ -99,10 +107,13 @@ class ForecastPicture:
     @property
     def sentence(self) -> str:
         """The forecast of the fifth year, or of the last one before it, in plain words."""
-        ahead = self.ahead
-        near = ahead.filter(pl.col("horizon") <= _SENTENCE_HORIZON)
-        row = near.row(-1, named=True) if near.height else ahead.row(0, named=True)
-        return describe_year(row, self.unit)
+        return describe_year(self.sentence_year, self.unit)
+
+    @property
+    def sentence_year(self) -> dict[str, Any]:
+        """The row of that year."""
+        near = self.ahead.filter(pl.col("horizon") <= _SENTENCE_HORIZON)
+        return near.row(-1, named=True) if near.height else self.ahead.row(0, named=True)
 
     @property
     def cautions(self) -> list[str]:
@@ -112,18 +123,23 @@ class ForecastPicture:
     @cached_property
     def chart(self) -> Any:
         """The Altair chart, without title."""
-        return draw_person(self.rows, f"Earnings a year, {self.unit}")
+        return self._draw(ChartSize())
 
     @cached_property
     def page_svgs(self) -> tuple[str, str]:
         """The chart for a page: for wide screens and print, and for phones."""
-        narrow = draw_person(self.rows, f"Earnings a year, {self.unit}", PHONE)
-        return draw_svg(self.chart, self.alt_text), draw_svg(narrow, self.alt_text)
+        return draw_svg(self.chart, self.alt_text), draw_svg(self._draw(PHONE), self.alt_text)
+
+    def _draw(self, size: ChartSize) -> Any:
+        unit = f"Earnings a year, {self.unit}"
+        return draw_person(self.rows, unit, size, marked=self.sentence_year)
 
     @property
     def alt_text(self) -> str:
         """What a screen reader says instead of the picture."""
-        return f"Record, median, prediction sets and chance of no earnings by year. {self.sentence}"
+        return (
+            f"Record, quantiles of the forecast and chance of no earnings by year. {self.sentence}"
+        )
 
     def save(self, out: str | Path) -> Path:
         """Write the picture to a file: a page (.html), .svg or .png.
@@ -208,17 +224,22 @@ def describe_set(row: Mapping[str, Any]) -> str:
 
     A set whose coverage was tested goes before one whose coverage was not, which is said.
     """
+    label = named_set(row)
+    if label is None:
+        return "there is no set of stated coverage"
+    return f"the {label} % set is {set_text(row, label)}"
+
+
+def named_set(row: Mapping[str, Any]) -> str | None:
+    """The label of the set that a sentence names; None without a set."""
     labels = [name.removeprefix("lower_") for name in row if name.startswith("lower_")]
     labels = [label for label in labels if row[f"lower_{label}"] is not None]
-    if not labels:
-        return "there is no set of stated coverage"
 
     def rank(label: str) -> tuple[bool, int]:
         preferred = _PREFERRED.index(label) if label in _PREFERRED else len(_PREFERRED)
         return row[f"guarantee_{label}"] not in TESTED, preferred
 
-    label = min(labels, key=rank)
-    return f"the {label} % set is {set_text(row, label)}"
+    return min(labels, key=rank, default=None)
 
 
 @dataclass(frozen=True)
@@ -232,57 +253,55 @@ class ChartSize:
     bar: int = 9  # width of the bars of the lower panel
     legend_columns: int = 0  # 0: one row
 
-    def legend(self, legend: alt.Legend) -> alt.Legend | None:
+    def legend(self, **options: Any) -> alt.Legend | None:
         """The legend above a large chart; a small one has none."""
-        return legend if self.is_large else None
+        return alt.Legend(title=None, orient="top", **options) if self.is_large else None
 
 
-PHONE = ChartSize(width=250, height=220, zero_height=50, bar=4, legend_columns=3)
+PHONE = ChartSize(width=250, height=220, zero_height=50, bar=4, legend_columns=2)
 SMALL = ChartSize(width=270, height=130, zero_height=38, is_large=False, bar=4)
 
 
-def coverage_labels(rows: pl.DataFrame) -> list[str]:
-    """Labels of the coverages whose sets `rows` has, such as "90", from narrow to wide."""
-    labels = [name.removeprefix("lower_") for name in rows.columns if name.startswith("lower_")]
-    return sorted((x for x in labels if not rows[f"lower_{x}"].is_null().all()), key=float)
+def coverage_labels(rows: pl.DataFrame, end: str = "lower") -> list[str]:
+    """Labels of the coverages with known columns `end`_.., such as "90", from narrow to wide."""
+    labels = [name.removeprefix(f"{end}_") for name in rows.columns if name.startswith(f"{end}_")]
+    return sorted((x for x in labels if not rows[f"{end}_{x}"].is_null().all()), key=float)
 
 
-def draw_person(rows: pl.DataFrame, unit: str, size: ChartSize = ChartSize()) -> Any:
+def draw_person(
+    rows: pl.DataFrame,
+    unit: str,
+    size: ChartSize = ChartSize(),
+    marked: Mapping[str, Any] | None = None,
+) -> Any:
     """Record and forecast on top, the chance of no earnings below, as an Altair chart.
 
-    Sets whose coverage was tested are shades, the others dashed outlines; a year without a set has
-    none. A dot marks a set that contains zero.
+    Ranges whose coverage was tested are shades, the others dashed outlines; a year without a range
+    has none.
 
-    `rows`: one row per year with `earnings` of the record, or `median`, `p_zero`, `lower_..`,
-    `upper_..`, `guarantee_..` and perhaps `includes_zero_..` of the forecast.
+    Args:
+        rows: One row per year with `earnings` of the record, or `median`, `p_zero` and the ranges
+            `from_..`, `to_..`, `guarantee_..` of the forecast, by label of their coverage.
+        unit: Title of the amounts.
+        size: Width and heights.
+        marked: A row of the forecast table whose set is drawn: the one that a sentence names.
     """
     forecast = _every_year(rows.filter(pl.col("p_zero").is_not_null()))
-    labels = coverage_labels(rows)
+    labels = coverage_labels(rows, "from")
     kinds = {label: _kinds_of_years(forecast, label) for label in labels}
-    names = {"record": INK, "median": MEDIAN}
     shades = dict(zip(labels, _SHADES, strict=False))
-    names |= {f"{x} % set": shades[x] for x in labels if kinds[x]["tested"].any()}
+    names = {"record": INK, "median": MEDIAN}
+    names |= {f"middle {x} %": shades[x] for x in labels if kinds[x]["tested"].any()}
     colour = alt.Color(
         "layer:N",
         scale=alt.Scale(domain=list(names), range=list(names.values())),
-        legend=size.legend(
-            alt.Legend(title=None, orient="top", symbolType="square", columns=size.legend_columns)
-        ),
+        legend=size.legend(symbolType="square", columns=size.legend_columns),
     )
-    not_tested = ", ".join(label for label in labels if kinds[label]["beyond"].any())
-    not_tested = f"{not_tested} % sets: {NOT_TESTED}"
+    beyond = ", ".join(label for label in labels if kinds[label]["beyond"].any())
+    beyond = f"middle {beyond} %: {NOT_TESTED}"
+    stroke = {"symbolType": "stroke", "symbolStrokeColor": _OUTLINE, "labelLimit": size.width}
     dash = alt.StrokeDash(
-        "kind:N",
-        scale=alt.Scale(domain=[not_tested], range=[[4, 3]]),
-        legend=size.legend(
-            alt.Legend(
-                title=None,
-                orient="top",
-                symbolType="stroke",
-                symbolStrokeColor=_OUTLINE,
-                labelLimit=size.width,
-            )
-        ),
+        "kind:N", scale=alt.Scale(domain=[beyond], range=[[4, 3]]), legend=size.legend(**stroke)
     )
     year = alt.X("year:Q", title=None, axis=alt.Axis(format="d", tickCount=6), scale=_TIGHT)
     amount = alt.Axis(format=",.0f" if size.is_large else "~s", tickCount=5 if size.is_large else 4)
@@ -291,46 +310,36 @@ def draw_person(rows: pl.DataFrame, unit: str, size: ChartSize = ChartSize()) ->
     def layer_of(data: Any, name: str) -> Any:
         return data.transform_calculate(layer=f"'{name}'").encode(color=colour)
 
-    def sets_of(label: str, flag: str) -> Any:
-        """The ends of the sets in the years that have a flag."""
-        ends = [pl.col(f"{end}_{label}").alias(end) for end in ("lower", "upper")]
+    def ranges_of(label: str, flag: str) -> Any:
+        """The ends of the ranges in the years that have a flag."""
+        ends = [pl.col(f"{end}_{label}").alias(end) for end in ("from", "to")]
         chosen = [pl.when(kinds[label][flag]).then(end) for end in ends]
         return alt.Chart(forecast.select("year", *chosen)).encode(x=year)
 
-    spans = {"y": alt.Y("lower:Q", title=y_title, axis=amount), "y2": "upper"}
+    spans = {"y": alt.Y("from:Q", title=y_title, axis=amount), "y2": "to"}
     layers = []
     for i, label in reversed(list(enumerate(labels))):
-        # The border reaches 1.25 pixels beyond that of the next narrower set, so that two sets with
-        # the same end are seen to be two. A bar is a year alone: a shade would suggest sets around.
-        border = {"stroke": shades[label], "strokeWidth": _BORDER * i, "strokeJoin": "round"}
+        # A bar is a year alone: a shade would suggest ranges around it.
         if kinds[label]["shaded"].any():
-            shade = sets_of(label, "shaded").mark_area(opacity=1, **border).encode(**spans)
-            layers.append(layer_of(shade, f"{label} % set"))
+            shade = ranges_of(label, "shaded").mark_area(opacity=1).encode(**spans)
+            layers.append(layer_of(shade, f"middle {label} %"))
         if kinds[label]["alone"].any():
-            bars = sets_of(label, "alone").transform_filter("isValid(datum.lower)")
-            bars = bars.mark_bar(width=7, **border).encode(**spans)
-            layers.append(layer_of(bars, f"{label} % set"))
+            bars = ranges_of(label, "alone").transform_filter("isValid(datum.from)")
+            bars = bars.mark_bar(width=7 + 3 * i).encode(**spans)
+            layers.append(layer_of(bars, f"middle {label} %"))
         if kinds[label]["beyond"].any():
-            outline = sets_of(label, "outlined").transform_calculate(kind=f"'{not_tested}'")
+            outline = ranges_of(label, "outlined").transform_calculate(kind=f"'{beyond}'")
             layers += [
                 outline.mark_line(color=_OUTLINE, strokeWidth=1.2).encode(
                     y=f"{end}:Q", strokeDash=dash
                 )
-                for end in ("lower", "upper")
+                for end in ("from", "to")
             ]
-            boxes = sets_of(label, "outlined_alone").transform_filter("isValid(datum.lower)")
+            boxes = ranges_of(label, "outlined_alone").transform_filter("isValid(datum.from)")
             boxes = boxes.mark_bar(
                 filled=False, width=7 + 4 * i, stroke=_OUTLINE, strokeDash=[4, 3]
             )
             layers.append(boxes.encode(**spans))
-    for label in reversed(labels):
-        if f"includes_zero_{label}" in rows.columns:
-            for flag, fill in (("tested", shades[label]), ("beyond", "white")):
-                at_zero = forecast.filter(kinds[label][flag] & pl.col(f"includes_zero_{label}"))
-                dots = alt.Chart(at_zero.select("year")).encode(x=year, y=alt.datum(0))
-                layers.append(
-                    dots.mark_point(filled=True, size=26, opacity=1, stroke=MEDIAN, fill=fill)
-                )
     base = alt.Chart(forecast).encode(x=year)
     is_alone = forecast["median"].null_count() > 0 or forecast.height == 1
     median = base.mark_line(strokeWidth=2, point=is_alone).encode(y="median:Q")
@@ -338,7 +347,9 @@ def draw_person(rows: pl.DataFrame, unit: str, size: ChartSize = ChartSize()) ->
     past = alt.Chart(record).encode(x=year, y=alt.Y("earnings:Q", title=y_title, axis=amount))
     line, points = past.mark_line(strokeWidth=1.5), past.mark_point(filled=True, size=16, opacity=1)
     layers += [layer_of(median, "median"), layer_of(line, "record"), layer_of(points, "record")]
-    sets_panel = alt.layer(*layers).properties(width=size.width, height=size.height)
+    if marked is not None and (label_of_set := named_set(marked)) is not None:
+        layers += _draw_set(marked, label_of_set, year)
+    ranges_panel = alt.layer(*layers).properties(width=size.width, height=size.height)
     zero_panel = (
         alt.Chart(rows)
         .mark_bar(color=_ZERO, size=size.bar)
@@ -353,7 +364,29 @@ def draw_person(rows: pl.DataFrame, unit: str, size: ChartSize = ChartSize()) ->
         )
         .properties(width=size.width, height=size.zero_height)
     )
-    return alt.vconcat(sets_panel, zero_panel, spacing=8).resolve_scale(x="shared")
+    return alt.vconcat(ranges_panel, zero_panel, spacing=8).resolve_scale(x="shared")
+
+
+def _draw_set(row: Mapping[str, Any], label: str, year: alt.X) -> list[Any]:
+    """The set of a year: a line with its name above, and a circle where it includes zero."""
+    lower, upper = row[f"lower_{label}"], row[f"upper_{label}"]
+    values = {"year": row["year"], "lower": lower, "upper": upper, "name": f"{label} % set"}
+    base = alt.Chart(alt.Data(values=[values])).encode(x=year)
+    dashes = [] if row[f"guarantee_{label}"] in TESTED else [4, 3]
+    layers = [
+        base.mark_rule(color=INK, strokeWidth=1.5, strokeDash=dashes).encode(
+            y="lower:Q", y2="upper:Q"
+        ),
+        *(
+            base.mark_tick(color=INK, size=9, orient="horizontal").encode(y=f"{end}:Q")
+            for end in ("lower", "upper")
+        ),
+        base.mark_text(color=INK, dy=-8, fontSize=11).encode(y="upper:Q", text="name:N"),
+    ]
+    if row.get(f"includes_zero_{label}"):
+        zero = base.mark_point(filled=True, size=30, opacity=1, stroke=INK, fill="white")
+        layers.append(zero.encode(y=alt.datum(0)))
+    return layers
 
 
 def _every_year(rows: pl.DataFrame) -> pl.DataFrame:
@@ -366,17 +399,15 @@ def _every_year(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _kinds_of_years(forecast: pl.DataFrame, label: str) -> pl.DataFrame:
-    """How the set of a coverage is drawn in each year: flags by year of consecutive years.
+    """How the range of a coverage is drawn in each year: flags by year of consecutive years.
 
     - `tested`: its coverage was tested; `shaded` if that of a neighbouring year was too, or `alone`
     - `beyond`: it was not; `outlined` are these years and their neighbours, where outlines begin,
       and `outlined_alone` those without a neighbour
     """
-    guarantee, has_set = pl.col(f"guarantee_{label}"), pl.col(f"lower_{label}").is_not_null()
-    tested = guarantee.is_in(TESTED)
-    flags = forecast.select(
-        tested=(tested & has_set).fill_null(False), beyond=(~tested & has_set).fill_null(False)
-    )
+    tested = pl.col(f"guarantee_{label}").is_in(TESTED).fill_null(False)
+    has_range = pl.col(f"from_{label}").is_not_null()
+    flags = forecast.select(tested=tested & has_range, beyond=~tested & has_range)
 
     def near(name: str) -> pl.Expr:
         flag = pl.col(name)

@@ -57,7 +57,7 @@ def draw_persons(pictures: Sequence[ForecastPicture]) -> Picture:
         for picture in pictures
     ]
     first = pictures[0]
-    text = f"Record, median and prediction sets, {first.unit}; below, the chance of no earnings"
+    text = f"Record and quantiles of the forecast, {first.unit}; below, the chance of no earnings"
     chart = alt.concat(*charts, columns=_COLUMNS)
     return Picture(_titled(chart, text, simulated=first.simulated), text)
 

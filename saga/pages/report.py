@@ -21,7 +21,7 @@ from saga.pages.brief import Brief
 from saga.pages.charts import coverage_chart, draw_charts
 from saga.pages.format import short_percent
 from saga.pages.layout import render_page, write_page
-from saga.pages.person import SMALL, draw_person
+from saga.pages.person import SMALL, coverage_labels, draw_person
 from saga.pages.theme import draw_svg
 from saga.pages.uses import decide_uses
 from saga.schema import MAX_AGE
@@ -374,6 +374,11 @@ def _describe_adaptive_state(
 def _describe_people(table: pl.DataFrame) -> list[dict[str, Any]]:
     """Each example person: facts for the caption, years ahead that are read out, the picture."""
     people = []
+    ends = {
+        f"{old}_{label}": f"{new}_{label}"
+        for label in coverage_labels(table)
+        for old, new in (("lower", "from"), ("upper", "to"))
+    }
     for (number,), rows in table.partition_by("person", as_dict=True, maintain_order=True).items():
         ahead = rows.drop_nulls("horizon")
         record = rows.filter(pl.col("horizon").is_null())
@@ -391,7 +396,7 @@ def _describe_people(table: pl.DataFrame) -> list[dict[str, Any]]:
                 "years": record.height,
                 "zeros": known.filter(earnings=0).height,
                 "ahead": ahead.filter(pl.col("horizon").is_in(PERSON_HORIZONS)).to_dicts(),
-                "picture": draw_svg(draw_person(rows, "", SMALL), alt_text),
+                "picture": draw_svg(draw_person(rows.rename(ends), "", SMALL), alt_text),
             }
         )
     return people

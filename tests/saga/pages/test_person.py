@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,9 @@ PEOPLE = """person_id,year,birth_year,earnings
 <b>,2022,1990,250000
 old,2022,1958,250000
 """
-REQUEST = ForecastRequest(horizons=range(1, 9), coverage=(0.5, 0.9), quantiles=(0.5,))
+REQUEST = ForecastRequest(
+    horizons=range(1, 9), coverage=(0.5, 0.9), quantiles=(0.05, 0.25, 0.5, 0.75, 0.95)
+)
 
 
 @pytest.fixture(scope="module")
@@ -67,14 +68,14 @@ def test_the_chart_has_the_published_numbers_and_the_record(
 ) -> None:
     picture = forecasts.plot("007")
     table = forecasts.table.filter(person_id="007")
-    columns = ["p_zero", "lower_50", "upper_50", "lower_90", "upper_90", "includes_zero_90"]
+    columns = {"p_zero": "p_zero", "median": "q50"}
+    columns |= {"from_50": "q25", "to_50": "q75", "from_90": "q05", "to_90": "q95"}
     rows = {row["year"]: row for row in chart_rows(picture) if row.get("p_zero") is not None}
     assert list(rows) == table["year"].to_list()
     for row in table.iter_rows(named=True):
         assert {name: rows[row["year"]][name] for name in columns} == {
-            name: row[name] for name in columns
+            name: row[quantile] for name, quantile in columns.items()
         }
-        assert rows[row["year"]]["median"] == row["q50"]
     record = panel.frame.filter(person_id="007").select("year", "earnings").rows()
     past = {(r["year"], r["earnings"]) for r in chart_rows(picture) if "earnings" in r}
     known = {year: earnings for year, earnings in record if earnings is not None}
@@ -183,30 +184,31 @@ GUARANTEES = ("assumption", "extrapolated", "none", None)  # None: the year is n
 Guarantees = list[str | None]
 
 
-def forecast_rows(guarantees: dict[str, Guarantees], *, equal: bool = False) -> pl.DataFrame:
-    """A record, and a forecast whose sets have these guarantees; `equal`: the same sets."""
+def forecast_rows(guarantees: dict[str, Guarantees]) -> pl.DataFrame:
+    """A record, and a forecast whose ranges and sets have these guarantees."""
     ahead: list[dict[str, Any]] = [{"year": 2022, "earnings": 300_000.0}]
     for h, words in enumerate(zip(*guarantees.values(), strict=True), start=1):
         if None in words:
             continue
         row: dict[str, Any] = {"year": 2022 + h, "horizon": h, "median": 3e5, "p_zero": 0.1}
         for i, (label, word) in enumerate(zip(guarantees, words, strict=True)):
-            reach = 1e5 if equal else 1e5 * (i + 1)
-            ends = (3e5 - reach, 3e5 + reach) if word != "none" else (None, None)
-            row |= {f"lower_{label}": ends[0], f"upper_{label}": ends[1]}
+            ends = (3e5 - 1e5 * (i + 1), 3e5 + 1e5 * (i + 1))
+            row |= {f"from_{label}": ends[0], f"to_{label}": ends[1]}
+            lower, upper = ends if word != "none" else (None, None)
+            row |= {f"lower_{label}": lower, f"upper_{label}": upper}
             row |= {f"guarantee_{label}": word, f"includes_zero_{label}": False}
         ahead.append(row)
     return pl.DataFrame(ahead, infer_schema_length=None)
 
 
 def drawn_years(rows: pl.DataFrame) -> tuple[dict[float, list[int]], dict[float, set[int]]]:
-    """Upper end of the sets -> years of its shades and bars, and -> years of its outlines."""
+    """Upper end of the ranges -> years of its shades and bars, and -> years of its outlines."""
     chart = draw_person(rows, "SEK").to_dict()
     filled: dict[float, list[int]] = {}
     outlined: dict[float, set[int]] = {}
     for layer in chart["vconcat"][0]["layer"]:
         kind, data = layer["mark"]["type"], chart["datasets"][layer["data"]["name"]]
-        shown = {row["year"]: row["upper"] for row in data if row.get("upper") is not None}
+        shown = {row["year"]: row["to"] for row in data if row.get("to") is not None}
         for year, upper in shown.items():
             if kind in ("area", "bar") and layer["mark"].get("filled", True):
                 filled.setdefault(upper, []).append(year)
@@ -231,7 +233,7 @@ def test_what_was_tested_is_filled_what_was_not_is_outlined_and_nothing_else_is_
         words = dict(rows.drop_nulls("horizon").select("year", f"guarantee_{label}").iter_rows())
         upper = 3e5 + 1e5 * (i + 1)
         tested = [year for year, word in words.items() if word == "assumption"]
-        beyond = {year for year, word in words.items() if word == "extrapolated"}
+        beyond = words.keys() - set(tested)
         assert sorted(filled.get(upper, [])) == tested
         assert outlined.get(upper, set()) >= beyond
         # An outline begins at the last tested year beside it, and nowhere else.
@@ -239,17 +241,26 @@ def test_what_was_tested_is_filled_what_was_not_is_outlined_and_nothing_else_is_
         assert begins == {y for y in tested if {y - 1, y + 1} & beyond}
 
 
-def test_shades_that_end_at_the_same_amount_are_seen_to_be_several() -> None:
-    rows = forecast_rows({label: ["assumption"] * 4 for label in LABELS}, equal=True)
-    marks = [
-        layer["mark"]
-        for layer in draw_person(rows, "SEK").to_dict()["vconcat"][0]["layer"]
-        if layer["mark"]["type"] == "area"
-    ]
-    # From wide to narrow, each in its own colour; half of a border lies outside the set.
-    borders = [mark["strokeWidth"] for mark in marks]
-    assert len({mark["stroke"] for mark in marks}) == len(marks) == 3
-    assert all(wide - narrow >= 2 for wide, narrow in pairwise(borders))
+@pytest.mark.parametrize(
+    ("changes", "ends"),
+    [
+        ({}, (210_400.0, 640_000.0, [])),
+        ({"guarantee_80": "extrapolated"}, (210_400.0, 640_000.0, [4, 3])),
+        ({"lower_80": None, "upper_80": None}, None),
+    ],
+)
+def test_the_set_that_the_sentence_names_is_drawn_at_its_year(
+    changes: dict[str, Any], ends: tuple[float, float, list[int]] | None
+) -> None:
+    rows = forecast_rows({"50": ["assumption"] * 8})
+    chart = draw_person(rows, "SEK", marked=YEAR | changes).to_dict()
+    sets = [layer for layer in chart["vconcat"][0]["layer"] if layer["mark"]["type"] == "rule"]
+    drawn = [layer["data"]["values"][0] for layer in sets]
+    assert [
+        (row["lower"], row["upper"], layer["mark"]["strokeDash"])
+        for layer, row in zip(sets, drawn, strict=True)
+    ] == ([ends] if ends else [])
+    assert all(row["year"] == 2027 and row["name"] == "80 % set" for row in drawn)
 
 
 @pytest.mark.parametrize("n_beyond", [0, 5])
@@ -261,7 +272,7 @@ def test_the_legend_and_the_table_say_which_coverage_was_not_tested(
     rows = forecast_rows({"50": tested, "90": of_90})
     picture = replace(forecasts.plot("007"), rows=rows)
     assert picture._page().count(f"({NOT_TESTED})") == n_beyond
-    assert (f"90 % sets: {NOT_TESTED}" in picture.page_svgs[0]) == (n_beyond > 0)
+    assert (f"middle 90 %: {NOT_TESTED}" in picture.page_svgs[0]) == (n_beyond > 0)
 
 
 @pytest.mark.parametrize(
