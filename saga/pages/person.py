@@ -253,9 +253,9 @@ class ChartSize:
     bar: int = 9  # width of the bars of the lower panel
     legend_columns: int = 0  # 0: one row
 
-    def legend(self, **options: Any) -> alt.Legend | None:
+    def legend(self, legend: alt.Legend) -> alt.Legend | None:
         """The legend above a large chart; a small one has none."""
-        return alt.Legend(title=None, orient="top", **options) if self.is_large else None
+        return legend if self.is_large else None
 
 
 PHONE = ChartSize(width=250, height=220, zero_height=50, bar=4, legend_columns=2)
@@ -295,13 +295,24 @@ def draw_person(
     colour = alt.Color(
         "layer:N",
         scale=alt.Scale(domain=list(names), range=list(names.values())),
-        legend=size.legend(symbolType="square", columns=size.legend_columns),
+        legend=size.legend(
+            alt.Legend(title=None, orient="top", symbolType="square", columns=size.legend_columns)
+        ),
     )
     beyond = ", ".join(label for label in labels if kinds[label]["beyond"].any())
     beyond = f"middle {beyond} %: {NOT_TESTED}"
-    stroke = {"symbolType": "stroke", "symbolStrokeColor": _OUTLINE, "labelLimit": size.width}
     dash = alt.StrokeDash(
-        "kind:N", scale=alt.Scale(domain=[beyond], range=[[4, 3]]), legend=size.legend(**stroke)
+        "kind:N",
+        scale=alt.Scale(domain=[beyond], range=[[4, 3]]),
+        legend=size.legend(
+            alt.Legend(
+                title=None,
+                orient="top",
+                symbolType="stroke",
+                symbolStrokeColor=_OUTLINE,
+                labelLimit=size.width,
+            )
+        ),
     )
     year = alt.X("year:Q", title=None, axis=alt.Axis(format="d", tickCount=6), scale=_TIGHT)
     amount = alt.Axis(format=",.0f" if size.is_large else "~s", tickCount=5 if size.is_large else 4)
