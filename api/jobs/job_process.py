@@ -45,6 +45,7 @@ from saga.data.reading import Source
 from saga.errors import SagaError
 from saga.features.transforms import Transforms
 from saga.files.atomic import FolderInUseError, commit, read_json
+from saga.forecaster import Forecaster
 from saga.macro.scenarios import ScenarioSource
 from saga.population.disclosure import DisclosureRules
 from saga.population.policy_tables import make_tables
@@ -87,10 +88,11 @@ def _compute(folder: JobFolder, order: JobOrder, settings: Settings) -> Mapping[
     earlier = read_json(folder.out / RUN)
     if earlier is not None and earlier["recipe"] != json.loads(json.dumps(recipe.describe())):
         # The service got another bundle or version meanwhile; a result is of one of them.
-        shutil.rmtree(folder.out)
+        _delete_run(folder.out)
 
     runs = {folder.out: recipe}
     if isinstance(request, PopulationRequest) and request.reference is not None:
+        Forecaster.load(settings.bundle).scenario(request.reference)  # refused before the first run
         runs[folder.out / "reference"] = _under(recipe, request.reference)
 
     def note(run: int, done: int, persons: int) -> None:
@@ -131,9 +133,13 @@ def _tabulate(
     provenance |= {"warnings": [w for i, w in enumerate(warnings) if w not in warnings[:i]]}
     content = encode_table(table, PARQUET, provenance)
     commit(folder.result, lambda path: path.write_bytes(content))
-    gone = folder.out.with_name("gone")  # a folder that is deleted in part is no run
+    _delete_run(folder.out)
+
+
+def _delete_run(out: Path) -> None:
+    gone = out.with_name("gone")  # a folder that is deleted in part is no run
     shutil.rmtree(gone, ignore_errors=True)
-    folder.out.rename(gone)
+    out.rename(gone)
     shutil.rmtree(gone)
 
 
