@@ -4,12 +4,12 @@
 import { callService } from "./calls.js";
 import { drawBand, drawLifetimeRows } from "./charts.js";
 import { choose, element, fillSelect, valuesOf } from "./elements.js";
-import { parsePersons, readText } from "./records.js";
+import { parseEntrants, parsePersons, readText } from "./records.js";
 import { describeGap, describeScenario, describeTotal, figureText, SCENARIOS } from "./sentences.js";
 
 const PAIR = ["compare", "against"];
 const GROUPS = ["by", "within"];
-export const INPUTS = ["persons", ...GROUPS, ...PAIR, "until", "scenario", "paths"];
+export const INPUTS = ["persons", ...GROUPS, ...PAIR, "until", "scenario", "paths", "joining"];
 const COMPUTED = { age: "age, ten years", cohort: "birth, ten years", birth_year: "year of birth" };
 const EXAMPLE = "example";
 const LAST_AGE = 64;
@@ -20,11 +20,13 @@ const LIFETIMES = ["lifetime_mean", "lifetime_p10", "lifetime_p50", "lifetime_p9
 
 let service = null; // what the page has read: model, columns
 const panels = new Map(); // example and file: name, and persons of CSV or bytes of Parquet
+let joining = []; // rows of the file of those who join
 const levels = new Map(); // of groups without codes, as the last answer has them
 
 /** Calls `update` after another choice, `ask` after a new file, `fail` with what is wrong. */
 export function listen({ update, ask, fail }) {
   element("panel").addEventListener("change", () => readFile().then((isRead) => isRead && ask(), fail));
+  element("joining-file").addEventListener("change", () => readJoining().then((isRead) => isRead && ask(), fail));
   for (const id of INPUTS) {
     element(id).addEventListener("change", () => {
       if (id === "by" || id === "persons") fillPair();
@@ -58,6 +60,7 @@ export function restore(entry, link) {
   }
   const isOwn = (form.persons ?? EXAMPLE) !== EXAMPLE;
   if (isOwn && !panels.has(form.persons)) return "The link has the options, but not the file. Choose the file to see its forecast.";
+  if (form.joining && !joining.length) return "The link has the options, but not the file of those who join. Choose it to see its forecast.";
   return panels.has(element("persons").value) ? "" : "Choose a file of persons, one row a person and year.";
 }
 
@@ -82,6 +85,17 @@ async function readFile() {
   fillPanels();
   choose("persons", "file");
   fillPair();
+  return true;
+}
+
+/** Reads the chosen file of those who join. */
+async function readJoining() {
+  const [file] = element("joining-file").files;
+  if (!file) return false;
+  element("joining-file").value = "";
+  joining = parseEntrants(await readText(file));
+  fillSelect("joining", [["", "nobody"], ["file", `Your file: ${joining.length} rows`]]);
+  choose("joining", "file");
   return true;
 }
 
@@ -112,8 +126,11 @@ export async function* compute({ prices, rate }) {
   const compare = form.compare && form.compare !== form.against ? [`${form.compare}/${form.against}`] : [];
   const last = d3.min([Number(form.until), ...(panel.persons ? [LAST_AGE + d3.max(panel.persons, (person) => person.birth_year)] : [])]);
   const events = compare.map((pair) => `mean_ratio ${pair} ${last} < 1`);
-  const request = { prices, rate, by, compare, events, until: Number(form.until), paths: Number(form.paths) };
-  const present = (answers, pending) => ({ ...contentOf(answers, panel.name, by, compare[0], SCENARIOS[form.scenario]), pending });
+  // Those who join go through a recession at another time: see the page of policy tables.
+  if (form.joining && form.scenario) throw new Error("The effect of a scenario is known of these persons only. Choose nobody who joins later, or no scenario.");
+  const inflow = (form.joining ? joining : []).map((row) => (panel.table ? [row.year, row.age, row.persons, row.sex ?? ""].join(":") : row));
+  const request = { prices, rate, by, compare, events, inflow, until: Number(form.until), paths: Number(form.paths) };
+  const present = (answers, pending) => ({ ...contentOf(answers, panel.name, by, compare[0], SCENARIOS[form.scenario], inflow.length > 0), pending });
   // The first view does not wait for all futures.
   if (!panel.answers.size && request.paths > FIRST_PATHS) {
     const few = await answerOf(panel, { ...request, paths: FIRST_PATHS });
@@ -152,7 +169,7 @@ function keyOf(statistic, { group }) {
 }
 
 /** What the page shows of one answer, or of two with a scenario. */
-function contentOf(answers, panel, by, pair, scenario) {
+function contentOf(answers, panel, by, pair, scenario, hasJoined) {
   const tables = answers.map((answer) => new Statistics(answer));
   const [base, changed] = tables;
   const { currency, price_year: year } = answers[0].provenance;
@@ -182,8 +199,8 @@ function contentOf(answers, panel, by, pair, scenario) {
   const totals = base.of("total", everybody);
   const shownLifetimes = [...groups, ...(by.length && !everybody.suppressed ? [everybody] : [])];
   return {
-    who: `${panel}, ${totals[0].year} to ${totals.at(-1).year}. Nobody joins them, and those older than 64 leave`,
-    sentences: describe(tables, everybody, by.length ? groups.slice(0, MOST_CHARTS) : [], compared, pair, answers[0].events, scenario, unit),
+    who: `${panel}, ${totals[0].year} to ${totals.at(-1).year}. ${hasJoined ? "Those of your file join" : "Nobody joins"} them, and those older than 64 leave`,
+    sentences: describe(tables, everybody, by.length ? groups.slice(0, MOST_CHARTS) : [], compared, pair, answers[0].events, scenario, unit, hasJoined),
     warnings: cautionsOf(answers[0], inside, groups.length),
     legend: `Line: mean of the simulated futures. Shade: 90 % band.${changed ? ` Brown, with dashes: ${scenario}.` : ""}`,
     scenario: changed && scenario,
@@ -228,12 +245,12 @@ function isWhole({ group }) {
 /** The range of what a scenario changes. */
 const rangeOf = (row) => [row.effect_lower_90, row.effect_upper_90];
 
-function describe([base, changed], everybody, groups, compared, pair, events, scenario, unit) {
+function describe([base, changed], everybody, groups, compared, pair, events, scenario, unit, hasJoined) {
   const ends = (table, statistic, cell) => [0, -1].map((at) => table.of(statistic, cell).at(at));
   const isShown = (rows) => rows.every((row) => row && row.value !== null);
   const sentences = [];
   const [first, last] = ends(base, "total", everybody);
-  if (isShown([first, last])) sentences.push(describeTotal(first, last, base.of("persons", everybody).at(-1).value, unit));
+  if (isShown([first, last])) sentences.push(describeTotal(first, last, base.of("persons", everybody).at(-1).value, unit, hasJoined));
   const ratios = compared ? ends(base, "mean_ratio", compared) : [];
   if (compared && isShown(ratios)) sentences.push(describeGap(...ratios, pair.split("/").map(words), events[0]));
   if (changed && isShown([last])) {

@@ -3,6 +3,7 @@
 
 export const OWN = "own record"; // the person_id of a record that names none
 
+const ENTRANTS = { year: { unit: "year" }, age: { kind: "number" }, persons: { kind: "number" }, sex: { kind: "category" } };
 const YEAR = /^\d{4}(\.0*)?$/; // a column of years with gaps is often written as 1997.0
 
 /** The text of a file in UTF-8, or in Latin-1 as Windows writes it. */
@@ -15,20 +16,41 @@ export async function readText(file) {
   }
 }
 
-/** Persons of a CSV text, by id; a text without person_id is one person. Throws Error with what is wrong. */
-export function parsePersons(text, columns) {
+/** The names and the cells of a CSV text, whose first line names the columns. Throws Error with what is wrong. */
+function readCells(text, required) {
   const lines = text.replace(/^\ufeff/, "").trimEnd().split(/\r?\n/);
   const delimiter = [";", "\t"].find((mark) => lines[0].includes(mark)) ?? ",";
   // Not `parse`, which makes code out of the column names: the content policy refuses that.
   const [head = [], ...rows] = d3.dsvFormat(delimiter).parseRows(lines.join("\n"), (row) => row.map((cell) => cell.trim()));
   const names = head.map((name) => name.toLowerCase());
-  for (const name of ["year", "earnings"]) {
+  for (const name of required) {
     if (!names.includes(name)) {
       throw new Error(`The first line must name the columns, and one of them is ${name}.`);
     }
   }
   const twice = names.find((name, j) => name && names.indexOf(name) < j);
   if (twice) throw new Error(`The first line names ${twice} twice. Keep one of the columns.`);
+  return [names, rows];
+}
+
+/** Who joins a panel, a row of year, age, persons and perhaps sex each. Throws Error with what is wrong. */
+export function parseEntrants(text) {
+  const [names, rows] = readCells(text, ["year", "age", "persons"]);
+  const unknown = names.find((name) => name && !ENTRANTS[name]);
+  if (unknown) throw new Error(`The column ${unknown} of those who join is not known. Remove it or correct its name.`);
+  const mark = decimalMark(rows.flatMap((cells) => cells.filter((_, j) => ENTRANTS[names[j]]?.kind === "number")));
+  const entrants = rows.filter((cells) => cells.some((cell) => cell !== "")).map((cells, i) => Object.fromEntries(names.flatMap((name, j) => {
+    if (!name || (name === "sex" && !cells[j])) return [];
+    if (!cells[j]) throw new Error(`Line ${i + 2}: ${name} is missing.`);
+    return [[name, readCell(cells[j], { name, ...ENTRANTS[name] }, mark, i + 2)]];
+  })));
+  if (!entrants.length) throw new Error("The file of those who join has no row. Add at least one line.");
+  return entrants;
+}
+
+/** Persons of a CSV text, by id; a text without person_id is one person. Throws Error with what is wrong. */
+export function parsePersons(text, columns) {
+  const [names, rows] = readCells(text, ["year", "earnings"]);
   const kinds = new Map(columns.map((column) => [column.name, column]));
   const unknown = names.find((name) => name && !kinds.has(name));
   if (unknown) throw new Error(`The column ${unknown} is not known. Remove it or correct its name.`);

@@ -29,8 +29,9 @@ export function figureText({ statistic, value, lower_90: lower, upper_90: upper,
 }
 
 /** The sum of a year, beside that of the first year. */
-export function describeTotal(first, last, persons, unit) {
-  return `In ${last.year} about ${about(persons)} of these persons are not yet older than 64. Together they earn ` +
+export function describeTotal(first, last, persons, unit, hasJoined) {
+  const who = hasJoined ? "persons, with those who have joined," : "of these persons";
+  return `In ${last.year} about ${about(persons)} ${who} are not yet older than 64. Together they earn ` +
     `${figure("total", last.value)} ${unit}; in 9 of 10 simulated futures it is ${figure("total", last.lower_90)} to ` +
     `${figure("total", last.upper_90)}. In ${first.year} it is ${figureText(first)}.`;
 }

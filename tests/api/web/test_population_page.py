@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import pytest
 from playwright.sync_api import Page
 
 from saga.data.reading import read_panel
+from saga.entrants import entrants_from
 from saga.forecaster import Forecaster
 from saga.population.group_forecast import forecast_groups
 from saga.requests import Draws, PopulationRequest
@@ -131,6 +133,60 @@ def test_what_is_wrong_with_a_file_is_said_without_its_amounts(
     page.select_option("#by", "sex")
     upload(page, rows.drop("sex"), tmp_path / "unknown.parquet")
     assert "male and female, which no group has" in page.get_by_role("alert").inner_text()
+    page.close()
+
+
+@pytest.mark.thorough
+def test_persons_who_join_later_count_as_in_the_library(
+    service: Running, visit: Callable[..., Page], tiny_bundle: Path, tmp_path: Path
+) -> None:
+    rows = panel_of(60, 60)
+    entrants = [{"year": 2026, "age": 40, "persons": 25_000.5}]
+    request = replace(REQUEST, inflow=entrants_from(entrants))
+    forecaster = Forecaster.load(tiny_bundle, threads=1)
+    panel = read_panel(rows)
+    expected = forecast_groups(forecaster, panel, request, Draws(n_paths=100)).table
+    joining = tmp_path / "inflow.csv"
+    joining.write_text("Year;age;persons;sex\n2026;40;25 000,5;\n;;;\n", encoding="utf-8")
+    page = visit(service.url + OWN)
+    page.wait_for_selector("#status:text('Choose the file')")
+    page.get_by_text("Persons who join later").click()
+    for name in ("own.csv", "own.parquet"):
+        page.select_option("#joining", "")
+        upload(page, rows, tmp_path / name)
+        page.set_input_files("#joining-file", joining)
+        page.wait_for_selector("#who:text('Those of your file join')", timeout=TIMEOUT)
+        page.wait_for_selector("#status:text('The forecast is shown.')", timeout=TIMEOUT)
+        table = downloaded(page, tmp_path)
+        shown = table.select("year", "sex", "statistic", "value", "lower_90", "upper_90")
+        of_groups = expected.filter(pl.col("statistic") != "chance").select(shown.columns)
+        assert shown.cast(of_groups.schema).equals(of_groups)
+    assert "those who have joined" in words(page, "#sentences")
+    page.select_option("#scenario", "recession-1990s")
+    page.wait_for_selector("#problem p")
+    assert "nobody who joins later" in page.get_by_role("alert").inner_text()
+
+
+@pytest.mark.thorough
+def test_a_wrong_file_of_those_who_join_is_told_its_line(
+    service: Running, browser: Any, tmp_path: Path
+) -> None:
+    page = browser.new_page()
+    page.goto(service.url + OWN)
+    page.wait_for_selector("#status:text('Choose the file')")
+    for text, told in (
+        ("year,age\n2030,20\n", "one of them is persons"),
+        ("year,age,persons,earnings\n2030,20,5,1\n", "column earnings"),
+        ("year,age,persons\n2030,20,\n", "Line 2: persons is missing"),
+        ("year,age,persons\n30,20,5\n", "four digits"),
+        ("year,age,persons\n2030,20,many\n", "persons is not a number"),
+        ("year,age,persons\n", "has no row"),
+    ):
+        (tmp_path / "inflow.csv").write_text(text)
+        page.evaluate("document.getElementById('problem').replaceChildren()")
+        page.set_input_files("#joining-file", tmp_path / "inflow.csv")
+        page.wait_for_selector("#problem p", timeout=TIMEOUT)
+        assert told in page.get_by_role("alert").inner_text()
     page.close()
 
 
