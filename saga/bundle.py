@@ -123,6 +123,11 @@ class Bundle(BundleContents):
         return is_simulated(self.panel_id)
 
     @property
+    def macro_name(self) -> str | None:
+        """Name of the macro series, as a panel has it; None without series."""
+        return self.macro.get("source", "sweden") if self.macro.get("series") else None
+
+    @property
     def trained_on(self) -> str:
         """Word for provenance: "simulated people" or "records"."""
         return "simulated people" if self.simulated else "records"

@@ -108,12 +108,14 @@ class Training:
     Args:
         records: What the records span with which it was trained and calibrated.
         last_macro_year: Last year of the macro series; None without macro series.
+        macro: Name of the macro series, as a panel has it.
         simulated: Whether they are records of simulated people.
     """
 
     records: TrainingRecords
     last_macro_year: int | None
     simulated: bool = False
+    macro: str | None = None
 
 
 def find_warnings(
@@ -231,6 +233,12 @@ def _about_training(panel: Panel, ends: _Ends, training: Training) -> Iterator[F
             "the long run. Facts of your own can add these years."
         )
         yield from _about(panel, origin > last_macro_year, "macro-ends", message)
+    if training.macro not in (None, panel.meta.macro) and not panel.meta.simulated:
+        message = (
+            f"The macro series of the mapping ({panel.meta.macro or 'none'}) change nothing: the "
+            f"bundle forecasts with its own ({training.macro})."
+        )
+        yield ForecastWarning("no-effect", message, option="mapping")
     if panel.meta.unpublished_prices:
         message = _price_message(panel.meta.unpublished_prices)
         yield ForecastWarning("unpublished-prices", message, option="prices")

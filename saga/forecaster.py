@@ -356,7 +356,7 @@ class Forecaster(Summarised):
             self.transforms,
             scenario=self.scenario(draws.scenario),
             path_options=self._unusual_path_options(),
-            training=Training(self.records, macro, self.bundle.simulated),
+            training=Training(self.records, macro, self.bundle.simulated, self.bundle.macro_name),
             compared=compared,
         )
         if isinstance(request, PensionRequest):

@@ -133,16 +133,12 @@ def score(
         )
     model.note_precision()
     part = ALL_PARTITIONS if shard is None else Shard.parse(shard)
+    rows = Source(
+        source, reading.mapping, reading.prices, reading.on_error, reading.facts, reading.origin
+    )
     with console.progress("Scoring", quiet=as_json) as progress:
         report = run_score(
-            Source(
-                source,
-                reading.mapping,
-                reading.prices,
-                reading.on_error,
-                reading.facts,
-                reading.origin,
-            ),
+            rows,
             out_dir,
             batch_recipe,
             workers=workers,
@@ -151,6 +147,8 @@ def score(
             shard=part,
             engine=RayEngine(address) if engine == "ray" else compute_locally,
         )
+    if rows.unread:
+        console.note(f"columns not used: {format_counts(rows.unread)}")
     _show(report, {"engine": engine, "shard": shard}, as_json=as_json)
     if not part.is_whole:
         console.note(f"Shard {part} is complete. When all are: saga score --merge {out_dir}")
@@ -162,6 +160,9 @@ def _show(report: ScoreReport, how: dict[str, str | None], *, as_json: bool) -> 
 
     for warning in report.warnings:
         console.note(f"Warning: {ForecastWarning(**warning)}")
+    for heading, n_rows in (("set aside", report.rows_excluded), ("dropped", report.rows_dropped)):
+        if n_rows:
+            console.note(f"{heading}: {format_counts(n_rows)}")
     text = (
         f"{report.rows:,} rows for {report.persons_out:,} of {report.persons_in:,} persons are in "
         f"{report.out_dir}."

@@ -222,6 +222,20 @@ def test_options_without_effect_are_named() -> None:
     assert not find_warnings(panel, ForecastRequest(horizons=(8,)), Draws(), PLAIN, scenario=late)
 
 
+@pytest.mark.parametrize(
+    ("trained", "named", "is_told"),
+    [("sweden", "sweden", False), ("sweden", None, True), ("fi", "sweden", True), (None, "x", 0)],
+)
+def test_macro_series_of_a_mapping_that_change_nothing_are_told(
+    trained: str | None, named: str | None, is_told: bool
+) -> None:
+    panel = panel_of(ordinary(1))
+    panel = replace(panel, meta=replace(panel.meta, macro=named))
+    training = Training(TrainingRecords.of(panel), None, macro=trained)
+    warnings = find_warnings(panel, LifetimeRequest(), Draws(), PLAIN, training=training)
+    assert ("no-effect" in {w.code for w in warnings}) == is_told
+
+
 def test_unknown_years_of_the_past_are_named() -> None:
     panel = panel_of(ordinary(1, years=8))  # from age 35
     (warning,) = warn(panel, None, LifetimeRequest(from_age=30))
