@@ -183,9 +183,14 @@ class Scoreboard:
                 status = subprocess.run(shlex.split(command), check=False, env=env).returncode
             except (KeyboardInterrupt, OSError) as error:
                 status = type(error).__name__
-            if status:
+            is_no = status == 1 and command == commands[-1]  # the check says no: that is a result
+            if status and not is_no:
                 return self.append({"kind": ABORTED, **shared, "reason": f"{command}: {status}"})
-        return self.append({"kind": JUDGED, **shared, **read_results(out)})
+        try:
+            results = read_results(out)
+        except UsageError as error:
+            return self.append({"kind": ABORTED, **shared, "reason": str(error)})
+        return self.append({"kind": JUDGED, **shared, **results})
 
 
 def read_results(out: Path) -> dict[str, Any]:

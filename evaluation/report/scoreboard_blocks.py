@@ -7,10 +7,10 @@ A page has a marker, the block, and an end:
     <!-- end -->
 
 `table NAME` shows the tables of the last judgement of a contest (`table NAME 2` the second one),
-`contest NAME` shows the methods that were recalibrated, and how much worse than the bundle each of
-them is, with p over the whole block (Holm) where it is below .1 (`contest NAME 90`: interval scores
-of 90 % instead of the CRPS). `row NAME` shows no table. Each block ends with the row that it comes
-from, and says if the bundle is not the shipped one.
+`contest NAME` shows the methods, those that were recalibrated if some were, and how much worse than
+the bundle each of them is, with p over the whole block (Holm) where it is below .1 (`contest NAME
+90`: interval scores of 90 % instead of the CRPS). `row NAME` shows no table. Each block ends with
+the row that it comes from, and says if the bundle is not the shipped one.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ def _contest(row: Row, coverage: int | None) -> str:
     horizons = sorted(row["scores"], key=lambda at: (not at.startswith(IN_TIME), _years(at)))
     of_horizons = [row["scores"][at][metric] for at in horizons]
     models = [m for m in of_horizons[0] if m.endswith(RECALIBRATED)]
+    models = models or [m for m in of_horizons[0] if m != BUNDLE_NAME]
     models.sort(key=lambda m: of_horizons[0][m][0])
     by_cell = {(m, at): _main_test(tests, at, m, metric) for m in models for at in horizons}
     p = np.array([np.nan if t is None or t[2] is None else t[2] for t in by_cell.values()])
@@ -91,7 +92,9 @@ def _contest(row: Row, coverage: int | None) -> str:
     for m in models:
         leads = [_lead(by_cell[m, at], adjusted[m, at], digits) for at in horizons]
         lines.append([m.removesuffix(RECALIBRATED), *leads])
-    return f"{markdown_table(['years ahead', *map(str, map(_years, horizons))], lines)}\n"
+    is_one_setting = len({at.split(" ", 1)[0] for at in horizons}) == 1
+    heads = [str(_years(at)) if is_one_setting else at for at in horizons]
+    return f"{markdown_table(['years ahead', *heads], lines)}\n"
 
 
 def _years(at: str) -> int:

@@ -101,6 +101,38 @@ def test_a_contest_is_judged_with_the_seed_of_its_commit_and_every_judgement_sta
     assert board("verify") == 2, "rows of a commit were removed"
 
 
+def test_a_check_that_says_no_is_judged_and_one_without_results_is_aborted(
+    board: Callable[..., int],
+) -> None:
+    table = "|a|\\n|-|\\n|1|\\n"
+    no = f"python -c \"open('{{out}}/results.md', 'w').write('{table}'); raise SystemExit(1)\""
+    nothing = "python -c 'raise SystemExit(1)'"
+    for name, commands in {"no": [no], "nothing": [nothing], "early": [no, "true"]}.items():
+        assert announce(board, name, *commands) == 0
+        assert board("judge", name, "--out", f"out-{name}") == 0
+    rows = Scoreboard.read()
+    ends = {name: rows.judgements(name)[0]["kind"] for name in ("no", "nothing", "early")}
+    assert ends == {"no": "judged", "nothing": ABORTED, "early": ABORTED}
+
+
+def test_a_contest_of_two_settings_names_them(tmp_path: Path) -> None:
+    rows = Scoreboard.read(tmp_path / "board.jsonl")
+    scores = {"saga": [0.2, 0.01, 9], "lstm": [0.21, 0.01, 9]}
+    test = {"lstm": [[0.01, 0.004, 0.02, "person"]]}
+    ends = ("forward 10", "in-time 10")
+    rows.append(
+        {
+            "kind": "judged",
+            "contest": "c",
+            "scores": {at: {"crps_log": scores} for at in ends},
+            "tests": {at: {"crps_log": test} for at in ends},
+        }
+    )
+    shown = renew("<!-- scoreboard: contest c -->\n<!-- end -->", rows, "")
+    assert "| years ahead | in-time 10 | forward 10 |" in shown
+    assert "| lstm | +0.0100" in shown
+
+
 def test_a_contest_shows_methods_that_were_recalibrated_with_p_over_the_block(
     tmp_path: Path,
 ) -> None:
