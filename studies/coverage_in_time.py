@@ -105,6 +105,8 @@ def judge_register(
     for start in range(0, len(ids), _BLOCK_PERSONS):
         persons = panel.only(ids[start : start + _BLOCK_PERSONS])
         origins = draw_origins(persons, max_horizon=MAX_HORIZON, seed=seed, end=end)
+        if not len(origins):  # persons too young for one; ids are sorted by birth year
+            continue
         blocks = forecaster.marginals(
             history(persons, origins), recalibrate=False, n_horizons=YEARS
         )
