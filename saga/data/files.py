@@ -212,6 +212,7 @@ def scan_files(
         read = [name for name in in_file if renamed.get(name, name) in chosen]
         if file.suffix == ".csv" and read:  # a blank line is not a row
             lazy = lazy.filter(~pl.all_horizontal(pl.col(name).is_null() for name in read))
+            lazy = _with_widths_checked(lazy, read)
         constants = (pl.lit(value).alias(key) for key, value in extra.items())
         scans.append(lazy.with_columns(constants).rename(renamed).select(chosen))
         unread |= dict.fromkeys(
@@ -250,6 +251,21 @@ def _open(file: File, labelled: Collection[str], encoding: str) -> tuple[pl.Lazy
             why = f"the column '{name}' has decimals of more than {_DIGITS} digits"
             raise _refuse(file, why, "Write it as floating-point numbers, or leave it out.")
     return lazy, schema.names()
+
+
+def _with_widths_checked(lazy: pl.LazyFrame, read: list[str]) -> pl.LazyFrame:
+    """The columns to read of a CSV file, all of whose columns are parsed.
+
+    Polars only notices a row with too many cells, whose amounts would be those of other columns,
+    or a quotation mark within a cell, which would join rows, if it parses all columns.
+    """
+    return lazy.map_batches(
+        lambda block: block.select(read),
+        predicate_pushdown=False,
+        projection_pushdown=False,
+        streamable=True,
+        schema=dict.fromkeys(read, pl.String()),
+    )
 
 
 def _folded(name: str) -> str:
@@ -444,7 +460,9 @@ def _broken_line(files: Sequence[File], encoding: str) -> tuple[File, str] | Non
                 return file, f"line {number} is not {encoding.upper()} text"
             if text.count('"') % 2:
                 return file, f"line {number} has a quotation mark that is not closed"
-            n_cells = len(next(csv.reader([text.rstrip("\r\n")], delimiter=separator), ()))
+            if "\r" in (row := text.rstrip("\r\n")) and '"' not in row:
+                return file, f"line {number} has a line end of another kind within"
+            n_cells = len(next(csv.reader([row], delimiter=separator), ()))
             if number == skipped + 1:
                 width = n_cells
             elif n_cells > width:

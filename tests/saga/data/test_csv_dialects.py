@@ -148,6 +148,39 @@ def test_csv_files_of_other_programs_give_the_same_panel(name: str, tmp_path: Pa
         assert panel.meta.ignored == ()
 
 
+NOTED = PLAIN.replace("\n", ",note\n")  # with a last column that is not read
+PLACED = PLAIN.replace(",", ",place,", 1).replace("007,", "007,x,")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (NOTED.replace(",1,", ",310,000,"), "line 2 has more cells"),
+        (NOTED.replace(",1,note", ",310,000,"), "line 2 has more cells"),
+        (PLACED.replace("007,x,2001", "007,x,y,2001"), "line 3 has more cells"),
+        (NOTED.replace("note\n007,2001", "note007,2001"), "line 2 has more cells"),
+        (NOTED.replace("note\n007,2001", "note\r007,2001"), "line 2 has a line end of another"),
+        (
+            NOTED.replace("1,note", '1,5" pipe') + '8,2000,1970,1,note\n8,2001,1970,1,5" pipe\n',
+            "line 2 has a quotation mark that is not closed",
+        ),
+        (NOTED.replace("1,note", '1,5" pipe'), "line 2 has a quotation mark that is not closed"),
+    ],
+)
+def test_a_row_with_too_many_cells_is_refused_whichever_columns_are_read(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_bytes(text.encode())
+    for read in (lambda source: source.rows(), lambda source: list(source.blocks())):
+        with pytest.raises(InputError, match=message):
+            read(Source(tmp_path / "a.csv"))
+
+
+def test_rows_with_fewer_cells_and_blank_lines_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(NOTED.replace("1,note", "1") + "\n,,,,\n")
+    assert read_panel(tmp_path / "a.csv", prices=2022).frame["earnings"].to_list() == [1.0, 2.0]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
