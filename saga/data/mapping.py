@@ -382,9 +382,15 @@ class SourceMapping(_Strict):
         return SourceMapping.model_validate(chosen)
 
     def lacking(self, names: Sequence[str]) -> list[str]:
-        """The required panel columns that a source with columns `names` does not have."""
-        sources = self._sources()
-        return [name for name in REQUIRED if not find_columns(_parts(sources[name]), names)]
+        """The required panel columns, and parts of their sums, that a source does not have."""
+        lacking = list[str]()
+        for name in REQUIRED:
+            source = self._sources()[name]
+            if not find_columns(_parts(source), names):
+                lacking.append(name)
+            elif isinstance(source, Sum):
+                lacking += [part for part in source.sum if not find_columns((part,), names)]
+        return lacking
 
     def on_top_of(self, base: SourceMapping) -> SourceMapping:
         """This mapping; entries that `base` has too may find nothing in a source."""
@@ -402,7 +408,7 @@ class SourceMapping(_Strict):
         return bool(entry != base)
 
     def found(self, names: Sequence[str]) -> set[str]:
-        """The columns of the panel that a file with columns `names` has, and parts of own sums.
+        """The columns of the panel that a file with columns `names` has, and parts of sums.
 
         Also the columns of `keep` and `null_if`.
         """
@@ -411,7 +417,7 @@ class SourceMapping(_Strict):
             columns = _parts(source)
             if find_columns(columns, names):
                 parts.add(name)
-            if isinstance(source, Sum | FirstPositive) and self._is_own("columns", name):
+            if isinstance(source, Sum | FirstPositive):
                 parts |= {part for part in columns if find_columns((part,), names)}
         return parts
 
@@ -419,8 +425,8 @@ class SourceMapping(_Strict):
         """Why a source with columns `names` would be read otherwise than the mapping says.
 
         It lacks a column of `keep` or `null_if`, or a part of a sum of which it has others. Entries
-        of the base may lack theirs, but for `null_if`. Other entries without a column are effects
-        of `apply`.
+        of the base may lack theirs, but for `null_if` and required columns. Other entries without a
+        column are effects of `apply`.
         """
         sources = {part for source in self._sources().values() for part in _parts(source)}
         needed = [("null_if", name) for name in self.null_if]
@@ -431,7 +437,8 @@ class SourceMapping(_Strict):
         ]
         for column, source in self.columns.items():
             parts = _parts(source) if isinstance(source, Sum | FirstPositive) else ()
-            if self._is_own("columns", column) and find_columns(parts, names):
+            is_needed = column in REQUIRED or self._is_own("columns", column)
+            if is_needed and find_columns(parts, names):
                 needed += [(f"columns.{column}", part) for part in parts]
         problems = []
         for entry, name in needed:

@@ -83,8 +83,8 @@ def test_a_decimal_comma_without_the_key_is_refused(tmp_path: Path) -> None:
 
 
 def test_ids_of_lisa_with_the_number_of_a_project_are_found_if_there_is_one() -> None:
-    names = ["P1105_LopNr_PersonNr", "Ar", "FodelseAr", "LoneInk"]
-    frame = pl.DataFrame([[7, 2015, 1980, 3000]], names, orient="row")
+    names = ["P1105_LopNr_PersonNr", "Ar", "FodelseAr", "LoneInk", "FInk"]
+    frame = pl.DataFrame([[7, 2015, 1980, 3000, 0]], names, orient="row")
     assert read_panel(frame, mapping="lisa").persons() == ["7"]
     with pytest.raises(InputError, match="may be P1105_LopNr_PersonNr or P2_LopNr_PersonNr"):
         read_panel(frame.with_columns(P2_LopNr_PersonNr=8), mapping="lisa")

@@ -216,7 +216,11 @@ NOT_FOUND = [  # part of a mapping, and the entry that finds nothing in `_wages`
     ("keep: {wages: [1, 300]}", "`keep`.*Is it wage", True),
     ("keep: {earnings: [1, 300]}", "`keep`.*earnings is made from wage", True),
     ("null_if: {guessed: true}", "`null_if`", True),
-    ("columns: {earnings: {sum: [wage, profit]}}", "profit.*`columns.earnings`", True),
+    (
+        "columns: {earnings: {sum: [wage, profit]}}",
+        "required column profit|profit.*`columns.earnings`",
+        True,
+    ),
     ("columns: {sex: gender}", "columns sex", False),
     ("columns: {sex: [gender, sex]}", "columns sex", False),
     ("columns: {transfers: {sum: [a, b]}}", "columns transfers", False),
@@ -259,11 +263,35 @@ def test_an_entry_that_finds_nothing_is_an_error_or_is_told(
 
 def test_a_shipped_mapping_may_find_less_than_it_names(tmp_path: Path) -> None:
     """Also below entries of one's own, which are told."""
-    frame = _lisa(2015).select("LOPNR", "FodelseAr", "LoneInk", year=pl.lit(2015))
+    frame = _lisa(2015).select("LOPNR", "FodelseAr", "LoneInk", "FInk", year=pl.lit(2015))
     assert read_panel(frame, mapping="lisa", prices=2022).meta.unmatched == ()
     own = _mapping(tmp_path, "extends: lisa\ndigits: {occupation: 3}\ncodes: {sex: {1: male}}")
     unmatched = read_panel(frame, mapping=own, prices=2022).meta.unmatched
     assert unmatched == ("digits occupation", "codes sex")
+
+
+@pytest.mark.parametrize(
+    "text", ["extends: lisa", "extends: lisa\ncolumns: {earnings: {sum: [LoneInk, FInk]}}"]
+)
+@pytest.mark.parametrize("part", ["LoneInk", "FInk"])
+@pytest.mark.parametrize("years", [(2015,), (2016,), (2015, 2016)])
+def test_earnings_of_a_shipped_mapping_need_all_parts_of_their_sum(
+    text: str, part: str, years: tuple[int, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    for year in (2015, 2016):
+        rows = _lisa(year).rename({part: f"{part}x"} if year in years else {})
+        rows.write_csv(tmp_path / "in" / f"LISA{year}.csv")
+    for source in (tmp_path / "in", tmp_path / "in" / f"LISA{years[0]}.csv"):
+        with pytest.raises(InputError, match=f"{part}.*") as caught:
+            read_panel(source, mapping=_mapping(tmp_path, text), prices=2022)
+        assert caught.value.problems[0].column == part
+
+
+def test_parts_of_other_shipped_sums_that_some_files_lack_are_told(tmp_path: Path) -> None:
+    for year, lost in ((2015, []), (2016, ["Barn4_6"])):
+        _lisa(year).drop(lost).write_csv(tmp_path / f"LISA{year}.csv")
+    assert read_panel(tmp_path, mapping="lisa", prices=2022).meta.partly == {"Barn4_6": "1 of 2"}
 
 
 def test_an_unknown_name_lists_the_shipped_mappings() -> None:
