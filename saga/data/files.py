@@ -17,7 +17,7 @@ from typing import Any
 
 import polars as pl
 
-from saga.data.casting import least_inexact
+from saga.data.casting import in_type
 from saga.data.statistics_files import UTF_8, UnknownTextError, scan_statistics
 from saga.errors import InputError, UsageError
 from saga.files.folders import File, Folder, LocalFolder, find_file, open_folder
@@ -40,7 +40,6 @@ _DAMAGES = (
 )
 _ROWS_A_BLOCK = 1_000_000
 _DIGITS = 38  # of the longest decimals that polars reads
-_NO_ID = "\x1a"  # a control character, which no id may have
 _PACKED = (".gz", ".zip", ".bz2", ".xz", ".zst", ".7z")
 _NO_NAME = r"(_duplicated_\d+)?"  # of columns after a comma that ends the header
 _GZIP = b"\x1f\x8b"
@@ -339,24 +338,11 @@ def _in_common_types(scans: Sequence[pl.LazyFrame], exact: Collection[str]) -> l
     ]
     common = pl.concat(empty, how="diagonal_relaxed").schema
     return [
-        scan.select(_in_type(name, dtype, schema, name in exact) for name, dtype in common.items())
+        scan.select(
+            in_type(name, dtype, schema, exact=name in exact) for name, dtype in common.items()
+        )
         for scan, schema in zip(scans, schemas, strict=True)
     ]
-
-
-def _in_type(name: str, dtype: pl.DataType, schema: pl.Schema, exact: bool) -> pl.Expr:
-    """A column of a file in the type that it has in all; a whole number as text has no `.0`."""
-    if name not in schema:
-        return pl.lit(None, dtype=dtype).alias(name)
-    cell = pl.col(name)
-    if dtype == pl.String() and schema[name].is_decimal():
-        cell = cell.cast(pl.Float64)
-    if dtype == pl.String() and (schema[name].is_float() or schema[name].is_decimal()):
-        is_whole = (cell.floor() == cell) & (cell.abs() < least_inexact(schema[name]))
-        whole = cell.cast(pl.Int64, strict=False).cast(pl.String)
-        other = pl.lit(_NO_ID if exact else "") + cell.cast(pl.String)
-        return pl.when(is_whole).then(whole).otherwise(other).alias(name)
-    return cell.cast(dtype)
 
 
 def read_scans(

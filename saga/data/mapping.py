@@ -28,6 +28,7 @@ from pydantic import (
     model_validator,
 )
 
+from saga.data.casting import in_type, is_end_of_year
 from saga.data.panel import FLOOR
 from saga.data.statistics_files import UTF_8
 from saga.errors import InputError, Problem
@@ -114,6 +115,7 @@ def sum_cells(frame: pl.DataFrame, columns: Sequence[str]) -> pl.Expr:
 
 
 _TEXT = pl.String()
+_YEARS = frozenset(name for name, column in BY_NAME.items() if column.kind == "year")
 _NUMBER = r"(-?\d+(?:\.\d+)?)"
 _RANGE = re.compile(rf"{_NUMBER}\s*(?:-|\u2013|\.\.)\s*{_NUMBER}")
 
@@ -601,10 +603,10 @@ class SourceMapping(_Strict):
             return self._recoded(name, sum_cells(frame, columns), frame.schema[columns[0]])
         if isinstance(source, FirstPositive):
             return _first_positive(source, frame)
-        cell = cell_text if self._recodes(name) else pl.col
-        return pl.coalesce(
-            self._recoded(name, cell(column), frame.schema[column]) for column in columns
-        )
+        if self._recodes(name):
+            parts = [self._recoded(name, cell_text(part), frame.schema[part]) for part in columns]
+            return pl.coalesce(map(_known_text, parts))
+        return pl.coalesce(_in_one_type(name, columns, frame.schema))
 
     def _recodes(self, name: str) -> bool:
         has_any = bool(self.codes or self.digits)
@@ -651,6 +653,26 @@ def _parts(source: ColumnSource) -> tuple[str, ...]:
     if isinstance(source, Sum):
         return source.sum
     return tuple(source.first_positive) if isinstance(source, FirstPositive) else source
+
+
+def _known_text(text: pl.Expr) -> pl.Expr:
+    return pl.when(text.str.strip_chars() != "").then(text)
+
+
+def _in_one_type(name: str, columns: Sequence[str], schema: pl.Schema) -> Iterator[pl.Expr]:
+    """The columns of a list; if they are texts, or not of one type, texts, null where blank."""
+    dtypes = {schema[column] for column in columns}
+    has_text = any(isinstance(dtype, pl.String | pl.Categorical | pl.Enum) for dtype in dtypes)
+    are_numbers = all(dtype.is_numeric() or dtype == pl.Null for dtype in dtypes)
+    for column in columns:
+        if are_numbers or (len(dtypes) == 1 and not has_text):
+            yield pl.col(column)
+            continue
+        text = in_type(column, _TEXT, schema, exact=name == "person_id")
+        if name in _YEARS and schema[column] in (pl.Date, pl.Datetime):
+            date = pl.col(column)
+            text = pl.when(is_end_of_year(date)).then(date.dt.year().cast(_TEXT)).otherwise(text)
+        yield _known_text(text)
 
 
 def _first_positive(source: FirstPositive, frame: pl.DataFrame) -> pl.Expr:

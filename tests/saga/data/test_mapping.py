@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -317,6 +318,33 @@ def test_the_first_known_alternative_counts_and_sums_skip_unknown_parts(tmp_path
     panel = read_panel(frame, mapping=_mapping(tmp_path, text), prices=2022)
     assert panel.frame["earnings"].to_list() == [3.0, 3.0, None, 0.0]
     assert panel.frame["sex"].to_list() == ["male", "male", None, "male"]
+
+
+LISTS = [  # a column of the panel, its source columns in order, and its values
+    ("earnings", {"p": ["", "  ", "1", None], "q": ["0", "2", "3", "4"]}, [0.0, 2.0, 1.0, 4.0]),
+    ("sex", {"p": ["", " ", None, "female"], "q": ["female"] * 4}, ["female"] * 4),
+    ("year", {"p": [date(2000, 1, 1), date(2001, 12, 31), None, None], "q": [1, 1, 2002, 2003]},
+     [2000, 2001, 2002, 2003]),
+    ("person_id", {"p": [1001.0, None, 1001.0, None], "q": ["7", "1001", None, "1001"]},
+     ["1001"] * 4),
+    ("children", {"p": pl.Series(["1", "", None, "2"], dtype=pl.Enum(["", "1", "2"])),
+                  "q": [3, 3, 2, 1]}, ["1", "3", "2", "2"]),
+    ("children", {"p": pl.Series(["1", "", None, "2"], dtype=pl.Categorical),
+                  "q": pl.Series(["3"] * 4, dtype=pl.Categorical)}, ["1", "3", "3", "2"]),
+    ("earnings", {"p": [None] * 4, "q": ["0", "2", "3", "4"]}, [0.0, 2.0, 3.0, 4.0]),
+    ("earnings", {"p": [None, 1, None, 2], "q": [0.5, 0.0, 3.0, 4.0]}, [0.5, 1.0, 3.0, 2.0]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("column", "parts", "values"), LISTS)
+@pytest.mark.parametrize("codes", [{}, {"sex": {"m": "male"}}])
+def test_the_first_known_cell_of_a_list_counts_whatever_its_type(
+    column: str, parts: dict[str, Any], values: list[object], codes: dict[str, Any]
+) -> None:
+    base = {"person_id": ["a"] * 4, "year": [2000, 2001, 2002, 2003], "birth_year": [1970] * 4}
+    frame = pl.DataFrame({**base, "earnings": [1.0] * 4, **parts}).drop(column, strict=False)
+    mapping = {"columns": {column: list(parts)}, "codes": codes}
+    assert read_panel(frame, mapping=mapping, prices=2022).frame[column].to_list() == values
 
 
 def test_what_a_mapping_does_not_fit_is_reported(tmp_path: Path) -> None:
