@@ -213,7 +213,7 @@ def scan_files(
             lazy = lazy.filter(~pl.all_horizontal(pl.col(name).is_null() for name in read))
             lazy = _with_widths_checked(lazy, read)
         constants = (pl.lit(value).alias(key) for key, value in extra.items())
-        scans.append(lazy.with_columns(constants).rename(renamed).select(chosen))
+        scans.append(lazy.with_columns(constants).rename(renamed, strict=False).select(chosen))
         unread |= dict.fromkeys(
             name
             for name in names[: len(in_file)]

@@ -61,7 +61,7 @@ def find_columns(columns: Sequence[str], names: Sequence[str]) -> list[str]:
                 "Write the exact spelling in the mapping.",
             )
         result += spellings
-    return result
+    return list(dict.fromkeys(result))
 
 
 @lru_cache(maxsize=64)
@@ -91,6 +91,8 @@ def with_decimal_point(column: str) -> pl.Expr:
     return (
         pl.when(text.str.contains(_COMMA_NUMBER))
         .then(number)
+        .when(~text.str.contains(r"\d"))  # a code for what is unknown
+        .then(text)
         .otherwise(text.str.replace_all(".", ":", literal=True))
         .alias(column)
     )
@@ -98,7 +100,7 @@ def with_decimal_point(column: str) -> pl.Expr:
 
 def cell_number(frame: pl.DataFrame, column: str) -> pl.Expr:
     """The column as numbers; text cells become NaN, which validation reports."""
-    if frame.schema[column].is_numeric():
+    if frame.schema[column].is_numeric() or frame.schema[column] == pl.Boolean:
         return pl.col(column).cast(pl.Float64)
     text = cell_text(column).replace("", None)
     return pl.when(text.is_not_null()).then(
@@ -115,6 +117,7 @@ def sum_cells(frame: pl.DataFrame, columns: Sequence[str]) -> pl.Expr:
 
 
 _TEXT = pl.String()
+_NO_CODE = "a count is no number"  # is reported as an unknown code
 _YEARS = frozenset(name for name, column in BY_NAME.items() if column.kind == "year")
 _NUMBER = r"(-?\d+(?:\.\d+)?)"
 _RANGE = re.compile(rf"{_NUMBER}\s*(?:-|\u2013|\.\.)\s*{_NUMBER}")
@@ -194,7 +197,10 @@ class Sum(_Strict):
 
 
 class FirstPositive(_Strict):
-    """A category read from counts: the code of the first positive one, `otherwise` if none is."""
+    """A category read from counts: the code of the first positive one, `otherwise` if none is.
+
+    A count that is no number is reported as an unknown code.
+    """
 
     first_positive: dict[str, str] = Field(min_length=1)
     otherwise: str
@@ -486,6 +492,8 @@ class SourceMapping(_Strict):
                 credible = value.is_between(
                     -math.inf if low is None else low, math.inf if high is None else high
                 )
+                if not frame.schema[column].is_numeric():  # a text stays, to be reported
+                    value = value.fill_nan(None)
                 outside = frame.select(value.is_not_null() & ~credible).to_series()
                 n_outside = int(outside.sum())
                 n_known = frame.height - frame[column].null_count()
@@ -565,13 +573,13 @@ class SourceMapping(_Strict):
         ]
 
     def _number_columns(self, frame: pl.DataFrame) -> list[str]:
-        """Text columns of the source that are read as numbers."""
+        """Text columns of the source that are read as numbers, also those of which codes are."""
         kinds = {**{name: c.kind for name, c in BY_NAME.items()}}
         kinds |= {column.name: column.kind for column in self.extra_columns}
         sources = [
             _parts(source)
             for name, source in self._sources().items()
-            if kinds[name] in ("money", "number")
+            if kinds[name] in ("money", "number") or isinstance(source, Sum | FirstPositive)
         ]
         columns = {
             spelling
@@ -584,11 +592,12 @@ class SourceMapping(_Strict):
         unknown = []
         for name, values in self.null_if.items():
             for column in find_columns((name,), frame.columns):
-                same = cell_text(column).str.to_lowercase().is_in([v.lower() for v in values])
-                flagged = frame.select(same.fill_null(False).alias(name)).to_series()
-                n, is_own = int(flagged.sum()), self._is_own("null_if", name)
-                effects.append(Effect(f"null_if {name}", (column,), n, n, is_own))
-                unknown.append(flagged)
+                text, is_own = cell_text(column).str.to_lowercase(), self._is_own("null_if", name)
+                for value in values:
+                    flagged = frame.select((text == value.lower()).fill_null(False)).to_series()
+                    n = int(flagged.sum())
+                    effects.append(Effect(f"null_if {name}: {value}", (column,), n, n, is_own))
+                    unknown.append(flagged.alias(str(len(unknown))))
         return unknown
 
     def _is_taken_as_is(self, name: str, source: ColumnSource, columns: list[str]) -> bool:
@@ -685,4 +694,5 @@ def _first_positive(source: FirstPositive, frame: pl.DataFrame) -> pl.Expr:
     result: pl.Expr = pl.when(known).then(pl.lit(source.otherwise))
     for code, count in reversed(counts):
         result = pl.when(count > 0).then(pl.lit(code)).otherwise(result)
-    return result
+    unreadable = pl.any_horizontal(count.is_nan() for _, count in counts)
+    return pl.when(unreadable).then(pl.lit(_NO_CODE)).otherwise(result)

@@ -81,7 +81,7 @@ def test_every_key_of_a_mapping_is_applied(tmp_path: Path) -> None:
         None,
         None,
     )
-    assert meta.nulled == {"keep wage": 1, "null_if guess": 1}
+    assert meta.nulled == {"keep wage": 1, "null_if guess: true": 1}
     assert meta.ignored == ()
 
 
@@ -231,8 +231,8 @@ NOT_FOUND = [  # part of a mapping, and the entry that finds nothing in `_wages`
     ("codes: {sex: {F: female}}", "codes sex: F", False),
     ("extra: {unoin: {kind: category}}", "extra unoin", False),
     ("family: kin", "family", False),
-    ("null_if: {guess: 1}", "null_if guess", False),
-    ("null_if: {guess: [-9, -8]}", "null_if guess", False),
+    ("null_if: {guess: 1}", "null_if guess: 1", False),
+    ("null_if: {guess: [true, -8]}", "null_if guess: -8", False),
 ]
 
 
@@ -345,6 +345,82 @@ def test_the_first_known_cell_of_a_list_counts_whatever_its_type(
     frame = pl.DataFrame({**base, "earnings": [1.0] * 4, **parts}).drop(column, strict=False)
     mapping = {"columns": {column: list(parts)}, "codes": codes}
     assert read_panel(frame, mapping=mapping, prices=2022).frame[column].to_list() == values
+
+
+COUNTS = [  # counts of one row, its category or whether it is refused, further keys
+    ({"k03": "0", "k710": "2"}, "school", ""),
+    ({"k03": "1", "k710": None}, "preschool", ""),
+    ({"k03": "0", "k710": ""}, "none", ""),
+    ({"k03": None, "k710": ""}, None, ""),
+    ({"k03": False, "k710": True}, "school", ""),
+    ({"k03": "0,0", "k710": "1,0"}, "school", "decimal: ','"),
+    ({"k03": "NA", "k710": "0"}, "refused", ""),
+    ({"k03": "1", "k710": "."}, "refused", ""),
+    ({"k03": "nej", "k710": None}, "refused", ""),
+    ({"k03": float("nan"), "k710": 1.0}, "refused", ""),
+    ({"k03": "0,0", "k710": "1,0"}, "refused", ""),
+]
+
+
+@pytest.mark.parametrize(("counts", "category", "keys"), COUNTS)
+def test_the_first_positive_count_is_a_number(
+    tmp_path: Path, counts: dict[str, object], category: str | None, keys: str
+) -> None:
+    source = "{first_positive: {k03: preschool, k710: school}, otherwise: none}"
+    frame = pl.DataFrame(
+        {"person_id": ["a"], "year": 2000, "birth_year": 1970, "earnings": "1"}
+        | {name: [value] for name, value in counts.items()}
+    )
+    mapping = _mapping(tmp_path, f"columns: {{youngest_child: {source}}}\n{keys}")
+    if category == "refused":
+        with pytest.raises(InputError, match=r"youngest_child.*person a"):
+            read_panel(frame, mapping=mapping, prices=2022)
+    else:
+        panel = read_panel(frame, mapping=mapping, prices=2022)
+        assert panel.frame["youngest_child"].to_list() == [category]
+
+
+@pytest.mark.parametrize("text", ["320,000", "330 000", "many"])
+def test_keep_makes_no_text_unknown(text: str) -> None:
+    frame = pl.DataFrame(
+        {"person_id": "a", "year": [2000, 2001, 2002], "birth_year": 1970}
+        | {"wage": ["-9", "5", text]}
+    )
+    mapping = {"columns": {"earnings": "wage"}, "keep": {"wage": [0, None]}}
+    with pytest.raises(InputError, match="something that is not a number"):
+        read_panel(frame, mapping=mapping, prices=2022)
+    panel = read_panel(frame[:2], mapping=mapping, prices=2022)
+    assert (panel.meta.nulled, panel.frame["earnings"].to_list()) == ({"keep wage": 1}, [None, 5.0])
+
+
+@pytest.mark.parametrize(
+    "predicted", [[True, False], [1, 0], [1.0, 0.0], ["T", "F"], ["yes", "no"]]
+)
+def test_predicted_wages_of_nlsy79_are_unknown_however_the_flag_is_written(
+    predicted: list[object], tmp_path: Path
+) -> None:
+    (tmp_path / "us_cpi_u_annual.csv").write_text("year,cpi\n2017,100\n2018,100\n")
+    pl.DataFrame(
+        {"person_id": "a", "year": [2017, 2018], "birth_year": 1970, "hourly_wage": 10.0}
+        | {"wage_is_predicted": predicted}
+    ).write_parquet(tmp_path / "p.parquet")
+    panel = read_panel(tmp_path, mapping="nlsy79")
+    assert panel.frame["earnings"].to_list() == [None, 10.0]
+
+
+def test_a_code_of_dots_is_itself_beside_a_decimal_comma(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        "person_id;year;birth_year;earnings\na;2000;1970;.\na;2001;1970;1,5\n"
+    )
+    mapping = {"decimal": ",", "codes": {"earnings": {".": None}}}
+    panel = read_panel(tmp_path / "a.csv", mapping=mapping, prices=2022)
+    assert panel.frame["earnings"].to_list() == [None, 1.5]
+
+
+def test_a_column_that_two_names_of_a_sum_mean_counts_once() -> None:
+    rows = {"person_id": ["a"], "year": [2000], "birth_year": [1970], "wage": [1.0]}
+    mapping = {"columns": {"earnings": {"sum": ["wage", "wa*"]}}}
+    assert read_panel(rows, mapping=mapping, prices=2022).frame["earnings"].to_list() == [1.0]
 
 
 def test_what_a_mapping_does_not_fit_is_reported(tmp_path: Path) -> None:

@@ -489,7 +489,7 @@ def test_what_only_some_files_have_is_told(tmp_path: Path) -> None:
     later = rows.with_columns(pl.col("year") + 10, new=pl.lit("01"))
     later.drop("sex", "profit", "old").write_csv(tmp_path / "in" / "2006.csv")
     mapping = tmp_path / "m.yaml"
-    mapping.write_text("columns: {earnings: {sum: [wage, profit]}, county: [new, old]}")
+    mapping.write_text("columns: {transfers: {sum: [wage, profit]}, county: [new, old]}")
     source = Source(tmp_path / "in", mapping, 2022)
     panels = [source.panel(*source.rows())]
     source = Source(tmp_path / "in", mapping, 2022)
@@ -537,7 +537,7 @@ def test_the_spelling_of_columns_may_differ_between_files(
         source = Source(folder, tmp_path / "map.yaml", 2022)
         assert source.persons().to_list() == ["007", "12"]
         panels += [source.panel(*source.rows()), source.panel(pl.concat(source.blocks()))]
-    assert panels[0].meta.nulled == {"keep wage": 2, "null_if guess": 6}
+    assert panels[0].meta.nulled == {"keep wage": 2, "null_if guess: 1": 6}
     for panel in panels[1:]:
         assert panel.frame.equals(panels[0].frame)
         assert panel.meta.nulled == panels[0].meta.nulled
