@@ -40,7 +40,20 @@ _DAMAGES = (
 )
 _ROWS_A_BLOCK = 1_000_000
 _DIGITS = 38  # of the longest decimals that polars reads
-_PACKED = (".gz", ".zip", ".bz2", ".xz", ".zst", ".7z")
+_PACKED = (".gz", ".tgz", ".zip", ".bz2", ".xz", ".zst", ".7z", ".rar", ".tar")
+_OTHER_TABLES = (
+    ".txt",
+    ".tsv",
+    ".tab",
+    ".dat",
+    ".xlsx",
+    ".xls",
+    ".ods",
+    ".pq",
+    ".orc",
+    ".rds",
+    ".xpt",
+)
 _NO_NAME = r"(_duplicated_\d+)?"  # of columns after a comma that ends the header
 _GZIP = b"\x1f\x8b"
 _SAMPLE = 2**20  # bytes of a CSV file that show its separator
@@ -52,12 +65,14 @@ _OF_REGISTER = ("panel", "future")
 class Location:
     """The files of a panel, all in one folder, in which a price index may be, and register.json.
 
-    `register` is the content of register.json, empty if the panel is from another source.
+    `register` is the content of register.json, empty if the panel is from another source. `unread`
+    are names of files beside the data that seem to be tables.
     """
 
     folder: Folder
     files: tuple[File, ...]
     register: dict[str, Any]
+    unread: tuple[str, ...] = ()
 
 
 def _refuse(path: File | Path | str, why: str, fix: str) -> InputError:
@@ -86,11 +101,14 @@ def locate_files(source: Path | str, *, beside: Sequence[str] = ()) -> Location:
     names = folder.files()
     if not names and not (isinstance(source, Path) and source.is_dir()):
         raise _refuse(source, "there is no such file or folder", "Check the path or the URL.")
-    return Location(folder, _panel_files(folder, names, beside), register)
+    files, unread = _panel_files(folder, names, beside)
+    return Location(folder, files, register, unread)
 
 
-def _panel_files(folder: Folder, names: Sequence[str], beside: Sequence[str]) -> tuple[File, ...]:
-    """The files of a folder that contain the panel."""
+def _panel_files(
+    folder: Folder, names: Sequence[str], beside: Sequence[str]
+) -> tuple[tuple[File, ...], tuple[str, ...]]:
+    """The files of a folder that contain the panel, and the names of tables of other types."""
     skipped = {PurePosixPath(name).name for name in beside}
     shown = [
         path
@@ -99,10 +117,18 @@ def _panel_files(folder: Folder, names: Sequence[str], beside: Sequence[str]) ->
     ]
     files = [file for path in shown if (file := File(folder, str(path))).suffix in SUFFIXES]
     for path in shown:
-        file, unpacked = File(folder, str(path)), File(folder, path.stem)
-        packed = path.suffix.lower() in _PACKED and unpacked.suffix in SUFFIXES
+        file = File(folder, str(path))
+        if isinstance(folder, LocalFolder) and not file.folder.is_file(file.name):
+            why = (
+                "it is a link to a folder or to nothing, or may not be read, and would be left out"
+            )
+            fix = "Put the files themselves into the folder, or give permission to read them."
+            raise _refuse(file, why, fix)
+        packed = path.suffix.lower() in _PACKED
         if packed and file not in files and path.stem not in skipped:
-            raise _refuse(file, "it is packed, and would be left out", "Unpack it.")
+            raise _refuse(
+                file, "it is packed, and would be left out", "Unpack it, or take it elsewhere."
+            )
     suffixes = sorted({file.suffix for file in files})
     if not files:
         raise _refuse(
@@ -114,7 +140,7 @@ def _panel_files(folder: Folder, names: Sequence[str], beside: Sequence[str]) ->
             f"the folder mixes file types: {' '.join(suffixes)}",
             "Name one file, or keep one type in the folder.",
         )
-    return tuple(files)
+    return tuple(files), tuple(map(str, (p for p in shown if p.suffix.lower() in _OTHER_TABLES)))
 
 
 def _register_of(source: Path | str) -> dict[str, Any]:

@@ -325,6 +325,7 @@ class Source:
             present=present,
             simulated=register_id is not None,
             ignored=unread,
+            unread=self._location.unread if self._location else (),
             excluded={rule: count for rule, count in excluded.items() if count},
             dropped=_dropped_by_rule(broken),
             partly=self.partly,

@@ -60,7 +60,7 @@ def _write_partitioned(frame: pl.DataFrame, folder: Path) -> None:
         inner.mkdir(parents=True)
         part.drop("birth_year").write_parquet(inner / "part-0.parquet")
     (folder / "_SUCCESS").touch()
-    (folder / "readme.txt").write_text("not data")
+    (folder / "readme.md").write_text("not data")
 
 
 WRITERS: dict[str, Callable[[pl.DataFrame, Path], object]] = {
@@ -381,6 +381,44 @@ def test_a_folder_without_or_with_mixed_data_is_refused(tmp_path: Path) -> None:
         read_panel(tmp_path)
     with pytest.raises(InputError, match="no such file"):
         read_panel(tmp_path / "absent.csv")
+
+
+LEFT_OUT: dict[str, Callable[[Path], object]] = {
+    "linked": lambda place: place.symlink_to(place.parent.parent / "elsewhere"),
+    "2019.parquet": lambda place: place.symlink_to(place.parent / "absent.parquet"),
+    "closed": lambda place: place.mkdir(),
+    "LISA2019.zip": lambda place: place.write_bytes(b"PK"),
+    "2019.parquet.gz": lambda place: place.write_bytes(b"PK"),
+}
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_what_a_folder_has_and_cannot_be_read_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    folder = tmp_path / "in"
+    folder.mkdir()
+    _rows().write_parquet(folder / "2018.parquet")
+    (folder / "linked.parquet").symlink_to(folder / "2018.parquet")  # a link to a file is read
+    (folder / "_linked").symlink_to(tmp_path)
+    LEFT_OUT[name](folder / name)
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path).name != "closed")
+    (problem,) = _problems_of(folder)
+    assert problem.rule == "unreadable-file"
+    assert "would be left out" in problem.message
+    (folder / name).rmdir() if name == "closed" else (folder / name).unlink()
+    assert {problem.rule for problem in _problems_of(folder)} == {"duplicate"}
+
+
+def test_tables_of_other_types_beside_the_data_are_told(tmp_path: Path) -> None:
+    _rows().write_csv(tmp_path / "2018.csv")
+    for name in ("2019.TXT", "2020.xlsx", "2021.pq", "notes.md", "_2022.tsv"):
+        (tmp_path / name).touch()
+    panel = read_panel(tmp_path, prices=2022)
+    assert panel.meta.unread == ("2019.TXT", "2020.xlsx", "2021.pq")
+    assert "files not read" in str(panel)
+    assert read_panel(tmp_path / "2018.csv", prices=2022).meta.unread == ()
 
 
 def test_a_csv_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
