@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import gzip
+import io
 import json
 import re
 import zlib
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
+from urllib.parse import unquote
 
 import polars as pl
 
@@ -37,6 +39,8 @@ _DAMAGES = (
     pl.exceptions.PanicException,  # a type that polars does not know
     RuntimeError,
     ValueError,
+    EOFError,
+    zlib.error,
 )
 _ROWS_A_BLOCK = 1_000_000
 _DIGITS = 38  # of the longest decimals that polars reads
@@ -55,6 +59,7 @@ _OTHER_TABLES = (
     ".xpt",
 )
 _NO_NAME = r"(_duplicated_\d+)?"  # of columns after a comma that ends the header
+_HIVE_UNKNOWN = "__HIVE_DEFAULT_PARTITION__"
 _GZIP = b"\x1f\x8b"
 _SAMPLE = 2**20  # bytes of a CSV file that show its separator
 REGISTER = "register.json"  # of a generated register, beside the folders of its persons
@@ -186,6 +191,7 @@ def scan_files(
     choose: Callable[[Sequence[str]], Sequence[str]],
     lacking: Callable[[Sequence[str]], Sequence[str]],
     ids: Callable[[Sequence[str]], Sequence[str]],
+    check_types: Callable[[pl.Schema], None],
     *,
     labelled: Collection[str] = (),
     year_in_filename: bool = False,
@@ -207,6 +213,7 @@ def scan_files(
             several files, each must have all required columns.
         ids: The columns that name persons, given a file's columns. If files have them in several
             types, numbers that are not whole and exact become texts that no id may be.
+        check_types: Raises InputError if a file's columns do not have the types they need.
         labelled: Columns, in lower case, of which the value labels of Stata and SPSS are read
             instead of their numbers.
         year_in_filename: Whether to take `year` from names such as LISA2015_Individ.
@@ -219,6 +226,7 @@ def scan_files(
     by_file: list[list[str]] = []
     for file in location.files:
         lazy, in_file = _open(file, labelled, encoding)
+        check_types(lazy.collect_schema())
         extra = _values_of_path(file, in_file, year_in_filename=year_in_filename)
         names = [*in_file, *extra]
         renamed = _first_spellings(names, spellings)
@@ -238,7 +246,7 @@ def scan_files(
         if file.suffix == ".csv" and read:  # a blank line is not a row
             lazy = lazy.filter(~pl.all_horizontal(pl.col(name).is_null() for name in read))
             lazy = _with_widths_checked(lazy, read)
-        constants = (pl.lit(value).alias(key) for key, value in extra.items())
+        constants = (pl.lit(value, dtype=pl.String).alias(key) for key, value in extra.items())
         scans.append(lazy.with_columns(constants).rename(renamed, strict=False).select(chosen))
         unread |= dict.fromkeys(
             name
@@ -327,10 +335,15 @@ def _require_one_spelling(columns: Sequence[str]) -> None:
             )
 
 
-def _values_of_path(file: File, names: Sequence[str], *, year_in_filename: bool) -> dict[str, str]:
+def _values_of_path(
+    file: File, names: Sequence[str], *, year_in_filename: bool
+) -> dict[str, str | None]:
     """Column -> value of all rows, from names of folders and files, unless the file has it."""
     parts = [part for part in file.pure.parts[:-1] if re.fullmatch(r"\w+=[^=]+", part)]
-    values = dict(part.split("=", 1) for part in parts)
+    values: dict[str, str | None] = {}
+    for part in parts:
+        key, value = part.split("=", 1)
+        values[key] = None if value == _HIVE_UNKNOWN else unquote(value)
     if year_in_filename and len(years := set(_YEAR_IN_NAME.findall(file.pure.stem))) == 1:
         values["year"] = years.pop()
     in_file = set(map(_folded, names))
@@ -459,29 +472,39 @@ def _is_utf8(content: bytes) -> bool:
 def _broken_line(files: Sequence[File], encoding: str) -> tuple[File, str] | None:
     """The first unreadable CSV file, and which of its lines has which fault."""
     for file in files:
-        if file.suffix != ".csv":
+        try:
+            why = _fault_of_line(file, encoding) if file.suffix == ".csv" else None
+        except _DAMAGES:
+            why = "the file is damaged"
+        if why:
+            return file, why
+    return None
+
+
+def _fault_of_line(file: File, encoding: str) -> str | None:
+    is_packed = file.start(len(_GZIP)) == _GZIP
+    lines = gzip.GzipFile(fileobj=io.BytesIO(file.read())) if is_packed else file.lines()
+    separator, skipped = find_separator(_head(file, encoding))
+    width = 0
+    for number, line in enumerate(lines, start=1):
+        if number <= skipped:
             continue
-        (separator, skipped), lines = find_separator(_head(file, encoding)), file.lines()
-        width = 0
-        for number, line in enumerate(lines, start=1):
-            if line.startswith(_GZIP) or number <= skipped:
-                continue
-            try:
-                text = line.decode(encoding)
-            except UnicodeDecodeError:
-                return file, f"line {number} is not {encoding.upper()} text"
-            if text.count('"') % 2:
-                return file, f"line {number} has a quotation mark that is not closed"
-            if "\r" in (row := text.rstrip("\r\n")) and '"' not in row:
-                return file, f"line {number} has a line end of another kind within"
-            n_cells = len(next(csv.reader([row], delimiter=separator), ()))
-            if number == skipped + 1:
-                width = n_cells
-            elif n_cells > width:
-                why = f"line {number} has more cells than the header"
-                if n_cells == width + 1:
-                    why += ", as if rows had names (in R: write.csv, or row.names = FALSE)"
-                return file, why
+        try:
+            text = line.decode(encoding)
+        except UnicodeDecodeError:
+            return f"line {number} is not {encoding.upper()} text"
+        if text.count('"') % 2:
+            return f"line {number} has a quotation mark that is not closed"
+        if "\r" in (row := text.rstrip("\r\n")) and '"' not in row:
+            return f"line {number} has a line end of another kind within"
+        n_cells = len(next(csv.reader([row], delimiter=separator), ()))
+        if number == skipped + 1:
+            width = n_cells
+        elif n_cells > width:
+            why = f"line {number} has more cells than the header"
+            if n_cells == width + 1:
+                why += ", as if rows had names (in R: write.csv, or row.names = FALSE)"
+            return why
     return None
 
 

@@ -380,6 +380,22 @@ class SourceMapping(_Strict):
         used = set(find_columns(_parts(self._sources()[column]), names))
         return [name for name in names if name in used]
 
+    def check_types(self, schema: Mapping[str, pl.DataType]) -> None:
+        """Raise InputError if characters of a code are those of numbers, which lost their zeros."""
+        for name in self._sources() if self.digits else ():
+            digits = self.digits.get(self._key(name))
+            if digits is not None and any(
+                schema[column].is_numeric() for column in self.columns_of(name, list(schema))
+            ):
+                raise InputError.of(
+                    MISFIT,
+                    "lost-zeros",
+                    f"{name} is read from the first {digits} characters of a code, but the source "
+                    "has numbers, which have no leading zeros",
+                    "Export the code as text.",
+                    column=name,
+                )
+
     def only(self, column: str) -> SourceMapping:
         """The part that makes one column of the panel."""
         parts = {part: getattr(self, part) for part in ("columns", "digits", "codes")}
@@ -478,6 +494,7 @@ class SourceMapping(_Strict):
         The result has only columns that the source has, in the source's types. Raises `InputError`
         if `digits` applies to numbers, which have lost their leading zeros.
         """
+        self.check_types(frame.schema)
         effects: list[Effect] = []
         if self.decimal == ",":
             frame = frame.with_columns(
@@ -627,15 +644,6 @@ class SourceMapping(_Strict):
             return value
         text = _without_zeros(value.cast(pl.String))
         digits = self.digits.get(self._key(name))
-        if digits is not None and dtype.is_numeric():
-            raise InputError.of(
-                MISFIT,
-                "lost-zeros",
-                f"{name} is read from the first {digits} characters of a code, but the source "
-                "has numbers, which have no leading zeros",
-                "Export the code as text.",
-                column=name,
-            )
         result = text if digits is None else text.str.slice(0, digits)
         codes = self.codes.get(self._key(name), {})
         # Exact codes take precedence over ranges, so they are applied last.

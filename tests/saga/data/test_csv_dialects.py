@@ -176,6 +176,29 @@ def test_a_row_with_too_many_cells_is_refused_whichever_columns_are_read(
             read(Source(tmp_path / "a.csv"))
 
 
+LONG = gzip.compress((PLAIN + "".join(f"p{i},{i},1970,{i * 37}\n" for i in range(5000))).encode())
+BROKEN = {
+    "checksum": LONG[:-6] + b"\0\1\2\3" + LONG[-2:],
+    "block": LONG[:9000] + bytes(9) + LONG[9009:],
+    "half": LONG[: len(LONG) // 2],
+    "start": LONG[:15],
+}
+
+
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_damaged_packed_file_is_refused(content: bytes, encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv.gz").write_bytes(content)
+    with pytest.raises(InputError, match="the file is damaged"):
+        read_panel(tmp_path, mapping={"encoding": encoding}, prices=2022)
+
+
+def test_the_faulty_line_of_a_packed_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(f"{PLAIN}1,2,3,4,5,6\n".encode()))
+    with pytest.raises(InputError, match="line 4 has more cells"):
+        read_panel(tmp_path, prices=2022)
+
+
 def test_rows_with_fewer_cells_and_blank_lines_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(NOTED.replace("1,note", "1") + "\n,,,,\n")
     assert read_panel(tmp_path / "a.csv", prices=2022).frame["earnings"].to_list() == [1.0, 2.0]

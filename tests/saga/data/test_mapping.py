@@ -537,10 +537,14 @@ def test_a_mapping_extends_a_shipped_one(tmp_path: Path) -> None:
     assert panel.frame.drop("sex").equals(plain.drop("sex"))  # the other tables of codes stay
 
 
-def test_codes_stored_as_numbers_are_refused_where_leading_zeros_matter() -> None:
+def test_codes_stored_as_numbers_are_refused_where_leading_zeros_matter(tmp_path: Path) -> None:
     frame = _lisa(2015).with_columns(pl.col("AstSNI2007").cast(pl.Int64), year=pl.lit(2015))
     with pytest.raises(InputError, match="leading zeros"):
         read_panel(frame, mapping="lisa")
+    frame.write_parquet(tmp_path / "1.parquet")
+    _lisa(2016).with_columns(year=pl.lit(2016)).write_parquet(tmp_path / "2.parquet")
+    with pytest.raises(InputError, match="leading zeros"):
+        read_panel(tmp_path, mapping="lisa")
 
 
 @pytest.fixture(scope="module")

@@ -383,6 +383,60 @@ def test_a_folder_without_or_with_mixed_data_is_refused(tmp_path: Path) -> None:
         read_panel(tmp_path / "absent.csv")
 
 
+@pytest.mark.parametrize(
+    ("column", "value"), [("year", 20160), ("birth_year", 80), ("birth_year", 0), ("year", -9)]
+)
+def test_a_year_that_is_not_possible_is_broken_and_not_an_age_outside(
+    column: str, value: int
+) -> None:
+    good = {"year": [2000, 2001, 2003] * 2, "birth_year": [1970] * 3 + [1980] * 3}
+    if column == "year":
+        frame = _rows(**good | {"year": [2000, 2001, 2003, 2000, 2001, value]})
+    else:
+        frame = _rows(**good | {"birth_year": [1970] * 3 + [value] * 3})
+    problem = next(p for p in _problems(frame) if p.rule == "out-of-range")
+    assert (problem.column, problem.person_id) == (column, "12")
+    assert "age-range" not in read_panel(frame, prices=2022, on_error="drop").meta.excluded
+
+
+def test_values_of_folders_are_decoded_and_may_be_unknown(tmp_path: Path) -> None:
+    for n, value in enumerate(("V%C3%A4st", "__HIVE_DEFAULT_PARTITION__")):
+        (tmp_path / f"region={value}").mkdir()
+        years = [year + n * 10 for year in [2000, 2001, 2003] * 2]
+        _rows(year=years).write_parquet(tmp_path / f"region={value}" / "a.parquet")
+    panel = read_panel(tmp_path, prices=2022, mapping={"extra": {"region": {"kind": "category"}}})
+    assert panel.frame["extra_region"].to_list() == (["Väst"] * 3 + [None] * 3) * 2
+
+
+CELLS = {
+    "Binary": pl.Series([b"\xe5"] * 6),
+    "List": pl.Series([["f"]] * 6),
+    "Struct": pl.Series([{"a": 1}] * 6),
+    "Duration": pl.Series([1] * 6, dtype=pl.Duration),
+}
+
+
+@pytest.mark.parametrize("dtype", CELLS)
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        {"columns": {"sex": "x"}, "codes": {"sex": {"f": "female"}}},
+        {"columns": {"earnings": {"sum": ["x", "wage"]}}},
+        {"keep": {"x": [0, None]}},
+        {"null_if": {"x": 1}},
+    ],
+)
+def test_a_column_of_cells_that_cannot_be_read_is_named_with_its_file(
+    dtype: str, mapping: dict[str, Any], tmp_path: Path
+) -> None:
+    frame = _rows(x=CELLS[dtype], wage=1.0)
+    frame.write_parquet(tmp_path / "a.parquet")
+    for source in (tmp_path / "a.parquet", frame):
+        with pytest.raises(InputError, match=f"column x has cells of type {dtype}") as caught:
+            read_panel(source, prices=2022, mapping=mapping)
+        assert ("a.parquet" in str(caught.value)) == isinstance(source, Path)
+
+
 LEFT_OUT: dict[str, Callable[[Path], object]] = {
     "linked": lambda place: place.symlink_to(place.parent.parent / "elsewhere"),
     "2019.parquet": lambda place: place.symlink_to(place.parent / "absent.parquet"),
@@ -451,6 +505,16 @@ def test_a_person_is_one_whether_a_file_has_text_or_numbers(
     [
         (["007", "12"], ["12", "007"], ["007", "12"]),
         (["007", "7"], ["7", "12"], ["007", "12", "7"]),  # the first file has both: two persons
+        (["198005131234", "x"], ["19800513-1234", "x"], None),
+        (["8005131234", "x"], ["800513\u20131234", "x"], None),
+        (["1001", "x"], ["1,001", "x"], None),
+        (["1001", "x"], ["1 001", "x"], None),
+        (["1001", "x"], ["1\u00a0001", "x"], None),
+        (["007", "12"], ["'007", "12"], None),
+        (["{ab}", "x"], ["ab", "x"], None),
+        (["1-11", "x"], ["1\u201311", "x"], None),
+        (["1-11", "x"], ["11-1", "x"], ["1-11", "11-1", "x"]),  # households and their members
+        (["1-11", "x"], ["111", "x"], ["1-11", "111", "x"]),
         (["007", "12"], ["7", "12"], None),
         (["007", "12"], [7, 12], None),
         (["007", "12"], [7.0, 12.0], None),
