@@ -606,7 +606,7 @@ class SourceMapping(_Strict):
         return [name for name in frame.columns if name in columns and frame.schema[name] == _TEXT]
 
     def _unknown_earnings(self, frame: pl.DataFrame, effects: list[Effect]) -> list[pl.Series]:
-        unknown = []
+        unknown: list[pl.Series] = []
         for name, values in self.null_if.items():
             for column in find_columns((name,), frame.columns):
                 text, is_own = cell_text(column).str.to_lowercase(), self._is_own("null_if", name)

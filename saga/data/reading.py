@@ -237,10 +237,17 @@ class Source:
             )
         return rows, unread
 
-    def sample(self) -> pl.DataFrame:
+    def sample(self, *, year_in_filename: bool = False) -> pl.DataFrame:
         """All columns of the first rows, of each file as many, to see what the source has."""
         location = self._location or locate_files(self.path)
-        scans, *_ = scan_files(location, list, lambda _: (), lambda _: (), lambda _: None)
+        scans, *_ = scan_files(
+            location,
+            list,
+            lambda _: (),
+            lambda _: (),
+            lambda _: None,
+            year_in_filename=year_in_filename,
+        )
         n = -(-_SAMPLE_ROWS // len(scans))
         return pl.concat(read_scans(location, [scan.head(n) for scan in scans]))
 

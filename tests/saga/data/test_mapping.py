@@ -418,7 +418,8 @@ def test_a_code_of_dots_is_itself_beside_a_decimal_comma(tmp_path: Path) -> None
 
 
 def test_a_column_that_two_names_of_a_sum_mean_counts_once() -> None:
-    rows = {"person_id": ["a"], "year": [2000], "birth_year": [1970], "wage": [1.0]}
+    rows: dict[str, list[object]] = {"person_id": ["a"], "year": [2000], "birth_year": [1970]}
+    rows["wage"] = [1.0]
     mapping = {"columns": {"earnings": {"sum": ["wage", "wa*"]}}}
     assert read_panel(rows, mapping=mapping, prices=2022).frame["earnings"].to_list() == [1.0]
 
