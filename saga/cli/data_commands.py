@@ -60,6 +60,10 @@ def init(
             _show(Source(path, mapping).preview(), None, as_json=as_json)
             return
         proposal = propose_mapping(Source(path).sample())
+        if not proposal.has_years:
+            named = Source(path).sample(year_in_filename=True)
+            of_names = propose_mapping(named, year_in_filename=True)
+            proposal = of_names if of_names.has_years else proposal
         file = out or Path(folder, "proposal.yaml")
         file.write_text(proposal.text, encoding="utf-8")
         _show(Source(path, file).preview(), proposal, as_json=as_json)

@@ -193,6 +193,7 @@ def _make(
         "unmatched": meta.unmatched,
         "padded": meta.padded,
         "ignored": meta.ignored,
+        "unread": meta.unread,
         "left_out": [problem.as_dict() for problem in plan.left_out],
     }
     if ledger is not None and record:

@@ -15,6 +15,7 @@ import polars as pl
 from saga.schema import Column
 
 _CONTROL = r"\p{Cc}"
+_NO_ID = "\x1a"  # a control character, which no id may have
 FEW_ROWS = 4_000  # up to here plain Python takes less time than to start operations of polars
 _ALL_READABLE = pl.Series([False])
 
@@ -52,9 +53,13 @@ def _years(dates: pl.Series) -> pl.Series:
     A number of days or seconds that passes for a date is seldom such a day.
     """
     date = pl.col(dates.name)
-    is_end = date.dt.strftime("%m-%d").is_in(["01-01", "12-31"]) & (date == date.dt.truncate("1d"))
-    frame = dates.to_frame().select(date.dt.year(), is_end=is_end.fill_null(True))
+    frame = dates.to_frame().select(date.dt.year(), is_end=is_end_of_year(date).fill_null(True))
     return frame[dates.name] if frame["is_end"].all() else dates
+
+
+def is_end_of_year(date: pl.Expr) -> pl.Expr:
+    """Whether dates are the first or last day of a year, at midnight."""
+    return date.dt.strftime("%m-%d").is_in(["01-01", "12-31"]) & (date == date.dt.truncate("1d"))
 
 
 def _cleaned(cells: pl.Series, column: Column) -> pl.Series:
@@ -104,6 +109,24 @@ def _numbers(cells: pl.Series) -> pl.Series:
 def least_inexact(dtype: pl.DataType) -> int:
     """From here on floats of a type do not have all whole numbers, so an id may be another's."""
     return 1 << (11 if dtype == pl.Float16() else 24 if dtype == pl.Float32() else 53)
+
+
+def in_type(name: str, dtype: pl.DataType, schema: pl.Schema, *, exact: bool) -> pl.Expr:
+    """A column in the type that it has beside others; a whole number as text has no `.0`.
+
+    Where numbers have to be `exact`, others become texts that no id may be.
+    """
+    if name not in schema:
+        return pl.lit(None, dtype=dtype).alias(name)
+    cell = pl.col(name)
+    if dtype == pl.String() and schema[name].is_decimal():
+        cell = cell.cast(pl.Float64)
+    if dtype == pl.String() and (schema[name].is_float() or schema[name].is_decimal()):
+        is_whole = (cell.floor() == cell) & (cell.abs() < least_inexact(schema[name]))
+        whole = cell.cast(pl.Int64, strict=False).cast(pl.String)
+        other = pl.lit(_NO_ID if exact else "") + cell.cast(pl.String)
+        return pl.when(is_whole).then(whole).otherwise(other).alias(name)
+    return cell.cast(dtype)
 
 
 def _whole(cells: pl.Series) -> pl.Series:

@@ -267,6 +267,7 @@ def _breaks(before: DatedValue, value: DatedValue, *, gaps: bool) -> Iterator[Pr
 
 SHIPPED = "shipped"
 _TABLES = ("cpi_sweden", "macro_sweden", "base_amounts_sweden", "tax_sweden")
+_LEAST_RATIO = 0.8  # of a price index to that of the year before
 # Largest ratio of two neighbouring years of a steady series: finds 41.8 written as 418.0.
 _LARGEST_RATIO = 1.5
 # Later than the last published year, prices rise by the inflation target of the central bank.
@@ -410,6 +411,10 @@ def read_index(path: Path) -> dict[int, float]:
         raise refuse("a year is not a whole number, or an index value is not a number")
     if table["year"].is_duplicated().any() or not (index.is_finite() & (index > 0)).all():
         raise refuse("a year occurs twice, or an index value is not positive")
+    by_year = table.sort("year")
+    ratio = by_year[columns[0]] / by_year[columns[0]].shift(1)
+    if ((by_year["year"].diff() == 1) & (ratio < _LEAST_RATIO)).any():
+        raise refuse("it falls by more than a fifth within a year, as rates of inflation do")
     return dict(zip(table["year"].to_list(), index.cast(pl.Float64).to_list(), strict=True))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import gzip
+import io
 import json
 import re
 import zlib
@@ -14,10 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
+from urllib.parse import unquote
 
 import polars as pl
 
-from saga.data.casting import least_inexact
+from saga.data.casting import in_type
 from saga.data.statistics_files import UTF_8, UnknownTextError, scan_statistics
 from saga.errors import InputError, UsageError
 from saga.files.folders import File, Folder, LocalFolder, find_file, open_folder
@@ -37,12 +39,27 @@ _DAMAGES = (
     pl.exceptions.PanicException,  # a type that polars does not know
     RuntimeError,
     ValueError,
+    EOFError,
+    zlib.error,
 )
 _ROWS_A_BLOCK = 1_000_000
 _DIGITS = 38  # of the longest decimals that polars reads
-_NO_ID = "\x1a"  # a control character, which no id may have
-_PACKED = (".gz", ".zip", ".bz2", ".xz", ".zst", ".7z")
+_PACKED = (".gz", ".tgz", ".zip", ".bz2", ".xz", ".zst", ".7z", ".rar", ".tar")
+_OTHER_TABLES = (
+    ".txt",
+    ".tsv",
+    ".tab",
+    ".dat",
+    ".xlsx",
+    ".xls",
+    ".ods",
+    ".pq",
+    ".orc",
+    ".rds",
+    ".xpt",
+)
 _NO_NAME = r"(_duplicated_\d+)?"  # of columns after a comma that ends the header
+_HIVE_UNKNOWN = "__HIVE_DEFAULT_PARTITION__"
 _GZIP = b"\x1f\x8b"
 _SAMPLE = 2**20  # bytes of a CSV file that show its separator
 REGISTER = "register.json"  # of a generated register, beside the folders of its persons
@@ -53,12 +70,14 @@ _OF_REGISTER = ("panel", "future")
 class Location:
     """The files of a panel, all in one folder, in which a price index may be, and register.json.
 
-    `register` is the content of register.json, empty if the panel is from another source.
+    `register` is the content of register.json, empty if the panel is from another source. `unread`
+    are names of files beside the data that seem to be tables.
     """
 
     folder: Folder
     files: tuple[File, ...]
     register: dict[str, Any]
+    unread: tuple[str, ...] = ()
 
 
 def _refuse(path: File | Path | str, why: str, fix: str) -> InputError:
@@ -87,11 +106,14 @@ def locate_files(source: Path | str, *, beside: Sequence[str] = ()) -> Location:
     names = folder.files()
     if not names and not (isinstance(source, Path) and source.is_dir()):
         raise _refuse(source, "there is no such file or folder", "Check the path or the URL.")
-    return Location(folder, _panel_files(folder, names, beside), register)
+    files, unread = _panel_files(folder, names, beside)
+    return Location(folder, files, register, unread)
 
 
-def _panel_files(folder: Folder, names: Sequence[str], beside: Sequence[str]) -> tuple[File, ...]:
-    """The files of a folder that contain the panel."""
+def _panel_files(
+    folder: Folder, names: Sequence[str], beside: Sequence[str]
+) -> tuple[tuple[File, ...], tuple[str, ...]]:
+    """The files of a folder that contain the panel, and the names of tables of other types."""
     skipped = {PurePosixPath(name).name for name in beside}
     shown = [
         path
@@ -100,10 +122,18 @@ def _panel_files(folder: Folder, names: Sequence[str], beside: Sequence[str]) ->
     ]
     files = [file for path in shown if (file := File(folder, str(path))).suffix in SUFFIXES]
     for path in shown:
-        file, unpacked = File(folder, str(path)), File(folder, path.stem)
-        packed = path.suffix.lower() in _PACKED and unpacked.suffix in SUFFIXES
+        file = File(folder, str(path))
+        if isinstance(folder, LocalFolder) and not file.folder.is_file(file.name):
+            why = (
+                "it is a link to a folder or to nothing, or may not be read, and would be left out"
+            )
+            fix = "Put the files themselves into the folder, or give permission to read them."
+            raise _refuse(file, why, fix)
+        packed = path.suffix.lower() in _PACKED
         if packed and file not in files and path.stem not in skipped:
-            raise _refuse(file, "it is packed, and would be left out", "Unpack it.")
+            raise _refuse(
+                file, "it is packed, and would be left out", "Unpack it, or take it elsewhere."
+            )
     suffixes = sorted({file.suffix for file in files})
     if not files:
         raise _refuse(
@@ -115,7 +145,7 @@ def _panel_files(folder: Folder, names: Sequence[str], beside: Sequence[str]) ->
             f"the folder mixes file types: {' '.join(suffixes)}",
             "Name one file, or keep one type in the folder.",
         )
-    return tuple(files)
+    return tuple(files), tuple(map(str, (p for p in shown if p.suffix.lower() in _OTHER_TABLES)))
 
 
 def _register_of(source: Path | str) -> dict[str, Any]:
@@ -161,6 +191,7 @@ def scan_files(
     choose: Callable[[Sequence[str]], Sequence[str]],
     lacking: Callable[[Sequence[str]], Sequence[str]],
     ids: Callable[[Sequence[str]], Sequence[str]],
+    check_types: Callable[[pl.Schema], None],
     *,
     labelled: Collection[str] = (),
     year_in_filename: bool = False,
@@ -182,6 +213,7 @@ def scan_files(
             several files, each must have all required columns.
         ids: The columns that name persons, given a file's columns. If files have them in several
             types, numbers that are not whole and exact become texts that no id may be.
+        check_types: Raises InputError if a file's columns do not have the types they need.
         labelled: Columns, in lower case, of which the value labels of Stata and SPSS are read
             instead of their numbers.
         year_in_filename: Whether to take `year` from names such as LISA2015_Individ.
@@ -194,6 +226,7 @@ def scan_files(
     by_file: list[list[str]] = []
     for file in location.files:
         lazy, in_file = _open(file, labelled, encoding)
+        check_types(lazy.collect_schema())
         extra = _values_of_path(file, in_file, year_in_filename=year_in_filename)
         names = [*in_file, *extra]
         renamed = _first_spellings(names, spellings)
@@ -212,8 +245,9 @@ def scan_files(
         read = [name for name in in_file if renamed.get(name, name) in chosen]
         if file.suffix == ".csv" and read:  # a blank line is not a row
             lazy = lazy.filter(~pl.all_horizontal(pl.col(name).is_null() for name in read))
-        constants = (pl.lit(value).alias(key) for key, value in extra.items())
-        scans.append(lazy.with_columns(constants).rename(renamed).select(chosen))
+            lazy = _with_widths_checked(lazy, read)
+        constants = (pl.lit(value, dtype=pl.String).alias(key) for key, value in extra.items())
+        scans.append(lazy.with_columns(constants).rename(renamed, strict=False).select(chosen))
         unread |= dict.fromkeys(
             name
             for name in names[: len(in_file)]
@@ -252,6 +286,21 @@ def _open(file: File, labelled: Collection[str], encoding: str) -> tuple[pl.Lazy
     return lazy, schema.names()
 
 
+def _with_widths_checked(lazy: pl.LazyFrame, read: list[str]) -> pl.LazyFrame:
+    """The columns to read of a CSV file, all of whose columns are parsed.
+
+    Polars only notices a row with too many cells, whose amounts would be those of other columns,
+    or a quotation mark within a cell, which would join rows, if it parses all columns.
+    """
+    return lazy.map_batches(
+        lambda block: block.select(read),
+        predicate_pushdown=False,
+        projection_pushdown=False,
+        streamable=True,
+        schema=dict.fromkeys(read, pl.String()),
+    )
+
+
 def _folded(name: str) -> str:
     """A name without what may differ between files."""
     return name.strip().lower()
@@ -286,10 +335,15 @@ def _require_one_spelling(columns: Sequence[str]) -> None:
             )
 
 
-def _values_of_path(file: File, names: Sequence[str], *, year_in_filename: bool) -> dict[str, str]:
+def _values_of_path(
+    file: File, names: Sequence[str], *, year_in_filename: bool
+) -> dict[str, str | None]:
     """Column -> value of all rows, from names of folders and files, unless the file has it."""
     parts = [part for part in file.pure.parts[:-1] if re.fullmatch(r"\w+=[^=]+", part)]
-    values = dict(part.split("=", 1) for part in parts)
+    values: dict[str, str | None] = {}
+    for part in parts:
+        key, value = part.split("=", 1)
+        values[key] = None if value == _HIVE_UNKNOWN else unquote(value)
     if year_in_filename and len(years := set(_YEAR_IN_NAME.findall(file.pure.stem))) == 1:
         values["year"] = years.pop()
     in_file = set(map(_folded, names))
@@ -323,24 +377,11 @@ def _in_common_types(scans: Sequence[pl.LazyFrame], exact: Collection[str]) -> l
     ]
     common = pl.concat(empty, how="diagonal_relaxed").schema
     return [
-        scan.select(_in_type(name, dtype, schema, name in exact) for name, dtype in common.items())
+        scan.select(
+            in_type(name, dtype, schema, exact=name in exact) for name, dtype in common.items()
+        )
         for scan, schema in zip(scans, schemas, strict=True)
     ]
-
-
-def _in_type(name: str, dtype: pl.DataType, schema: pl.Schema, exact: bool) -> pl.Expr:
-    """A column of a file in the type that it has in all; a whole number as text has no `.0`."""
-    if name not in schema:
-        return pl.lit(None, dtype=dtype).alias(name)
-    cell = pl.col(name)
-    if dtype == pl.String() and schema[name].is_decimal():
-        cell = cell.cast(pl.Float64)
-    if dtype == pl.String() and (schema[name].is_float() or schema[name].is_decimal()):
-        is_whole = (cell.floor() == cell) & (cell.abs() < least_inexact(schema[name]))
-        whole = cell.cast(pl.Int64, strict=False).cast(pl.String)
-        other = pl.lit(_NO_ID if exact else "") + cell.cast(pl.String)
-        return pl.when(is_whole).then(whole).otherwise(other).alias(name)
-    return cell.cast(dtype)
 
 
 def read_scans(
@@ -431,27 +472,39 @@ def _is_utf8(content: bytes) -> bool:
 def _broken_line(files: Sequence[File], encoding: str) -> tuple[File, str] | None:
     """The first unreadable CSV file, and which of its lines has which fault."""
     for file in files:
-        if file.suffix != ".csv":
+        try:
+            why = _fault_of_line(file, encoding) if file.suffix == ".csv" else None
+        except _DAMAGES:
+            why = "the file is damaged"
+        if why:
+            return file, why
+    return None
+
+
+def _fault_of_line(file: File, encoding: str) -> str | None:
+    is_packed = file.start(len(_GZIP)) == _GZIP
+    lines = gzip.GzipFile(fileobj=io.BytesIO(file.read())) if is_packed else file.lines()
+    separator, skipped = find_separator(_head(file, encoding))
+    width = 0
+    for number, line in enumerate(lines, start=1):
+        if number <= skipped:
             continue
-        (separator, skipped), lines = find_separator(_head(file, encoding)), file.lines()
-        width = 0
-        for number, line in enumerate(lines, start=1):
-            if line.startswith(_GZIP) or number <= skipped:
-                continue
-            try:
-                text = line.decode(encoding)
-            except UnicodeDecodeError:
-                return file, f"line {number} is not {encoding.upper()} text"
-            if text.count('"') % 2:
-                return file, f"line {number} has a quotation mark that is not closed"
-            n_cells = len(next(csv.reader([text.rstrip("\r\n")], delimiter=separator), ()))
-            if number == skipped + 1:
-                width = n_cells
-            elif n_cells > width:
-                why = f"line {number} has more cells than the header"
-                if n_cells == width + 1:
-                    why += ", as if rows had names (in R: write.csv, or row.names = FALSE)"
-                return file, why
+        try:
+            text = line.decode(encoding)
+        except UnicodeDecodeError:
+            return f"line {number} is not {encoding.upper()} text"
+        if text.count('"') % 2:
+            return f"line {number} has a quotation mark that is not closed"
+        if "\r" in (row := text.rstrip("\r\n")) and '"' not in row:
+            return f"line {number} has a line end of another kind within"
+        n_cells = len(next(csv.reader([row], delimiter=separator), ()))
+        if number == skipped + 1:
+            width = n_cells
+        elif n_cells > width:
+            why = f"line {number} has more cells than the header"
+            if n_cells == width + 1:
+                why += ", as if rows had names (in R: write.csv, or row.names = FALSE)"
+            return why
     return None
 
 

@@ -28,6 +28,7 @@ from pydantic import (
     model_validator,
 )
 
+from saga.data.casting import in_type, is_end_of_year
 from saga.data.panel import FLOOR
 from saga.data.statistics_files import UTF_8
 from saga.errors import InputError, Problem
@@ -60,7 +61,7 @@ def find_columns(columns: Sequence[str], names: Sequence[str]) -> list[str]:
                 "Write the exact spelling in the mapping.",
             )
         result += spellings
-    return result
+    return list(dict.fromkeys(result))
 
 
 @lru_cache(maxsize=64)
@@ -90,6 +91,8 @@ def with_decimal_point(column: str) -> pl.Expr:
     return (
         pl.when(text.str.contains(_COMMA_NUMBER))
         .then(number)
+        .when(~text.str.contains(r"\d"))  # a code for what is unknown
+        .then(text)
         .otherwise(text.str.replace_all(".", ":", literal=True))
         .alias(column)
     )
@@ -97,7 +100,7 @@ def with_decimal_point(column: str) -> pl.Expr:
 
 def cell_number(frame: pl.DataFrame, column: str) -> pl.Expr:
     """The column as numbers; text cells become NaN, which validation reports."""
-    if frame.schema[column].is_numeric():
+    if frame.schema[column].is_numeric() or frame.schema[column] == pl.Boolean:
         return pl.col(column).cast(pl.Float64)
     text = cell_text(column).replace("", None)
     return pl.when(text.is_not_null()).then(
@@ -114,6 +117,8 @@ def sum_cells(frame: pl.DataFrame, columns: Sequence[str]) -> pl.Expr:
 
 
 _TEXT = pl.String()
+_NO_CODE = "a count is no number"  # is reported as an unknown code
+_YEARS = frozenset(name for name, column in BY_NAME.items() if column.kind == "year")
 _NUMBER = r"(-?\d+(?:\.\d+)?)"
 _RANGE = re.compile(rf"{_NUMBER}\s*(?:-|\u2013|\.\.)\s*{_NUMBER}")
 
@@ -192,7 +197,10 @@ class Sum(_Strict):
 
 
 class FirstPositive(_Strict):
-    """A category read from counts: the code of the first positive one, `otherwise` if none is."""
+    """A category read from counts: the code of the first positive one, `otherwise` if none is.
+
+    A count that is no number is reported as an unknown code.
+    """
 
     first_positive: dict[str, str] = Field(min_length=1)
     otherwise: str
@@ -372,6 +380,22 @@ class SourceMapping(_Strict):
         used = set(find_columns(_parts(self._sources()[column]), names))
         return [name for name in names if name in used]
 
+    def check_types(self, schema: Mapping[str, pl.DataType]) -> None:
+        """Raise InputError if characters of a code are those of numbers, which lost their zeros."""
+        for name in self._sources() if self.digits else ():
+            digits = self.digits.get(self._key(name))
+            if digits is not None and any(
+                schema[column].is_numeric() for column in self.columns_of(name, list(schema))
+            ):
+                raise InputError.of(
+                    MISFIT,
+                    "lost-zeros",
+                    f"{name} is read from the first {digits} characters of a code, but the source "
+                    "has numbers, which have no leading zeros",
+                    "Export the code as text.",
+                    column=name,
+                )
+
     def only(self, column: str) -> SourceMapping:
         """The part that makes one column of the panel."""
         parts = {part: getattr(self, part) for part in ("columns", "digits", "codes")}
@@ -382,9 +406,15 @@ class SourceMapping(_Strict):
         return SourceMapping.model_validate(chosen)
 
     def lacking(self, names: Sequence[str]) -> list[str]:
-        """The required panel columns that a source with columns `names` does not have."""
-        sources = self._sources()
-        return [name for name in REQUIRED if not find_columns(_parts(sources[name]), names)]
+        """The required panel columns, and parts of their sums, that a source does not have."""
+        lacking = list[str]()
+        for name in REQUIRED:
+            source = self._sources()[name]
+            if not find_columns(_parts(source), names):
+                lacking.append(name)
+            elif isinstance(source, Sum):
+                lacking += [part for part in source.sum if not find_columns((part,), names)]
+        return lacking
 
     def on_top_of(self, base: SourceMapping) -> SourceMapping:
         """This mapping; entries that `base` has too may find nothing in a source."""
@@ -402,7 +432,7 @@ class SourceMapping(_Strict):
         return bool(entry != base)
 
     def found(self, names: Sequence[str]) -> set[str]:
-        """The columns of the panel that a file with columns `names` has, and parts of own sums.
+        """The columns of the panel that a file with columns `names` has, and parts of sums.
 
         Also the columns of `keep` and `null_if`.
         """
@@ -411,7 +441,7 @@ class SourceMapping(_Strict):
             columns = _parts(source)
             if find_columns(columns, names):
                 parts.add(name)
-            if isinstance(source, Sum | FirstPositive) and self._is_own("columns", name):
+            if isinstance(source, Sum | FirstPositive):
                 parts |= {part for part in columns if find_columns((part,), names)}
         return parts
 
@@ -419,8 +449,8 @@ class SourceMapping(_Strict):
         """Why a source with columns `names` would be read otherwise than the mapping says.
 
         It lacks a column of `keep` or `null_if`, or a part of a sum of which it has others. Entries
-        of the base may lack theirs, but for `null_if`. Other entries without a column are effects
-        of `apply`.
+        of the base may lack theirs, but for `null_if` and required columns. Other entries without a
+        column are effects of `apply`.
         """
         sources = {part for source in self._sources().values() for part in _parts(source)}
         needed = [("null_if", name) for name in self.null_if]
@@ -431,7 +461,8 @@ class SourceMapping(_Strict):
         ]
         for column, source in self.columns.items():
             parts = _parts(source) if isinstance(source, Sum | FirstPositive) else ()
-            if self._is_own("columns", column) and find_columns(parts, names):
+            is_needed = column in REQUIRED or self._is_own("columns", column)
+            if is_needed and find_columns(parts, names):
                 needed += [(f"columns.{column}", part) for part in parts]
         problems = []
         for entry, name in needed:
@@ -463,6 +494,7 @@ class SourceMapping(_Strict):
         The result has only columns that the source has, in the source's types. Raises `InputError`
         if `digits` applies to numbers, which have lost their leading zeros.
         """
+        self.check_types(frame.schema)
         effects: list[Effect] = []
         if self.decimal == ",":
             frame = frame.with_columns(
@@ -477,6 +509,8 @@ class SourceMapping(_Strict):
                 credible = value.is_between(
                     -math.inf if low is None else low, math.inf if high is None else high
                 )
+                if not frame.schema[column].is_numeric():  # a text stays, to be reported
+                    value = value.fill_nan(None)
                 outside = frame.select(value.is_not_null() & ~credible).to_series()
                 n_outside = int(outside.sum())
                 n_known = frame.height - frame[column].null_count()
@@ -556,13 +590,13 @@ class SourceMapping(_Strict):
         ]
 
     def _number_columns(self, frame: pl.DataFrame) -> list[str]:
-        """Text columns of the source that are read as numbers."""
+        """Text columns of the source that are read as numbers, also those of which codes are."""
         kinds = {**{name: c.kind for name, c in BY_NAME.items()}}
         kinds |= {column.name: column.kind for column in self.extra_columns}
         sources = [
             _parts(source)
             for name, source in self._sources().items()
-            if kinds[name] in ("money", "number")
+            if kinds[name] in ("money", "number") or isinstance(source, Sum | FirstPositive)
         ]
         columns = {
             spelling
@@ -572,14 +606,15 @@ class SourceMapping(_Strict):
         return [name for name in frame.columns if name in columns and frame.schema[name] == _TEXT]
 
     def _unknown_earnings(self, frame: pl.DataFrame, effects: list[Effect]) -> list[pl.Series]:
-        unknown = []
+        unknown: list[pl.Series] = []
         for name, values in self.null_if.items():
             for column in find_columns((name,), frame.columns):
-                same = cell_text(column).str.to_lowercase().is_in([v.lower() for v in values])
-                flagged = frame.select(same.fill_null(False).alias(name)).to_series()
-                n, is_own = int(flagged.sum()), self._is_own("null_if", name)
-                effects.append(Effect(f"null_if {name}", (column,), n, n, is_own))
-                unknown.append(flagged)
+                text, is_own = cell_text(column).str.to_lowercase(), self._is_own("null_if", name)
+                for value in values:
+                    flagged = frame.select((text == value.lower()).fill_null(False)).to_series()
+                    n = int(flagged.sum())
+                    effects.append(Effect(f"null_if {name}: {value}", (column,), n, n, is_own))
+                    unknown.append(flagged.alias(str(len(unknown))))
         return unknown
 
     def _is_taken_as_is(self, name: str, source: ColumnSource, columns: list[str]) -> bool:
@@ -594,10 +629,10 @@ class SourceMapping(_Strict):
             return self._recoded(name, sum_cells(frame, columns), frame.schema[columns[0]])
         if isinstance(source, FirstPositive):
             return _first_positive(source, frame)
-        cell = cell_text if self._recodes(name) else pl.col
-        return pl.coalesce(
-            self._recoded(name, cell(column), frame.schema[column]) for column in columns
-        )
+        if self._recodes(name):
+            parts = [self._recoded(name, cell_text(part), frame.schema[part]) for part in columns]
+            return pl.coalesce(map(_known_text, parts))
+        return pl.coalesce(_in_one_type(name, columns, frame.schema))
 
     def _recodes(self, name: str) -> bool:
         has_any = bool(self.codes or self.digits)
@@ -609,15 +644,6 @@ class SourceMapping(_Strict):
             return value
         text = _without_zeros(value.cast(pl.String))
         digits = self.digits.get(self._key(name))
-        if digits is not None and dtype.is_numeric():
-            raise InputError.of(
-                MISFIT,
-                "lost-zeros",
-                f"{name} is read from the first {digits} characters of a code, but the source "
-                "has numbers, which have no leading zeros",
-                "Export the code as text.",
-                column=name,
-            )
         result = text if digits is None else text.str.slice(0, digits)
         codes = self.codes.get(self._key(name), {})
         # Exact codes take precedence over ranges, so they are applied last.
@@ -646,6 +672,26 @@ def _parts(source: ColumnSource) -> tuple[str, ...]:
     return tuple(source.first_positive) if isinstance(source, FirstPositive) else source
 
 
+def _known_text(text: pl.Expr) -> pl.Expr:
+    return pl.when(text.str.strip_chars() != "").then(text)
+
+
+def _in_one_type(name: str, columns: Sequence[str], schema: pl.Schema) -> Iterator[pl.Expr]:
+    """The columns of a list; if they are texts, or not of one type, texts, null where blank."""
+    dtypes = {schema[column] for column in columns}
+    has_text = any(isinstance(dtype, pl.String | pl.Categorical | pl.Enum) for dtype in dtypes)
+    are_numbers = all(dtype.is_numeric() or dtype == pl.Null for dtype in dtypes)
+    for column in columns:
+        if are_numbers or (len(dtypes) == 1 and not has_text):
+            yield pl.col(column)
+            continue
+        text = in_type(column, _TEXT, schema, exact=name == "person_id")
+        if name in _YEARS and schema[column] in (pl.Date, pl.Datetime):
+            date = pl.col(column)
+            text = pl.when(is_end_of_year(date)).then(date.dt.year().cast(_TEXT)).otherwise(text)
+        yield _known_text(text)
+
+
 def _first_positive(source: FirstPositive, frame: pl.DataFrame) -> pl.Expr:
     counts = [
         (code, cell_number(frame, column))
@@ -656,4 +702,5 @@ def _first_positive(source: FirstPositive, frame: pl.DataFrame) -> pl.Expr:
     result: pl.Expr = pl.when(known).then(pl.lit(source.otherwise))
     for code, count in reversed(counts):
         result = pl.when(count > 0).then(pl.lit(code)).otherwise(result)
-    return result
+    unreadable = pl.any_horizontal(count.is_nan() for _, count in counts)
+    return pl.when(unreadable).then(pl.lit(_NO_CODE)).otherwise(result)

@@ -42,20 +42,29 @@ _CURRENCY = """\
 
 @dataclass(frozen=True)
 class Proposal:
-    """The text of a mapping, and what the user should look at before using it."""
+    """The text of a mapping, and what the user should look at before using it.
+
+    `has_years` says whether columns name a person and a year.
+    """
 
     text: str
     questions: tuple[str, ...]
+    has_years: bool = True
 
 
-def propose_mapping(rows: pl.DataFrame) -> Proposal:
-    """The mapping that the columns of a source suggest; `rows` are as the source has them."""
+def propose_mapping(rows: pl.DataFrame, *, year_in_filename: bool = False) -> Proposal:
+    """The mapping that the columns of a source suggest; `rows` are as the source has them.
+
+    Their column `year` may be the year of the file's name.
+    """
     source, questions = _Source(rows), list[str]()
     pair = _person_and_year(source)
     if pair is None:
         why = "No two columns name a person and a year, with one row for each pair of them."
         return Proposal(
-            f"# {why}\n", (f"{why} Which are they? Count rows of a person and year in the data.",)
+            f"# {why}\n",
+            (f"{why} Which are they? Count rows of a person and year in the data.",),
+            has_years=False,
         )
     person, year = pair
     used = {"person_id": person, "year": year}
@@ -92,7 +101,8 @@ def propose_mapping(rows: pl.DataFrame) -> Proposal:
     if sexes := [name for name in rows.columns if re.fullmatch(_SEX, name.lower())]:
         used["sex"] = sexes[0]
         codes = _codes_of_sex(rows[sexes[0]])
-    lines = _part(
+    lines = ["year_in_filename: true"] if year_in_filename else []
+    lines += _part(
         "columns", {key: _quoted(name) for key, name in used.items() if key != name}, doubts
     )
     if codes and any(code != new for code, new in codes.items()):

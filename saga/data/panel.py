@@ -45,6 +45,7 @@ class PanelMeta:
         simulated: Whether the persons are those of a generated register.
         has_exit: Whether deaths and emigrations are observed.
         ignored: Columns of the source that were not used.
+        unread: Files beside those of the source that seem to be tables, and were not read.
         excluded: Rows that the panel does not cover, by rule.
         dropped: Rows that broke a rule, by rule.
         partly: Columns that only some files of the source have, with the number of files.
@@ -69,6 +70,7 @@ class PanelMeta:
     simulated: bool = False
     has_exit: bool = False
     ignored: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     excluded: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
     partly: Mapping[str, str] = field(default_factory=dict)
@@ -100,6 +102,7 @@ class PanelMeta:
             "columns that only some files have": self.partly,
             "entries of the mapping that match nothing": self.unmatched,
             "columns not used": self.ignored,
+            "files not read": self.unread,
         }
         return {name: format_counts(of) for name, of in remarks.items() if of}
 

@@ -55,6 +55,13 @@ _HOW = {
 _SAMPLE_ROWS = 200_000  # that show what a source has
 MAX_ROWS = 1_000  # of a person, whose years are at most some hundred
 MAX_ROWS_OF_NOBODY = 500_000  # rows without a person, which are read together
+_SPELLINGS = (  # of an id, by other programs: patterns and what they are without the difference
+    (r"\p{Pd}|\u2212", "-"),
+    (r"^(\d{6}|\d{8})-(\d{4})$", "${1}${2}"),  # a Swedish personal identity number
+    (r"^\{(.*)\}$", "${1}"),
+    (r"^['\u2019]", ""),  # Excel's sign of a text
+)
+_THOUSANDS = r"^\d{1,3}([,'\u2019\s]\d{3})+$"
 MAX_CODES = 500  # a column with more codes names persons or places, it does not describe them
 
 
@@ -175,10 +182,13 @@ class Source:
             choose,
             mapped.lacking,
             partial(mapped.columns_of, "person_id"),
+            mapped.check_types,
             labelled=_LABELLED if self.mapping is None else (),
             year_in_filename=mapped.year_in_filename,
             encoding=mapped.encoding,
         )
+        for file, scan in zip(location.files, scans, strict=True):
+            _require_cells(scan.collect_schema(), str(file))
         if fitting:
             self._require_fit([*scans[0].collect_schema().names(), *unread])
         times = Counter(name for names in by_file for name in mapped.found(names))
@@ -218,6 +228,8 @@ class Source:
             if fitting:
                 self._require_fit(table.columns)
             used = mapped.used_columns(table.columns)
+            if self.mapping is not None:
+                _require_cells(table[used].schema, "the data frame")
             return table[used], tuple(name for name in table.columns if name not in used)
         location, scans, unread = self._scans(mapped.used_columns, fitting=fitting)
         parts = read_scans(location, scans, mapped.encoding)
@@ -228,10 +240,17 @@ class Source:
             )
         return rows, unread
 
-    def sample(self) -> pl.DataFrame:
+    def sample(self, *, year_in_filename: bool = False) -> pl.DataFrame:
         """All columns of the first rows, of each file as many, to see what the source has."""
         location = self._location or locate_files(self.path)
-        scans, *_ = scan_files(location, list, lambda _: (), lambda _: ())
+        scans, *_ = scan_files(
+            location,
+            list,
+            lambda _: (),
+            lambda _: (),
+            lambda _: None,
+            year_in_filename=year_in_filename,
+        )
         n = -(-_SAMPLE_ROWS // len(scans))
         return pl.concat(read_scans(location, [scan.head(n) for scan in scans]))
 
@@ -328,6 +347,7 @@ class Source:
             present=present,
             simulated=register_id is not None,
             ignored=unread,
+            unread=self._location.unread if self._location else (),
             excluded={rule: count for rule, count in excluded.items() if count},
             dropped=_dropped_by_rule(broken),
             partly=self.partly,
@@ -399,11 +419,15 @@ def require_one_spelling(
     """Raise InputError for persons whose ids differ between files by what programs change.
 
     Programs that store ids as numbers lose leading zeros or add `.0`, so `007`, `7` and `7.0` of
-    several files may be one person. So may `1e5` and `100000`, `a7` and `A7`, and a letter and the
-    same with its accent apart. In one file they are two persons. `by_file` gives the ids of each
-    file, or of parts of it; it is only asked if there are such ids.
+    several files may be one person. So may `1e5` and `100000`, `1,001` and `1001`, `a7` and `A7`,
+    and a letter and the same with its accent apart. In one file they are two persons. `by_file`
+    gives the ids of each file, or of parts of it; it is only asked if there are such ids.
     """
     key = persons.str.normalize("NFKC").str.replace_all(r"\p{Cf}", "").str.to_lowercase()
+    for pattern, plain in _SPELLINGS:
+        key = key.str.replace_all(pattern, plain)
+    number = key.str.replace_all(r"[,'\u2019\s]", "")
+    key = number.zip_with(key.str.contains(_THOUSANDS), key)
     power = key.str.extract(r"^(\d+(?:\.\d+)?e\+?\d{1,2})$").cast(pl.Float64).cast(pl.String)
     key = power.zip_with(power.is_not_null(), key)
     key = key.str.replace(r"^\+?(\d+)([.,]0+)?$", "${1}").str.strip_chars_start("0")
@@ -422,7 +446,7 @@ def require_one_spelling(
             "the ids of persons differ between files",
             "person-id",
             "an id is written otherwise in another file (leading zeros, .0, an exponent, capital "
-            "letters, other codes of the same letters), so it may be one person",
+            "letters, other codes of the same letters, signs of numbers), so it may be one person",
             "Write ids the same way in all files, as text.",
             column="person_id",
             person_id=unclear["id"][0],
@@ -556,6 +580,19 @@ def _require_rows(frame: pl.DataFrame, why: str, problems: Sequence[Problem] = (
         raise InputError("the panel is empty", [Problem("no-rows", why, fix), *problems])
 
 
+def _require_cells(schema: Mapping[str, pl.DataType], place: str) -> None:
+    """Raise InputError for a column whose cells are neither texts, numbers, Booleans nor dates."""
+    for name, dtype in schema.items():
+        if dtype.is_nested() or dtype in (pl.Binary, pl.Duration, pl.Time, pl.Object):
+            raise InputError.of(
+                f"{place} cannot be read",
+                "unreadable-column",
+                f"the column {name} has cells of type {dtype.base_type()}",
+                "Write it as text or numbers, or leave it out.",
+                column=name,
+            )
+
+
 def _typed(
     renamed: pl.DataFrame, columns: Sequence[Column]
 ) -> tuple[pl.DataFrame, dict[str, pl.Series]]:
@@ -603,13 +640,15 @@ def _require_few_codes(typed: pl.DataFrame, extra: Sequence[Column]) -> None:
 def _inside_ages(typed: pl.DataFrame, broken: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The rows at ages that a panel covers, and their violations.
 
-    Rows that break a rule about persons remain at any age: the birth year may be wrong.
+    Rows that break a rule about persons, or whose years are not possible, remain at any age: a year
+    may be wrong.
     """
     outside = is_outside_ages(typed)
     if not outside.any():
         return typed, broken
     person_rules = [name for name, rule in RULES.items() if rule.of_person]
-    rows = broken.filter(pl.col("rule").is_in(person_rules))["row"]
+    is_year = (pl.col("rule") == "out-of-range") & pl.col("column").is_in(["year", "birth_year"])
+    rows = broken.filter(pl.col("rule").is_in(person_rules) | is_year)["row"]
     outside = outside.fill_null(False) & ~typed["row"].is_in(rows.implode())
     return typed.filter(~outside), broken.join(
         typed.filter(outside).select("row"), on="row", how="anti"

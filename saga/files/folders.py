@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -77,9 +78,15 @@ class LocalFolder:
         return {entry.name for entry in path.iterdir()} if path.is_dir() else set()
 
     def files(self) -> list[str]:
-        """The names of all files, also of those in folders of it, sorted."""
-        files = (path for path in sorted(self.path.rglob("*")) if path.is_file())
-        return [path.relative_to(self.path).as_posix() for path in files]
+        """The names of all files, also of those in folders of it, sorted.
+
+        Also of links that lead to no file, and of folders that cannot be listed.
+        """
+        return [
+            path.relative_to(self.path).as_posix()
+            for path in sorted(self.path.rglob("*"))
+            if path.is_symlink() or not (path.is_dir() and os.access(path, os.R_OK | os.X_OK))
+        ]
 
     def is_file(self, name: str) -> bool:
         """Whether there is such a file."""

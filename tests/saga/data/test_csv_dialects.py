@@ -83,8 +83,8 @@ def test_a_decimal_comma_without_the_key_is_refused(tmp_path: Path) -> None:
 
 
 def test_ids_of_lisa_with_the_number_of_a_project_are_found_if_there_is_one() -> None:
-    names = ["P1105_LopNr_PersonNr", "Ar", "FodelseAr", "LoneInk"]
-    frame = pl.DataFrame([[7, 2015, 1980, 3000]], names, orient="row")
+    names = ["P1105_LopNr_PersonNr", "Ar", "FodelseAr", "LoneInk", "FInk"]
+    frame = pl.DataFrame([[7, 2015, 1980, 3000, 0]], names, orient="row")
     assert read_panel(frame, mapping="lisa").persons() == ["7"]
     with pytest.raises(InputError, match="may be P1105_LopNr_PersonNr or P2_LopNr_PersonNr"):
         read_panel(frame.with_columns(P2_LopNr_PersonNr=8), mapping="lisa")
@@ -146,6 +146,62 @@ def test_csv_files_of_other_programs_give_the_same_panel(name: str, tmp_path: Pa
         assert panel.frame["earnings"].to_list() == [1.0, 2.0]
         assert panel.persons() == ["007"]
         assert panel.meta.ignored == ()
+
+
+NOTED = PLAIN.replace("\n", ",note\n")  # with a last column that is not read
+PLACED = PLAIN.replace(",", ",place,", 1).replace("007,", "007,x,")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (NOTED.replace(",1,", ",310,000,"), "line 2 has more cells"),
+        (NOTED.replace(",1,note", ",310,000,"), "line 2 has more cells"),
+        (PLACED.replace("007,x,2001", "007,x,y,2001"), "line 3 has more cells"),
+        (NOTED.replace("note\n007,2001", "note007,2001"), "line 2 has more cells"),
+        (NOTED.replace("note\n007,2001", "note\r007,2001"), "line 2 has a line end of another"),
+        (
+            NOTED.replace("1,note", '1,5" pipe') + '8,2000,1970,1,note\n8,2001,1970,1,5" pipe\n',
+            "line 2 has a quotation mark that is not closed",
+        ),
+        (NOTED.replace("1,note", '1,5" pipe'), "line 2 has a quotation mark that is not closed"),
+    ],
+)
+def test_a_row_with_too_many_cells_is_refused_whichever_columns_are_read(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_bytes(text.encode())
+    for read in (lambda source: source.rows(), lambda source: list(source.blocks())):
+        with pytest.raises(InputError, match=message):
+            read(Source(tmp_path / "a.csv"))
+
+
+LONG = gzip.compress((PLAIN + "".join(f"p{i},{i},1970,{i * 37}\n" for i in range(5000))).encode())
+BROKEN = {
+    "checksum": LONG[:-6] + b"\0\1\2\3" + LONG[-2:],
+    "block": LONG[:9000] + bytes(9) + LONG[9009:],
+    "half": LONG[: len(LONG) // 2],
+    "start": LONG[:15],
+}
+
+
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_damaged_packed_file_is_refused(content: bytes, encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv.gz").write_bytes(content)
+    with pytest.raises(InputError, match="the file is damaged"):
+        read_panel(tmp_path, mapping={"encoding": encoding}, prices=2022)
+
+
+def test_the_faulty_line_of_a_packed_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(f"{PLAIN}1,2,3,4,5,6\n".encode()))
+    with pytest.raises(InputError, match="line 4 has more cells"):
+        read_panel(tmp_path, prices=2022)
+
+
+def test_rows_with_fewer_cells_and_blank_lines_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(NOTED.replace("1,note", "1") + "\n,,,,\n")
+    assert read_panel(tmp_path / "a.csv", prices=2022).frame["earnings"].to_list() == [1.0, 2.0]
 
 
 @pytest.mark.parametrize(

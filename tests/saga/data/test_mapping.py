@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def test_every_key_of_a_mapping_is_applied(tmp_path: Path) -> None:
         None,
         None,
     )
-    assert meta.nulled == {"keep wage": 1, "null_if guess": 1}
+    assert meta.nulled == {"keep wage": 1, "null_if guess: true": 1}
     assert meta.ignored == ()
 
 
@@ -216,7 +217,11 @@ NOT_FOUND = [  # part of a mapping, and the entry that finds nothing in `_wages`
     ("keep: {wages: [1, 300]}", "`keep`.*Is it wage", True),
     ("keep: {earnings: [1, 300]}", "`keep`.*earnings is made from wage", True),
     ("null_if: {guessed: true}", "`null_if`", True),
-    ("columns: {earnings: {sum: [wage, profit]}}", "profit.*`columns.earnings`", True),
+    (
+        "columns: {earnings: {sum: [wage, profit]}}",
+        "required column profit|profit.*`columns.earnings`",
+        True,
+    ),
     ("columns: {sex: gender}", "columns sex", False),
     ("columns: {sex: [gender, sex]}", "columns sex", False),
     ("columns: {transfers: {sum: [a, b]}}", "columns transfers", False),
@@ -226,8 +231,8 @@ NOT_FOUND = [  # part of a mapping, and the entry that finds nothing in `_wages`
     ("codes: {sex: {F: female}}", "codes sex: F", False),
     ("extra: {unoin: {kind: category}}", "extra unoin", False),
     ("family: kin", "family", False),
-    ("null_if: {guess: 1}", "null_if guess", False),
-    ("null_if: {guess: [-9, -8]}", "null_if guess", False),
+    ("null_if: {guess: 1}", "null_if guess: 1", False),
+    ("null_if: {guess: [true, -8]}", "null_if guess: -8", False),
 ]
 
 
@@ -259,11 +264,35 @@ def test_an_entry_that_finds_nothing_is_an_error_or_is_told(
 
 def test_a_shipped_mapping_may_find_less_than_it_names(tmp_path: Path) -> None:
     """Also below entries of one's own, which are told."""
-    frame = _lisa(2015).select("LOPNR", "FodelseAr", "LoneInk", year=pl.lit(2015))
+    frame = _lisa(2015).select("LOPNR", "FodelseAr", "LoneInk", "FInk", year=pl.lit(2015))
     assert read_panel(frame, mapping="lisa", prices=2022).meta.unmatched == ()
     own = _mapping(tmp_path, "extends: lisa\ndigits: {occupation: 3}\ncodes: {sex: {1: male}}")
     unmatched = read_panel(frame, mapping=own, prices=2022).meta.unmatched
     assert unmatched == ("digits occupation", "codes sex")
+
+
+@pytest.mark.parametrize(
+    "text", ["extends: lisa", "extends: lisa\ncolumns: {earnings: {sum: [LoneInk, FInk]}}"]
+)
+@pytest.mark.parametrize("part", ["LoneInk", "FInk"])
+@pytest.mark.parametrize("years", [(2015,), (2016,), (2015, 2016)])
+def test_earnings_of_a_shipped_mapping_need_all_parts_of_their_sum(
+    text: str, part: str, years: tuple[int, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    for year in (2015, 2016):
+        rows = _lisa(year).rename({part: f"{part}x"} if year in years else {})
+        rows.write_csv(tmp_path / "in" / f"LISA{year}.csv")
+    for source in (tmp_path / "in", tmp_path / "in" / f"LISA{years[0]}.csv"):
+        with pytest.raises(InputError, match=f"{part}.*") as caught:
+            read_panel(source, mapping=_mapping(tmp_path, text), prices=2022)
+        assert caught.value.problems[0].column == part
+
+
+def test_parts_of_other_shipped_sums_that_some_files_lack_are_told(tmp_path: Path) -> None:
+    for year, lost in ((2015, []), (2016, ["Barn4_6"])):
+        _lisa(year).drop(lost).write_csv(tmp_path / f"LISA{year}.csv")
+    assert read_panel(tmp_path, mapping="lisa", prices=2022).meta.partly == {"Barn4_6": "1 of 2"}
 
 
 def test_an_unknown_name_lists_the_shipped_mappings() -> None:
@@ -289,6 +318,110 @@ def test_the_first_known_alternative_counts_and_sums_skip_unknown_parts(tmp_path
     panel = read_panel(frame, mapping=_mapping(tmp_path, text), prices=2022)
     assert panel.frame["earnings"].to_list() == [3.0, 3.0, None, 0.0]
     assert panel.frame["sex"].to_list() == ["male", "male", None, "male"]
+
+
+LISTS = [  # a column of the panel, its source columns in order, and its values
+    ("earnings", {"p": ["", "  ", "1", None], "q": ["0", "2", "3", "4"]}, [0.0, 2.0, 1.0, 4.0]),
+    ("sex", {"p": ["", " ", None, "female"], "q": ["female"] * 4}, ["female"] * 4),
+    ("year", {"p": [date(2000, 1, 1), date(2001, 12, 31), None, None], "q": [1, 1, 2002, 2003]},
+     [2000, 2001, 2002, 2003]),
+    ("person_id", {"p": [1001.0, None, 1001.0, None], "q": ["7", "1001", None, "1001"]},
+     ["1001"] * 4),
+    ("children", {"p": pl.Series(["1", "", None, "2"], dtype=pl.Enum(["", "1", "2"])),
+                  "q": [3, 3, 2, 1]}, ["1", "3", "2", "2"]),
+    ("children", {"p": pl.Series(["1", "", None, "2"], dtype=pl.Categorical),
+                  "q": pl.Series(["3"] * 4, dtype=pl.Categorical)}, ["1", "3", "3", "2"]),
+    ("earnings", {"p": [None] * 4, "q": ["0", "2", "3", "4"]}, [0.0, 2.0, 3.0, 4.0]),
+    ("earnings", {"p": [None, 1, None, 2], "q": [0.5, 0.0, 3.0, 4.0]}, [0.5, 1.0, 3.0, 2.0]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("column", "parts", "values"), LISTS)
+@pytest.mark.parametrize("codes", [{}, {"sex": {"m": "male"}}])
+def test_the_first_known_cell_of_a_list_counts_whatever_its_type(
+    column: str, parts: dict[str, Any], values: list[object], codes: dict[str, Any]
+) -> None:
+    base = {"person_id": ["a"] * 4, "year": [2000, 2001, 2002, 2003], "birth_year": [1970] * 4}
+    frame = pl.DataFrame({**base, "earnings": [1.0] * 4, **parts}).drop(column, strict=False)
+    mapping = {"columns": {column: list(parts)}, "codes": codes}
+    assert read_panel(frame, mapping=mapping, prices=2022).frame[column].to_list() == values
+
+
+COUNTS = [  # counts of one row, its category or whether it is refused, further keys
+    ({"k03": "0", "k710": "2"}, "school", ""),
+    ({"k03": "1", "k710": None}, "preschool", ""),
+    ({"k03": "0", "k710": ""}, "none", ""),
+    ({"k03": None, "k710": ""}, None, ""),
+    ({"k03": False, "k710": True}, "school", ""),
+    ({"k03": "0,0", "k710": "1,0"}, "school", "decimal: ','"),
+    ({"k03": "NA", "k710": "0"}, "refused", ""),
+    ({"k03": "1", "k710": "."}, "refused", ""),
+    ({"k03": "nej", "k710": None}, "refused", ""),
+    ({"k03": float("nan"), "k710": 1.0}, "refused", ""),
+    ({"k03": "0,0", "k710": "1,0"}, "refused", ""),
+]
+
+
+@pytest.mark.parametrize(("counts", "category", "keys"), COUNTS)
+def test_the_first_positive_count_is_a_number(
+    tmp_path: Path, counts: dict[str, object], category: str | None, keys: str
+) -> None:
+    source = "{first_positive: {k03: preschool, k710: school}, otherwise: none}"
+    frame = pl.DataFrame(
+        {"person_id": ["a"], "year": 2000, "birth_year": 1970, "earnings": "1"}
+        | {name: [value] for name, value in counts.items()}
+    )
+    mapping = _mapping(tmp_path, f"columns: {{youngest_child: {source}}}\n{keys}")
+    if category == "refused":
+        with pytest.raises(InputError, match=r"youngest_child.*person a"):
+            read_panel(frame, mapping=mapping, prices=2022)
+    else:
+        panel = read_panel(frame, mapping=mapping, prices=2022)
+        assert panel.frame["youngest_child"].to_list() == [category]
+
+
+@pytest.mark.parametrize("text", ["320,000", "330 000", "many"])
+def test_keep_makes_no_text_unknown(text: str) -> None:
+    frame = pl.DataFrame(
+        {"person_id": "a", "year": [2000, 2001, 2002], "birth_year": 1970}
+        | {"wage": ["-9", "5", text]}
+    )
+    mapping = {"columns": {"earnings": "wage"}, "keep": {"wage": [0, None]}}
+    with pytest.raises(InputError, match="something that is not a number"):
+        read_panel(frame, mapping=mapping, prices=2022)
+    panel = read_panel(frame[:2], mapping=mapping, prices=2022)
+    assert (panel.meta.nulled, panel.frame["earnings"].to_list()) == ({"keep wage": 1}, [None, 5.0])
+
+
+@pytest.mark.parametrize(
+    "predicted", [[True, False], [1, 0], [1.0, 0.0], ["T", "F"], ["yes", "no"]]
+)
+def test_predicted_wages_of_nlsy79_are_unknown_however_the_flag_is_written(
+    predicted: list[object], tmp_path: Path
+) -> None:
+    (tmp_path / "us_cpi_u_annual.csv").write_text("year,cpi\n2017,100\n2018,100\n")
+    pl.DataFrame(
+        {"person_id": "a", "year": [2017, 2018], "birth_year": 1970, "hourly_wage": 10.0}
+        | {"wage_is_predicted": predicted}
+    ).write_parquet(tmp_path / "p.parquet")
+    panel = read_panel(tmp_path, mapping="nlsy79")
+    assert panel.frame["earnings"].to_list() == [None, 10.0]
+
+
+def test_a_code_of_dots_is_itself_beside_a_decimal_comma(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        "person_id;year;birth_year;earnings\na;2000;1970;.\na;2001;1970;1,5\n"
+    )
+    mapping = {"decimal": ",", "codes": {"earnings": {".": None}}}
+    panel = read_panel(tmp_path / "a.csv", mapping=mapping, prices=2022)
+    assert panel.frame["earnings"].to_list() == [None, 1.5]
+
+
+def test_a_column_that_two_names_of_a_sum_mean_counts_once() -> None:
+    rows: dict[str, list[object]] = {"person_id": ["a"], "year": [2000], "birth_year": [1970]}
+    rows["wage"] = [1.0]
+    mapping = {"columns": {"earnings": {"sum": ["wage", "wa*"]}}}
+    assert read_panel(rows, mapping=mapping, prices=2022).frame["earnings"].to_list() == [1.0]
 
 
 def test_what_a_mapping_does_not_fit_is_reported(tmp_path: Path) -> None:
@@ -405,10 +538,14 @@ def test_a_mapping_extends_a_shipped_one(tmp_path: Path) -> None:
     assert panel.frame.drop("sex").equals(plain.drop("sex"))  # the other tables of codes stay
 
 
-def test_codes_stored_as_numbers_are_refused_where_leading_zeros_matter() -> None:
+def test_codes_stored_as_numbers_are_refused_where_leading_zeros_matter(tmp_path: Path) -> None:
     frame = _lisa(2015).with_columns(pl.col("AstSNI2007").cast(pl.Int64), year=pl.lit(2015))
     with pytest.raises(InputError, match="leading zeros"):
         read_panel(frame, mapping="lisa")
+    frame.write_parquet(tmp_path / "1.parquet")
+    _lisa(2016).with_columns(year=pl.lit(2016)).write_parquet(tmp_path / "2.parquet")
+    with pytest.raises(InputError, match="leading zeros"):
+        read_panel(tmp_path, mapping="lisa")
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import pytest
 from saga import read_panel
 from saga.data.mapping_file import load_mapping
 from saga.data.mapping_proposal import Proposal, propose_mapping
+from tests.command_line import done
 
 
 def _rows() -> pl.DataFrame:
@@ -80,6 +81,16 @@ def test_what_the_data_do_not_tell_is_asked(change: pl.Expr, question: str, tmp_
     proposal = propose_mapping(_rows().with_columns(change))
     assert any(question in text for text in proposal.questions), proposal.questions
     _mapped(proposal, tmp_path)  # it can be read as it is
+
+
+def test_the_year_may_be_in_the_names_of_yearly_files(tmp_path: Path) -> None:
+    for (year,), rows in _rows().group_by("wave_year"):
+        rows.drop("wave_year").write_csv(tmp_path / f"extract{year}.csv")
+    out = tmp_path / "proposal.yaml"
+    done("init", tmp_path, "--out", out)
+    mapped = load_mapping(out)[0]
+    assert (mapped.year_in_filename, mapped.columns["person_id"]) == (True, "pid")
+    assert len(read_panel(tmp_path, mapping=out, prices=2022)) == _rows().height
 
 
 def test_a_source_with_the_panels_own_names_needs_no_entry(tmp_path: Path) -> None:

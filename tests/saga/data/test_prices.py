@@ -38,8 +38,8 @@ def test_a_year_outside_the_index_is_named() -> None:
 
 def test_the_column_of_an_index_file_may_have_any_name_and_late_decimals(tmp_path: Path) -> None:
     whole = "".join(f"{year},100\n" for year in range(1800, 2000))
-    (tmp_path / "cpi.csv").write_text(f"year,anything\n{whole}2000,50.5\n")
-    assert real_factors([2000], read_index(tmp_path / "cpi.csv"), 1999) == {2000: 100 / 50.5}
+    (tmp_path / "cpi.csv").write_text(f"year,anything\n{whole}2000,99.5\n")
+    assert real_factors([2000], read_index(tmp_path / "cpi.csv"), 1999) == {2000: 100 / 99.5}
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,7 @@ def test_the_column_of_an_index_file_may_have_any_name_and_late_decimals(tmp_pat
         "year,a\n2000,1\n2000,2\n",
         "year,a\n2000,\n",
         "year,a\n2000.5,1\n",
+        "year,inflation\n2002,2.2\n2000,0.9\n2001,0.4\n",
     ],
 )
 def test_a_file_that_is_no_index_is_refused(tmp_path: Path, rows: str) -> None:

@@ -60,7 +60,7 @@ def _write_partitioned(frame: pl.DataFrame, folder: Path) -> None:
         inner.mkdir(parents=True)
         part.drop("birth_year").write_parquet(inner / "part-0.parquet")
     (folder / "_SUCCESS").touch()
-    (folder / "readme.txt").write_text("not data")
+    (folder / "readme.md").write_text("not data")
 
 
 WRITERS: dict[str, Callable[[pl.DataFrame, Path], object]] = {
@@ -383,6 +383,98 @@ def test_a_folder_without_or_with_mixed_data_is_refused(tmp_path: Path) -> None:
         read_panel(tmp_path / "absent.csv")
 
 
+@pytest.mark.parametrize(
+    ("column", "value"), [("year", 20160), ("birth_year", 80), ("birth_year", 0), ("year", -9)]
+)
+def test_a_year_that_is_not_possible_is_broken_and_not_an_age_outside(
+    column: str, value: int
+) -> None:
+    good = {"year": [2000, 2001, 2003] * 2, "birth_year": [1970] * 3 + [1980] * 3}
+    if column == "year":
+        frame = _rows(**good | {"year": [2000, 2001, 2003, 2000, 2001, value]})
+    else:
+        frame = _rows(**good | {"birth_year": [1970] * 3 + [value] * 3})
+    problem = next(p for p in _problems(frame) if p.rule == "out-of-range")
+    assert (problem.column, problem.person_id) == (column, "12")
+    assert "age-range" not in read_panel(frame, prices=2022, on_error="drop").meta.excluded
+
+
+def test_values_of_folders_are_decoded_and_may_be_unknown(tmp_path: Path) -> None:
+    for n, value in enumerate(("V%C3%A4st", "__HIVE_DEFAULT_PARTITION__")):
+        (tmp_path / f"region={value}").mkdir()
+        years = [year + n * 10 for year in [2000, 2001, 2003] * 2]
+        _rows(year=years).write_parquet(tmp_path / f"region={value}" / "a.parquet")
+    panel = read_panel(tmp_path, prices=2022, mapping={"extra": {"region": {"kind": "category"}}})
+    assert panel.frame["extra_region"].to_list() == (["Väst"] * 3 + [None] * 3) * 2
+
+
+CELLS = {
+    "Binary": pl.Series([b"\xe5"] * 6),
+    "List": pl.Series([["f"]] * 6),
+    "Struct": pl.Series([{"a": 1}] * 6),
+    "Duration": pl.Series([1] * 6, dtype=pl.Duration),
+}
+
+
+@pytest.mark.parametrize("dtype", CELLS)
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        {"columns": {"sex": "x"}, "codes": {"sex": {"f": "female"}}},
+        {"columns": {"earnings": {"sum": ["x", "wage"]}}},
+        {"keep": {"x": [0, None]}},
+        {"null_if": {"x": 1}},
+    ],
+)
+def test_a_column_of_cells_that_cannot_be_read_is_named_with_its_file(
+    dtype: str, mapping: dict[str, Any], tmp_path: Path
+) -> None:
+    frame = _rows(x=CELLS[dtype], wage=1.0)
+    frame.write_parquet(tmp_path / "a.parquet")
+    for source in (tmp_path / "a.parquet", frame):
+        with pytest.raises(InputError, match=f"column x has cells of type {dtype}") as caught:
+            read_panel(source, prices=2022, mapping=mapping)
+        assert ("a.parquet" in str(caught.value)) == isinstance(source, Path)
+
+
+LEFT_OUT: dict[str, Callable[[Path], object]] = {
+    "linked": lambda place: place.symlink_to(place.parent.parent / "elsewhere"),
+    "2019.parquet": lambda place: place.symlink_to(place.parent / "absent.parquet"),
+    "closed": lambda place: place.mkdir(),
+    "LISA2019.zip": lambda place: place.write_bytes(b"PK"),
+    "2019.parquet.gz": lambda place: place.write_bytes(b"PK"),
+}
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_what_a_folder_has_and_cannot_be_read_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    folder = tmp_path / "in"
+    folder.mkdir()
+    _rows().write_parquet(folder / "2018.parquet")
+    (folder / "linked.parquet").symlink_to(folder / "2018.parquet")  # a link to a file is read
+    (folder / "_linked").symlink_to(tmp_path)
+    LEFT_OUT[name](folder / name)
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path).name != "closed")
+    (problem,) = _problems_of(folder)
+    assert problem.rule == "unreadable-file"
+    assert "would be left out" in problem.message
+    (folder / name).rmdir() if name == "closed" else (folder / name).unlink()
+    assert {problem.rule for problem in _problems_of(folder)} == {"duplicate"}
+
+
+def test_tables_of_other_types_beside_the_data_are_told(tmp_path: Path) -> None:
+    _rows().write_csv(tmp_path / "2018.csv")
+    for name in ("2019.TXT", "2020.xlsx", "2021.pq", "notes.md", "_2022.tsv"):
+        (tmp_path / name).touch()
+    panel = read_panel(tmp_path, prices=2022)
+    assert panel.meta.unread == ("2019.TXT", "2020.xlsx", "2021.pq")
+    assert "files not read" in str(panel)
+    assert read_panel(tmp_path / "2018.csv", prices=2022).meta.unread == ()
+
+
 def test_a_csv_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(
         b"\xef\xbb\xbfperson_id,year,birth_year,earnings\n007,2000,1970,1\n"
@@ -413,6 +505,16 @@ def test_a_person_is_one_whether_a_file_has_text_or_numbers(
     [
         (["007", "12"], ["12", "007"], ["007", "12"]),
         (["007", "7"], ["7", "12"], ["007", "12", "7"]),  # the first file has both: two persons
+        (["198005131234", "x"], ["19800513-1234", "x"], None),
+        (["8005131234", "x"], ["800513\u20131234", "x"], None),
+        (["1001", "x"], ["1,001", "x"], None),
+        (["1001", "x"], ["1 001", "x"], None),
+        (["1001", "x"], ["1\u00a0001", "x"], None),
+        (["007", "12"], ["'007", "12"], None),
+        (["{ab}", "x"], ["ab", "x"], None),
+        (["1-11", "x"], ["1\u201311", "x"], None),
+        (["1-11", "x"], ["11-1", "x"], ["1-11", "11-1", "x"]),  # households and their members
+        (["1-11", "x"], ["111", "x"], ["1-11", "111", "x"]),
         (["007", "12"], ["7", "12"], None),
         (["007", "12"], [7, 12], None),
         (["007", "12"], [7.0, 12.0], None),
@@ -489,7 +591,7 @@ def test_what_only_some_files_have_is_told(tmp_path: Path) -> None:
     later = rows.with_columns(pl.col("year") + 10, new=pl.lit("01"))
     later.drop("sex", "profit", "old").write_csv(tmp_path / "in" / "2006.csv")
     mapping = tmp_path / "m.yaml"
-    mapping.write_text("columns: {earnings: {sum: [wage, profit]}, county: [new, old]}")
+    mapping.write_text("columns: {transfers: {sum: [wage, profit]}, county: [new, old]}")
     source = Source(tmp_path / "in", mapping, 2022)
     panels = [source.panel(*source.rows())]
     source = Source(tmp_path / "in", mapping, 2022)
@@ -537,7 +639,7 @@ def test_the_spelling_of_columns_may_differ_between_files(
         source = Source(folder, tmp_path / "map.yaml", 2022)
         assert source.persons().to_list() == ["007", "12"]
         panels += [source.panel(*source.rows()), source.panel(pl.concat(source.blocks()))]
-    assert panels[0].meta.nulled == {"keep wage": 2, "null_if guess": 6}
+    assert panels[0].meta.nulled == {"keep wage": 2, "null_if guess: 1": 6}
     for panel in panels[1:]:
         assert panel.frame.equals(panels[0].frame)
         assert panel.meta.nulled == panels[0].meta.nulled
