@@ -23,7 +23,7 @@ from saga.population.cell_statistics import PathStatistic, earnings_classes
 from saga.population.disclosure import DisclosureRules, suppress
 from saga.population.group_bands import GroupBand, band, chance_below_zero
 from saga.population.population_paths import Population, Present, grid_of, statistics_of
-from saga.population.scored_paths import BASE_AMOUNTS, YearPaths
+from saga.population.scored_paths import BASE_AMOUNTS, YearPaths, rows_of
 from saga.population.table_grid import Grid, TableCell
 from saga.requests import (
     COMPARISONS,
@@ -495,8 +495,8 @@ def _count_transitions(
     row_of = {person: row for row, person in enumerate(present.person_ids)}
     later_rows = [row for row, person in enumerate(later.person_ids) if person in row_of]
     rows = [row_of[later.person_ids[row]] for row in later_rows]
-    after[rows] = _classes_of(later)[later_rows]
-    before = np.where(after >= 0, _classes_of(earlier), -1)
+    after[rows] = _classes_of(later, population)[later_rows]
+    before = np.where(after >= 0, _classes_of(earlier, population), -1)
     counts = np.zeros((*grid.shape, n_classes + 1, n_classes))
     n_persons = np.zeros((*grid.shape, n_classes + 1))
     for cell in grid.cells():
@@ -511,8 +511,9 @@ def _count_transitions(
     return counts, n_persons
 
 
-def _classes_of(paths: YearPaths) -> NDArray[np.int_]:
+def _classes_of(paths: YearPaths, population: Population) -> NDArray[np.int_]:
     """The class of each person on each path, -1 for who is absent."""
     if BASE_AMOUNTS not in paths.codes:
-        return earnings_classes(paths.earnings)
+        weights = rows_of(population.persons, paths.person_ids)["weight"].to_numpy()
+        return earnings_classes(paths.earnings, weights)
     return np.where(np.isfinite(paths.earnings), paths.codes[BASE_AMOUNTS], -1)

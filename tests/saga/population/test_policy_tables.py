@@ -482,3 +482,19 @@ def test_fifths_of_career_earnings_are_equal_groups_that_keep_their_order(
     assert sum(totals[name] for name in fifths) == pytest.approx(totals[TOTAL], abs=3)
     means = dict(table.filter(statistic="mean").filter(year=2023)[["career_fifth", "value"]].rows())
     assert [means[name] for name in fifths] == sorted(means[name] for name in fifths)
+    # With weights they are fifths of the population, however many persons of the panel these are.
+    career = (
+        pl.read_parquet(scored / "part-*.parquet")
+        .group_by("person_id")
+        .agg(pl.col("earnings").mean())
+    )
+    poor = pl.col("earnings") < pl.col("earnings").median()
+    weights = career.select("person_id", weight=pl.when(poor).then(5.0).otherwise(1.0))
+    weights.write_csv(tmp_path / "weights.csv")
+    more = ["--by", "career_fifth", "--weights", str(tmp_path / "weights.csv")]
+    weighted = _run(scored, panel, tmp_path / "weighted", *more).filter(
+        statistic="persons", year=2023
+    )
+    of_fifth = dict(weighted.select("career_fifth", "value").iter_rows())
+    fifth_of_all = weights["weight"].sum() / 5
+    assert [of_fifth[name] for name in fifths] == pytest.approx([fifth_of_all] * 5, abs=5)
